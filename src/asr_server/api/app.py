@@ -1,0 +1,31 @@
+"""The FastAPI app: routers, error table, request log. Registers, and does nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+
+from fastapi import FastAPI
+from fastapi_offline import FastAPIOffline
+
+from asr_server import __version__
+from asr_server.api import errors, models, ops, transcriptions
+from asr_server.api.middleware import RequestLog
+
+Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+
+
+def create(lifespan: Callable[[FastAPI], AsyncIterator[None]] | Lifespan) -> FastAPI:
+    """The app without its services; `lifespan` puts them into `app.state.services`."""
+    app = FastAPIOffline(
+        title="asr-server",
+        version=__version__,
+        description="Speech to text on Qwen3-ASR, over the protocols that OpenAI's clients speak.",
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    for room in (ops, models, transcriptions):
+        app.include_router(room.router)
+    errors.install(app)
+    app.add_middleware(RequestLog)
+    return app

@@ -1,0 +1,86 @@
+"""Reads a multipart body under a byte cap, and the odd ways in which clients spell form fields. No field's meaning."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.datastructures import FormData, UploadFile
+from starlette.requests import Request
+from starlette.types import Message, Receive
+
+from asr_server.core.errors import FileTooLarge, MalformedBody, UnsupportedContentType
+
+# Text parts beside the file; speaker references arrive as data URLs of a few MiB.
+_MAX_TEXT_PART_BYTES = 8 * 1024 * 1024
+_MAX_FIELDS = 200
+_MULTIPART = "multipart/form-data"
+
+
+async def read_form(request: Request, max_bytes: int) -> FormData:
+    """The parsed form. The caller closes it.
+
+    Raises `UnsupportedContentType`, `MalformedBody`, and `FileTooLarge`: at once for a declared length over the cap,
+    otherwise while reading, after at most one network chunk too many.
+    """
+    if not request.headers.get("content-type", "").lower().startswith(_MULTIPART):
+        raise UnsupportedContentType(f"The request body must be {_MULTIPART}.")
+    length = request.headers.get("content-length", "")
+    if length.isdigit() and int(length) > max_bytes:
+        raise _too_large(max_bytes)
+    limited = Request(request.scope, _limit(request.receive, max_bytes))
+    try:
+        return await limited.form(max_files=10, max_fields=_MAX_FIELDS, max_part_size=_MAX_TEXT_PART_BYTES)
+    except (KeyError, UnicodeDecodeError, ValueError) as error:
+        raise MalformedBody("The multipart body cannot be parsed.") from error
+
+
+def _limit(receive: Receive, max_bytes: int) -> Callable[[], Awaitable[Message]]:
+    seen = 0
+
+    async def limited() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > max_bytes:
+            raise _too_large(max_bytes)
+        return message
+
+    return limited
+
+
+def _too_large(max_bytes: int) -> FileTooLarge:
+    return FileTooLarge(
+        f"The upload is larger than the {max_bytes / 1024 / 1024:g} MiB that this server takes.", param="file"
+    )
+
+
+def upload(form: FormData, name: str) -> UploadFile | None:
+    """The last file part of that name; None when there is none, or only a text part."""
+    files = [value for key, value in form.multi_items() if key == name and isinstance(value, UploadFile)]
+    return files[-1] if files else None
+
+
+def scalars(form: FormData, names: frozenset[str]) -> dict[str, str]:
+    """The text fields of these names: the last wins, blank means absent."""
+    found = {key: value.strip() for key, value in form.multi_items() if key in names and isinstance(value, str)}
+    return {key: value for key, value in found.items() if value}
+
+
+def listed(form: FormData, name: str) -> list[str]:
+    """A list field in every spelling in use: `k`, `k[]`, `k[0]`; repeated, comma-joined, or as a JSON array."""
+    key = re.compile(rf"{re.escape(name)}(\[\d*\])?")
+    values = [v for k, v in form.multi_items() if isinstance(v, str) and key.fullmatch(k)]
+    return [item for value in values for item in _items(value)]
+
+
+def _items(value: str) -> list[str]:
+    parts: list[Any] = value.split(",")
+    if value.lstrip().startswith("["):
+        try:
+            parts = json.loads(value)
+        except ValueError:
+            parts = value.split(",")
+    return [text for part in parts if (text := str(part).strip())]

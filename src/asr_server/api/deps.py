@@ -1,0 +1,37 @@
+"""What the routes need, built once by `server.py` and carried by the app's state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from asr_server.core.settings import Settings
+from asr_server.engine.plan import Plan
+from asr_server.engine.protocol import Engine
+from asr_server.scheduling.admission import Admission
+from asr_server.scheduling.thread import EngineThread
+from asr_server.service.catalog import Catalog
+from asr_server.service.transcribe import Transcriber
+
+
+@dataclass(slots=True)
+class Services:
+    """Everything a route may call. `ready` turns true after the preload, `draining` at shutdown."""
+
+    settings: Settings
+    plan: Plan
+    engine: Engine
+    thread: EngineThread
+    admission: Admission
+    catalog: Catalog
+    transcriber: Transcriber
+    started_s: float
+    ready: bool = False
+    draining: bool = False
+
+
+def services(request: Request) -> Services:
+    """The services of the app that serves this request."""
+    found: Services = request.app.state.services
+    return found

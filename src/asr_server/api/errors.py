@@ -1,0 +1,114 @@
+"""Domain errors to the wire, by one table: code -> HTTP status, OpenAI error type, WebSocket close code.
+
+Routes raise domain errors and never name a status. `docs/errors.md` holds the same table, checked by a test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from loguru import logger
+from starlette.exceptions import HTTPException
+
+from asr_server.core import errors
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """How one error code leaves the server."""
+
+    status: int
+    type: str
+    ws_close: int
+    retry_after_s: int | None = None
+
+
+_INVALID = Wire(400, "invalid_request_error", 4000)
+
+TABLE: dict[str, Wire] = {
+    errors.MissingParameter.code: _INVALID,
+    errors.InvalidValue.code: _INVALID,
+    errors.UnsupportedValue.code: _INVALID,
+    errors.InvalidLanguage.code: _INVALID,
+    errors.UnsupportedLanguage.code: _INVALID,
+    errors.MalformedBody.code: _INVALID,
+    errors.UnsupportedContentType.code: _INVALID,
+    errors.UnknownModel.code: Wire(404, "invalid_request_error", 4000),
+    errors.FileTooLarge.code: Wire(413, "invalid_request_error", 1009),
+    errors.EmptyFile.code: _INVALID,
+    errors.InvalidAudio.code: _INVALID,
+    errors.NoAudioTrack.code: _INVALID,
+    errors.AudioTooShort.code: _INVALID,
+    errors.AudioTooLong.code: _INVALID,
+    errors.Overloaded.code: Wire(429, "rate_limit_error", 1013, retry_after_s=1),
+    errors.DeadlineExceeded.code: Wire(504, "server_error", 1011),
+    errors.ShuttingDown.code: Wire(503, "server_error", 1001, retry_after_s=5),
+    errors.Cancelled.code: Wire(499, "invalid_request_error", 1000),
+    errors.ModelUnavailable.code: Wire(503, "server_error", 1013, retry_after_s=10),
+    errors.EngineOutOfMemory.code: Wire(503, "server_error", 1013, retry_after_s=5),
+    errors.TranscriptionFailed.code: Wire(500, "server_error", 1011),
+    errors.AsrError.code: Wire(500, "server_error", 1011),
+}
+
+_INTERNAL = "The server failed on this request; the log has the details under this request id."
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error of the app with OpenAI's envelope."""
+    app.add_exception_handler(errors.AsrError, _on_domain)
+    app.add_exception_handler(RequestValidationError, _on_validation)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(Exception, _on_unexpected)
+
+
+def envelope(message: str, kind: str, param: str | None, code: str | None) -> dict[str, object]:
+    """The body of every error; all four keys are always there."""
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def respond(error: errors.AsrError) -> JSONResponse:
+    """The answer for a domain error."""
+    wire = TABLE[error.code]
+    wait_s = error.retry_after_s if isinstance(error, errors.Overloaded) else wire.retry_after_s
+    headers = {} if wait_s is None else {"Retry-After": str(wait_s)}
+    return JSONResponse(envelope(error.message, wire.type, error.param, error.code), wire.status, headers)
+
+
+async def _on_domain(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, errors.AsrError)
+    request.state.outcome = error.code
+    if TABLE[error.code].status >= 500:
+        logger.opt(exception=error.__cause__).error(
+            "request failed", id=request.state.id, code=error.code, reason=error.message
+        )
+    return respond(error)
+
+
+async def _on_validation(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    param = str(first["loc"][-1]) if first["loc"] else None
+    return respond(errors.InvalidValue(str(first["msg"]), param=param))
+
+
+async def _on_http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    code: str | None = None
+    message = str(error.detail)
+    if error.status_code == 404:
+        message = f"Invalid URL ({request.method} {request.url.path})"
+    elif error.status_code == 405:
+        code, message = "method_not_allowed", f"Not allowed here: {request.method}."
+    elif error.status_code == 400:
+        code = errors.MalformedBody.code
+    return JSONResponse(
+        envelope(message, "invalid_request_error", None, code), error.status_code, dict(error.headers or {})
+    )
+
+
+async def _on_unexpected(request: Request, error: Exception) -> JSONResponse:
+    logger.opt(exception=error).error("unexpected error", id=request.state.id)
+    return JSONResponse(envelope(_INTERNAL, "server_error", None, errors.AsrError.code), 500)

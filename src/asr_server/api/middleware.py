@@ -1,0 +1,69 @@
+"""Around every request: its id, and one log line when it is over. Plain ASGI, so that streams pass untouched."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+
+from loguru import logger
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_SANE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+# Probes come every few seconds and say nothing worth a line.
+_QUIET_PATHS = frozenset({"/livez", "/readyz", "/health"})
+
+
+class RequestLog:
+    """Gives each HTTP request an id (the caller's, if sane), returns it, and logs the outcome.
+
+    Handlers put what the line should say beside status and time into `request.state.log` (a dict).
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        state = scope.setdefault("state", {})
+        state["id"] = request_id = _request_id(Headers(scope=scope).get("x-request-id"))
+        state["log"] = {}
+        began_s, status = time.perf_counter(), 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)["X-Request-ID"] = request_id
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        finally:
+            _log(scope, request_id, status, time.perf_counter() - began_s)
+
+
+def _request_id(given: str | None) -> str:
+    return given if given and _SANE_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
+
+
+def _log(scope: Scope, request_id: str, status: int, took_s: float) -> None:
+    level = "DEBUG" if scope["path"] in _QUIET_PATHS else "INFO"
+    state = scope["state"]
+    # The route's pattern, not the path: a path is text that the caller chose.
+    route = scope.get("route")
+    logger.log(
+        level,
+        "request",
+        id=request_id,
+        method=scope["method"],
+        route=getattr(route, "path", "-"),
+        status=status,
+        outcome=state.get("outcome", "ok" if 200 <= status < 400 else "error"),
+        ms=round(1000 * took_s, 1),
+        **state["log"],
+    )

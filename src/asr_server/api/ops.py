@@ -1,0 +1,94 @@
+"""Health and probes: what is published is shown; nothing here waits for the engine or imports its libraries."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Depends
+from fastapi.responses import JSONResponse, RedirectResponse
+
+from asr_server import __version__
+from asr_server.api.deps import Services, services
+from asr_server.api.schemas import HealthBody, OptionBody, ProbeBody, QueueBody
+from asr_server.scheduling.thread import ModelState, Snapshot
+
+router = APIRouter(tags=["operations"])
+Services_ = Annotated[Services, Depends(services)]
+
+# A step takes milliseconds, a load up to minutes; a step that does not come back for this long will not come back.
+_HUNG_AFTER_S = 60.0
+
+
+@router.get("/", include_in_schema=False)
+async def root() -> RedirectResponse:
+    """The page for people is the API's own for now."""
+    return RedirectResponse("/docs")
+
+
+@router.get("/health")
+async def health(here: Services_) -> HealthBody:
+    """The whole state in one answer: model, memory, queue, and each option with its reason."""
+    snapshot, info = here.thread.snapshot(), here.engine.info
+    return HealthBody(
+        status=_status(here, snapshot),
+        mode="standalone",
+        model_id=here.plan.model_id,
+        model_loaded=snapshot.state is ModelState.LOADED,
+        model_state=snapshot.state.value,
+        model_error=snapshot.load_error,
+        cuda=here.plan.device.startswith("cuda"),
+        gpu_name=info.gpu_name,
+        gpu_allocated_mb=info.gpu_allocated_mb,
+        gpu_reserved_mb=info.gpu_reserved_mb,
+        queue=_queue(here, snapshot),
+        plan=[OptionBody(name=o.name, active=o.active, value=o.value, reason=o.reason) for o in here.plan.options],
+        version=__version__,
+        uptime_s=round(time.monotonic() - here.started_s, 3),
+    )
+
+
+def _status(here: Services, snapshot: Snapshot) -> str:
+    if here.draining:
+        return "draining"
+    return "degraded" if snapshot.state is ModelState.FAILED or _hung(snapshot) else "ok"
+
+
+def _hung(snapshot: Snapshot) -> bool:
+    stuck = snapshot.busy and snapshot.beat_age_s > _HUNG_AFTER_S and snapshot.state is not ModelState.LOADING
+    return stuck or not snapshot.alive
+
+
+def _queue(here: Services, snapshot: Snapshot) -> QueueBody:
+    return QueueBody(
+        **snapshot.depth,
+        running=snapshot.running,
+        audio_waiting_s=round(snapshot.waiting_s, 3),
+        audio_held_s=round(here.admission.held_s, 3),
+        audio_limit_s=here.admission.limit_s,
+    )
+
+
+@router.get("/livez", responses={503: {"model": ProbeBody}})
+async def livez(here: Services_) -> JSONResponse:
+    """Whether the event loop and the engine thread move: if not, restart the process."""
+    return _probe("the engine thread does not move" if _hung(here.thread.snapshot()) else "")
+
+
+@router.get("/readyz", responses={503: {"model": ProbeBody}})
+async def readyz(here: Services_) -> JSONResponse:
+    """Whether new work is taken now: if not, send it elsewhere."""
+    if here.draining:
+        return _probe("draining")
+    if not here.ready:
+        return _probe("the model is being loaded")
+    if here.admission.held_s >= here.admission.limit_s:
+        return _probe("saturated")
+    if here.thread.snapshot().state is ModelState.FAILED:
+        return _probe("the model could not be loaded")
+    return _probe("")
+
+
+def _probe(reason: str) -> JSONResponse:
+    body = ProbeBody(status="failed" if reason else "ok", reason=reason)
+    return JSONResponse(body.model_dump(), 503 if reason else 200)

@@ -1,0 +1,179 @@
+"""What goes over the wire, as pydantic models: they check forms, and they are what `/docs` shows."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from asr_server.service.request import ResponseFormat
+
+
+def _boolean(value: Any) -> Any:
+    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    return words.get(value.lower(), value) if isinstance(value, str) else value
+
+
+Boolean = Annotated[bool, BeforeValidator(_boolean)]
+
+
+class TranscriptionForm(BaseModel):
+    """The text fields of a transcription request; unknown fields are ignored, as OpenAI's clients expect."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    model: str = Field(description="A name from /v1/models. OpenAI's names mean the model that is loaded.")
+    language: str = Field("", description="ISO code, locale, English name, `auto` or empty (detect).")
+    prompt: str = Field("", description="Text that helps recognition: names, terms, the topic.", max_length=16_000)
+    hotwords: list[str] = Field([], description="Words to listen for, comma-separated or repeated.")
+    keywords: list[str] = Field([], description="OpenAI's name for hotwords.")
+    response_format: ResponseFormat = Field(ResponseFormat.JSON, description="Shape of the answer.")
+    temperature: float = Field(0.0, ge=0, le=1, description="0 is greedy and repeatable; above that, sampling.")
+    timestamp_granularities: list[Literal["word", "segment"]] = Field(
+        [], description="`segment` with verbose_json. Word times are not in this version."
+    )
+    include: list[str] = Field([], description="Not in this version.")
+    stream: Boolean = Field(False, description="Not in this version.")
+    return_timestamps: Boolean = Field(False, description="Not in this version.")
+
+
+class ErrorDetail(BaseModel):
+    """What went wrong."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(BaseModel):
+    """The body of every error."""
+
+    error: ErrorDetail
+
+
+class Usage(BaseModel):
+    """Seconds of audio, started ones counted."""
+
+    type: Literal["duration"]
+    seconds: int
+
+
+class TranscriptionBody(BaseModel):
+    """`response_format=json`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "text": "turn on the kitchen lights please",
+                "language": "English",
+                "language_code": "en",
+                "usage": {"type": "duration", "seconds": 3},
+            }
+        }
+    )
+
+    text: str
+    language: str = Field(description="The model's name of the language; empty for no speech.")
+    language_code: str = Field(description="Its ISO code; empty for no speech.")
+    usage: Usage
+
+
+class SegmentBody(BaseModel):
+    """One span of speech in verbose_json."""
+
+    id: int
+    seek: int = Field(description="Start in frames of 10 ms.")
+    start: float = Field(description="Seconds.")
+    end: float = Field(description="Seconds.")
+    text: str
+    tokens: list[int]
+    temperature: float
+    avg_logprob: float = Field(description="Mean natural log-probability of the tokens.")
+    compression_ratio: float = Field(description="UTF-8 bytes over their zlib size.")
+    no_speech_prob: float = Field(description="1 minus the highest speech probability in the span.")
+    complete: bool = Field(description="False when the token budget ended the text.")
+
+
+class LanguageBody(BaseModel):
+    """A language by its code."""
+
+    code: str
+
+
+class VerboseTranscriptionBody(BaseModel):
+    """`response_format=verbose_json`."""
+
+    task: Literal["transcribe"]
+    language: str = Field(description="English name of the language in lower case.")
+    language_code: str
+    languages: list[LanguageBody]
+    duration: float = Field(description="Seconds.")
+    text: str
+    segments: list[SegmentBody]
+    usage: Usage
+
+
+class ModelBody(BaseModel):
+    """One model name."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str
+
+
+class ModelList(BaseModel):
+    """All model names."""
+
+    object: Literal["list"] = "list"
+    data: list[ModelBody]
+
+
+class QueueBody(BaseModel):
+    """What waits."""
+
+    live: int
+    interactive: int
+    bulk: int
+    running: int = Field(description="Spans in the batch.")
+    audio_waiting_s: float = Field(description="Seconds of audio in the queue.")
+    audio_held_s: float = Field(description="Seconds of audio accepted and not yet answered.")
+    audio_limit_s: float = Field(description="The bound on audio_held_s.")
+
+
+class OptionBody(BaseModel):
+    """One option of the plan."""
+
+    name: str
+    active: bool
+    value: str
+    reason: str
+
+
+class HealthBody(BaseModel):
+    """The state of the server."""
+
+    model_config = ConfigDict(protected_namespaces=())
+
+    status: Literal["ok", "degraded", "draining"]
+    mode: Literal["standalone", "gateway", "worker"]
+    model_id: str
+    model_loaded: bool
+    model_state: Literal["unloaded", "loading", "loaded", "failed"]
+    model_error: str = Field(description="Why the last load failed; empty when it did not.")
+    cuda: bool
+    gpu_name: str
+    gpu_allocated_mb: int
+    gpu_reserved_mb: int
+    queue: QueueBody
+    plan: list[OptionBody]
+    version: str
+    uptime_s: float
+
+
+class ProbeBody(BaseModel):
+    """The answer of a probe."""
+
+    status: Literal["ok", "failed"]
+    reason: str = ""

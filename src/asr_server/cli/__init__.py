@@ -1,0 +1,1 @@
+"""Commands for people. Each parses its arguments, calls one thing, and turns errors into one line and an exit code."""

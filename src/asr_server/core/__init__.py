@@ -1,0 +1,1 @@
+"""The nouns everyone shares; imports nothing else of the package."""

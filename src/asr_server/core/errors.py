@@ -1,0 +1,194 @@
+"""The domain error tree. No error here knows HTTP or a socket; `api/errors.py` maps `code` to both.
+
+AsrError
+|-- InvalidInput                 the caller's fault: the same request will fail again
+|   |-- MissingParameter         missing_required_parameter
+|   |-- InvalidValue             invalid_value
+|   |-- UnsupportedValue         unsupported_value
+|   |-- InvalidLanguage          invalid_language_format
+|   |-- UnsupportedLanguage      unsupported_language
+|   |-- MalformedBody            malformed_body
+|   |-- UnsupportedContentType   unsupported_content_type
+|   |-- UnknownModel             model_not_found
+|   |-- FileTooLarge             file_too_large
+|   |-- EmptyFile                empty_file
+|   |-- InvalidAudio             invalid_audio
+|   |-- NoAudioTrack             no_audio_track
+|   |-- AudioTooShort            audio_too_short
+|   `-- AudioTooLong             audio_too_long
+|-- Overloaded                   rate_limit_exceeded: try again later
+|-- DeadlineExceeded             deadline_exceeded: our time limit, not the caller's
+|-- ShuttingDown                 shutting_down
+|-- Cancelled                    request_cancelled: the caller left
+`-- EngineError                  our fault or the operator's
+    |-- ModelUnavailable         model_unavailable: cannot be loaded; the message says what to do
+    |-- EngineOutOfMemory        engine_out_of_memory
+    `-- TranscriptionFailed      transcription_failed
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class AsrError(Exception):
+    """Root of every error a caller may see.
+
+    `message` is for people and never holds what the caller sent beyond short, checked values;
+    `code` is stable and for programs; `param` names the request field at fault, or is None.
+    """
+
+    code: ClassVar[str] = "internal_error"
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+
+
+class InvalidInput(AsrError):
+    """The caller's fault; sending the same again will fail again."""
+
+    code = "invalid_value"
+
+
+class MissingParameter(InvalidInput):
+    """A required field is absent."""
+
+    code = "missing_required_parameter"
+
+
+class InvalidValue(InvalidInput):
+    """A field has a value outside its type or range."""
+
+    code = "invalid_value"
+
+
+class UnsupportedValue(InvalidInput):
+    """A field has a value that is known, but that this server or model does not serve."""
+
+    code = "unsupported_value"
+
+
+class InvalidLanguage(InvalidInput):
+    """A language field that is no language code or name."""
+
+    code = "invalid_language_format"
+
+
+class UnsupportedLanguage(InvalidInput):
+    """A real language that the model was not trained on."""
+
+    code = "unsupported_language"
+
+
+class MalformedBody(InvalidInput):
+    """The request body cannot be parsed as what its content type says."""
+
+    code = "malformed_body"
+
+
+class UnsupportedContentType(InvalidInput):
+    """The request body is of a type that the route does not read."""
+
+    code = "unsupported_content_type"
+
+
+class UnknownModel(InvalidInput):
+    """A model name that this server does not serve."""
+
+    code = "model_not_found"
+
+
+class FileTooLarge(InvalidInput):
+    """The upload exceeds `MAX_UPLOAD_MB`."""
+
+    code = "file_too_large"
+
+
+class EmptyFile(InvalidInput):
+    """The uploaded file has no bytes."""
+
+    code = "empty_file"
+
+
+class InvalidAudio(InvalidInput):
+    """The bytes are no audio this server can decode, or are damaged before the first sample."""
+
+    code = "invalid_audio"
+
+
+class NoAudioTrack(InvalidInput):
+    """A valid container without an audio track."""
+
+    code = "no_audio_track"
+
+
+class AudioTooShort(InvalidInput):
+    """Less audio than a word needs (0.1 s), or none at all."""
+
+    code = "audio_too_short"
+
+
+class AudioTooLong(InvalidInput):
+    """More audio than `MAX_AUDIO_S`."""
+
+    code = "audio_too_long"
+
+
+class Overloaded(AsrError):
+    """The queue is full; `retry_after_s` (1 to 60) is a fair time to wait."""
+
+    code = "rate_limit_exceeded"
+
+    def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after_s = min(60, max(1, retry_after_s))
+
+
+class DeadlineExceeded(AsrError):
+    """The work was not done within `REQUEST_TIMEOUT`."""
+
+    code = "deadline_exceeded"
+
+
+class ShuttingDown(AsrError):
+    """The server is draining and takes no new work."""
+
+    code = "shutting_down"
+
+
+class Cancelled(AsrError):
+    """The caller left before the work was done."""
+
+    code = "request_cancelled"
+
+
+class EngineError(AsrError):
+    """The engine could not do the work although the request was right."""
+
+    code = "transcription_failed"
+
+
+class ModelUnavailable(EngineError):
+    """The model cannot be loaded; the message tells the operator what to do."""
+
+    code = "model_unavailable"
+
+
+class EngineOutOfMemory(EngineError):
+    """The accelerator has no memory for even this one span."""
+
+    code = "engine_out_of_memory"
+
+
+class TranscriptionFailed(EngineError):
+    """The engine raised while it worked on this span."""
+
+    code = "transcription_failed"
+
+
+def leaves(root: type[AsrError] = AsrError) -> list[type[AsrError]]:
+    """Every error class without subclasses, in the order of definition: what the wire tables must cover."""
+    subs = root.__subclasses__()
+    return [root] if not subs else [leaf for sub in subs for leaf in leaves(sub)]

@@ -1,0 +1,77 @@
+"""Logging set-up: loguru for everything, stdlib and library loggers included. Not a place for request logic.
+
+Lines carry ids, sizes, times and outcomes; never audio, transcript text, file names or keys.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import traceback
+from typing import TYPE_CHECKING
+
+from loguru import logger
+
+from asr_server.core.settings import LogLevel
+
+if TYPE_CHECKING:
+    from loguru import Message, Record
+
+_TEXT = (
+    "<green>{time:YYYY-MM-DD HH:mm:ss.SSS}</green> <level>{level: <7}</level> "
+    "<cyan>{name}</cyan> {message}{extra[tail]}"
+)
+
+# Libraries whose INFO lines repeat what our own request line says, or name files and addresses of requests.
+_QUIET = ("httpx", "httpcore", "urllib3", "multipart", "python_multipart", "filelock", "numba", "asyncio")
+
+
+class InterceptHandler(logging.Handler):
+    """Hands stdlib log records to loguru at the same level, with the name of the logger that wrote them."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Forward one record; exceptions keep their traceback."""
+        try:
+            level: str | int = logger.level(record.levelname).name
+        except ValueError:
+            level = record.levelno
+        patched = logger.patch(lambda r: r.update(name=record.name))
+        patched.opt(exception=record.exc_info).log(level, record.getMessage())
+
+
+def configure(level: LogLevel, *, as_json: bool) -> None:
+    """Send every log line of this process to stderr, as text or as one JSON object a line."""
+    logger.remove()
+    logger.configure(patcher=_add_tail)
+    # diagnose would print the values of local variables: audio, texts and keys among them.
+    options = {"level": level.value, "backtrace": False, "diagnose": False}
+    if as_json:
+        logger.add(_write_json, format="{message}", **options)  # type: ignore[arg-type]  # loguru's stubs want a TypedDict
+    else:
+        logger.add(sys.stderr, format=_TEXT, **options)  # type: ignore[arg-type]  # as above
+    logging.basicConfig(handlers=[InterceptHandler()], level=logging.INFO, force=True)
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
+        logging.getLogger(name).handlers = []
+        logging.getLogger(name).propagate = True
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _add_tail(record: Record) -> None:
+    fields = " ".join(f"{k}={v}" for k, v in record["extra"].items() if k != "tail")
+    record["extra"]["tail"] = f" {fields}" if fields else ""
+
+
+def _write_json(message: Message) -> None:
+    record = message.record
+    line: dict[str, object] = {
+        "time": record["time"].isoformat(),
+        "level": record["level"].name,
+        "logger": record["name"],
+        "message": record["message"],
+    }
+    line.update((k, v) for k, v in record["extra"].items() if k != "tail")
+    if record["exception"] is not None:
+        line["exception"] = "".join(traceback.format_exception(*record["exception"]))
+    sys.stderr.write(json.dumps(line, default=str, ensure_ascii=False) + "\n")

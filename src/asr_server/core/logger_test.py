@@ -1,0 +1,48 @@
+"""Logging set-up."""
+
+import json
+import logging
+
+import pytest
+from loguru import logger
+
+from asr_server.core.logger import configure
+from asr_server.core.settings import LogLevel
+
+
+@pytest.fixture(autouse=True)
+def _restore():
+    yield
+    logger.remove()
+    logging.basicConfig(handlers=[], force=True)
+
+
+def test_a_library_line_leaves_through_loguru(capsys):
+    """A stdlib record is written as one JSON object with its logger's name and level."""
+    configure(LogLevel.INFO, as_json=True)
+    logging.getLogger("uvicorn.error").warning("port is %d", 80)
+    line = json.loads(capsys.readouterr().err)
+    assert (line["message"], line["level"], line["logger"]) == ("port is 80", "WARNING", "uvicorn.error")
+
+
+def test_fields_are_fields_in_json_and_pairs_in_text(capsys):
+    """The same call serves machines and people."""
+    configure(LogLevel.INFO, as_json=True)
+    logger.info("request", status=200)
+    assert json.loads(capsys.readouterr().err)["status"] == 200
+    configure(LogLevel.INFO, as_json=False)
+    logger.info("request", status=200)
+    assert "request status=200" in capsys.readouterr().err
+
+
+def test_a_traceback_shows_no_local_values(capsys):
+    """Values of variables would put audio, texts and keys into the log."""
+    configure(LogLevel.INFO, as_json=False)
+    secret = "".join(["can", "ary"])
+    try:
+        {}[len(secret)]
+    except KeyError as error:
+        logger.opt(exception=error).error("failed")
+    written = capsys.readouterr().err
+    assert "KeyError" in written
+    assert "canary" not in written

@@ -1,0 +1,132 @@
+"""Settings from the environment (and a `.env` file), checked once at start. The only reader of the environment.
+
+Every field is an upper-case environment variable of the same name; `docs/configuration.md` is made from this class.
+A setting is listed here only when it has an effect: an option that is not built yet makes the start refuse
+(see `engine/plan.py`), it is never silently ignored.
+"""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class SettingsError(ValueError):
+    """One or more settings are wrong; the message has a line for each: name, value, what was expected."""
+
+
+class Dtype(StrEnum):
+    """Number format of the weights and activations."""
+
+    AUTO = "auto"
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+
+
+class LogLevel(StrEnum):
+    """The least severe log line that is written."""
+
+    TRACE = "TRACE"
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+
+
+class Quantization(StrEnum):
+    """Weight formats below 16 bits."""
+
+    NONE = ""
+    INT8 = "int8"
+    FP8 = "fp8"
+
+
+class Settings(BaseSettings):
+    """All settings. Frozen: what the server runs with is what it was started with."""
+
+    model_config = SettingsConfigDict(
+        env_file=".env",
+        env_file_encoding="utf-8",
+        case_sensitive=False,
+        frozen=True,
+        extra="ignore",
+        env_ignore_empty=True,
+        protected_namespaces=(),
+    )
+
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+
+    model_id: str = Field(
+        "Qwen/Qwen3-ASR-1.7B",
+        min_length=1,
+        description="Model: a hub id, a directory, or `demo` (the bundled demonstration checkpoint).",
+    )
+    device: str = Field(
+        "auto",
+        pattern=r"^(auto|cpu|cuda(:\d+)?)$",
+        description="`auto`, `cpu`, `cuda` or `cuda:N`.",
+    )
+    dtype: Dtype = Field(
+        Dtype.AUTO, description="`auto` is bfloat16 on a GPU and float32 on a CPU; or float32, bfloat16, float16."
+    )
+    max_batch: int = Field(8, ge=1, le=256, description="Spans decoded together in one step.")
+    idle_timeout: float = Field(
+        120.0, ge=0, description="Seconds without work after which the model is unloaded; 0 keeps it for ever."
+    )
+    preload: bool = Field(False, description="Load and warm up the model before the server reports ready.")
+    request_timeout: float = Field(
+        300.0, gt=0, description="Seconds a request may take in all before it fails with 504."
+    )
+
+    max_upload_mb: float = Field(200.0, gt=0, description="Largest request body, in MiB.")
+    max_audio_s: float = Field(7200.0, gt=0, description="Longest recording, in seconds of audio.")
+    max_queue_audio_s: float = Field(
+        14400.0, gt=0, description="Seconds of audio accepted and not yet answered, before new work gets 429."
+    )
+
+    log_level: LogLevel = Field(LogLevel.INFO, description="TRACE, DEBUG, INFO, WARNING or ERROR.")
+    log_json: bool = Field(False, description="Write each log line as one JSON object.")
+
+    # Options of the product that this version does not have: setting one stops the start with the reason.
+    gateway_mode: bool = Field(False, description="Run the model in a worker process behind a thin gateway.")
+    dual_model: bool = Field(False, description="A fast model for live partials, an accurate one for finals.")
+    use_speculative: bool = Field(False, description="Let the small model draft for the large one.")
+    quantize: Quantization = Field(Quantization.NONE, description="`int8` or `fp8` weights.")
+    onnx_encoder_path: str = Field("", description="Run the audio encoder from an ONNX file.")
+    trt_encoder_path: str = Field("", description="Run the audio encoder from a TensorRT engine.")
+    use_vllm: bool = Field(False, description="Decode with vLLM.")
+    use_cuda_graphs: bool = Field(False, description="Replay decode steps as CUDA graphs.")
+    use_causal_encoder: bool = Field(False, description="Encode live audio causally.")
+    numa_node: int | None = Field(None, ge=0, description="Pin the process to one NUMA node.")
+    use_granian: bool = Field(False, description="Serve with Granian instead of uvicorn.")
+
+    @property
+    def max_upload_bytes(self) -> int:
+        """`max_upload_mb` in bytes."""
+        return int(self.max_upload_mb * 1024 * 1024)
+
+
+def load(**overrides: Any) -> Settings:
+    """Read the environment; `overrides` (from the command line) win. Raises `SettingsError` naming every bad value."""
+    try:
+        return Settings(**overrides)
+    except ValidationError as error:
+        raise SettingsError("\n".join(_line(e) for e in error.errors())) from None
+
+
+def process_environment(**changes: str) -> dict[str, str]:
+    """The environment for a child process: this one's with `changes`."""
+    return {**os.environ, **changes}
+
+
+def _line(error: Any) -> str:
+    name = str(error["loc"][0]).upper()
+    field = Settings.model_fields.get(name.lower())
+    meaning = f" ({field.description})" if field and field.description else ""
+    return f"{name}={error['input']!r}: {error['msg']}{meaning}"

@@ -1,0 +1,40 @@
+"""Settings from the environment."""
+
+import pytest
+
+from asr_server.core import settings
+
+
+@pytest.fixture(autouse=True)
+def _no_dotenv(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_bad_value_names_itself_and_what_was_expected(monkeypatch):
+    """The message has the variable, the value and the expectation, for every bad one at once."""
+    monkeypatch.setenv("IDLE_TIMEOUT", "soon")
+    monkeypatch.setenv("DEVICE", "tpu")
+    with pytest.raises(settings.SettingsError) as caught:
+        settings.load()
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 2
+    assert any("IDLE_TIMEOUT='soon'" in line and "number" in line for line in lines)
+    assert any("DEVICE='tpu'" in line and "cuda" in line for line in lines)
+
+
+def test_an_empty_variable_means_the_default(monkeypatch):
+    """`NAME=` in a compose file is not a value."""
+    monkeypatch.setenv("MAX_BATCH", "")
+    assert settings.load().max_batch == 8
+
+
+def test_arguments_win_over_the_environment(monkeypatch):
+    """The command line is nearer to the person than the environment."""
+    monkeypatch.setenv("PORT", "1234")
+    assert settings.load(port=4321).port == 4321
+
+
+def test_a_dotenv_file_is_read(tmp_path):
+    """`.env` in the working directory counts as environment."""
+    (tmp_path / ".env").write_text("MODEL_ID=demo\n")
+    assert settings.load().model_id == "demo"

@@ -1,0 +1,71 @@
+"""Words, segments, transcripts: what the engine's results become on their way to the wire. Frozen; not rendering."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class TimeSource(StrEnum):
+    """Where a time comes from: measured by forced alignment, or spread over the speech it lies in."""
+
+    ALIGNED = "aligned"
+    ESTIMATED = "estimated"
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One written word and when it was said."""
+
+    text: str
+    start_ms: int
+    end_ms: int
+    source: TimeSource
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The text of one span of speech.
+
+    `mean_logprob` is the mean natural log-probability of the generated tokens (<= 0). `no_speech_prob` (0..1) is one
+    minus the highest speech probability that voice detection gave a frame of the span. `complete` is False when
+    decoding ended because the token budget was used up, not because the model ended its answer.
+    """
+
+    start_ms: int
+    end_ms: int
+    text: str
+    language: str
+    tokens: tuple[int, ...]
+    mean_logprob: float
+    no_speech_prob: float
+    temperature: float = 0.0
+    complete: bool = True
+    words: tuple[Word, ...] = ()
+
+    @property
+    def compression_ratio(self) -> float:
+        """UTF-8 bytes over their zlib-compressed size: high values mean repetition. 0 for no text."""
+        raw = self.text.encode()
+        return len(raw) / len(zlib.compress(raw)) if raw else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Where the time of a request went, in milliseconds."""
+
+    decode_ms: float = 0.0
+    queue_ms: float = 0.0
+    infer_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """The text of one recording. `language` is the model's name for it ("English"), or "" for no speech."""
+
+    text: str
+    language: str
+    duration_ms: int
+    segments: tuple[Segment, ...]
+    timings: Timings = Timings()

@@ -1,0 +1,1 @@
+"""Audio to text on an accelerator. Knows no request, route or event loop; its heavy libraries load with the model."""

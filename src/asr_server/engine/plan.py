@@ -1,0 +1,96 @@
+"""Settings and hardware facts to the parts of the engine, each with its reason. Pure: decides, loads nothing.
+
+Every option of the product is named here. It is active, inactive with a reason, or `resolve` refuses with one error
+that names every conflict: nothing may claim to be on and do nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from asr_server.core.settings import Dtype, Settings
+from asr_server.engine.facts import Facts
+
+
+class PlanError(ValueError):
+    """The settings ask for something this machine or this version cannot do; one line for each conflict."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One line of the plan as `/health` shows it."""
+
+    name: str
+    active: bool
+    value: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the engine is built from; chosen once at start."""
+
+    engine: str
+    model_id: str
+    device: str
+    dtype: str
+    max_batch: int
+    options: tuple[Option, ...]
+
+
+# Options that this version does not have: the setting, and what to do instead.
+_ABSENT = {
+    "gateway_mode": "run the server as one process; it unloads the model after IDLE_TIMEOUT",
+    "dual_model": "choose one model with MODEL_ID",
+    "use_speculative": "unset it",
+    "quantize": "use DTYPE=bfloat16 to halve the memory",
+    "onnx_encoder_path": "unset it; the encoder runs in torch",
+    "trt_encoder_path": "unset it; the encoder runs in torch",
+    "use_vllm": "unset it; the engine batches by itself",
+    "use_cuda_graphs": "unset it",
+    "use_causal_encoder": "unset it",
+    "numa_node": "start the server under numactl",
+    "use_granian": "unset it; uvicorn serves",
+}
+
+
+def resolve(settings: Settings, facts: Facts) -> Plan:
+    """The plan for these settings on this machine. Raises `PlanError`."""
+    conflicts = [
+        f"{name.upper()} is not available in this version: {advice}."
+        for name, advice in _ABSENT.items()
+        if getattr(settings, name) not in (False, "", None)
+    ]
+    device, device_reason = _device(settings.device, facts, conflicts)
+    dtype, dtype_reason = _dtype(settings.dtype, device)
+    if conflicts:
+        raise PlanError("\n".join(conflicts))
+    options = (
+        Option("device", True, device, device_reason),
+        Option("dtype", True, dtype, dtype_reason),
+        Option("batching", settings.max_batch > 1, str(settings.max_batch), "spans that share one decode step"),
+        Option("attention", True, "sdpa", "8 s encoder windows are rows of a batch, so no backend can skip the mask"),
+        *(Option(name, False, "", "not available in this version") for name in _ABSENT),
+    )
+    return Plan("qwen", settings.model_id, device, dtype, settings.max_batch, options)
+
+
+def _device(wanted: str, facts: Facts, conflicts: list[str]) -> tuple[str, str]:
+    if wanted == "auto":
+        if facts.gpu and facts.torch_cuda:
+            return "cuda", "an NVIDIA driver and a CUDA build of torch are installed"
+        return "cpu", "no NVIDIA driver found" if not facts.gpu else "the installed torch is a CPU build"
+    if wanted.startswith("cuda"):
+        if not facts.gpu:
+            conflicts.append(f"DEVICE={wanted}: no NVIDIA driver found on this machine; set DEVICE=cpu.")
+        if not facts.torch_cuda:
+            conflicts.append(f"DEVICE={wanted}: the installed torch is a CPU build; install requirements-gpu.txt.")
+    return wanted, "as set"
+
+
+def _dtype(wanted: Dtype, device: str) -> tuple[str, str]:
+    if wanted is not Dtype.AUTO:
+        return wanted.value, "as set"
+    if device.startswith("cuda"):
+        return Dtype.BFLOAT16.value, "the format of the released weights"
+    return Dtype.FLOAT32.value, "exact, and the fastest on CPUs without bfloat16 units"

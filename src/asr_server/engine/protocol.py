@@ -1,0 +1,117 @@
+"""The contract of an engine: a batch of rows that moves in steps. No implementation here.
+
+One row is one span of speech. Rows join with `admit`, move with `step`, leave when they are done or with `drop`.
+An engine fits `scheduling.ports.Batch`, and adds what it says about itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+from asr_server.scheduling.ports import Outcome
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class Finish(StrEnum):
+    """Why a row ended."""
+
+    END = "end"  # the model ended its answer
+    BUDGET = "budget"  # the token budget for this much audio was used up: the text may be cut short
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Utterance:
+    """One row's work.
+
+    `audio`: float32 (n,), mono, 16 kHz, finite, in [-1, 1]. `language`: the model's name of the language to force, or
+    None. `context`: text for the system turn (prompt, hotwords); control tokens in it are taken out. `draft`: token ids
+    that the answer may turn out to be, for engines that verify drafts; it never changes the answer. `temperature`: 0 is
+    greedy. `seed`: makes sampling repeatable.
+    """
+
+    audio: NDArray[np.float32]
+    language: str | None = None
+    context: str = ""
+    draft: tuple[int, ...] = ()
+    temperature: float = 0.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The delta of one step: new token ids and their natural log-probabilities."""
+
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """The answer for one row.
+
+    `language` is the model's name, "" for no speech. `ids` are all generated tokens without the end token, `logprobs`
+    (natural logarithm, <= 0) one for each. `audio_tokens` and `prompt_tokens` are what the row's prompt was made of.
+    """
+
+    text: str
+    language: str
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish: Finish
+    audio_tokens: int
+    prompt_tokens: int
+
+    @property
+    def mean_logprob(self) -> float:
+        """Mean over the generated tokens; 0 when there are none."""
+        return sum(self.logprobs) / len(self.logprobs) if self.logprobs else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What an engine says about itself; the memory figures are 0 without a GPU."""
+
+    name: str
+    model_id: str
+    device: str
+    dtype: str
+    gpu_name: str = ""
+    gpu_allocated_mb: int = 0
+    gpu_reserved_mb: int = 0
+
+
+class Engine(Protocol):
+    """`scheduling.ports.Batch` with typed items: `Utterance` in; `Delta` carries `Tokens`, `Done` a `Hypothesis`."""
+
+    @property
+    def info(self) -> EngineInfo:
+        """As last published: safe from any thread, never waits."""
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the weights are in memory."""
+
+    @property
+    def room(self) -> int:
+        """Free rows."""
+
+    def load(self) -> None:
+        """Load weights and processor. Raises `ModelUnavailable` with what to do."""
+
+    def unload(self) -> None:
+        """Free the weights and everything made from them."""
+
+    def admit(self, key: int, item: Utterance) -> None:
+        """Take a row in. Its prefill happens in the next step."""
+
+    def step(self) -> Iterable[Outcome]:
+        """Prefill what was admitted, decode one token for every other row."""
+
+    def drop(self, key: int) -> None:
+        """Forget a row at once; unknown keys are ignored."""

@@ -1,0 +1,94 @@
+"""Weights, processor and the ids that matter, loaded through the SDK. The only place that knows its class names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from qwen_asr.core.transformers_backend import Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
+from torch import nn
+
+from asr_server.core.errors import ModelUnavailable
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parts:
+    """What a loaded checkpoint consists of.
+
+    `tower`: the audio encoder. `text`: the language model without its head. `head`: hidden (…, d) to logits
+    (…, vocabulary). `end_ids`: the tokens that end an answer, from the checkpoint's own generation config.
+    """
+
+    tower: Any
+    text: Any
+    head: nn.Module
+    processor: Any
+    end_ids: frozenset[int]
+    audio_id: int
+
+    @property
+    def tokenizer(self) -> Any:
+        """The processor's tokenizer."""
+        return self.processor.tokenizer
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.head.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The number format of weights and activations."""
+        return next(self.head.parameters()).dtype
+
+
+def load(directory: Path, *, device: str, dtype: str) -> Parts:
+    """Load a checked checkpoint directory onto `device` in `dtype` ("float32", "bfloat16", "float16").
+
+    Raises `ModelUnavailable` when files are damaged, weights are missing, or the device is not there.
+    """
+    _check_device(device)
+    try:
+        model, report = Qwen3ASRForConditionalGeneration.from_pretrained(
+            directory, dtype=getattr(torch, dtype), output_loading_info=True, local_files_only=True
+        )
+        # The regex fix is what the SDK itself asks for; without it some released tokenizers split text differently.
+        processor = Qwen3ASRProcessor.from_pretrained(directory, fix_mistral_regex=True, local_files_only=True)
+    except Exception as error:  # safetensors, json, tokenizers and transformers each raise their own kinds
+        raise ModelUnavailable(
+            f"The checkpoint in {directory.name} cannot be loaded ({type(error).__name__}); it is damaged or of "
+            "another version. Download it again."
+        ) from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        # transformers fills missing weights with random numbers and only warns: that would transcribe noise.
+        raise ModelUnavailable(
+            f"The checkpoint in {directory.name} lacks {len(missing)} weights, such as {missing[0]}."
+        )
+    model = model.to(device).eval().requires_grad_(False)
+    return _parts(model, processor)
+
+
+def _check_device(device: str) -> None:
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ModelUnavailable(
+            f"DEVICE={device}: this torch build ({torch.__version__}) or driver offers no CUDA. Install "
+            "requirements-gpu.txt and check the driver, or set DEVICE=cpu."
+        )
+
+
+def _parts(model: Any, processor: Any) -> Parts:
+    thinker = model.thinker
+    ends = model.generation_config.eos_token_id
+    if ends is None:
+        raise ModelUnavailable("The checkpoint's generation_config.json has no eos_token_id.")
+    return Parts(
+        tower=thinker.audio_tower,
+        text=thinker.model,
+        head=thinker.lm_head,
+        processor=processor,
+        end_ids=frozenset(ends if isinstance(ends, list) else [ends]),
+        audio_id=thinker.config.audio_token_id,
+    )

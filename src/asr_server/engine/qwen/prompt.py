@@ -1,0 +1,60 @@
+"""The chat prompt around the audio, and the answer back to language and text, both through the SDK's own code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from qwen_asr import parse_asr_output
+
+from asr_server.text import repetition
+
+ASR_TEXT = "<asr_text>"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prompt:
+    """Token ids before and after the audio embeddings, each (n,)."""
+
+    before: torch.Tensor
+    after: torch.Tensor
+
+
+class PromptBuilder:
+    """Renders the checkpoint's chat template; caches nothing, since contexts differ."""
+
+    def __init__(self, processor: Any) -> None:
+        self._processor = processor
+        self._tokenizer = processor.tokenizer
+        # Longest first, so that no token is left over from a piece of another.
+        self._control = sorted(self._tokenizer.get_added_vocab(), key=len, reverse=True)
+
+    def build(self, *, context: str, language: str | None) -> Prompt:
+        """The prompt for one clip. `context` goes into the system turn; `language` (the model's name) forces it."""
+        messages = [
+            {"role": "system", "content": self._clean(context)},
+            {"role": "user", "content": [{"type": "audio", "audio": ""}]},
+        ]
+        text = self._processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        if language is not None:
+            text += f"language {language}{ASR_TEXT}"
+        before, after = text.split(self._processor.audio_token)
+        return Prompt(self._ids(before), self._ids(after))
+
+    def _ids(self, text: str) -> torch.Tensor:
+        return torch.tensor(self._tokenizer(text).input_ids, dtype=torch.long)
+
+    def _clean(self, context: str) -> str:
+        """`context` without control tokens: they would end the turn or stand for audio that is not there."""
+        while any(token in context for token in self._control):
+            for token in self._control:
+                context = context.replace(token, " ")
+        return context.strip()
+
+
+def read(tokenizer: Any, ids: list[int], language: str | None) -> tuple[str, str]:
+    """Generated ids to (language, text); language is "" for no speech. Loops are folded to one turn."""
+    raw = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    found, text = parse_asr_output(raw, user_language=language)
+    return found, repetition.collapse(text)

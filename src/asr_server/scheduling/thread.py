@@ -1,0 +1,322 @@
+"""The one engine thread: drains the heap, moves the batch step by step, loads and unloads. Knows no model.
+
+All work on the accelerator happens here, load and unload included, so none of it needs a lock; the condition below
+guards only the heap and the flags that other threads touch. A `try` wraps one call, one admission or one step, never
+the loop: whatever fails, the next job finds the thread alive.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from asr_server.core.errors import AsrError, DeadlineExceeded, ShuttingDown, TranscriptionFailed
+from asr_server.scheduling.job import Job
+from asr_server.scheduling.ports import Batch, Delta, Done, Failed, Outcome
+from asr_server.scheduling.queue import JobQueue
+
+
+class ModelState(StrEnum):
+    """Where the model is in its life."""
+
+    UNLOADED = "unloaded"
+    LOADING = "loading"
+    LOADED = "loaded"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What `/health` may know without asking the thread. `beat_age_s`: seconds since the thread last moved."""
+
+    state: ModelState
+    load_error: str
+    running: int
+    depth: dict[str, int]
+    waiting_s: float
+    beat_age_s: float
+    busy: bool
+    alive: bool
+
+
+class EngineThread:
+    """A min-heap of jobs in front of a one-thread executor that drives a `Batch`.
+
+    `idle_timeout_s` of 0 keeps the model for ever. `clock` is monotonic seconds (a test passes its own).
+    """
+
+    def __init__(self, batch: Batch, *, idle_timeout_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._batch = batch
+        self._idle_timeout_s = idle_timeout_s
+        self._clock = clock
+        self._wake = threading.Condition()
+        self._queue = JobQueue()
+        self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._rows: dict[int, Job] = {}
+        self._leases = 0
+        self._stopping = False
+        self._used_s = self._beat_s = clock()
+        self._busy = False
+        self._state = ModelState.UNLOADED
+        self._load_error = ""
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine")
+        self._ended: Future[None] = self._executor.submit(self._loop)
+
+    # -- from any thread ---------------------------------------------------------------------------------------------
+
+    def submit(self, job: Job) -> Future[Any]:
+        """Queue a job; its future gets the result, or the error. Cancel the future to leave.
+
+        Raises `ShuttingDown` when no new work is taken.
+        """
+        with self._wake:
+            if self._stopping:
+                raise ShuttingDown("The server is shutting down.")
+            job.queued_s = self._clock()
+            self._queue.push(job)
+            self._wake.notify()
+        return job.future
+
+    def call(self, work: Callable[[], Any]) -> Future[Any]:
+        """Run `work` on the engine thread between two steps."""
+        future: Future[Any] = Future()
+        with self._wake:
+            if self._stopping:
+                raise ShuttingDown("The server is shutting down.")
+            self._calls.append((work, future))
+            self._wake.notify()
+        return future
+
+    def preload(self) -> Future[Any]:
+        """Load the model now, as a job of the thread. The future raises what loading raised."""
+        return self.call(self._ensure_loaded)
+
+    @contextmanager
+    def lease(self) -> Iterator[None]:
+        """Keep the model from being unloaded for idleness: held by requests under way and by open live sessions."""
+        with self._wake:
+            self._leases += 1
+        try:
+            yield
+        finally:
+            with self._wake:
+                self._leases -= 1
+                self._used_s = self._clock()
+                self._wake.notify()
+
+    def snapshot(self) -> Snapshot:
+        """The state as last published; never waits for a step."""
+        with self._wake:
+            return Snapshot(
+                state=self._state,
+                load_error=self._load_error,
+                running=len(self._rows),
+                depth=self._queue.depth(),
+                waiting_s=self._queue.waiting_s(),
+                beat_age_s=self._clock() - self._beat_s,
+                busy=self._busy,
+                alive=not self._ended.done(),
+            )
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Take no more work, fail what waits with `ShuttingDown`, let the present step end, unload, end the thread."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        self._executor.shutdown(wait=False)
+        try:
+            self._ended.result(timeout=timeout_s)
+        except TimeoutError:
+            # A hung accelerator call cannot be interrupted; the process is about to end, and waiting would not help.
+            return
+
+    # -- on the engine thread ----------------------------------------------------------------------------------------
+
+    def _loop(self) -> None:
+        while self._wait_for_work():
+            self._run_calls()
+            self._drop_left()
+            self._admit()
+            self._step()
+            self._unload_when_idle()
+        self._end()
+
+    def _wait_for_work(self) -> bool:
+        with self._wake:
+            self._busy = False
+            while not (self._stopping or self._calls or self._queue or self._rows):
+                remaining_s = self._idle_remaining_s()
+                if remaining_s is not None and remaining_s <= 0:
+                    break
+                self._wake.wait(remaining_s)
+            self._beat()
+            self._busy = True
+            return not self._stopping
+
+    def _idle_remaining_s(self) -> float | None:
+        """Seconds until the model is to be unloaded; None when it is not to be."""
+        if not self._batch.loaded or self._idle_timeout_s == 0 or self._leases:
+            return None
+        return self._used_s + self._idle_timeout_s - self._clock()
+
+    def _unload_when_idle(self) -> None:
+        with self._wake:
+            remaining_s = self._idle_remaining_s()
+            idle = remaining_s is not None and remaining_s <= 0 and not (self._rows or self._queue)
+        if idle:
+            self._unload()
+
+    def _beat(self) -> None:
+        self._beat_s = self._clock()
+
+    def _run_calls(self) -> None:
+        while self._calls:
+            work, future = self._calls.popleft()
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(work())
+            except Exception as error:  # whatever the work raises belongs to its caller, not to the loop
+                future.set_exception(error)
+            self._touch()
+
+    def _drop_left(self) -> None:
+        now_s = self._clock()
+        for job in [j for j in self._rows.values() if j.abandoned or j.expired(now_s)]:
+            self._remove(job)
+            self._batch.drop(job.key)
+            if not job.abandoned:
+                job.fail(DeadlineExceeded("The time limit of the request passed while it was being worked on."))
+
+    def _admit(self) -> None:
+        while self._batch.room > 0 and (job := self._next_job()) is not None:
+            try:
+                self._ensure_loaded()
+            except Exception as error:  # loading failed: everyone who waits for this model gets the reason now
+                self._fail_all_waiting(job, error)
+                return
+            self._start(job)
+
+    def _next_job(self) -> Job | None:
+        while True:
+            with self._wake:
+                if not self._queue:
+                    return None
+                job = self._queue.pop()
+            if job.abandoned:
+                continue
+            if job.expired(self._clock()):
+                job.fail(DeadlineExceeded("The time limit of the request passed while it waited for its turn."))
+                continue
+            return job
+
+    def _start(self, job: Job) -> None:
+        job.started_s = self._clock()
+        try:
+            self._batch.admit(job.key, job.item)
+        except Exception as error:  # this item is at fault: only its caller hears of it
+            job.fail(_domain(error))
+        else:
+            with self._wake:
+                self._rows[job.key] = job
+
+    def _step(self) -> None:
+        if not self._rows:
+            return
+        self._beat()
+        try:
+            outcomes = list(self._batch.step())
+        except Exception as error:  # no row could be told to be at fault: all fail, the loop goes on
+            outcomes = [Failed(key, error) for key in self._rows]
+            for key in list(self._rows):
+                self._batch.drop(key)
+        for outcome in outcomes:
+            self._hand_out(outcome)
+        self._touch()
+
+    def _hand_out(self, outcome: Outcome) -> None:
+        job = self._rows.get(outcome.key)
+        if job is None:
+            return
+        match outcome:
+            case Delta(value=value):
+                if job.on_delta is not None:
+                    _deliver(job, value)
+            case Done(value=value):
+                self._remove(job)
+                job.succeed(value)
+            case Failed(error=error):
+                self._remove(job)
+                job.fail(_domain(error))
+
+    def _remove(self, job: Job) -> None:
+        job.ended_s = self._clock()
+        with self._wake:
+            self._rows.pop(job.key, None)
+
+    def _ensure_loaded(self) -> None:
+        if self._batch.loaded:
+            return
+        self._state, self._load_error = ModelState.LOADING, ""
+        try:
+            self._batch.load()
+        except Exception as error:
+            self._state = ModelState.FAILED
+            self._load_error = error.message if isinstance(error, AsrError) else type(error).__name__
+            raise
+        self._state = ModelState.LOADED
+        self._touch()
+
+    def _unload(self) -> None:
+        if self._batch.loaded:
+            self._batch.unload()
+        self._state = ModelState.UNLOADED
+
+    def _fail_all_waiting(self, first: Job, error: Exception) -> None:
+        with self._wake:
+            waiting = self._queue.drain()
+        for job in (first, *waiting):
+            if not job.abandoned:
+                job.fail(_domain(error))
+
+    def _touch(self) -> None:
+        with self._wake:
+            self._used_s = self._clock()
+
+    def _end(self) -> None:
+        error = ShuttingDown("The server is shutting down.")
+        with self._wake:
+            left = self._queue.drain() + list(self._rows.values())
+            calls, self._calls = list(self._calls), deque()
+        for job in left:
+            self._batch.drop(job.key)
+            if not job.abandoned:
+                job.fail(error)
+        for _, future in calls:
+            if future.set_running_or_notify_cancel():
+                future.set_exception(error)
+        self._unload()
+
+
+def _deliver(job: Job, value: Any) -> None:
+    try:
+        assert job.on_delta is not None
+        job.on_delta(value)
+    except Exception:  # a broken receiver is its own caller's trouble: the row is given up at the next step
+        job.future.cancel()
+
+
+def _domain(error: Exception) -> AsrError:
+    """The error as one of ours, the original as its cause."""
+    if isinstance(error, AsrError):
+        return error
+    wrapped = TranscriptionFailed("The engine failed on this audio.")
+    wrapped.__cause__ = error
+    return wrapped

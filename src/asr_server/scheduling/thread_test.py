@@ -1,0 +1,275 @@
+"""The engine thread, driven with a scripted batch: faults are injected here, which no real model does on demand."""
+
+import threading
+import time
+from concurrent.futures import CancelledError
+
+import pytest
+
+from asr_server.core.errors import DeadlineExceeded, ModelUnavailable, ShuttingDown, TranscriptionFailed
+from asr_server.scheduling.job import Job, Priority
+from asr_server.scheduling.ports import Delta, Done, Failed
+from asr_server.scheduling.thread import EngineThread, ModelState
+
+WAIT_S = 10
+
+
+class Scripted:
+    """A batch whose rows take as many steps as their item says; a negative or string item is a fault."""
+
+    def __init__(self, rows=4):
+        self.rows, self.size = {}, rows
+        self.loaded = False
+        self.loads = self.unloads = 0
+        self.broken_loads = 0
+        self.gate = threading.Event()
+        self.gate.set()
+        self.admitted = []
+        self.threads = set()
+
+    @property
+    def room(self):
+        return self.size - len(self.rows)
+
+    def load(self):
+        self.threads.add(threading.get_ident())
+        self.loads += 1
+        if self.broken_loads:
+            self.broken_loads -= 1
+            raise ModelUnavailable("no weights")
+        self.loaded = True
+
+    def unload(self):
+        self.unloads += 1
+        self.loaded = False
+
+    def admit(self, key, item):
+        if item == "bad":
+            raise ValueError("bad item")
+        self.admitted.append(item)
+        self.rows[key] = item
+
+    def step(self):
+        self.threads.add(threading.get_ident())
+        self.gate.wait(WAIT_S)
+        if "explode" in self.rows.values():
+            raise RuntimeError("the whole step failed")
+        for key, left in list(self.rows.items()):
+            if left == "fail":
+                del self.rows[key]
+                yield Failed(key, RuntimeError("row failed"))
+            elif left <= 0:
+                del self.rows[key]
+                yield Done(key, "done")
+            else:
+                self.rows[key] = left - 1
+                yield Delta(key, left)
+
+    def drop(self, key):
+        self.rows.pop(key, None)
+
+
+@pytest.fixture
+def batch():
+    return Scripted()
+
+
+@pytest.fixture
+def make(batch):
+    threads = []
+
+    def build(idle_timeout_s=0.0):
+        threads.append(EngineThread(batch, idle_timeout_s=idle_timeout_s))
+        return threads[-1]
+
+    yield build
+    batch.gate.set()
+    for thread in threads:
+        thread.close()
+
+
+def _until(condition):
+    give_up = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < give_up, "never happened"
+        time.sleep(0.002)
+
+
+def test_two_first_jobs_load_once_on_the_one_thread(batch, make):
+    """However many callers come first, the model is loaded once, and everything runs on the same thread."""
+    thread = make()
+    futures = [thread.submit(Job(2)) for _ in range(8)]
+    assert [f.result(WAIT_S) for f in futures] == ["done"] * 8
+    assert batch.loads == 1
+    assert len(batch.threads) == 1
+
+
+def test_a_failed_load_tells_everyone_and_the_next_request_tries_again(batch, make):
+    """All who wait get the reason; the one who comes later gets a new attempt."""
+    batch.broken_loads = 1
+    thread = make()
+    with pytest.raises(ModelUnavailable):
+        thread.submit(Job(0)).result(WAIT_S)
+    assert thread.snapshot().state is ModelState.FAILED
+    assert thread.snapshot().load_error == "no weights"
+    assert thread.submit(Job(0)).result(WAIT_S) == "done"
+    assert thread.snapshot().state is ModelState.LOADED
+
+
+@pytest.mark.parametrize("fault", ["bad", "fail", "explode"])
+def test_a_fault_never_hurts_the_next_job(make, fault):
+    """An item that is refused, a row that fails, a step that raises: the caller hears of it, the next one is served."""
+    thread = make()
+    with pytest.raises(TranscriptionFailed) as caught:
+        thread.submit(Job(fault)).result(WAIT_S)
+    assert caught.value.__cause__ is not None
+    assert thread.submit(Job(1)).result(WAIT_S) == "done"
+
+
+def test_a_failing_row_fails_alone(batch, make):
+    """Rows that share the step with a failing one go on."""
+    batch.gate.clear()
+    thread = make()
+    futures = [thread.submit(Job(item)) for item in (3, "fail", 3)]
+    batch.gate.set()
+    assert futures[0].result(WAIT_S) == futures[2].result(WAIT_S) == "done"
+    with pytest.raises(TranscriptionFailed):
+        futures[1].result(WAIT_S)
+
+
+def test_a_caller_that_leaves_frees_its_row_at_the_next_step(batch, make):
+    """Cancelling a running job takes its row out between two steps, and the others go on."""
+    thread = make()
+    leaver = thread.submit(Job(10**9))
+    _until(lambda: batch.rows)
+    stayer = thread.submit(Job(3))
+    leaver.cancel()
+    assert stayer.result(WAIT_S) == "done"
+    _until(lambda: not batch.rows)
+    with pytest.raises(CancelledError):
+        leaver.result(WAIT_S)
+
+
+def test_abandoned_work_never_runs(batch, make):
+    """A job whose caller left while it waited is skipped."""
+    batch.gate.clear()
+    batch.size = 1
+    thread = make()
+    first = thread.submit(Job(1))
+    _until(lambda: batch.admitted)
+    waiting = thread.submit(Job(77))
+    waiting.cancel()
+    batch.gate.set()
+    assert first.result(WAIT_S) == "done"
+    assert thread.submit(Job(2)).result(WAIT_S) == "done"
+    assert 77 not in batch.admitted
+
+
+def test_expired_work_never_runs_and_running_work_is_dropped(batch, make):
+    """A deadline acts while waiting and between steps."""
+    thread = make()
+    with pytest.raises(DeadlineExceeded):
+        thread.submit(Job(5, deadline_s=time.monotonic() - 1)).result(WAIT_S)
+    assert batch.admitted == []
+    with pytest.raises(DeadlineExceeded):
+        thread.submit(Job(10**9, deadline_s=time.monotonic() + 0.05)).result(WAIT_S)
+    _until(lambda: not batch.rows)
+
+
+def test_a_live_job_is_admitted_before_bulk_that_waited(batch, make):
+    """With one slot and bulk work waiting, live work is the next to be admitted."""
+    batch.size = 1
+    batch.gate.clear()
+    thread = make()
+    futures = [thread.submit(Job(0, priority=Priority.BULK)) for _ in range(5)]
+    _until(lambda: batch.admitted)
+    futures.append(thread.submit(Job(0.5, priority=Priority.LIVE)))
+    batch.gate.set()
+    for future in futures:
+        future.result(WAIT_S)
+    assert batch.admitted[1] == 0.5
+
+
+def test_deltas_arrive_in_order_and_a_broken_receiver_costs_only_itself(make):
+    """A receiver gets every delta; one that raises loses its own row."""
+    thread = make()
+    seen = []
+    good = thread.submit(Job(3, on_delta=seen.append))
+
+    def broken(_):
+        raise ValueError("receiver")
+
+    bad = thread.submit(Job(3, on_delta=broken))
+    assert good.result(WAIT_S) == "done"
+    assert seen == [3, 2, 1]
+    with pytest.raises(CancelledError):
+        bad.result(WAIT_S)
+
+
+def test_the_model_is_unloaded_when_idle_and_comes_back(batch, make):
+    """Idleness gives the memory back; the next request loads again."""
+    thread = make(idle_timeout_s=0.05)
+    thread.submit(Job(0)).result(WAIT_S)
+    _until(lambda: batch.unloads == 1)
+    _until(lambda: thread.snapshot().state is ModelState.UNLOADED)
+    assert thread.submit(Job(0)).result(WAIT_S) == "done"
+    assert batch.loads == 2
+
+
+def test_an_open_session_keeps_the_model(batch, make):
+    """While a lease is held there is no idleness; the clock starts when it ends."""
+    thread = make(idle_timeout_s=0.03)
+    with thread.lease():
+        thread.submit(Job(0)).result(WAIT_S)
+        time.sleep(0.15)
+        assert batch.unloads == 0
+    _until(lambda: batch.unloads == 1)
+
+
+def test_zero_means_never_unload(batch, make):
+    """IDLE_TIMEOUT=0 keeps the model."""
+    thread = make(idle_timeout_s=0.0)
+    thread.submit(Job(0)).result(WAIT_S)
+    time.sleep(0.1)
+    assert batch.loaded
+
+
+def test_preload_loads_without_a_job(batch, make):
+    """The model can be made ready before anyone asks."""
+    make().preload().result(WAIT_S)
+    assert batch.loaded
+
+
+def test_closing_settles_everyone(batch):
+    """Running, waiting and later work all end with `shutting_down`; nobody hangs; the model is unloaded."""
+    batch.size = 1
+    thread = EngineThread(batch, idle_timeout_s=0)
+    running = thread.submit(Job(10**9))
+    _until(lambda: batch.rows)
+    waiting = thread.submit(Job(1))
+    thread.close()
+    for future in (running, waiting):
+        with pytest.raises(ShuttingDown):
+            future.result(WAIT_S)
+    with pytest.raises(ShuttingDown):
+        thread.submit(Job(1))
+    assert not batch.loaded
+    assert not thread.snapshot().alive
+
+
+def test_a_result_that_races_a_cancellation_kills_nothing(make):
+    """Many callers leaving at the very moment of their result do not end the loop."""
+    thread = make()
+    for _ in range(200):
+        future = thread.submit(Job(0))
+        future.cancel()
+    assert thread.submit(Job(0)).result(WAIT_S) == "done"
+
+
+def test_calls_run_between_steps_and_keep_their_errors(make):
+    """`call` returns what the work returned, or raises what it raised."""
+    thread = make()
+    assert thread.call(lambda: 7).result(WAIT_S) == 7
+    with pytest.raises(ZeroDivisionError):
+        thread.call(lambda: 1 / 0).result(WAIT_S)
+    assert thread.submit(Job(0)).result(WAIT_S) == "done"

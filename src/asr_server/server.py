@@ -1,0 +1,87 @@
+"""The entry point: settings in, app out. Everything is built here once, and nothing heavy is imported."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from loguru import logger
+
+from asr_server.api import app as api
+from asr_server.api.deps import Services
+from asr_server.audio.decode import DecodeLimits, Decoder
+from asr_server.core import settings as settings_module
+from asr_server.core.settings import Settings
+from asr_server.engine import facts, plan, registry
+from asr_server.scheduling.admission import Admission
+from asr_server.scheduling.thread import EngineThread
+from asr_server.service.catalog import Catalog
+from asr_server.service.segmenter import Segmenter
+from asr_server.service.transcribe import Transcriber
+from asr_server.service.warmup import warm_up
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """The app for these settings (by default the environment's). Raises `SettingsError` and `PlanError`."""
+    settings = settings or settings_module.load()
+    resolved = plan.resolve(settings, facts.probe())
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        _log_plan(resolved)
+        here, decoder = _build(settings, resolved)
+        app.state.services = here
+        preload = asyncio.create_task(_make_ready(here))
+        try:
+            yield
+        finally:
+            here.draining = True
+            preload.cancel()
+            await decoder.close()
+            await asyncio.to_thread(here.thread.close)
+
+    return api.create(lifespan)
+
+
+def _build(settings: Settings, resolved: plan.Plan) -> tuple[Services, Decoder]:
+    engine = registry.build(resolved)
+    thread = EngineThread(engine, idle_timeout_s=settings.idle_timeout)
+    admission = Admission(settings.max_queue_audio_s)
+    decoder = Decoder(DecodeLimits(max_audio_s=settings.max_audio_s))
+    transcriber = Transcriber(
+        decoder=decoder,
+        segmenter=Segmenter(),
+        engine=thread,
+        admission=admission,
+        timeout_s=settings.request_timeout,
+    )
+    here = Services(
+        settings=settings,
+        plan=resolved,
+        engine=engine,
+        thread=thread,
+        admission=admission,
+        catalog=Catalog(resolved.model_id),
+        transcriber=transcriber,
+        started_s=time.monotonic(),
+    )
+    return here, decoder
+
+
+async def _make_ready(here: Services) -> None:
+    if here.settings.preload:
+        try:
+            await warm_up(here.thread)
+        except Exception as error:  # the reason stays visible in /health and /readyz; the next request tries again
+            logger.opt(exception=error).error("preload failed")
+    here.ready = True
+
+
+def _log_plan(resolved: plan.Plan) -> None:
+    logger.info("engine", engine=resolved.engine, model=resolved.model_id)
+    for option in resolved.options:
+        if option.active:
+            logger.info("option", name=option.name, value=option.value, reason=option.reason)

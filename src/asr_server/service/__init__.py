@@ -1,0 +1,1 @@
+"""The use cases: decode, admit, run, assemble, render. Owns deadlines and cancellation; knows no HTTP."""

@@ -1,0 +1,49 @@
+"""The model names that callers may use: the loaded model's own and the names that OpenAI's clients send."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from asr_server.core.errors import UnknownModel
+
+# Old and new names that applications have built in; all mean "the model that is here".
+ALIASES = (
+    "whisper-1",
+    "gpt-transcribe",
+    "gpt-4o-transcribe",
+    "gpt-4o-mini-transcribe",
+    "gpt-4o-mini-transcribe-2025-12-15",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One name. `created` is the start of the server, in Unix seconds: nothing older is known about a name."""
+
+    id: str
+    created: int
+    owned_by: str
+
+
+class Catalog:
+    """What `/v1/models` lists and what the `model` field may say."""
+
+    def __init__(self, model_id: str) -> None:
+        created = int(time.time())
+        owner = model_id.split("/")[0] if model_id.count("/") == 1 else "local"
+        self._models = {model_id: Model(model_id, created, owner)}
+        self._models |= {alias: Model(alias, created, "alias") for alias in ALIASES if alias != model_id}
+
+    def all(self) -> list[Model]:
+        """Every name, the real one first."""
+        return list(self._models.values())
+
+    def find(self, name: str) -> Model:
+        """The model of that name; raises `UnknownModel`."""
+        model = self._models.get(name)
+        if model is None:
+            raise UnknownModel(
+                "The model does not exist on this server; GET /v1/models lists those that do.", param="model"
+            )
+        return model

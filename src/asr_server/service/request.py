@@ -1,0 +1,37 @@
+"""What a caller wants, checked: the nouns between the wire and the use cases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from asr_server.scheduling.job import Priority
+
+
+class ResponseFormat(StrEnum):
+    """The shapes a transcript can leave in."""
+
+    JSON = "json"
+    TEXT = "text"
+    SRT = "srt"
+    VTT = "vtt"
+    VERBOSE_JSON = "verbose_json"
+
+
+@dataclass(frozen=True, slots=True)
+class TranscribeOptions:
+    """How to transcribe one recording.
+
+    `language`: the model's name of a language to force, or None to let it find out. `context`: names and terms to
+    listen for, any text. `temperature`: 0 is greedy and repeatable.
+    """
+
+    language: str | None = None
+    context: str = ""
+    temperature: float = 0.0
+    priority: Priority = Priority.INTERACTIVE
+
+
+def context(prompt: str, hotwords: list[str]) -> str:
+    """One system-turn text of a free prompt and a list of words to listen for."""
+    return "\n".join(part for part in (prompt.strip(), ", ".join(hotwords)) if part)

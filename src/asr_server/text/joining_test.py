@@ -1,0 +1,32 @@
+"""Joining spans."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asr_server.text import joining
+
+
+@pytest.mark.parametrize(
+    ("texts", "joined"),
+    [
+        (["hello", "world"], "hello world"),
+        (["你好", "今天"], "你好今天"),
+        (["今天は。", "「はい」"], "今天は。「はい」"),
+        (["สวัสดี", "ครับ"], "สวัสดีครับ"),
+        (["안녕", "하세요"], "안녕 하세요"),
+        (["打开", "WiFi"], "打开 WiFi"),
+        ([" a ", "", "  ", "b"], "a b"),
+        ([], ""),
+    ],
+)
+def test_scripts_join_as_they_are_written(texts, joined):
+    """A space between spans, none inside scripts that have none."""
+    assert joining.join(texts) == joined
+
+
+@given(st.lists(st.text()))
+def test_no_character_is_lost_or_doubled(texts):
+    """Joining only adds spaces and trims white space at the edges of spans."""
+    kept = "".join("".join(t.split()) for t in texts)
+    assert "".join(joining.join(texts).split()) == kept

@@ -1,0 +1,54 @@
+"""Repetition clean-up."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asr_server.text import repetition
+
+SENTENCE = "thank you very much for watching this video"
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("ha" * 30, "ha"),
+        ("no " * 25 + "stop", "no stop"),
+        (f"so {f'{SENTENCE} ' * 6}and goodbye", f"so {SENTENCE} and goodbye"),
+        ("好的" * 40, "好的"),
+    ],
+)
+def test_a_loop_becomes_one_turn(text, clean):
+    """Short units need 20 turns, sentences 5; what stands around them stays."""
+    assert repetition.collapse(text).strip() == clean
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["no no no no", "zero " * 12 + "one", "one two three " * 6, f"{SENTENCE} {SENTENCE} {SENTENCE}", "", "a"],
+)
+def test_what_people_say_stays(text):
+    """Emphasis, digit strings and a repeated sentence are speech, not loops."""
+    assert repetition.collapse(text) == text
+
+
+@given(st.text(alphabet="ab c", max_size=60))
+def test_short_texts_without_twenty_turns_are_untouched(text):
+    """No text too short to hold a loop changes."""
+    if len(text) < 20:
+        assert repetition.collapse(text) == text
+
+
+def test_cost_stays_bounded_on_hostile_text():
+    """A long text without loops, full of near-repeats, takes about the time that twice its half takes."""
+
+    def cost(n):
+        text = " ".join(f"the word {i} is the word" for i in range(n))
+        began = time.perf_counter()
+        repetition.collapse(text)
+        return time.perf_counter() - began
+
+    small = min(cost(200) for _ in range(3))
+    assert min(cost(800) for _ in range(3)) < small * 40
