@@ -1,6 +1,6 @@
 # make demo   see it work            make serve   run it with the environment's settings
 # make test   everything CI runs     make bench   the benchmarks
-.PHONY: demo serve test bench check unit e2e clean
+.PHONY: demo serve test bench check unit e2e docs clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -39,6 +39,9 @@ e2e: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(PY) -m E2Etest.bench
+
+docs: $(VENV)/.dev
+	$(PY) -m E2Etest.docs_tables
 
 clean:
 	rm -rf $(VENV) build dist

@@ -17,7 +17,7 @@ from asr_server.core import settings as settings_module
 from asr_server.core.settings import Settings
 from asr_server.engine import facts, plan, registry
 from asr_server.scheduling.admission import Admission
-from asr_server.scheduling.thread import EngineThread
+from asr_server.scheduling.thread import EngineThread, ModelState
 from asr_server.service.catalog import Catalog
 from asr_server.service.segmenter import Segmenter
 from asr_server.service.transcribe import Transcriber
@@ -48,7 +48,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 def _build(settings: Settings, resolved: plan.Plan) -> tuple[Services, Decoder]:
     engine = registry.build(resolved)
-    thread = EngineThread(engine, idle_timeout_s=settings.idle_timeout)
+    thread = EngineThread(engine, idle_timeout_s=settings.idle_timeout, on_state=_log_state)
     admission = Admission(settings.max_queue_audio_s)
     decoder = Decoder(DecodeLimits(max_audio_s=settings.max_audio_s))
     transcriber = Transcriber(
@@ -78,6 +78,10 @@ async def _make_ready(here: Services) -> None:
         except Exception as error:  # the reason stays visible in /health and /readyz; the next request tries again
             logger.opt(exception=error).error("preload failed")
     here.ready = True
+
+
+def _log_state(state: ModelState, took_s: float) -> None:
+    logger.info("model", state=state.value, took_s=round(took_s, 3))
 
 
 def _log_plan(resolved: plan.Plan) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends
 from fastapi.responses import JSONResponse, RedirectResponse
@@ -48,7 +48,7 @@ async def health(here: Services_) -> HealthBody:
     )
 
 
-def _status(here: Services, snapshot: Snapshot) -> str:
+def _status(here: Services, snapshot: Snapshot) -> Literal["ok", "degraded", "draining"]:
     if here.draining:
         return "draining"
     return "degraded" if snapshot.state is ModelState.FAILED or _hung(snapshot) else "ok"

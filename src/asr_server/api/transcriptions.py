@@ -48,7 +48,9 @@ def _request_schema() -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
 
 
-_ERRORS = {status: {"model": ErrorBody} for status in (400, 404, 413, 429, 500, 503, 504)}
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorBody} for status in (400, 404, 413, 429, 500, 503, 504)
+}
 
 
 @router.post(

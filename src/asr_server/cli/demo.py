@@ -82,7 +82,7 @@ def _wait_until_live(base: str, server: subprocess.Popen[bytes]) -> bool:
 
 def _show(base: str) -> bool:
     """Post the recording and print both texts; True when they are the same words."""
-    recording, said = sample()
+    recording, said = sample().recording, sample().text
     print(f"Posting {recording.name}; the first request loads the model, a few seconds ...", flush=True)
     began_s = time.monotonic()
     heard = _transcribe(base, recording)
@@ -107,7 +107,7 @@ def _transcribe(base: str, recording: Path) -> str:
 
 
 def _print_next_steps(base: str) -> None:
-    recording = os.path.relpath(sample()[0])
+    recording = os.path.relpath(sample().recording)
     print(
         f"""
 Go on:

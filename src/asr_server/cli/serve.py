@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import uvicorn
 
 from asr_server.core import logger
@@ -26,6 +28,10 @@ def serve(settings: Settings) -> int:
         timeout_graceful_shutdown=_DRAIN_S,
         server_header=False,
     )
+    # uvicorn drains on these signals and then raises them again, for whoever handled them before: an orderly end is
+    # no failure, so nobody does.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
     server = uvicorn.Server(config)
     server.run()
     return 0 if server.started else 1

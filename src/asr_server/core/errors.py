@@ -137,7 +137,7 @@ class AudioTooLong(InvalidInput):
 
 
 class Overloaded(AsrError):
-    """The queue is full; `retry_after_s` (1 to 60) is a fair time to wait."""
+    """The server holds all the work it takes; try again after `Retry-After` seconds."""
 
     code = "rate_limit_exceeded"
 

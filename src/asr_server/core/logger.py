@@ -36,7 +36,7 @@ class InterceptHandler(logging.Handler):
             level: str | int = logger.level(record.levelname).name
         except ValueError:
             level = record.levelno
-        patched = logger.patch(lambda r: r.update(name=record.name))
+        patched = logger.patch(lambda r: r.update({"name": record.name}))
         patched.opt(exception=record.exc_info).log(level, record.getMessage())
 
 

@@ -120,6 +120,11 @@ def load(**overrides: Any) -> Settings:
         raise SettingsError("\n".join(_line(e) for e in error.errors())) from None
 
 
+def prefer(name: str, value: str) -> None:
+    """Set an environment variable for libraries that are loaded later, unless the operator has set it."""
+    os.environ.setdefault(name, value)
+
+
 def process_environment(**changes: str) -> dict[str, str]:
     """The environment for a child process: this one's with `changes`."""
     return {**os.environ, **changes}

@@ -39,7 +39,7 @@ class Plan:
 
 
 # Options that this version does not have: the setting, and what to do instead.
-_ABSENT = {
+ABSENT = {
     "gateway_mode": "run the server as one process; it unloads the model after IDLE_TIMEOUT",
     "dual_model": "choose one model with MODEL_ID",
     "use_speculative": "unset it",
@@ -58,8 +58,8 @@ def resolve(settings: Settings, facts: Facts) -> Plan:
     """The plan for these settings on this machine. Raises `PlanError`."""
     conflicts = [
         f"{name.upper()} is not available in this version: {advice}."
-        for name, advice in _ABSENT.items()
-        if getattr(settings, name) not in (False, "", None)
+        for name, advice in ABSENT.items()
+        if getattr(settings, name) != Settings.model_fields[name].default
     ]
     device, device_reason = _device(settings.device, facts, conflicts)
     dtype, dtype_reason = _dtype(settings.dtype, device)
@@ -70,7 +70,7 @@ def resolve(settings: Settings, facts: Facts) -> Plan:
         Option("dtype", True, dtype, dtype_reason),
         Option("batching", settings.max_batch > 1, str(settings.max_batch), "spans that share one decode step"),
         Option("attention", True, "sdpa", "8 s encoder windows are rows of a batch, so no backend can skip the mask"),
-        *(Option(name, False, "", "not available in this version") for name in _ABSENT),
+        *(Option(name, False, "", "not available in this version") for name in ABSENT),
     )
     return Plan("qwen", settings.model_id, device, dtype, settings.max_batch, options)
 

@@ -49,12 +49,21 @@ class Snapshot:
 class EngineThread:
     """A min-heap of jobs in front of a one-thread executor that drives a `Batch`.
 
-    `idle_timeout_s` of 0 keeps the model for ever. `clock` is monotonic seconds (a test passes its own).
+    `idle_timeout_s` of 0 keeps the model for ever. `on_state` hears of every change of the model's state and how many
+    seconds the change took; it is called on the engine thread. `clock` is monotonic seconds.
     """
 
-    def __init__(self, batch: Batch, *, idle_timeout_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        batch: Batch,
+        *,
+        idle_timeout_s: float,
+        on_state: Callable[[ModelState, float], None] = lambda state, took_s: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._batch = batch
         self._idle_timeout_s = idle_timeout_s
+        self._on_state = on_state
         self._clock = clock
         self._wake = threading.Condition()
         self._queue = JobQueue()
@@ -264,20 +273,28 @@ class EngineThread:
     def _ensure_loaded(self) -> None:
         if self._batch.loaded:
             return
-        self._state, self._load_error = ModelState.LOADING, ""
+        began_s = self._clock()
+        self._load_error = ""
+        self._become(ModelState.LOADING, 0.0)
         try:
             self._batch.load()
         except Exception as error:
-            self._state = ModelState.FAILED
             self._load_error = error.message if isinstance(error, AsrError) else type(error).__name__
+            self._become(ModelState.FAILED, self._clock() - began_s)
             raise
-        self._state = ModelState.LOADED
+        self._become(ModelState.LOADED, self._clock() - began_s)
         self._touch()
 
     def _unload(self) -> None:
-        if self._batch.loaded:
-            self._batch.unload()
-        self._state = ModelState.UNLOADED
+        if not self._batch.loaded:
+            return
+        began_s = self._clock()
+        self._batch.unload()
+        self._become(ModelState.UNLOADED, self._clock() - began_s)
+
+    def _become(self, state: ModelState, took_s: float) -> None:
+        self._state = state
+        self._on_state(state, took_s)
 
     def _fail_all_waiting(self, first: Job, error: Exception) -> None:
         with self._wake:

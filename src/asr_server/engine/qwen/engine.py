@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from asr_server.core import settings
 from asr_server.core.errors import EngineOutOfMemory, TranscriptionFailed
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import EngineInfo, Finish, Hypothesis, Tokens, Utterance
@@ -67,6 +68,9 @@ class QwenEngine:
     def load(self) -> None:
         """Find, check and load the checkpoint. Raises `ModelUnavailable`."""
         directory = checkpoint.locate(self._plan.model_id)
+        # OpenMP threads spin at every barrier by default. A decode step has hundreds of barriers: beside any other busy
+        # process on the same cores that made a 7 s clip take 2.6 s instead of 40 ms (2 cores, 2026-11). Read at import.
+        settings.prefer("OMP_WAIT_POLICY", "PASSIVE")
         from asr_server.engine.qwen.runtime import Runtime
 
         self._runtime = Runtime.load(directory, device=self._plan.device, dtype=self._plan.dtype)

@@ -16,14 +16,14 @@ from transformers.cache_utils import Cache
 BUCKET_TOKENS = 128
 
 
-class SlotCache(Cache):  # type: ignore[misc]  # transformers ships no types
+class SlotCache(Cache):
     """Static key and value buffers (slots, kv_heads, tokens, head_dim) per layer, grown by doubling."""
 
     def __init__(self, config: Any, *, device: torch.device, dtype: torch.dtype) -> None:
         # The base class manages per-layer objects of its own; none of them is wanted here.
         super().__init__(layers=[])
         self._shape = (config.num_key_value_heads, getattr(config, "head_dim", None) or _head_dim(config))
-        self._options = {"device": device, "dtype": dtype}
+        self._device, self._dtype = device, dtype
         self._keys = [self._empty(0, 0) for _ in range(config.num_hidden_layers)]
         self._values = [self._empty(0, 0) for _ in range(config.num_hidden_layers)]
         self._slots = torch.empty(0, dtype=torch.long)
@@ -32,7 +32,7 @@ class SlotCache(Cache):  # type: ignore[misc]  # transformers ships no types
 
     def _empty(self, slots: int, tokens: int) -> torch.Tensor:
         heads, dim = self._shape
-        return torch.zeros(slots, heads, tokens, dim, **self._options)  # type: ignore[arg-type]  # device and dtype
+        return torch.zeros(slots, heads, tokens, dim, device=self._device, dtype=self._dtype)
 
     @property
     def nbytes(self) -> int:

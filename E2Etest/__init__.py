@@ -1,0 +1,1 @@
+"""End-to-end tests: the real server process, spoken to over HTTP only."""

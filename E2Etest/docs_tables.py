@@ -1,0 +1,54 @@
+"""The tables of the docs, made from the code. `python -m E2Etest.docs_tables` rewrites them; a test compares them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from asr_server.api.errors import TABLE
+from asr_server.core import errors
+from asr_server.core.settings import Settings
+from asr_server.engine.plan import ABSENT
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def settings_table() -> str:
+    """Every setting with its default and meaning."""
+    rows = ["| variable | default | meaning |", "| --- | --- | --- |"]
+    for name, field in Settings.model_fields.items():
+        default = getattr(field.default, "value", field.default)
+        shown = str(default).lower() if isinstance(default, bool) else default
+        note = " *Not in this version.*" if name in ABSENT else ""
+        rows.append(f"| `{name.upper()}` | {'' if shown in ('', None) else f'`{shown}`'} | {field.description}{note} |")
+    return "\n".join(rows)
+
+
+def error_table() -> str:
+    """Every error code with its meaning and its place on the wire."""
+    meanings = {leaf.code: (leaf.__doc__ or "").splitlines()[0] for leaf in errors.leaves()}
+    meanings[errors.AsrError.code] = "A fault of the server; the log has the details."
+    rows = ["| code | HTTP | type | meaning | WebSocket |", "| --- | --- | --- | --- | --- |"]
+    rows += [f"| `{c}` | {w.status} | `{w.type}` | {meanings[c]} | {w.ws_close} |" for c, w in TABLE.items()]
+    return "\n".join(rows)
+
+
+TABLES = {"settings": ("configuration.md", settings_table), "errors": ("errors.md", error_table)}
+
+
+def replaced(page: str, name: str, table: str) -> str:
+    """`page` with the named table put between its markers."""
+    marked = re.compile(rf"(<!-- table: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+    assert marked.search(page), f"no markers for {name}"
+    return marked.sub(lambda m: f"{m[1]}{table}\n{m[2]}", page)
+
+
+def main() -> None:
+    """Rewrite all tables."""
+    for name, (file, table) in TABLES.items():
+        path = DOCS / file
+        path.write_text(replaced(path.read_text(encoding="utf-8"), name, table()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""A real server process to test against: started as a user starts it, on a free port, its log kept."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+START_TIMEOUT_S = 60.0
+LOAD_TIMEOUT_S = 180.0
+
+
+class ServerProcess:
+    """`asr-server serve` with `settings` as environment. Use `running()`."""
+
+    def __init__(self, log: Path, **settings: str) -> None:
+        self.port = _free_port()
+        self.base = f"http://127.0.0.1:{self.port}"
+        self.log_path = log
+        environment = {key: value for key, value in os.environ.items() if key not in {"MODEL_ID", "PORT", "HOST"}}
+        environment |= {"MODEL_ID": "demo", "LOG_LEVEL": "DEBUG", **settings, "PORT": str(self.port)}
+        with log.open("wb") as sink:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "asr_server", "serve"], env=environment, stderr=sink, stdout=sink, cwd=log.parent
+            )
+        self.client = httpx.Client(base_url=self.base, timeout=LOAD_TIMEOUT_S)
+
+    def wait_until_live(self) -> None:
+        """Return when `/livez` answers; fail with the log when the process ends."""
+        give_up_s = time.monotonic() + START_TIMEOUT_S
+        while True:
+            assert self.process.poll() is None, self.log()
+            assert time.monotonic() < give_up_s, self.log()
+            try:
+                if self.client.get("/livez").status_code == 200:
+                    return
+            except httpx.TransportError:
+                time.sleep(0.02)
+
+    def transcribe(self, audio: bytes, *, name: str = "audio.wav", **fields: object) -> httpx.Response:
+        """Post a recording."""
+        data = {"model": "demo", **fields}
+        return self.client.post("/v1/audio/transcriptions", files={"file": (name, audio)}, data=data)
+
+    def health(self) -> dict:
+        """The body of `/health`."""
+        return self.client.get("/health").json()
+
+    def wait_for(self, condition, timeout_s: float = 30.0) -> dict:
+        """Poll `/health` until `condition` holds of it."""
+        give_up_s = time.monotonic() + timeout_s
+        while not condition(found := self.health()):
+            assert time.monotonic() < give_up_s, found
+            time.sleep(0.02)
+        return found
+
+    def resident_mb(self) -> float:
+        """Resident memory of the server process and its children, in MiB."""
+        return sum(_resident_kb(pid) for pid in _family(self.process.pid)) / 1024
+
+    def log(self) -> str:
+        """Everything the process wrote."""
+        return self.log_path.read_text(encoding="utf-8", errors="replace")
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit code."""
+        self.client.close()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+
+
+@contextmanager
+def running(log: Path, **settings: str) -> Iterator[ServerProcess]:
+    """A live server; stopped at the end."""
+    server = ServerProcess(log, **settings)
+    try:
+        server.wait_until_live()
+        yield server
+    finally:
+        server.stop()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _family(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(p for child in children for p in _family(int(child)))]
+
+
+def _resident_kb(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))

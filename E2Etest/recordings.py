@@ -1,0 +1,105 @@
+"""Recordings for tests: the held-out clips with their words, the bundled sample, and files made on the spot."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import wave
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+
+from asr_server import demo
+
+AUDIO = Path(__file__).parent / "audio"
+
+
+@dataclass(frozen=True)
+class Clip:
+    """One held-out recording."""
+
+    path: Path
+    text: str
+    language: str
+    kind: str
+    seconds: float
+
+
+def clips() -> list[Clip]:
+    """All clips of the manifest."""
+    rows = json.loads((AUDIO / "manifest.json").read_text(encoding="utf-8"))
+    return [Clip(AUDIO / r["file"], r["text"], r["language"], r["kind"], r["seconds"]) for r in rows]
+
+
+def sample() -> tuple[bytes, str]:
+    """The bundled recording (a WAV file) and its words."""
+    found = demo.sample()
+    return found.recording.read_bytes(), found.text
+
+
+def samples() -> np.ndarray:
+    """The bundled recording as int16 (n,) at 16 kHz."""
+    with wave.open(str(demo.sample().recording)) as recording:
+        return np.frombuffer(recording.readframes(recording.getnframes()), np.int16)
+
+
+def wav(pcm: np.ndarray, *, rate: int = 16_000, channels: int = 1) -> bytes:
+    """int16 (n * channels,) interleaved as a WAV file."""
+    sink = io.BytesIO()
+    with wave.open(sink, "wb") as file:
+        file.setnchannels(channels)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes(pcm.astype("<i2").tobytes())
+    return sink.getvalue()
+
+
+def riff(body: bytes, *, tag: int, rate: int, channels: int, bits: int) -> bytes:
+    """A WAV file of any format tag: 1 integer PCM, 3 float, 6 A-law, 7 mu-law."""
+    block = channels * bits // 8
+    header = struct.pack("<HHIIHH", tag, channels, rate, rate * block % 2**32, block, bits)
+    chunks = b"fmt " + struct.pack("<I", len(header)) + header + b"data" + struct.pack("<I", len(body)) + body
+    return b"RIFF" + struct.pack("<I", len(chunks) + 4) + b"WAVE" + chunks
+
+
+def encoded(container: str, codec: str, *, rate: int = 48_000, layout: str = "mono") -> bytes:
+    """The bundled recording in another container and codec."""
+    sink = io.BytesIO()
+    with av.open(sink, "w", format=container) as output:
+        stream = output.add_stream(codec, rate=rate, layout=layout)
+        frame = av.AudioFrame.from_ndarray(samples()[None].copy(), format="s16", layout="mono")
+        frame.sample_rate = 16_000
+        resampler = av.AudioResampler(format=stream.format, layout=layout, rate=rate, frame_size=stream.frame_size)
+        for converted in [*resampler.resample(frame), *resampler.resample(None)]:
+            output.mux(stream.encode(converted))
+        output.mux(stream.encode(None))
+    return sink.getvalue()
+
+
+def silent_video() -> bytes:
+    """A Matroska file with pictures and no sound."""
+    sink = io.BytesIO()
+    with av.open(sink, "w", format="matroska") as output:
+        stream = output.add_stream("mpeg4", rate=10)
+        stream.width = stream.height = 32
+        stream.pix_fmt = "yuv420p"
+        for i in range(10):
+            frame = av.VideoFrame(32, 32, "yuv420p")
+            frame.pts, frame.time_base = i, Fraction(1, 10)
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode(None))
+    return sink.getvalue()
+
+
+def word_errors(said: list[str], heard: list[str]) -> int:
+    """Levenshtein distance between two lists of words (or characters)."""
+    row = list(range(len(heard) + 1))
+    for i, a in enumerate(said, 1):
+        previous, row[0] = row[0], i
+        for j, b in enumerate(heard, 1):
+            previous, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, previous + (a != b))
+    return row[-1]

@@ -1,0 +1,40 @@
+"""Form fields in the spellings that clients use."""
+
+import pytest
+from starlette.datastructures import FormData
+
+from asr_server.api import body
+
+NAMES = frozenset({"model", "language", "stream"})
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [("k[]", "a"), ("k[]", "b")],
+        [("k", "a"), ("k", "b")],
+        [("k", "a,b")],
+        [("k", '["a", "b"]')],
+        [("k[0]", "a"), ("k[1]", "b")],
+        [("k", " a , b "), ("k", "")],
+    ],
+)
+def test_a_list_is_a_list_in_every_spelling(items):
+    """Repeated, bracketed, indexed, comma-joined and JSON lists mean the same."""
+    assert body.listed(FormData(items), "k") == ["a", "b"]
+
+
+def test_other_fields_are_not_taken_for_the_list():
+    """Only the name itself and its bracketed forms count."""
+    assert body.listed(FormData([("kk", "x"), ("k[x]", "y"), ("k", "")]), "k") == []
+
+
+def test_text_that_only_looks_like_json_stays_text():
+    """A broken array is words, not an error."""
+    assert body.listed(FormData([("k", "[oops")]), "k") == ["[oops"]
+
+
+def test_the_last_scalar_wins_and_blank_is_absent():
+    """Given twice, the last counts; empty strings mean that the field was left out."""
+    form = FormData([("model", "a"), ("model", "b"), ("language", " "), ("other", "x")])
+    assert body.scalars(form, NAMES) == {"model": "b"}

@@ -1,0 +1,42 @@
+"""The table from error codes to the wire."""
+
+import pytest
+
+from asr_server.api.errors import TABLE, respond
+from asr_server.core import errors
+
+
+@pytest.mark.parametrize("leaf", errors.leaves())
+def test_every_error_has_its_place_on_the_wire(leaf):
+    """The table is total: status, type and close code for each leaf, and an envelope with all four keys."""
+    answer = respond(leaf("what happened"))
+    wire = TABLE[leaf.code]
+    assert answer.status_code == wire.status
+    assert f'"code":"{leaf.code}"'.encode() in bytes(answer.body)
+    assert all(f'"{key}"'.encode() in bytes(answer.body) for key in ("error", "message", "type", "param"))
+
+
+def test_the_table_holds_nothing_else():
+    """A code that no error has would be dead."""
+    assert set(TABLE) == {leaf.code for leaf in errors.leaves()} | {errors.AsrError.code}
+
+
+def test_the_callers_faults_are_400s_and_ours_are_not():
+    """Clients retry 5xx and 429, never 4xx: so the side of the fault decides the status."""
+    for leaf in errors.leaves(errors.InvalidInput):
+        assert 400 <= TABLE[leaf.code].status < 500
+    for leaf in errors.leaves(errors.EngineError):
+        assert TABLE[leaf.code].status >= 500
+
+
+def test_everything_that_asks_to_come_back_says_when():
+    """429 and 503 carry Retry-After within 1..60 s."""
+    for leaf in errors.leaves():
+        if TABLE[leaf.code].status in (429, 503):
+            assert 1 <= int(respond(leaf("x")).headers["retry-after"]) <= 60
+
+
+def test_close_codes_are_ones_that_may_be_sent():
+    """RFC 6455: 1005, 1006 and 1015 are never sent; private codes are 3000 to 4999."""
+    for wire in TABLE.values():
+        assert wire.ws_close in {1000, 1001, 1009, 1011, 1013} or 3000 <= wire.ws_close < 5000

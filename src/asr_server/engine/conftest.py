@@ -1,0 +1,75 @@
+"""Fixtures of the engine tests: the bundled checkpoint loaded once, and speech to feed it."""
+
+import wave
+
+import numpy as np
+import pytest
+
+from asr_server import demo
+from asr_server.core import settings
+from asr_server.engine import facts, plan, registry
+from asr_server.engine.protocol import Utterance
+from asr_server.scheduling.ports import Done, Failed
+
+
+@pytest.fixture(scope="session")
+def speech():
+    """The bundled recording: float32 (n,), 16 kHz."""
+    with wave.open(str(demo.sample().recording)) as recording:
+        frames = recording.readframes(recording.getnframes())
+    return np.frombuffer(frames, np.int16).astype(np.float32) / 32768
+
+
+@pytest.fixture(scope="session")
+def clips(speech):
+    """Clips of different length and content, the longest over two encoder windows."""
+    rng = np.random.default_rng(7)
+    quiet = rng.normal(0, 1e-3, 16_000).astype(np.float32)
+    return [
+        speech,
+        speech[: len(speech) // 2],
+        np.concatenate([speech, quiet, speech]),
+        np.concatenate([speech, speech, speech, quiet, speech]),
+        quiet,
+        speech[::-1].copy(),
+    ]
+
+
+@pytest.fixture(scope="session")
+def make_engine():
+    """Loaded engines by batch size, each made once."""
+    made = {}
+
+    def make(max_batch=8):
+        if max_batch not in made:
+            resolved = plan.resolve(settings.load(_env_file=None, model_id="demo", max_batch=max_batch), facts.probe())
+            made[max_batch] = registry.build(resolved)
+            made[max_batch].load()
+        return made[max_batch]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def run():
+    """Run utterances through an engine together, admitting as many as fit; hypotheses in the order given."""
+
+    def run(engine, utterances):
+        waiting, done = list(enumerate(utterances)), {}
+        while len(done) < len(utterances):
+            while waiting and engine.room:
+                engine.admit(*waiting.pop(0))
+            for outcome in engine.step():
+                if isinstance(outcome, Failed):
+                    raise outcome.error
+                if isinstance(outcome, Done):
+                    done[outcome.key] = outcome.value
+        return [done[i] for i in range(len(utterances))]
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def alone(make_engine, run, clips):
+    """Each clip's hypothesis when it has the engine for itself."""
+    return [run(make_engine(1), [Utterance(clip)])[0] for clip in clips]

@@ -1,0 +1,69 @@
+"""The plan as a table."""
+
+import pytest
+
+from asr_server.core import settings
+from asr_server.engine import plan
+from asr_server.engine.facts import Facts
+
+NO_GPU = Facts(gpu=False, torch_cuda=False)
+GPU = Facts(gpu=True, torch_cuda=True)
+
+
+def _settings(**values):
+    return settings.load(_env_file=None, **values)
+
+
+@pytest.mark.parametrize(
+    ("device", "facts", "expected"),
+    [
+        ("auto", NO_GPU, "cpu"),
+        ("auto", GPU, "cuda"),
+        ("auto", Facts(gpu=True, torch_cuda=False), "cpu"),
+        ("cpu", GPU, "cpu"),
+        ("cuda:1", GPU, "cuda:1"),
+    ],
+)
+def test_the_device_follows_setting_and_machine(device, facts, expected):
+    """`auto` takes a GPU only when both the driver and the torch build have one."""
+    resolved = plan.resolve(_settings(device=device), facts)
+    assert resolved.device == expected
+    assert resolved.dtype == ("bfloat16" if expected.startswith("cuda") else "float32")
+
+
+def test_what_cannot_work_refuses_and_names_every_conflict():
+    """One error lists all of them, each with a way out."""
+    with pytest.raises(plan.PlanError) as refusal:
+        plan.resolve(_settings(device="cuda", quantize="int8", use_vllm=True), NO_GPU)
+    text = str(refusal.value)
+    assert all(word in text for word in ("DEVICE=cuda", "QUANTIZE", "USE_VLLM", "driver", "CPU build"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("gateway_mode", True),
+        ("dual_model", True),
+        ("use_speculative", True),
+        ("quantize", "fp8"),
+        ("onnx_encoder_path", "x.onnx"),
+        ("trt_encoder_path", "x.engine"),
+        ("use_vllm", True),
+        ("use_cuda_graphs", True),
+        ("use_causal_encoder", True),
+        ("numa_node", 0),
+        ("use_granian", True),
+    ],
+)
+def test_no_absent_option_is_silently_ignored(name, value):
+    """Every option of the product that is not here yet stops the start, also with the value 0."""
+    with pytest.raises(plan.PlanError, match=name.upper()):
+        plan.resolve(_settings(**{name: value}), GPU)
+
+
+def test_every_option_is_in_the_plan_with_a_reason():
+    """The plan says of each option whether it is active, and why not."""
+    options = plan.resolve(_settings(), NO_GPU).options
+    assert {"device", "dtype", "batching", "attention", "use_vllm", "quantize"} <= {o.name for o in options}
+    assert all(o.reason for o in options)
+    assert all(o.active or not o.value for o in options)

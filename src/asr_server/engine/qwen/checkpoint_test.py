@@ -1,0 +1,92 @@
+"""Checkpoint directories: fit, or an error that says what to do. Every broken one is made from the bundled one."""
+
+import json
+import shutil
+
+import pytest
+
+from asr_server import demo
+from asr_server.core.errors import ModelUnavailable
+from asr_server.engine.qwen import checkpoint
+
+
+@pytest.fixture
+def copy(tmp_path):
+    directory = tmp_path / "model"
+    shutil.copytree(demo.checkpoint_path(), directory)
+    return directory
+
+
+def _edit(directory, **changes):
+    path = directory / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def _refusal(directory):
+    with pytest.raises(ModelUnavailable) as refusal:
+        checkpoint.locate(str(directory))
+    return refusal.value.message
+
+
+def test_the_bundled_and_a_given_directory_are_found(copy):
+    """`demo` and a path go the same way."""
+    assert checkpoint.locate("demo") == demo.checkpoint_path()
+    assert checkpoint.locate(str(copy)) == copy
+
+
+@pytest.mark.parametrize("model_id", ["/no/such/place", "./nothing", "noslash", "a/b/c"])
+def test_an_absent_checkpoint_says_that_it_is_absent(model_id):
+    """A path that is not there, or a name that is no hub id."""
+    assert "no such directory" in _refusal(model_id)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer_config.json", "preprocessor_config.json"])
+def test_an_incomplete_checkpoint_names_what_it_lacks(copy, name):
+    """The missing file is in the message."""
+    (copy / name).unlink()
+    message = _refusal(copy)
+    assert name in message
+    assert "incomplete" in message
+
+
+def test_a_missing_shard_is_named(copy):
+    """A sharded checkpoint is checked against its own index."""
+    (copy / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": {"a": "model.safetensors", "b": "model-2.safetensors"}})
+    )
+    assert "model-2.safetensors" in _refusal(copy)
+
+
+def test_another_architecture_is_named(copy):
+    """A Whisper checkpoint is told apart before anything is loaded."""
+    _edit(copy, model_type="whisper")
+    assert "'whisper'" in _refusal(copy)
+
+
+def test_the_newer_layout_is_told_apart(copy):
+    """A checkpoint converted for transformers 5 names the way out."""
+    config = json.loads((copy / "config.json").read_text())
+    thinker = config.pop("thinker_config")
+    (copy / "config.json").write_text(json.dumps({**config, **thinker, "model_type": "qwen3_asr"}))
+    assert "-hf" in _refusal(copy)
+
+
+def test_an_aligner_is_told_apart(copy):
+    """A forced aligner has the same family name and cannot transcribe."""
+    config = json.loads((copy / "config.json").read_text())
+    _edit(copy, thinker_config={**config["thinker_config"], "model_type": "qwen3_asr_forced_aligner"})
+    assert "aligner" in _refusal(copy)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", ""])
+def test_a_damaged_config_is_told_apart(copy, content):
+    """Bytes that are no JSON object."""
+    (copy / "config.json").write_text(content)
+    assert "damaged" in _refusal(copy)
+
+
+def test_a_name_that_cannot_be_fetched_says_what_to_do(monkeypatch):
+    """Without network and cache, the message names the other way."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert "directory" in _refusal("nobody/no-such-model")

@@ -1,0 +1,77 @@
+"""The windowed encoder against the SDK's own forward pass."""
+
+import pytest
+import torch
+from qwen_asr.core.transformers_backend import modeling_qwen3_asr as sdk
+from torch.testing import assert_close
+
+from asr_server import demo
+from asr_server.engine.qwen.encoder import WindowedEncoder
+
+LENGTHS = [50, 99, 100, 101, 250, 800, 801, 1000, 2150]
+
+
+@pytest.fixture(scope="module", params=["sdpa", "eager"])
+def tower(request):
+    model = sdk.Qwen3ASRForConditionalGeneration.from_pretrained(
+        demo.checkpoint_path(), dtype=torch.float32, attn_implementation=request.param
+    )
+    found = model.thinker.audio_tower.eval().requires_grad_(False)
+    assert found.config._attn_implementation == request.param
+    return found
+
+
+def _mel(frames):
+    return torch.randn(128, frames, generator=torch.Generator().manual_seed(frames))
+
+
+def _sdk(tower, mel, monkeypatch, *, masked):
+    """The SDK's encoder; `masked` puts its own, never called, mask function to use."""
+    if masked:
+        original = sdk.Qwen3ASRAudioEncoderLayer.forward
+
+        def with_mask(layer, hidden, cu_seqlens, **_):
+            return original(layer, hidden, cu_seqlens, attention_mask=tower._prepare_attention_mask(hidden, cu_seqlens))
+
+        monkeypatch.setattr(sdk.Qwen3ASRAudioEncoderLayer, "forward", with_mask)
+    return tower(mel, feature_lens=torch.tensor([mel.shape[1]])).last_hidden_state
+
+
+@pytest.mark.parametrize("frames", LENGTHS)
+def test_it_equals_the_sdk_with_true_windows(tower, monkeypatch, frames):
+    """Any length gives what the SDK gives when its windows are masked, under SDPA and eager."""
+    mel = _mel(frames)
+    (ours,) = WindowedEncoder(tower)([mel])
+    assert_close(ours, _sdk(tower, mel, monkeypatch, masked=True), atol=2e-4, rtol=1e-4)
+
+
+def test_the_sdk_alone_lets_windows_see_each_other(tower, monkeypatch):
+    """Past 8 s the SDK's unmasked pass is another function: this is the fault that the windows mend."""
+    mel = _mel(1000)
+    (ours,) = WindowedEncoder(tower)([mel])
+    unmasked = _sdk(tower, mel, monkeypatch, masked=False)
+    assert (ours - unmasked).abs().max() > 0.05
+
+
+def test_a_closed_window_does_not_depend_on_what_follows(tower):
+    """The first 8 s encode the same whether the clip ends there or goes on."""
+    mel = _mel(2000)
+    encoder = WindowedEncoder(tower)
+    (whole,), (start,) = encoder([mel]), encoder([mel[:, :800]])
+    assert_close(whole[: len(start)], start, atol=2e-5, rtol=1e-4)
+
+
+def test_a_batch_of_clips_is_each_clip_alone(tower):
+    """Windows of many clips in one batch do not mix."""
+    encoder = WindowedEncoder(tower)
+    together = encoder([_mel(n) for n in LENGTHS])
+    for frames, got in zip(LENGTHS, together, strict=True):
+        assert len(got) == encoder.tokens(frames)
+        assert_close(got, encoder([_mel(frames)])[0], atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("frames", LENGTHS)
+def test_the_token_count_is_the_sdks(tower, frames):
+    """Our closed form and the SDK's agree, so that prompts have room for the audio."""
+    expected = int(sdk._get_feat_extract_output_lengths(torch.tensor(frames)))
+    assert WindowedEncoder(tower).tokens(frames) == expected

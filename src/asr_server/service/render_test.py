@@ -1,0 +1,69 @@
+"""Rendering transcripts."""
+
+import json
+
+from asr_server.core.transcript import Segment, Transcript
+from asr_server.service.render import render
+from asr_server.service.request import ResponseFormat, context
+
+SEGMENTS = (
+    Segment(250, 1500, "你好", "Chinese", (1, 2), -0.25, 0.01),
+    Segment(2000, 3250, "今天", "Chinese", (3,), -0.5, 0.02),
+)
+SPEECH = Transcript("你好今天", "Chinese", 3420, SEGMENTS)
+NOTHING = Transcript("", "", 1000, ())
+
+
+def _json(transcript, response_format):
+    body = render(transcript, response_format)
+    assert body.media_type == "application/json"
+    return json.loads(body.content)
+
+
+def test_json_has_the_models_name_and_the_code_of_the_language():
+    """Text, both names of the language, started seconds."""
+    assert _json(SPEECH, ResponseFormat.JSON) == {
+        "text": "你好今天",
+        "language": "Chinese",
+        "language_code": "zh",
+        "usage": {"type": "duration", "seconds": 4},
+    }
+
+
+def test_verbose_json_has_every_field_that_strict_clients_want():
+    """All segment fields are there and not null."""
+    body = _json(SPEECH, ResponseFormat.VERBOSE_JSON)
+    assert (body["task"], body["language"], body["duration"]) == ("transcribe", "chinese", 3.42)
+    assert body["languages"] == [{"code": "zh"}]
+    segment = body["segments"][1]
+    assert (segment["id"], segment["seek"], segment["start"], segment["end"]) == (1, 200, 2.0, 3.25)
+    assert segment["avg_logprob"] == -0.5
+    assert all(value is not None for value in segment.values())
+
+
+def test_text_formats_are_never_json():
+    """The three text formats are plain text, and JSON-looking types would break JavaScript clients."""
+    for response_format, start in (
+        (ResponseFormat.TEXT, "你好今天\n"),
+        (ResponseFormat.SRT, "1\n00:00:00,250 --> 00:00:01,500\n你好\n\n2\n"),
+        (ResponseFormat.VTT, "WEBVTT\n\n00:00:00.250 --> "),
+    ):
+        body = render(SPEECH, response_format)
+        assert body.media_type == "text/plain; charset=utf-8"
+        assert body.content.decode().startswith(start)
+
+
+def test_silence_renders_in_every_format():
+    """No words is a result, not an error."""
+    assert _json(NOTHING, ResponseFormat.JSON)["text"] == ""
+    assert _json(NOTHING, ResponseFormat.VERBOSE_JSON)["segments"] == []
+    assert render(NOTHING, ResponseFormat.SRT).content == b""
+    assert render(NOTHING, ResponseFormat.VTT).content == b"WEBVTT\n\n"
+    assert render(NOTHING, ResponseFormat.TEXT).content == b"\n"
+
+
+def test_prompt_and_hotwords_become_one_context():
+    """Either may be missing."""
+    assert context(" about lights ", ["kitchen", "bedroom"]) == "about lights\nkitchen, bedroom"
+    assert context("", []) == ""
+    assert context("", ["kitchen"]) == "kitchen"
