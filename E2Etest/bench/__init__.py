@@ -1,0 +1,1 @@
+"""Benchmarks: one question a script, JSON out, ratios measured in one run."""

@@ -1,0 +1,24 @@
+"""`make bench`: every benchmark, one JSON object each, with the machine it ran on."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from datetime import date
+
+from E2Etest.bench import memory, overhead
+
+BENCHMARKS = {"overhead": overhead.measure, "memory": memory.measure}
+
+
+def main(names: list[str]) -> None:
+    """Run the named benchmarks, or all."""
+    machine = {"date": date.today().isoformat(), "cpus": os.cpu_count(), "python": platform.python_version()}
+    for name in names or BENCHMARKS:
+        print(json.dumps({"benchmark": name, **machine, **BENCHMARKS[name]()}, indent=2), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
