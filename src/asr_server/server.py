@@ -34,12 +34,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         _log_plan(resolved)
         here, decoder = _build(settings, resolved)
         app.state.services = here
-        preload = asyncio.create_task(_make_ready(here))
+        tasks = [asyncio.create_task(_make_ready(here)), asyncio.create_task(_end_idle_decoder(decoder, settings))]
         try:
             yield
         finally:
             here.draining = True
-            preload.cancel()
+            for task in tasks:
+                task.cancel()
             await decoder.close()
             await asyncio.to_thread(here.thread.close)
 
@@ -78,6 +79,13 @@ async def _make_ready(here: Services) -> None:
         except Exception as error:  # the reason stays visible in /health and /readyz; the next request tries again
             logger.opt(exception=error).error("preload failed")
     here.ready = True
+
+
+async def _end_idle_decoder(decoder: Decoder, settings: Settings) -> None:
+    """Give the decoder's memory back on the same clock as the model's."""
+    while settings.idle_timeout:
+        await asyncio.sleep(min(settings.idle_timeout, 10.0))
+        await decoder.close_idle(settings.idle_timeout)
 
 
 def _log_state(state: ModelState, took_s: float) -> None:

@@ -1,0 +1,103 @@
+"""Clips for the tests of this room, encoded on the spot into anonymous files; not used outside tests."""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import BinaryIO
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+
+from asr_server.audio import SAMPLE_RATE
+
+
+def open_bytes(content: bytes) -> BinaryIO:
+    """A file without a name that holds `content`."""
+    file = os.fdopen(os.memfd_create("clip"), "w+b")
+    file.write(content)
+    file.flush()
+    return file
+
+
+def tone(seconds: float, rate_hz: int, channels: int = 1, hz: float = 440.0) -> NDArray[np.float32]:
+    """(channels, n) float32, amplitude 0.4."""
+    wave = 0.4 * np.sin(2 * np.pi * hz * np.arange(round(seconds * rate_hz)) / rate_hz)
+    return np.tile(wave.astype(np.float32), (channels, 1))
+
+
+def encode(container: str, codec: str, samples: NDArray[np.float32], rate_hz: int, **options: str) -> BinaryIO:
+    """`samples` (channels, n) in a container; what the encoder wants of format and frame size is seen to."""
+    file = open_bytes(b"")
+    layout = {1: "mono", 2: "stereo"}[samples.shape[0]]
+    with av.open(file, "w", format=container) as out:
+        stream = out.add_stream(codec, rate=rate_hz, layout=layout, options=options)
+        assert isinstance(stream, av.AudioStream)
+        wanted = stream.codec_context.codec.audio_formats
+        resampler = av.AudioResampler(format=wanted[0] if wanted else "fltp", layout=layout, rate=rate_hz)
+        frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(samples), format="fltp", layout=layout)
+        frame.sample_rate = rate_hz
+        stream.codec_context.open()
+        fifo = av.AudioFifo()
+        for converted in [*resampler.resample(frame), *resampler.resample(None)]:
+            fifo.write(converted)
+        size = stream.codec_context.frame_size or 1024
+        while piece := fifo.read(size, partial=True):
+            out.mux(stream.encode(piece))
+        out.mux(stream.encode(None))
+    file.flush()
+    return file
+
+
+def wav(pcm: bytes, rate_hz: int = 16_000, channels: int = 1, bits: int = 16, tag: int = 1, **lies: int) -> BinaryIO:
+    """A WAV of ready-made sample bytes. `tag`: 1 PCM, 3 float, 6 A-law, 7 mu-law. `lies`: riff_bytes, data_bytes."""
+    align = channels * bits // 8
+    fmt = struct.pack("<HHIIHH", tag, channels, rate_hz, rate_hz * align & 0xFFFF_FFFF, align, bits)
+    data_bytes = lies.get("data_bytes", len(pcm))
+    head = (
+        b"RIFF" + struct.pack("<I", lies.get("riff_bytes", 36 + len(pcm))) + b"WAVEfmt " + struct.pack("<I", 16) + fmt
+    )
+    return open_bytes(head + b"data" + struct.pack("<I", data_bytes) + pcm)
+
+
+def pcm16(samples: NDArray[np.float32]) -> bytes:
+    """(channels, n) float32 as interleaved 16 bit."""
+    return np.round(samples.T * 32_767).astype("<i2").tobytes()
+
+
+def is_tone(samples: NDArray[np.float32], seconds: float, slack_s: float = 0.0) -> bool:
+    """Whether this is `tone(seconds, ...)`: length within `slack_s`, pitch within 2 Hz and level within 2 dB."""
+    middle = samples[len(samples) // 4 : len(samples) * 3 // 4]
+    spectrum = np.abs(np.fft.rfft(middle * np.hanning(len(middle))))
+    pitch_hz = float(spectrum.argmax()) * SAMPLE_RATE / len(middle)
+    level_db = 20 * np.log10(np.sqrt(np.mean(middle**2)) / (0.4 / np.sqrt(2)))
+    off_s = abs(len(samples) / SAMPLE_RATE - seconds)
+    return abs(pitch_hz - 440) <= 2 and abs(level_db) <= 2 and off_s <= slack_s + 1.5 / SAMPLE_RATE
+
+
+def read_all(file: BinaryIO) -> bytes:
+    file.seek(0)
+    return file.read()
+
+
+def film(codec: str, sound: NDArray[np.float32] | None) -> BinaryIO:
+    """Two seconds of black, with a mono 48 kHz track of `sound` (1, n) or without one."""
+    file = open_bytes(b"")
+    with av.open(file, "w", format="mp4" if codec == "mpeg4" else "matroska") as out:
+        video = out.add_stream(
+            codec, rate=10, width=64, height=64, pix_fmt="yuvj420p" if codec == "mjpeg" else "yuv420p"
+        )
+        assert isinstance(video, av.VideoStream)
+        audio = out.add_stream("aac", rate=48_000, layout="mono") if sound is not None else None
+        for _ in range(20):
+            out.mux(video.encode(av.VideoFrame(64, 64, "yuv420p").reformat(format=video.pix_fmt)))
+        out.mux(video.encode(None))
+        if isinstance(audio, av.AudioStream) and sound is not None:
+            for at in range(0, sound.shape[1], 1024):
+                frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(sound[:, at : at + 1024]), "fltp", "mono")
+                frame.sample_rate, frame.pts = 48_000, at
+                out.mux(audio.encode(frame))
+            out.mux(audio.encode(None))
+    file.flush()
+    return file

@@ -1,0 +1,223 @@
+"""Claims about what the decoder survives: killed processes, limits, callers that leave; nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from asr_server.audio.conftest import encode, open_bytes, tone, wav
+from asr_server.audio.decode import SAMPLE_RATE, DecodeLimits, Decoder
+from asr_server.core.errors import EngineError, InvalidAudio, ShuttingDown
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def decoder() -> AsyncIterator[Decoder]:
+    decoder = Decoder(DecodeLimits(max_audio_s=600.0))
+    yield decoder
+    await decoder.close()
+
+
+def children(decoder: Decoder) -> list[int]:
+    """The processes below the zygote: a spare, and one for each running decode."""
+    pid = decoder.zygote_pid
+    if pid is None:
+        return []
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+async def eventually(holds: Callable[[], bool]) -> bool:
+    """Whether `holds` becomes true within 3 s."""
+    for _ in range(300):
+        if holds():
+            return True
+        await asyncio.sleep(0.01)
+    return False
+
+
+async def works(decoder: Decoder) -> bool:
+    with wav(bytes(2 * SAMPLE_RATE)) as file:
+        return len(await decoder.decode(file)) == SAMPLE_RATE
+
+
+def descriptors(pid: int | str = "self") -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+@pytest.mark.parametrize("fatal", [signal.SIGKILL, signal.SIGSEGV, signal.SIGXCPU])
+async def test_a_crash_is_the_files_own(decoder: Decoder, fatal: signal.Signals) -> None:
+    """Children that die mid-decode fail their own request with `InvalidAudio`; the zygote and the next file live."""
+    await works(decoder)
+    zygote_pid = decoder.zygote_pid
+    with wav(bytes(200 * 2 * SAMPLE_RATE)) as file:
+        async with aclosing(decoder.stream(file)) as blocks:
+            await anext(blocks)
+            for pid in children(decoder):
+                os.kill(pid, fatal)
+            with pytest.raises(InvalidAudio):
+                async for _ in blocks:
+                    pass
+    assert await works(decoder)
+    assert decoder.zygote_pid == zygote_pid
+
+
+async def test_wall_clock_limit() -> None:
+    """A decode that hangs is `InvalidAudio` when its time is up, and its process is killed; others are served."""
+    decoder = Decoder(DecodeLimits(max_audio_s=600.0, timeout_s=0.6))
+    await works(decoder)
+    with wav(bytes(200 * 2 * SAMPLE_RATE)) as file:
+        async with aclosing(decoder.stream(file)) as blocks:
+            await anext(blocks)
+            stopped = children(decoder)
+            for pid in stopped:
+                os.kill(pid, signal.SIGSTOP)
+            with pytest.raises(InvalidAudio):
+                async for _ in blocks:
+                    pass
+    for pid in stopped:  # the spare was stopped with the rest
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+    assert await works(decoder)
+    assert await eventually(lambda: len(children(decoder)) == 1)
+    await decoder.close()
+
+
+async def test_a_slow_reader_is_not_timed_out() -> None:
+    """Time that the reader of a stream takes for itself does not count against the file."""
+    decoder = Decoder(DecodeLimits(max_audio_s=600.0, timeout_s=0.5))
+    await works(decoder)
+    with wav(bytes(30 * 2 * SAMPLE_RATE)) as file:
+        async with aclosing(decoder.stream(file)) as blocks:
+            total = len(await anext(blocks))
+            await asyncio.sleep(0.6)
+            total += sum([len(block) async for block in blocks])
+    assert total == 30 * SAMPLE_RATE
+    await decoder.close()
+
+
+async def test_memory_limit() -> None:
+    """A decode that wants more memory than allowed is `InvalidAudio`."""
+    decoder = Decoder(DecodeLimits(max_audio_s=600.0, memory_bytes=8 * 1024 * 1024))
+    assert await works(decoder)
+    with wav(bytes(40_000_000), 96_000, channels=32, bits=32) as file, pytest.raises(InvalidAudio):
+        await decoder.decode(file)
+    assert await works(decoder)
+    await decoder.close()
+
+
+async def test_zygote_killed_between_files(decoder: Decoder) -> None:
+    """A zygote found dead is replaced, and nobody notices."""
+    await works(decoder)
+    dead = decoder.zygote_pid
+    assert dead is not None
+    os.kill(dead, signal.SIGKILL)
+    assert await works(decoder)
+    assert decoder.zygote_pid not in {None, dead}
+
+
+async def test_zygote_killed_with_a_file_in_hand(decoder: Decoder) -> None:
+    """A zygote that dies before the first sample costs a second attempt, not the request."""
+    await decoder.close_idle(0.0)
+    with wav(bytes(2 * SAMPLE_RATE)) as file:
+        decoding = asyncio.create_task(decoder.decode(file))
+        assert await eventually(lambda: decoder.zygote_pid is not None)
+        os.kill(decoder.zygote_pid or 0, signal.SIGKILL)
+        assert len(await decoding) == SAMPLE_RATE
+
+
+async def test_zygote_killed_mid_file(decoder: Decoder) -> None:
+    """A zygote that dies mid-file takes its children along and is our fault, not the file's."""
+    await works(decoder)
+    with wav(bytes(200 * 2 * SAMPLE_RATE)) as file:
+        async with aclosing(decoder.stream(file)) as blocks:
+            await anext(blocks)
+            family = [*children(decoder), decoder.zygote_pid or 0]
+            os.kill(family[-1], signal.SIGKILL)
+            with pytest.raises(EngineError):
+                async for _ in blocks:
+                    pass
+    assert await eventually(lambda: not any(_runs(pid) for pid in family))
+    assert await works(decoder)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+async def test_callers_that_leave_leave_nothing(decoder: Decoder) -> None:
+    """Cancelled decodes, abandoned streams and refusals leave no process and no descriptor, here or in the zygote."""
+    await works(decoder)
+    assert await eventually(lambda: len(children(decoder)) == 1)
+    zygote_pid = decoder.zygote_pid
+    assert zygote_pid is not None
+    before = descriptors(), descriptors(zygote_pid)
+    with encode("flac", "flac", np.zeros((1, 120 * 48_000), np.float32), 48_000) as file, open_bytes(b"no") as text:
+        for delay_s in (0.0, 0.001, 0.003, 0.01, 0.02):
+            cancelled = [asyncio.create_task(decoder.decode(file)) for _ in range(4)]
+            await asyncio.sleep(delay_s)
+            for task in cancelled:
+                task.cancel()
+            done = await asyncio.gather(*cancelled, return_exceptions=True)
+            assert any(isinstance(outcome, asyncio.CancelledError) for outcome in done)
+            async with aclosing(decoder.stream(file)) as blocks:
+                await anext(blocks)
+            with pytest.raises(InvalidAudio):
+                await decoder.decode(text)
+        assert await eventually(lambda: (descriptors() - 2, descriptors(zygote_pid)) == before)
+    assert await eventually(lambda: len(children(decoder)) == 1)
+    assert decoder.zygote_pid == zygote_pid
+    assert await works(decoder)
+
+
+async def test_many_at_once(decoder: Decoder) -> None:
+    """Forty files at once get forty answers, each its own."""
+    files = [wav((tone(0.2, SAMPLE_RATE)[0] * 0 + i / 64).astype("<f4").tobytes(), bits=32, tag=3) for i in range(40)]
+    answers = await asyncio.gather(*(decoder.decode(file) for file in files))
+    assert [round(float(samples.mean()) * 64) for samples in answers] == list(range(40))
+    for file in files:
+        file.close()
+
+
+async def test_idle_decoder_is_ended() -> None:
+    """`close_idle` ends the process only when it was idle for long enough; the next file starts it anew."""
+    decoder = Decoder(DecodeLimits(max_audio_s=60.0))
+    assert decoder.zygote_pid is None
+    assert not await decoder.close_idle(0.0)
+    assert await works(decoder)
+    pid = decoder.zygote_pid
+    assert not await decoder.close_idle(60.0)
+    assert decoder.zygote_pid == pid
+    assert await decoder.close_idle(0.0)
+    assert decoder.zygote_pid is None
+    assert not _runs(pid or 0)
+    assert await works(decoder)
+    await decoder.close()
+
+
+async def test_closing_ends_what_runs() -> None:
+    """`close` ends running decodes and later ones with `ShuttingDown`, and leaves no process."""
+    decoder = Decoder(DecodeLimits(max_audio_s=600.0))
+    with wav(bytes(200 * 2 * SAMPLE_RATE)) as file:
+        async with aclosing(decoder.stream(file)) as blocks:
+            await anext(blocks)
+            family = [*children(decoder), decoder.zygote_pid or 0]
+            await decoder.close()
+            with pytest.raises(ShuttingDown):
+                async for _ in blocks:
+                    pass
+        with pytest.raises(ShuttingDown):
+            await decoder.decode(file)
+    assert await eventually(lambda: not any(_runs(pid) for pid in family))

@@ -1,0 +1,162 @@
+"""Claims about what the decoder refuses, and how soon."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import AsyncIterator
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from asr_server.audio.conftest import encode, film, is_tone, open_bytes, read_all, tone, wav
+from asr_server.audio.decode import SAMPLE_RATE, DecodeLimits, Decoder
+from asr_server.core.errors import AudioTooLong, AudioTooShort, EmptyFile, InvalidAudio, InvalidInput, NoAudioTrack
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+LIMITS = DecodeLimits(max_audio_s=30.0)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def decoder() -> AsyncIterator[Decoder]:
+    decoder = Decoder(LIMITS)
+    yield decoder
+    await decoder.close()
+
+
+TEXTS = {
+    "prose": b"This is not audio at all, whatever the name says. " * 50,
+    "hls": b"#EXTM3U\n#EXT-X-TARGETDURATION:10\n#EXTINF:10,\nfile:///etc/passwd\n#EXT-X-ENDLIST\n",
+    "concat": b"ffconcat version 1.0\nfile '/etc/passwd'\nfile 'http://127.0.0.1:1/x.mp3'\n",
+    "sdp": b"v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=audio 5004 RTP/AVP 0\n",
+    "dash": b'<?xml version="1.0"?><MPD xmlns="urn:mpeg:dash:schema:mpd:2011"><BaseURL>file:///</BaseURL></MPD>',
+    "svg": b'<svg xmlns="http://www.w3.org/2000/svg"><image href="file:///etc/passwd"/></svg>',
+    "id3 and a playlist": b"ID3\x04\x00\x00\x00\x00\x00\x00" + b"#EXTM3U\n#EXTINF:10,\nfile:///etc/passwd\n",
+    "one byte": b"R",
+    "zeros": bytes(100_000),
+    "noise": np.random.default_rng(7).bytes(300_000),
+    "png": b"\x89PNG\r\n\x1a\n" + bytes(1000),
+    "zip": b"PK\x03\x04" + bytes(1000),
+    "cut wav": b"RIFF\x00\x00\x00\x00WAVEfmt ",
+    "cut ogg": b"OggS\x00\x02" + bytes(10),
+    "cut flac": b"fLaC\x00\x00",
+    "cut mp4": b"\x00\x00\x00\x20ftypisom\x00\x00",
+    "cut webm": b"\x1a\x45\xdf\xa3\x9f\x42",
+    "ogg of rubbish": b"OggS" + np.random.default_rng(8).bytes(5000),
+}
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+async def test_no_audio_is_invalid(decoder: Decoder, kind: str) -> None:
+    """Text, playlists, pictures, noise and cut headers are `InvalidAudio`, blamed on the file field."""
+    with open_bytes(TEXTS[kind]) as file, pytest.raises(InvalidAudio) as caught:
+        await decoder.decode(file)
+    assert caught.value.param == "file"
+
+
+async def test_nothing_is_empty(decoder: Decoder) -> None:
+    """Zero bytes are `EmptyFile`."""
+    with open_bytes(b"") as file, pytest.raises(EmptyFile):
+        await decoder.decode(file)
+
+
+@pytest.mark.parametrize("count", [0, 1, 160, 1_599])
+async def test_too_short(decoder: Decoder, count: int) -> None:
+    """A bare header and less than 0.1 s are `AudioTooShort`."""
+    with wav(bytes(2 * count)) as file, pytest.raises(AudioTooShort):
+        await decoder.decode(file)
+
+
+async def test_a_tenth_of_a_second_is_enough(decoder: Decoder) -> None:
+    """0.1 s is the least that is taken."""
+    with wav(bytes(3_200)) as file:
+        assert len(await decoder.decode(file)) == 1_600
+
+
+@pytest.mark.parametrize("codec", ["mpeg4", "mjpeg"])
+async def test_video_without_sound(decoder: Decoder, codec: str) -> None:
+    """A film without an audio track is `NoAudioTrack`."""
+    with film(codec, None) as file, pytest.raises(NoAudioTrack):
+        await decoder.decode(file)
+
+
+async def test_external_data_is_not_read(decoder: Decoder) -> None:
+    """A MOV whose samples lie in another file of this machine gives none of them."""
+    with encode("mov", "pcm_s16be", tone(1.0, SAMPLE_RATE), SAMPLE_RATE) as file:
+        content = read_all(file)
+        assert is_tone(await decoder.decode(file), 1.0)
+        outside = _with_reference(content, f"/proc/{os.getpid()}/fd/{file.fileno()}".encode())
+        with open_bytes(outside) as pointing, pytest.raises(InvalidInput):
+            await decoder.decode(pointing)
+
+
+def _with_reference(mov: bytes, path: bytes) -> bytes:
+    """The movie with its data reference turned into a QuickTime alias of `path` (libavformat: mov_read_dref)."""
+    record = bytes(10) + b"\x00" + bytes(27) + bytes(12) + b"\x01x" + bytes(62) + bytes(16)
+    record += struct.pack(">HH", 1, 1) + bytes(16) + struct.pack(">HH", 2, len(path)) + path
+    record += (b"" if len(path) % 2 == 0 else b"\0") + b"\xff\xff\x00\x00"
+    alias = struct.pack(">I", 12 + len(record)) + b"alis" + bytes(4) + record
+    at = mov.index(b"dref") + 12
+    old = int.from_bytes(mov[at : at + 4], "big")
+    grown = bytearray(mov[:at] + alias + mov[at + old :])
+    for atom in (b"moov", b"trak", b"mdia", b"minf", b"dinf", b"dref"):
+        size_at = mov.rindex(atom, 0, at) - 4
+        size = int.from_bytes(mov[size_at : size_at + 4], "big") + len(alias) - old
+        grown[size_at : size_at + 4] = size.to_bytes(4, "big")
+    return bytes(grown)
+
+
+@pytest.mark.parametrize("rate_hz", [0, 1, 100, 2_000_000, 0xFFFF_FFFF])
+async def test_absurd_rates(decoder: Decoder, rate_hz: int) -> None:
+    """Rates that no recorder has are `InvalidAudio`."""
+    with wav(bytes(40_000), rate_hz) as file, pytest.raises(InvalidAudio):
+        await decoder.decode(file)
+
+
+async def test_absurd_channels(decoder: Decoder) -> None:
+    """A header with 65535 channels is `InvalidAudio`."""
+    with wav(bytes(600_000), channels=0xFFFF, bits=8) as file, pytest.raises(InvalidAudio):
+        await decoder.decode(file)
+
+
+async def test_limit_is_exact(decoder: Decoder) -> None:
+    """As much as `max_audio_s` is taken, 10 ms more are `AudioTooLong`."""
+    at_limit = int(LIMITS.max_audio_s) * SAMPLE_RATE
+    with wav(bytes(2 * at_limit)) as file:
+        assert len(await decoder.decode(file)) == at_limit
+    with wav(bytes(2 * at_limit + 320)) as file, pytest.raises(AudioTooLong):
+        await decoder.decode(file)
+
+
+async def test_bombs_are_too_long(decoder: Decoder) -> None:
+    """Hours of silence in a few kilobytes are refused, whether their container claims a duration or not."""
+    silence = np.zeros((1, 600 * 48_000), np.float32)
+    for container, codec in (("flac", "flac"), ("ogg", "libopus"), ("webm", "libopus")):
+        options = {"frame_duration": "60"} if codec == "libopus" else {}
+        with encode(container, codec, silence[:, :6_000_000], 48_000, **options) as file:
+            assert file.seek(0, 2) < 300_000
+            with pytest.raises(AudioTooLong):
+                await decoder.decode(file)
+
+
+@pytest.mark.parametrize(
+    ("container", "codec"),
+    [("wav", "pcm_s16le"), ("mp4", "aac"), ("ogg", "libopus"), ("flac", "flac"), ("webm", "libopus")],
+)
+async def test_mutations_never_break_the_server(decoder: Decoder, container: str, codec: str) -> None:
+    """Files with flipped bytes decode or are the caller's fault; samples that come are finite and within one."""
+    with encode(container, codec, tone(0.5, 48_000), 48_000) as file:
+        content = read_all(file)
+    rng = np.random.default_rng(1)
+    for _ in range(12):
+        mutated = np.frombuffer(content, np.uint8).copy()
+        where = rng.integers(0, len(mutated), 8)
+        mutated[where] = rng.integers(0, 256, 8)
+        with open_bytes(mutated.tobytes()) as file:
+            try:
+                samples = await decoder.decode(file)
+            except InvalidInput:
+                continue
+        assert np.isfinite(samples).all()
+        assert np.abs(samples).max() <= 1

@@ -1,0 +1,225 @@
+"""Claims about what the decoder reads, and what comes out."""
+
+from __future__ import annotations
+
+import struct
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import numpy as np
+import pytest
+import pytest_asyncio
+from numpy.typing import NDArray
+
+from asr_server.audio.conftest import encode, film, is_tone, open_bytes, pcm16, read_all, tone, wav
+from asr_server.audio.decode import SAMPLE_RATE, DecodeLimits, Decoder
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+LIMITS = DecodeLimits(max_audio_s=30.0)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def decoder() -> AsyncIterator[Decoder]:
+    decoder = Decoder(LIMITS)
+    yield decoder
+    await decoder.close()
+
+
+@pytest.mark.parametrize(
+    ("container", "codec", "rate_hz", "channels", "slack_s"),
+    [
+        ("flac", "flac", 44_100, 2, 0),
+        ("ogg", "flac", 48_000, 1, 0),
+        ("ogg", "libopus", 48_000, 2, 0.001),
+        ("ogg", "vorbis", 44_100, 2, 0.05),
+        ("webm", "libopus", 48_000, 1, 0.03),
+        ("mp3", "libmp3lame", 44_100, 2, 0.001),
+        ("mp3", "libmp3lame", 22_050, 1, 0.001),
+        ("adts", "aac", 44_100, 1, 0.08),
+        ("mp4", "aac", 48_000, 2, 0.04),
+        ("ipod", "alac", 44_100, 2, 0.0),
+        ("mov", "pcm_s16be", 48_000, 1, 0.0),
+        ("matroska", "pcm_f32le", 32_000, 2, 0.0),
+        ("aiff", "pcm_s24be", 44_100, 2, 0.0),
+        ("caf", "pcm_s16le", 16_000, 1, 0.0),
+        ("au", "pcm_mulaw", 8_000, 1, 0.0),
+        ("w64", "pcm_s16le", 96_000, 2, 0.0),
+        ("wav", "adpcm_ms", 22_050, 1, 0.1),
+        ("amr", "libopencore_amrnb", 8_000, 1, 0.02),
+    ],
+)
+async def test_reads_format(
+    decoder: Decoder, container: str, codec: str, rate_hz: int, channels: int, slack_s: float
+) -> None:
+    """A tone comes back from each container and codec with its pitch, level and length."""
+    lossy = {"b": "12200"} if container == "amr" else {"strict": "experimental"}
+    with encode(container, codec, tone(1.5, rate_hz, channels), rate_hz, **lossy) as file:
+        assert is_tone(await decoder.decode(file), 1.5, slack_s)
+
+
+def _sample_bytes(wave: NDArray[np.float32], bits: int, tag: int) -> bytes:
+    if tag == 3:
+        return wave.astype(f"<f{bits // 8}").tobytes()
+    if bits == 8:
+        return np.round(wave * 127 + 128).astype(np.uint8).tobytes()
+    whole = np.round(wave * (2 ** (bits - 1) - 1)).astype("<i4")
+    return bytes(whole.view(np.uint8).reshape(-1, 4)[:, : bits // 8])
+
+
+@pytest.mark.parametrize(("bits", "tag"), [(8, 1), (16, 1), (24, 1), (32, 1), (32, 3), (64, 3)])
+async def test_reads_every_width_of_wav(decoder: Decoder, bits: int, tag: int) -> None:
+    """WAV samples of each width and kind mean the same wave."""
+    wave = tone(0.5, SAMPLE_RATE)[0]
+    with wav(_sample_bytes(wave, bits, tag), bits=bits, tag=tag) as file:
+        samples = await decoder.decode(file)
+    assert samples.dtype == np.float32
+    assert samples.shape == wave.shape
+    assert np.abs(samples - wave).max() <= (0.01 if bits == 8 else 1e-4)
+
+
+async def test_reads_a_law_and_mu_law(decoder: Decoder) -> None:
+    """The telephone's two companding laws are read, silence as silence."""
+    for tag, silence in ((6, 0xD5), (7, 0xFF)):
+        with wav(bytes([silence]) * 8_000, 8_000, bits=8, tag=tag) as file:
+            samples = await decoder.decode(file)
+        assert samples.shape == (16_000,)
+        assert np.abs(samples).max() < 1e-3
+
+
+async def test_reads_wave_format_extensible(decoder: Decoder) -> None:
+    """A WAV that names its format by GUID, as recorders with more than two channels write, is read."""
+    pcm = pcm16(tone(0.5, SAMPLE_RATE))
+    guid = struct.pack("<H", 1) + bytes.fromhex("000000001000800000aa00389b71")
+    fmt = struct.pack("<HHIIHHHHI", 0xFFFE, 1, 16_000, 32_000, 2, 16, 22, 16, 0) + guid
+    body = b"WAVEfmt " + struct.pack("<I", len(fmt)) + fmt + b"data" + struct.pack("<I", len(pcm)) + pcm
+    with open_bytes(b"RIFF" + struct.pack("<I", len(body)) + body) as file:
+        assert is_tone(await decoder.decode(file), 0.5)
+
+
+@pytest.mark.parametrize("frame", [(b"#!AMR\n", b"\x3c" + bytes(31)), (b"#!AMR-WB\n", b"\x44" + bytes(60))])
+async def test_reads_amr(decoder: Decoder, frame: tuple[bytes, bytes]) -> None:
+    """Both rates of AMR, 20 ms a frame, are read."""
+    magic, payload = frame
+    with open_bytes(magic + payload * 50) as file:
+        assert (await decoder.decode(file)).shape == (16_000,)
+
+
+@pytest.mark.parametrize("rate_hz", [1_000, 8_000, 11_025, 22_050, 44_100, 48_000, 96_000, 192_000, 384_000, 768_000])
+async def test_length_follows_rate(decoder: Decoder, rate_hz: int) -> None:
+    """n samples at any rate become n * 16000 / rate, within one, and the wave (away from its ends) is where it was."""
+    count = rate_hz + 17
+    wave = tone(count / rate_hz, rate_hz, hz=100.0)
+    with wav(pcm16(wave), rate_hz) as file:
+        samples = await decoder.decode(file)
+    assert abs(len(samples) - count * SAMPLE_RATE / rate_hz) <= 1
+    there = tone(len(samples) / SAMPLE_RATE, SAMPLE_RATE, hz=100.0)[0]
+    assert np.abs(samples - there)[3000:-3000].max() < 1e-3
+
+
+@pytest.mark.parametrize("channels", [1, 2, 6, 32])
+async def test_channels_are_averaged(decoder: Decoder, channels: int) -> None:
+    """Channels become their mean."""
+    levels = np.linspace(0.2, 1.0, channels, dtype=np.float32)[:, None]
+    wave = tone(0.5, SAMPLE_RATE, channels) * levels
+    with wav(pcm16(wave), channels=channels) as file:
+        samples = await decoder.decode(file)
+    assert np.abs(samples - wave.mean(axis=0)).max() < 1e-4
+
+
+async def test_opposite_channels_do_not_cancel(decoder: Decoder) -> None:
+    """A balanced line recorded as stereo keeps its voice."""
+    wave = tone(2.5, SAMPLE_RATE, 2) * np.array([[1.0], [-0.98]], np.float32)
+    with wav(pcm16(wave), channels=2) as file:
+        assert is_tone(await decoder.decode(file), 2.5)
+
+
+async def test_stream_is_decode(decoder: Decoder) -> None:
+    """The blocks of `stream` put together are what `decode` gives."""
+    with encode("ogg", "libopus", tone(9.3, 48_000), 48_000) as file:
+        whole = await decoder.decode(file)
+        async with aclosing(decoder.stream(file)) as blocks:
+            pieces = [block async for block in blocks]
+    assert len(pieces) > 4
+    assert max(map(len, pieces)) <= 2 * SAMPLE_RATE
+    assert np.array_equal(np.concatenate(pieces), whole)
+
+
+async def test_position_is_ignored_and_kept(decoder: Decoder) -> None:
+    """A file is read from its start, wherever it stands, and stays there; unflushed bytes are seen."""
+    with wav(pcm16(tone(0.5, SAMPLE_RATE))) as file:
+        file.seek(0, 2)
+        file.write(bytes(SAMPLE_RATE))  # half a second more, in Python's buffer; the header does not know
+        file.seek(4)
+        file.write(struct.pack("<I", 0xFFFF_FFFF))
+        file.seek(40)
+        file.write(struct.pack("<I", 0xFFFF_FFFF))
+        assert len(await decoder.decode(file)) == SAMPLE_RATE
+        assert file.tell() == 44
+
+
+async def test_reads_spooled_uploads(decoder: Decoder) -> None:
+    """An upload that is still in memory, as web frameworks hold it, is read whole."""
+    with tempfile.SpooledTemporaryFile(max_size=1 << 20) as file:
+        with wav(pcm16(tone(2.0, SAMPLE_RATE))) as content:
+            file.write(read_all(content))
+        assert is_tone(await decoder.decode(file), 2.0)
+
+
+async def test_loud_clip_is_scaled_down(decoder: Decoder) -> None:
+    """A float clip that passes 1.0 is scaled by its peak as a whole; `stream` clips it instead."""
+    wave = tone(0.5, SAMPLE_RATE)[0] * 10
+    with wav(wave.tobytes(), bits=32, tag=3) as file:
+        samples = await decoder.decode(file)
+        async with aclosing(decoder.stream(file)) as blocks:
+            clipped = np.concatenate([block async for block in blocks])
+    assert np.abs(samples - wave / 4).max() < 1e-6
+    assert np.array_equal(clipped, np.clip(wave, -1, 1))
+
+
+async def test_floats_out_of_this_world(decoder: Decoder) -> None:
+    """NaN and infinities become silence and leave their neighbours alone; the largest float does not overflow."""
+    wave = tone(0.5, SAMPLE_RATE)[0]
+    bad = wave.copy()
+    bad[100:110] = [np.nan, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.0, np.nan, np.inf, np.nan]
+    with wav(bad.tobytes(), bits=32, tag=3) as file:
+        samples = await decoder.decode(file)
+    assert np.array_equal(samples[110:], wave[110:])
+    assert samples[100:110].tolist() == [0, 0, 0, 0, 1, -1, 0, 0, 0, 0]
+    with wav(np.full(8_000, 3e38, np.float32).tobytes(), 44_100, bits=32, tag=3) as file:
+        assert np.abs(await decoder.decode(file)).max() <= 1
+
+
+async def test_film_with_sound(decoder: Decoder) -> None:
+    """Of a film, the first audio track is taken."""
+    with film("mpeg4", tone(2.0, 48_000)) as file:
+        assert is_tone(await decoder.decode(file), 2.0, 0.05)
+
+
+@pytest.mark.parametrize("data_bytes", [0, 0xFFFF_FFFF, 0x7FFF_FFFF, 0xFFFF_FF00])
+async def test_lying_sizes_do_not_matter(decoder: Decoder, data_bytes: int) -> None:
+    """A WAV whose header claims nothing or hours is what it holds: streamed recordings are like that."""
+    with wav(pcm16(tone(1.0, SAMPLE_RATE)), riff_bytes=data_bytes, data_bytes=data_bytes) as file:
+        assert is_tone(await decoder.decode(file), 1.0)
+
+
+async def test_webm_without_duration(decoder: Decoder) -> None:
+    """A WebM as MediaRecorder writes it, live and without a duration, is read."""
+    with encode("webm", "libopus", tone(3.0, 48_000), 48_000) as file:
+        content = bytearray(read_all(file))
+    at = content.find(b"\x44\x89\x88")  # Duration, 8 bytes: turned into a Void element
+    assert at > 0
+    content[at : at + 11] = b"\xec\x89" + bytes(9)
+    with open_bytes(bytes(content)) as file:
+        assert is_tone(await decoder.decode(file), 3.0, 0.03)
+
+
+async def test_damage_keeps_the_rest(decoder: Decoder) -> None:
+    """A file with a hole, or cut off, gives what can be decoded, as players do."""
+    with encode("mp3", "libmp3lame", tone(4.0, 44_100), 44_100) as file:
+        content = bytearray(read_all(file))
+    with open_bytes(bytes(content[: len(content) // 2])) as file:
+        assert is_tone(await decoder.decode(file), 2.0, 0.1)
+    content[len(content) // 2 : len(content) // 2 + 2_000] = bytes(2_000)
+    with open_bytes(bytes(content)) as file:
+        assert 3.5 * SAMPLE_RATE < len(await decoder.decode(file)) < 4.1 * SAMPLE_RATE

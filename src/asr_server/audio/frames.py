@@ -1,0 +1,90 @@
+"""The server's side of a child's pipe: whole frames, awaited, with a time budget; closing it kills the child."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import time
+from types import TracebackType
+
+from asr_server.audio.wire import HEADER, MAX_PCM_BYTES, Kind
+
+_PIPE_BYTES = 262_144  # 4 s of audio: a short clip then never waits for the reader; 64 KiB, the default, costs wake-ups
+_KINDS = {int(kind): kind for kind in Kind}
+
+
+class BrokenAnswer(Exception):
+    """The pipe ended without an outcome, or holds what no child of ours writes."""
+
+
+class Frames:
+    """Frames of one decode. A context manager that owns both ends of the pipe until `write_fd` is handed over."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._read_fd, self.write_fd = os.pipe()
+        os.set_blocking(self._read_fd, False)
+        with contextlib.suppress(OSError):  # over the user's pipe quota: works with what there is
+            fcntl.fcntl(self.write_fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        self._left_s = timeout_s
+
+    def __enter__(self) -> Frames:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close_write_end()
+        os.close(self._read_fd)
+
+    def close_write_end(self) -> None:
+        """Our copy of it; the child's pipe then ends with the child."""
+        if self.write_fd >= 0:
+            os.close(self.write_fd)
+            self.write_fd = -1
+
+    async def next(self) -> tuple[Kind, bytearray]:
+        """The next frame: its kind and payload (PCM: float32 bytes).
+
+        Raises `TimeoutError` once the waits for this file add up to more than the budget, and `BrokenAnswer`.
+        """
+        started_s = time.monotonic()
+        async with asyncio.timeout(max(0.0, self._left_s)):
+            number, size = HEADER.unpack(await self._exactly(HEADER.size))
+            kind = _KINDS.get(number)
+            if kind is None or size > (MAX_PCM_BYTES if kind is Kind.PCM else 0) or size % 4:
+                raise BrokenAnswer
+            payload = await self._exactly(size)
+        self._left_s -= time.monotonic() - started_s
+        return kind, payload
+
+    async def _exactly(self, size: int) -> bytearray:
+        whole = bytearray(size)
+        with memoryview(whole) as room:
+            at = 0
+            while at < size:
+                try:
+                    count = os.readv(self._read_fd, [room[at:]])
+                except BlockingIOError:
+                    await _readable(self._read_fd)
+                    continue
+                if not count:
+                    raise BrokenAnswer
+                at += count
+        return whole
+
+
+async def _readable(fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(fd, _resolve, ready)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(fd)
+
+
+def _resolve(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)

@@ -1,0 +1,55 @@
+"""Claims about the resampler: what passes, what does not, and how long the result is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from asr_server.audio import SAMPLE_RATE
+from asr_server.audio.conftest import tone
+from asr_server.audio.resample import Resampler
+
+
+def resampled(mono: NDArray[np.float32], rate_hz: int, chunk: int) -> NDArray[np.float32]:
+    resampler = Resampler()
+    pieces = [resampler.push(mono[at : at + chunk], rate_hz) for at in range(0, len(mono), chunk)]
+    return np.concatenate([*pieces, resampler.flush()])
+
+
+def gain_db(hz: float, rate_hz: int) -> float:
+    out = resampled(tone(1.0, rate_hz, hz=hz)[0], rate_hz, rate_hz)[2_000:-2_000]
+    return float(10 * np.log10(np.mean(out.astype(np.float64) ** 2) / 0.08 + 1e-20))
+
+
+@pytest.mark.parametrize("rate_hz", [44_100, 48_000, 384_000])
+def test_no_alias(rate_hz: int) -> None:
+    """Tones from 8.2 to 20 kHz, which 16 kHz cannot hold, come out 100 dB down at least (60 were asked)."""
+    assert max(gain_db(hz, rate_hz) for hz in (8_200, 9_000, 10_000, 12_000, 15_000, 20_000)) < -100
+
+
+@pytest.mark.parametrize("rate_hz", [22_050, 44_100, 48_000, 384_000])
+def test_passband_is_flat(rate_hz: int) -> None:
+    """Speech up to 7.3 kHz passes within 0.05 dB."""
+    assert max(abs(gain_db(hz, rate_hz)) for hz in (100, 1_000, 4_000, 7_000, 7_300)) < 0.05
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.integers(1, 30_000), st.sampled_from([8_000, 11_025, 16_000, 22_050, 44_100, 48_000]), st.integers(100, 50_000)
+)
+def test_length_and_chunking(count: int, rate_hz: int, chunk: int) -> None:
+    """Any number of samples gives its share of 16 kHz within one, and how it is fed in changes nothing."""
+    mono = np.random.default_rng(count).uniform(-1, 1, count).astype(np.float32)
+    whole = resampled(mono, rate_hz, count)
+    assert abs(len(whole) - count * SAMPLE_RATE / rate_hz) <= 1
+    assert np.abs(resampled(mono, rate_hz, chunk) - whole).max(initial=0) < 1e-5
+
+
+def test_rate_may_change() -> None:
+    """Where the rate changes, the stretch before is finished and nothing is lost."""
+    resampler = Resampler()
+    pieces = [resampler.push(tone(1.0, rate)[0], rate) for rate in (48_000, 16_000, 44_100)]
+    assert abs(sum(map(len, [*pieces, resampler.flush()])) - 3 * SAMPLE_RATE) <= 3

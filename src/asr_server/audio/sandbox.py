@@ -1,0 +1,115 @@
+"""What a decoding process gives up before it touches a caller's bytes; not which process, and not the decoding.
+
+Three layers, each enough for a common accident and none trusted alone: resource limits (memory, CPU, no new
+descriptor), no identity (root becomes nobody, no new privileges, dies with its parent) and a system call filter: what
+is not on the list of `_CALLS` fails with EPERM, so even code that an exploited decoder runs can open, connect,
+signal, trace and execute nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import itertools
+import os
+import platform
+import resource
+import signal
+import struct
+
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38  # linux/prctl.h
+_SECCOMP_MODE_FILTER = 2
+_NOBODY = 65_534
+_CLOSE_UP_TO = 65_536
+
+# machine: (audit arch, numbers of the allowed calls), from linux/audit.h and asm/unistd_64.h. Allowed: read, write,
+# close, fstat, lseek, mmap, mprotect, munmap, brk, rt_sigaction, rt_sigprocmask, rt_sigreturn, pread64, sched_yield,
+# mremap, madvise, getpid, exit, futex, sched_getaffinity, clock_gettime, exit_group, getrandom, gettimeofday.
+_CALLS = {
+    "x86_64": (
+        0xC000_003E,
+        (0, 1, 3, 5, 8, 9, 10, 11, 12, 13, 14, 15, 17, 24, 25, 28, 39, 60, 202, 204, 228, 231, 318, 96),
+    ),
+    "aarch64": (
+        0xC000_00B7,
+        (63, 64, 57, 80, 62, 222, 226, 215, 214, 134, 135, 139, 67, 124, 216, 233, 172, 93, 98, 123, 113, 94, 278, 169),
+    ),
+}
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def prepare(keep_fds: tuple[int, ...], parent_pid: int) -> None:
+    """Before the caller's file is there: close all descriptors but `keep_fds`, lose privileges, die with the parent.
+
+    What the kernel or the container does not offer is left out.
+    """
+    _close_all_but(keep_fds)
+    _become_nobody()
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # after the change of user, which clears it
+    if os.getppid() != parent_pid:
+        os._exit(1)  # the parent died before the line above took hold
+    _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
+def lock(memory_bytes: int, cpu_s: int) -> None:
+    """With the file in hand and before its first byte: limits and system call filter, for good.
+
+    `memory_bytes` is on top of the address space that the process has now. Raises OSError if the limits cannot be
+    set; the filter is left out where the kernel has none.
+    """
+    _set_limits(memory_bytes, cpu_s)
+    if _FILTER:
+        _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, _FILTER, 0, 0)
+
+
+def _close_all_but(keep_fds: tuple[int, ...]) -> None:
+    edges = [-1, *sorted(keep_fds), _CLOSE_UP_TO]
+    for low, high in itertools.pairwise(edges):
+        if low + 1 < high:  # closerange(0, 0) wraps around to all of them
+            os.closerange(low + 1, high)
+
+
+def _set_limits(memory_bytes: int, cpu_s: int) -> None:
+    address_space = _present_address_space_bytes()
+    for which, limit in (
+        (resource.RLIMIT_AS, address_space + memory_bytes),
+        (resource.RLIMIT_CPU, cpu_s),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NPROC, 0),
+        (resource.RLIMIT_NOFILE, 0),
+    ):
+        resource.setrlimit(which, (limit, limit))
+
+
+def _present_address_space_bytes() -> int:
+    # statm could not be opened once descriptors are limited: this runs first
+    with open("/proc/self/statm", "rb") as statm:
+        return int(statm.read().split()[0]) * resource.getpagesize()
+
+
+def _become_nobody() -> None:
+    if os.geteuid() != 0:
+        return
+    with contextlib.suppress(OSError):  # a user namespace may not map this id
+        os.setgroups([])
+        os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+        os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+
+
+def _bpf(audit_arch: int, calls: tuple[int, ...]) -> bytes:
+    """Classic BPF over struct seccomp_data (number at 0, architecture at 4): allow `calls`, EPERM for the rest."""
+    load, equal, answer = 0x20, 0x15, 0x06  # BPF_LD|W|ABS, BPF_JMP|JEQ|K, BPF_RET|K
+    kill, allow, refuse = 0x8000_0000, 0x7FFF_0000, 0x0005_0000 | errno.EPERM
+    steps = [(load, 0, 0, 4), (equal, 1, 0, audit_arch), (answer, 0, 0, kill), (load, 0, 0, 0)]
+    steps += [(equal, len(calls) - place, 0, number) for place, number in enumerate(calls)]
+    steps += [(answer, 0, 0, refuse), (answer, 0, 0, allow)]
+    return b"".join(struct.pack("HBBI", *step) for step in steps)
+
+
+_FILTER_CODE = _bpf(*_CALLS[platform.machine()]) if platform.machine() in _CALLS else b""
+_FILTER_STEPS = ctypes.create_string_buffer(_FILTER_CODE, len(_FILTER_CODE))
+# struct sock_fprog: how many steps, and where they are
+_FILTER = _FILTER_CODE and struct.pack("HxxxxxxP", len(_FILTER_CODE) // 8, ctypes.addressof(_FILTER_STEPS))

@@ -1,0 +1,73 @@
+"""Claims about what a locked-in process can no longer do."""
+
+from __future__ import annotations
+
+import ast
+import signal
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import os, socket, subprocess, sys, signal
+from asr_server.audio import sandbox
+held = os.open("/dev/zero", os.O_RDONLY)
+sandbox.prepare((1, held), os.getppid())
+sandbox.lock(64 << 20, 1)
+def attempt(deed):
+    try:
+        deed()
+    except (OSError, MemoryError) as error:
+        return type(error).__name__
+    return "done"
+deeds = {
+    "read": lambda: os.read(held, 10),
+    "small": lambda: bytearray(1 << 20),
+    "open": lambda: os.open("/dev/null", os.O_RDONLY),
+    "socket": lambda: socket.socket(),
+    "fork": os.fork,
+    "exec": lambda: os.execv("/bin/true", ["true"]),
+    "kill": lambda: os.kill(os.getppid(), 0),
+    "big": lambda: bytearray(100 << 20),
+    "unlink": lambda: os.unlink("/tmp/no-such-file"),
+    "closed": lambda: os.read(0, 1),
+}
+print([(name, attempt(deed)) for name, deed in deeds.items()], flush=True)
+if sys.argv[1] == "spin":
+    while True:
+        pass
+"""
+
+
+def locked_in(then: str) -> subprocess.CompletedProcess[bytes]:
+    env = {"PYTHONPATH": ":".join(sys.path)}
+    return subprocess.run([sys.executable, "-c", SCRIPT, then], capture_output=True, env=env, timeout=60, check=False)
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[str, str]:
+    pairs: list[tuple[str, str]] = ast.literal_eval(locked_in("").stdout.decode())
+    return dict(pairs)
+
+
+@pytest.mark.parametrize("deed", ["read", "small"])
+def test_decoding_goes_on(outcomes: dict[str, str], deed: str) -> None:
+    """Reading what was handed over and using memory within the limit still work."""
+    assert outcomes[deed] == "done"
+
+
+@pytest.mark.parametrize("deed", ["open", "socket", "fork", "exec", "kill", "unlink", "closed"])
+def test_the_world_is_out_of_reach(outcomes: dict[str, str], deed: str) -> None:
+    """Opening, connecting, forking, executing, signalling and deleting fail, as do descriptors that were not kept."""
+    assert outcomes[deed] in {"OSError", "PermissionError", "BlockingIOError"}
+
+
+def test_memory_is_bounded(outcomes: dict[str, str]) -> None:
+    """More memory than allowed is refused."""
+    assert outcomes["big"] == "MemoryError"
+
+
+def test_cpu_time_is_bounded() -> None:
+    """A loop without end is killed when its CPU second is used up."""
+    assert locked_in("spin").returncode in {-signal.SIGXCPU, -signal.SIGKILL}

@@ -1,0 +1,201 @@
+"""Where to cut long audio: speech probabilities in, spans of at most 30 s out; pure, and ignorant of what is said.
+
+Stage one finds stretches of speech by hysteresis, as Silero's own `get_speech_timestamps` does: it starts where the
+probability reaches `threshold`, and ends where it fell below `off_threshold` if it does not reach `threshold` again
+for `min_silence_ms`. Stage two gives stretches a margin and packs them into spans. A span never exceeds `max_span_s`:
+stretches are added while they fit and follow soon; a stretch that is itself too long is cut where its last third is
+quietest.
+
+Laws (see `spans_test`): spans are ordered and disjoint; every stretch of speech lies in spans, each sample in one;
+how the frames are fed in does not matter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asr_server.audio import SAMPLE_RATE
+from asr_server.audio.vad import FRAME_SAMPLES
+
+_FRAME_MS = 1000 * FRAME_SAMPLES / SAMPLE_RATE
+_SMOOTHED_FRAMES = 5  # 160 ms: shorter dips of loudness are the closures of plosives, not gaps between words
+_PROBABILITY_DB = 20.0  # what a probability of one weighs against loudness when a cut is sought; chosen, not measured
+
+
+@dataclass(frozen=True, slots=True)
+class SpanRules:
+    """Thresholds are probabilities. Times are kept to frames of 32 ms, rounded up. `pad_ms` <= `min_silence_ms`."""
+
+    threshold: float = 0.5
+    off_threshold: float = 0.35
+    min_silence_ms: int = 500  # a shorter pause does not end a stretch
+    min_speech_ms: int = 100  # a shorter stretch is a click
+    pad_ms: int = 300  # margin around a stretch: onsets and trailing consonants score low
+    max_span_s: float = 30.0
+    max_gap_s: float = 2.0  # a longer silence is left out, between two spans
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.off_threshold <= self.threshold <= 1:
+            raise ValueError("off_threshold must lie between 0 and threshold")
+        if not 0 <= self.pad_ms <= self.min_silence_ms:
+            raise ValueError("pad_ms must lie between 0 and min_silence_ms")
+        if self.max_span_s * 1000 < 3 * (2 * self.pad_ms + self.min_silence_ms + self.min_speech_ms + 10 * _FRAME_MS):
+            raise ValueError("max_span_s is too short for the pads and pauses")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Samples [start, end) at 16 kHz."""
+
+    start_samples: int
+    end_samples: int
+
+    @property
+    def start_s(self) -> float:
+        return self.start_samples / SAMPLE_RATE
+
+    @property
+    def duration_s(self) -> float:
+        return (self.end_samples - self.start_samples) / SAMPLE_RATE
+
+
+def cut(
+    probabilities: NDArray[np.float32], power: NDArray[np.float32], total_samples: int, rules: SpanRules
+) -> list[Span]:
+    """Spans of a clip of `total_samples` from its speech probability and mean square power, each (frames,) float32."""
+    cutter = SpanCutter(rules)
+    return [*cutter.push(probabilities, power), *cutter.finish(total_samples)]
+
+
+class SpanCutter:
+    """The same, fed bit by bit: `push` returns the spans that are now final, `finish` the rest.
+
+    A span is final once a long silence or more speech than fits has followed it, so at most `max_span_s` later.
+    """
+
+    def __init__(self, rules: SpanRules) -> None:
+        self._speech = _Hysteresis(rules)
+        self._pad, self._max_gap = _frames(rules.pad_ms), _frames(1000 * rules.max_gap_s)
+        self._max_span = int(1000 * rules.max_span_s / _FRAME_MS)  # down: a span is at most that long
+        self._frame = 0
+        self._start: int | None = None  # the open span: its first frame,
+        self._end = 0  # and the padded end of its last finished stretch; equal to _start if there is none yet
+        self._floor = 0  # no span may start before this frame: the end of the last
+        self._costs = _CutCosts(self._max_span + _frames(rules.min_silence_ms) + _SMOOTHED_FRAMES)
+        self._final: list[Span] = []
+
+    def push(self, probabilities: NDArray[np.float32], power: NDArray[np.float32]) -> list[Span]:
+        """The next frames: probabilities in [0, 1] and mean square power, both (k,). Returns the spans now final."""
+        for probability, frame_power in zip(probabilities.tolist(), power.tolist(), strict=True):
+            self._costs.add(probability, frame_power)
+            self._frame += 1
+            closed = self._speech.add(probability)
+            self._advance(closed)
+        return self._taken()
+
+    def finish(self, total_samples: int) -> list[Span]:
+        """End of the audio, which had `total_samples`: the last spans, none past the end. Uses the cutter up."""
+        closed = self._speech.finish()
+        self._advance(closed)
+        if self._start is not None:
+            self._emit(self._end)
+        return [Span(span.start_samples, min(span.end_samples, total_samples)) for span in self._taken()]
+
+    def _advance(self, closed: tuple[int, int] | None) -> None:
+        """After one frame: let the open span grow, be cut, or end."""
+        running = closed or self._speech.running()
+        if running is None:
+            if self._start is not None and self._frame - self._end > self._max_gap + self._pad:
+                self._emit(self._end)
+            return
+        onset = max(self._floor, self._end if self._start is not None else 0, running[0] - self._pad)
+        end = running[1] + self._pad
+        if self._start is not None and self._end > self._start and self._must_part(onset, end):
+            self._emit(self._end)
+        if self._start is None:
+            self._start = self._end = onset
+        while end - self._start > self._max_span:
+            self._emit(self._costs.quietest(self._start + 2 * self._max_span // 3, self._start + self._max_span))
+            self._start = self._end = self._floor
+        if closed:
+            self._end = end
+
+    def _must_part(self, onset: int, end: int) -> bool:
+        """Whether a stretch that reaches from `onset` to `end` so far does not belong to the open span."""
+        return onset - self._end > self._max_gap or end - (self._start or 0) > self._max_span
+
+    def _emit(self, end: int) -> None:
+        start = self._start or 0
+        self._final.append(Span(start * FRAME_SAMPLES, end * FRAME_SAMPLES))
+        self._start, self._floor = None, end
+
+    def _taken(self) -> list[Span]:
+        final, self._final = self._final, []
+        return final
+
+
+class _Hysteresis:
+    """Frames of probability to stretches of speech [start, end), in frames, without margins."""
+
+    def __init__(self, rules: SpanRules) -> None:
+        self._on, self._off = rules.threshold, rules.off_threshold
+        self._min_silence, self._min_speech = _frames(rules.min_silence_ms), _frames(rules.min_speech_ms)
+        self._frame = 0
+        self._start: int | None = None
+        self._quiet_since: int | None = None
+
+    def add(self, probability: float) -> tuple[int, int] | None:
+        """The next frame; returns the stretch that it ends, if any."""
+        here = self._frame
+        self._frame += 1
+        if probability >= self._on:
+            self._start = here if self._start is None else self._start
+            self._quiet_since = None
+        elif probability < self._off and self._quiet_since is None:
+            self._quiet_since = here
+        if self._start is not None and self._quiet_since is not None and here - self._quiet_since >= self._min_silence:
+            return self.finish()
+        return None
+
+    def running(self) -> tuple[int, int] | None:
+        """The stretch that goes on, as far as it is certain; None if there is none, or it may still prove a click."""
+        if self._start is None:
+            return None
+        end = self._frame if self._quiet_since is None else self._quiet_since
+        return (self._start, end) if end - self._start >= self._min_speech else None
+
+    def finish(self) -> tuple[int, int] | None:
+        """End the running stretch here; None if there is none."""
+        stretch = self.running()
+        self._start = self._quiet_since = None
+        return stretch
+
+
+class _CutCosts:
+    """How bad a cut at each recent frame would be: its loudness in dB, smoothed, and its speech probability."""
+
+    def __init__(self, kept: int) -> None:
+        self._costs: deque[float] = deque(maxlen=kept)
+        self._seen = 0
+
+    def add(self, probability: float, power: float) -> None:
+        self._costs.append(10.0 * math.log10(power + 1e-10) + _PROBABILITY_DB * probability)
+        self._seen += 1
+
+    def quietest(self, low: int, high: int) -> int:
+        """The frame in [low, high), as far as seen, whose surroundings of 160 ms cost least."""
+        first = self._seen - len(self._costs)
+        costs = np.array(self._costs)
+        kernel = np.ones(_SMOOTHED_FRAMES) / _SMOOTHED_FRAMES
+        smooth = np.convolve(np.pad(costs, _SMOOTHED_FRAMES // 2, mode="edge"), kernel, "valid")
+        window = smooth[max(0, low - first) : max(0, high - first)]
+        return max(low, first) + int(window.argmin())
+
+
+def _frames(duration_ms: float) -> int:
+    return math.ceil(duration_ms / _FRAME_MS)

@@ -1,0 +1,133 @@
+"""Claims about speech probability, by Silero and by loudness."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from asr_server.audio import SAMPLE_RATE
+from asr_server.audio.vad import FRAME_SAMPLES, FrameScorer, LoudnessProbability, SpeechProbability, frame_power
+from asr_server.core.errors import ModelUnavailable
+
+# Where the two phrases of fixtures/words.flac begin and end, in samples: known from cutting and pasting them.
+PHRASES = ((16_000, 38_302), (57_502, 77_760))
+
+
+@pytest.fixture(scope="module")
+def words() -> NDArray[np.float32]:
+    """Silence, "Good morning everyone", 1.2 s, "Thank you for coming", silence: espeak-ng and faint noise."""
+    with av.open(str(Path(__file__).with_name("fixtures") / "words.flac")) as file:
+        pcm = np.concatenate([frame.to_ndarray() for frame in file.decode(audio=0)], axis=1)
+    return np.asarray(pcm[0] / np.float32(32_768), np.float32)
+
+
+@pytest.fixture(scope="module", params=[SpeechProbability, LoudnessProbability])
+def scorer(request: pytest.FixtureRequest) -> FrameScorer:
+    made: FrameScorer = request.param()
+    return made
+
+
+def test_onsets_are_found(scorer: FrameScorer, words: NDArray[np.float32]) -> None:
+    """Speech begins and ends within three frames (96 ms) of the truth, and the silence around it is not speech."""
+    speech = np.flatnonzero(scorer.probabilities(words) >= 0.5)
+    bounds = [frame for phrase in PHRASES for frame in (phrase[0] / FRAME_SAMPLES, phrase[1] / FRAME_SAMPLES)]
+    first, second = (speech[(speech > low - 5) & (speech < high + 5)] for low, high in (bounds[:2], bounds[2:]))
+    assert len(first) + len(second) == len(speech)
+    found = [first[0], first[-1] + 1, second[0], second[-1] + 1]
+    assert np.abs(np.array(found) - bounds).max() <= 3
+
+
+def test_chunking_does_not_matter(scorer: FrameScorer, words: NDArray[np.float32]) -> None:
+    """Frames fed one by one, or in odd lots, score as the whole clip does."""
+    whole = scorer.probabilities(words)
+    padded = np.pad(words, (0, -len(words) % FRAME_SAMPLES))
+    for lot in (1, 7, 64, 100):
+        scorer.reset()
+        parts = [
+            scorer.push(padded[at : at + lot * FRAME_SAMPLES]) for at in range(0, len(padded), lot * FRAME_SAMPLES)
+        ]
+        assert np.abs(np.concatenate(parts) - whole).max() < 1e-5
+
+
+def test_equal_to_the_stock_network(words: NDArray[np.float32]) -> None:
+    """The sequence file scores as the package's frame-by-frame `silero_vad.onnx` does."""
+    import onnxruntime
+
+    spec = importlib.util.find_spec("silero_vad")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    stock = onnxruntime.InferenceSession(
+        str(Path(spec.submodule_search_locations[0], "data", "silero_vad.onnx")), options
+    )
+    state, context, expected = np.zeros((2, 1, 128), np.float32), np.zeros(64, np.float32), []
+    for at in range(0, 100 * FRAME_SAMPLES, FRAME_SAMPLES):
+        window = np.concatenate((context, words[at : at + FRAME_SAMPLES]))
+        feeds = {"input": window[None], "state": state, "sr": np.array(SAMPLE_RATE, np.int64)}
+        score, state = stock.run(None, feeds)
+        context = window[-64:]
+        expected.append(score[0, 0])
+    scores = SpeechProbability().push(words[: 100 * FRAME_SAMPLES])
+    assert np.abs(scores - np.array(expected)).max() < 1e-5
+
+
+def test_streams_do_not_mix(words: NDArray[np.float32]) -> None:
+    """Two streams share the network and nothing else."""
+    count = 120 * FRAME_SAMPLES
+    noise = np.random.default_rng(0).normal(0, 0.1, count).astype(np.float32)
+    alone = SpeechProbability().push(words[:count])
+    one, other = SpeechProbability(), SpeechProbability()
+    together = []
+    for at in range(0, count, FRAME_SAMPLES):
+        together.append(one.push(words[at : at + FRAME_SAMPLES]))
+        other.push(noise[at : at + FRAME_SAMPLES])
+    assert np.abs(np.concatenate(together) - alone).max() < 1e-5
+
+
+def test_shapes(scorer: FrameScorer) -> None:
+    """A clip of any length has one score a frame begun, none if it is empty; a stream takes whole frames only."""
+    for count in (0, 1, 511, 512, 513, 16_000):
+        scores = scorer.probabilities(np.zeros(count, np.float32))
+        assert scores.shape == (-(-count // FRAME_SAMPLES),)
+        assert scores.dtype == np.float32
+        assert ((scores >= 0) & (scores < 0.5)).all()
+    with pytest.raises(ValueError, match="512"):
+        scorer.push(np.zeros(511, np.float32))
+    with pytest.raises(ValueError, match="512"):
+        scorer.push(np.zeros((1, 512), np.float32))
+
+
+def test_a_missing_model_says_what_to_do(tmp_path: Path) -> None:
+    """Without a usable model file the error is the operator's, at first use and not before."""
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"no model")
+    for path in (tmp_path / "missing.onnx", broken):
+        scorer = SpeechProbability(path)
+        with pytest.raises(ModelUnavailable, match="VAD"):
+            scorer.push(np.zeros(512, np.float32))
+
+
+def test_frame_power() -> None:
+    """Power is the mean square of each frame, the last filled up with silence."""
+    power = frame_power(np.full(768, 0.5, np.float32))
+    assert power.tolist() == [0.25, 0.125]
+
+
+def test_importing_the_room_is_light() -> None:
+    """The server's modules of this room import neither libav nor onnxruntime, soxr or torch."""
+    script = (
+        "import sys; from asr_server.audio import decode, vad, spans;"
+        "print(sorted({'av', 'onnxruntime', 'soxr', 'torch', 'silero_vad'} & set(sys.modules)))"
+    )
+    env = {"PYTHONPATH": ":".join(sys.path)}
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, env=env, timeout=30)
+    assert ran.stdout.strip() == b"[]"

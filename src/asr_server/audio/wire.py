@@ -1,0 +1,58 @@
+"""What the server and the decoder child say to each other: one job in, framed PCM and one outcome back; no I/O.
+
+A job is one SEQPACKET message: a JSON object with two file descriptors attached (the file, the write end of a pipe).
+The answer on that pipe is frames of `HEADER` (kind, payload bytes, both uint32) and payload: any number of `PCM`
+frames of float32 at 16 kHz, then exactly one other kind, without payload. A pipe that ends without one means that the
+child died.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import asdict, dataclass
+from enum import IntEnum
+
+HEADER = struct.Struct("<II")
+MAX_PCM_BYTES = 128_000  # a frame is 2 s of audio at most: what one unread block may cost the server
+JOB_BYTES = 1024  # room for one job message
+
+
+class Kind(IntEnum):
+    """What a frame is; all but `PCM` are outcomes and end the answer."""
+
+    PCM = 0
+    END = 1
+    INVALID_AUDIO = 2
+    NO_AUDIO_TRACK = 3
+    AUDIO_TOO_SHORT = 4
+    AUDIO_TOO_LONG = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One decode: the file's size, and limits on audio length, CPU time and memory on top of what the child has."""
+
+    file_bytes: int
+    max_audio_s: float
+    cpu_s: int
+    memory_bytes: int
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_bytes(cls, message: bytes) -> Job:
+        """Raises ValueError, TypeError or KeyError on anything but what `to_bytes` gives."""
+        fields = json.loads(message)
+        return cls(
+            int(fields["file_bytes"]), float(fields["max_audio_s"]), int(fields["cpu_s"]), int(fields["memory_bytes"])
+        )
+
+
+class Refusal(Exception):
+    """Raised in the child when the file cannot be served; `kind` is the outcome that the server will read."""
+
+    def __init__(self, kind: Kind) -> None:
+        super().__init__(kind.name)
+        self.kind = kind
