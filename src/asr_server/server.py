@@ -23,6 +23,9 @@ from asr_server.service.segmenter import Segmenter
 from asr_server.service.transcribe import Transcriber
 from asr_server.service.warmup import warm_up
 
+# One place of this many in the batch is kept for live work.
+_LIVE_SHARE = 8
+
 
 def create_app(settings: Settings | None = None) -> FastAPI:
     """The app for these settings (by default the environment's). Raises `SettingsError` and `PlanError`."""
@@ -49,7 +52,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 def _build(settings: Settings, resolved: plan.Plan) -> tuple[Services, Decoder]:
     engine = registry.build(resolved)
-    thread = EngineThread(engine, idle_timeout_s=settings.idle_timeout, on_state=_log_state)
+    thread = EngineThread(
+        engine,
+        idle_timeout_s=settings.idle_timeout,
+        live_reserve=resolved.max_batch // _LIVE_SHARE,
+        on_state=_log_state,
+    )
     admission = Admission(settings.max_queue_audio_s)
     decoder = Decoder(DecodeLimits(max_audio_s=settings.max_audio_s))
     transcriber = Transcriber(

@@ -91,7 +91,9 @@ class SegmentBody(BaseModel):
     temperature: float
     avg_logprob: float = Field(description="Mean natural log-probability of the tokens.")
     compression_ratio: float = Field(description="UTF-8 bytes over their zlib size.")
-    no_speech_prob: float = Field(description="1 minus the highest speech probability in the span.")
+    no_speech_prob: float = Field(
+        description="Probability the model gave to no speech; with a forced language, 1 minus the detector's peak."
+    )
     complete: bool = Field(description="False when the token budget ended the text.")
 
 
@@ -166,6 +168,10 @@ class HealthBody(BaseModel):
     gpu_name: str
     gpu_allocated_mb: int
     gpu_reserved_mb: int
+    slots: int = Field(description="Rows that fit together; 0 while no model is loaded.")
+    kv_budget_mb: int = Field(description="MiB that keys and values may take: rows and live sessions.")
+    kv_cache_mb: int = Field(description="MiB that those of rows take.")
+    sessions_mb: int = Field(description="MiB kept for live sessions between partials.")
     queue: QueueBody
     plan: list[OptionBody]
     version: str

@@ -76,6 +76,9 @@ class Settings(BaseSettings):
         Dtype.AUTO, description="`auto` is bfloat16 on a GPU and float32 on a CPU; or float32, bfloat16, float16."
     )
     max_batch: int = Field(8, ge=1, le=256, description="Spans decoded together in one step.")
+    kv_budget_mb: int = Field(
+        0, ge=0, description="MiB for keys and values; 0 plans it from the memory that is free after loading."
+    )
     idle_timeout: float = Field(
         120.0, ge=0, description="Seconds without work after which the model is unloaded; 0 keeps it for ever."
     )

@@ -35,6 +35,7 @@ class Plan:
     device: str
     dtype: str
     max_batch: int
+    kv_budget_mb: int
     options: tuple[Option, ...]
 
 
@@ -72,7 +73,7 @@ def resolve(settings: Settings, facts: Facts) -> Plan:
         Option("attention", True, "sdpa", "8 s encoder windows are rows of a batch, so no backend can skip the mask"),
         *(Option(name, False, "", "not available in this version") for name in ABSENT),
     )
-    return Plan("qwen", settings.model_id, device, dtype, settings.max_batch, options)
+    return Plan("qwen", settings.model_id, device, dtype, settings.max_batch, settings.kv_budget_mb, options)
 
 
 def _device(wanted: str, facts: Facts, conflicts: list[str]) -> tuple[str, str]:

@@ -22,6 +22,7 @@ class Finish(StrEnum):
     """Why a row ended."""
 
     END = "end"  # the model ended its answer
+    LOOP = "loop"  # the answer began to repeat itself and was stopped; one turn of the loop is kept
     BUDGET = "budget"  # the token budget for this much audio was used up: the text may be cut short
 
 
@@ -31,8 +32,9 @@ class Utterance:
 
     `audio`: float32 (n,), mono, 16 kHz, finite, in [-1, 1]. `language`: the model's name of the language to force, or
     None. `context`: text for the system turn (prompt, hotwords); control tokens in it are taken out. `draft`: token ids
-    that the answer may turn out to be, for engines that verify drafts; it never changes the answer. `temperature`: 0 is
-    greedy. `seed`: makes sampling repeatable.
+    that the answer may turn out to be: verified, so it saves steps and never changes the answer. `temperature`: 0 is
+    greedy. `seed`: makes sampling repeatable. `session`: a key under which the work on closed 8 s windows is kept for
+    the next, longer utterance of the same key and context; it never changes the answer either.
     """
 
     audio: NDArray[np.float32]
@@ -41,6 +43,7 @@ class Utterance:
     draft: tuple[int, ...] = ()
     temperature: float = 0.0
     seed: int = 0
+    session: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,8 @@ class Hypothesis:
 
     `language` is the model's name, "" for no speech. `ids` are all generated tokens without the end token, `logprobs`
     (natural logarithm, <= 0) one for each. `audio_tokens` and `prompt_tokens` are what the row's prompt was made of.
+    `passes`: forward passes of the language model that the answer took, its prefill included. `no_speech_prob`: the
+    probability that the model gave to "no speech" where it names the language; None when the language was forced.
     """
 
     text: str
@@ -66,6 +71,8 @@ class Hypothesis:
     finish: Finish
     audio_tokens: int
     prompt_tokens: int
+    passes: int
+    no_speech_prob: float | None = None
 
     @property
     def mean_logprob(self) -> float:
@@ -75,7 +82,11 @@ class Hypothesis:
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """What an engine says about itself; the memory figures are 0 without a GPU."""
+    """What an engine says about itself. Memory in MiB; the GPU's is 0 without one, the rest until the model is loaded.
+
+    `slots`: rows that fit together. `kv_budget_mb`: what keys and values may take in all, `kv_cache_mb`: what those of
+    rows take, `sessions_mb`: what is kept for live sessions.
+    """
 
     name: str
     model_id: str
@@ -84,6 +95,10 @@ class EngineInfo:
     gpu_name: str = ""
     gpu_allocated_mb: int = 0
     gpu_reserved_mb: int = 0
+    slots: int = 0
+    kv_budget_mb: int = 0
+    kv_cache_mb: int = 0
+    sessions_mb: int = 0
 
 
 class Engine(Protocol):

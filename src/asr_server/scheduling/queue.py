@@ -33,13 +33,15 @@ class JobQueue:
         key = (job.priority is not Priority.LIVE, job.queued_s + allowance_s, next(self._arrivals), job)
         heapq.heappush(self._heap, key)
 
-    def pop(self) -> Job:
-        """Remove and return the most urgent job; IndexError when there is none."""
+    def pop(self, *, live_only: bool = False) -> Job | None:
+        """Remove and return the most urgent job; None when there is none, or none that is live."""
+        if not self._heap or (live_only and self._heap[0][-1].priority is not Priority.LIVE):
+            return None
         return heapq.heappop(self._heap)[-1]
 
     def drain(self) -> list[Job]:
         """Remove and return all jobs, most urgent first."""
-        return [self.pop() for _ in range(len(self._heap))]
+        return [heapq.heappop(self._heap)[-1] for _ in range(len(self._heap))]
 
     def depth(self) -> dict[str, int]:
         """How many jobs wait, by class name."""

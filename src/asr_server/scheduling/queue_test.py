@@ -1,6 +1,5 @@
 """The heap of waiting jobs."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -58,6 +57,13 @@ def test_abandoned_jobs_do_not_count():
 
 
 def test_an_empty_queue_says_so():
-    """Popping nothing is an error, not None."""
-    with pytest.raises(IndexError):
-        JobQueue().pop()
+    """Popping nothing is None."""
+    assert JobQueue().pop() is None
+
+
+def test_live_only_leaves_the_rest_where_it_is():
+    """Asked for live work, the queue gives nothing else away."""
+    queue = _filled((Priority.BULK, 0.0), (Priority.LIVE, 1.0))
+    assert queue.pop(live_only=True).priority is Priority.LIVE
+    assert queue.pop(live_only=True) is None
+    assert len(queue) == 1

@@ -49,8 +49,10 @@ class Snapshot:
 class EngineThread:
     """A min-heap of jobs in front of a one-thread executor that drives a `Batch`.
 
-    `idle_timeout_s` of 0 keeps the model for ever. `on_state` hears of every change of the model's state and how many
-    seconds the change took; it is called on the engine thread. `clock` is monotonic seconds.
+    `idle_timeout_s` of 0 keeps the model for ever. `live_reserve` places in the batch are kept free for live work, so
+    that it starts with the next step however much else waits. `on_state` hears of every change of the model's state
+    and how many seconds the change took; it is called on the engine thread. `clock` is monotonic seconds. Without
+    `start` nothing runs until `turn` is called: for tests that want each turn in hand.
     """
 
     def __init__(
@@ -58,11 +60,14 @@ class EngineThread:
         batch: Batch,
         *,
         idle_timeout_s: float,
+        live_reserve: int = 0,
         on_state: Callable[[ModelState, float], None] = lambda state, took_s: None,
         clock: Callable[[], float] = time.monotonic,
+        start: bool = True,
     ) -> None:
         self._batch = batch
         self._idle_timeout_s = idle_timeout_s
+        self._live_reserve = live_reserve
         self._on_state = on_state
         self._clock = clock
         self._wake = threading.Condition()
@@ -76,7 +81,7 @@ class EngineThread:
         self._state = ModelState.UNLOADED
         self._load_error = ""
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine")
-        self._ended: Future[None] = self._executor.submit(self._loop)
+        self._ended: Future[None] = self._executor.submit(self._loop) if start else Future()
 
     # -- from any thread ---------------------------------------------------------------------------------------------
 
@@ -150,12 +155,16 @@ class EngineThread:
 
     def _loop(self) -> None:
         while self._wait_for_work():
-            self._run_calls()
-            self._drop_left()
-            self._admit()
-            self._step()
-            self._unload_when_idle()
+            self.turn()
         self._end()
+
+    def turn(self) -> None:
+        """One round: calls, callers that left, admission by urgency, one step of the batch, sleep when idle."""
+        self._run_calls()
+        self._drop_left()
+        self._admit()
+        self._step()
+        self._unload_when_idle()
 
     def _wait_for_work(self) -> bool:
         with self._wake:
@@ -205,7 +214,10 @@ class EngineThread:
                 job.fail(DeadlineExceeded("The time limit of the request passed while it was being worked on."))
 
     def _admit(self) -> None:
-        while self._batch.room > 0 and (job := self._next_job()) is not None:
+        while (room := self._batch.room) > 0:
+            job = self._next_job(live_only=bool(self._rows) and room <= self._live_reserve)
+            if job is None:
+                return
             try:
                 self._ensure_loaded()
             except Exception as error:  # loading failed: everyone who waits for this model gets the reason now
@@ -213,12 +225,12 @@ class EngineThread:
                 return
             self._start(job)
 
-    def _next_job(self) -> Job | None:
+    def _next_job(self, *, live_only: bool) -> Job | None:
         while True:
             with self._wake:
-                if not self._queue:
-                    return None
-                job = self._queue.pop()
+                job = self._queue.pop(live_only=live_only)
+            if job is None:
+                return None
             if job.abandoned:
                 continue
             if job.expired(self._clock()):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, BinaryIO
 
 from asr_server.audio import SAMPLE_RATE
 from asr_server.core.errors import DeadlineExceeded
 from asr_server.core.transcript import Segment, Timings, Transcript
 from asr_server.engine.protocol import Finish, Hypothesis, Utterance
-from asr_server.scheduling.job import Job
+from asr_server.scheduling.job import Job, Priority
 from asr_server.text import joining
 
 if TYPE_CHECKING:
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
     from asr_server.service.request import TranscribeOptions
     from asr_server.service.segmenter import Segmenter, SpeechSpan
 
+# Recordings longer than this are bulk work.
+_BULK_OVER_S = 60.0
+# A span shorter than this is not cut in two: a word would be lost at the joint sooner than a loop is mended.
+_MIN_SPLIT_SAMPLES = 2 * SAMPLE_RATE
+
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
@@ -33,6 +39,20 @@ class _Answer:
     hypothesis: Hypothesis
     queue_s: float
     infer_s: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Work:
+    """One recording under way. `splits`: whether a span that fails may be tried again in halves."""
+
+    audio: NDArray[np.float32]
+    options: TranscribeOptions
+    priority: Priority
+    deadline_s: float
+    splits: bool = True
+
+    def without_splits(self) -> _Work:
+        return replace(self, splits=False)
 
 
 class Transcriber:
@@ -80,42 +100,59 @@ class Transcriber:
         with self._admission.hold(duration_s):
             spans = await self._segmenter.spans(audio)
             decoded_s = time.monotonic()
-            answers = await self._answers(audio, spans, options, deadline_s)
+            work = _Work(audio, options, _priority(options, duration_s), deadline_s)
+            async with aclosing(self._answers(work, spans)) as answers:
+                found = [answer async for answer in answers]
         self._admission.observe(duration_s, time.monotonic() - decoded_s)
         timings = Timings(
             decode_ms=1000 * (decoded_s - began_s),
-            queue_ms=1000 * max((a.queue_s for a in answers), default=0.0),
-            infer_ms=1000 * sum(a.infer_s for a in answers),
+            queue_ms=1000 * max((a.queue_s for a in found), default=0.0),
+            infer_ms=1000 * sum(a.infer_s for a in found),
         )
-        return _assemble(answers, round(1000 * duration_s), options, timings)
+        return _assemble(found, round(1000 * duration_s), options, timings)
 
-    async def _answers(
-        self, audio: NDArray[np.float32], spans: Sequence[SpeechSpan], options: TranscribeOptions, deadline_s: float
-    ) -> list[_Answer]:
-        jobs = [_job(audio, span, options, deadline_s) for span in spans]
-        futures = []
+    async def _answers(self, work: _Work, spans: Sequence[SpeechSpan]) -> AsyncGenerator[_Answer, None]:
+        """The spans' answers in the order of the recording, each as soon as it and all before it are there."""
+        pending = deque((span, self._submit(work, span)) for span in spans)
         try:
-            futures = [asyncio.wrap_future(self._engine.submit(job)) for job in jobs]
-            hypotheses = await asyncio.gather(*futures)
+            while pending:
+                span, (job, future) = pending[0]
+                answer = _Answer(span, await future, job.started_s - job.queued_s, job.ended_s - job.started_s)
+                pending.popleft()
+                if work.splits and answer.hypothesis.finish is not Finish.END and _splittable(span):
+                    # A loop or a used-up budget: the halves are easier, and what still fails is marked, not dropped.
+                    halves = self._segmenter.halves(work.audio, span)
+                    async with aclosing(self._answers(work.without_splits(), halves)) as parts:
+                        async for part in parts:
+                            yield part
+                else:
+                    yield answer
         finally:
             # On any way out: what has not run yet must not, and what runs leaves the batch at the next step.
-            for future in futures:
+            for _, (_, future) in pending:
                 future.cancel()
-        return [
-            _Answer(span, hypothesis, job.started_s - job.queued_s, job.ended_s - job.started_s)
-            for span, hypothesis, job in zip(spans, hypotheses, jobs, strict=True)
-        ]
+
+    def _submit(self, work: _Work, span: SpeechSpan) -> tuple[Job, asyncio.Future[Hypothesis]]:
+        utterance = Utterance(
+            audio=work.audio[span.start : span.end],
+            language=work.options.language,
+            context=work.options.context,
+            temperature=work.options.temperature,
+        )
+        cost_s = (span.end - span.start) / SAMPLE_RATE
+        job = Job(utterance, priority=work.priority, cost_s=cost_s, deadline_s=work.deadline_s)
+        return job, asyncio.wrap_future(self._engine.submit(job))
 
 
-def _job(audio: NDArray[np.float32], span: SpeechSpan, options: TranscribeOptions, deadline_s: float) -> Job:
-    utterance = Utterance(
-        audio=audio[span.start : span.end],
-        language=options.language,
-        context=options.context,
-        temperature=options.temperature,
-    )
-    cost_s = (span.end - span.start) / SAMPLE_RATE
-    return Job(utterance, priority=options.priority, cost_s=cost_s, deadline_s=deadline_s)
+def _priority(options: TranscribeOptions, duration_s: float) -> Priority:
+    """Long recordings give way to short ones, whose callers wait in front of a screen."""
+    if options.priority is Priority.INTERACTIVE and duration_s > _BULK_OVER_S:
+        return Priority.BULK
+    return options.priority
+
+
+def _splittable(span: SpeechSpan) -> bool:
+    return span.end - span.start >= _MIN_SPLIT_SAMPLES
 
 
 def _assemble(answers: Sequence[_Answer], duration_ms: int, options: TranscribeOptions, timings: Timings) -> Transcript:
@@ -131,6 +168,7 @@ def _assemble(answers: Sequence[_Answer], duration_ms: int, options: TranscribeO
 
 def _segment(answer: _Answer, options: TranscribeOptions) -> Segment:
     span, hypothesis = answer.span, answer.hypothesis
+    silence = hypothesis.no_speech_prob
     return Segment(
         start_ms=round(span.start * 1000 / SAMPLE_RATE),
         end_ms=round(span.end * 1000 / SAMPLE_RATE),
@@ -138,7 +176,7 @@ def _segment(answer: _Answer, options: TranscribeOptions) -> Segment:
         language=hypothesis.language,
         tokens=hypothesis.ids,
         mean_logprob=hypothesis.mean_logprob,
-        no_speech_prob=1.0 - span.peak_probability,
+        no_speech_prob=silence if silence is not None else 1.0 - span.peak_probability,
         temperature=options.temperature,
         complete=hypothesis.finish is Finish.END,
     )

@@ -24,27 +24,32 @@ class WindowedEncoder:
     def __init__(self, tower: Any) -> None:
         self._tower = tower
         self._piece_frames: int = tower.n_window * 2
-        self._window_tokens = conv_tokens(self._piece_frames) * (tower.n_window_infer // self._piece_frames)
+        self.window_frames: int = tower.n_window_infer
+        self.window_tokens = conv_tokens(self._piece_frames) * (self.window_frames // self._piece_frames)
 
     def tokens(self, frames: int) -> int:
         """How many tokens a clip of that many mel frames becomes."""
         whole, rest = divmod(frames, self._piece_frames)
         return whole * conv_tokens(self._piece_frames) + conv_tokens(rest)
 
-    def __call__(self, mels: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Clips of log-mel (128, T) to embeddings (tokens(T), output_dim), one for each, on the tower's device."""
+    def __call__(self, mels: Sequence[torch.Tensor], continued: Sequence[bool] | None = None) -> list[torch.Tensor]:
+        """Clips of log-mel (128, T) to embeddings (tokens(T), output_dim), one for each, on the tower's device.
+
+        `continued` says of each clip whether it is the rest of a longer one, from the start of a window on.
+        """
         weight = self._tower.conv_out.weight
-        clips = [self._convolve(mel.to(weight.device, weight.dtype)) for mel in mels]
-        windows = [window for clip in clips for window in clip.split(self._window_tokens)]
+        rests = continued or [False] * len(mels)
+        clips = [self._convolve(m.to(weight.device, weight.dtype), rest) for m, rest in zip(mels, rests, strict=True)]
+        windows = [window for clip in clips for window in clip.split(self.window_tokens)]
         encoded = self._attend(windows)
         flat = torch.cat([row[: len(window)] for row, window in zip(encoded, windows, strict=True)])
         return list(flat.split([len(clip) for clip in clips]))
 
-    def _convolve(self, mel: torch.Tensor) -> torch.Tensor:
+    def _convolve(self, mel: torch.Tensor, rest: bool) -> torch.Tensor:
         """One clip (128, T) to (tokens(T), d_model), position embeddings added."""
         tower, frames = self._tower, mel.shape[1]
         # A clip shorter than a piece keeps its own width, as in the SDK: padding would change its last tokens.
-        width = min(self._piece_frames, frames)
+        width = self._piece_frames if rest else min(self._piece_frames, frames)
         padded = F.pad(mel, (0, -frames % width))
         pieces = padded.view(mel.shape[0], -1, width).transpose(0, 1).unsqueeze(1)
         x = torch.cat([self._conv_stack(chunk) for chunk in pieces.split(tower.conv_chunksize)])

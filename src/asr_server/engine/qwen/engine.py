@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from asr_server.core import settings
-from asr_server.core.errors import EngineOutOfMemory, TranscriptionFailed
+from asr_server.core.errors import AsrError, EngineOutOfMemory, TranscriptionFailed
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import EngineInfo, Finish, Hypothesis, Tokens, Utterance
 from asr_server.engine.qwen import checkpoint
+from asr_server.engine.qwen.loops import without_loop
 from asr_server.scheduling.ports import Delta, Done, Failed, Outcome
 
 if TYPE_CHECKING:
     from asr_server.engine.qwen.decoder import Row
-    from asr_server.engine.qwen.runtime import Runtime
+    from asr_server.engine.qwen.runtime import Prepared, Runtime
 
 SAMPLE_RATE = 16_000
 # Speech is 3 to 5 text tokens a second in the densest languages; 12 leaves room without letting a loop run for long.
 _TOKENS_PER_S = 12
 _MIN_TOKENS = 32
+# What one step may prefill beside the decoding rows, in tokens: a live row waits at most for that.
+_PREFILL_TOKENS = 1024
+# Prompts in one pass are padded to the longest; beyond this ratio padding costs more than a second pass.
+_PREFILL_SPREAD = 1.25
 
 
 def token_budget(samples: int) -> int:
@@ -33,10 +37,13 @@ def token_budget(samples: int) -> int:
 
 @dataclass(slots=True, eq=False)
 class _Work:
+    """One admitted utterance. `row` is None until it is seated; `sent` tokens have been handed out."""
+
+    key: int
     utterance: Utterance
+    prepared: Prepared | None = None
     row: Row | None = None
-    audio_tokens: int = 0
-    prompt_tokens: int = 0
+    sent: int = 0
 
 
 class QwenEngine:
@@ -48,7 +55,8 @@ class QwenEngine:
         self._plan = plan
         self._runtime: Runtime | None = None
         self._work: dict[int, _Work] = {}
-        self._info = EngineInfo(self.name, plan.model_id, plan.device, plan.dtype)
+        self._rows_limit = plan.max_batch
+        self._info = self._bare_info()
 
     @property
     def info(self) -> EngineInfo:
@@ -62,18 +70,25 @@ class QwenEngine:
 
     @property
     def room(self) -> int:
-        """Free rows."""
-        return self._plan.max_batch - len(self._work)
+        """How many more utterances the next steps can begin with; 0 while one step's worth of prefill waits already."""
+        waiting = [w for w in self._work.values() if w.row is None]
+        if sum(self._tokens(work) for work in waiting) >= _PREFILL_TOKENS:
+            return 0
+        return max(0, self._rows_limit - len(self._work))
 
     def load(self) -> None:
-        """Find, check and load the checkpoint. Raises `ModelUnavailable`."""
+        """Find, check and load the checkpoint, and plan the memory. Raises `ModelUnavailable`."""
         directory = checkpoint.locate(self._plan.model_id)
         # OpenMP threads spin at every barrier by default. A decode step has hundreds of barriers: beside any other busy
         # process on the same cores that made a 7 s clip take 2.6 s instead of 40 ms (2 cores, 2026-11). Read at import.
         settings.prefer("OMP_WAIT_POLICY", "PASSIVE")
         from asr_server.engine.qwen.runtime import Runtime
 
-        self._runtime = Runtime.load(directory, device=self._plan.device, dtype=self._plan.dtype)
+        plan = self._plan
+        self._runtime = Runtime.load(
+            directory, device=plan.device, dtype=plan.dtype, max_batch=plan.max_batch, kv_budget_mb=plan.kv_budget_mb
+        )
+        self._rows_limit = self._runtime.capacity.rows
         self._publish()
 
     def unload(self) -> None:
@@ -81,91 +96,163 @@ class QwenEngine:
         self._runtime = None
         self._work.clear()
         gc.collect()
-        from asr_server.engine.qwen.runtime import release_accelerator
+        from asr_server.engine.qwen import memory
 
-        release_accelerator()
-        _return_heap()
+        memory.give_back()
         self._publish()
 
     def admit(self, key: int, item: Utterance) -> None:
-        """Take a row in; its prefill is the next step's."""
-        self._work[key] = _Work(item)
+        """Take a row in; its front end runs now, its prefill with the next step."""
+        assert self._runtime is not None, "admit() before load()"
+        self._work[key] = _Work(key, item, self._runtime.prepare(item, token_budget(len(item.audio))))
 
     def step(self) -> Iterator[Outcome]:
-        """Decode one token for every seated row, then seat and prefill what was admitted since."""
+        """Decode for every seated row, then seat and prefill what was admitted since, as far as one step allows."""
         runtime = self._runtime
         assert runtime is not None, "step() before load()"
-        seated = len(runtime.decoder.rows)
-        waiting = [key for key, work in self._work.items() if work.row is None]
+        seated = list(runtime.decoder.rows)
+        waiting = [work for work in self._work.values() if work.row is None]
         if seated:
-            yield from self._decode(runtime, seated)
-        for key in waiting:
-            yield self._prefill(runtime, key)
+            yield from self._decode(runtime)
+        for group in self._groups(runtime, waiting):
+            yield from self._prefill(runtime, group)
         yield from self._retire(runtime)
 
     def drop(self, key: int) -> None:
         """Forget a row at once."""
         work = self._work.pop(key, None)
-        if work is not None and work.row is not None and self._runtime is not None:
+        if work is not None:
+            self._unseat(work)
+
+    def _unseat(self, work: _Work) -> None:
+        if work.row is not None and self._runtime is not None and work.row in self._runtime.decoder.rows:
             self._runtime.drop(work.row)
+        work.row = None
 
-    def _decode(self, runtime: Runtime, seated: int) -> Iterator[Outcome]:
-        before = [(row, len(row.ids)) for row in runtime.decoder.rows]
-        runtime.step(seated)
-        for row, count in before:
-            if len(row.ids) > count:
-                yield _delta(row, count)
+    def _tokens(self, work: _Work) -> int:
+        if self._runtime is None or work.prepared is None:
+            return 0
+        return self._runtime.tokens(work.prepared)
 
-    def _prefill(self, runtime: Runtime, key: int) -> Outcome:
-        work = self._work[key]
+    def _decode(self, runtime: Runtime) -> Iterator[Outcome]:
         try:
-            row, work.audio_tokens, work.prompt_tokens = runtime.prefill(
-                key, work.utterance, token_budget(len(work.utterance.audio))
-            )
+            runtime.step()
         except runtime.out_of_memory:
-            self.drop(key)
-            return Failed(key, EngineOutOfMemory("The accelerator has no memory left for this audio."))
+            yield from self._shed()
+            return
+        for row in runtime.decoder.rows:
+            yield from self._news(row)
+
+    def _news(self, row: Row) -> Iterator[Outcome]:
+        """What a row has generated and not yet handed out. A row that was restarted repeats nothing."""
+        work = self._work[row.key]
+        if len(row.ids) > work.sent:
+            yield Delta(row.key, Tokens(tuple(row.ids[work.sent :]), tuple(row.logprobs[work.sent :])))
+            work.sent = len(row.ids)
+
+    def _groups(self, runtime: Runtime, waiting: Sequence[_Work]) -> Iterator[list[_Work]]:
+        """What to prefill in this step: in the order of admission, similar lengths together, within the token limit."""
+        used, group = 0, list[_Work]()
+        for work in waiting:
+            tokens = self._tokens(work)
+            if used and used + tokens > _PREFILL_TOKENS:
+                break
+            used += tokens
+            lengths = [tokens, *map(self._tokens, group)]
+            if group and max(lengths) > _PREFILL_SPREAD * min(lengths):
+                yield group
+                group = []
+            group.append(work)
+        if group:
+            yield group
+
+    def _prefill(self, runtime: Runtime, group: list[_Work]) -> Iterator[Outcome]:
+        rows = [(self._row(runtime, work), work.prepared) for work in group if work.prepared is not None]
+        try:
+            runtime.prefill(rows)
+        except runtime.out_of_memory:
+            yield from self._split(runtime, group, EngineOutOfMemory("No memory is left for this audio."))
+            return
         except Exception as error:  # whatever this audio provokes, the other rows go on
-            self.drop(key)
-            failure = TranscriptionFailed("The engine failed on this audio.")
-            failure.__cause__ = error
-            return Failed(key, failure)
-        work.row = row
-        return _delta(row, 0)
+            failure = error if isinstance(error, AsrError) else TranscriptionFailed("The engine failed on this audio.")
+            failure.__cause__ = error if failure is not error else None
+            yield from self._split(runtime, group, failure)
+            return
+        for work, (row, _) in zip(group, rows, strict=True):
+            work.row = row
+            yield from self._news(row)
+
+    def _row(self, runtime: Runtime, work: _Work) -> Row:
+        from asr_server.engine.qwen.decoder import Row
+        from asr_server.engine.qwen.drafting import Draft
+
+        utterance = work.utterance
+        return Row(
+            work.key,
+            token_budget(len(utterance.audio)),
+            utterance.temperature,
+            runtime.generator(utterance),
+            Draft(utterance.draft) if utterance.draft else None,
+            watch=None if utterance.language else runtime.no_speech_id,
+        )
+
+    def _split(self, runtime: Runtime, group: list[_Work], failure: AsrError) -> Iterator[Outcome]:
+        """A prefill failed: try its halves, down to the one row that is at fault."""
+        if len(group) == 1:
+            del self._work[group[0].key]
+            yield Failed(group[0].key, failure)
+            return
+        for half in (group[: len(group) // 2], group[len(group) // 2 :]):
+            yield from self._prefill(runtime, half)
+
+    def _shed(self) -> Iterator[Outcome]:
+        """Out of memory while decoding: the younger half of the rows starts again later, with fewer beside it."""
+        assert self._runtime is not None
+        rows = list(self._runtime.decoder.rows)
+        if len(rows) == 1:
+            self.drop(rows[0].key)
+            yield Failed(rows[0].key, EngineOutOfMemory("No memory is left for this audio."))
+            return
+        self._rows_limit = max(1, len(rows) // 2)
+        for row in sorted(rows, key=lambda row: row.key)[self._rows_limit :]:
+            self._unseat(self._work[row.key])
 
     def _retire(self, runtime: Runtime) -> Iterator[Outcome]:
         finished = [row for row in runtime.decoder.rows if row.finished]
         for row in finished:
             work = self._work[row.key]
             self.drop(row.key)
-            language, text = runtime.read(row.ids, work.utterance.language)
-            yield Done(
-                row.key,
-                Hypothesis(
-                    text=text,
-                    language=language,
-                    ids=tuple(row.ids),
-                    logprobs=tuple(row.logprobs),
-                    finish=Finish.END if row.ended else Finish.BUDGET,
-                    audio_tokens=work.audio_tokens,
-                    prompt_tokens=work.prompt_tokens,
-                ),
-            )
+            yield Done(row.key, self._hypothesis(runtime, work, row))
         if finished:
             self._publish()
 
+    def _hypothesis(self, runtime: Runtime, work: _Work, row: Row) -> Hypothesis:
+        assert work.prepared is not None
+        keep = without_loop(row.ids, row.looping) if row.looping else len(row.ids)
+        ids = tuple(row.ids[:keep])
+        language, text = runtime.read(ids, work.utterance.language)
+        around = work.prepared.prompt
+        return Hypothesis(
+            text=text,
+            language=language,
+            ids=ids,
+            logprobs=tuple(row.logprobs[:keep]),
+            finish=_finish(row),
+            audio_tokens=runtime.audio_tokens(work.prepared),
+            prompt_tokens=len(around.before) + len(around.after),
+            passes=row.passes,
+            no_speech_prob=math.exp(row.watched) if row.watched is not None else None,
+        )
+
+    def _bare_info(self) -> EngineInfo:
+        return EngineInfo(self.name, self._plan.model_id, self._plan.device, self._plan.dtype)
+
     def _publish(self) -> None:
-        figures = self._runtime.memory() if self._runtime is not None else {}
-        self._info = replace(EngineInfo(self.name, self._plan.model_id, self._plan.device, self._plan.dtype), **figures)
+        figures = self._runtime.figures() if self._runtime is not None else {}
+        self._info = replace(self._bare_info(), **figures)
 
 
-def _delta(row: Row, start: int) -> Delta:
-    return Delta(row.key, Tokens(tuple(row.ids[start:]), tuple(row.logprobs[start:])))
-
-
-def _return_heap() -> None:
-    """Ask glibc to give freed pages back to the system; without this an unloaded model still counts as resident."""
-    try:
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
-    except (OSError, AttributeError):  # another C library: it has its own policy
-        return
+def _finish(row: Row) -> Finish:
+    if row.ended:
+        return Finish.END
+    return Finish.LOOP if row.looping else Finish.BUDGET

@@ -174,7 +174,7 @@ def test_end_tokens_come_from_the_checkpoint(make_engine):
 
 def test_unload_frees_and_load_brings_back(run, speech):
     """After unload nothing is loaded; after load the answer is the same."""
-    engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 2, ()))
+    engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 2, 0, ()))
     engine.load()
     before = run(engine, [Utterance(speech)])[0].ids
     engine.unload()
@@ -191,7 +191,7 @@ def test_a_damaged_weights_file_is_the_models_fault(tmp_path, speech):
     shutil.copytree(demo.checkpoint_path(), broken)
     weights = broken / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:100_000])
-    engine = QwenEngine(Plan("qwen", str(broken), "cpu", "float32", 2, ()))
+    engine = QwenEngine(Plan("qwen", str(broken), "cpu", "float32", 2, 0, ()))
     with pytest.raises(ModelUnavailable, match="damaged"):
         engine.load()
     assert not engine.loaded
@@ -208,6 +208,6 @@ def test_missing_weights_are_not_filled_with_noise(tmp_path):
     tensors = load_file(broken / "model.safetensors")
     tensors.pop("thinker.audio_tower.proj1.weight")
     save_file(tensors, broken / "model.safetensors", metadata={"format": "pt"})
-    engine = QwenEngine(Plan("qwen", str(broken), "cpu", "float32", 2, ()))
+    engine = QwenEngine(Plan("qwen", str(broken), "cpu", "float32", 2, 0, ()))
     with pytest.raises(ModelUnavailable, match="proj1"):
         engine.load()

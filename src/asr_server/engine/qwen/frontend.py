@@ -1,4 +1,10 @@
-"""Samples to log-mel features, through the checkpoint's own feature extractor. Not the encoder."""
+"""Samples to log-mel features with the checkpoint's own filters, whole or from any frame on. Not the encoder.
+
+The formula is that of `WhisperFeatureExtractor`: power spectrum of Hann windows of 400 samples every 160, centred,
+reflected at the ends, the last frame dropped; mel filters; log10 of at least 1e-10; then clamped to 8 below the
+loudest value of the whole clip, and scaled. All but the clamp is local to 400 samples, so a growing recording needs
+only its new frames.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +13,56 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn import functional as F
 
 SAMPLE_RATE = 16_000
 # The SDK pads clips under half a second with zeros at the end; the model was never shown shorter ones.
 _MIN_SAMPLES = SAMPLE_RATE // 2
+_RANGE = 8.0  # decades below the loudest value
 
 
-def log_mel(extractor: Any, audio: NDArray[np.float32]) -> torch.Tensor:
-    """Log-mel features, float32 (128, T), T = 100 a second, of float32 (n,) samples at 16 kHz.
+class LogMel:
+    """The filters of one feature extractor."""
 
-    The values are clamped to the loudest value of the whole clip minus 8 (in log10): features of a part of a clip are
-    not a part of the features of the clip.
-    """
-    if len(audio) < _MIN_SAMPLES:
-        audio = np.pad(audio, (0, _MIN_SAMPLES - len(audio)))
-    features = extractor(
-        audio,
-        sampling_rate=SAMPLE_RATE,
-        padding=True,
-        truncation=False,
-        return_attention_mask=True,
-        return_tensors="pt",
-    )
-    frames = int(features["attention_mask"].sum())
-    mel: torch.Tensor = features["input_features"][0, :, :frames]
-    return mel
+    def __init__(self, extractor: Any) -> None:
+        self._n_fft: int = extractor.n_fft
+        self.hop: int = extractor.hop_length
+        self._filters = torch.from_numpy(extractor.mel_filters).float().T.contiguous()
+        self._window = torch.hann_window(self._n_fft)
+
+    @property
+    def reach(self) -> int:
+        """Samples on either side of its centre that a frame depends on."""
+        return self._n_fft // 2
+
+    def decades(self, audio: NDArray[np.float32], first_frame: int = 0) -> torch.Tensor:
+        """log10 of the mel power, unclamped: (128, T - first_frame) of float32 (n,) samples, T = n // 160.
+
+        Clips under half a second are padded to it. `first_frame` must be 0 or at least 2.
+        """
+        if len(audio) < _MIN_SAMPLES:
+            audio = np.pad(audio, (0, _MIN_SAMPLES - len(audio)))
+        frames = len(audio) // self.hop
+        start = max(0, first_frame * self.hop - self.reach)
+        signal = torch.from_numpy(np.ascontiguousarray(audio[start:]))
+        # Reflected at the end of the recording always, at the start only where the recording starts.
+        left = self.reach if first_frame == 0 else 0
+        signal = F.pad(signal[None], (left, self.reach), mode="reflect")[0]
+        spectrum = torch.stft(signal, self._n_fft, self.hop, window=self._window, center=False, return_complex=True)
+        power = spectrum[:, : frames - first_frame].abs() ** 2
+        return torch.clamp(self._filters @ power, min=1e-10).log10()
+
+    def __call__(self, audio: NDArray[np.float32]) -> torch.Tensor:
+        """Features (128, T) of a whole clip."""
+        decades = self.decades(audio)
+        return features(decades, floor(decades))
+
+
+def floor(decades: torch.Tensor) -> float:
+    """The clamp of a clip: 8 decades below its loudest value."""
+    return float(decades.max()) - _RANGE
+
+
+def features(decades: torch.Tensor, lowest: float) -> torch.Tensor:
+    """Decades to what the encoder was trained on: clamped from below and scaled."""
+    return (decades.clamp(min=lowest) + 4.0) / 4.0

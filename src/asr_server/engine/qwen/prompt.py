@@ -42,6 +42,11 @@ class PromptBuilder:
         before, after = text.split(self._processor.audio_token)
         return Prompt(self._ids(before), self._ids(after))
 
+    @property
+    def no_speech_id(self) -> int:
+        """The token behind "language" that says that there is no speech."""
+        return int(self._ids("language None")[1])
+
     def _ids(self, text: str) -> torch.Tensor:
         return torch.tensor(self._tokenizer(text).input_ids, dtype=torch.long)
 

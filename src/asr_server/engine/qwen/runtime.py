@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from asr_server.core.errors import InvalidValue
 from asr_server.engine.protocol import Utterance
-from asr_server.engine.qwen import loading, prompt
-from asr_server.engine.qwen.decoder import Row, SlotDecoder
+from asr_server.engine.qwen import capacity, loading, memory, prompt, sessions
+from asr_server.engine.qwen.decoder import Prefill, Row, SlotDecoder
 from asr_server.engine.qwen.encoder import WindowedEncoder
-from asr_server.engine.qwen.frontend import log_mel
+from asr_server.engine.qwen.frontend import LogMel, features, floor
+from asr_server.engine.qwen.sessions import Kept, SessionStore
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """One row's work before its audio is encoded.
+
+    `decades` (128, T) are the unclamped frames of the whole clip, `clamp` its lower bound, `kept` what an earlier
+    partial of the session left of its first windows.
+    """
+
+    utterance: Utterance
+    prompt: prompt.Prompt
+    decades: torch.Tensor
+    clamp: float
+    kept: Kept | None
+
+    @property
+    def mel(self) -> torch.Tensor:
+        """The features still to be encoded."""
+        done = self.kept.decades.shape[1] if self.kept is not None else 0
+        return features(self.decades[:, done:], self.clamp)
 
 
 class Runtime:
@@ -19,61 +44,139 @@ class Runtime:
 
     out_of_memory: tuple[type[BaseException], ...] = (torch.OutOfMemoryError, MemoryError)
 
-    def __init__(self, parts: loading.Parts) -> None:
+    def __init__(self, parts: loading.Parts, max_batch: int, kv_budget_mb: int) -> None:
         self._parts = parts
+        self._mel = LogMel(parts.processor.feature_extractor)
         self._encoder = WindowedEncoder(parts.tower)
         self._prompts = prompt.PromptBuilder(parts.processor)
-        self.decoder = SlotDecoder(parts.text, parts.head, parts.end_ids)
+        self._no_speech_id = self._prompts.no_speech_id
+        self.capacity = _capacity(parts, max_batch, kv_budget_mb)
+        self.decoder = SlotDecoder(parts.text, parts.head, parts.end_ids, self.capacity)
+        self.sessions = SessionStore(limit_bytes=self.capacity.sessions_bytes)
 
     @classmethod
-    def load(cls, directory: Path, *, device: str, dtype: str) -> Runtime:
+    def load(cls, directory: Path, *, device: str, dtype: str, max_batch: int, kv_budget_mb: int) -> Runtime:
         """Load a checked checkpoint. Raises `ModelUnavailable`."""
-        return cls(loading.load(directory, device=device, dtype=dtype))
+        return cls(loading.load(directory, device=device, dtype=dtype), max_batch, kv_budget_mb)
 
     @torch.inference_mode()
-    def prefill(self, key: int, work: Utterance, budget: int) -> tuple[Row, int, int]:
-        """Encode the audio, run the prompt, take the first token. Returns the row, its audio and its text tokens."""
-        mel = log_mel(self._parts.processor.feature_extractor, work.audio)
-        (audio,) = self._encoder([mel])
+    def prepare(self, work: Utterance, budget: int) -> Prepared:
+        """Front end and prompt of one row. Raises `InvalidValue` when prompt and audio exceed the model's positions."""
         around = self._prompts.build(context=work.context, language=work.language)
-        embeds = torch.cat([self.decoder.embed(around.before), audio, self.decoder.embed(around.after)])
-        row = Row(key, budget, work.temperature, self._generator(work))
-        self.decoder.prefill(row, embeds)
-        return row, len(audio), len(around.before) + len(around.after)
+        kept = self._kept(work, around)
+        decades = self._mel.decades(work.audio, kept.decades.shape[1] if kept is not None else 0)
+        if kept is not None:
+            decades = torch.cat([kept.decades, decades], dim=1)
+        clamp = floor(decades)
+        if kept is not None and not kept.exact_under(clamp):
+            kept = None
+        tokens = len(around.before) + self._encoder.tokens(decades.shape[1]) + len(around.after) + budget
+        if tokens > self._parts.text.config.max_position_embeddings:
+            raise InvalidValue("The prompt is too long for this model.", param="prompt")
+        return Prepared(work, around, decades, clamp, kept)
 
-    def _generator(self, work: Utterance) -> torch.Generator | None:
-        if work.temperature == 0:
+    def _kept(self, work: Utterance, around: prompt.Prompt) -> Kept | None:
+        kept = self.sessions.get(work.session) if work.session is not None else None
+        if kept is None or not kept.continues(work.audio, tuple(around.before.tolist())):
             return None
-        return torch.Generator(self._parts.device).manual_seed(work.seed)
+        return kept
+
+    def tokens(self, prepared: Prepared) -> int:
+        """Prompt and audio tokens that the row's prefill has to run."""
+        audio = self.audio_tokens(prepared)
+        skipped = prepared.kept.stretch[0][0].shape[1] if prepared.kept is not None else 0
+        return len(prepared.prompt.before) + audio + len(prepared.prompt.after) - skipped
 
     @torch.inference_mode()
-    def step(self, rows: int) -> None:
-        """One token for each of the first `rows` rows."""
-        self.decoder.step(rows)
+    def prefill(self, rows: Sequence[tuple[Row, Prepared]]) -> None:
+        """Encode the audio of several rows in one batch, run their prompts in one pass, take their first tokens."""
+        encoded = self._encoder([p.mel for _, p in rows], continued=[p.kept is not None for _, p in rows])
+        first = len(self.decoder.rows)
+        self.decoder.prefill([self._start(row, p, audio) for (row, p), audio in zip(rows, encoded, strict=True)])
+        for slot, (_, prepared) in enumerate(rows, first):
+            self._keep(slot, prepared)
+
+    def _start(self, row: Row, prepared: Prepared, audio: torch.Tensor) -> Prefill:
+        around, kept = prepared.prompt, prepared.kept
+        before = [self.decoder.embed(around.before)] if kept is None else []
+        embeds = torch.cat([*before, audio, self.decoder.embed(around.after)])
+        return Prefill(row, embeds, kept.stretch if kept is not None else None)
+
+    def _keep(self, slot: int, prepared: Prepared) -> None:
+        """Leave the closed windows of a session's row for its next partial."""
+        work, old = prepared.utterance, prepared.kept
+        if work.session is None:
+            return
+        closed_samples = self._encoder.window_frames * self._mel.hop
+        windows = max(0, len(work.audio) - self._mel.reach) // closed_samples
+        if windows == 0 or (old is not None and windows == old.windows):
+            return
+        frames, samples = windows * self._encoder.window_frames, windows * closed_samples
+        decades = prepared.decades[:, :frames].clone()
+        end = len(prepared.prompt.before) + windows * self._encoder.window_tokens
+        kept = Kept(
+            before=tuple(prepared.prompt.before.tolist()),
+            samples=samples,
+            probe=sessions.probe(work.audio, samples),
+            decades=decades,
+            lowest=float(decades.min()),
+            floor=prepared.clamp,
+            windows=windows,
+            stretch=self.decoder.cache.read(slot, 0, end),
+        )
+        self.sessions.put(work.session, kept)
+
+    @torch.inference_mode()
+    def step(self) -> None:
+        """One forward pass for all rows."""
+        self.decoder.step()
 
     @torch.inference_mode()
     def drop(self, row: Row) -> None:
         """Take a row out of the batch."""
         self.decoder.drop(row)
 
-    def read(self, ids: list[int], language: str | None) -> tuple[str, str]:
-        """Generated ids to (language, text)."""
-        return prompt.read(self._parts.tokenizer, ids, language)
+    @property
+    def no_speech_id(self) -> int:
+        """The token that stands second in an answer that hears no speech."""
+        return self._no_speech_id
 
-    def memory(self) -> dict[str, Any]:
-        """The fields of `EngineInfo` that depend on the device; empty on a CPU."""
-        device = self._parts.device
-        if device.type != "cuda":
-            return {}
-        mib = 1024 * 1024
+    def generator(self, work: Utterance) -> torch.Generator | None:
+        """The source of chance for a sampled row; None for a greedy one."""
+        if work.temperature == 0:
+            return None
+        return torch.Generator(self._parts.device).manual_seed(work.seed)
+
+    def read(self, ids: Sequence[int], language: str | None) -> tuple[str, str]:
+        """Generated ids to (language, text)."""
+        return prompt.read(self._parts.tokenizer, list(ids), language)
+
+    def audio_tokens(self, prepared: Prepared) -> int:
+        """Tokens that the whole clip's audio became."""
+        return self._encoder.tokens(prepared.decades.shape[1])
+
+    def figures(self) -> dict[str, Any]:
+        """The fields of `EngineInfo` that are known once the model is loaded."""
         return {
-            "gpu_name": torch.cuda.get_device_name(device),
-            "gpu_allocated_mb": torch.cuda.memory_allocated(device) // mib,
-            "gpu_reserved_mb": torch.cuda.memory_reserved(device) // mib,
+            "slots": self.capacity.rows,
+            "kv_budget_mb": (self.capacity.rows_bytes + self.capacity.sessions_bytes) // memory.MIB,
+            "kv_cache_mb": self.decoder.cache.nbytes // memory.MIB,
+            "sessions_mb": self.sessions.held_bytes // memory.MIB,
+            **memory.gpu_figures(self._parts.device),
         }
 
 
-def release_accelerator() -> None:
-    """Give cached accelerator memory back to the driver; only worth its cost when a model was unloaded."""
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+def _capacity(parts: loading.Parts, max_batch: int, kv_budget_mb: int) -> capacity.Capacity:
+    config = parts.text.config
+    return capacity.plan(
+        free_bytes=memory.free_bytes(parts.device),
+        kv_budget_mb=kv_budget_mb,
+        max_batch=max_batch,
+        token_bytes=capacity.token_bytes(
+            layers=config.num_hidden_layers,
+            kv_heads=config.num_key_value_heads,
+            head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
+            item_bytes=parts.dtype.itemsize,
+        ),
+        device=parts.device.type,
+    )

@@ -10,14 +10,20 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.nn import functional as F
 from transformers.cache_utils import Cache
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 # Lengths grow in steps of this many tokens: few different shapes, little wasted attention.
 BUCKET_TOKENS = 128
+ATTENTION = "asr_slots"
+
+# Keys and values of one stretch of one row, layer by layer: [(heads, tokens, dim), ...] twice.
+KeysValues = tuple[list[torch.Tensor], list[torch.Tensor]]
 
 
 class SlotCache(Cache):
-    """Static key and value buffers (slots, kv_heads, tokens, head_dim) per layer, grown by doubling."""
+    """Static key and value buffers (slots, kv_heads, tokens, head_dim) per layer; made larger only by `reserve`."""
 
     def __init__(self, config: Any, *, device: torch.device, dtype: torch.dtype) -> None:
         # The base class manages per-layer objects of its own; none of them is wanted here.
@@ -28,59 +34,77 @@ class SlotCache(Cache):
         self._values = [self._empty(0, 0) for _ in range(config.num_hidden_layers)]
         self._slots = torch.empty(0, dtype=torch.long)
         self._positions = torch.empty(0, dtype=torch.long)
-        self._width = 0
+        self._first, self._width = 0, 0
 
     def _empty(self, slots: int, tokens: int) -> torch.Tensor:
         heads, dim = self._shape
         return torch.zeros(slots, heads, tokens, dim, device=self._device, dtype=self._dtype)
 
     @property
+    def slots(self) -> int:
+        """Rows of the buffers."""
+        return self._keys[0].shape[0]
+
+    @property
+    def tokens(self) -> int:
+        """Columns of the buffers. The last one is never a row's: padding is written there."""
+        return self._keys[0].shape[2]
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all buffers."""
         return sum(t.numel() * t.element_size() for t in (*self._keys, *self._values))
 
-    def reserve(self, slots: int, tokens: int) -> None:
-        """Make room for that many slots of that many tokens; what is stored stays."""
-        have_slots, _, have_tokens, _ = self._keys[0].shape
-        if slots <= have_slots and tokens <= have_tokens:
+    def reserve(self, slots: int, tokens: int, keep: int) -> None:
+        """Make the buffers that many slots of at least that many tokens; the first `keep` slots keep what they hold."""
+        columns = max(self.tokens, bucket(tokens + 1))
+        if slots == self.slots and columns == self.tokens:
             return
-        new_slots = max(have_slots, slots)
-        new_tokens = have_tokens if tokens <= have_tokens else bucket(max(tokens, min(2 * have_tokens, 2 * tokens)))
+        have = min(self.tokens, columns)
         for buffers in (self._keys, self._values):
             for i, old in enumerate(buffers):
-                buffers[i] = self._empty(new_slots, new_tokens)
-                buffers[i][:have_slots, :, :have_tokens] = old
+                buffers[i] = self._empty(slots, columns)
+                buffers[i][:keep, :, :have] = old[:keep, :, :have]
 
-    def aim(self, slots: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    def aim(self, first: int, positions: torch.Tensor) -> torch.Tensor:
         """Say what the next forward pass is about, and get its mask.
 
-        `slots` (b,) are the rows; `positions` (b, q) where their q new tokens stand. Returns a boolean mask
-        (b, 1, q, width), True where a query may look.
+        The pass is about slots `first` .. `first + b`; `positions` (b, q) are where their new tokens stand, -1 for
+        padding. Returns a boolean mask (b, 1, q, width), True where a query may look.
         """
-        self._slots, self._positions = slots, positions
-        self._width = bucket(int(positions.max()) + 1)
+        count = len(positions)
+        self._first, self._slots = first, torch.arange(first, first + count, device=positions.device)
+        self._width = min(bucket(int(positions.max()) + 1), self.tokens)
+        self._positions = positions.where(positions >= 0, self.tokens - 1)
         columns = torch.arange(self._width, device=positions.device)
-        return (columns <= positions[:, :, None])[:, None]
+        return (columns <= self._positions[:, :, None])[:, None]
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, cache_kwargs: Any = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write (b, heads, q, dim) at the aimed places; return (b, heads, width, dim) of the aimed slots."""
+        """Write (b, heads, q, dim) at the aimed places; return (b, heads, width, dim) of the aimed slots, as views."""
         rows, where = self._slots[:, None], self._positions
         keys, values = self._keys[layer_idx], self._values[layer_idx]
         keys[rows, :, where] = key_states.transpose(1, 2)
         values[rows, :, where] = value_states.transpose(1, 2)
-        return self._seen(keys), self._seen(values)
-
-    def _seen(self, buffer: torch.Tensor) -> torch.Tensor:
-        first, count = int(self._slots[0]), len(self._slots)
-        # The decoder keeps its rows together at the front, so that this is a view and never a copy.
-        return buffer[first : first + count, :, : self._width]
+        seen = slice(self._first, self._first + len(self._slots))
+        return keys[seen, :, : self._width], values[seen, :, : self._width]
 
     def move(self, source: int, target: int, tokens: int) -> None:
         """Copy the first `tokens` of one slot over another."""
         for buffer in (*self._keys, *self._values):
             buffer[target, :, :tokens] = buffer[source, :, :tokens]
+
+    def read(self, slot: int, start: int, end: int) -> KeysValues:
+        """A copy of what a slot holds at positions [start, end)."""
+        keys, values = ([b[slot, :, start:end].clone() for b in buffers] for buffers in (self._keys, self._values))
+        return keys, values
+
+    def write(self, slot: int, start: int, stretch: KeysValues) -> None:
+        """Put back what `read` gave, at positions from `start` on."""
+        for buffers, kept in zip((self._keys, self._values), stretch, strict=True):
+            for buffer, part in zip(buffers, kept, strict=True):
+                buffer[slot, :, start : start + part.shape[1]] = part
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Unused: positions are always given explicitly."""
@@ -94,3 +118,20 @@ def bucket(tokens: int) -> int:
 
 def _head_dim(config: Any) -> int:
     return int(config.hidden_size // config.num_attention_heads)
+
+
+def _attend(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """Scaled dot-product attention on grouped heads; the stock function first copies all keys and values per group."""
+    out = F.scaled_dot_product_attention(query, key, value, attn_mask=attention_mask, scale=scaling, enable_gqa=True)
+    return out.transpose(1, 2).contiguous(), None
+
+
+ALL_ATTENTION_FUNCTIONS.register(ATTENTION, _attend)

@@ -1,0 +1,50 @@
+"""Planning of rows and bytes."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asr_server.engine.qwen import capacity
+
+MIB = 1024 * 1024
+RELEASED = capacity.token_bytes(layers=28, kv_heads=8, head_dim=128, item_bytes=2)
+
+
+def test_a_token_of_the_released_models_takes_112_kib():
+    """The figure that is published for both sizes."""
+    assert RELEASED == 112 * 1024
+
+
+@given(st.integers(0, 200_000), st.integers(0, 50_000), st.integers(1, 256), st.sampled_from(["cpu", "cuda"]))
+def test_the_plan_stays_within_its_budget(free_mb, budget_mb, max_batch, device):
+    """Rows and sessions together never exceed the budget, but for the one row that must be."""
+    free = free_mb * MIB
+    plan = capacity.plan(
+        free_bytes=free, kv_budget_mb=budget_mb, max_batch=max_batch, token_bytes=RELEASED, device=device
+    )
+    assert 1 <= plan.rows <= max_batch
+    budget = budget_mb * MIB or free * 0.6
+    if plan.rows > 1:
+        assert plan.rows_bytes + plan.sessions_bytes <= budget
+
+
+def test_a_large_gpu_holds_the_whole_batch_and_a_small_one_less():
+    """The number of rows follows the memory."""
+    rows = [
+        capacity.plan(
+            free_bytes=gb * 1024 * MIB, kv_budget_mb=0, max_batch=64, token_bytes=RELEASED, device="cuda"
+        ).rows
+        for gb in (1, 8, 80)
+    ]
+    assert rows[0] < rows[1] < rows[2] == 64
+
+
+def test_longer_rows_leave_room_for_fewer():
+    """Tokens, not rows, are what memory holds; a single row is always tried."""
+    plan = capacity.plan(
+        free_bytes=0, kv_budget_mb=2 * 8 * 896 * 112 // 1024, max_batch=8, token_bytes=RELEASED, device="cuda"
+    )
+    assert plan.fits(8, capacity.ROW_TOKENS)
+    assert not plan.fits(9, 100)
+    assert not plan.fits(8, 2 * capacity.ROW_TOKENS)
+    assert plan.fits(4, 2 * capacity.ROW_TOKENS)
+    assert plan.fits(1, 10**6)

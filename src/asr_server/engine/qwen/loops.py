@@ -1,0 +1,33 @@
+"""Finds decoding loops in token ids while they are being decoded. Pure; what to do about one is the caller's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+# A loop is a unit of tokens that fills this much of the answer's end and comes back this often. Digit strings and
+# emphasis ("no no no no") stay below both; a caught loop runs on for one turn at most before it is noticed.
+_MIN_TOKENS = 48
+_MIN_TURNS = 6
+_MAX_UNIT = 64
+
+
+def loop(ids: Sequence[int]) -> int:
+    """The length of the unit that the end of `ids` repeats, or 0."""
+    for unit in range(1, min(_MAX_UNIT, len(ids) // _MIN_TURNS) + 1):
+        span = max(_MIN_TOKENS, unit * _MIN_TURNS)
+        if span <= len(ids) and _periodic(ids, unit, span):
+            return unit
+    return 0
+
+
+def without_loop(ids: Sequence[int], unit: int) -> int:
+    """How many of `ids` to keep: everything up to the first turn of the loop of that unit at their end."""
+    keep = len(ids)
+    while keep > unit and ids[keep - 1] == ids[keep - 1 - unit]:
+        keep -= 1
+    return keep
+
+
+def _periodic(ids: Sequence[int], unit: int, span: int) -> bool:
+    last = len(ids) - 1
+    return all(ids[last - i] == ids[last - i - unit] for i in range(span - unit))

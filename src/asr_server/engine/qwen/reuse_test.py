@@ -1,0 +1,130 @@
+"""Drafts and session reuse on the bundled checkpoint: they save work and never change an id."""
+
+import random
+
+import numpy as np
+import pytest
+
+from asr_server.engine.protocol import Utterance
+
+RATE = 16_000
+STEP_S = 1.7
+
+
+@pytest.fixture(scope="module")
+def recording(speech):
+    """Half a minute of speech that never repeats at the same place, with a bang that moves the clamp late."""
+    rng = np.random.default_rng(3)
+    pieces = [speech * gain for gain in (0.2, 0.3, 0.15, 0.4, 0.3, 0.25, 0.3, 0.2, 0.35, 0.3)]
+    whole = np.concatenate([np.concatenate([p, rng.normal(0, 1e-4, 3_000)]) for p in pieces]).astype(np.float32)
+    whole = whole[: 26 * RATE]
+    whole[19 * RATE : 19 * RATE + 200] = 0.95
+    return whole
+
+
+def _partials(recording):
+    return [recording[: int(s * RATE)] for s in np.arange(STEP_S, len(recording) / RATE, STEP_S)]
+
+
+@pytest.fixture(scope="module")
+def fresh(make_engine, run, recording):
+    """The ids of every partial when nothing is kept."""
+    return [run(make_engine(1), [Utterance(part)])[0].ids for part in _partials(recording)]
+
+
+def _drafts(answer):
+    rng = random.Random(5)
+    yield "right", answer
+    yield "wrong", tuple((i + 7) % 600 for i in answer)
+    yield "empty", ()
+    yield "random", tuple(rng.randrange(600) for _ in range(40))
+    yield "longer than the answer", answer + answer
+    yield "one word changed", (*answer[:4], 5, *answer[5:])
+    yield "one word missing", answer[:4] + answer[5:]
+    yield "the first half", answer[: len(answer) // 2]
+
+
+def test_no_draft_changes_an_id(make_engine, run, clips, alone):
+    """Right, wrong, empty, random, too long, edited: the greedy ids stay, alone and in a batch."""
+    for clip, expected in zip(clips, alone, strict=True):
+        drafted = [Utterance(clip, draft=draft) for _, draft in _drafts(expected.ids)]
+        for max_batch in (1, 8):
+            for (name, _), got in zip(_drafts(expected.ids), run(make_engine(max_batch), drafted), strict=True):
+                assert got.ids == expected.ids, name
+                assert got.mean_logprob == pytest.approx(expected.mean_logprob, abs=1e-4)
+
+
+def test_a_right_draft_is_one_pass_and_a_nearly_right_one_few(make_engine, run, clips, alone):
+    """The draft saves steps: all of them when it is right, most when a word changed."""
+    clip, expected = clips[3], alone[3]
+    assert expected.passes == len(expected.ids) + 1
+    right, edited = run(
+        make_engine(1),
+        [Utterance(clip, draft=expected.ids), Utterance(clip, draft=(*expected.ids[:5], 5, *expected.ids[6:]))],
+    )
+    assert right.passes == 1
+    assert edited.passes <= expected.passes / 2
+
+
+def test_session_reuse_never_changes_an_id(make_engine, run, recording, fresh):
+    """Every partial of a growing utterance equals a run from scratch, also past a bang that moves the log-mel clamp."""
+    engine = make_engine(1)
+    for part, ids in zip(_partials(recording), fresh, strict=True):
+        assert run(engine, [Utterance(part, session="grow")])[0].ids == ids
+
+
+def test_drafts_and_reuse_together_never_change_an_id(make_engine, run, recording, fresh):
+    """The live path: the last partial is the draft of the next, in the same session."""
+    engine, draft = make_engine(1), ()
+    for part, ids in zip(_partials(recording), fresh, strict=True):
+        (got,) = run(engine, [Utterance(part, session="live", draft=draft)])
+        assert got.ids == ids
+        draft = got.ids
+
+
+def test_sessions_side_by_side_do_not_mix(make_engine, run, recording, fresh):
+    """Three sessions at different places in one batch, in changing order, each as if alone."""
+    engine, parts = make_engine(8), _partials(recording)
+    for i in range(len(parts)):
+        places = {f"s{shift}": (i + 4 * shift) % len(parts) for shift in range(3)}
+        got = run(engine, [Utterance(parts[p], session=f"{name}-mix") for name, p in places.items()])
+        assert [g.ids for g in got] == [fresh[p] for p in places.values()]
+
+
+def test_closed_windows_are_not_run_again(make_engine, run, recording):
+    """Past the first window, a partial prefills little more than its open window; that is what reuse is for."""
+    engine, runtime = make_engine(1), make_engine(1)._runtime
+    quiet = recording[: 18 * RATE]
+    run(engine, [Utterance(quiet, session="saved")])
+    longer = Utterance(recording[: 18 * RATE + 8_000], session="saved")
+    with_session, without = (runtime.tokens(runtime.prepare(u, 32)) for u in (longer, Utterance(longer.audio)))
+    assert without - with_session > 2 * 104
+    assert len(runtime.sessions) > 0
+
+
+def test_another_recording_or_context_is_not_taken_for_the_old_one(make_engine, run, recording, fresh):
+    """The same key with other audio, or with another prompt, starts from scratch."""
+    engine = make_engine(1)
+    part = _partials(recording)[7]
+    run(engine, [Utterance(part, session="key")])
+    other = np.ascontiguousarray(part[::-1])
+    assert run(engine, [Utterance(other, session="key")])[0].ids == run(engine, [Utterance(other)])[0].ids
+    run(engine, [Utterance(part, session="key")])
+    hinted = Utterance(_partials(recording)[8], session="key", context="kitchen")
+    assert run(engine, [hinted])[0].ids == run(engine, [Utterance(hinted.audio, context="kitchen")])[0].ids
+
+
+def test_evicted_means_slower_never_different(make_engine, run, recording, fresh, monkeypatch):
+    """With room for hardly one state, sessions push each other out, the bound holds, and the ids stay."""
+    engine = make_engine(1)
+    store = engine._runtime.sessions
+    for key in list(store._kept):
+        store.forget(key)
+    run(engine, [Utterance(_partials(recording)[9], session="big")])
+    monkeypatch.setattr(store, "limit_bytes", int(store.held_bytes * 1.5))
+    before = store.evictions
+    for i, part in enumerate(_partials(recording)[6:10], 6):
+        for key in ("a", "b", "c"):
+            assert run(engine, [Utterance(part, session=key)])[0].ids == fresh[i]
+            assert store.held_bytes <= store.limit_bytes
+    assert store.evictions > before
