@@ -8,9 +8,15 @@ import platform
 import sys
 from datetime import date
 
-from E2Etest.bench import memory, overhead
+from E2Etest.bench import files, live_step, many, memory, overhead
 
-BENCHMARKS = {"overhead": overhead.measure, "memory": memory.measure}
+BENCHMARKS = {
+    "overhead": overhead.measure,
+    "memory": memory.measure,
+    "files": files.measure,
+    "many": many.measure,
+    "live_step": live_step.measure,
+}
 
 
 def main(names: list[str]) -> None:

@@ -14,7 +14,7 @@ def _filled(*arrivals):
     return queue
 
 
-@given(st.lists(st.tuples(st.sampled_from(Priority), st.floats(0, 1000))))
+@given(st.lists(st.tuples(st.sampled_from(Priority), st.integers(0, 1000))))
 def test_live_work_always_leaves_first(arrivals):
     """However long the rest has waited, no other job leaves before a live one."""
     classes = [job.priority for job in _filled(*arrivals).drain()]

@@ -5,6 +5,8 @@ import time
 from concurrent.futures import CancelledError
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from asr_server.core.errors import DeadlineExceeded, ModelUnavailable, ShuttingDown, TranscriptionFailed
 from asr_server.scheduling.job import Job, Priority
@@ -44,6 +46,7 @@ class Scripted:
         self.loaded = False
 
     def admit(self, key, item):
+        assert len(self.rows) < self.size, "admitted without room"
         if item == "bad":
             raise ValueError("bad item")
         self.admitted.append(item)
@@ -273,3 +276,67 @@ def test_calls_run_between_steps_and_keep_their_errors(make):
     with pytest.raises(ZeroDivisionError):
         thread.call(lambda: 1 / 0).result(WAIT_S)
     assert thread.submit(Job(0)).result(WAIT_S) == "done"
+
+
+@pytest.fixture
+def by_hand(batch):
+    """A thread whose turns the test runs itself."""
+    return EngineThread(batch, idle_timeout_s=0, live_reserve=1, start=False)
+
+
+def test_a_live_job_starts_within_one_turn_behind_a_hundred_bulk_jobs(batch, by_hand):
+    """Bulk work never takes the last place, so live work is in the batch after the next turn, however much waits."""
+    for _ in range(100):
+        by_hand.submit(Job(10**9, priority=Priority.BULK))
+    by_hand.turn()
+    assert len(batch.rows) == batch.size - 1
+    by_hand.submit(Job(0.25, priority=Priority.LIVE))
+    by_hand.turn()
+    assert batch.admitted[-1] == 0.25
+
+
+def test_a_batch_of_one_serves_everyone(batch):
+    """Where there is only one place, none is kept back: bulk work is not starved by a reserve."""
+    batch.size = 1
+    thread = EngineThread(batch, idle_timeout_s=0, live_reserve=1, start=False)
+    bulk = thread.submit(Job(0, priority=Priority.BULK))
+    thread.turn()
+    assert bulk.result(0) == "done"
+
+
+OPERATIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("submit"), st.sampled_from(Priority), st.sampled_from([0, 1, 4, "bad", "fail", "explode"])),
+        st.tuples(st.just("cancel"), st.integers(0, 40), st.none()),
+        st.tuples(st.just("turn"), st.none(), st.none()),
+    ),
+    max_size=60,
+)
+
+
+@given(OPERATIONS, st.integers(1, 5), st.integers(0, 2))
+def test_any_order_of_events_settles_every_job(operations, size, reserve):
+    """Random submits, cancels, faults and turns: the batch never overflows, live work is never passed over, and in the
+    end every job has its result, its error, or its cancellation."""
+    batch = Scripted(size)
+    thread = EngineThread(batch, idle_timeout_s=0, live_reserve=reserve, start=False)
+    jobs = []
+    for name, first, second in operations:
+        if name == "submit":
+            jobs.append(Job(second, priority=first))
+            thread.submit(jobs[-1])
+        elif name == "cancel" and first < len(jobs):
+            jobs[first].future.cancel()
+        elif name == "turn":
+            thread.turn()
+            assert len(batch.rows) <= size
+            if thread.snapshot().depth["live"]:
+                assert batch.room == 0
+    for _ in range(200):
+        thread.turn()
+    assert batch.rows == {}
+    for job in jobs:
+        assert job.future.done()
+        if not job.future.cancelled() and job.future.exception() is None:
+            assert job.future.result() == "done"
+    assert thread.snapshot().running == 0

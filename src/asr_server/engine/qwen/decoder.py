@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from asr_server.engine.qwen.capacity import Capacity
 from asr_server.engine.qwen.drafting import MAX_PROPOSAL, Draft, accepted
 from asr_server.engine.qwen.loops import loop
-from asr_server.engine.qwen.slots import ATTENTION, KeysValues, SlotCache
+from asr_server.engine.qwen.slots import ATTENTION, PADDING, KeysValues, SlotCache
 
 
 @dataclass(slots=True, eq=False)
@@ -91,7 +91,7 @@ class SlotDecoder:
         first = len(self.rows)
         longest = max(start.end + start.row.budget for start in starts)
         self._reserve(first + len(starts), longest)
-        fed, embeds, positions = [], [], []
+        fed, embeds = [], []
         for slot, start in enumerate(starts, first):
             if start.kept is not None:
                 self.cache.write(slot, 0, start.kept)
@@ -99,26 +99,21 @@ class SlotDecoder:
             proposal = _proposal(start.row)
             fed.append(proposal)
             embeds.append(torch.cat([start.embeds, self.embed(torch.tensor(proposal, dtype=torch.long))]))
-            positions.append(torch.arange(start.start, start.start + len(embeds[-1]), device=self._device))
-        hidden = self._forward(first, embeds, positions)
-        for start, proposal, states in zip(starts, fed, hidden, strict=True):
-            tail = states[len(start.embeds) - 1 : len(start.embeds) + len(proposal)]
-            self._take(start.row, proposal, self._head(tail).float())
+        hidden = self._forward(first, embeds, [start.start for start in starts])
+        tails = [states[len(start.embeds) - 1 :] for start, states in zip(starts, hidden, strict=True)]
+        self._take([start.row for start in starts], fed, tails)
         self.rows += [start.row for start in starts]
 
     def step(self) -> None:
         """One pass for all rows, which must be unfinished: one new token each, more where a draft comes true."""
-        fed, embeds, positions = [], [], []
+        fed = [_proposal(row) for row in self.rows]
+        ids = [[row.ids[-1], *proposal] for row, proposal in zip(self.rows, fed, strict=True)]
+        # One transfer for all rows: on a GPU each small one would cost as much as a layer.
+        embeds = self.embed(torch.tensor([i for own in ids for i in own])).split([len(own) for own in ids])
+        hidden = self._forward(0, embeds, [row.length for row in self.rows])
         for row in self.rows:
-            proposal = _proposal(row)
-            fed.append(proposal)
-            embeds.append(self.embed(torch.tensor([row.ids[-1], *proposal])))
-            positions.append(torch.arange(row.length, row.length + len(embeds[-1]), device=self._device))
-        hidden = self._forward(0, embeds, positions)
-        logits = self._head(torch.cat(hidden)).float().split([len(states) for states in hidden])
-        for row, proposal, row_logits in zip(self.rows, fed, logits, strict=True):
             row.length += 1
-            self._take(row, proposal, row_logits)
+        self._take(self.rows, fed, hidden)
 
     def drop(self, row: Row) -> None:
         """Take a row out and close the gap."""
@@ -128,18 +123,24 @@ class SlotDecoder:
             self.rows[slot] = self.rows[last]
         self.rows.pop()
 
+    def _ends(self, token: int) -> bool:
+        return token in self._end_ids
+
     def _reserve(self, rows: int, tokens: int) -> None:
         """Room for `rows` rows of `tokens`; all planned slots at once, unless rows this long leave room for fewer."""
         columns = max(tokens, self.cache.tokens - 1)
         slots = max(rows, min(self._capacity.rows, self._capacity.tokens // (columns + 1)))
         self.cache.reserve(max(slots, 1), tokens, keep=len(self.rows))
 
-    def _forward(
-        self, first: int, embeds: Sequence[torch.Tensor], positions: Sequence[torch.Tensor]
-    ) -> list[torch.Tensor]:
-        """Embeddings (q_i, d) at positions (q_i,) of slots `first`.. to their last hidden states (q_i, d)."""
+    def _forward(self, first: int, embeds: Sequence[torch.Tensor], starts: Sequence[int]) -> list[torch.Tensor]:
+        """Embeddings (q_i, d) at positions starts[i].. of slots `first`.. to their last hidden states (q_i, d)."""
         padded = pad_sequence(list(embeds), batch_first=True)
-        where = pad_sequence(list(positions), batch_first=True, padding_value=-1)
+        longest = padded.shape[1]
+        lengths = [len(own) for own in embeds]
+        where = torch.tensor(
+            [[*range(start, start + n), *[PADDING] * (longest - n)] for start, n in zip(starts, lengths, strict=True)],
+            device=self._device,
+        )
         mask = self.cache.aim(first, where)
         hidden = self._text(
             inputs_embeds=padded,
@@ -151,18 +152,28 @@ class SlotDecoder:
         ).last_hidden_state
         return [states[: len(own)] for states, own in zip(hidden, embeds, strict=True)]
 
-    def _take(self, row: Row, proposal: Sequence[int], logits: torch.Tensor) -> None:
-        """Note what logits (1 + len(proposal), vocabulary) yield: the tokens that came true and one more."""
-        chosen = _choose(logits, row)
-        count = accepted(proposal, chosen) + 1
-        scores = (logits[range(count), chosen[:count]] - logits[:count].logsumexp(-1)).tolist()
-        row.length += count - 1
+    def _take(self, rows: Sequence[Row], proposals: Sequence[list[int]], hidden: Sequence[torch.Tensor]) -> None:
+        """Note what hidden states (1 + len(proposal), d) yield: the proposed tokens that came true and one more."""
+        logits = self._head(torch.cat(list(hidden))).float()
+        chosen = _choose(logits, rows, [len(states) for states in hidden])
+        normal = logits.logsumexp(-1)
+        scores = (logits.gather(-1, chosen[:, None])[:, 0] - normal).tolist()
+        tokens, at = chosen.tolist(), 0
+        for row, proposal, states in zip(rows, proposals, hidden, strict=True):
+            end = at + len(states)
+            count = accepted(proposal, tokens[at:end]) + 1
+            if row.watch is not None and len(row.ids) <= 1 < len(row.ids) + count:
+                place = at + 1 - len(row.ids)
+                row.watched = float(logits[place, row.watch] - normal[place])
+            self._note(row, tokens[at : at + count], scores[at : at + count])
+            at = end
+
+    def _note(self, row: Row, tokens: Sequence[int], scores: Sequence[float]) -> None:
+        row.length += len(tokens) - 1
         row.passes += 1
         before = len(row.ids)
-        if row.watch is not None and before <= 1 < before + count:
-            row.watched = float(logits[1 - before].log_softmax(-1)[row.watch])
-        for token, score in zip(chosen[:count], scores, strict=True):
-            if token in self._end_ids:
+        for token, score in zip(tokens, scores, strict=True):
+            if self._ends(token):
                 row.ended = True
                 break
             row.ids.append(token)
@@ -180,8 +191,13 @@ def _proposal(row: Row) -> list[int]:
     return row.draft.proposal(room if not row.ids else min(room, MAX_PROPOSAL))
 
 
-def _choose(logits: torch.Tensor, row: Row) -> list[int]:
-    if row.temperature == 0:
-        return list(logits.argmax(-1).tolist())
-    weights = (logits[:1] / row.temperature).softmax(-1)
-    return list(torch.multinomial(weights, 1, generator=row.generator)[:, 0].tolist())
+def _choose(logits: torch.Tensor, rows: Sequence[Row], counts: Sequence[int]) -> torch.Tensor:
+    """The next token behind each query: logits (n, vocabulary), `counts` queries a row, to ids (n,)."""
+    chosen = logits.argmax(-1)
+    at = 0
+    for row, count in zip(rows, counts, strict=True):
+        if row.temperature > 0:  # a sampled row has no draft, and so one query
+            weights = (logits[at] / row.temperature).softmax(-1)
+            chosen[at] = torch.multinomial(weights, 1, generator=row.generator)[0]
+        at += count
+    return chosen

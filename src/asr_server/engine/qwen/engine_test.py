@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from asr_server import demo
-from asr_server.core.errors import ModelUnavailable
+from asr_server.core.errors import EngineOutOfMemory, InvalidValue, ModelUnavailable
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Finish, Utterance
 from asr_server.engine.qwen.engine import QwenEngine, token_budget
-from asr_server.scheduling.ports import Delta, Done
+from asr_server.scheduling.ports import Delta, Done, Failed
 
 SILENCE = np.zeros(16_000, np.float32)
 
@@ -211,3 +211,100 @@ def test_missing_weights_are_not_filled_with_noise(tmp_path):
     engine = QwenEngine(Plan("qwen", str(broken), "cpu", "float32", 2, 0, ()))
     with pytest.raises(ModelUnavailable, match="proj1"):
         engine.load()
+
+
+def _collect(engine, utterances):
+    """Outcomes by key of utterances admitted together."""
+    for key, utterance in enumerate(utterances):
+        engine.admit(key, utterance)
+    done, deltas = {}, {key: [] for key in range(len(utterances))}
+    while len(done) < len(utterances):
+        for outcome in engine.step():
+            if isinstance(outcome, Delta):
+                deltas[outcome.key] += outcome.value.ids
+            else:
+                done[outcome.key] = outcome
+    return done, deltas
+
+
+def test_out_of_memory_while_decoding_halves_the_batch_and_loses_nothing(make_engine, clips, alone, monkeypatch):
+    """The younger rows start again later; everyone gets the ids it has alone, and no delta is sent twice."""
+    engine = make_engine(8)
+    runtime, calls = engine._runtime, iter([None, None, MemoryError(), None, MemoryError()])
+
+    def step(original=runtime.step):
+        fault = next(calls, None)
+        if fault is not None:
+            raise fault
+        original()
+
+    monkeypatch.setattr(runtime, "step", step)
+    monkeypatch.setattr(engine, "_rows_limit", engine._rows_limit)
+    done, deltas = _collect(engine, [Utterance(clip) for clip in clips])
+    for key, expected in enumerate(alone):
+        assert done[key].value.ids == expected.ids
+        assert tuple(deltas[key]) == expected.ids
+    assert engine._rows_limit < 8
+
+
+def test_a_row_without_memory_fails_alone(make_engine, clips, alone, monkeypatch):
+    """A prefill that does not fit is tried in halves down to the row at fault; the others are served."""
+    engine = make_engine(8)
+    runtime = engine._runtime
+
+    def prefill(rows, original=runtime.prefill):
+        if any(row.key == 3 for row, _ in rows):
+            raise MemoryError
+        original(rows)
+
+    monkeypatch.setattr(runtime, "prefill", prefill)
+    done, _ = _collect(engine, [Utterance(clip) for clip in clips])
+    assert isinstance(done[3], Failed)
+    assert isinstance(done[3].error, EngineOutOfMemory)
+    assert all(done[key].value.ids == alone[key].ids for key in range(len(clips)) if key != 3)
+
+
+def test_a_loop_is_stopped_and_one_turn_kept(make_engine, run, monkeypatch, clips, alone):
+    """When the ids begin to repeat, the row ends at once, says so, and gives one turn of the loop."""
+    monkeypatch.setattr("asr_server.engine.qwen.decoder.loop", lambda ids: 1 if len(ids) == 6 else 0)
+    monkeypatch.setattr("asr_server.engine.qwen.engine.without_loop", lambda ids, unit: 5)
+    (hypothesis,) = run(make_engine(1), [Utterance(clips[3])])
+    assert hypothesis.finish is Finish.LOOP
+    assert hypothesis.ids == alone[3].ids[:5]
+
+
+def test_the_no_speech_score_is_the_models(make_engine, run, speech):
+    """High on silence, low on speech, absent where the language was forced."""
+    silent, spoken, forced = run(
+        make_engine(), [Utterance(SILENCE), Utterance(speech), Utterance(speech, language="English")]
+    )
+    assert silent.no_speech_prob > 0.9
+    assert spoken.no_speech_prob < 0.1
+    assert forced.no_speech_prob is None
+
+
+def test_a_prompt_beyond_the_models_positions_is_the_callers_fault(make_engine, run, speech):
+    """Too long a context is refused for that row with the field's name, before any memory is taken for it."""
+    with pytest.raises(InvalidValue) as refusal:
+        run(make_engine(), [Utterance(speech, context="kitchen lights " * 3000)])
+    assert refusal.value.param == "prompt"
+    assert run(make_engine(), [Utterance(speech)])[0].text == demo.sample().text
+
+
+def test_the_cache_is_planned_once_and_told(make_engine, run, clips):
+    """Slots and memory are in the engine's info; the cache takes what was planned and no more for ordinary rows."""
+    engine = make_engine(8)
+    run(engine, [Utterance(clip) for clip in clips])
+    assert engine.info.slots == 8
+    assert engine.info.kv_budget_mb > 0
+    planned = engine._runtime.capacity.rows_bytes
+    assert 0 < engine._runtime.decoder.cache.nbytes <= planned
+
+
+def test_a_small_budget_means_fewer_rows_and_the_same_answers(run, clips, alone):
+    """With room for two rows, eight are wanted and two run at a time; ids stay."""
+    engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 8, 5, ()))
+    engine.load()
+    assert 1 <= engine.room < 8
+    for got, expected in zip(run(engine, [Utterance(clip) for clip in clips]), alone, strict=True):
+        assert got.ids == expected.ids

@@ -17,6 +17,8 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 # Lengths grow in steps of this many tokens: few different shapes, little wasted attention.
 BUCKET_TOKENS = 128
 ATTENTION = "asr_slots"
+# The position of a query that is only there to make rows of one pass equally long.
+PADDING = -1
 
 # Keys and values of one stretch of one row, layer by layer: [(heads, tokens, dim), ...] twice.
 KeysValues = tuple[list[torch.Tensor], list[torch.Tensor]]
@@ -69,13 +71,13 @@ class SlotCache(Cache):
     def aim(self, first: int, positions: torch.Tensor) -> torch.Tensor:
         """Say what the next forward pass is about, and get its mask.
 
-        The pass is about slots `first` .. `first + b`; `positions` (b, q) are where their new tokens stand, -1 for
-        padding. Returns a boolean mask (b, 1, q, width), True where a query may look.
+        The pass is about slots `first` .. `first + b`; `positions` (b, q) are where their new tokens stand, `PADDING`
+        for the rest. Returns a boolean mask (b, 1, q, width), True where a query may look.
         """
         count = len(positions)
         self._first, self._slots = first, torch.arange(first, first + count, device=positions.device)
         self._width = min(bucket(int(positions.max()) + 1), self.tokens)
-        self._positions = positions.where(positions >= 0, self.tokens - 1)
+        self._positions = positions.where(positions != PADDING, self.tokens - 1)
         columns = torch.arange(self._width, device=positions.device)
         return (columns <= self._positions[:, :, None])[:, None]
 

@@ -1,0 +1,29 @@
+"""Ten thousand rows through one engine: what cannot be seen in a minute of requests."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from asr_server.engine.protocol import Utterance
+from E2Etest.bench import engines
+
+pytestmark = pytest.mark.slow
+
+
+def _resident_kb():
+    status = Path("/proc/self/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
+
+
+def test_memory_does_not_grow_over_ten_thousand_rows():
+    """Rows and sessions come and go in a batch of eight; what the process holds stays within 20 MB."""
+    engine = engines.load("demo", max_batch=8)
+    silence = np.zeros(8_000, np.float32)
+    short = [Utterance(silence, session=f"s{i % 3}") for i in range(500)]
+    for _ in range(2):
+        engines.run(engine, short)
+    before = _resident_kb()
+    for _ in range(20):
+        engines.run(engine, short)
+    assert _resident_kb() - before < 20_000
