@@ -54,6 +54,9 @@ ABSENT = {
     "use_granian": "unset it; uvicorn serves",
 }
 
+# flash-attention's kernels take no mask per row, which slots at their own length need.
+_ATTENTION_REASON = "torch's own kernels; 8 s encoder windows are rows of a batch, so no backend can skip a mask"
+
 
 def resolve(settings: Settings, facts: Facts) -> Plan:
     """The plan for these settings on this machine. Raises `PlanError`."""
@@ -69,8 +72,13 @@ def resolve(settings: Settings, facts: Facts) -> Plan:
     options = (
         Option("device", True, device, device_reason),
         Option("dtype", True, dtype, dtype_reason),
-        Option("batching", settings.max_batch > 1, str(settings.max_batch), "spans that share one decode step"),
-        Option("attention", True, "sdpa", "8 s encoder windows are rows of a batch, so no backend can skip the mask"),
+        Option(
+            "batching",
+            settings.max_batch > 1,
+            str(settings.max_batch),
+            "most spans that share one decode step; memory may allow fewer, see slots",
+        ),
+        Option("attention", True, "sdpa", _ATTENTION_REASON),
         *(Option(name, False, "", "not available in this version") for name in ABSENT),
     )
     return Plan("qwen", settings.model_id, device, dtype, settings.max_batch, settings.kv_budget_mb, options)

@@ -90,7 +90,9 @@ class Runtime:
     @torch.inference_mode()
     def prefill(self, rows: Sequence[tuple[Row, Prepared]]) -> None:
         """Encode the audio of several rows in one batch, run their prompts in one pass, take their first tokens."""
-        encoded = self._encoder([p.mel for _, p in rows], continued=[p.kept is not None for _, p in rows])
+        encoded = self._encoder(
+            [memory.upload(p.mel, self._parts.device) for _, p in rows], continued=[p.kept is not None for _, p in rows]
+        )
         first = len(self.decoder.rows)
         self.decoder.prefill([self._start(row, p, audio) for (row, p), audio in zip(rows, encoded, strict=True)])
         for slot, (_, prepared) in enumerate(rows, first):
