@@ -34,7 +34,8 @@ class Utterance:
     None. `context`: text for the system turn (prompt, hotwords); control tokens in it are taken out. `draft`: token ids
     that the answer may turn out to be: verified, so it saves steps and never changes the answer. `temperature`: 0 is
     greedy. `seed`: makes sampling repeatable. `session`: a key under which the work on closed 8 s windows is kept for
-    the next, longer utterance of the same key and context; it never changes the answer either.
+    the next, longer utterance of the same key and context; it never changes the answer either. `prefix`: token ids that
+    the answer begins with, whatever the model would say: words that were given out and are not taken back.
     """
 
     audio: NDArray[np.float32]
@@ -44,6 +45,7 @@ class Utterance:
     temperature: float = 0.0
     seed: int = 0
     session: str | None = None
+    prefix: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ class Hypothesis:
     (natural logarithm, <= 0) one for each. `audio_tokens` and `prompt_tokens` are what the row's prompt was made of.
     `passes`: forward passes of the language model that the answer took, its prefill included. `no_speech_prob`: the
     probability that the model gave to "no speech" where it names the language; None when the language was forced.
+    `offsets`: for each of `ids` the length of `text` with it, so that ids[:n] stand for text[: offsets[n - 1]]; empty
+    when the text was cleaned up so far that it no longer maps.
     """
 
     text: str
@@ -73,6 +77,7 @@ class Hypothesis:
     prompt_tokens: int
     passes: int
     no_speech_prob: float | None = None
+    offsets: tuple[int, ...] = ()
 
     @property
     def mean_logprob(self) -> float:

@@ -20,9 +20,10 @@ class Row:
     """One answer in the making.
 
     `budget`: most new tokens. `temperature`: 0 is greedy. `draft`: ids that the answer may turn out to be; only greedy
-    rows use it. `watch`: a token whose log-probability as the second one is wanted. Set by the decoder: `watched`, that
-    log-probability; `length`, tokens in the cache; `ids` and `logprobs`, generated so far, the end token
-    excluded; `ended`, the model said so; `looping`, the unit of a loop at the end of `ids`; `passes`, forward passes.
+    rows use it. `forced`: ids that the answer begins with. `watch`: a token whose log-probability as the second one
+    is wanted. Set by the decoder: `watched`, that log-probability; `length`, tokens in the cache; `ids` and
+    `logprobs`, generated so far, the end token excluded; `ended`, the model said so; `looping`, the unit of a loop at
+    the end of `ids`; `passes`, forward passes.
     """
 
     key: int
@@ -30,6 +31,7 @@ class Row:
     temperature: float = 0.0
     generator: torch.Generator | None = None
     draft: Draft | None = None
+    forced: tuple[int, ...] = ()
     watch: int | None = None
     length: int = 0
     ids: list[int] = field(default_factory=list)
@@ -184,11 +186,17 @@ class SlotDecoder:
 
 
 def _proposal(row: Row) -> list[int]:
-    """Tokens of the draft to verify with the next pass: all of it in the first, a few at a time after a re-join."""
+    """Tokens to run with the next pass behind the last certain one.
+
+    In the first pass what is forced and all of the draft behind it; after a re-join a few tokens of the draft at a
+    time.
+    """
+    forced = [] if row.ids else list(row.forced)
     if row.draft is None or row.temperature > 0:
-        return []
+        return forced
     room = max(0, row.budget - len(row.ids) - 1)
-    return row.draft.proposal(room if not row.ids else min(room, MAX_PROPOSAL))
+    drafted = row.draft.proposal(room if not row.ids else min(room, MAX_PROPOSAL))
+    return drafted if drafted[: len(forced)] == forced else forced
 
 
 def _choose(logits: torch.Tensor, rows: Sequence[Row], counts: Sequence[int]) -> torch.Tensor:
@@ -196,8 +204,10 @@ def _choose(logits: torch.Tensor, rows: Sequence[Row], counts: Sequence[int]) ->
     chosen = logits.argmax(-1)
     at = 0
     for row, count in zip(rows, counts, strict=True):
-        if row.temperature > 0:  # a sampled row has no draft, and so one query
-            weights = (logits[at] / row.temperature).softmax(-1)
-            chosen[at] = torch.multinomial(weights, 1, generator=row.generator)[0]
+        if row.temperature > 0:  # a sampled row has no draft: only the last of its queries is open
+            weights = (logits[at + count - 1] / row.temperature).softmax(-1)
+            chosen[at + count - 1] = torch.multinomial(weights, 1, generator=row.generator)[0]
+        if row.forced and not row.ids:
+            chosen[at : at + len(row.forced)] = torch.tensor(row.forced, device=chosen.device)
         at += count
     return chosen

@@ -104,7 +104,7 @@ class QwenEngine:
     def admit(self, key: int, item: Utterance) -> None:
         """Take a row in; its front end runs now, its prefill with the next step."""
         assert self._runtime is not None, "admit() before load()"
-        self._work[key] = _Work(key, item, self._runtime.prepare(item, token_budget(len(item.audio))))
+        self._work[key] = _Work(key, item, self._runtime.prepare(item, _budget(item)))
 
     def step(self) -> Iterator[Outcome]:
         """Decode for every seated row, then seat and prefill what was admitted since, as far as one step allows."""
@@ -189,10 +189,11 @@ class QwenEngine:
         utterance = work.utterance
         return Row(
             work.key,
-            token_budget(len(utterance.audio)),
+            _budget(utterance),
             utterance.temperature,
             runtime.generator(utterance),
             Draft(utterance.draft) if utterance.draft else None,
+            forced=utterance.prefix,
             watch=None if utterance.language else runtime.no_speech_id,
         )
 
@@ -230,7 +231,7 @@ class QwenEngine:
         assert work.prepared is not None
         keep = without_loop(row.ids, row.looping) if row.looping else len(row.ids)
         ids = tuple(row.ids[:keep])
-        language, text = runtime.read(ids, work.utterance.language)
+        language, text, offsets = runtime.read(ids, work.utterance.language)
         around = work.prepared.prompt
         return Hypothesis(
             text=text,
@@ -242,6 +243,7 @@ class QwenEngine:
             prompt_tokens=len(around.before) + len(around.after),
             passes=row.passes,
             no_speech_prob=math.exp(row.watched) if row.watched is not None else None,
+            offsets=offsets,
         )
 
     def _bare_info(self) -> EngineInfo:
@@ -250,6 +252,10 @@ class QwenEngine:
     def _publish(self) -> None:
         figures = self._runtime.figures() if self._runtime is not None else {}
         self._info = replace(self._bare_info(), **figures)
+
+
+def _budget(utterance: Utterance) -> int:
+    return token_budget(len(utterance.audio)) + len(utterance.prefix)
 
 
 def _finish(row: Row) -> Finish:

@@ -11,6 +11,8 @@ from qwen_asr import parse_asr_output
 from asr_server.text import repetition
 
 ASR_TEXT = "<asr_text>"
+# What a decoder writes for bytes that are no whole character yet.
+_UNFINISHED = "\ufffd"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,3 +65,21 @@ def read(tokenizer: Any, ids: list[int], language: str | None) -> tuple[str, str
     raw = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     found, text = parse_asr_output(raw, user_language=language)
     return found, repetition.collapse(text)
+
+
+def offsets(tokenizer: Any, ids: list[int], text: str, *, forced: bool) -> tuple[int, ...]:
+    """For each id the length of `text` once it is there, () when `text` is not what the ids say letter by letter.
+
+    A character whose bytes are spread over several ids counts with the last of them. `forced`: the language was, so the
+    ids are text from the first on.
+    """
+    decode = tokenizer.backend_tokenizer.decode
+    tag = tokenizer.convert_tokens_to_ids(ASR_TEXT)
+    start = 0 if forced or tag not in ids else ids.index(tag) + 1
+    spoken = ids[start:]
+    whole = decode(spoken)
+    lead = len(whole) - len(whole.lstrip())
+    if whole.strip() != text:
+        return ()
+    lengths = (len(decode(spoken[:n]).rstrip(_UNFINISHED)) - lead for n in range(1, len(spoken) + 1))
+    return (*[0] * start, *(min(max(0, length), len(text)) for length in lengths))

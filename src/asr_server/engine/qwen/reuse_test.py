@@ -128,3 +128,26 @@ def test_evicted_means_slower_never_different(make_engine, run, recording, fresh
             assert run(engine, [Utterance(part, session=key)])[0].ids == fresh[i]
             assert store.held_bytes <= store.limit_bytes
     assert store.evictions > before
+
+
+def test_a_prefix_is_kept_and_the_rest_is_what_the_model_says_behind_it(make_engine, run, clips, alone):
+    """Forced ids stand at the start whatever the model would say; forcing its own words changes nothing."""
+    for clip, expected in zip(clips, alone, strict=True):
+        for n in (0, 3, len(expected.ids)):
+            (own,) = run(make_engine(1), [Utterance(clip, prefix=expected.ids[:n], draft=expected.ids)])
+            assert own.ids == expected.ids
+            assert own.mean_logprob == pytest.approx(expected.mean_logprob, abs=1e-4)
+    foreign = (*alone[0].ids[:4], alone[0].ids[5])
+    for draft in ((), alone[0].ids):
+        together = run(make_engine(8), [Utterance(clips[0], prefix=foreign, draft=draft), Utterance(clips[3])])
+        assert together[0].ids[: len(foreign)] == foreign
+        assert together[1].ids == alone[3].ids
+
+
+def test_offsets_map_ids_to_text(make_engine, run, clips):
+    """ids[:n] decode to text[: offsets[n - 1]]: offsets grow, start at nothing and end at the whole text."""
+    for language in (None, "English"):
+        for got in run(make_engine(8), [Utterance(clip, language=language) for clip in clips]):
+            assert len(got.offsets) == len(got.ids)
+            assert list(got.offsets) == sorted(got.offsets)
+            assert not got.offsets or got.offsets[-1] == len(got.text)

@@ -149,9 +149,10 @@ class Runtime:
             return None
         return torch.Generator(self._parts.device).manual_seed(work.seed)
 
-    def read(self, ids: Sequence[int], language: str | None) -> tuple[str, str]:
-        """Generated ids to (language, text)."""
-        return prompt.read(self._parts.tokenizer, list(ids), language)
+    def read(self, ids: Sequence[int], language: str | None) -> tuple[str, str, tuple[int, ...]]:
+        """Generated ids to language, text, and the length of the text after each id."""
+        found, text = prompt.read(self._parts.tokenizer, list(ids), language)
+        return found, text, prompt.offsets(self._parts.tokenizer, list(ids), text, forced=language is not None)
 
     def audio_tokens(self, prepared: Prepared) -> int:
         """Tokens that the whole clip's audio became."""

@@ -1,0 +1,34 @@
+"""Ids to text and back to places in it."""
+
+import pytest
+from transformers import AutoTokenizer
+
+from asr_server import demo
+from asr_server.engine.qwen import prompt
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AutoTokenizer.from_pretrained(demo.checkpoint_path())
+
+
+@pytest.mark.parametrize("text", ["turn on the lights", "打开电灯", "naïve 😀 end", ""])
+@pytest.mark.parametrize("forced", [False, True])
+def test_offsets_end_where_characters_end(tokenizer, text, forced):
+    """Characters of several bytes count with their last byte; the language words count nothing."""
+    ids = tokenizer(("" if forced else "language English<asr_text>") + text).input_ids
+    found = prompt.offsets(tokenizer, ids, text, forced=forced)
+    assert len(found) == len(ids)
+    assert not found or found[-1] == len(text)
+    spoken = ids[len(ids) - sum(1 for o in found if o) :]
+    assert tokenizer.decode(spoken).endswith(text[-1:])
+    assert list(found) == sorted(found)
+
+
+def test_text_that_was_cleaned_up_has_no_offsets(tokenizer):
+    """Where a loop was folded, ids no longer map to places in the text."""
+    ids = tokenizer("language English<asr_text>" + "no " * 30).input_ids
+    language, text = prompt.read(tokenizer, ids, None)
+    assert language == "English"
+    assert len(text) < 10
+    assert prompt.offsets(tokenizer, ids, text, forced=False) == ()
