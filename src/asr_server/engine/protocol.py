@@ -6,12 +6,11 @@ An engine fits `scheduling.ports.Batch`, and adds what it says about itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
-from asr_server.scheduling.ports import Outcome
+from asr_server.scheduling.ports import Batch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -106,32 +105,13 @@ class EngineInfo:
     sessions_mb: int = 0
 
 
-class Engine(Protocol):
-    """`scheduling.ports.Batch` with typed items: `Utterance` in; `Delta` carries `Tokens`, `Done` a `Hypothesis`."""
+class Engine(Batch, Protocol):
+    """A `Batch` with typed items: `admit` takes an `Utterance`, `Delta` carries `Tokens` and `Done` a `Hypothesis`.
+
+    `load` raises `ModelUnavailable` with what to do; `admit` runs the front end, the row's prefill is the next step's;
+    `step` prefills what was admitted and decodes for every other row.
+    """
 
     @property
     def info(self) -> EngineInfo:
         """As last published: safe from any thread, never waits."""
-
-    @property
-    def loaded(self) -> bool:
-        """Whether the weights are in memory."""
-
-    @property
-    def room(self) -> int:
-        """Free rows."""
-
-    def load(self) -> None:
-        """Load weights and processor. Raises `ModelUnavailable` with what to do."""
-
-    def unload(self) -> None:
-        """Free the weights and everything made from them."""
-
-    def admit(self, key: int, item: Utterance) -> None:
-        """Take a row in. Its prefill happens in the next step."""
-
-    def step(self) -> Iterable[Outcome]:
-        """Prefill what was admitted, decode one token for every other row."""
-
-    def drop(self, key: int) -> None:
-        """Forget a row at once; unknown keys are ignored."""

@@ -64,6 +64,25 @@ def test_ids_are_the_sdks_up_to_one_window(make_engine, run, reference, clips, o
         assert list(ours.ids) == _sdk_ids(reference, clip, **options)
 
 
+def test_the_words_are_those_of_the_packages_own_transcribe(make_engine, run, reference, clips):
+    """Language and text of short clips are what `Qwen3ASRModel.transcribe` returns, end ids being the checkpoint's."""
+    from qwen_asr import Qwen3ASRModel
+
+    model, processor = reference
+    package = Qwen3ASRModel("transformers", model, processor)
+    ends = model.generation_config.eos_token_id
+    original = model.generate
+    model.generate = lambda **inputs: original(**inputs, eos_token_id=ends, pad_token_id=ends[0])
+    short = [clip for clip in clips if len(clip) <= 8 * 16_000]
+    try:
+        # One by one: in a batch the package pads the samples, and with them the last frames of the shorter clips.
+        expected = [package.transcribe((clip, 16_000))[0] for clip in short]
+    finally:
+        del model.generate
+    for got, theirs in zip(run(make_engine(8), [Utterance(clip) for clip in short]), expected, strict=True):
+        assert (got.language, got.text) == (theirs.language, theirs.text)
+
+
 @pytest.mark.parametrize("max_batch", [2, 3, 8])
 def test_rows_do_not_know_of_each_other(make_engine, run, clips, alone, max_batch):
     """Any order and any batch size gives each clip the ids and the score that it has alone."""
