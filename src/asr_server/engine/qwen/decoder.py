@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from asr_server.engine.qwen.capacity import Capacity
+from asr_server.engine.qwen.capacity import ROW_TOKENS, Capacity
 from asr_server.engine.qwen.drafting import MAX_PROPOSAL, Draft, accepted
 from asr_server.engine.qwen.loops import loop
-from asr_server.engine.qwen.slots import ATTENTION, PADDING, KeysValues, SlotCache
+from asr_server.engine.qwen.slots import ATTENTION, PADDING, KeysValues, SlotCache, bucket
 
 
 @dataclass(slots=True, eq=False)
@@ -84,9 +84,9 @@ class SlotDecoder:
         embedded: torch.Tensor = self._text.embed_tokens(ids.to(self._device))
         return embedded
 
-    def fits(self, tokens: int) -> bool:
-        """Whether one more row of that many tokens can be seated now."""
-        return self._capacity.fits(len(self.rows) + 1, max(tokens, self.cache.tokens if self.rows else 0))
+    def fits(self, rows: int, tokens: int) -> bool:
+        """Whether `rows` more rows, the longest of `tokens` with its budget, can be seated now."""
+        return self._capacity.fits(len(self.rows) + rows, self._columns(tokens))
 
     def prefill(self, starts: Sequence[Prefill]) -> None:
         """Seat rows, run their prompts and drafts in one forward pass, and take what it yields."""
@@ -129,10 +129,14 @@ class SlotDecoder:
         return token in self._end_ids
 
     def _reserve(self, rows: int, tokens: int) -> None:
-        """Room for `rows` rows of `tokens`; all planned slots at once, unless rows this long leave room for fewer."""
-        columns = max(tokens, self.cache.tokens - 1)
-        slots = max(rows, min(self._capacity.rows, self._capacity.tokens // (columns + 1)))
-        self.cache.reserve(max(slots, 1), tokens, keep=len(self.rows))
+        """Room for `rows` rows of `tokens`; all planned slots at once, fewer while rows are longer than planned."""
+        columns = self._columns(tokens)
+        slots = max(rows, min(self._capacity.rows, self._capacity.tokens // columns))
+        self.cache.reserve(slots, columns, keep=len(self.rows))
+
+    def _columns(self, tokens: int) -> int:
+        """Tokens of each slot when one of `tokens` joins: as planned, unless it or a row that is seated needs more."""
+        return max(bucket(tokens + 1), self.cache.tokens if self.rows else ROW_TOKENS)
 
     def _forward(self, first: int, embeds: Sequence[torch.Tensor], starts: Sequence[int]) -> list[torch.Tensor]:
         """Embeddings (q_i, d) at positions starts[i].. of slots `first`.. to their last hidden states (q_i, d)."""

@@ -152,10 +152,11 @@ class QwenEngine:
 
     def _groups(self, runtime: Runtime, waiting: Sequence[_Work]) -> Iterator[list[_Work]]:
         """What to prefill in this step: in the order of admission, similar lengths together, within the token limit."""
-        used, group = 0, list[_Work]()
-        for work in waiting:
+        used, seats, group = 0, self._rows_limit - len(runtime.decoder.rows), list[_Work]()
+        for count, work in enumerate(waiting, 1):
             tokens = self._tokens(work)
-            if used and used + tokens > _PREFILL_TOKENS:
+            full = count > seats or not self._fits(runtime, waiting[:count])
+            if full or (used and used + tokens > _PREFILL_TOKENS):
                 break
             used += tokens
             lengths = [tokens, *map(self._tokens, group)]
@@ -165,6 +166,10 @@ class QwenEngine:
             group.append(work)
         if group:
             yield group
+
+    def _fits(self, runtime: Runtime, waiting: Sequence[_Work]) -> bool:
+        longest = max(runtime.row_tokens(w.prepared, _budget(w.utterance)) for w in waiting if w.prepared is not None)
+        return runtime.decoder.fits(len(waiting), longest)
 
     def _prefill(self, runtime: Runtime, group: list[_Work]) -> Iterator[Outcome]:
         rows = [(self._row(runtime, work), work.prepared) for work in group if work.prepared is not None]

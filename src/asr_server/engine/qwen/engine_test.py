@@ -320,6 +320,38 @@ def test_the_cache_is_planned_once_and_told(make_engine, run, clips):
     assert 0 < engine._runtime.decoder.cache.nbytes <= planned
 
 
+def test_a_row_longer_than_planned_takes_the_place_of_several_and_gives_it_back(run, clips, alone):
+    """A long prompt beside ordinary rows stays within the planned memory, changes nobody, and leaves no trace."""
+    engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 0, ()))
+    engine.load()
+    runtime = engine._runtime
+    long = Utterance(clips[0], context="kitchen lights " * 800)
+    together = run(engine, [Utterance(clips[3]), long, Utterance(clips[2]), Utterance(clips[1])])
+    assert [together[i].ids for i in (0, 2, 3)] == [alone[i].ids for i in (3, 2, 1)]
+    assert together[1].prompt_tokens > 1600
+    assert together[1].ids == run(engine, [long])[0].ids
+    run(engine, [Utterance(clip) for clip in clips])
+    assert runtime.decoder.cache.nbytes <= runtime.capacity.rows_bytes
+
+
+def test_after_running_out_of_memory_the_batch_stays_smaller(make_engine, clips, alone, monkeypatch):
+    """Rows that were put back do not return all at once to where memory was not enough."""
+    engine = make_engine(8)
+    runtime, seated = engine._runtime, []
+
+    def step(original=runtime.step):
+        seated.append(len(runtime.decoder.rows))
+        if len(runtime.decoder.rows) > 2:
+            raise MemoryError
+        original()
+
+    monkeypatch.setattr(runtime, "step", step)
+    monkeypatch.setattr(engine, "_rows_limit", engine._rows_limit)
+    done, _ = _collect(engine, [Utterance(clip) for clip in clips])
+    assert all(done[key].value.ids == alone[key].ids for key in range(len(clips)))
+    assert sum(count > 2 for count in seated) <= 2
+
+
 def test_a_small_budget_means_fewer_rows_and_the_same_answers(run, clips, alone):
     """With room for two rows, eight are wanted and two run at a time; ids stay."""
     engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 8, 5, ()))

@@ -70,10 +70,10 @@ class Runtime:
         clamp = floor(decades)
         if kept is not None and not kept.exact_under(clamp):
             kept = None
-        tokens = len(around.before) + self._encoder.tokens(decades.shape[1]) + len(around.after) + budget
-        if tokens > self._parts.text.config.max_position_embeddings:
+        prepared = Prepared(work, around, decades, clamp, kept)
+        if self.row_tokens(prepared, budget) > self._parts.text.config.max_position_embeddings:
             raise InvalidValue("The prompt is too long for this model.", param="prompt")
-        return Prepared(work, around, decades, clamp, kept)
+        return prepared
 
     def _kept(self, work: Utterance, around: prompt.Prompt) -> Kept | None:
         kept = self.sessions.get(work.session) if work.session is not None else None
@@ -86,6 +86,11 @@ class Runtime:
         audio = self.audio_tokens(prepared)
         skipped = prepared.kept.stretch[0][0].shape[1] if prepared.kept is not None else 0
         return len(prepared.prompt.before) + audio + len(prepared.prompt.after) - skipped
+
+    def row_tokens(self, prepared: Prepared, budget: int) -> int:
+        """Tokens that the row may come to in all."""
+        around = prepared.prompt
+        return len(around.before) + self.audio_tokens(prepared) + len(around.after) + budget
 
     @torch.inference_mode()
     def prefill(self, rows: Sequence[tuple[Row, Prepared]]) -> None:

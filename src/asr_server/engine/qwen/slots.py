@@ -25,7 +25,7 @@ KeysValues = tuple[list[torch.Tensor], list[torch.Tensor]]
 
 
 class SlotCache(Cache):
-    """Static key and value buffers (slots, kv_heads, tokens, head_dim) per layer; made larger only by `reserve`."""
+    """Static key and value buffers (slots, kv_heads, tokens, head_dim) per layer; remade only by `reserve`."""
 
     def __init__(self, config: Any, *, device: torch.device, dtype: torch.dtype) -> None:
         # The base class manages per-layer objects of its own; none of them is wanted here.
@@ -58,14 +58,13 @@ class SlotCache(Cache):
         return sum(t.numel() * t.element_size() for t in (*self._keys, *self._values))
 
     def reserve(self, slots: int, tokens: int, keep: int) -> None:
-        """Make the buffers that many slots of at least that many tokens; the first `keep` slots keep what they hold."""
-        columns = max(self.tokens, bucket(tokens + 1))
-        if slots == self.slots and columns == self.tokens:
+        """Make the buffers that many slots of that many tokens; the first `keep` slots keep what they hold."""
+        if (slots, tokens) == (self.slots, self.tokens):
             return
-        have = min(self.tokens, columns)
+        have = min(self.tokens, tokens)
         for buffers in (self._keys, self._values):
             for i, old in enumerate(buffers):
-                buffers[i] = self._empty(slots, columns)
+                buffers[i] = self._empty(slots, tokens)
                 buffers[i][:keep, :, :have] = old[:keep, :, :have]
 
     def aim(self, first: int, positions: torch.Tensor) -> torch.Tensor:
