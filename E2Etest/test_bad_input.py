@@ -96,7 +96,7 @@ def test_lying_sizes_in_the_header(server, sample):
         ({"temperature": "7"}, (400, "invalid_value", "temperature")),
         ({"temperature": "nan"}, (400, "invalid_value", "temperature")),
         ({"stream": "perhaps"}, (400, "invalid_value", "stream")),
-        ({"stream": "true"}, (400, "unsupported_value", "stream")),
+        ({"stream": "true", "response_format": "srt"}, (400, "unsupported_value", "response_format")),
         ({"include[]": "logprobs"}, (400, "unsupported_value", "include")),
         ({"timestamp_granularities[]": "word"}, (400, "invalid_value", "timestamp_granularities")),
         (

@@ -69,6 +69,11 @@ def envelope(message: str, kind: str, param: str | None, code: str | None) -> di
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
+def internal() -> dict[str, object]:
+    """The body for a fault of ours that has no code of its own."""
+    return envelope(_INTERNAL, "server_error", None, errors.AsrError.code)
+
+
 def respond(error: errors.AsrError) -> JSONResponse:
     """The answer for a domain error."""
     wire = TABLE[error.code]
@@ -111,4 +116,4 @@ async def _on_http(request: Request, error: Exception) -> JSONResponse:
 
 async def _on_unexpected(request: Request, error: Exception) -> JSONResponse:
     logger.opt(exception=error).error("unexpected error", id=request.state.id)
-    return JSONResponse(envelope(_INTERNAL, "server_error", None, errors.AsrError.code), 500)
+    return JSONResponse(internal(), 500)

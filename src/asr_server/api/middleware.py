@@ -10,6 +10,8 @@ from loguru import logger
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from asr_server.core.transcript import Transcript
+
 _SANE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 # Probes come every few seconds and say nothing worth a line.
 _QUIET_PATHS = frozenset({"/livez", "/readyz", "/health"})
@@ -45,6 +47,17 @@ class RequestLog:
             await self._app(scope, receive, send_with_id)
         finally:
             _log(scope, request_id, status, time.perf_counter() - began_s)
+
+
+def log_fields(transcript: Transcript) -> dict[str, object]:
+    """What the request's line says of a transcript: lengths and times, no word of it."""
+    return {
+        "audio_s": transcript.duration_ms / 1000,
+        "spans": len(transcript.segments),
+        "decode_ms": round(transcript.timings.decode_ms, 1),
+        "queue_ms": round(transcript.timings.queue_ms, 1),
+        "infer_ms": round(transcript.timings.infer_ms, 1),
+    }
 
 
 def _request_id(given: str | None) -> str:

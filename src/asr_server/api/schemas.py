@@ -33,7 +33,7 @@ class TranscriptionForm(BaseModel):
         [], description="`segment` with verbose_json. Word times are not in this version."
     )
     include: list[str] = Field([], description="Not in this version.")
-    stream: Boolean = Field(False, description="Not in this version.")
+    stream: Boolean = Field(False, description="Server-sent events, with json and text.")
     return_timestamps: Boolean = Field(False, description="Not in this version.")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
@@ -9,14 +11,15 @@ from fastapi.responses import Response
 from pydantic import ValidationError
 from starlette.datastructures import FormData, UploadFile
 
-from asr_server.api import body
+from asr_server.api import body, sse
 from asr_server.api.deps import Services, services
 from asr_server.api.disconnect import while_connected
+from asr_server.api.middleware import log_fields
 from asr_server.api.schemas import ErrorBody, TranscriptionBody, TranscriptionForm, VerboseTranscriptionBody
 from asr_server.core.errors import EmptyFile, InvalidInput, InvalidValue, MissingParameter, UnsupportedValue
-from asr_server.core.transcript import Transcript
 from asr_server.service.render import render
 from asr_server.service.request import ResponseFormat, TranscribeOptions, context
+from asr_server.service.transcribe import Item
 from asr_server.text import languages
 
 router = APIRouter(prefix="/v1/audio", tags=["audio"])
@@ -58,8 +61,11 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     response_model=TranscriptionBody | VerboseTranscriptionBody,
     responses={
         200: {
-            "description": "The transcript in the format asked for.",
-            "content": {"text/plain": {"example": "turn on the kitchen lights please\n"}},
+            "description": "The transcript in the format asked for; with `stream`, server-sent events.",
+            "content": {
+                "text/plain": {"example": "turn on the kitchen lights please\n"},
+                "text/event-stream": {"example": 'data: {"type": "transcript.text.delta", "delta": "turn on"}\n\n'},
+            },
         },
         **_ERRORS,
     },
@@ -67,18 +73,54 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 )
 async def create_transcription(request: Request, here: Services_) -> Response:
     """Transcribe a recording: WAV, FLAC, MP3, OGG, M4A, MP4, MOV, MKV, WebM, AIFF and more."""
+    async with _received(request, here) as (fields, file):
+        if fields.stream:
+            _check_streamable(fields.response_format)
+            items = await _accepted(request, here.transcriber.stream(file.file, _options(fields)))
+            return sse.respond(request, sse.openai(items))
+        work = here.transcriber.transcribe(file.file, _options(fields))
+        transcript = await while_connected(request.receive, work)
+    request.state.log.update(log_fields(transcript))
+    answer = render(transcript, fields.response_format)
+    return Response(answer.content, media_type=answer.media_type)
+
+
+@router.post(
+    "/transcriptions/stream",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "Server-sent events: one for each finished span in order, one for the whole, and `done`.",
+            "content": {"text/event-stream": {"example": 'data: {"text": "turn on", "is_final": false, ...}\n\n'}},
+        },
+        **_ERRORS,
+    },
+    openapi_extra=_request_schema(),
+)
+async def stream_transcription(request: Request, here: Services_) -> Response:
+    """Transcribe a recording and send each span when it is finished; the same form as above."""
+    async with _received(request, here) as (fields, file):
+        items = await _accepted(request, here.transcriber.stream(file.file, _options(fields), pieces=False))
+        return sse.respond(request, sse.native(items))
+
+
+@asynccontextmanager
+async def _received(request: Request, here: Services) -> AsyncGenerator[tuple[TranscriptionForm, UploadFile], None]:
+    """The checked fields and the file, which is gone when the block ends."""
     here.transcriber.check_room()
     form = await body.read_form(request, here.settings.max_upload_bytes)
     try:
         fields, file = _parse(form)
         here.catalog.find(fields.model)
-        work = here.transcriber.transcribe(file.file, _options(fields))
-        transcript = await while_connected(request.receive, work)
+        yield fields, file
     finally:
         await form.close()
-    request.state.log.update(_log_fields(transcript))
-    answer = render(transcript, fields.response_format)
-    return Response(answer.content, media_type=answer.media_type)
+
+
+async def _accepted(request: Request, items: AsyncGenerator[Item, None]) -> AsyncGenerator[Item, None]:
+    """`items` past `Accepted`: whatever is wrong with the recording is an HTTP status, before the first event."""
+    await while_connected(request.receive, anext(items))
+    return items
 
 
 def _parse(form: FormData) -> tuple[TranscriptionForm, UploadFile]:
@@ -108,8 +150,6 @@ def _field_error(error: ValidationError) -> InvalidInput:
 
 def _refuse_what_is_not_here(fields: TranscriptionForm) -> None:
     """An option that would be ignored is refused: silence would look like an answer."""
-    if fields.stream:
-        raise UnsupportedValue("This version does not stream; leave 'stream' out.", param="stream")
     if fields.include:
         raise UnsupportedValue("This version does not return log-probabilities; leave 'include' out.", param="include")
     if fields.return_timestamps:
@@ -132,11 +172,6 @@ def _options(fields: TranscriptionForm) -> TranscribeOptions:
     )
 
 
-def _log_fields(transcript: Transcript) -> dict[str, object]:
-    return {
-        "audio_s": transcript.duration_ms / 1000,
-        "spans": len(transcript.segments),
-        "decode_ms": round(transcript.timings.decode_ms, 1),
-        "queue_ms": round(transcript.timings.queue_ms, 1),
-        "infer_ms": round(transcript.timings.infer_ms, 1),
-    }
+def _check_streamable(response_format: ResponseFormat) -> None:
+    if response_format not in (ResponseFormat.JSON, ResponseFormat.TEXT):
+        raise UnsupportedValue("Only json and text can be streamed.", param="response_format")

@@ -35,6 +35,7 @@ class Utterance:
     greedy. `seed`: makes sampling repeatable. `session`: a key under which the work on closed 8 s windows is kept for
     the next, longer utterance of the same key and context; it never changes the answer either. `prefix`: token ids that
     the answer begins with, whatever the model would say: words that were given out and are not taken back.
+    `stream`: deltas carry text.
     """
 
     audio: NDArray[np.float32]
@@ -45,14 +46,20 @@ class Utterance:
     seed: int = 0
     session: str | None = None
     prefix: tuple[int, ...] = ()
+    stream: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The delta of one step: new token ids and their natural log-probabilities."""
+    """The delta of one step: new token ids and their natural log-probabilities.
+
+    `text`: the whole characters that became certain with them, where the utterance asked for it. All pieces joined are
+    the hypothesis' text, unless a loop was folded in that.
+    """
 
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,13 @@ def join(texts: Iterable[str]) -> str:
     for text in (t.strip() for t in texts):
         if not text:
             continue
-        joined += f"{_gap(joined, text)}{text}"
+        joined += f"{joint(joined, text)}{text}"
     return joined
 
 
-def _gap(left: str, right: str) -> str:
-    if not left or (is_unspaced(left[-1]) and is_unspaced(right[0])):
+def joint(left: str, right: str) -> str:
+    """What stands between two texts: a space, or nothing between scripts without spaces and at the beginning."""
+    if not left or not right or (is_unspaced(left[-1]) and is_unspaced(right[0])):
         return ""
     return " "
 

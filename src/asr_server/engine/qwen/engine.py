@@ -37,13 +37,14 @@ def token_budget(samples: int) -> int:
 
 @dataclass(slots=True, eq=False)
 class _Work:
-    """One admitted utterance. `row` is None until it is seated; `sent` tokens have been handed out."""
+    """One admitted utterance. `row` is None until it is seated; `sent` tokens, `shown` characters were handed out."""
 
     key: int
     utterance: Utterance
     prepared: Prepared | None = None
     row: Row | None = None
     sent: int = 0
+    shown: int = 0
 
 
 class QwenEngine:
@@ -147,8 +148,16 @@ class QwenEngine:
         """What a row has generated and not yet handed out. A row that was restarted repeats nothing."""
         work = self._work[row.key]
         if len(row.ids) > work.sent:
-            yield Delta(row.key, Tokens(tuple(row.ids[work.sent :]), tuple(row.logprobs[work.sent :])))
+            text = self._new_text(work, row) if work.utterance.stream else ""
+            yield Delta(row.key, Tokens(tuple(row.ids[work.sent :]), tuple(row.logprobs[work.sent :]), text))
             work.sent = len(row.ids)
+
+    def _new_text(self, work: _Work, row: Row) -> str:
+        assert self._runtime is not None
+        spoken = self._runtime.spoken(row.ids, work.utterance.language)
+        new = spoken[work.shown :]
+        work.shown = max(work.shown, len(spoken))
+        return new
 
     def _groups(self, runtime: Runtime, waiting: Sequence[_Work]) -> Iterator[list[_Work]]:
         """What to prefill in this step: in the order of admission, similar lengths together, within the token limit."""

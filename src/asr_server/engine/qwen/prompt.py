@@ -67,6 +67,15 @@ def read(tokenizer: Any, ids: list[int], language: str | None) -> tuple[str, str
     return found, repetition.collapse(text)
 
 
+def spoken(tokenizer: Any, ids: list[int], *, forced: bool) -> str:
+    """The text of an unfinished answer: whole characters only, and nothing before it is clear where the text begins."""
+    tag = tokenizer.convert_tokens_to_ids(ASR_TEXT)
+    if not forced and tag not in ids:
+        return ""
+    text = tokenizer.backend_tokenizer.decode(ids if forced else ids[ids.index(tag) + 1 :])
+    return str(text).rstrip(_UNFINISHED).strip()
+
+
 def offsets(tokenizer: Any, ids: list[int], text: str, *, forced: bool) -> tuple[int, ...]:
     """For each id the length of `text` once it is there, () when `text` is not what the ids say letter by letter.
 

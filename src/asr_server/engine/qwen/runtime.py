@@ -159,6 +159,10 @@ class Runtime:
         found, text = prompt.read(self._parts.tokenizer, list(ids), language)
         return found, text, prompt.offsets(self._parts.tokenizer, list(ids), text, forced=language is not None)
 
+    def spoken(self, ids: Sequence[int], language: str | None) -> str:
+        """The text of an answer that is not at its end yet."""
+        return prompt.spoken(self._parts.tokenizer, list(ids), forced=language is not None)
+
     def audio_tokens(self, prepared: Prepared) -> int:
         """Tokens that the whole clip's audio became."""
         return self._encoder.tokens(prepared.decades.shape[1])
