@@ -97,7 +97,8 @@ def test_lying_sizes_in_the_header(server, sample):
         ({"temperature": "nan"}, (400, "invalid_value", "temperature")),
         ({"stream": "perhaps"}, (400, "invalid_value", "stream")),
         ({"stream": "true", "response_format": "srt"}, (400, "unsupported_value", "response_format")),
-        ({"include[]": "logprobs"}, (400, "unsupported_value", "include")),
+        ({"include[]": "everything"}, (400, "invalid_value", "include")),
+        ({"include[]": "logprobs", "response_format": "text"}, (400, "unsupported_value", "include")),
         ({"timestamp_granularities[]": "word"}, (400, "invalid_value", "timestamp_granularities")),
         (
             {"timestamp_granularities[]": "word", "response_format": "verbose_json"},

@@ -51,6 +51,16 @@ def test_verbose_json_passes_strict_validation(client, sample):
     assert result.segments[0].end <= result.duration + 0.01
 
 
+def test_log_probabilities_are_real_and_only_when_asked_for(client, sample):
+    """The tokens' bytes write the text, their scores are log-probabilities; without asking there are none."""
+    plain = client.audio.transcriptions.create(file=sample[0], model="whisper-1")
+    scored = client.audio.transcriptions.create(file=sample[0], model="whisper-1", include=["logprobs"])
+    assert plain.logprobs is None
+    assert bytes(int(b) for entry in scored.logprobs for b in entry.bytes).decode().strip() == sample[1]
+    assert all(entry.logprob <= 0 for entry in scored.logprobs)
+    assert any(entry.logprob < 0 for entry in scored.logprobs)
+
+
 def test_errors_arrive_as_the_clients_own(client, sample):
     """Class, status, code, param and request id survive the client."""
     with pytest.raises(openai.BadRequestError) as bad:

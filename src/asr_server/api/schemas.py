@@ -32,7 +32,7 @@ class TranscriptionForm(BaseModel):
     timestamp_granularities: list[Literal["word", "segment"]] = Field(
         [], description="`segment` with verbose_json. Word times are not in this version."
     )
-    include: list[str] = Field([], description="Not in this version.")
+    include: list[Literal["logprobs"]] = Field([], description="`logprobs`, with json.")
     stream: Boolean = Field(False, description="Server-sent events, with json and text.")
     return_timestamps: Boolean = Field(False, description="Not in this version.")
 
@@ -59,6 +59,14 @@ class Usage(BaseModel):
     seconds: int
 
 
+class LogprobBody(BaseModel):
+    """One token of the text."""
+
+    token: str
+    logprob: float = Field(description="Natural logarithm.")
+    bytes: list[int]
+
+
 class TranscriptionBody(BaseModel):
     """`response_format=json`."""
 
@@ -77,6 +85,7 @@ class TranscriptionBody(BaseModel):
     language: str = Field(description="The model's name of the language; empty for no speech.")
     language_code: str = Field(description="Its ISO code; empty for no speech.")
     usage: Usage
+    logprobs: list[LogprobBody] | None = Field(None, description="Only with `include[]=logprobs`.")
 
 
 class SegmentBody(BaseModel):

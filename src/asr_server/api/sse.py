@@ -20,6 +20,7 @@ from asr_server.api.errors import TABLE, envelope, internal
 from asr_server.api.middleware import log_fields
 from asr_server.core.errors import AsrError
 from asr_server.core.transcript import Segment, Transcript
+from asr_server.service.render import logprobs, token_usage
 from asr_server.service.transcribe import Item, Piece
 from asr_server.text import languages
 
@@ -36,23 +37,30 @@ def respond(request: Request, events: Events) -> StreamingResponse:
     return StreamingResponse(_watched(request, events), media_type="text/event-stream; charset=utf-8", headers=_HEADERS)
 
 
-async def openai(items: AsyncGenerator[Item, None]) -> Events:
-    """Deltas as they are decoded, one `transcript.text.done`, `[DONE]`. All deltas joined are the text of done."""
+async def openai(items: AsyncGenerator[Item, None], *, with_logprobs: bool = False) -> Events:
+    """Deltas as they are decoded, one `transcript.text.done`, `[DONE]`. All deltas joined are the text of done.
+
+    Log-probabilities come with `done`: a delta is whole characters, which may be less or more than whole tokens.
+    """
     async with aclosing(items):
         async for item in items:
             if isinstance(item, Piece):
                 yield frame({"type": "transcript.text.delta", "delta": item.text})
             elif isinstance(item, Transcript):
-                code = languages.code(item.language)
-                yield frame(
-                    {
-                        "type": "transcript.text.done",
-                        "text": item.text,
-                        "languages": [{"code": code}] if code else [],
-                    }
-                )
+                yield frame(_done(item, with_logprobs))
                 yield item
     yield "data: [DONE]\n\n"
+
+
+def _done(transcript: Transcript, with_logprobs: bool) -> dict[str, Any]:
+    code = languages.code(transcript.language)
+    body = {
+        "type": "transcript.text.done",
+        "text": transcript.text,
+        "languages": [{"code": code}] if code else [],
+        "usage": token_usage(transcript),
+    }
+    return body | ({"logprobs": logprobs(transcript.segments)} if with_logprobs else {})
 
 
 async def native(items: AsyncGenerator[Item, None]) -> Events:

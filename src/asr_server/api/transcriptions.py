@@ -77,11 +77,11 @@ async def create_transcription(request: Request, here: Services_) -> Response:
         if fields.stream:
             _check_streamable(fields.response_format)
             items = await _accepted(request, here.transcriber.stream(file.file, _options(fields)))
-            return sse.respond(request, sse.openai(items))
+            return sse.respond(request, sse.openai(items, with_logprobs=bool(fields.include)))
         work = here.transcriber.transcribe(file.file, _options(fields))
         transcript = await while_connected(request.receive, work)
     request.state.log.update(log_fields(transcript))
-    answer = render(transcript, fields.response_format)
+    answer = render(transcript, fields.response_format, with_logprobs=bool(fields.include))
     return Response(answer.content, media_type=answer.media_type)
 
 
@@ -150,8 +150,8 @@ def _field_error(error: ValidationError) -> InvalidInput:
 
 def _refuse_what_is_not_here(fields: TranscriptionForm) -> None:
     """An option that would be ignored is refused: silence would look like an answer."""
-    if fields.include:
-        raise UnsupportedValue("This version does not return log-probabilities; leave 'include' out.", param="include")
+    if fields.include and fields.response_format is not ResponseFormat.JSON:
+        raise UnsupportedValue("'include' needs response_format=json.", param="include")
     if fields.return_timestamps:
         raise UnsupportedValue("This version has no word times; use verbose_json.", param="return_timestamps")
     if not fields.timestamp_granularities:

@@ -25,12 +25,22 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
+class Token:
+    """What one generated token wrote, and its natural log-probability (<= 0). Its bytes may end inside a character."""
+
+    written: bytes
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """The text of one span of speech.
 
     `mean_logprob` is the mean natural log-probability of the generated tokens (<= 0). `no_speech_prob` (0..1) is one
     minus the highest speech probability that voice detection gave a frame of the span. `complete` is False when
-    decoding ended because the token budget was used up, not because the model ended its answer.
+    decoding ended because the token budget was used up, not because the model ended its answer. `spoken`: the tokens
+    that wrote the text. `prompt_tokens` and `audio_tokens`: what the model was
+    given for it.
     """
 
     start_ms: int
@@ -43,6 +53,9 @@ class Segment:
     temperature: float = 0.0
     complete: bool = True
     words: tuple[Word, ...] = ()
+    spoken: tuple[Token, ...] = ()
+    prompt_tokens: int = 0
+    audio_tokens: int = 0
 
     @property
     def compression_ratio(self) -> float:

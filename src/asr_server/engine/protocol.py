@@ -71,7 +71,8 @@ class Hypothesis:
     `passes`: forward passes of the language model that the answer took, its prefill included. `no_speech_prob`: the
     probability that the model gave to "no speech" where it names the language; None when the language was forced.
     `offsets`: for each of `ids` the length of `text` with it, so that ids[:n] stand for text[: offsets[n - 1]]; empty
-    when the text was cleaned up so far that it no longer maps.
+    when the text was cleaned up so far that it no longer maps. `pieces`: the bytes that each of `ids` writes, nothing
+    for those that name the language.
     """
 
     text: str
@@ -84,6 +85,7 @@ class Hypothesis:
     passes: int
     no_speech_prob: float | None = None
     offsets: tuple[int, ...] = ()
+    pieces: tuple[bytes, ...] = ()
 
     @property
     def mean_logprob(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,21 +27,48 @@ class Body:
     media_type: str
 
 
-def render(transcript: Transcript, response_format: ResponseFormat) -> Body:
-    """The transcript in one of the formats."""
+def render(transcript: Transcript, response_format: ResponseFormat, *, with_logprobs: bool = False) -> Body:
+    """The transcript in one of the formats; log-probabilities only in json."""
+    if response_format is ResponseFormat.JSON and with_logprobs:
+        return Body(_dump(_plain(transcript) | {"logprobs": logprobs(transcript.segments)}).encode(), JSON)
     media_type, write = _WRITERS[response_format]
     return Body(write(transcript).encode(), media_type)
 
 
 def _json(transcript: Transcript) -> str:
-    return _dump(
-        {
-            "text": transcript.text,
-            "language": transcript.language,
-            "language_code": languages.code(transcript.language),
-            "usage": usage(transcript),
-        }
-    )
+    return _dump(_plain(transcript))
+
+
+def _plain(transcript: Transcript) -> dict[str, Any]:
+    return {
+        "text": transcript.text,
+        "language": transcript.language,
+        "language_code": languages.code(transcript.language),
+        "usage": usage(transcript),
+    }
+
+
+def logprobs(segments: Iterable[Segment]) -> list[dict[str, Any]]:
+    """OpenAI's list of the tokens that wrote the text; a token that ends inside a character shows that as U+FFFD."""
+    return [
+        {"token": t.written.decode(errors="replace"), "logprob": t.logprob, "bytes": list(t.written)}
+        for segment in segments
+        for t in segment.spoken
+    ]
+
+
+def token_usage(transcript: Transcript) -> dict[str, Any]:
+    """Tokens that the model read and wrote for the recording."""
+    text = sum(s.prompt_tokens for s in transcript.segments)
+    audio = sum(s.audio_tokens for s in transcript.segments)
+    out = sum(len(s.tokens) for s in transcript.segments)
+    return {
+        "type": "tokens",
+        "input_tokens": text + audio,
+        "output_tokens": out,
+        "total_tokens": text + audio + out,
+        "input_token_details": {"text_tokens": text, "audio_tokens": audio},
+    }
 
 
 def _text(transcript: Transcript) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from asr_server.audio import SAMPLE_RATE
 from asr_server.core.errors import DeadlineExceeded, TranscriptionFailed
-from asr_server.core.transcript import Segment, Timings, Transcript
+from asr_server.core.transcript import Segment, Timings, Token, Transcript
 from asr_server.engine.protocol import Finish, Hypothesis, Utterance
 from asr_server.scheduling.job import Job, Priority
 from asr_server.service.feed import Feed
@@ -240,6 +240,13 @@ def _segment(answer: _Answer, options: TranscribeOptions) -> Segment:
         no_speech_prob=silence if silence is not None else 1.0 - span.peak_probability,
         temperature=options.temperature,
         complete=hypothesis.finish is Finish.END,
+        spoken=tuple(
+            Token(written, logprob)
+            for written, logprob in zip(hypothesis.pieces, hypothesis.logprobs, strict=False)
+            if written
+        ),
+        prompt_tokens=hypothesis.prompt_tokens,
+        audio_tokens=hypothesis.audio_tokens,
     )
 
 

@@ -245,11 +245,11 @@ class QwenEngine:
         assert work.prepared is not None
         keep = without_loop(row.ids, row.looping) if row.looping else len(row.ids)
         ids = tuple(row.ids[:keep])
-        language, text, offsets = runtime.read(ids, work.utterance.language)
+        answer = runtime.read(ids, work.utterance.language)
         around = work.prepared.prompt
         return Hypothesis(
-            text=text,
-            language=language,
+            text=answer.text,
+            language=answer.language,
             ids=ids,
             logprobs=tuple(row.logprobs[:keep]),
             finish=_finish(row),
@@ -257,7 +257,8 @@ class QwenEngine:
             prompt_tokens=len(around.before) + len(around.after),
             passes=row.passes,
             no_speech_prob=math.exp(row.watched) if row.watched is not None else None,
-            offsets=offsets,
+            offsets=answer.offsets,
+            pieces=answer.pieces,
         )
 
     def _bare_info(self) -> EngineInfo:

@@ -7,10 +7,13 @@ from typing import Any
 
 import torch
 from qwen_asr import parse_asr_output
+from transformers.models.qwen2.tokenization_qwen2 import bytes_to_unicode
 
 from asr_server.text import repetition
 
 ASR_TEXT = "<asr_text>"
+# Byte-level BPE spells bytes as printable characters; this is the way back.
+_BYTES = {char: byte for byte, char in bytes_to_unicode().items()}
 # What a decoder writes for bytes that are no whole character yet.
 _UNFINISHED = "\ufffd"
 
@@ -60,11 +63,22 @@ class PromptBuilder:
         return context.strip()
 
 
-def read(tokenizer: Any, ids: list[int], language: str | None) -> tuple[str, str]:
-    """Generated ids to (language, text); language is "" for no speech. Loops are folded to one turn."""
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What ids say; the fields are those of `Hypothesis`."""
+
+    language: str
+    text: str
+    offsets: tuple[int, ...]
+    pieces: tuple[bytes, ...]
+
+
+def read(tokenizer: Any, ids: list[int], language: str | None) -> Answer:
+    """Generated ids, behind a forced `language` or none. Loops are folded to one turn."""
     raw = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     found, text = parse_asr_output(raw, user_language=language)
-    return found, repetition.collapse(text)
+    text, forced = repetition.collapse(text), language is not None
+    return Answer(found, text, offsets(tokenizer, ids, text, forced=forced), pieces(tokenizer, ids, forced=forced))
 
 
 def spoken(tokenizer: Any, ids: list[int], *, forced: bool) -> str:
@@ -74,6 +88,16 @@ def spoken(tokenizer: Any, ids: list[int], *, forced: bool) -> str:
         return ""
     text = tokenizer.backend_tokenizer.decode(ids if forced else ids[ids.index(tag) + 1 :])
     return str(text).rstrip(_UNFINISHED).strip()
+
+
+def pieces(tokenizer: Any, ids: list[int], *, forced: bool) -> tuple[bytes, ...]:
+    """The bytes that each id writes; b"" for those up to the tag behind the language, and for control tokens."""
+    tag = tokenizer.convert_tokens_to_ids(ASR_TEXT)
+    start = 0 if forced or tag not in ids else ids.index(tag) + 1
+    added = tokenizer.get_added_vocab()
+    tokens = tokenizer.convert_ids_to_tokens(ids[start:])
+    written = (b"" if token in added else bytes(_BYTES[char] for char in token) for token in tokens)
+    return (*[b""] * start, *written)
 
 
 def offsets(tokenizer: Any, ids: list[int], text: str, *, forced: bool) -> tuple[int, ...]:

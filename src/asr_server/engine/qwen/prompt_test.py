@@ -28,7 +28,16 @@ def test_offsets_end_where_characters_end(tokenizer, text, forced):
 def test_text_that_was_cleaned_up_has_no_offsets(tokenizer):
     """Where a loop was folded, ids no longer map to places in the text."""
     ids = tokenizer("language English<asr_text>" + "no " * 30).input_ids
-    language, text = prompt.read(tokenizer, ids, None)
-    assert language == "English"
-    assert len(text) < 10
-    assert prompt.offsets(tokenizer, ids, text, forced=False) == ()
+    answer = prompt.read(tokenizer, ids, None)
+    assert answer.language == "English"
+    assert len(answer.text) < 10
+    assert answer.offsets == ()
+
+
+@pytest.mark.parametrize("text", ["turn on the lights", "打开电灯", "naïve 😀 end", ""])
+def test_pieces_are_the_bytes_of_the_text(tokenizer, text):
+    """What the ids write, joined, is the text in UTF-8; the language words write nothing."""
+    ids = tokenizer(f"language English<asr_text>{text}").input_ids
+    found = prompt.pieces(tokenizer, ids, forced=False)
+    assert len(found) == len(ids)
+    assert b"".join(found).decode() == text

@@ -154,10 +154,9 @@ class Runtime:
             return None
         return torch.Generator(self._parts.device).manual_seed(work.seed)
 
-    def read(self, ids: Sequence[int], language: str | None) -> tuple[str, str, tuple[int, ...]]:
-        """Generated ids to language, text, and the length of the text after each id."""
-        found, text = prompt.read(self._parts.tokenizer, list(ids), language)
-        return found, text, prompt.offsets(self._parts.tokenizer, list(ids), text, forced=language is not None)
+    def read(self, ids: Sequence[int], language: str | None) -> prompt.Answer:
+        """What generated ids say."""
+        return prompt.read(self._parts.tokenizer, list(ids), language)
 
     def spoken(self, ids: Sequence[int], language: str | None) -> str:
         """The text of an answer that is not at its end yet."""
