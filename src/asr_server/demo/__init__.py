@@ -1,0 +1,30 @@
+"""The bundled demo model: where its checkpoint and its recording lie. Loads neither.
+
+`recipe/` holds what made them and is never imported by the server.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+_FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A recording (WAV, 16 kHz mono 16-bit) and the words that are said in it."""
+
+    recording: Path
+    text: str
+
+
+def checkpoint_path() -> Path:
+    """The folder of the demo checkpoint, in the layout that the SDK loads."""
+    return _FOLDER / "checkpoint"
+
+
+def sample() -> Sample:
+    """The bundled recording, in a voice that no training set held."""
+    audio = _FOLDER / "audio"
+    return Sample(audio / "hello.wav", (audio / "hello.txt").read_text(encoding="utf-8").strip())

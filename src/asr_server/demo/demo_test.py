@@ -1,0 +1,110 @@
+"""What must hold for the bundled demo model as files, and for the data of its recipe. No torch, no synthesis."""
+
+from __future__ import annotations
+
+import json
+import random
+import wave
+
+import pytest
+
+from asr_server.demo import checkpoint_path, sample
+from asr_server.demo.recipe.phrases import phrase
+from asr_server.demo.recipe.scoring import Pair, distance, error_rate
+from asr_server.demo.recipe.vocabulary import ENGLISH_WORDS, Language, header, is_known, joined, units
+from asr_server.demo.recipe.voices import (
+    DEVELOPMENT_VARIANTS,
+    HELD_OUT_VARIANTS,
+    TRAINING_VARIANTS,
+    Role,
+    voices,
+)
+
+MEGABYTE = 1_000_000
+CHECKPOINT_FILES = (
+    "chat_template.jinja",
+    "config.json",
+    "generation_config.json",
+    "merges.txt",
+    "model.safetensors",
+    "preprocessor_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+)
+
+
+def _json(name: str) -> dict:
+    return json.loads((checkpoint_path() / name).read_text(encoding="utf-8"))
+
+
+def test_checkpoint_is_complete_and_small() -> None:
+    """Every file the SDK reads is there, and all together stay under 8 MB."""
+    assert [name for name in CHECKPOINT_FILES if not (checkpoint_path() / name).is_file()] == []
+    assert sum(file.stat().st_size for file in checkpoint_path().iterdir()) < 8 * MEGABYTE
+
+
+def test_generation_ends_at_the_tokenizers_own_ids() -> None:
+    """The end-of-sequence ids of the generation config are the tokenizer's end-of-turn and end-of-text."""
+    ids = {token["content"]: token["id"] for token in _json("tokenizer.json")["added_tokens"]}
+    assert set(_json("generation_config.json")["eos_token_id"]) == {ids["<|im_end|>"], ids["<|endoftext|>"]}
+
+
+def test_config_names_both_languages_and_the_released_windows() -> None:
+    """The config offers English and Chinese and keeps the attention windows of 8 s."""
+    config = _json("config.json")
+    assert config["support_languages"] == [language.value for language in Language]
+    assert config["thinker_config"]["audio_config"]["n_window_infer"] == 800
+
+
+def test_sample_is_plain_wav_of_known_words() -> None:
+    """The bundled recording is 16 kHz mono 16-bit, 2 to 6 s long, and says nothing outside the vocabulary."""
+    with wave.open(str(sample().recording)) as recording:
+        shape = (recording.getframerate(), recording.getnchannels(), recording.getsampwidth())
+        seconds = recording.getnframes() / recording.getframerate()
+    assert shape == (16_000, 1, 2)
+    assert 2.0 < seconds < 6.0
+    assert is_known(Language.ENGLISH, sample().text)
+
+
+def test_roles_share_no_voice() -> None:
+    """Training, development and held-out voices are disjoint, down to the variant."""
+    variants = [*TRAINING_VARIANTS, *DEVELOPMENT_VARIANTS, *HELD_OUT_VARIANTS]
+    assert len(variants) == len(set(variants))
+    named = [{voice.name for language in Language for voice in voices(role, language)} for role in Role]
+    assert len(set.union(*named)) == sum(len(names) for names in named)
+
+
+@pytest.mark.parametrize("language", list(Language))
+def test_phrases_stay_in_the_vocabulary(language: Language) -> None:
+    """Every phrase the recipe can draw is written with the vocabulary alone."""
+    rng = random.Random(0)
+    assert all(is_known(language, phrase(rng, language)) for _ in range(500))
+
+
+@pytest.mark.parametrize("language", list(Language))
+def test_units_undo_joining(language: Language) -> None:
+    """Joining units to a text and taking it apart again gives the same units."""
+    said = units(language, phrase(random.Random(1), language))
+    assert units(language, joined(language, said)) == said
+
+
+def test_headers_are_the_released_tags() -> None:
+    """The response opens with the tags of the released models, "None" where nobody speaks."""
+    assert header(Language.CHINESE) == "language Chinese<asr_text>"
+    assert header(None) == "language None<asr_text>"
+
+
+def test_distance_is_a_metric() -> None:
+    """The edit distance is zero only for equals, symmetric, and obeys the triangle inequality."""
+    rng = random.Random(2)
+    for _ in range(50):
+        a, b, c = (rng.choices(ENGLISH_WORDS[:5], k=rng.randint(0, 6)) for _ in range(3))
+        assert (distance(a, b) == 0) == (a == b)
+        assert distance(a, b) == distance(b, a)
+        assert distance(a, c) <= distance(a, b) + distance(b, c)
+
+
+def test_error_rate_counts_characters_in_mandarin() -> None:
+    """A wrong Mandarin character is one error among the characters, whatever the blanks."""
+    assert error_rate([Pair(Language.CHINESE, "打开 电灯", "打开电")]) == 0.25
