@@ -20,11 +20,12 @@ AUDIO = Path(__file__).parent / "audio"
 
 @dataclass(frozen=True)
 class Clip:
-    """One held-out recording."""
+    """One held-out recording. `language` is None where nobody speaks."""
 
     path: Path
     text: str
-    language: str
+    language: str | None
+    voice: str
     kind: str
     seconds: float
 
@@ -32,7 +33,7 @@ class Clip:
 def clips() -> list[Clip]:
     """All clips of the manifest."""
     rows = json.loads((AUDIO / "manifest.json").read_text(encoding="utf-8"))
-    return [Clip(AUDIO / r["file"], r["text"], r["language"], r["kind"], r["seconds"]) for r in rows]
+    return [Clip(AUDIO / r["file"], r["text"], r["language"], r["voice"], r["kind"], r["seconds"]) for r in rows]
 
 
 def sample() -> tuple[bytes, str]:

@@ -8,7 +8,7 @@ import platform
 import sys
 from datetime import date
 
-from E2Etest.bench import files, live_step, many, memory, overhead
+from E2Etest.bench import files, live, live_step, many, memory, overhead
 
 BENCHMARKS = {
     "overhead": overhead.measure,
@@ -16,6 +16,7 @@ BENCHMARKS = {
     "files": files.measure,
     "many": many.measure,
     "live_step": live_step.measure,
+    "live": live.measure,
 }
 
 
