@@ -90,12 +90,17 @@ class QwenEngine:
             directory, device=plan.device, dtype=plan.dtype, max_batch=plan.max_batch, kv_budget_mb=plan.kv_budget_mb
         )
         self._rows_limit = self._runtime.capacity.rows
+        # The libraries bring half a million objects that stay: left among the others, each full collection of garbage
+        # would walk them in the middle of a step.
+        gc.collect()
+        gc.freeze()
         self._publish()
 
     def unload(self) -> None:
         """Free the weights, the cache, and what the C library holds back."""
         self._runtime = None
         self._work.clear()
+        gc.unfreeze()
         gc.collect()
         from asr_server.engine.qwen import memory
 
