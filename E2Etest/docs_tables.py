@@ -9,6 +9,7 @@ from asr_server.api.errors import TABLE
 from asr_server.core import errors
 from asr_server.core.settings import Settings
 from asr_server.engine.plan import ABSENT
+from asr_server.live.table import TABLE as TRANSITIONS
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -33,7 +34,20 @@ def error_table() -> str:
     return "\n".join(rows)
 
 
-TABLES = {"settings": ("configuration.md", settings_table), "errors": ("errors.md", error_table)}
+def live_table() -> str:
+    """Every transition of a live session."""
+    rows = ["| state | signal | what is done | next state |", "| --- | --- | --- | --- |"]
+    rows += [
+        f"| {a.value} | {b.value} | {step.act.value} | {step.next.value} |" for (a, b), step in TRANSITIONS.items()
+    ]
+    return "\n".join(rows)
+
+
+TABLES = {
+    "settings": ("configuration.md", settings_table),
+    "errors": ("errors.md", error_table),
+    "live": ("websocket.md", live_table),
+}
 
 
 def replaced(page: str, name: str, table: str) -> str:

@@ -13,10 +13,10 @@ from E2Etest.bench import engines
 from E2Etest.bench.checkpoints import random_checkpoint
 
 SPAN_S = 30
-ROUNDS = 2
+ROUNDS = 1
 
 
-def measure(seconds: int = 120, shape: str = "0.6b") -> dict[str, object]:
+def measure(seconds: int = 240, shape: str = "0.6b") -> dict[str, object]:
     """Seconds for a recording in 30 s spans; both sides in bf16 with the same forced number of tokens, in turn."""
     directory = random_checkpoint(shape)
     spans = [engines.speech(SPAN_S) for _ in range(seconds // SPAN_S)]

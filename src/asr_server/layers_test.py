@@ -18,14 +18,16 @@ FLOORS = {
     "audio": 1,
     "subtitle": 1,
     "scheduling": 1,
+    "live": 2,
     "engine": 2,
     "service": 3,
     "api": 4,
     "server": 5,
+    "client": 5,
     "cli": 5,
     "__main__": 5,
 }
-SAME_FLOOR = {("text", "core"), ("cli", "server"), ("__main__", "cli")}
+SAME_FLOOR = {("text", "core"), ("cli", "server"), ("cli", "client"), ("__main__", "cli")}
 # Heavy or telling libraries and the only rooms that may name them.
 ONLY_IN = {
     "torch": {"engine", "demo.recipe"},
@@ -36,7 +38,8 @@ ONLY_IN = {
     "uvicorn": {"cli"},
     "av": {"audio"},
     "onnxruntime": {"audio"},
-    "asyncio": {"audio", "service", "api", "server"},
+    "asyncio": {"audio", "service", "api", "server", "cli.live"},
+    "websockets": {"client"},
 }
 BAD_NAMES = {"utils", "helpers", "helper", "manager", "common", "misc"}
 HEAVY = ("torch", "transformers", "qwen_asr", "onnxruntime", "librosa", "av")

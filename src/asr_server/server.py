@@ -19,6 +19,8 @@ from asr_server.engine import facts, plan, registry
 from asr_server.scheduling.admission import Admission
 from asr_server.scheduling.thread import EngineThread, ModelState
 from asr_server.service.catalog import Catalog
+from asr_server.service.live import LiveSessions
+from asr_server.service.live_session import Engines
 from asr_server.service.segmenter import Segmenter
 from asr_server.service.transcribe import Transcriber
 from asr_server.service.warmup import warm_up
@@ -50,6 +52,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     return api.create(lifespan)
 
 
+async def drain(app: FastAPI) -> None:
+    """Before the sockets are closed: report unready, and give every live session its final and an orderly end."""
+    here: Services = app.state.services
+    here.draining = True
+    await here.live.drain()
+
+
 def _build(settings: Settings, resolved: plan.Plan) -> tuple[Services, Decoder]:
     engine = registry.build(resolved)
     thread = EngineThread(
@@ -75,6 +84,7 @@ def _build(settings: Settings, resolved: plan.Plan) -> tuple[Services, Decoder]:
         admission=admission,
         catalog=Catalog(resolved.model_id),
         transcriber=transcriber,
+        live=LiveSessions(settings, Engines(fast=thread, accurate=thread), admission),
         started_s=time.monotonic(),
     )
     return here, decoder

@@ -12,6 +12,7 @@ from asr_server.engine.protocol import Engine
 from asr_server.scheduling.admission import Admission
 from asr_server.scheduling.thread import EngineThread
 from asr_server.service.catalog import Catalog
+from asr_server.service.live import LiveSessions
 from asr_server.service.transcribe import Transcriber
 
 
@@ -26,6 +27,7 @@ class Services:
     admission: Admission
     catalog: Catalog
     transcriber: Transcriber
+    live: LiveSessions
     started_s: float
     ready: bool = False
     draining: bool = False

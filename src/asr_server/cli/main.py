@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from asr_server import __version__
 from asr_server.core.settings import SettingsError
@@ -31,6 +32,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_serve(commands.add_parser("serve", help="run the server with the environment's settings"))
     _add_demo(commands.add_parser("demo", help="run it with the bundled model and show that it hears"))
+    _add_live(commands.add_parser("live", help="stream a file or the microphone to a server and show the words"))
     return parser
 
 
@@ -47,6 +49,16 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_demo)
 
 
+def _add_live(parser: argparse.ArgumentParser) -> None:
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--file", type=Path, help="a recording in any container")
+    source.add_argument("--mic", action="store_true", help="the microphone (needs the package sounddevice)")
+    parser.add_argument("--server", default="http://127.0.0.1:8100", help="address (default http://127.0.0.1:8100)")
+    parser.add_argument("--language", default="", help="language code or name; found out if left out")
+    parser.add_argument("--speed", type=float, default=1.0, help="times real time for a file; 0 is as fast as it goes")
+    parser.set_defaults(run=_live)
+
+
 def _serve(parsed: argparse.Namespace) -> int:
     from asr_server.cli.serve import serve
     from asr_server.core import settings
@@ -59,3 +71,9 @@ def _demo(parsed: argparse.Namespace) -> int:
     from asr_server.cli.demo import demo
 
     return demo(parsed.port, once=parsed.once)
+
+
+def _live(parsed: argparse.Namespace) -> int:
+    from asr_server.cli.live import LiveCommand, live
+
+    return live(LiveCommand(parsed.server, parsed.file, parsed.language, parsed.speed))

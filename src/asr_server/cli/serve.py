@@ -2,24 +2,48 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import signal
+import socket
+from collections.abc import Awaitable, Callable
 
 import uvicorn
 
+from asr_server.cli.socket_protocol import SocketProtocol
 from asr_server.core import logger
 from asr_server.core.settings import Settings
-from asr_server.server import create_app
+from asr_server.server import create_app, drain
 
 # Clients pool connections for longer than uvicorn's default of 5 s, and would race its close.
 _KEEP_ALIVE_S = 75
 _DRAIN_S = 30
+# Live clients may send 10 MB of audio in one frame.
+_MAX_FRAME_BYTES = 32 * 1024 * 1024
+# A dead connection is known after 35 s, and gone after 40 s at the latest (see socket_protocol).
+_PING_S, _PONG_S = 20.0, 15.0
+
+
+class _Server(uvicorn.Server):
+    """Lets live sessions end in order before uvicorn closes every socket with 1012."""
+
+    def __init__(self, config: uvicorn.Config, drained: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(config)
+        self._drained = drained
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Drain, then shut down."""
+        await self._drained()
+        await super().shutdown(sockets)
 
 
 def serve(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT; requests under way get up to 30 s to finish."""
     logger.configure(settings.log_level, as_json=settings.log_json)
+    logging.getLogger("uvicorn.error").addFilter(_without_queries)
+    app = create_app(settings)
     config = uvicorn.Config(
-        create_app(settings),
+        app,
         host=settings.host,
         port=settings.port,
         log_config=None,
@@ -27,11 +51,21 @@ def serve(settings: Settings) -> int:
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=_DRAIN_S,
         server_header=False,
+        ws=SocketProtocol,
+        ws_max_size=_MAX_FRAME_BYTES,
+        ws_ping_interval=_PING_S,
+        ws_ping_timeout=_PONG_S,
+        ws_per_message_deflate=False,  # audio does not shrink, and deflating it costs more than sending it
     )
     # uvicorn drains on these signals and then raises them again, for whoever handled them before: an orderly end is
     # no failure, so nobody does.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    server = uvicorn.Server(config)
+    server = _Server(config, functools.partial(drain, app))
     server.run()
     return 0 if server.started else 1
+
+
+def _without_queries(record: logging.LogRecord) -> bool:
+    """Drops the line that uvicorn writes for each socket: it holds the query, and with it keys and session ids."""
+    return '"WebSocket %s"' not in str(record.msg)

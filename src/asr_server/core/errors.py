@@ -15,7 +15,10 @@ AsrError
 |   |-- InvalidAudio             invalid_audio
 |   |-- NoAudioTrack             no_audio_track
 |   |-- AudioTooShort            audio_too_short
-|   `-- AudioTooLong             audio_too_long
+|   |-- AudioTooLong             audio_too_long
+|   |-- SessionNotFound          session_not_found
+|   |-- SessionTaken             session_taken
+|   `-- SlowReader               slow_reader
 |-- Overloaded                   rate_limit_exceeded: try again later
 |-- DeadlineExceeded             deadline_exceeded: our time limit, not the caller's
 |-- ShuttingDown                 shutting_down
@@ -134,6 +137,24 @@ class AudioTooLong(InvalidInput):
     """More audio than `MAX_AUDIO_S`."""
 
     code = "audio_too_long"
+
+
+class SessionNotFound(InvalidInput):
+    """No live session of this id is kept any more; open a new one."""
+
+    code = "session_not_found"
+
+
+class SessionTaken(InvalidInput):
+    """The live session was resumed on another connection, so this one ends."""
+
+    code = "session_taken"
+
+
+class SlowReader(InvalidInput):
+    """The client does not read what the server sends."""
+
+    code = "slow_reader"
 
 
 class Overloaded(AsrError):

@@ -93,6 +93,32 @@ class Settings(BaseSettings):
         14400.0, gt=0, description="Seconds of audio accepted and not yet answered, before new work gets 429."
     )
 
+    asr_use_server_vad: bool = Field(
+        True, description="Live: find utterances with the voice detector; false goes by loudness."
+    )
+    vad_threshold: float = Field(0.5, gt=0, le=1, description="Live: speech probability at which speech begins.")
+    vad_min_silence_ms: int = Field(
+        500, ge=32, le=10_000, description="Live: silence that ends an utterance, in milliseconds."
+    )
+    vad_prefix_ms: int = Field(
+        300, ge=0, le=2_000, description="Live: audio before the speech that belongs to the utterance, in milliseconds."
+    )
+    ws_buffer_size: int = Field(
+        14400, ge=1024, le=320_000, description="Live: bytes of new speech (16 kHz) between two partials, at least."
+    )
+    ws_overlap_size: int = Field(
+        4800, ge=0, le=32_000, description="Live: bytes (16 kHz) behind the speech that belong to the utterance."
+    )
+    ws_flush_silence_ms: int = Field(
+        600, ge=32, le=10_000, description="Live: the same as VAD_MIN_SILENCE_MS where loudness decides."
+    )
+    ws_utterance_max_s: float = Field(
+        30.0, ge=5, le=120, description="Live: longest utterance in seconds; a longer one is cut where it is quietest."
+    )
+    ws_resume_s: float = Field(
+        30.0, ge=0, le=3_600, description="Live: seconds for which a session waits for its client after a cut."
+    )
+
     log_level: LogLevel = Field(LogLevel.INFO, description="TRACE, DEBUG, INFO, WARNING or ERROR.")
     log_json: bool = Field(False, description="Write each log line as one JSON object.")
 

@@ -101,13 +101,13 @@ async def test_spans_come_back_in_order_and_whole(make, recording):
 @pytest.mark.parametrize("finish", [Finish.LOOP, Finish.BUDGET])
 async def test_a_span_that_loops_is_tried_once_in_halves(make, recording, finish):
     """Long spans fail, halves succeed: twice the segments, all complete, no sample lost between the halves."""
-    transcriber, batch, _ = make(lambda samples: finish if samples > 36_000 else Finish.END)
+    transcriber, batch, _ = make(lambda samples: finish if samples > 45_000 else Finish.END)
     transcript = await transcriber.transcribe(recording, TranscribeOptions())
     assert len(transcript.segments) == 6
     assert all(segment.complete for segment in transcript.segments)
     for first, second in zip(transcript.segments[::2], transcript.segments[1::2], strict=True):
         assert first.end_ms == second.start_ms
-    assert sorted(batch.seen)[6:] == sorted(s for s in batch.seen if s > 36_000)
+    assert sorted(batch.seen)[6:] == sorted(s for s in batch.seen if s > 45_000)
 
 
 async def test_what_still_fails_is_marked_not_dropped(make, recording):

@@ -96,7 +96,8 @@ def pieces(tokenizer: Any, ids: list[int], *, forced: bool) -> tuple[bytes, ...]
     start = 0 if forced or tag not in ids else ids.index(tag) + 1
     added = tokenizer.get_added_vocab()
     tokens = tokenizer.convert_ids_to_tokens(ids[start:])
-    written = (b"" if token in added else bytes(_BYTES[char] for char in token) for token in tokens)
+    # The vocabulary is padded: ids behind the tokenizer's last have no token, and an untrained row may still win.
+    written = (b"" if token is None or token in added else bytes(_BYTES[c] for c in token) for token in tokens)
     return (*[b""] * start, *written)
 
 

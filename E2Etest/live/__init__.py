@@ -1,0 +1,1 @@
+"""Live transcription over the real socket."""

@@ -1,0 +1,94 @@
+"""Peers that misbehave: nothing hangs, nothing grows, the next caller is served."""
+
+import json
+import os
+import random
+import socket
+import time
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from E2Etest.live.talking import act, data, finals, receive, stream, talking, upto_flush
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.slow
+def test_a_peer_that_never_reads_is_gone_within_forty_seconds(live_server, talk, said):
+    """It takes no pings, so the server ends the connection by itself; others are served meanwhile."""
+    place = urlsplit(live_server.base)
+    with socket.create_connection((place.hostname, place.port)) as peer:
+        peer.sendall(
+            b"GET /ws/transcribe HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+        )
+        began_s = time.monotonic()
+        assert finals(stream(live_server, [data(talk)]))[0][0] == said
+        received = b""
+        peer.settimeout(60)
+        while piece := peer.recv(65_536):
+            received += piece
+        assert time.monotonic() - began_s < 41
+        assert (1011).to_bytes(2, "big") in received
+
+
+def test_random_frames_harm_nobody(live_server, speech, said):
+    """Text, binary, empty and mutated JSON frames in any order: the session still answers its reset and its flush."""
+    rng = random.Random(0)
+    actions = [json.dumps({"action": name}) for name in ("flush", "reset", "config", "ping")]
+    for _ in range(10):
+        with talking(live_server) as peer:
+            for _ in range(60):
+                text = list(rng.choice(actions))
+                if rng.random() < 0.7:
+                    text[rng.randrange(len(text))] = chr(rng.randrange(1, 0x2FFF))
+                peer.send(rng.choice([os.urandom(rng.randrange(3_000)), "".join(text), "", b""]))
+            act(peer, "reset")
+            while receive(peer).get("status") != "buffer_reset":
+                pass
+            act(peer, "flush")
+            while receive(peer).get("ending") != "flush":
+                pass
+    assert finals(stream(live_server, [data(speech)]))[0][0] == said
+
+
+def test_a_frame_over_the_limit_closes_with_1009(live_server, said, speech):
+    """And the server goes on."""
+    with talking(live_server) as peer, pytest.raises(ConnectionClosed) as closed:
+        _overfill(peer)
+    assert closed.value.rcvd is None or closed.value.rcvd.code == 1009
+    assert finals(stream(live_server, [data(speech)]))[0][0] == said
+
+
+def _overfill(peer):
+    peer.send(bytes(33 * 1024 * 1024))
+    while True:
+        receive(peer)
+
+
+@pytest.mark.timeout(180)
+def test_hundreds_of_sessions_that_come_and_go_leave_no_memory_behind(live_server, speech):
+    """After a first round, two hundred more sessions with speech change the resident memory by little."""
+    loud = data(speech[: 3 * 16_000])
+
+    def round_of(count):
+        for _ in range(count):
+            with talking(live_server) as peer:
+                peer.send(loud)
+                act(peer, "flush")
+                upto_flush(peer)
+        return live_server.resident_mb()
+
+    before = round_of(40)
+    assert round_of(200) - before < 40
+
+
+def test_noise_of_full_scale_is_no_harm(live_server, speech, said):
+    """Random bytes as audio: whatever the model makes of them, the session and the next one work."""
+    noise = np.random.default_rng(1).bytes(320_001)
+    assert stream(live_server, [noise])[-1]["ending"] == "flush"
+    assert finals(stream(live_server, [data(speech)]))[0][0] == said

@@ -1,0 +1,116 @@
+"""The laws of live transcription through the real server and the real model."""
+
+import itertools
+import random
+import threading
+
+import numpy as np
+import pytest
+
+from E2Etest import recordings
+from E2Etest.live.talking import act, data, finals, pcm_of, pieces, receive, stream, talking, upto_flush
+
+pytestmark = pytest.mark.integration
+
+_PAUSE = np.zeros(14_400, np.int16)
+
+
+def _cuts(body, seed):
+    rng, at, parts = random.Random(seed), 0, []
+    while at < len(body):
+        size = rng.choice([1, 3, 641, 1_024, 5_001, 14_400, 65_536])
+        parts.append(body[at : at + size])
+        at += size
+    return parts
+
+
+@pytest.mark.timeout(300)
+def test_sixty_ways_to_cut_a_recording_give_the_same_finals(live_server, talk):
+    """Bytes, texts and times of the finals are identical, however the network cuts."""
+    whole = finals(stream(live_server, [data(talk)]))
+    assert len(whole) == 2
+    for seed in range(60):
+        assert finals(stream(live_server, _cuts(data(talk), seed))) == whole
+
+
+@pytest.mark.accuracy
+def test_finals_are_the_offline_transcripts_of_the_same_audio(live_server):
+    """Posting an utterance's audio gives its final, but where committed words decided otherwise before."""
+    same = other = 0
+    for clip in [c for c in recordings.clips() if c.kind in {"phrase", "digits"}][:20]:
+        pcm = np.concatenate([pcm_of(clip.path), _PAUSE])
+        messages = stream(live_server, pieces(data(pcm), 3_200))
+        for text, start, end, _ in finals(messages):
+            part = pcm[round(start * 16_000) : round(end * 16_000)]
+            offline = live_server.transcribe(recordings.wav(part)).json()["text"]
+            same, other = same + (offline == text), other + (offline != text)
+    assert same >= 9 * other, (same, other)
+
+
+def test_committed_text_is_a_prefix_of_all_that_follows(live_server):
+    """In every utterance of dense and of paused speech."""
+    for kind in ("dense", "pauses"):
+        clip = next(c for c in recordings.clips() if c.kind == kind)
+        committed = {}
+        for message in stream(live_server, pieces(data(pcm_of(clip.path)), 3_200)):
+            before = committed.get(message["utterance"], "")
+            assert message["committed"].startswith(before)
+            committed[message["utterance"]] = message["committed"]
+
+
+def test_utterances_lie_behind_one_another_and_cover_what_is_loud(live_server):
+    """No loud second of paused speech lies outside all utterances."""
+    clip = next(c for c in recordings.clips() if c.kind == "pauses")
+    pcm = pcm_of(clip.path)
+    covered, end = np.zeros(len(pcm), bool), 0.0
+    for _, start, stop, _ in finals(stream(live_server, pieces(data(pcm), 3_200))):
+        assert start >= end
+        end = stop
+        covered[round(start * 16_000) : round(stop * 16_000)] = True
+    power = np.square(pcm.astype(float))
+    assert power[covered].sum() >= 0.995 * power.sum()
+
+
+@pytest.mark.timeout(300)
+def test_sessions_with_their_own_words_never_mix(live_server):
+    """Sixteen at once, each with its own recording, give what each gives alone."""
+    clips = [c for c in recordings.clips() if c.kind in {"digits", "phrase"}][:16]
+    bodies = [data(np.concatenate([pcm_of(clip.path), _PAUSE])) for clip in clips]
+    together: dict[int, list] = {}
+
+    def speak(number):
+        together[number] = finals(stream(live_server, pieces(bodies[number], 8_000)))
+
+    threads = [threading.Thread(target=speak, args=(n,)) for n in range(len(bodies))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, body in enumerate(bodies):
+        alone = finals(stream(live_server, pieces(body, 8_000)))
+        assert [f[1:] for f in together[number]] == [f[1:] for f in alone]
+        others = {f[0] for n, found in together.items() if n != number for f in found}
+        assert not {f[0] for f in together[number]} & others - {f[0] for f in alone}
+
+
+def test_forced_cuts_lose_no_sample(live_server):
+    """Forty seconds without a pause: each utterance begins where the last was cut."""
+    said = recordings.samples()
+    loud = said[np.abs(said) > 30][: 2 * 16_000]
+    messages = stream(live_server, pieces(data(np.tile(loud, 20)), 32_000))
+    cut = [m for m in messages if m.get("is_final")]
+    assert any(m["ending"] == "cut" for m in cut)
+    for before, after in itertools.pairwise(cut):
+        if before["ending"] == "cut":
+            assert after["start"] == before["end"]
+
+
+def test_a_partial_shows_words_before_the_speaker_is_done(live_server):
+    """After two seconds of speech there is text, while the utterance is open."""
+    with talking(live_server) as socket:
+        socket.send(data(recordings.samples()[: 2 * 16_000]))
+        message = receive(socket)
+        assert message["is_partial"]
+        assert message["text"]
+        act(socket, "flush")
+        upto_flush(socket)

@@ -1,0 +1,139 @@
+"""Connections that break: nothing that arrived is lost, nothing is said twice."""
+
+import random
+import threading
+
+import numpy as np
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from asr_server.client.live import LiveClient, LiveError
+from E2Etest.live.talking import act, data, finals, pieces, receive, stream, talking, upto_flush
+
+pytestmark = pytest.mark.integration
+
+
+def _wait_for_final(socket, kept, upto):
+    while max((m["utterance"] for m in kept if m.get("is_final")), default=0) < upto:
+        kept.append(receive(socket))
+
+
+def _read_on(socket):
+    while True:
+        receive(socket)
+
+
+@pytest.mark.timeout(300)
+def test_fifty_cuts_in_the_middle_of_speech_lose_and_double_nothing(live_server, talk):
+    """The client reconnects each time and goes on at the byte that the server had reached."""
+    body = data(np.concatenate([talk, talk]))
+    whole = finals(stream(live_server, [body]))
+    rng = random.Random(3)
+    places = sorted(rng.sample(range(1, len(body)), 50))
+    client, lines = LiveClient(live_server.base), {}
+    for start, end in zip([0, *places], [*places, len(body)], strict=True):
+        client.send(body[start:end])
+        if end < len(body):
+            if rng.random() < 0.5:
+                lines |= {line.utterance: line for line in client.lines(wait_s=0.02)}
+            client.cut()
+            client.resume()
+    client.flush()
+    for line in client.lines():
+        lines[line.utterance] = line
+        if line.ending == "flush":
+            break
+    client.close()
+    found = [(n.text, n.start_s, n.end_s, n.ending) for _, n in sorted(lines.items()) if n.text]
+    assert found == whole
+
+
+def test_a_client_that_ended_in_order_finds_its_final_when_it_comes_back(live_server, speech, said):
+    """What was buffered is transcribed at the end of the connection and kept; then the session goes on."""
+    opened = speech[: len(speech) - 14_400]
+    with talking(live_server) as socket:
+        socket.send(data(opened))
+        identity = socket.hello["session_id"]
+    with talking(live_server, session_id=identity, received=0) as socket:
+        assert socket.hello["resumed"] is True
+        assert socket.hello["received_bytes"] == 2 * len(opened)
+        kept = []
+        _wait_for_final(socket, kept, 1)
+        assert kept[-1]["text"]
+        assert kept[-1]["ending"] == "flush"
+        socket.send(data(speech))
+        act(socket, "flush")
+        assert [text for text, *_ in finals(upto_flush(socket))] == [said]
+
+
+def test_a_client_gets_only_the_finals_that_it_has_not(live_server, talk, said):
+    """`received` is the last utterance it knows."""
+    with talking(live_server) as socket:
+        for piece in pieces(data(talk), 3_200):
+            socket.send(piece)
+        kept = []
+        _wait_for_final(socket, kept, 2)
+        identity = socket.hello["session_id"]
+    with talking(live_server, session_id=identity, received=1) as socket:
+        assert [receive(socket)["utterance"]] == [2]
+        act(socket, "flush")
+        assert [m["utterance"] for m in upto_flush(socket)] == [3]
+
+
+def test_a_second_connection_takes_the_session_over(live_server, speech):
+    """The first is told so and closed with 4009."""
+    with talking(live_server) as first:
+        first.send(data(speech[:32_000]))
+        receive(first)
+        with talking(live_server, session_id=first.hello["session_id"]) as second:
+            with pytest.raises(ConnectionClosed) as closed:
+                _read_on(first)
+            assert closed.value.rcvd.code == 4009
+            act(second, "flush")
+            assert upto_flush(second)[-1]["text"]
+
+
+def test_a_session_is_forgotten_after_its_time(tmp_path):
+    """With no time to wait, there is nothing to resume."""
+    from E2Etest.process import running
+
+    with running(tmp_path / "log", WS_RESUME_S="0") as server:
+        client = LiveClient(server.base)
+        client.close()
+        with pytest.raises(LiveError) as refused:
+            client.resume()
+        assert refused.value.code == "session_not_found"
+
+
+def test_sigterm_gives_every_live_session_its_final_and_closes_with_1001(tmp_path, speech):
+    """Four speakers in the middle of an utterance: unready at once, finals, 1001, exit 0."""
+    from E2Etest.process import running
+
+    with running(tmp_path / "log", PRELOAD="true") as server:
+        server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
+        ends = {}
+
+        def speak(number):
+            with talking(server) as socket:
+                socket.send(data(speech[:40_000]))
+                kept = [receive(socket)]
+                ready.wait()
+                try:
+                    while True:
+                        kept.append(receive(socket))
+                except ConnectionClosed as closed:
+                    ends[number] = (kept[-1], closed.rcvd.code)
+
+        ready = threading.Barrier(5)
+        threads = [threading.Thread(target=speak, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        ready.wait()
+        assert server.stop() == 0
+        for thread in threads:
+            thread.join()
+    assert len(ends) == 4
+    for final, code in ends.values():
+        assert (final["is_final"], final["ending"], code) == (True, "close", 1001)
+        assert final["end"] == 2.5
+    assert len({final["text"] for final, _ in ends.values()} - {""}) == 1

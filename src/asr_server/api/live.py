@@ -1,0 +1,169 @@
+"""`WS /ws/transcribe`: PCM and actions in, partials and finals out. The JSON is in `live_wire.py`."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from fastapi import APIRouter, WebSocket
+from loguru import logger
+from starlette.types import Message
+from starlette.websockets import WebSocketDisconnect
+
+from asr_server.api import errors as error_table
+from asr_server.api import live_wire as wire
+from asr_server.api.deps import Services
+from asr_server.core.errors import AsrError, InvalidInput, SessionTaken, ShuttingDown
+from asr_server.live.events import Audio, Configure, Detection, Event, Flush, Reset, Rules
+from asr_server.service.live import LiveOptions
+from asr_server.service.live_session import Connection
+from asr_server.text import languages
+
+router = APIRouter(tags=["live"])
+
+_CLOSE_TIMEOUT_S = 5.0  # for a close frame to a client that does not read
+_CLEAN_CLOSES = {1000, 1001}
+_NO_STATUS = 1005
+
+
+@router.websocket("/ws/transcribe")
+async def transcribe(socket: WebSocket) -> None:
+    """Live transcription."""
+    here: Services = socket.app.state.services
+    await socket.accept()
+    try:
+        await _serve(socket, here)
+    except AsrError as error:
+        await _end(socket, error)
+    except (WebSocketDisconnect, OSError):
+        return
+    except Exception as error:  # the edge: a fault of ours is logged once and told without its details
+        logger.opt(exception=error).error("live socket failed")
+        await _end(socket, AsrError("The server failed on this session; the log has the details."))
+
+
+async def _serve(socket: WebSocket, here: Services) -> None:
+    query = wire.parse_query(socket.query_params)
+    connection = await _connection(here, query)
+    clean = False
+    try:
+        await socket.send_json(_hello(here, connection, query))
+        clean = await _talk(socket, here, connection)
+    except AsrError as error:
+        await _end(socket, error)  # before leaving: at shutdown the server waits for that, and then cuts
+    finally:
+        here.live.leave(connection, clean=clean)
+
+
+async def _connection(here: Services, query: wire.Query) -> Connection:
+    if query.session_id:
+        return await here.live.resume(query.session_id, query.received)
+    use_voice = here.settings.asr_use_server_vad if query.use_server_vad is None else query.use_server_vad
+    rules = here.live.rules(use_voice=use_voice, language=languages.normalize(query.language), context=query.hotwords)
+    return await here.live.open(LiveOptions(rules, int(query.sample_rate)))
+
+
+def _hello(here: Services, connection: Connection, query: wire.Query) -> dict[str, object]:
+    """The first message. A resumed session says how many bytes have arrived, so that the client goes on from there."""
+    session, settings = connection.session, here.settings
+    hello: dict[str, object] = {
+        "status": "connected",
+        "session_id": session.id,
+        "sample_rate": session.input_rate_hz,
+        "format": "pcm_s16le",
+        "buffer_size": settings.ws_buffer_size,
+        "overlap_size": settings.ws_overlap_size,
+        "window_max_s": settings.ws_utterance_max_s,
+        "use_server_vad": session.rules.detection is Detection.VOICE,
+    }
+    if query.session_id:
+        hello |= {"resumed": True, "received_bytes": session.received_bytes}
+    return hello
+
+
+async def _talk(socket: WebSocket, here: Services, connection: Connection) -> bool:
+    """Read and write until either ends. Returns whether the client ended it in order."""
+    reader = asyncio.create_task(_read(socket, here, connection))
+    writer = asyncio.create_task(_write(socket, connection))
+    try:
+        done, _ = await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
+        if reader in done:
+            return reader.result()
+        writer.result()
+        return False
+    finally:
+        for task in (reader, writer):
+            task.cancel()
+        await asyncio.gather(reader, writer, return_exceptions=True)
+
+
+async def _read(socket: WebSocket, here: Services, connection: Connection) -> bool:
+    while True:
+        message = await socket.receive()
+        if message["type"] == "websocket.disconnect":
+            return _ended_in_order(message)
+        if (pcm := message.get("bytes")) is not None:
+            await connection.tell(Audio(pcm))
+        else:
+            await _act(socket, here, connection, message.get("text") or "")
+
+
+async def _act(socket: WebSocket, here: Services, connection: Connection, text: str) -> None:
+    """One text frame. What is wrong with it is told, and the session goes on."""
+    try:
+        action = wire.parse_action(text)
+        if action.action == "ping":
+            await socket.send_json({"status": "pong"})
+            return
+        event = _event(here, connection, action)
+        if isinstance(event, Configure):
+            await here.live.prepare(event.rules)
+        await connection.tell(event)
+    except SessionTaken:
+        raise
+    except InvalidInput as error:
+        await socket.send_json(wire.render_error(error))
+
+
+def _event(here: Services, connection: Connection, action: wire.Action) -> Event:
+    match action.action:
+        case "flush":
+            return Flush()
+        case "reset":
+            return Reset()
+        case _:
+            return Configure(_changed(here, connection.session.rules, action))
+
+
+def _changed(here: Services, rules: Rules, action: wire.Action) -> Rules:
+    if action.language is not None:
+        rules = replace(rules, language=languages.normalize(action.language))
+    if action.words is not None:
+        rules = replace(rules, context=action.words)
+    if action.use_server_vad is not None:
+        rules = here.live.rules(use_voice=action.use_server_vad, language=rules.language, context=rules.context)
+    return rules
+
+
+async def _write(socket: WebSocket, connection: Connection) -> None:
+    async for outgoing in connection.messages():
+        message = wire.render(outgoing)
+        if message is not None:
+            await socket.send_json(message)
+
+
+def _ended_in_order(message: Message) -> bool:
+    """Whether the client sent a close frame: uvicorn reports a lost connection as 1005 too, but without a reason."""
+    code = message.get("code")
+    return code in _CLEAN_CLOSES or (code == _NO_STATUS and message.get("reason") is not None)
+
+
+async def _end(socket: WebSocket, error: AsrError) -> None:
+    """Tell the error, then close with its code. A client that does not read is not waited for."""
+    try:
+        async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+            if not isinstance(error, ShuttingDown):
+                await socket.send_json(wire.render_error(error))
+            await socket.close(error_table.TABLE[error.code].ws_close, error.code)
+    except (TimeoutError, WebSocketDisconnect, OSError, RuntimeError):
+        return

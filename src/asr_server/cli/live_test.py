@@ -1,0 +1,56 @@
+"""The live command's screen and sources; the whole command runs in E2Etest/live."""
+
+import io
+import sys
+
+from asr_server.cli.live import LiveCommand, Screen, live
+from asr_server.client.live import Line
+
+
+class _Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def _line(committed, tentative, ending=""):
+    return Line(1, committed, tentative, ending, "English", 0.0, 1.0, 10)
+
+
+def test_a_terminal_shows_the_open_line_with_committed_words_in_bold():
+    """The line is replaced in place; a final stays on a line of its own."""
+    out = _Terminal()
+    screen = Screen(out)
+    screen.show(_line("turn on", " the"))
+    screen.show(_line("turn on the lights", "", "pause"))
+    assert out.getvalue() == "\r\x1b[2K\x1b[1mturn on\x1b[0m the\r\x1b[2Kturn on the lights\n"
+
+
+def test_a_long_line_is_shown_by_its_end():
+    """It never wraps, or replacing it would leave pieces behind."""
+    out = _Terminal()
+    Screen(out).show(_line("a" * 500, " new words"))
+    shown = out.getvalue().removeprefix("\r\x1b[2K").replace("\x1b[1m", "").replace("\x1b[0m", "")
+    assert shown.endswith("a new words")
+    assert len(shown) < 400
+
+
+def test_a_pipe_gets_finals_alone():
+    """One line each, without any control characters, and none for an empty one."""
+    out = io.StringIO()
+    screen = Screen(out)
+    for line in (_line("turn", " on"), _line("turn on", "", "pause"), _line("", "", "flush")):
+        screen.show(line)
+    assert out.getvalue() == "turn on\n"
+
+
+def test_without_a_microphone_package_the_message_says_what_to_do(monkeypatch, capsys):
+    """The package is optional."""
+    monkeypatch.setitem(sys.modules, "sounddevice", None)
+    assert live(LiveCommand("http://127.0.0.1:1", None)) == 1
+    assert "pip install sounddevice" in capsys.readouterr().err
+
+
+def test_a_missing_file_or_server_is_one_line_on_stderr(tmp_path, capsys):
+    """No traceback."""
+    assert live(LiveCommand("http://127.0.0.1:1", tmp_path / "none.wav")) == 1
+    assert capsys.readouterr().err.count("\n") == 1

@@ -1,0 +1,188 @@
+"""A client of `WS /ws/transcribe`, blocking: send from one thread, read from another. Plays and records nothing.
+
+with LiveClient("http://127.0.0.1:8100", LiveOptions(language="en")) as client:
+    client.send(pcm)
+    client.flush()
+    for line in client.lines():
+        print(line.committed, line.tentative)
+        if line.ending == "flush":
+            break
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlencode
+
+from websockets.exceptions import ConnectionClosed, ConnectionClosedOK
+from websockets.sync.client import ClientConnection, connect
+
+# What is kept to be sent again after a cut: a minute at 48 kHz and more.
+_KEPT_BYTES = 8 * 1024 * 1024
+
+
+class LiveError(Exception):
+    """The server refused something: `code` is stable."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class LiveOptions:
+    """How a session begins. None and "" leave a choice to the server."""
+
+    language: str = ""
+    sample_rate_hz: int = 16_000
+    use_server_vad: bool | None = None
+    token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One utterance as understood so far: a client shows it in place of its last line of the same `utterance`.
+
+    `committed` only grows. `ending` is "" while the utterance is open, then `pause`, `cut`, `flush` or `close`. Times
+    are seconds since the session began.
+    """
+
+    utterance: int
+    committed: str
+    tentative: str
+    ending: str
+    language: str
+    start_s: float
+    end_s: float
+    lag_ms: int
+
+    @property
+    def text(self) -> str:
+        """The whole line."""
+        return self.committed + self.tentative
+
+    @property
+    def final(self) -> bool:
+        """Whether the line is there for good."""
+        return bool(self.ending)
+
+
+class LiveClient:
+    """One session. It survives its connection: `resume` goes on where the server stopped hearing."""
+
+    def __init__(self, server: str, options: LiveOptions | None = None) -> None:
+        self._url = server.rstrip("/").replace("http", "ws", 1) + "/ws/transcribe"
+        self._options = options or LiveOptions()
+        self._lock = threading.Lock()
+        self._sent = 0
+        self._kept = bytearray()
+        self._received = 0
+        self.hello: dict[str, Any] = {}
+        self._socket = self._connect({})
+
+    def __enter__(self) -> LiveClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def session_id(self) -> str:
+        """Who knows this can resume the session."""
+        return str(self.hello["session_id"])
+
+    def send(self, pcm: bytes) -> None:
+        """The next audio: 16-bit little-endian mono at `sample_rate_hz`, cut anywhere. Raises `ConnectionClosed`."""
+        with self._lock:
+            self._sent += len(pcm)
+            self._kept += pcm
+            del self._kept[: max(0, len(self._kept) - _KEPT_BYTES)]
+            connection = self._socket
+        connection.send(pcm)
+
+    def flush(self) -> None:
+        """End the utterance; a line whose `ending` is `flush` answers."""
+        self._act(action="flush")
+
+    def reset(self) -> None:
+        """Throw the open utterance away."""
+        self._act(action="reset")
+
+    def configure(self, **changes: Any) -> None:
+        """`language`, `use_server_vad`, `hotwords`: from the next utterance on."""
+        self._act(action="config", **changes)
+
+    def lines(self, wait_s: float | None = None) -> Iterator[Line]:
+        """What the server understands, until the connection ends in order, or until nothing came for `wait_s`.
+
+        Raises `LiveError` for what the server refuses (the session goes on), `ConnectionClosed` for a broken one.
+        """
+        while True:
+            try:
+                message = json.loads(self._socket.recv(timeout=wait_s))
+            except (TimeoutError, ConnectionClosedOK):
+                return
+            if "error" in message:
+                raise LiveError(message["code"], message["error"]["message"])
+            if "text" in message:
+                line = _line(message)
+                if line.final:
+                    self._received = line.utterance
+                yield line
+
+    def resume(self) -> None:
+        """Connect again to the same session, and send again what had not arrived. Raises `LiveError`."""
+        self._socket = self._connect({"session_id": self.session_id, "received": str(self._received)})
+        with self._lock:
+            missing = self._sent - int(self.hello["received_bytes"])
+            again = bytes(self._kept[len(self._kept) - missing :]) if missing else b""
+        if again:
+            self._socket.send(again)
+
+    def close(self) -> None:
+        """End in order."""
+        self._socket.close()
+
+    def cut(self) -> None:
+        """Break the connection as a network would, without a closing handshake."""
+        self._socket.socket.shutdown(socket.SHUT_RDWR)
+
+    def _act(self, **action: Any) -> None:
+        self._socket.send(json.dumps(action))
+
+    def _connect(self, extra: dict[str, str]) -> ClientConnection:
+        wishes = self._options
+        query = {"sample_rate": str(wishes.sample_rate_hz), "language": wishes.language, "token": wishes.token, **extra}
+        if wishes.use_server_vad is not None:
+            query["use_server_vad"] = str(wishes.use_server_vad).lower()
+        asked = urlencode({name: value for name, value in query.items() if value})
+        connection = connect(f"{self._url}?{asked}", max_size=None, compression=None)
+        self.hello = json.loads(connection.recv())
+        if "error" in self.hello:
+            connection.close()
+            raise LiveError(self.hello["code"], self.hello["error"]["message"])
+        return connection
+
+
+def _line(message: dict[str, Any]) -> Line:
+    return Line(
+        utterance=message["utterance"],
+        committed=message["committed"],
+        tentative=message["tentative"],
+        ending=message.get("ending", "flush") if message["is_final"] else "",
+        language=message["language"],
+        start_s=message["start"],
+        end_s=message["end"],
+        lag_ms=message["lag_ms"],
+    )
+
+
+__all__ = ["ConnectionClosed", "Line", "LiveClient", "LiveError", "LiveOptions"]

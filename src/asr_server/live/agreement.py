@@ -1,0 +1,108 @@
+"""Which words of an open utterance are certain: those that hypotheses go on to agree on. Knows no audio.
+
+A token is committed when it has been in every hypothesis for `age_samples` of audio, at least two of them, no token
+up to it was a guess, the last words of the text are not reached, and a word ends there. Committed ids are the forced
+prefix of every later answer, so they are never taken back.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from asr_server.live.events import Heard
+
+# A word is a run without spaces, or one character of a script that is written without them.
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_WORD = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
+_BROKEN = "\ufffd"  # an unfinished character of a byte-level token
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRules:
+    """`held_words`: as many at the end stay open. `age_samples`: see above. `least_probability`: of a token."""
+
+    held_words: int = 2
+    age_samples: int = 12_800
+    least_probability: float = 0.8
+
+
+class Agreement:
+    """The hypotheses of one utterance, and what is committed of them."""
+
+    def __init__(self, rules: CommitRules) -> None:
+        self._rules = rules
+        self._since: list[int] = []  # for each id of the last hypothesis: the audio end at which it first stood there
+        self.ids: tuple[int, ...] = ()
+        self.text = ""
+        self.committed_ids: tuple[int, ...] = ()
+        self.committed = ""
+
+    @property
+    def tentative(self) -> str:
+        """The text behind what is committed."""
+        return self.text[len(self.committed) :]
+
+    def hear(self, heard: Heard, end_samples: int, *, commit: bool) -> None:
+        """The next hypothesis, made from the audio up to `end_samples`; `commit`: whether words may become certain."""
+        agreed = _agreed(self.ids, heard.ids)
+        self._since = self._since[:agreed] + [end_samples] * (len(heard.ids) - agreed)
+        self.ids = heard.ids
+        self.text = following(self.committed, heard.text)
+        if commit and heard.offsets and heard.text == self.text:
+            self._commit(heard, self._certain(heard, end_samples))
+
+    def _certain(self, heard: Heard, end_samples: int) -> int:
+        """How many ids are old and sure enough."""
+        floor = math.log(self._rules.least_probability)
+        count = len(self.committed_ids)
+        while (
+            count < len(heard.ids)
+            and self._since[count] < end_samples
+            and end_samples - self._since[count] >= self._rules.age_samples
+            and (not heard.logprobs or heard.logprobs[count] >= floor)
+        ):
+            count += 1
+        return count
+
+    def _commit(self, heard: Heard, certain: int) -> None:
+        """Commit the longest stretch of whole words within `certain` ids and before the held words."""
+        words = [match.start() for match in _WORD.finditer(heard.text)]
+        if len(words) <= self._rules.held_words:
+            return
+        limit = words[-self._rules.held_words] if self._rules.held_words else len(heard.text)
+        for count in range(certain, len(self.committed_ids), -1):
+            offset = heard.offsets[count - 1]
+            if len(self.committed) < offset <= limit and _word_ends(heard.text, offset):
+                self.committed_ids, self.committed = heard.ids[:count], heard.text[:offset]
+                return
+
+
+def following(committed: str, text: str) -> str:
+    """`text`, or what it adds to `committed` if it does not begin with it.
+
+    The ids do begin with the committed ones, but a text whose repetition was folded may have lost some of it.
+    """
+    if text.startswith(committed):
+        return text
+    shared = 0
+    while shared < min(len(committed), len(text)) and committed[shared] == text[shared]:
+        shared += 1
+    while shared and text[shared - 1].isspace():
+        shared -= 1  # the space belongs to the word that follows
+    return committed + text[shared:]
+
+
+def _agreed(before: tuple[int, ...], now: tuple[int, ...]) -> int:
+    return next((i for i, (a, b) in enumerate(zip(before, now, strict=False)) if a != b), min(len(before), len(now)))
+
+
+def _word_ends(text: str, offset: int) -> bool:
+    """Whether no word goes on over `offset`."""
+    before, after = text[:offset], text[offset:]
+    if before.endswith(_BROKEN) or not before.strip():
+        return False
+    if not after or after[0].isspace() or before[-1].isspace():
+        return True
+    return bool(re.match(rf"[{_UNSPACED}]", after) or re.search(rf"[{_UNSPACED}]$", before)) and after[0].isalnum()

@@ -1,0 +1,91 @@
+"""Which words are committed."""
+
+from asr_server.live.agreement import Agreement, CommitRules, following
+from asr_server.live.events import Heard
+
+_RULES = CommitRules(held_words=1, age_samples=1_000, least_probability=0.5)
+
+
+def _heard(*tokens, logprobs=None):
+    text, offsets = "", []
+    for token in tokens:
+        text += token
+        offsets.append(len(text))
+    ids = tuple(hash(token) for token in tokens)
+    return Heard(1, text, "English", ids, tuple(offsets), logprobs or (0.0,) * len(ids))
+
+
+def _after(*hypotheses, rules=_RULES, step=1_000):
+    known = Agreement(rules)
+    for place, heard in enumerate(hypotheses):
+        known.hear(heard, place * step, commit=True)
+    return known
+
+
+def test_one_hypothesis_commits_nothing():
+    """Two are the least."""
+    assert _after(_heard("a", " b", " c")).committed == ""
+
+
+def test_what_two_hypotheses_share_is_committed_but_for_the_last_words():
+    """The shared beginning, up to the held words."""
+    assert _after(_heard("a", " b", " c"), _heard("a", " b", " d", " e")).committed == "a b"
+
+
+def test_without_an_age_two_hypotheses_are_still_the_least():
+    """Agreement needs another that agrees."""
+    ageless = CommitRules(held_words=1, age_samples=0, least_probability=0.5)
+    assert _after(_heard("a", " b", " c"), rules=ageless).committed == ""
+    assert _after(_heard("a", " b", " c"), _heard("a", " b", " c"), rules=ageless).committed == "a b"
+
+
+def test_a_folded_text_does_not_take_committed_words_back():
+    """The text that is shown goes on from what was committed."""
+    known = _after(*[_heard("no", " no", " no", " yes")] * 2)
+    assert known.committed == "no no no"
+    known.hear(Heard(1, "no yes", "English", (1,)), 5_000, commit=True)
+    assert known.text == "no no no yes"
+
+
+def test_young_words_wait():
+    """A token that stands for less audio than the age is not committed."""
+    assert _after(_heard("a", " b", " c"), _heard("a", " b", " c"), step=999).committed == ""
+
+
+def test_a_token_that_was_a_guess_stops_the_commit():
+    """Nothing from an improbable token on is committed."""
+    sure, guess = 0.0, -2.0
+    twice = [_heard("a", " b", " c", " d", logprobs=(sure, guess, sure, sure))] * 2
+    assert _after(*twice).committed == "a"
+
+
+def test_a_commit_ends_with_a_word_and_its_punctuation():
+    """No half word, and no comma left behind."""
+    assert _after(*[_heard("hel", "lo", ",", " you", " there")] * 2).committed == "hello, you"
+    assert _after(_heard("hel", "lo", " x"), _heard("hel", "m", " x")).committed == ""
+    assert _after(_heard("a", " b", " c"), _heard("a", " b", ",", " d")).committed == "a"
+
+
+def test_characters_of_unspaced_scripts_are_words():
+    """Chinese commits character by character, the last held back, and never a broken one."""
+    assert _after(*[_heard("你", "好", "世", "界")] * 2).committed == "你好世"
+    assert _after(*[_heard("你", "好", "\ufffd", "世")] * 2).committed == "你"
+
+
+def test_tokens_without_text_are_no_commit():
+    """The language that the model names first is nothing to show."""
+    known = _after(*[_heard("", "", "a")] * 2)
+    assert (known.committed, known.committed_ids) == ("", ())
+
+
+def test_a_text_that_does_not_map_to_its_ids_commits_nothing():
+    """Folded repetitions have no offsets."""
+    folded = Heard(1, "a b", "English", (1, 2, 3, 4))
+    assert _after(folded, folded).committed == ""
+
+
+def test_a_text_that_lost_some_of_what_was_committed_keeps_it():
+    """What was committed stays, what follows is added."""
+    assert following("no no no", "no yes") == "no no no yes"
+    assert following("one", "one two") == "one two"
+    assert following("one two", "one") == "one two"

@@ -1,0 +1,171 @@
+"""A speaker and a listener made of arithmetic: words are bursts of one loudness each, so that laws can be checked."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from asr_server.live.events import Audio, Close, Failed, Final, Forget, Heard, Transcribe
+from asr_server.live.session import Session, SessionConfig
+
+SAMPLE_RATE = 16_000
+WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+_LEAST_WORD_SAMPLES = 2_000  # a shorter stretch of a word is misheard
+_STEP = 0.05
+
+
+def speech(words, *, word_ms=240, gap_ms=40):
+    """int16 (n,): each word a burst whose loudness is its number, with short gaps."""
+    parts = []
+    for word in words:
+        level = int((word + 1) * _STEP * 32_768)
+        parts += [np.full(word_ms * 16, level, np.int16), np.zeros(gap_ms * 16, np.int16)]
+    return np.concatenate(parts) if parts else np.zeros(0, np.int16)
+
+
+def silence(ms):
+    """int16 (n,) of zeros."""
+    return np.zeros(ms * 16, np.int16)
+
+
+def probability(frame):
+    """1 for a frame that is mostly not silent."""
+    return float(np.mean(np.abs(frame) > _STEP / 2) > 0.5)
+
+
+def listen(audio, prefix=()):
+    """Token ids of what is said in float32 (n,): a word cut short is misheard as another."""
+    levels = np.rint(np.abs(audio) / _STEP).astype(int)
+    edges = np.flatnonzero(np.diff(levels)) + 1
+    ids = []
+    for part in np.split(levels, edges):
+        if len(part) and part[0] > 0:
+            word = int(part[0]) - 1
+            ids.append(word % 10 if len(part) >= _LEAST_WORD_SAMPLES else (word + 1) % 10)
+    kept = len(prefix)
+    return (*prefix, *ids[kept:])
+
+
+def heard(ticket, ids):
+    """The answer that stands for these ids."""
+    text, offsets = "", []
+    for word in ids:
+        text += (" " if text else "") + WORDS[word]
+        offsets.append(len(text))
+    return Heard(ticket, text, "English" if ids else "", tuple(ids), tuple(offsets), (0.0,) * len(ids))
+
+
+def text_of(audio):
+    """What the listener makes of a whole utterance."""
+    return heard(0, listen(audio)).text
+
+
+def config(**changes):
+    """A session over the arithmetic voice detector."""
+    return SessionConfig(voice=lambda: probability, loudness=lambda: probability, resampler=_linear, **changes)
+
+
+def _linear(rate_hz):
+    """Drops or repeats samples: enough to see that blocks do not depend on chunks."""
+    position = 0.0
+
+    def resample(block, last):
+        nonlocal position
+        step = rate_hz / SAMPLE_RATE
+        places = np.arange(position, len(block), step)
+        position = (places[-1] + step if len(places) else position) - len(block)
+        return block[places.astype(int)].astype(np.float32)
+
+    return resample
+
+
+@dataclass
+class Run:
+    """A session with a listener that answers late, wrongly or not at all, as told; everything said is kept."""
+
+    session: Session
+    rng: random.Random = field(default_factory=lambda: random.Random(0))
+    delay: float = 0.0  # chance that an answer waits for another event
+    failures: float = 0.0
+    audio_of: dict = field(default_factory=dict)
+    effects: list = field(default_factory=list)
+    asked: list = field(default_factory=list)
+    waiting: list = field(default_factory=list)
+
+    def tell(self, event):
+        """One event and, unless stalled, the answers to what it asked."""
+        self._perform(self.session.receive(event))
+        while self.waiting and self.rng.random() >= self.delay:
+            self.answer()
+
+    def answer(self):
+        """The oldest waiting request is answered, or fails."""
+        request = self.waiting.pop(0)
+        if self.rng.random() < self.failures:
+            self._perform(self.session.receive(Failed(request.ticket, "transcription_failed", "injected")))
+        else:
+            self._perform(self.session.receive(heard(request.ticket, listen(request.audio, request.prefix))))
+
+    def _perform(self, effects):
+        self.effects += effects
+        for effect in effects:
+            if isinstance(effect, Transcribe):
+                self.asked.append(effect)
+                self.waiting.append(effect)
+                self.audio_of[effect.utterance, len(effect.audio)] = effect.audio
+            if isinstance(effect, Forget) and self.rng.random() < 0.5:  # a cancelled job may still answer
+                self.waiting = [w for w in self.waiting if w.ticket != effect.ticket]
+
+    def finish(self, *, close=True):
+        """Close, and let everything be answered."""
+        if close:
+            self.tell(Close())
+        while self.waiting:
+            self.answer()
+
+    def of(self, kind):
+        """The effects of one class."""
+        return [effect for effect in self.effects if isinstance(effect, kind)]
+
+    @property
+    def finals(self):
+        """Numbers, texts and times: what a client keeps."""
+        return [(f.utterance, f.text, f.start_samples, f.end_samples, f.ending) for f in self.of(Final)]
+
+
+def chunks(data, rng):
+    """Cut bytes anywhere: single bytes, odd splits, large pieces."""
+    at = 0
+    while at < len(data):
+        size = rng.choice([1, 2, 3, 7, 640, 641, 1024, 4096, 14_401, 65_536])
+        yield data[at : at + size]
+        at += size
+
+
+def play(pcm, *, rng=None, close=True, **changes):
+    """A whole recording through a fresh session."""
+    run = Run(Session(config(**changes)), rng or random.Random(0))
+    data = pcm.astype("<i2").tobytes()
+    for piece in chunks(data, rng) if rng else [data[i : i + 1024] for i in range(0, len(data), 1024)]:
+        run.tell(Audio(piece))
+    run.finish(close=close)
+    return run
+
+
+@pytest.fixture
+def talk():
+    """Two utterances with short dips and a pause, silence around them."""
+    return np.concatenate(
+        [
+            silence(900),
+            speech([1, 2, 3, 4]),
+            silence(200),
+            speech([5, 6]),
+            silence(900),
+            speech([7, 8, 9]),
+            silence(800),
+        ]
+    )

@@ -1,0 +1,139 @@
+"""One utterance: its frames, what was heard of it, where to cut it. Decides nothing about when."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from asr_server.live.agreement import Agreement, CommitRules, following
+from asr_server.live.events import Ending, Final, Heard, Kind, Partial, Rules, Samples
+
+_SMOOTHED_FRAMES = 5  # 160 ms: shorter dips of loudness are the closures of plosives, not gaps between words
+_PROBABILITY_DB = 20.0  # what a speech probability of one weighs against loudness when a cut is sought
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """At most 512 samples, and how likely they hold speech."""
+
+    samples: Samples
+    probability: float
+
+
+class Utterance:
+    """An utterance from its first frame to its final. `rules` are those it began with."""
+
+    def __init__(self, number: int, start_samples: int, rules: Rules, commit: CommitRules) -> None:
+        self.number = number
+        self.start_samples = start_samples
+        self.rules = rules
+        self.language = ""
+        self.settled_samples: int | None = None  # where it ends if the pause that is running ends it
+        self.heard_samples = 0  # how much of the audio the last hypothesis was made from,
+        self.heard_kind = Kind.FINAL  # and what for; no audio needs no hypothesis
+        self.attempts = 0
+        self.troubled = False
+        self.ending = Ending.PAUSE
+        self._agreement = Agreement(commit)
+        self._frames: list[Frame] = []
+        self._samples = 0
+
+    # -- audio -------------------------------------------------------------------------------------------------------
+
+    @property
+    def samples(self) -> int:
+        """Length so far."""
+        return self._samples
+
+    @property
+    def end_samples(self) -> int:
+        """The position behind the last sample."""
+        return self.start_samples + self._samples
+
+    def add(self, frame: Frame) -> None:
+        """The next frame."""
+        self._frames.append(frame)
+        self._samples += len(frame.samples)
+
+    @property
+    def worth_samples(self) -> int:
+        """How much of the audio an answer should be made from now: a settled pause adds nothing to it."""
+        return self._samples if self.settled_samples is None else self.settled_samples
+
+    def audio(self, samples: int) -> Samples:
+        """The first `samples`, a copy. `samples` lies between two frames."""
+        taken = 0
+        parts: list[Samples] = []
+        for frame in self._frames:
+            if taken >= samples:
+                break
+            parts.append(frame.samples)
+            taken += len(frame.samples)
+        return np.concatenate(parts) if parts else np.zeros(0, np.float32)
+
+    def split_at(self, frames: int) -> list[Frame]:
+        """Keep the first frames, return the others."""
+        rest, self._frames = self._frames[frames:], self._frames[:frames]
+        self._samples -= sum(len(frame.samples) for frame in rest)
+        return rest
+
+    def split_last(self, frames: int) -> list[Frame]:
+        """Return the last frames, keep the others."""
+        return self.split_at(len(self._frames) - frames)
+
+    def quietest_frame(self) -> int:
+        """The frame in the last third whose surroundings of 160 ms are quietest: the place to cut, never the first."""
+        costs = np.array([_cost(frame) for frame in self._frames])
+        padded = np.pad(costs, _SMOOTHED_FRAMES // 2, mode="edge")
+        smooth = np.convolve(padded, np.ones(_SMOOTHED_FRAMES) / _SMOOTHED_FRAMES, "valid")
+        low = max(1, 2 * len(costs) // 3)
+        return low + int(smooth[low:].argmin())
+
+    # -- text --------------------------------------------------------------------------------------------------------
+
+    @property
+    def prefix(self) -> tuple[int, ...]:
+        """Ids with which every further answer begins."""
+        return self._agreement.committed_ids
+
+    @property
+    def draft(self) -> tuple[int, ...]:
+        """Ids of the last hypothesis."""
+        return self._agreement.ids
+
+    def hear(self, heard: Heard, samples: int, kind: Kind, *, commit: bool) -> None:
+        """A hypothesis made from the first `samples`."""
+        self._agreement.hear(heard, samples, commit=commit)
+        self.heard_samples, self.heard_kind = samples, kind
+        self.language = heard.language or self.language
+
+    def partial(self) -> Partial:
+        """What is known now."""
+        known = self._agreement
+        return Partial(
+            utterance=self.number,
+            committed=known.committed,
+            tentative=known.tentative,
+            language=self.language,
+            start_samples=self.start_samples,
+            end_samples=self.start_samples + self.heard_samples,
+        )
+
+    def final(self, heard: Heard | None) -> Final:
+        """The end, from the answer on all of the audio; without one, from what was known before.
+
+        A hypothesis from before a cut reaches into the next utterance: then only what is committed counts.
+        """
+        known = self._agreement
+        if heard is not None:
+            text, language = following(known.committed, heard.text), heard.language
+        else:
+            text, language = known.text if self.heard_samples <= self._samples else known.committed, self.language
+        return Final(self.number, text, language, self.start_samples, self.end_samples, self.ending)
+
+
+def _cost(frame: Frame) -> float:
+    power = float(np.mean(np.square(frame.samples)))
+    return 10.0 * math.log10(power + 1e-10) + _PROBABILITY_DB * frame.probability

@@ -1,0 +1,44 @@
+"""What a live session hears with: voice detector, loudness and resampler of `audio/`, in the form the machine takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from asr_server.audio.vad import FRAME_SAMPLES, FrameScorer, LoudnessProbability, SpeechProbability
+from asr_server.live.events import Samples
+from asr_server.live.framing import Resample
+from asr_server.live.session import Probability
+
+
+def voice() -> Probability:
+    """A fresh voice detector."""
+    return _one_by_one(SpeechProbability())
+
+
+def loudness() -> Probability:
+    """A fresh measure of loudness against the noise floor."""
+    return _one_by_one(LoudnessProbability())
+
+
+def resampler(rate_hz: int) -> Resample:
+    """A fresh stream from `rate_hz` to 16 kHz."""
+    from asr_server.audio.resample import Resampler
+
+    stream = Resampler()
+
+    def resample(block: Samples, last: bool) -> Samples:
+        ready = stream.push(block, rate_hz)
+        return np.concatenate((ready, stream.flush())) if last else ready
+
+    return resample
+
+
+def warm_up() -> None:
+    """Load the voice detector now, off the event loop. Raises `ModelUnavailable` if it cannot be loaded."""
+    SpeechProbability().push(np.zeros(FRAME_SAMPLES, np.float32))
+
+
+def _one_by_one(scorer: FrameScorer) -> Callable[[Samples], float]:
+    return lambda frame: float(scorer.push(frame)[0])

@@ -1,0 +1,310 @@
+"""One live session: the shell around the pure machine. Submits what it asks for and brings the answers back.
+
+The machine decides and this performs. Everything here runs on the event loop; the engine works on its own thread. What
+the client sends waits in an inbox that one task empties, so that the order holds over a change of connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from loguru import logger
+
+from asr_server.core.errors import AsrError, SessionTaken, ShuttingDown
+from asr_server.engine.protocol import Hypothesis, Utterance
+from asr_server.live.events import (
+    SAMPLE_RATE,
+    Audio,
+    Close,
+    Configure,
+    Effect,
+    Event,
+    Failed,
+    Final,
+    Flush,
+    Forget,
+    Heard,
+    Interrupted,
+    Kind,
+    Partial,
+    Stopped,
+    Transcribe,
+)
+from asr_server.live.session import Session, SessionConfig
+from asr_server.live.table import State
+from asr_server.scheduling.job import Job, Priority
+from asr_server.service.outbox import Outbox, Outgoing
+
+if TYPE_CHECKING:
+    from asr_server.scheduling.thread import EngineThread
+
+_SLICE_BYTES = 32 * 1024  # about 1 s at 16 kHz: 2 ms of work, then others get their turn
+_INBOX_BYTES = 32 * 1024 * 1024  # audio that may wait to be looked at; then the socket is not read any more
+_EVENT_BYTES = 64  # what an event counts besides its audio
+_BACKLOG_SAMPLES = 120 * SAMPLE_RATE  # audio of ended utterances without a final, before no more is looked at
+_FINALS_KEPT = 256  # a client misses at most what was on its way when the connection broke
+_ARRIVALS_KEPT = 8_192
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """Who makes partials and who makes finals. With one model both are the same."""
+
+    fast: EngineThread
+    accurate: EngineThread
+
+    def of(self, kind: Kind) -> EngineThread:
+        """The engine for this kind of answer."""
+        return self.fast if kind is Kind.PARTIAL else self.accurate
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """The connection is gone. `clean`: the client ended it, so the open utterance ends; else it waits."""
+
+    clean: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Incoming:
+    event: Event | _Left
+    arrived_s: float
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class _Arrivals:
+    """When which audio came, for the lag."""
+
+    clocks: deque[int] = field(default_factory=lambda: deque(maxlen=_ARRIVALS_KEPT))
+    times_s: deque[float] = field(default_factory=lambda: deque(maxlen=_ARRIVALS_KEPT))
+
+    def note(self, clock_samples: int, time_s: float) -> None:
+        self.clocks.append(clock_samples)
+        self.times_s.append(time_s)
+
+    def lag_ms(self, end_samples: int) -> int:
+        """Milliseconds since the sample before `end_samples` arrived."""
+        place = bisect_left(self.clocks, end_samples)
+        if place >= len(self.times_s):
+            return 0
+        return max(0, round(1000 * (time.monotonic() - self.times_s[place])))
+
+
+class LiveSession:
+    """Made by `LiveSessions`; clients reach it through a `Connection`."""
+
+    def __init__(self, identity: str, config: SessionConfig, engines: Engines, timeout_s: float) -> None:
+        self.id = identity
+        self.input_rate_hz = config.input_rate_hz
+        self.free = asyncio.Event()  # set while no connection has the session
+        self.received_bytes = 0
+        self.answers = 0
+        self.rules = config.rules  # as last wished, also while that still waits in the inbox
+        self._machine = Session(config)
+        self._engines = engines
+        self._timeout_s = timeout_s
+        self._outbox = Outbox()
+        self._inbox: deque[_Incoming] = deque()
+        self._inbox_bytes = 0
+        self._arrivals = _Arrivals()
+        self._finals: deque[Outgoing] = deque(maxlen=_FINALS_KEPT)
+        self._jobs: dict[int, asyncio.Future[Hypothesis]] = {}
+        self._moved = asyncio.Event()
+        self._task = asyncio.create_task(self._work())
+        self._task.add_done_callback(self._stopped)
+
+    @property
+    def machine(self) -> Session:
+        """The machine, for looking at."""
+        return self._machine
+
+    @property
+    def log_name(self) -> str:
+        """The part of the id that may be logged: who knows all of it may resume the session."""
+        return self.id.partition(".")[0]
+
+    def connect(self, received: int = 0) -> Connection:
+        """A fresh connection: it gets the finals after utterance `received`, then the open utterance as it stands.
+
+        The connection that had the session before ends with `SessionTaken`.
+        """
+        self._outbox.close(SessionTaken("The session goes on over another connection."))
+        self._outbox = Outbox()
+        self.free.clear()
+        for final in self._finals:
+            if isinstance(final.message, Final) and final.message.utterance > received:
+                self._outbox.put(final)
+        if (standing := self._machine.standing) is not None:
+            self._outbox.put(Outgoing(standing, self._arrivals.lag_ms(standing.end_samples)))
+        return Connection(self, self._outbox)
+
+    def has(self, outbox: Outbox) -> bool:
+        """Whether this outbox is that of the present connection."""
+        return self._outbox is outbox
+
+    async def accept(self, event: Event) -> None:
+        """Take an event in. Waits while too much is waiting already."""
+        size = _EVENT_BYTES + (len(event.pcm) if isinstance(event, Audio) else 0)
+        while self._inbox and self._inbox_bytes + size > _INBOX_BYTES:
+            await self._next_move()
+        self._put(event, size)
+
+    def leave(self, *, clean: bool) -> None:
+        """The connection is gone; what it had sent is worked through first."""
+        self._outbox.close()
+        self._put(_Left(clean), 0)
+        self.free.set()
+
+    async def finish(self) -> None:
+        """End the open utterance; returns when the last final is in the outbox, which is then closed."""
+        self._put(Close(), 0)
+        while not self._task.done() and (self._inbox or self._machine.state is not State.CLOSED or self._machine.busy):
+            await self._next_move()
+
+    def end(self, error: AsrError | None = None) -> None:
+        """Give up whatever is under way, and end the connection."""
+        self._task.cancel()
+        self._moved.set()
+        for job in list(self._jobs.values()):
+            job.cancel()
+        self._outbox.close(error)
+
+    # -- events ------------------------------------------------------------------------------------------------------
+
+    def _put(self, event: Event | _Left, size: int) -> None:
+        match event:
+            case Audio(pcm=pcm):
+                self.received_bytes += len(pcm)
+            case Configure(rules=rules):
+                self.rules = rules
+        self._inbox.append(_Incoming(event, time.monotonic(), size))
+        self._inbox_bytes += size
+        self._moved.set()
+
+    async def _work(self) -> None:
+        """Empty the inbox, for the life of the session."""
+        while True:
+            while not self._inbox:
+                await self._next_move()
+            await self._work_on(self._inbox[0])
+            self._inbox_bytes -= self._inbox.popleft().size_bytes
+            self._moved.set()
+
+    async def _work_on(self, incoming: _Incoming) -> None:
+        match incoming.event:
+            case Audio(pcm=pcm):
+                await self._hear(pcm, incoming.arrived_s)
+            case _Left(clean=clean):
+                opened = self._machine.state in (State.SPEAKING, State.PAUSING)
+                self._tell(Flush() if clean and opened else Interrupted())
+            case event:
+                self._tell(event)
+
+    def _stopped(self, task: asyncio.Task[None]) -> None:
+        """A fault of ours in the middle of a session ends it with an error instead of leaving it mute."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.opt(exception=error).error("live session failed", session=self.log_name)
+            self.end(AsrError("The server failed on this session; the log has the details."))
+
+    async def _hear(self, pcm: bytes, arrived_s: float) -> None:
+        for at in range(0, len(pcm), _SLICE_BYTES):
+            while self._machine.backlog_samples > _BACKLOG_SAMPLES:
+                await self._next_move()
+            effects = self._machine.receive(Audio(pcm[at : at + _SLICE_BYTES]))
+            self._arrivals.note(self._machine.clock_samples, arrived_s)
+            self._perform(effects)
+            await asyncio.sleep(0)
+
+    async def _next_move(self) -> None:
+        self._moved.clear()
+        await self._moved.wait()
+
+    def _tell(self, event: Event) -> None:
+        self._perform(self._machine.receive(event))
+
+    # -- effects -----------------------------------------------------------------------------------------------------
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Transcribe():
+                    self._submit(effect)
+                case Forget(ticket=ticket):
+                    if ticket in self._jobs:
+                        self._jobs[ticket].cancel()
+                case _:
+                    self._send(Outgoing(effect, self._lag_ms(effect)))
+        self._moved.set()
+
+    def _send(self, outgoing: Outgoing) -> None:
+        if isinstance(outgoing.message, Final):
+            self._finals.append(outgoing)
+        self._outbox.put(outgoing)
+
+    def _lag_ms(self, effect: Effect) -> int:
+        if isinstance(effect, Partial | Final | Stopped):
+            return self._arrivals.lag_ms(effect.end_samples)
+        return 0
+
+    def _submit(self, asked: Transcribe) -> None:
+        item = Utterance(
+            audio=asked.audio,
+            language=asked.language,
+            context=asked.context,
+            draft=asked.draft,
+            session=f"{self.id}:{asked.utterance}",
+            prefix=asked.prefix,
+        )
+        cost_s = len(asked.audio) / SAMPLE_RATE
+        job = Job(item, Priority.LIVE, cost_s, deadline_s=time.monotonic() + self._timeout_s)
+        try:
+            future = asyncio.wrap_future(self._engines.of(asked.kind).submit(job))
+        except ShuttingDown as error:
+            # Not from inside the machine's own turn: its effects must be performed in order.
+            asyncio.get_running_loop().call_soon(self._fail, asked.ticket, error)
+            return
+        self._jobs[asked.ticket] = future
+        future.add_done_callback(functools.partial(self._answered, asked.ticket))
+
+    def _answered(self, ticket: int, future: asyncio.Future[Hypothesis]) -> None:
+        self._jobs.pop(ticket, None)
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:
+            self._fail(ticket, error)
+            return
+        self.answers += 1
+        said = future.result()
+        self._tell(Heard(ticket, said.text, said.language, said.ids, said.offsets, said.logprobs))
+
+    def _fail(self, ticket: int, error: BaseException) -> None:
+        known = error if isinstance(error, AsrError) else AsrError("The server failed on this audio.")
+        logger.opt(exception=error.__cause__).warning("live answer failed", session=self.log_name, code=known.code)
+        self._tell(Failed(ticket, known.code, known.message))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Connection:
+    """A client's end of a session, until it leaves or another connection takes the session over."""
+
+    session: LiveSession
+    outbox: Outbox
+
+    async def tell(self, event: Event) -> None:
+        """One event from the client. Raises `SessionTaken`."""
+        if not self.session.has(self.outbox):
+            raise SessionTaken("The session goes on over another connection.")
+        await self.session.accept(event)
+
+    def messages(self) -> AsyncIterator[Outgoing]:
+        """What to send, until the session ends; then the error that ended it is raised, if one did."""
+        return self.outbox.messages()

@@ -1,0 +1,202 @@
+"""Live sessions over an engine thread: the bundled model where it can run, a scripted one where faults are injected."""
+
+import asyncio
+import time
+import wave
+
+import numpy as np
+import pytest
+
+from asr_server import demo
+from asr_server.core import settings
+from asr_server.core.errors import SessionNotFound, SessionTaken, ShuttingDown, TranscriptionFailed
+from asr_server.engine import facts, plan, registry
+from asr_server.engine.protocol import Finish, Hypothesis, Utterance
+from asr_server.live.events import Audio, Ending, Final, Flush, Partial, Trouble
+from asr_server.scheduling.admission import Admission
+from asr_server.scheduling.job import Job
+from asr_server.scheduling.ports import Done, Failed
+from asr_server.scheduling.thread import EngineThread
+from asr_server.service.live import LiveOptions, LiveSessions
+from asr_server.service.live_session import Engines
+
+
+class Scripted:
+    """A batch that answers each utterance with how long it is, by `script(item)`: an error, or None for never."""
+
+    loaded, room = True, 8
+
+    def __init__(self, script=lambda item: "words"):
+        self.script, self.rows, self.seen = script, {}, []
+
+    def load(self): ...
+
+    def unload(self): ...
+
+    def admit(self, key, item):
+        self.rows[key] = item
+        self.seen.append(item)
+
+    def step(self):
+        time.sleep(0.001)
+        for key, item in list(self.rows.items()):
+            said = self.script(item)
+            if said is None:
+                continue
+            del self.rows[key]
+            if isinstance(said, Exception):
+                yield Failed(key, said)
+            else:
+                yield Done(key, Hypothesis(said, "English", (1,), (-0.1,), Finish.END, 1, 1, 1))
+
+    def drop(self, key):
+        self.rows.pop(key, None)
+
+
+@pytest.fixture(scope="session")
+def speech():
+    """The bundled recording and a pause: bytes."""
+    with wave.open(str(demo.sample().recording)) as recording:
+        return recording.readframes(recording.getnframes()) + bytes(28_800)
+
+
+@pytest.fixture
+def make():
+    threads = []
+
+    def build(batch, accurate=None, **changes):
+        engines = [EngineThread(b, idle_timeout_s=0) for b in (batch, accurate) if b is not None]
+        threads.extend(engines)
+        values = settings.load(_env_file=None, model_id="demo", **changes)
+        return LiveSessions(values, Engines(engines[0], engines[-1]), Admission(1000.0))
+
+    yield build
+    for thread in threads:
+        thread.close()
+
+
+async def _open(live):
+    return await live.open(LiveOptions(live.rules(use_voice=True)))
+
+
+async def _until_flush(connection):
+    messages = []
+    async for outgoing in connection.messages():
+        messages.append(outgoing.message)
+        if isinstance(outgoing.message, Final) and outgoing.message.ending is Ending.FLUSH:
+            return messages
+    return messages
+
+
+async def test_a_final_is_what_the_engine_says_of_the_same_audio(make, speech):
+    """The bundled model: live equals one offline run, given the words that were committed before."""
+    engine = registry.build(plan.resolve(settings.load(_env_file=None, model_id="demo"), facts.probe()))
+    live = make(engine)
+    connection = await _open(live)
+    for at in range(0, len(speech), 3_000):
+        await connection.tell(Audio(speech[at : at + 3_000]))
+        await asyncio.sleep(0.005)
+    await connection.tell(Flush())
+    messages = await _until_flush(connection)
+    final = next(m for m in messages if isinstance(m, Final))
+    committed = [m.committed for m in messages if isinstance(m, Partial)][-1:]
+    audio = np.frombuffer(speech, "<i2").astype(np.float32)[final.start_samples : final.end_samples] / 32_768
+    offline = await asyncio.wrap_future(live._engines.accurate.submit(Job(Utterance(audio))))
+    assert final.text
+    if offline.text.startswith("".join(committed)):
+        assert final.text == offline.text
+    await live.drain()
+
+
+async def test_partials_ask_the_fast_engine_and_finals_the_accurate_one(make, speech):
+    """With two engines each gets its own work, and the final comes from the accurate one."""
+    fast, accurate = Scripted(lambda item: "quick words"), Scripted(lambda item: "right words")
+    connection = await _open(make(fast, accurate))
+    for at in range(0, len(speech), 3_000):
+        await connection.tell(Audio(speech[at : at + 3_000]))
+        await asyncio.sleep(0.003)
+    await connection.tell(Flush())
+    messages = await _until_flush(connection)
+    assert [m.text for m in messages if isinstance(m, Final)] == ["right words", ""]
+    assert {m.text for m in messages if isinstance(m, Partial)} <= {"quick words", "right words"}
+    assert len(fast.seen) >= 2
+    connection.session.end()
+
+
+async def test_an_engine_that_fails_leaves_the_session_usable(make, speech):
+    """The error is told, the final closes the utterance, and the next one is heard."""
+    batch = Scripted(lambda item: TranscriptionFailed("broken"))
+    connection = await _open(make(batch))
+    await connection.tell(Audio(speech[:64_000]))
+    await connection.tell(Flush())
+    messages = await _until_flush(connection)
+    assert {m.code for m in messages if isinstance(m, Trouble)} == {"transcription_failed"}
+    batch.script = lambda item: "words"
+    await connection.tell(Audio(speech))
+    await connection.tell(Flush())
+    assert [m.text for m in await _until_flush(connection) if isinstance(m, Final)] == ["words", ""]
+    connection.session.end()
+
+
+async def test_a_hung_engine_stops_the_intake_and_memory_stays_bounded(make, speech):
+    """Ten minutes of speech in one frame: about two minutes are taken in, the rest waits as it came."""
+    connection = await _open(make(Scripted(lambda item: None)))
+    loud = speech[: 2 * 32_000]
+    await connection.tell(Audio(loud * 300))
+    machine, before = connection.session.machine, -1
+    while machine.clock_samples != before:
+        before = machine.clock_samples
+        await asyncio.sleep(0.1)
+    assert 120 * 16_000 < machine.backlog_samples < (120 + 31) * 16_000
+    assert machine.clock_samples < 200 * 16_000
+    connection.session.end()
+
+
+async def test_what_a_cut_off_client_missed_is_kept_for_a_while_and_no_longer(make, speech):
+    """Within the time the final is given out again; afterwards the session is unknown."""
+    live = make(Scripted(), ws_resume_s=0.2)
+    connection = await _open(live)
+    await connection.tell(Audio(speech))
+    live.leave(connection, clean=False)
+    again = await live.resume(connection.session.id, 0)
+    async for outgoing in again.messages():
+        if isinstance(outgoing.message, Final):
+            assert outgoing.message.text == "words"
+            break
+    with pytest.raises(SessionTaken):
+        await connection.tell(Flush())
+    live.leave(again, clean=False)
+    await asyncio.sleep(0.3)
+    with pytest.raises(SessionNotFound):
+        await live.resume(connection.session.id, 0)
+    assert len(live) == 0
+
+
+async def _collect(connection, finals):
+    async for outgoing in connection.messages():
+        finals += [outgoing.message] if isinstance(outgoing.message, Final) else []
+
+
+async def test_draining_refuses_new_sessions_and_ends_the_open_ones_with_their_finals(make, speech):
+    """Every open utterance gets its final; then the connection ends with `ShuttingDown`."""
+    live = make(Scripted())
+    connection = await _open(live)
+    await connection.tell(Audio(speech[:64_000]))
+    drained = asyncio.create_task(live.drain())
+    finals = []
+    with pytest.raises(ShuttingDown):
+        await _collect(connection, finals)
+    live.leave(connection, clean=False)
+    await drained
+    assert [(f.text, f.ending) for f in finals] == [("words", Ending.CLOSE)]
+    with pytest.raises(ShuttingDown):
+        await _open(live)
+
+
+async def test_a_fault_of_ours_ends_the_session_with_an_error(make, speech, monkeypatch):
+    """The client is told instead of waiting for ever."""
+    connection = await _open(make(Scripted()))
+    monkeypatch.setattr(connection.session.machine, "_signal", lambda probability: 1 / 0)
+    await connection.tell(Audio(speech))
+    with pytest.raises(Exception, match="server failed"):
+        await _until_flush(connection)
