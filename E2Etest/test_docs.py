@@ -81,24 +81,23 @@ def test_make_demo_once_exits_by_its_words():
 @pytest.mark.integration
 def test_the_readmes_commands_work_as_written():
     """`asr-server demo` stays up; the curl line and the Python example of the README run against it; Ctrl-C ends it."""
-    demo = subprocess.Popen(
-        [sys.executable, "-m", "asr_server", "demo", "--port", "8100"], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        words = _read_until(demo, "Ctrl-C stops it")
-        heard = re.search(r"heard: +(.*)", words)[1]
-        (curl,) = (line for block in _blocks("sh") for line in block.splitlines() if line.startswith("curl"))
-        answer = subprocess.run(shlex.split(curl), cwd=ROOT, capture_output=True, text=True, check=True).stdout
-        assert heard in answer
-        (example,) = _blocks("python")
-        printed = subprocess.run(
-            [sys.executable, "-c", example], cwd=ROOT, capture_output=True, text=True, check=True
-        ).stdout
-        assert printed.strip() == heard
-        assert httpx.get("http://127.0.0.1:8100/docs").status_code == 200
-    finally:
-        demo.send_signal(signal.SIGINT)
-        assert demo.wait(timeout=60) == 0
+    command = [sys.executable, "-m", "asr_server", "demo", "--port", "8100"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as demo:
+        try:
+            words = _read_until(demo, "Ctrl-C stops it")
+            heard = re.search(r"heard: +(.*)", words)[1]
+            (curl,) = (line for block in _blocks("sh") for line in block.splitlines() if line.startswith("curl"))
+            answer = subprocess.run(shlex.split(curl), cwd=ROOT, capture_output=True, text=True, check=True).stdout
+            assert heard in answer
+            (example,) = _blocks("python")
+            printed = subprocess.run(
+                [sys.executable, "-c", example], cwd=ROOT, capture_output=True, text=True, check=True
+            ).stdout
+            assert printed.strip() == heard
+            assert httpx.get("http://127.0.0.1:8100/docs").status_code == 200
+        finally:
+            demo.send_signal(signal.SIGINT)
+            assert demo.wait(timeout=60) == 0
 
 
 def _read_until(process, marker):

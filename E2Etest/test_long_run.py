@@ -8,7 +8,8 @@ import pytest
 from asr_server.engine.protocol import Utterance
 from E2Etest.bench import engines
 
-pytestmark = pytest.mark.slow
+# About a minute on two cores, and twice that on a slow day.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def _resident_kb():
