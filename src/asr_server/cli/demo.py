@@ -25,6 +25,9 @@ def demo(port: int, *, once: bool) -> int:
         )
         return 1
     base = f"http://127.0.0.1:{port}"
+    # Explicitly, since a shell that runs this in the background has told it to ignore Ctrl-C.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     print(f"Starting the server on {base} with the bundled demonstration model ...", flush=True)
     server = _start(port)
     try:
