@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import soxr
 from websockets.exceptions import ConnectionClosed
 
 from E2Etest import recordings
@@ -135,7 +136,6 @@ def test_a_bad_query_is_told_and_closes_with_its_code(live_server, query, code, 
 @pytest.mark.parametrize("rate", [8_000, 24_000, 44_100, 48_000])
 def test_every_sample_rate_gives_the_words(live_server, speech, said, rate):
     """The bundled recording, resampled by the sender, comes back with its words and its times."""
-    soxr = pytest.importorskip("soxr")
     pcm = soxr.resample(speech, 16_000, rate)
     messages = stream(live_server, pieces(data(pcm), 4_001), sample_rate=rate)
     ((text, start, end, _),) = finals(messages)
