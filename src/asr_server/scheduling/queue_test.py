@@ -48,7 +48,7 @@ def test_bulk_work_gives_way_for_a_bounded_time_only():
 def test_abandoned_jobs_do_not_count():
     """Depth and waiting seconds are of jobs that somebody still waits for."""
     queue = JobQueue()
-    stays, left = Job("a", cost_s=3.0), Job("b", cost_s=5.0)
+    stays, left = Job("a", cost_s=3.0), Job("b", priority=Priority.BULK, cost_s=5.0)
     for job in (stays, left):
         queue.push(job)
     left.future.cancel()

@@ -304,6 +304,55 @@ def test_a_batch_of_one_serves_everyone(batch):
     assert bulk.result(0) == "done"
 
 
+class Clock:
+    """Monotonic seconds that only the test moves."""
+
+    def __init__(self):
+        self.now_s = 100.0
+
+    def __call__(self):
+        return self.now_s
+
+
+def test_times_and_heartbeat_follow_the_clock(batch):
+    """A job knows when it was queued, started and ended; the beat is as old as the last turn with work."""
+    clock = Clock()
+    thread = EngineThread(batch, idle_timeout_s=0, clock=clock, start=False)
+    job = Job(1)
+    thread.submit(job)
+    clock.now_s = 105.0
+    assert thread.snapshot().beat_age_s == 5.0
+    thread.turn()
+    assert thread.snapshot().beat_age_s == 0.0
+    clock.now_s = 107.0
+    thread.turn()
+    assert (job.queued_s, job.started_s, job.ended_s) == (100.0, 105.0, 107.0)
+
+
+def test_every_change_of_the_model_is_told_and_an_old_error_is_forgotten(batch):
+    """A failed load, a load, an unload: each state in order, and the reason of the failure only while it holds."""
+    states, batch.broken_loads = [], 1
+    thread = EngineThread(batch, idle_timeout_s=0, on_state=lambda state, _: states.append(state), start=False)
+    thread.submit(Job(0))
+    thread.turn()
+    assert thread.snapshot().load_error == "no weights"
+    thread.submit(Job(0))
+    thread.turn()
+    assert thread.snapshot().load_error == ""
+    assert states == [ModelState.LOADING, ModelState.FAILED, ModelState.LOADING, ModelState.LOADED]
+
+
+def test_idleness_counts_from_the_last_step(batch):
+    """Work keeps the model; the idle time begins when the last row has moved."""
+    clock = Clock()
+    thread = EngineThread(batch, idle_timeout_s=10.0, clock=clock, start=False)
+    thread.submit(Job(1))
+    for now_s, loaded in ((100.0, True), (115.0, True), (124.0, True), (126.0, False)):
+        clock.now_s = now_s
+        thread.turn()
+        assert batch.loaded is loaded
+
+
 OPERATIONS = st.lists(
     st.one_of(
         st.tuples(st.just("submit"), st.sampled_from(Priority), st.sampled_from([0, 1, 4, "bad", "fail", "explode"])),
