@@ -304,6 +304,19 @@ def test_a_batch_of_one_serves_everyone(batch):
     assert bulk.result(0) == "done"
 
 
+def test_a_step_that_hangs_shows_and_idleness_does_not(batch, make):
+    """In a step the thread is busy and its beat grows old; waiting for work is not being busy."""
+    batch.gate.clear()
+    thread = make()
+    future = thread.submit(Job(0))
+    _until(lambda: batch.admitted and thread.snapshot().busy)
+    began_age_s = thread.snapshot().beat_age_s
+    _until(lambda: thread.snapshot().beat_age_s > began_age_s + 0.02)
+    batch.gate.set()
+    future.result(WAIT_S)
+    _until(lambda: not thread.snapshot().busy)
+
+
 class Clock:
     """Monotonic seconds that only the test moves."""
 
