@@ -14,6 +14,9 @@ import av
 import numpy as np
 
 from asr_server import demo
+from asr_server.demo.recipe.scoring import distance as word_errors
+
+__all__ = ["AUDIO", "Clip", "clips", "encoded", "riff", "sample", "samples", "silent_video", "wav", "word_errors"]
 
 AUDIO = Path(__file__).parent / "audio"
 
@@ -94,13 +97,3 @@ def silent_video() -> bytes:
             output.mux(stream.encode(frame))
         output.mux(stream.encode(None))
     return sink.getvalue()
-
-
-def word_errors(said: list[str], heard: list[str]) -> int:
-    """Levenshtein distance between two lists of words (or characters)."""
-    row = list(range(len(heard) + 1))
-    for i, a in enumerate(said, 1):
-        previous, row[0] = row[0], i
-        for j, b in enumerate(heard, 1):
-            previous, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, previous + (a != b))
-    return row[-1]

@@ -23,6 +23,7 @@ def measure(shape: str = "0.6b") -> dict[str, object]:
     """Milliseconds of one partial; random weights of the released shape in bf16."""
     engine = engines.load(str(random_checkpoint(shape)), max_batch=1, dtype="bfloat16")
     with engines.forced_answers():
+        _partials(engine, "warm-up", PLACES[10], count=1)
         by_place = {f"{place_s}_s": round(_at(engine, place_s), 1) for place_s in PLACES}
         reused, again = _long(engine, 60)
     return {
