@@ -106,6 +106,12 @@ def test_lying_sizes_in_the_header(server, sample):
         ),
         ({"timestamp_granularities[]": "syllable"}, (400, "invalid_value", "timestamp_granularities")),
         ({"return_timestamps": "true"}, (400, "unsupported_value", "return_timestamps")),
+        ({"response_format": "diarized_json"}, (400, "unsupported_value", "response_format")),
+        ({"languages[]": ["en", "de"]}, (400, "unsupported_value", "languages")),
+        ({"known_speaker_names[]": "Ann"}, (400, "unsupported_value", "known_speaker_names")),
+        ({"chunking_strategy": "always"}, (400, "invalid_value", "chunking_strategy.type")),
+        ({"chunking_strategy[threshold]": "2"}, (400, "invalid_value", "chunking_strategy.threshold")),
+        ({"chunking_strategy": "{oops"}, (400, "invalid_value", "chunking_strategy.type")),
         ({"prompt": "x" * 20_000}, (400, "invalid_value", "prompt")),
     ],
 )

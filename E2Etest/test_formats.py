@@ -97,6 +97,26 @@ def test_verbose_json_tells_times_and_scores(server, sample):
     assert "words" not in body
 
 
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        {"chunking_strategy[type]": "server_vad", "chunking_strategy[silence_duration_ms]": "400"},
+        {"chunking_strategy": '{"type": "server_vad", "silence_duration_ms": 400, "threshold": 0.6}'},
+    ],
+)
+def test_a_chunking_strategy_cuts_where_it_says(server, sample, strategy):
+    """Pauses of a second join two sentences to one segment by default, and part them under a shorter silence."""
+    pause = np.zeros(16_000, np.int16)
+    audio = recordings.wav(np.concatenate([recordings.samples(), pause, recordings.samples()]))
+    counts = []
+    for fields in ({}, {"chunking_strategy": "auto"}, strategy):
+        body = server.transcribe(audio, response_format="verbose_json", **fields).json()
+        assert recordings.word_errors(2 * sample[1].split(), body["text"].split()) <= 1
+        counts.append(len(body["segments"]))
+    assert counts[:2] == [1, 1]
+    assert counts[2] >= 2
+
+
 @pytest.mark.parametrize("language", ["en", "en-US", "English", "ENGLISH", "auto", ""])
 def test_a_language_in_any_spelling(server, sample, language):
     """Codes, locales, names and nothing."""

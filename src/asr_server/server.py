@@ -21,12 +21,13 @@ from asr_server.scheduling.thread import EngineThread, ModelState
 from asr_server.service.catalog import Catalog
 from asr_server.service.live import LiveSessions
 from asr_server.service.live_session import Engines
-from asr_server.service.segmenter import Segmenter
 from asr_server.service.transcribe import Transcriber
 from asr_server.service.warmup import warm_up
 
 # One place of this many in the batch is kept for live work.
 _LIVE_SHARE = 8
+# Spans that one recording may have under way, in batches: enough that the next batch never waits for the decoder.
+_LOOK_AHEAD = 2
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -71,10 +72,10 @@ def _build(settings: Settings, resolved: plan.Plan) -> tuple[Services, Decoder]:
     decoder = Decoder(DecodeLimits(max_audio_s=settings.max_audio_s))
     transcriber = Transcriber(
         decoder=decoder,
-        segmenter=Segmenter(),
         engine=thread,
         admission=admission,
         timeout_s=settings.request_timeout,
+        look_ahead=_LOOK_AHEAD * resolved.max_batch,
     )
     here = Services(
         settings=settings,

@@ -76,6 +76,21 @@ def listed(form: FormData, name: str) -> list[str]:
     return [item for value in values for item in _items(value)]
 
 
+def nested(form: FormData, name: str) -> Any:
+    """An object field in every spelling in use: `k[part]` fields, a JSON object, or a bare word; None when absent."""
+    key = re.compile(rf"{re.escape(name)}\[(\w+)\]")
+    parts = {found[1]: v for k, v in form.multi_items() if isinstance(v, str) and (found := key.fullmatch(k))}
+    if parts:
+        return parts
+    value = scalars(form, frozenset({name})).get(name)
+    if value is None or not value.startswith(("{", '"')):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
 def _items(value: str) -> list[str]:
     parts: list[Any] = value.split(",")
     if value.lstrip().startswith("["):

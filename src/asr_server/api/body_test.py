@@ -34,6 +34,23 @@ def test_text_that_only_looks_like_json_stays_text():
     assert body.listed(FormData([("k", "[oops")]), "k") == ["[oops"]
 
 
+@pytest.mark.parametrize(
+    ("items", "expected"),
+    [
+        ([("k[type]", "server_vad"), ("k[threshold]", "0.4")], {"type": "server_vad", "threshold": "0.4"}),
+        ([("k", '{"type": "server_vad", "threshold": 0.4}')], {"type": "server_vad", "threshold": 0.4}),
+        ([("k", '"auto"')], "auto"),
+        ([("k", "auto")], "auto"),
+        ([("k", "{oops")], "{oops"),
+        ([("k", " ")], None),
+        ([("kk[type]", "x")], None),
+    ],
+)
+def test_an_object_is_an_object_in_every_spelling(items, expected):
+    """Bracketed parts, JSON text and a bare word; what is absent is None, and what is broken stays text."""
+    assert body.nested(FormData(items), "k") == expected
+
+
 def test_the_last_scalar_wins_and_blank_is_absent():
     """Given twice, the last counts; empty strings mean that the field was left out."""
     form = FormData([("model", "a"), ("model", "b"), ("language", " "), ("other", "x")])

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from asr_server.audio.spans import SpanRules
 from asr_server.service.request import ResponseFormat
 
 
@@ -15,6 +16,36 @@ def _boolean(value: Any) -> Any:
 
 
 Boolean = Annotated[bool, BeforeValidator(_boolean)]
+
+
+class ChunkingStrategy(BaseModel):
+    """OpenAI's `server_vad` object: how the recording is cut where nobody speaks."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    type: Literal["auto", "server_vad"] = "auto"
+    threshold: float = Field(default=0.5, ge=0.05, le=1)
+    prefix_padding_ms: int = Field(default=300, ge=0, le=2_000)
+    silence_duration_ms: int = Field(default=200, ge=32, le=5_000)
+
+    def rules(self) -> SpanRules:
+        """The rules of the span cutter; `auto` means its own."""
+        if self.type == "auto":
+            return SpanRules()
+        return SpanRules(
+            threshold=self.threshold,
+            # The distance at which Silero's own tools let speech end.
+            off_threshold=max(0.01, self.threshold - 0.15),
+            min_silence_ms=self.silence_duration_ms,
+            # A margin is laid on both sides, so it may not be longer than the pause that parts two stretches.
+            pad_ms=min(self.prefix_padding_ms, self.silence_duration_ms),
+            # Every such pause parts two segments; `auto` packs what lies close together into spans of up to 30 s.
+            max_gap_s=0.0,
+        )
+
+
+def _strategy(value: Any) -> Any:
+    return {"type": value} if isinstance(value, str) else value
 
 
 class TranscriptionForm(BaseModel):
@@ -33,6 +64,9 @@ class TranscriptionForm(BaseModel):
         [], description="`segment` with verbose_json. Word times are not in this version."
     )
     include: list[Literal["logprobs"]] = Field([], description="`logprobs`, with json.")
+    chunking_strategy: Annotated[ChunkingStrategy, BeforeValidator(_strategy)] = Field(
+        ChunkingStrategy(), description="`auto`, or a `server_vad` object: threshold and times of the cuts at pauses."
+    )
     stream: Boolean = Field(False, description="Server-sent events, with json and text.")
     return_timestamps: Boolean = Field(False, description="Not in this version.")
 

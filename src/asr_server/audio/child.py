@@ -12,7 +12,7 @@ import numpy as np
 from asr_server.audio import SAMPLE_RATE, sandbox
 from asr_server.audio.resample import Resampler, Samples
 from asr_server.audio.track import Track
-from asr_server.audio.wire import HEADER, JOB_BYTES, MAX_PCM_BYTES, Job, Kind, Refusal
+from asr_server.audio.wire import CLAIM, HEADER, JOB_BYTES, MAX_PCM_BYTES, Job, Kind, Refusal
 
 MIN_SAMPLES = SAMPLE_RATE // 10  # 0.1 s: less than any word
 _WARM_UP_RATE_HZ = 48_000
@@ -70,6 +70,8 @@ def decode(job: Job, source_fd: int, out_fd: int) -> Kind:
     track, resampler = Track(source_fd, job.file_bytes), Resampler()
     claimed_s = track.claimed_s() or 0.0
     trusted_s = claimed_s if claimed_s <= job.max_audio_s else 0.0
+    if trusted_s > 0:
+        _write(out_fd, HEADER.pack(Kind.CLAIM, CLAIM.size) + CLAIM.pack(trusted_s))
     max_samples = round(job.max_audio_s * SAMPLE_RATE) + 1
     written = 0
     for stretch in track.stretches():

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from asr_server.audio import SAMPLE_RATE
 from asr_server.audio.frames import BrokenAnswer, Frames
 from asr_server.audio.launcher import Zygote, ZygoteLost
-from asr_server.audio.wire import Job, Kind
+from asr_server.audio.wire import CLAIM, Job, Kind
 from asr_server.core.errors import (
     AsrError,
     AudioTooLong,
@@ -33,7 +33,7 @@ from asr_server.core.errors import (
     ShuttingDown,
 )
 
-__all__ = ["SAMPLE_RATE", "DecodeLimits", "Decoder", "Source"]
+__all__ = ["SAMPLE_RATE", "DecodeLimits", "Decoder", "Progress", "Source"]
 
 Samples = NDArray[np.float32]
 
@@ -45,6 +45,15 @@ class DecodeLimits:
     max_audio_s: float
     timeout_s: float = 60.0
     memory_bytes: int = 512 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Progress:
+    """How long a recording says it is, and how much of it was decoded, in seconds. `claimed_s` is 0 if unknown, and it
+    may be a lie, but never over the limit."""
+
+    claimed_s: float = 0.0
+    decoded_s: float = 0.0
 
 
 class Source(Protocol):
@@ -79,7 +88,7 @@ class Decoder:
         Cancelling kills the decode.
         """
         pcm = bytearray()
-        async with self._slots, aclosing(self._blocks(source)) as blocks:
+        async with aclosing(self._blocks(source, Progress())) as blocks:
             async for block in blocks:
                 pcm += block
         samples: Samples = np.frombuffer(pcm, np.float32)
@@ -91,16 +100,16 @@ class Decoder:
             np.clip(samples, -1.0, 1.0, out=samples)  # the division may round to just above one
         return samples
 
-    async def stream(self, source: Source) -> AsyncGenerator[Samples, None]:
-        """The same in blocks of at most 2 s as they are decoded; bounded memory; loud samples are clipped, not scaled.
+    async def stream(self, source: Source, progress: Progress | None = None) -> AsyncGenerator[Samples, None]:
+        """The same in blocks of at most 2 s as they are decoded, in bounded memory; full scale is 1 but may be passed.
 
-        Nothing is decoded ahead of a slow reader beyond a pipe's worth, and its time does not count; it holds a process
-        meanwhile, but none of the slots that `decode` waits for, so the caller bounds the number of streams. Close it
-        (`aclosing`) to stop early. Errors come when they are met: blocks may have been given out before.
+        `progress` is kept up to date. Nothing is decoded ahead of a slow reader beyond a pipe's worth, and its time
+        does not count; it holds a process meanwhile, but none of the slots, so the caller bounds the number of streams.
+        Close it (`aclosing`) to stop early. Errors come when they are met: blocks may have been given out before.
         """
-        async with aclosing(self._blocks(source)) as blocks:
+        async with aclosing(self._blocks(source, progress or Progress())) as blocks:
             async for block in blocks:
-                yield np.clip(np.nan_to_num(np.frombuffer(block, np.float32)), -1.0, 1.0)
+                yield np.nan_to_num(np.frombuffer(block, np.float32))
 
     @property
     def zygote_pid(self) -> int | None:
@@ -119,8 +128,8 @@ class Decoder:
         self._closed = True
         await self._zygote.close()
 
-    async def _blocks(self, source: Source) -> AsyncGenerator[bytearray, None]:
-        """PCM frames of one file as they come, unclipped; started anew once if the zygote dies before the first."""
+    async def _blocks(self, source: Source, progress: Progress) -> AsyncGenerator[bytearray, None]:
+        """PCM frames of one file as they come; started anew once if the zygote dies before the first."""
         job = self._job(source)
         self._running += 1
         given = attempts = 0
@@ -128,9 +137,10 @@ class Decoder:
             while True:
                 attempts += 1
                 try:
-                    async with aclosing(self._attempt(job, source.fileno())) as blocks:
+                    async with aclosing(self._attempt(job, source.fileno(), progress)) as blocks:
                         async for block in blocks:
                             given += 1
+                            progress.decoded_s += len(block) / (4 * SAMPLE_RATE)
                             yield block
                     return
                 except ZygoteLost as lost:
@@ -142,13 +152,16 @@ class Decoder:
             self._running -= 1
             self._idle_since_s = time.monotonic()
 
-    async def _attempt(self, job: Job, source_fd: int) -> AsyncGenerator[bytearray, None]:
+    async def _attempt(self, job: Job, source_fd: int, progress: Progress) -> AsyncGenerator[bytearray, None]:
         with Frames(self._limits.timeout_s) as frames:
-            process = await self._zygote.send(job, source_fd, frames.write_fd)
+            async with self._slots:
+                process = await self._zygote.send(job, source_fd, frames.write_fd)
             frames.close_write_end()
             while True:
                 try:
-                    kind, payload = await frames.next()
+                    # A slot a block: what waits for a slow reader keeps nobody from decoding.
+                    async with self._slots:
+                        kind, payload = await frames.next()
                 except TimeoutError:
                     raise InvalidAudio("The file takes too long to decode.", param="file") from None
                 except BrokenAnswer:
@@ -157,6 +170,9 @@ class Decoder:
                     raise _refusal(Kind.INVALID_AUDIO, job) from None
                 if kind is Kind.END:
                     return
+                if kind is Kind.CLAIM:
+                    progress.claimed_s = CLAIM.unpack(payload)[0]
+                    continue
                 if kind is not Kind.PCM:
                     raise _refusal(kind, job)
                 yield payload

@@ -9,10 +9,11 @@ import os
 import time
 from types import TracebackType
 
-from asr_server.audio.wire import HEADER, MAX_PCM_BYTES, Kind
+from asr_server.audio.wire import CLAIM, HEADER, MAX_PCM_BYTES, Kind
 
 _PIPE_BYTES = 262_144  # 4 s of audio: a short clip then never waits for the reader; 64 KiB, the default, costs wake-ups
 _KINDS = {int(kind): kind for kind in Kind}
+_MAX_BYTES = {Kind.PCM: MAX_PCM_BYTES, Kind.CLAIM: CLAIM.size}
 
 
 class BrokenAnswer(Exception):
@@ -45,7 +46,7 @@ class Frames:
             self.write_fd = -1
 
     async def next(self) -> tuple[Kind, bytearray]:
-        """The next frame: its kind and payload (PCM: float32 bytes).
+        """The next frame: its kind and payload (PCM and CLAIM: float32 bytes).
 
         Raises `TimeoutError` once the waits for this file add up to more than the budget, and `BrokenAnswer`.
         """
@@ -53,7 +54,7 @@ class Frames:
         async with asyncio.timeout(max(0.0, self._left_s)):
             number, size = HEADER.unpack(await self._exactly(HEADER.size))
             kind = _KINDS.get(number)
-            if kind is None or size > (MAX_PCM_BYTES if kind is Kind.PCM else 0) or size % 4:
+            if kind is None or size > _MAX_BYTES.get(kind, 0) or size % 4:
                 raise BrokenAnswer
             payload = await self._exactly(size)
         self._left_s -= time.monotonic() - started_s

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,10 +51,15 @@ class SpanRules:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Samples [start, end) at 16 kHz."""
+    """Samples [start, end) at 16 kHz, the stretches of speech [from, to) among them, and how sure these are.
+
+    `stretches` are ordered, disjoint and without margins. `peak_probability`: the highest of a frame of the span.
+    """
 
     start_samples: int
     end_samples: int
+    stretches: tuple[tuple[int, int], ...] = ()
+    peak_probability: float = 0.0
 
     @property
     def start_s(self) -> float:
@@ -86,13 +92,23 @@ class SpanCutter:
         self._start: int | None = None  # the open span: its first frame,
         self._end = 0  # and the padded end of its last finished stretch; equal to _start if there is none yet
         self._floor = 0  # no span may start before this frame: the end of the last
-        self._costs = _CutCosts(self._max_span + _frames(rules.min_silence_ms) + _SMOOTHED_FRAMES)
+        longest_wait = self._max_gap + self._pad + _frames(rules.min_silence_ms)
+        self._recent = _Recent(self._max_span + longest_wait + _SMOOTHED_FRAMES)
+        self._stretches: deque[tuple[int, int]] = deque()  # finished ones that are in no final span yet
         self._final: list[Span] = []
+
+    @property
+    def needed_from(self) -> int:
+        """The sample before which no later span begins: what lies before it may be forgotten."""
+        if self._start is not None:
+            return self._start * FRAME_SAMPLES
+        onset = self._frame if self._speech.start is None else self._speech.start
+        return max(self._floor, onset - self._pad) * FRAME_SAMPLES
 
     def push(self, probabilities: NDArray[np.float32], power: NDArray[np.float32]) -> list[Span]:
         """The next frames: probabilities in [0, 1] and mean square power, both (k,). Returns the spans now final."""
         for probability, frame_power in zip(probabilities.tolist(), power.tolist(), strict=True):
-            self._costs.add(probability, frame_power)
+            self._recent.add(probability, frame_power)
             self._frame += 1
             closed = self._speech.add(probability)
             self._advance(closed)
@@ -104,7 +120,7 @@ class SpanCutter:
         self._advance(closed)
         if self._start is not None:
             self._emit(self._end)
-        return [Span(span.start_samples, min(span.end_samples, total_samples)) for span in self._taken()]
+        return [_within(span, total_samples) for span in self._taken()]
 
     def _advance(self, closed: tuple[int, int] | None) -> None:
         """After one frame: let the open span grow, be cut, or end."""
@@ -120,18 +136,30 @@ class SpanCutter:
         if self._start is None:
             self._start = self._end = onset
         while end - self._start > self._max_span:
-            self._emit(self._costs.quietest(self._start + 2 * self._max_span // 3, self._start + self._max_span))
+            cut_at = self._recent.quietest(self._start + 2 * self._max_span // 3, self._start + self._max_span)
+            self._emit(cut_at, running)
             self._start = self._end = self._floor
         if closed:
             self._end = end
+            self._stretches.append(closed)
 
     def _must_part(self, onset: int, end: int) -> bool:
         """Whether a stretch that reaches from `onset` to `end` so far does not belong to the open span."""
         return onset - self._end > self._max_gap or end - (self._start or 0) > self._max_span
 
-    def _emit(self, end: int) -> None:
+    def _emit(self, end: int, running: tuple[int, int] | None = None) -> None:
+        """Close the open span at `end`; `running`: a stretch that goes on beyond."""
         start = self._start or 0
-        self._final.append(Span(start * FRAME_SAMPLES, end * FRAME_SAMPLES))
+        found = [*self._stretches, *([running] if running else [])]
+        inside = tuple(
+            (max(first, start) * FRAME_SAMPLES, min(last, end) * FRAME_SAMPLES)
+            for first, last in found
+            if first < end and last > start
+        )
+        peak = self._recent.peak(start, end)
+        self._final.append(Span(start * FRAME_SAMPLES, end * FRAME_SAMPLES, inside, peak))
+        while self._stretches and self._stretches[0][1] <= end:
+            self._stretches.popleft()
         self._start, self._floor = None, end
 
     def _taken(self) -> list[Span]:
@@ -146,7 +174,7 @@ class _Hysteresis:
         self._on, self._off = rules.threshold, rules.off_threshold
         self._min_silence, self._min_speech = _frames(rules.min_silence_ms), _frames(rules.min_speech_ms)
         self._frame = 0
-        self._start: int | None = None
+        self.start: int | None = None  # of the stretch that goes on, which may still prove a click
         self._quiet_since: int | None = None
 
     def add(self, probability: float) -> tuple[int, int] | None:
@@ -154,36 +182,43 @@ class _Hysteresis:
         here = self._frame
         self._frame += 1
         if probability >= self._on:
-            self._start = here if self._start is None else self._start
+            self.start = here if self.start is None else self.start
             self._quiet_since = None
         elif probability < self._off and self._quiet_since is None:
             self._quiet_since = here
-        if self._start is not None and self._quiet_since is not None and here - self._quiet_since >= self._min_silence:
+        if self.start is not None and self._quiet_since is not None and here - self._quiet_since >= self._min_silence:
             return self.finish()
         return None
 
     def running(self) -> tuple[int, int] | None:
         """The stretch that goes on, as far as it is certain; None if there is none, or it may still prove a click."""
-        if self._start is None:
+        if self.start is None:
             return None
         end = self._frame if self._quiet_since is None else self._quiet_since
-        return (self._start, end) if end - self._start >= self._min_speech else None
+        return (self.start, end) if end - self.start >= self._min_speech else None
 
     def finish(self) -> tuple[int, int] | None:
         """End the running stretch here; None if there is none."""
         stretch = self.running()
-        self._start = self._quiet_since = None
+        self.start = self._quiet_since = None
         return stretch
 
 
-class _CutCosts:
-    """How bad a cut at each recent frame would be: its loudness in dB, smoothed, and its speech probability."""
+class _Recent:
+    """Of each recent frame its speech probability, and how bad a cut there would be: that and its loudness in dB."""
 
     def __init__(self, kept: int) -> None:
         self._costs: deque[float] = deque(maxlen=kept)
+        self._probabilities: deque[float] = deque(maxlen=kept)
         self._seen = 0
 
+    def peak(self, low: int, high: int) -> float:
+        """The highest probability in [low, high), as far as kept."""
+        first = self._seen - len(self._probabilities)
+        return max(islice(self._probabilities, max(0, low - first), max(0, high - first)), default=0.0)
+
     def add(self, probability: float, power: float) -> None:
+        self._probabilities.append(probability)
         self._costs.append(10.0 * math.log10(power + 1e-10) + _PROBABILITY_DB * probability)
         self._seen += 1
 
@@ -195,6 +230,12 @@ class _CutCosts:
         smooth = np.convolve(np.pad(costs, _SMOOTHED_FRAMES // 2, mode="edge"), kernel, "valid")
         window = smooth[max(0, low - first) : max(0, high - first)]
         return max(low, first) + int(window.argmin())
+
+
+def _within(span: Span, total_samples: int) -> Span:
+    """The span without what lies past the end: the last frame may be filled up with silence."""
+    stretches = tuple((first, min(last, total_samples)) for first, last in span.stretches if first < total_samples)
+    return replace(span, end_samples=min(span.end_samples, total_samples), stretches=stretches)
 
 
 def _frames(duration_ms: float) -> int:

@@ -33,6 +33,11 @@ def clip(runs: list[tuple[float, int]], seed: int = 0) -> tuple[Frames, Frames, 
     return probabilities, power, max(0, len(probabilities) * FRAME_SAMPLES - 100)
 
 
+def edges(spans: list[Span]) -> list[tuple[int, int]]:
+    """Where each span begins and ends, in samples."""
+    return [(span.start_samples, span.end_samples) for span in spans]
+
+
 def stretches(probabilities: Frames, rules: SpanRules) -> list[tuple[int, int]]:
     """Speech by the definition, the slow way: split at every silence that is long enough, drop what is too short."""
     min_silence, min_speech = (int(np.ceil(ms / 32)) for ms in (rules.min_silence_ms, rules.min_speech_ms))
@@ -95,6 +100,40 @@ def test_chunking_does_not_matter(runs: list[tuple[float, int]], lots: list[int]
     assert spans == cut(probabilities, power, total, SMALL)
 
 
+@settings(max_examples=150, deadline=None)
+@given(RUNS)
+def test_spans_know_their_stretches(runs: list[tuple[float, int]]) -> None:
+    """The stretches of all spans are the speech, cut only where spans are; the peak is the highest probability."""
+    probabilities, power, total = clip(runs)
+    speech = np.zeros(len(probabilities) + 1, bool)
+    for start, end in stretches(probabilities, SMALL):
+        speech[start:end] = True
+    said = np.zeros_like(speech)
+    for span in cut(probabilities, power, total, SMALL):
+        first, last = span.start_samples // FRAME_SAMPLES, -(-span.end_samples // FRAME_SAMPLES)
+        assert span.peak_probability == probabilities[first:last].max()
+        assert all(span.start_samples <= a < b <= span.end_samples for a, b in span.stretches)
+        assert all(one[1] < other[0] for one, other in itertools.pairwise(span.stretches))
+        for start, end in span.stretches:
+            said[start // FRAME_SAMPLES : -(-end // FRAME_SAMPLES)] = True
+    assert np.array_equal(said, speech)
+
+
+@settings(max_examples=150, deadline=None)
+@given(RUNS, st.integers(1, 40))
+def test_what_is_needed_is_kept(runs: list[tuple[float, int]], lot: int) -> None:
+    """No span begins before what the cutter said was needed, and it never asks for more than a span and a pause."""
+    probabilities, power, total = clip(runs)
+    cutter, needed = SpanCutter(SMALL), 0
+    for at in range(0, len(probabilities), lot):
+        spans = cutter.push(probabilities[at : at + lot], power[at : at + lot])
+        assert all(span.start_samples >= needed for span in spans)
+        assert cutter.needed_from >= needed
+        needed = cutter.needed_from
+        assert min(at + lot, len(probabilities)) * FRAME_SAMPLES - needed <= 9.5 * SAMPLE_RATE
+    assert all(span.start_samples >= needed for span in cutter.finish(total))
+
+
 def test_no_speech_no_spans() -> None:
     """Silence, clicks and nothing at all have no spans."""
     assert cut(*clip([(0.1, 500)]), RULES) == []
@@ -105,7 +144,8 @@ def test_no_speech_no_spans() -> None:
 def test_pads_and_edges() -> None:
     """A span is the speech with 300 ms to each side, not the silence beyond."""
     spans = cut(*clip([(0.0, 200), (1.0, 100), (0.0, 200)]), RULES)
-    assert spans == [Span(190 * FRAME_SAMPLES, 310 * FRAME_SAMPLES)]
+    assert edges(spans) == [(190 * FRAME_SAMPLES, 310 * FRAME_SAMPLES)]
+    assert spans[0].stretches == ((200 * FRAME_SAMPLES, 300 * FRAME_SAMPLES),)
     assert spans[0].start_s == pytest.approx(6.08)
     assert spans[0].duration_s == pytest.approx(3.84)
 
@@ -123,7 +163,7 @@ def test_short_stretches_share_a_span() -> None:
 def test_long_silence_is_left_out() -> None:
     """A pause over two seconds ends a span, however short it is."""
     spans = cut(*clip([(1.0, 50), (0.0, 100), (1.0, 50)]), RULES)
-    assert spans == [Span(0, 60 * FRAME_SAMPLES), Span(140 * FRAME_SAMPLES, 200 * FRAME_SAMPLES - 100)]
+    assert edges(spans) == [(0, 60 * FRAME_SAMPLES), (140 * FRAME_SAMPLES, 200 * FRAME_SAMPLES - 100)]
 
 
 def test_endless_speech_is_cut_where_it_is_quiet() -> None:
@@ -146,7 +186,7 @@ def test_spans_come_early() -> None:
     """A span is given out soon after a long pause, not at the end: a two-hour file can be read while it streams."""
     cutter = SpanCutter(RULES)
     probabilities, power, _ = clip([(1.0, 100), (0.0, 90)])
-    assert cutter.push(probabilities, power) == [Span(0, 110 * FRAME_SAMPLES)]
+    assert edges(cutter.push(probabilities, power)) == [(0, 110 * FRAME_SAMPLES)]
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 """What the server and the decoder child say to each other: one job in, framed PCM and one outcome back; no I/O.
 
 A job is one SEQPACKET message: a JSON object with two file descriptors attached (the file, the write end of a pipe).
-The answer on that pipe is frames of `HEADER` (kind, payload bytes, both uint32) and payload: any number of `PCM`
-frames of float32 at 16 kHz, then exactly one other kind, without payload. A pipe that ends without one means that the
-child died.
+The answer on that pipe is frames of `HEADER` (kind, payload bytes, both uint32) and payload: at most one `CLAIM`, the
+seconds that the file's headers claim, as float32; any number of `PCM` frames of float32 at 16 kHz; then exactly one
+other kind, without payload. A pipe that ends without one means that the child died.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from enum import IntEnum
 
 HEADER = struct.Struct("<II")
 MAX_PCM_BYTES = 128_000  # a frame is 2 s of audio at most: what one unread block may cost the server
+CLAIM = struct.Struct("<f")
 JOB_BYTES = 1024  # room for one job message
 
 
 class Kind(IntEnum):
-    """What a frame is; all but `PCM` are outcomes and end the answer."""
+    """What a frame is; all but `PCM` and `CLAIM` are outcomes and end the answer."""
 
     PCM = 0
     END = 1
@@ -27,6 +28,7 @@ class Kind(IntEnum):
     NO_AUDIO_TRACK = 3
     AUDIO_TOO_SHORT = 4
     AUDIO_TOO_LONG = 5
+    CLAIM = 6
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from asr_server.core.errors import Overloaded
 
@@ -11,13 +12,26 @@ from asr_server.core.errors import Overloaded
 _FIRST_GUESS_SPEED = 10.0
 
 
+@dataclass(slots=True, eq=False)
+class Hold:
+    """What one recording holds of the bound. Its holder corrects `seconds` when the length becomes known: more is
+    never refused, since what is under way is not thrown away."""
+
+    seconds: float
+
+
 class Admission:
     """A bound on the seconds of audio that are accepted and not yet answered. Used from the event loop only."""
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
-        self.held_s = 0.0
+        self._holds: set[Hold] = set()
         self._speed = _FIRST_GUESS_SPEED
+
+    @property
+    def held_s(self) -> float:
+        """Seconds of audio under way."""
+        return sum(hold.seconds for hold in self._holds)
 
     def check(self) -> None:
         """Raise `Overloaded` when nothing more fits: asked before a body is read."""
@@ -25,15 +39,16 @@ class Admission:
             raise self._refusal()
 
     @contextmanager
-    def hold(self, seconds: float) -> Iterator[None]:
+    def hold(self, seconds: float) -> Iterator[Hold]:
         """Hold `seconds` of the bound, or raise `Overloaded`. A single recording always fits an empty server."""
-        if self.held_s > 0 and self.held_s + seconds > self.limit_s:
+        if self._holds and self.held_s + seconds > self.limit_s:
             raise self._refusal()
-        self.held_s += seconds
+        hold = Hold(seconds)
+        self._holds.add(hold)
         try:
-            yield
+            yield hold
         finally:
-            self.held_s -= seconds
+            self._holds.remove(hold)
 
     def observe(self, audio_s: float, took_s: float) -> None:
         """Learn from a finished request how fast work goes, for the hint in `Retry-After`."""

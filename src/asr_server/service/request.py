@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from asr_server.audio.spans import SpanRules
 from asr_server.scheduling.job import Priority
 
 
@@ -23,13 +24,16 @@ class TranscribeOptions:
     """How to transcribe one recording.
 
     `language`: the model's name of a language to force, or None to let it find out. `context`: names and terms to
-    listen for, any text. `temperature`: 0 is greedy and repeatable.
+    listen for, any text. `temperature`: 0 is greedy and repeatable. `cutting`: where the
+    recording may be cut. `timeout_s`: another time limit than the server's.
     """
 
     language: str | None = None
     context: str = ""
     temperature: float = 0.0
+    cutting: SpanRules = field(default_factory=SpanRules)
     priority: Priority = Priority.INTERACTIVE
+    timeout_s: float | None = None
 
 
 def context(prompt: str, hotwords: list[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
@@ -13,32 +12,24 @@ from typing import TYPE_CHECKING
 from asr_server.audio import SAMPLE_RATE
 from asr_server.core.errors import DeadlineExceeded, TranscriptionFailed
 from asr_server.core.transcript import Segment, Timings, Token, Transcript
-from asr_server.engine.protocol import Finish, Hypothesis, Utterance
-from asr_server.scheduling.job import Job, Priority
-from asr_server.service.feed import Feed
+from asr_server.engine.protocol import Finish
+from asr_server.service.recording import Means, RecordingWork
+from asr_server.service.spanwork import Answer, Order
 from asr_server.text import joining
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from asr_server.audio.decode import Decoder, Source
     from asr_server.scheduling.admission import Admission
     from asr_server.scheduling.thread import EngineThread
     from asr_server.service.request import TranscribeOptions
-    from asr_server.service.segmenter import Segmenter, SpeechSpan
-
-# Recordings longer than this are bulk work.
-_BULK_OVER_S = 60.0
-# A span shorter than this is not cut in two: a word would be lost at the joint sooner than a loop is mended.
-_MIN_SPLIT_SAMPLES = 2 * SAMPLE_RATE
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The audio is decoded and its work has begun; what fails from here on fails in the middle of an answer."""
+    """Speech was found or the end was reached, and the work has begun; what fails from here on fails in the middle of
+    an answer. `claimed_s`: how long the recording says that it is, 0 if it does not say."""
 
-    duration_ms: int
+    claimed_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,55 +42,28 @@ class Piece:
 Item = Accepted | Piece | Segment | Transcript
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    span: SpeechSpan
-    hypothesis: Hypothesis
-    queue_s: float
-    infer_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class _SpanPiece:
-    """New text of one span; `opens_span`: it is the span's first."""
-
-    text: str
-    opens_span: bool
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Work:
-    """One recording under way. `splits`: whether a span that fails may be tried again in halves."""
-
-    audio: NDArray[np.float32]
-    options: TranscribeOptions
-    priority: Priority
-    deadline_s: float
-    pieces: bool
-    splits: bool
-
-
 class Transcriber:
-    """Transcribes recordings, many at once; the heavy work is in the decoder's child and on the engine thread."""
+    """Transcribes recordings, many at once; the heavy work is in the decoder's child and on the engine thread.
+
+    A recording is decoded while it is transcribed, at most `look_ahead` spans of 30 s ahead, so its length costs no
+    memory.
+    """
 
     def __init__(
         self,
         *,
         decoder: Decoder,
-        segmenter: Segmenter,
         engine: EngineThread,
         admission: Admission,
         timeout_s: float,
+        look_ahead: int = 16,
     ) -> None:
-        self._decoder = decoder
-        self._segmenter = segmenter
-        self._engine = engine
-        self._admission = admission
+        self._means = Means(decoder, engine, admission, look_ahead)
         self._timeout_s = timeout_s
 
     def check_room(self) -> None:
         """Raise `Overloaded` when no more work is taken: asked before a body is read."""
-        self._admission.check()
+        self._means.admission.check()
 
     async def transcribe(self, source: Source, options: TranscribeOptions) -> Transcript:
         """The transcript of a file-like object with a real file descriptor.
@@ -119,115 +83,72 @@ class Transcriber:
         """The same bit by bit: `Accepted`, then for each span in the order of the recording its `Piece`s as they are
         decoded (with `pieces`) and its `Segment`, and last the `Transcript`.
 
-        With `pieces` the transcript's text is what the pieces say, letter by letter, and a span is not tried again once
-        any of it was given out. Closing the generator takes its jobs out of the queue and out of the batch.
+        With `pieces` the transcript's text is what the pieces say, letter by letter. Closing the generator takes its
+        jobs out of the queue and out of the batch.
         """
-        deadline_s = time.monotonic() + self._timeout_s
+        limit_s = options.timeout_s or self._timeout_s
+        order = Order(options, time.monotonic() + limit_s, pieces)
         try:
-            with self._engine.lease():
-                async with aclosing(self._run(source, options, deadline_s, pieces)) as items:
+            with self._means.engine.lease():
+                async with aclosing(self._run(source, order)) as items:
                     async for item in items:
                         yield item
         except TimeoutError:
             raise DeadlineExceeded(
-                f"The recording was not transcribed within the server's limit of {self._timeout_s:g} s."
+                f"The recording was not transcribed within the server's limit of {limit_s:g} s."
             ) from None
 
-    async def _run(
-        self, source: Source, options: TranscribeOptions, deadline_s: float, pieces: bool
-    ) -> AsyncGenerator[Item, None]:
+    async def _run(self, source: Source, order: Order) -> AsyncGenerator[Item, None]:
         began_s = time.monotonic()
-        # Time limits stand around single waits, never around a yield: what the caller does meanwhile is its own.
-        async with asyncio.timeout(deadline_s - began_s):
-            audio = await self._decoder.decode(source)
-        duration_s = len(audio) / SAMPLE_RATE
-        with self._admission.hold(duration_s):
-            async with asyncio.timeout(deadline_s - time.monotonic()):
-                spans = await self._segmenter.spans(audio)
-            decoded_s = time.monotonic()
-            yield Accepted(round(1000 * duration_s))
-            work = _Work(audio, options, _priority(options, duration_s), deadline_s, pieces, splits=True)
-            answers, text = list[_Answer](), ""
-            async with aclosing(self._answers(work, spans)) as found:
-                async for item in found:
-                    if isinstance(item, _Answer):
-                        answers.append(item)
-                        yield _segment(item, options)
-                    else:
-                        piece = joining.joint(text, item.text) + item.text if item.opens_span else item.text
-                        text += piece
-                        yield Piece(piece)
-        self._admission.observe(duration_s, time.monotonic() - decoded_s)
-        transcript = _assemble(answers, round(1000 * duration_s), options, _timings(answers, decoded_s - began_s))
-        yield replace(transcript, text=text) if pieces else transcript
-
-    async def _answers(self, work: _Work, spans: Sequence[SpeechSpan]) -> AsyncGenerator[_SpanPiece | _Answer, None]:
-        """The spans' answers in the order of the recording, each as soon as it and all before it are there."""
-        feeds = [self._submit(work, span) for span in spans]
-        try:
-            for span, feed in zip(spans, feeds, strict=True):
-                given = False
-                async for text in feed.pieces(work.deadline_s):
-                    yield _SpanPiece(text, opens_span=not given)
-                    given = True
-                answer = _Answer(span, await feed.result(), *feed.times_s())
-                if work.splits and not given and answer.hypothesis.finish is not Finish.END and _splittable(span):
-                    # A loop or a used-up budget: the halves are easier, and what still fails is marked, not dropped.
-                    halves = self._segmenter.halves(work.audio, span)
-                    async with aclosing(self._answers(replace(work, splits=False), halves)) as parts:
-                        async for part in parts:
-                            yield part
-                else:
-                    yield answer
-        finally:
-            # On any way out: what has not run yet must not, and what runs leaves the batch at the next step.
-            for feed in feeds:
-                feed.cancel()
-
-    def _submit(self, work: _Work, span: SpeechSpan) -> Feed:
-        utterance = Utterance(
-            audio=work.audio[span.start : span.end],
-            language=work.options.language,
-            context=work.options.context,
-            temperature=work.options.temperature,
-            stream=work.pieces,
-        )
-        cost_s = (span.end - span.start) / SAMPLE_RATE
-        job = Job(utterance, priority=work.priority, cost_s=cost_s, deadline_s=work.deadline_s)
-        return Feed(self._engine, job)
+        segments, text, spent = list[Segment](), "", _Spent()
+        async with RecordingWork(self._means, source, order) as works:
+            work = await works.next()
+            begun_s = time.monotonic()
+            yield Accepted(works.progress.claimed_s)
+            while work is not None:
+                if order.pieces:
+                    async with aclosing(work.pieces()) as pieces:
+                        async for part in pieces:
+                            piece = joining.joint(text, part.text) + part.text if part.opens else part.text
+                            text += piece
+                            yield Piece(piece)
+                for answer in await work.answers():
+                    segment = _segment(answer)
+                    segments.append(segment)
+                    spent.add(answer)
+                    yield segment
+                work = await works.next()
+            duration_s = works.progress.decoded_s
+        self._means.admission.observe(duration_s, time.monotonic() - begun_s)
+        timings = Timings(1000 * (begun_s - began_s), 1000 * spent.queue_s, 1000 * spent.infer_s)
+        transcript = _assemble(segments, round(1000 * duration_s), timings)
+        yield replace(transcript, text=text) if order.pieces else transcript
 
 
-def _timings(answers: Sequence[_Answer], decode_s: float) -> Timings:
-    return Timings(
-        decode_ms=1000 * decode_s,
-        queue_ms=1000 * max((a.queue_s for a in answers), default=0.0),
-        infer_ms=1000 * sum(a.infer_s for a in answers),
-    )
+@dataclass(slots=True)
+class _Spent:
+    """Where the time of the spans went: the longest wait, and the work of all."""
+
+    queue_s: float = 0.0
+    infer_s: float = 0.0
+
+    def add(self, answer: Answer) -> None:
+        self.queue_s = max(self.queue_s, answer.queue_s)
+        self.infer_s += answer.infer_s
 
 
-def _priority(options: TranscribeOptions, duration_s: float) -> Priority:
-    """Long recordings give way to short ones, whose callers wait in front of a screen."""
-    if options.priority is Priority.INTERACTIVE and duration_s > _BULK_OVER_S:
-        return Priority.BULK
-    return options.priority
-
-
-def _splittable(span: SpeechSpan) -> bool:
-    return span.end - span.start >= _MIN_SPLIT_SAMPLES
-
-
-def _assemble(answers: Sequence[_Answer], duration_ms: int, options: TranscribeOptions, timings: Timings) -> Transcript:
-    segments = tuple(_segment(answer, options) for answer in answers if answer.hypothesis.text)
+def _assemble(segments: Sequence[Segment], duration_ms: int, timings: Timings) -> Transcript:
+    spoken = tuple(segment for segment in segments if segment.text)
     return Transcript(
-        text=joining.join(segment.text for segment in segments),
-        language=_main_language(segments),
+        text=joining.join(segment.text for segment in spoken),
+        language=_main_language(spoken),
         duration_ms=duration_ms,
-        segments=segments,
+        segments=spoken,
         timings=timings,
     )
 
 
-def _segment(answer: _Answer, options: TranscribeOptions) -> Segment:
+def _segment(answer: Answer) -> Segment:
     span, hypothesis = answer.span, answer.hypothesis
     silence = hypothesis.no_speech_prob
     return Segment(
@@ -238,7 +159,7 @@ def _segment(answer: _Answer, options: TranscribeOptions) -> Segment:
         tokens=hypothesis.ids,
         mean_logprob=hypothesis.mean_logprob,
         no_speech_prob=silence if silence is not None else 1.0 - span.peak_probability,
-        temperature=options.temperature,
+        temperature=answer.temperature,
         complete=hypothesis.finish is Finish.END,
         spoken=tuple(
             Token(written, logprob)

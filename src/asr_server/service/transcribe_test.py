@@ -2,42 +2,51 @@
 
 import asyncio
 import io
+import time
 import wave
+from contextlib import aclosing
 
 import numpy as np
 import pytest
 
 from asr_server import demo
 from asr_server.audio.decode import DecodeLimits, Decoder
-from asr_server.core.errors import DeadlineExceeded, Overloaded, TranscriptionFailed
+from asr_server.core.errors import DeadlineExceeded, InvalidAudio, Overloaded, TranscriptionFailed
+from asr_server.core.transcript import Segment
 from asr_server.engine.protocol import Finish, Hypothesis
 from asr_server.scheduling.admission import Admission
 from asr_server.scheduling.job import Priority
 from asr_server.scheduling.ports import Done, Failed
 from asr_server.scheduling.thread import EngineThread
+from asr_server.service.recording import RecordingWork
 from asr_server.service.request import TranscribeOptions
-from asr_server.service.segmenter import Segmenter, SpeechSpan
-from asr_server.service.transcribe import Transcriber
+from asr_server.service.segmenter import SpeechSpan
+from asr_server.service.spanwork import Order
+from asr_server.service.transcribe import Accepted, Transcriber
 
 
 class Scripted:
-    """A batch that answers each utterance by `script(samples)`: a `Finish`, an error, or None for never."""
+    """A batch that answers each utterance by `script(samples)`: a `Finish`, an error, or None for never.
+
+    `sampled`: whether the utterance in question is to be sampled.
+    """
 
     loaded, room = True, 4
 
     def __init__(self, script):
-        self.script, self.rows, self.seen = script, {}, []
+        self.script, self.rows, self.seen, self.sampled = script, {}, [], False
 
     def load(self): ...
 
     def unload(self): ...
 
     def admit(self, key, item):
-        self.rows[key] = len(item.audio)
+        self.rows[key] = item
         self.seen.append(len(item.audio))
 
     def step(self):
-        for key, samples in list(self.rows.items()):
+        for key, item in list(self.rows.items()):
+            samples, self.sampled = len(item.audio), item.temperature > 0
             finish = self.script(samples)
             if finish is None:
                 continue
@@ -55,17 +64,17 @@ class Scripted:
 async def make():
     made = []
 
-    def build(script, *, limit_s=1000.0, timeout_s=20.0):
+    def build(script, *, limit_s=1000.0, timeout_s=20.0, look_ahead=16):
         batch = Scripted(script)
         thread = EngineThread(batch, idle_timeout_s=0)
         decoder = Decoder(DecodeLimits(max_audio_s=600))
         made.append((thread, decoder))
         transcriber = Transcriber(
             decoder=decoder,
-            segmenter=Segmenter(),
             engine=thread,
             admission=Admission(limit_s),
             timeout_s=timeout_s,
+            look_ahead=look_ahead,
         )
         return transcriber, batch, thread
 
@@ -119,6 +128,54 @@ async def test_what_still_fails_is_marked_not_dropped(make, recording):
     assert len(batch.seen) == 9
 
 
+async def test_a_sampled_loop_is_tried_again_greedily(make, recording):
+    """Sampling that loops falls back to the greedy answer of the whole span, and the segment says how it was made."""
+    transcriber, batch, _ = make(lambda samples: Finish.LOOP if batch.sampled else Finish.END)
+    transcript = await transcriber.transcribe(recording, TranscribeOptions(temperature=0.7))
+    assert len(batch.seen) == 6
+    assert len(set(batch.seen)) == 3
+    assert [segment.temperature for segment in transcript.segments] == [0.0, 0.0, 0.0]
+
+
+async def test_a_long_recording_is_decoded_as_far_as_it_is_worked_on(make, tmp_path):
+    """While nothing is answered, no more than the look-ahead is decoded and held: the length costs no memory."""
+    transcriber, batch, _ = make(lambda samples: None, look_ahead=2)
+    with wave.open(str(demo.sample().recording)) as source:
+        pcm = source.readframes(source.getnframes())
+    path = tmp_path / "long.wav"
+    with wave.open(str(path), "wb") as sink:
+        sink.setparams((1, 2, 16_000, 0, "NONE", ""))
+        sink.writeframes(pcm * 140)  # 9 min
+    with path.open("rb") as file:
+        order = Order(TranscribeOptions(), time.monotonic() + 20, pieces=False)
+        async with RecordingWork(transcriber._means, file, order) as works:
+            await works.next()
+            await _until(lambda: len(batch.seen) == 4)  # one taken, two ready, one that finds no place
+            await asyncio.sleep(0.3)
+            assert len(batch.seen) == 4
+            assert works.progress.claimed_s > 500
+            assert works.progress.decoded_s < 5 * 30 + 4
+        assert transcriber._means.admission.held_s == 0
+
+
+async def test_what_was_said_before_the_damage_is_answered_first(make, recording, monkeypatch):
+    """A recording that proves bad in the middle gives its spans so far, then the error."""
+    transcriber, _, _ = make(lambda samples: Finish.END)
+    whole = Decoder.stream
+
+    async def damaged(self, source, progress=None):
+        async for block in whole(self, source, progress):
+            yield block
+            if progress.decoded_s > 14:
+                raise InvalidAudio("The file is damaged.")
+
+    monkeypatch.setattr(Decoder, "stream", damaged)
+    async with aclosing(transcriber.stream(recording, TranscribeOptions(), pieces=False)) as items:
+        assert [type(await anext(items)) for _ in range(2)] == [Accepted, Segment]
+        with pytest.raises(InvalidAudio):
+            await anext(items)
+
+
 async def test_one_failing_span_fails_the_request_and_frees_the_rest(make, recording):
     """The caller gets the error; no other span of the recording stays in the batch or the queue."""
     answers = iter([TranscriptionFailed("broken")])
@@ -137,7 +194,7 @@ async def test_a_cancelled_caller_frees_everything(make, recording):
     with pytest.raises(asyncio.CancelledError):
         await task
     await _until(lambda: not batch.rows)
-    assert transcriber._admission.held_s == 0
+    assert transcriber._means.admission.held_s == 0
 
 
 async def test_the_deadline_is_ours(make, recording):
@@ -152,7 +209,7 @@ async def test_a_full_server_refuses_after_decoding_too(make, recording):
     """The seconds of a recording are known when it is decoded: the second one that does not fit is refused."""
     transcriber, _, _ = make(lambda samples: None, limit_s=25.0)
     first = asyncio.create_task(transcriber.transcribe(recording, TranscribeOptions()))
-    await _until(lambda: transcriber._admission.held_s > 0)
+    await _until(lambda: transcriber._means.admission.held_s > 0)
     with pytest.raises(Overloaded):
         await transcriber.transcribe(recording, TranscribeOptions())
     first.cancel()
@@ -164,7 +221,7 @@ def test_halves_meet_at_the_quietest_place():
     rng = np.random.default_rng(0)
     audio = rng.normal(0, 0.1, 16_000 * 9).astype(np.float32)
     audio[16_000 * 5 : 16_000 * 5 + 3_000] = 0
-    first, second = Segmenter().halves(audio, SpeechSpan(0, len(audio), 0.9))
+    first, second = SpeechSpan(0, len(audio), audio, 0.9).halves()
     assert (first.start, second.end) == (0, len(audio))
     assert first.end == second.start
     assert 16_000 * 5 - 512 <= first.end <= 16_000 * 5 + 3_000
