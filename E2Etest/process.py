@@ -26,7 +26,13 @@ class ServerProcess:
         self.base = f"http://127.0.0.1:{self.port}"
         self.log_path = log
         environment = {key: value for key, value in os.environ.items() if key not in {"MODEL_ID", "PORT", "HOST"}}
-        environment |= {"MODEL_ID": "demo", "LOG_LEVEL": "DEBUG", **settings, "PORT": str(self.port)}
+        environment |= {
+            "MODEL_ID": "demo",
+            "LOG_LEVEL": "DEBUG",
+            "STATE_DIR": str(log.parent / "state"),
+            **settings,
+            "PORT": str(self.port),
+        }
         with log.open("wb") as sink:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "asr_server", "serve"], env=environment, stderr=sink, stdout=sink, cwd=log.parent

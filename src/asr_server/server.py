@@ -14,13 +14,17 @@ from asr_server.api import app as api
 from asr_server.api.deps import Services
 from asr_server.audio.decode import DecodeLimits, Decoder
 from asr_server.core import settings as settings_module
+from asr_server.core.errors import JobsUnavailable
 from asr_server.core.settings import Settings
 from asr_server.engine import facts, plan, registry
 from asr_server.scheduling.admission import Admission
 from asr_server.scheduling.thread import EngineThread, ModelState
 from asr_server.service.catalog import Catalog
+from asr_server.service.jobs.runner import JobRules, Jobs
+from asr_server.service.jobs.store import JobStore
 from asr_server.service.live import LiveSessions
 from asr_server.service.live_session import Engines
+from asr_server.service.produce import Producer
 from asr_server.service.transcribe import Transcriber
 from asr_server.service.warmup import warm_up
 
@@ -40,6 +44,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         _log_plan(resolved)
         here, decoder = _build(settings, resolved)
         app.state.services = here
+        await here.jobs.start()
         tasks = [asyncio.create_task(_make_ready(here)), asyncio.create_task(_end_idle_decoder(decoder, settings))]
         try:
             yield
@@ -47,6 +52,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             here.draining = True
             for task in tasks:
                 task.cancel()
+            await here.jobs.close()
             await decoder.close()
             await asyncio.to_thread(here.thread.close)
 
@@ -77,6 +83,7 @@ def _build(settings: Settings, resolved: plan.Plan) -> tuple[Services, Decoder]:
         timeout_s=settings.request_timeout,
         look_ahead=_LOOK_AHEAD * resolved.max_batch,
     )
+    producer = Producer(transcriber)
     here = Services(
         settings=settings,
         plan=resolved,
@@ -86,9 +93,23 @@ def _build(settings: Settings, resolved: plan.Plan) -> tuple[Services, Decoder]:
         catalog=Catalog(resolved.model_id),
         transcriber=transcriber,
         live=LiveSessions(settings, Engines(fast=thread, accurate=thread), admission),
+        producer=producer,
+        jobs=Jobs(producer, _job_rules(settings), _job_store(settings)),
         started_s=time.monotonic(),
     )
     return here, decoder
+
+
+def _job_rules(settings: Settings) -> JobRules:
+    return JobRules(settings.job_ttl, settings.job_timeout, settings.max_jobs)
+
+
+def _job_store(settings: Settings) -> JobStore | JobsUnavailable:
+    """The store, or why there is none: everything but jobs works without."""
+    try:
+        return JobStore(settings.state_dir.expanduser())
+    except JobsUnavailable as reason:
+        return reason
 
 
 async def _make_ready(here: Services) -> None:

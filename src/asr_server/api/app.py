@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
 from asr_server import __version__
-from asr_server.api import errors, live, models, ops, transcriptions
+from asr_server.api import errors, jobs, live, models, ops, transcriptions
 from asr_server.api.middleware import RequestLog
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -25,7 +25,7 @@ def create(lifespan: Callable[[FastAPI], AsyncIterator[None]] | Lifespan) -> Fas
         redoc_url=None,
         lifespan=lifespan,
     )
-    for room in (ops, models, transcriptions, live):
+    for room in (ops, models, transcriptions, jobs, live):
         app.include_router(room.router)
     errors.install(app)
     app.add_middleware(RequestLog)

@@ -12,7 +12,9 @@ from asr_server.engine.protocol import Engine
 from asr_server.scheduling.admission import Admission
 from asr_server.scheduling.thread import EngineThread
 from asr_server.service.catalog import Catalog
+from asr_server.service.jobs.runner import Jobs
 from asr_server.service.live import LiveSessions
+from asr_server.service.produce import Producer
 from asr_server.service.transcribe import Transcriber
 
 
@@ -28,6 +30,8 @@ class Services:
     catalog: Catalog
     transcriber: Transcriber
     live: LiveSessions
+    producer: Producer
+    jobs: Jobs
     started_s: float
     ready: bool = False
     draining: bool = False

@@ -71,6 +71,14 @@ class TranscriptionForm(BaseModel):
     return_timestamps: Boolean = Field(False, description="Not in this version.")
 
 
+class JobProgressBody(BaseModel):
+    """How far a job is."""
+
+    done_s: float = Field(description="Seconds of the recording whose text is there.")
+    duration_s: float | None = Field(description="Seconds that the recording lasts, once that is known.")
+    fraction: float | None = Field(description="The one over the other, 0 to 1.")
+
+
 class ErrorDetail(BaseModel):
     """What went wrong."""
 
@@ -84,6 +92,27 @@ class ErrorBody(BaseModel):
     """The body of every error."""
 
     error: ErrorDetail
+
+
+class JobBody(BaseModel):
+    """One job. Times are Unix seconds."""
+
+    id: str
+    object: Literal["job"] = "job"
+    status: Literal["queued", "running", "succeeded", "failed"]
+    created_at: int
+    started_at: int | None
+    ended_at: int | None
+    progress: JobProgressBody
+    error: ErrorDetail | None = Field(description="Why it failed.")
+
+
+class JobDeletedBody(BaseModel):
+    """A job is gone."""
+
+    id: str
+    object: Literal["job"] = "job"
+    deleted: Literal[True] = True
 
 
 class Usage(BaseModel):

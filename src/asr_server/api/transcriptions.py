@@ -14,7 +14,7 @@ from asr_server.api.disconnect import while_connected
 from asr_server.api.middleware import log_fields
 from asr_server.api.schemas import TranscriptionBody, TranscriptionForm, VerboseTranscriptionBody
 from asr_server.core.errors import InvalidValue, UnsupportedValue
-from asr_server.service.render import render
+from asr_server.service.produce import TranscriptionRequest
 from asr_server.service.request import ResponseFormat
 from asr_server.service.transcribe import Item
 
@@ -40,15 +40,14 @@ Services_ = Annotated[Services, Depends(services)]
 async def create_transcription(request: Request, here: Services_) -> Response:
     """Transcribe a recording: WAV, FLAC, MP3, OGG, M4A, MP4, MOV, MKV, WebM, AIFF and more."""
     async with forms.received(request, here, TranscriptionForm) as (fields, file):
-        _check(fields)
+        check(fields)
         if fields.stream:
             items = await _accepted(request, here.transcriber.stream(file.file, forms.options(fields)))
             return sse.respond(request, sse.openai(items, with_logprobs=bool(fields.include)))
-        work = here.transcriber.transcribe(file.file, forms.options(fields))
-        transcript = await while_connected(request.receive, work)
-    request.state.log.update(log_fields(transcript))
-    answer = render(transcript, fields.response_format, with_logprobs=bool(fields.include))
-    return Response(answer.content, media_type=answer.media_type)
+        work = here.producer.produce(file.file, wanted(fields))
+        product = await while_connected(request.receive, work)
+    request.state.log.update(log_fields(product.transcript))
+    return Response(product.body.content, media_type=product.body.media_type)
 
 
 @router.post(
@@ -66,7 +65,7 @@ async def create_transcription(request: Request, here: Services_) -> Response:
 async def stream_transcription(request: Request, here: Services_) -> Response:
     """Transcribe a recording and send each span when it is finished; the same form as above."""
     async with forms.received(request, here, TranscriptionForm) as (fields, file):
-        _check(fields)
+        check(fields)
         items = await _accepted(request, here.transcriber.stream(file.file, forms.options(fields), pieces=False))
         return sse.respond(request, sse.native(items))
 
@@ -77,7 +76,12 @@ async def _accepted(request: Request, items: AsyncGenerator[Item, None]) -> Asyn
     return items
 
 
-def _check(fields: TranscriptionForm) -> None:
+def wanted(fields: TranscriptionForm) -> TranscriptionRequest:
+    """What the fields ask for."""
+    return TranscriptionRequest(forms.options(fields), fields.response_format, bool(fields.include))
+
+
+def check(fields: TranscriptionForm) -> None:
     """What fits together, before any audio is decoded."""
     if fields.stream and fields.response_format not in (ResponseFormat.JSON, ResponseFormat.TEXT):
         raise UnsupportedValue("Only json and text can be streamed.", param="response_format")

@@ -18,11 +18,14 @@ AsrError
 |   |-- AudioTooLong             audio_too_long
 |   |-- SessionNotFound          session_not_found
 |   |-- SessionTaken             session_taken
+|   |-- JobNotFound              job_not_found
+|   |-- JobNotFinished           job_not_finished
 |   `-- SlowReader               slow_reader
 |-- Overloaded                   rate_limit_exceeded: try again later
 |-- DeadlineExceeded             deadline_exceeded: our time limit, not the caller's
 |-- ShuttingDown                 shutting_down
 |-- Cancelled                    request_cancelled: the caller left
+|-- JobsUnavailable              jobs_unavailable: the directory for jobs cannot be used
 `-- EngineError                  our fault or the operator's
     |-- ModelUnavailable         model_unavailable: cannot be loaded; the message says what to do
     |-- EngineOutOfMemory        engine_out_of_memory
@@ -151,6 +154,18 @@ class SessionTaken(InvalidInput):
     code = "session_taken"
 
 
+class JobNotFound(InvalidInput):
+    """No job of this id is kept: it never was, was removed, or is older than `JOB_TTL`."""
+
+    code = "job_not_found"
+
+
+class JobNotFinished(InvalidInput):
+    """The job has no result: it waits, runs or has failed."""
+
+    code = "job_not_finished"
+
+
 class SlowReader(InvalidInput):
     """The client does not read what the server sends."""
 
@@ -183,6 +198,12 @@ class Cancelled(AsrError):
     """The caller left before the work was done."""
 
     code = "request_cancelled"
+
+
+class JobsUnavailable(AsrError):
+    """Jobs cannot be kept: `STATE_DIR` is not writable, full, or another server's."""
+
+    code = "jobs_unavailable"
 
 
 class EngineError(AsrError):

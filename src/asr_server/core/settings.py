@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field, ValidationError
@@ -92,6 +93,14 @@ class Settings(BaseSettings):
     max_queue_audio_s: float = Field(
         14400.0, gt=0, description="Seconds of audio accepted and not yet answered, before new work gets 429."
     )
+
+    state_dir: Path = Field(
+        Path("~/.local/state/asr-server"),
+        description="Directory of what outlives the process: jobs, their recordings and results. One server each.",
+    )
+    job_ttl: float = Field(86_400.0, gt=0, description="Seconds for which the result of a finished job is kept.")
+    job_timeout: float = Field(14_400.0, gt=0, le=604_800, description="Seconds that one job may run.")
+    max_jobs: int = Field(1_000, ge=1, description="Jobs that may wait or run before new ones get 429.")
 
     asr_use_server_vad: bool = Field(
         True, description="Live: find utterances with the voice detector; false goes by loudness."

@@ -1,0 +1,113 @@
+"""`/v1/jobs`: long recordings as work that is taken at once, watched, and fetched when it is done."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import JSONResponse, Response
+
+from asr_server.api import forms, sse
+from asr_server.api.deps import Services, services
+from asr_server.api.errors import TABLE
+from asr_server.api.schemas import (
+    ErrorBody,
+    ErrorDetail,
+    JobBody,
+    JobDeletedBody,
+    JobProgressBody,
+    TranscriptionForm,
+)
+from asr_server.api.transcriptions import check, wanted
+from asr_server.core.errors import UnsupportedValue
+from asr_server.service.jobs.record import JobError, JobRecord
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+Services_ = Annotated[Services, Depends(services)]
+_MISSING: dict[int | str, dict[str, Any]] = {404: {"model": ErrorBody}}
+
+
+@router.post(
+    "",
+    status_code=202,
+    response_model=JobBody,
+    responses=forms.ERRORS,
+    openapi_extra=forms.request_schema(TranscriptionForm),
+)
+async def create_job(request: Request, here: Services_) -> Response:
+    """Take a recording to be transcribed when there is time; the form is that of `/v1/audio/transcriptions`."""
+    async with forms.received(request, here, TranscriptionForm) as (fields, file):
+        check(fields)
+        if fields.stream:
+            raise UnsupportedValue("A job is watched at its own events, not streamed.", param="stream")
+        record = await here.jobs.add(wanted(fields), file.file)
+    return JSONResponse(_body(record), 202, {"Location": f"/v1/jobs/{record.id}"})
+
+
+@router.get("/{job_id}", response_model=JobBody, responses=_MISSING)
+async def retrieve_job(job_id: str, here: Services_) -> Response:
+    """How a job stands."""
+    return JSONResponse(_body(here.jobs.get(job_id)))
+
+
+@router.get(
+    "/{job_id}/result",
+    response_class=Response,
+    responses={**_MISSING, 409: {"model": ErrorBody}, 200: {"description": "The body in the format asked for."}},
+)
+async def job_result(job_id: str, here: Services_) -> Response:
+    """What a job made, for `JOB_TTL` seconds."""
+    result = await here.jobs.result(job_id)
+    return Response(result.content, media_type=result.media_type)
+
+
+@router.get(
+    "/{job_id}/events",
+    response_class=Response,
+    responses={
+        **_MISSING,
+        200: {
+            "description": "The job as it stands, and again at every change, until it is over.",
+            "content": {"text/event-stream": {"example": 'data: {"id": "job_...", "status": "running", ...}\n\n'}},
+        },
+    },
+)
+async def job_events(request: Request, job_id: str, here: Services_) -> Response:
+    """Progress as server-sent events."""
+    here.jobs.get(job_id)
+    return sse.respond(request, _events(here.jobs.watch(job_id)))
+
+
+@router.delete("/{job_id}", responses=_MISSING)
+async def delete_job(job_id: str, here: Services_) -> JobDeletedBody:
+    """Stop a job if it runs, and remove it with its recording and its result."""
+    await here.jobs.remove(job_id)
+    return JobDeletedBody(id=job_id)
+
+
+async def _events(changes: AsyncGenerator[JobRecord, None]) -> sse.Events:
+    async with aclosing(changes):
+        async for record in changes:
+            yield sse.frame(_body(record))
+
+
+def _body(record: JobRecord) -> dict[str, Any]:
+    return JobBody(
+        id=record.id,
+        status=record.state.value,
+        created_at=int(record.created_at),
+        started_at=int(record.started_at) or None,
+        ended_at=int(record.ended_at) or None,
+        progress=JobProgressBody(
+            done_s=round(record.done_s, 3),
+            duration_s=round(record.duration_s, 3) or None,
+            fraction=round(record.done_s / record.duration_s, 4) if record.duration_s else None,
+        ),
+        error=_error(record.error) if record.error else None,
+    ).model_dump()
+
+
+def _error(error: JobError) -> ErrorDetail:
+    return ErrorDetail(message=error.message, type=TABLE[error.code].type, param=error.param, code=error.code)

@@ -1,0 +1,174 @@
+"""The jobs' runner, with a scripted producer: faults are injected here; the real one runs in E2Etest/test_jobs.py."""
+
+import asyncio
+import io
+from contextlib import aclosing, asynccontextmanager
+
+import pytest
+
+from asr_server.core.errors import InvalidAudio, JobNotFinished, JobNotFound, JobsUnavailable, Overloaded
+from asr_server.core.transcript import Transcript
+from asr_server.scheduling.job import Priority
+from asr_server.service.jobs.record import JobState
+from asr_server.service.jobs.runner import JobRules, Jobs
+from asr_server.service.jobs.store import JobStore
+from asr_server.service.produce import Product, TranscriptionRequest
+from asr_server.service.render import Body
+
+REQUEST = TranscriptionRequest()
+PRODUCT = Product(Body(b"words", "text/plain"), Transcript("words", "English", 9_000, ()))
+
+
+class Scripted:
+    """Does what `script` says for each call: returns a product, raises, or waits for `go`."""
+
+    def __init__(self, *script):
+        self.script, self.calls, self.go = list(script), [], asyncio.Event()
+
+    async def produce(self, source, request, on_progress):
+        self.calls.append(request)
+        on_progress(3.0, 9.0)
+        step = self.script.pop(0) if self.script else PRODUCT
+        if step is None:
+            await self.go.wait()
+            return PRODUCT
+        if isinstance(step, Exception):
+            raise step
+        return step
+
+
+@asynccontextmanager
+async def running(directory, producer, **rules):
+    jobs = Jobs(producer, JobRules(**{"ttl_s": 100, "timeout_s": 50, "most": 3, **rules}), JobStore(directory))
+    await jobs.start()
+    try:
+        yield jobs
+    finally:
+        await jobs.close()
+
+
+async def ended(jobs, identity):
+    async for record in jobs.watch(identity):
+        last = record
+    return last
+
+
+async def begun(jobs, identity):
+    async with aclosing(jobs.watch(identity)) as changes:
+        async for record in changes:
+            if record.done_s > 0:
+                return
+
+
+async def test_a_job_runs_as_bulk_work_and_keeps_its_result(tmp_path):
+    """It gives way to everybody, has its own time limit, and its result is there afterwards."""
+    producer = Scripted()
+    async with running(tmp_path, producer) as jobs:
+        taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
+        assert taken.state is JobState.QUEUED
+        done = await ended(jobs, taken.id)
+        assert (done.state, done.done_s, done.duration_s) == (JobState.SUCCEEDED, 9.0, 9.0)
+        assert await jobs.result(taken.id) == PRODUCT.body
+    (request,) = producer.calls
+    assert (request.options.priority, request.options.timeout_s) == (Priority.BULK, 50)
+
+
+async def test_progress_is_told(tmp_path):
+    """A watcher sees the job run, how far it is, and its end."""
+    producer = Scripted(None)
+    async with running(tmp_path, producer) as jobs:
+        taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
+        seen = []
+        async for record in jobs.watch(taken.id):
+            seen.append((record.state, record.done_s))
+            if record.done_s == 3.0:
+                producer.go.set()
+        assert (JobState.RUNNING, 3.0) in seen
+        assert seen[-1] == (JobState.SUCCEEDED, 9.0)
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"), [(InvalidAudio("no audio"), "invalid_audio"), (ZeroDivisionError(), "transcription_failed")]
+)
+async def test_a_failure_is_kept_with_its_code_and_hurts_nobody(tmp_path, fault, code):
+    """The job says why; it has no result; the next one runs."""
+    async with running(tmp_path, Scripted(fault)) as jobs:
+        first = await jobs.add(REQUEST, io.BytesIO(b"audio"))
+        failed = await ended(jobs, first.id)
+        assert (failed.state, failed.error.code) == (JobState.FAILED, code)
+        with pytest.raises(JobNotFinished):
+            await jobs.result(first.id)
+        second = await jobs.add(REQUEST, io.BytesIO(b"audio"))
+        assert (await ended(jobs, second.id)).state is JobState.SUCCEEDED
+
+
+async def test_a_full_server_makes_a_job_wait_not_fail(tmp_path):
+    """Overload is for callers at the door; a job has its place already."""
+    producer = Scripted(Overloaded("full"), Overloaded("full"))
+    async with running(tmp_path, producer) as jobs:
+        taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
+        assert (await ended(jobs, taken.id)).state is JobState.SUCCEEDED
+    assert len(producer.calls) == 3
+
+
+async def test_a_restart_keeps_what_is_done_and_begins_anew_what_is_not(tmp_path):
+    """The next server has the results, and runs what ran and what waited, in its order."""
+    async with running(tmp_path, Scripted(PRODUCT, None, None)) as jobs:
+        ids = [(await jobs.add(REQUEST, io.BytesIO(b"audio"))).id]
+        await ended(jobs, ids[0])
+        ids += [(await jobs.add(REQUEST, io.BytesIO(b"audio"))).id for _ in range(3)]
+        await begun(jobs, ids[2])
+        assert jobs.get(ids[3]).state is JobState.QUEUED
+    producer = Scripted()
+    async with running(tmp_path, producer) as jobs:
+        assert (await jobs.result(ids[0])).content == b"words"
+        for identity in ids:
+            assert (await ended(jobs, identity)).state is JobState.SUCCEEDED
+    assert len(producer.calls) == 3
+
+
+async def test_removing_stops_and_forgets(tmp_path):
+    """A running job is cancelled, its watchers end, its files are gone, and its id means nothing."""
+    async with running(tmp_path, Scripted(None)) as jobs:
+        taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
+        watcher = asyncio.create_task(ended(jobs, taken.id))
+        await begun(jobs, taken.id)
+        await jobs.remove(taken.id)
+        assert not (await watcher).state.over
+        assert not list((tmp_path / "jobs").iterdir())
+        with pytest.raises(JobNotFound):
+            jobs.get(taken.id)
+        another = await jobs.add(REQUEST, io.BytesIO(b"audio"))
+        assert (await ended(jobs, another.id)).state is JobState.SUCCEEDED
+
+
+async def test_results_are_forgotten_in_time(tmp_path):
+    """After JOB_TTL a finished job is gone, from memory and from disk."""
+    async with running(tmp_path, Scripted(), ttl_s=0.2) as jobs:
+        taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
+        await ended(jobs, taken.id)
+        for _ in range(300):
+            if not list((tmp_path / "jobs").iterdir()):
+                break
+            await asyncio.sleep(0.02)
+        with pytest.raises(JobNotFound):
+            jobs.get(taken.id)
+
+
+async def test_too_many_jobs_are_refused(tmp_path):
+    """The number that may wait is bounded; the refusal says to come back."""
+    async with running(tmp_path, Scripted(None, None), most=2) as jobs:
+        for _ in range(2):
+            await jobs.add(REQUEST, io.BytesIO(b"audio"))
+        with pytest.raises(Overloaded):
+            await jobs.add(REQUEST, io.BytesIO(b"audio"))
+
+
+async def test_without_a_store_every_call_says_why(tmp_path):
+    """A server without a usable directory runs, and refuses jobs."""
+    reason = JobsUnavailable("STATE_DIR cannot be used.")
+    jobs = Jobs(Scripted(), JobRules(1, 1, 1), reason)
+    await jobs.start()
+    with pytest.raises(JobsUnavailable):
+        await jobs.add(REQUEST, io.BytesIO(b"audio"))
+    await jobs.close()

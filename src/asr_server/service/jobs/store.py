@@ -1,0 +1,103 @@
+"""Jobs on disk: a folder each with the recording, the record and the result. Knows no queue and runs nothing.
+
+Everything is written beside its place and moved there, so that a server that dies at any point leaves whole files.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from pathlib import Path
+from typing import BinaryIO
+
+from loguru import logger
+from pydantic import TypeAdapter, ValidationError
+
+from asr_server.core.errors import JobsUnavailable
+from asr_server.service.jobs.record import JobRecord
+
+_RECORD, _RECORDING, _RESULT = "job.json", "recording", "result"
+_records = TypeAdapter(JobRecord)
+
+
+class JobStore:
+    """The jobs under one directory, which belongs to one server at a time.
+
+    Raises `JobsUnavailable` when it cannot be written, or another server has it.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._jobs = directory / "jobs"
+        try:
+            self._jobs.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._lock = (directory / "lock").open("wb")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.close()
+            raise JobsUnavailable("Another server uses the same STATE_DIR.") from None
+        except OSError as error:
+            raise JobsUnavailable(f"STATE_DIR cannot be used ({error.strerror}).") from None
+
+    def close(self) -> None:
+        """Let another server have the directory."""
+        self._lock.close()
+
+    def records(self) -> list[JobRecord]:
+        """Every job, oldest first. What cannot be read (half made, or of another version) is removed."""
+        found = []
+        for folder in self._jobs.iterdir():
+            try:
+                found.append(_records.validate_json((folder / _RECORD).read_bytes()))
+            except (OSError, ValidationError) as error:
+                logger.warning("job is unreadable and removed", id=folder.name, reason=type(error).__name__)
+                shutil.rmtree(folder, ignore_errors=True)
+        return sorted(found, key=lambda record: record.created_at)
+
+    def add(self, record: JobRecord, recording: BinaryIO) -> None:
+        """Keep a new job. The record comes last: a folder without one is half made."""
+        folder = self._jobs / record.id
+        folder.mkdir(mode=0o700)
+        try:
+            recording.seek(0)
+            with (folder / _RECORDING).open("wb") as sink:
+                shutil.copyfileobj(recording, sink, 1024 * 1024)
+            self.update(record)
+        except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise JobsUnavailable(f"The recording cannot be kept ({error.strerror}).") from error
+
+    def update(self, record: JobRecord) -> None:
+        """Keep what has become of a job."""
+        self._write(record.id, _RECORD, _records.dump_json(record))
+
+    def finish(self, record: JobRecord, result: bytes) -> None:
+        """Keep a job's result and forget its recording."""
+        self._write(record.id, _RESULT, result)
+        self.update(record)
+        self.forget_recording(record.id)
+
+    def forget_recording(self, identity: str) -> None:
+        """Remove what was uploaded: it is not needed any more."""
+        (self._jobs / identity / _RECORDING).unlink(missing_ok=True)
+
+    def recording(self, identity: str) -> BinaryIO:
+        """The uploaded file, open for reading."""
+        return (self._jobs / identity / _RECORDING).open("rb")
+
+    def result(self, identity: str) -> bytes:
+        """The result of a job that succeeded."""
+        return (self._jobs / identity / _RESULT).read_bytes()
+
+    def remove(self, identity: str) -> None:
+        """Remove all of a job."""
+        shutil.rmtree(self._jobs / identity, ignore_errors=True)
+
+    def _write(self, identity: str, name: str, content: bytes) -> None:
+        path = self._jobs / identity / name
+        part = path.with_suffix(".part")
+        with part.open("wb") as sink:
+            sink.write(content)
+            sink.flush()
+            os.fsync(sink.fileno())
+        part.replace(path)

@@ -1,0 +1,82 @@
+"""Jobs on disk."""
+
+import io
+import time
+
+import pytest
+
+from asr_server.core.errors import JobsUnavailable
+from asr_server.service.jobs.record import JobRecord, JobState
+from asr_server.service.jobs.store import JobStore
+from asr_server.service.produce import TranscriptionRequest
+from asr_server.service.request import ResponseFormat, TranscribeOptions
+
+
+@pytest.fixture
+def store(tmp_path):
+    made = JobStore(tmp_path)
+    yield made
+    made.close()
+
+
+def record(identity="job_1", **changes):
+    request = TranscriptionRequest(TranscribeOptions(language="German", context="Zürich"), ResponseFormat.SRT)
+    return JobRecord(identity, request, time.time(), **changes)
+
+
+def test_what_is_kept_comes_back(store):
+    """Record, recording and result are what was given, in the order in which jobs came."""
+    jobs = [record("job_b"), record("job_a")]
+    for job in jobs:
+        store.add(job, io.BytesIO(b"audio"))
+    assert store.records() == jobs
+    with store.recording("job_a") as file:
+        assert file.read() == b"audio"
+
+
+def test_a_finished_job_keeps_its_result_and_not_its_recording(store):
+    """The upload is gone as soon as nobody needs it."""
+    store.add(record(), io.BytesIO(b"audio"))
+    done = record(state=JobState.SUCCEEDED, media_type="text/plain")
+    store.finish(done, b"words")
+    assert store.result("job_1") == b"words"
+    assert store.records() == [done]
+    with pytest.raises(FileNotFoundError):
+        store.recording("job_1")
+
+
+def test_what_cannot_be_read_is_removed(store, tmp_path):
+    """A job that was half made, and one of another version, do not stop the others."""
+    store.add(record(), io.BytesIO(b"audio"))
+    (tmp_path / "jobs" / "half").mkdir()
+    (tmp_path / "jobs" / "other").mkdir()
+    (tmp_path / "jobs" / "other" / "job.json").write_text('{"id": "other", "request": {"task": "dance"}}')
+    assert [job.id for job in store.records()] == ["job_1"]
+    assert sorted(path.name for path in (tmp_path / "jobs").iterdir()) == ["job_1"]
+
+
+def test_one_directory_is_one_servers(store, tmp_path):
+    """A second server is told so; when the first has gone it may have it."""
+    with pytest.raises(JobsUnavailable):
+        JobStore(tmp_path)
+    store.close()
+    JobStore(tmp_path).close()
+
+
+def test_a_place_that_cannot_be_used_is_named(tmp_path):
+    """A file where the directory should be."""
+    (tmp_path / "state").write_text("")
+    with pytest.raises(JobsUnavailable, match="STATE_DIR"):
+        JobStore(tmp_path / "state")
+
+
+def test_a_recording_that_breaks_off_leaves_nothing(store, tmp_path):
+    """A disk that is full in the middle of the upload: the job is refused and its folder gone."""
+
+    class Full(io.BytesIO):
+        def read(self, size=-1):
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(JobsUnavailable, match="No space"):
+        store.add(record(), Full())
+    assert not list((tmp_path / "jobs").iterdir())
