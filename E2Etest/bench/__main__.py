@@ -8,12 +8,13 @@ import platform
 import sys
 from datetime import date
 
-from E2Etest.bench import files, live, live_step, many, memory, overhead
+from E2Etest.bench import files, live, live_step, long, many, memory, overhead
 
 BENCHMARKS = {
     "overhead": overhead.measure,
     "memory": memory.measure,
     "files": files.measure,
+    "long": long.measure,
     "many": many.measure,
     "live_step": live_step.measure,
     "live": live.measure,
