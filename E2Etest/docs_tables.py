@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from asr_server.api.errors import TABLE
+from asr_server.api.realtime import vocabulary
 from asr_server.core import errors
 from asr_server.core.settings import Settings
 from asr_server.engine.plan import ABSENT
@@ -43,10 +44,27 @@ def live_table() -> str:
     return "\n".join(rows)
 
 
+def client_events() -> str:
+    """What a realtime client may say."""
+    return _events("what it does", vocabulary.CLIENT)
+
+
+def server_events() -> str:
+    """What a realtime session says."""
+    return _events("what it holds", vocabulary.SERVER)
+
+
+def _events(heading: str, meanings: dict[str, str]) -> str:
+    rows = [f"| event | {heading} |", "| --- | --- |"]
+    return "\n".join(rows + [f"| `{name}` | {meaning} |" for name, meaning in meanings.items()])
+
+
 TABLES = {
     "settings": ("configuration.md", settings_table),
     "errors": ("errors.md", error_table),
     "live": ("websocket.md", live_table),
+    "client events": ("realtime.md", client_events),
+    "server events": ("realtime.md", server_events),
 }
 
 

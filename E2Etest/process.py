@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -23,7 +24,8 @@ class ServerProcess:
 
     def __init__(self, log: Path, **settings: str) -> None:
         self.port = _free_port()
-        self.base = f"http://127.0.0.1:{self.port}"
+        self.certificate = settings.get("SSL_CERTFILE")
+        self.base = f"http{'s' if self.certificate else ''}://127.0.0.1:{self.port}"
         self.log_path = log
         environment = {key: value for key, value in os.environ.items() if key not in {"MODEL_ID", "PORT", "HOST"}}
         environment |= {
@@ -37,7 +39,8 @@ class ServerProcess:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "asr_server", "serve"], env=environment, stderr=sink, stdout=sink, cwd=log.parent
             )
-        self.client = httpx.Client(base_url=self.base, timeout=LOAD_TIMEOUT_S)
+        trusted = ssl.create_default_context(cafile=self.certificate) if self.certificate else True
+        self.client = httpx.Client(base_url=self.base, timeout=LOAD_TIMEOUT_S, verify=trusted)
 
     def wait_until_live(self) -> None:
         """Return when `/livez` answers; fail with the log when the process ends."""

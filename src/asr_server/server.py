@@ -12,6 +12,7 @@ from loguru import logger
 
 from asr_server.api import app as api
 from asr_server.api.deps import Services
+from asr_server.api.realtime.keys import Keys
 from asr_server.audio.decode import DecodeLimits, Decoder
 from asr_server.core import settings as settings_module
 from asr_server.core.errors import JobsUnavailable
@@ -95,6 +96,7 @@ def _build(settings: Settings, resolved: plan.Plan) -> tuple[Services, Decoder]:
         live=LiveSessions(settings, Engines(fast=thread, accurate=thread), admission),
         producer=producer,
         jobs=Jobs(producer, _job_rules(settings), _job_store(settings)),
+        keys=Keys(),
         started_s=time.monotonic(),
     )
     return here, decoder

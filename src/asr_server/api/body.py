@@ -1,4 +1,4 @@
-"""Reads a multipart body under a byte cap, and the odd ways in which clients spell form fields. No field's meaning."""
+"""Reads a body under a byte cap, and the odd ways in which clients spell form fields. No field's meaning."""
 
 from __future__ import annotations
 
@@ -35,6 +35,21 @@ async def read_form(request: Request, max_bytes: int) -> FormData:
         return await limited.form(max_files=10, max_fields=_MAX_FIELDS, max_part_size=_MAX_TEXT_PART_BYTES)
     except (KeyError, UnicodeDecodeError, ValueError) as error:
         raise MalformedBody("The multipart body cannot be parsed.") from error
+
+
+async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:
+    """The body as a JSON object, {} for none. Raises `MalformedBody` and `FileTooLarge`."""
+    try:
+        data = await Request(request.scope, _limit(request.receive, max_bytes)).body()
+        values = json.loads(data or b"{}")
+        json.dumps(values, ensure_ascii=False).encode()  # halves of characters could not be answered
+    except FileTooLarge as error:
+        raise FileTooLarge(error.message) from None
+    except (ValueError, RecursionError):
+        raise MalformedBody("The body is not valid JSON.") from None
+    if not isinstance(values, dict):
+        raise MalformedBody("The body must be a JSON object.")
+    return values
 
 
 def _limit(receive: Receive, max_bytes: int) -> Callable[[], Awaitable[Message]]:

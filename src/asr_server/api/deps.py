@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
+from asr_server.api.realtime.keys import Keys
 from asr_server.core.settings import Settings
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Engine
@@ -32,6 +33,7 @@ class Services:
     live: LiveSessions
     producer: Producer
     jobs: Jobs
+    keys: Keys
     started_s: float
     ready: bool = False
     draining: bool = False

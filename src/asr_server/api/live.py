@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 from fastapi import APIRouter, WebSocket
@@ -12,6 +11,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from asr_server.api import errors as error_table
 from asr_server.api import live_wire as wire
+from asr_server.api import sockets
 from asr_server.api.deps import Services
 from asr_server.core.errors import AsrError, InvalidInput, SessionTaken, ShuttingDown
 from asr_server.live.events import Audio, Configure, Detection, Event, Flush, Reset, Rules
@@ -21,7 +21,6 @@ from asr_server.text import languages
 
 router = APIRouter(tags=["live"])
 
-_CLOSE_TIMEOUT_S = 5.0  # for a close frame to a client that does not read
 _CLEAN_CLOSES = {1000, 1001}
 _NO_STATUS = 1005
 
@@ -83,18 +82,7 @@ def _hello(here: Services, connection: Connection, query: wire.Query) -> dict[st
 
 async def _talk(socket: WebSocket, here: Services, connection: Connection) -> bool:
     """Read and write until either ends. Returns whether the client ended it in order."""
-    reader = asyncio.create_task(_read(socket, here, connection))
-    writer = asyncio.create_task(_write(socket, connection))
-    try:
-        done, _ = await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
-        if reader in done:
-            return reader.result()
-        writer.result()
-        return False
-    finally:
-        for task in (reader, writer):
-            task.cancel()
-        await asyncio.gather(reader, writer, return_exceptions=True)
+    return await sockets.both(_read(socket, here, connection), _write(socket, connection)) or False
 
 
 async def _read(socket: WebSocket, here: Services, connection: Connection) -> bool:
@@ -159,11 +147,6 @@ def _ended_in_order(message: Message) -> bool:
 
 
 async def _end(socket: WebSocket, error: AsrError) -> None:
-    """Tell the error, then close with its code. A client that does not read is not waited for."""
-    try:
-        async with asyncio.timeout(_CLOSE_TIMEOUT_S):
-            if not isinstance(error, ShuttingDown):
-                await socket.send_json(wire.render_error(error))
-            await socket.close(error_table.TABLE[error.code].ws_close, error.code)
-    except (TimeoutError, WebSocketDisconnect, OSError, RuntimeError):
-        return
+    """Tell the error, then close with its code."""
+    message = None if isinstance(error, ShuttingDown) else wire.render_error(error)
+    await sockets.end(socket, error_table.TABLE[error.code].ws_close, error.code, message)

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, RedirectResponse
 
 from asr_server import __version__
 from asr_server.api.deps import Services, services
-from asr_server.api.schemas import HealthBody, OptionBody, ProbeBody, QueueBody
+from asr_server.api.schemas import HealthBody, LiveBody, OptionBody, ProbeBody, QueueBody
 from asr_server.scheduling.thread import ModelState, Snapshot
 
 router = APIRouter(tags=["operations"])
@@ -46,6 +46,7 @@ async def health(here: Services_) -> HealthBody:
         kv_cache_mb=info.kv_cache_mb,
         sessions_mb=info.sessions_mb,
         queue=_queue(here, snapshot),
+        live=LiveBody(sessions=len(here.live), waiting=here.live.waiting),
         plan=[OptionBody(name=o.name, active=o.active, value=o.value, reason=o.reason) for o in here.plan.options],
         version=__version__,
         uptime_s=round(time.monotonic() - here.started_s, 3),

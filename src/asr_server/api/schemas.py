@@ -216,6 +216,13 @@ class QueueBody(BaseModel):
     audio_limit_s: float = Field(description="The bound on audio_held_s.")
 
 
+class LiveBody(BaseModel):
+    """Live and realtime sessions."""
+
+    sessions: int = Field(description="All that are kept.")
+    waiting: int = Field(description="Those of them whose client is gone and may come back.")
+
+
 class OptionBody(BaseModel):
     """One option of the plan."""
 
@@ -245,6 +252,7 @@ class HealthBody(BaseModel):
     kv_cache_mb: int = Field(description="MiB that those of rows take.")
     sessions_mb: int = Field(description="MiB kept for live sessions between partials.")
     queue: QueueBody
+    live: LiveBody
     plan: list[OptionBody]
     version: str
     uptime_s: float

@@ -46,6 +46,8 @@ def serve(settings: Settings) -> int:
         app,
         host=settings.host,
         port=settings.port,
+        ssl_certfile=settings.ssl_certfile or None,
+        ssl_keyfile=settings.ssl_keyfile or None,
         log_config=None,
         access_log=False,  # the app writes one line per request itself
         timeout_keep_alive=_KEEP_ALIVE_S,

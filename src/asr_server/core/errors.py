@@ -5,6 +5,12 @@ AsrError
 |   |-- MissingParameter         missing_required_parameter
 |   |-- InvalidValue             invalid_value
 |   |-- UnsupportedValue         unsupported_value
+|   |-- UnknownParameter         unknown_parameter
+|   |-- InvalidType              invalid_type
+|   |-- InvalidEvent             invalid_event
+|   |-- NothingToCommit          input_audio_buffer_commit_empty
+|   |-- ItemNotFound             item_not_found
+|   |-- InvalidKey               invalid_api_key
 |   |-- InvalidLanguage          invalid_language_format
 |   |-- UnsupportedLanguage      unsupported_language
 |   |-- MalformedBody            malformed_body
@@ -17,6 +23,7 @@ AsrError
 |   |-- AudioTooShort            audio_too_short
 |   |-- AudioTooLong             audio_too_long
 |   |-- SessionNotFound          session_not_found
+|   |-- SessionExpired           session_expired
 |   |-- SessionTaken             session_taken
 |   |-- JobNotFound              job_not_found
 |   |-- JobNotFinished           job_not_finished
@@ -74,6 +81,42 @@ class UnsupportedValue(InvalidInput):
     """A field has a value that is known, but that this server or model does not serve."""
 
     code = "unsupported_value"
+
+
+class UnknownParameter(InvalidInput):
+    """A parameter that the protocol does not have."""
+
+    code = "unknown_parameter"
+
+
+class InvalidType(InvalidInput):
+    """A parameter of the wrong JSON type."""
+
+    code = "invalid_type"
+
+
+class InvalidEvent(InvalidInput):
+    """A message of the realtime socket that is no JSON object with a type."""
+
+    code = "invalid_event"
+
+
+class NothingToCommit(InvalidInput):
+    """Less than 100 ms of audio came since the last commit."""
+
+    code = "input_audio_buffer_commit_empty"
+
+
+class ItemNotFound(InvalidInput):
+    """The conversation has no item of this id."""
+
+    code = "item_not_found"
+
+
+class InvalidKey(InvalidInput):
+    """A key that this server did not give out, or that has expired."""
+
+    code = "invalid_api_key"
 
 
 class InvalidLanguage(InvalidInput):
@@ -146,6 +189,12 @@ class SessionNotFound(InvalidInput):
     """No live session of this id is kept any more; open a new one."""
 
     code = "session_not_found"
+
+
+class SessionExpired(InvalidInput):
+    """The realtime session reached `REALTIME_SESSION_S`; open a new one."""
+
+    code = "session_expired"
 
 
 class SessionTaken(InvalidInput):

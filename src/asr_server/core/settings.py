@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -62,6 +62,8 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    ssl_certfile: str = Field("", description="Serve TLS with this PEM certificate chain; empty: no TLS.")
+    ssl_keyfile: str = Field("", description="Its private key, where the certificate's file does not hold it.")
 
     model_id: str = Field(
         "Qwen/Qwen3-ASR-1.7B",
@@ -127,6 +129,9 @@ class Settings(BaseSettings):
     ws_resume_s: float = Field(
         30.0, ge=0, le=3_600, description="Live: seconds for which a session waits for its client after a cut."
     )
+    realtime_session_s: float = Field(
+        3600.0, ge=1, le=86_400, description="Realtime: seconds after which a session ends; OpenAI's end after an hour."
+    )
 
     log_level: LogLevel = Field(LogLevel.INFO, description="TRACE, DEBUG, INFO, WARNING or ERROR.")
     log_json: bool = Field(False, description="Write each log line as one JSON object.")
@@ -143,6 +148,15 @@ class Settings(BaseSettings):
     use_causal_encoder: bool = Field(False, description="Encode live audio causally.")
     numa_node: int | None = Field(None, ge=0, description="Pin the process to one NUMA node.")
     use_granian: bool = Field(False, description="Serve with Granian instead of uvicorn.")
+
+    @field_validator("ssl_certfile", "ssl_keyfile")
+    @classmethod
+    def _is_a_file(cls, value: str, info: ValidationInfo) -> str:
+        if value and not Path(value).is_file():
+            raise ValueError("there is no such file")
+        if value and info.field_name == "ssl_keyfile" and not info.data.get("ssl_certfile"):
+            raise ValueError("a key needs SSL_CERTFILE")
+        return value
 
     @property
     def max_upload_bytes(self) -> int:

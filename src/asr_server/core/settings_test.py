@@ -38,3 +38,12 @@ def test_a_dotenv_file_is_read(tmp_path):
     """`.env` in the working directory counts as environment."""
     (tmp_path / ".env").write_text("MODEL_ID=demo\n")
     assert settings.load().model_id == "demo"
+
+
+def test_a_key_without_a_certificate_and_a_missing_file_are_told(tmp_path):
+    """TLS that cannot work stops the start, by the name of its variable."""
+    key = tmp_path / "key.pem"
+    key.write_text("")
+    for values in ({"ssl_keyfile": str(key)}, {"ssl_certfile": str(tmp_path / "none.pem")}):
+        with pytest.raises(settings.SettingsError, match=next(iter(values)).upper()):
+            settings.load(**values)

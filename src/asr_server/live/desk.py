@@ -7,7 +7,7 @@ one under way is stale and ignored.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from asr_server.live.events import Effect, Failed, Forget, Heard, Kind, Transcribe, Trouble
 from asr_server.live.utterance import Utterance
@@ -105,8 +105,8 @@ class Desk:
             utterance.attempts += 1
             if utterance.attempts >= _FINAL_ATTEMPTS:
                 self._ended.popleft()
-                self._out.append(Trouble(failed.code, failed.message, utterance.number))
-                self._out.append(utterance.final(None))
+                trouble = Trouble(failed.code, failed.message, utterance.number)
+                self._out += [trouble, replace(utterance.final(None), trouble=trouble)]
                 self._deliver_known()
         elif not utterance.troubled:
             utterance.troubled = True

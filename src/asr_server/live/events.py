@@ -12,6 +12,8 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
+from asr_server.core.transcript import Token
+
 Samples = NDArray[np.float32]
 
 SAMPLE_RATE = 16_000
@@ -46,8 +48,11 @@ class Ending(Enum):
 class Rules:
     """What may change in the middle of a session; a change holds from the next utterance on.
 
+    Only from and to `Detection.MANUAL` the change holds at once, also for the utterance that is open.
+
     `language`: the model's name of a language to force, or None. `context`: names and terms to listen for.
     `threshold`: speech probability at which speech begins. `min_silence_ms`: a shorter pause does not end an utterance.
+    `sentence_silence_ms`: but this one does, if the text so far ends as a sentence does; None: the text does not count.
     `prefix_ms`: audio before the first frame of speech that belongs to the utterance, as far as no other has it.
     """
 
@@ -56,6 +61,7 @@ class Rules:
     context: str = ""
     threshold: float = 0.5
     min_silence_ms: int = 500
+    sentence_silence_ms: int | None = None
     prefix_ms: int = 300
 
 
@@ -102,7 +108,8 @@ class Heard:
     """The engine's answer to a `Transcribe`.
 
     `ids`: all token ids, `logprobs` (natural, <= 0) one for each. `offsets`: for each id the length of `text` once
-    that id is there; empty when text and ids do not map. `language`: the model's name, "" for no speech.
+    that id is there; empty when text and ids do not map. `language`: the model's name, "" for no speech. `pieces`: the
+    bytes that each id writes, nothing for those that name the language.
     """
 
     ticket: int
@@ -111,6 +118,7 @@ class Heard:
     ids: tuple[int, ...] = ()
     offsets: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
+    pieces: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +207,10 @@ class Partial:
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """The utterance's text for good; begins with everything that was committed. Finals come in the order of numbers."""
+    """The utterance's text for good; begins with everything that was committed. Finals come in the order of numbers.
+
+    `tokens`: those that wrote the text. `trouble`: why the engine gave no answer; the text is then what was known.
+    """
 
     utterance: int
     text: str
@@ -207,6 +218,8 @@ class Final:
     start_samples: int
     end_samples: int
     ending: Ending
+    tokens: tuple[Token, ...] = ()
+    trouble: Trouble | None = None
 
 
 @dataclass(frozen=True, slots=True)

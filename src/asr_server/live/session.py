@@ -235,11 +235,17 @@ class Session:
         self._coming_rules = event.rules
         if self._utterance is None:
             self._use(event.rules)
+        elif Detection.MANUAL in {self._rules.detection, event.rules.detection}:
+            # Who waits for the caller's flush would wait for ever, or not at all.
+            self._use(event.rules)
+            self._endpointer.resume()
         self._out.append(Configured(event.rules))
 
     def _use(self, rules: Rules) -> None:
         self._rules, self._coming_rules = rules, None
         self._endpointer = Endpointer(rules.threshold, rules.min_silence_ms)
+        sentence_ms = rules.sentence_silence_ms
+        self._sentence_frames = None if sentence_ms is None else frames_of(sentence_ms)
         self._prefix_frames = frames_of(rules.prefix_ms)
         tail_ms = 1000 * self._config.tail_samples / SAMPLE_RATE
         self._tail_frames = frames_of(min(tail_ms, rules.min_silence_ms))
@@ -259,7 +265,13 @@ class Session:
             return Signal.SILENT
         if self._rules.detection is Detection.MANUAL:
             return Signal.VOICED if self._utterance else Signal.ONSET
-        return _SIGNALS[self._endpointer.add(probability)]
+        voice = self._endpointer.add(probability)
+        return Signal.ENDPOINT if voice is Voice.HUSHED and self._sentence_is_over() else _SIGNALS[voice]
+
+    def _sentence_is_over(self) -> bool:
+        """Whether the pause is long enough for what was said before it."""
+        enough = self._sentence_frames is not None and self._endpointer.quiet_frames >= self._sentence_frames
+        return enough and self._opened().said_all
 
     # -- acts --------------------------------------------------------------------------------------------------------
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from asr_server.core.transcript import Token
 from asr_server.live.agreement import Agreement, CommitRules, following
 from asr_server.live.events import Ending, Final, Heard, Kind, Partial, Rules, Samples
+from asr_server.text.sentences import ends_sentence
 
 _SMOOTHED_FRAMES = 5  # 160 ms: shorter dips of loudness are the closures of plosives, not gaps between words
 _PROBABILITY_DB = 20.0  # what a speech probability of one weighs against loudness when a cut is sought
@@ -37,6 +39,7 @@ class Utterance:
         self.troubled = False
         self.ending = Ending.PAUSE
         self._agreement = Agreement(commit)
+        self._tokens: tuple[Token, ...] = ()  # one for each id of the last hypothesis
         self._frames: list[Frame] = []
         self._samples = 0
 
@@ -107,7 +110,13 @@ class Utterance:
         """A hypothesis made from the first `samples`."""
         self._agreement.hear(heard, samples, commit=commit)
         self.heard_samples, self.heard_kind = samples, kind
+        self._tokens = _tokens(heard)
         self.language = heard.language or self.language
+
+    @property
+    def said_all(self) -> bool:
+        """Whether the audio before the pause that is running was heard, and its text ends as a sentence ends."""
+        return self.heard_samples == self.settled_samples and ends_sentence(self._agreement.text)
 
     def partial(self) -> Partial:
         """What is known now."""
@@ -128,10 +137,18 @@ class Utterance:
         """
         known = self._agreement
         if heard is not None:
-            text, language = following(known.committed, heard.text), heard.language
+            text, language, tokens = following(known.committed, heard.text), heard.language, _tokens(heard)
+        elif self.heard_samples <= self._samples:
+            text, language, tokens = known.text, self.language, self._tokens
         else:
-            text, language = known.text if self.heard_samples <= self._samples else known.committed, self.language
-        return Final(self.number, text, language, self.start_samples, self.end_samples, self.ending)
+            text, language = known.committed, self.language
+            tokens = self._tokens[: len(known.committed_ids)]
+        written = tuple(token for token in tokens if token.written)
+        return Final(self.number, text, language, self.start_samples, self.end_samples, self.ending, written)
+
+
+def _tokens(heard: Heard) -> tuple[Token, ...]:
+    return tuple(map(Token, heard.pieces, heard.logprobs))
 
 
 def _cost(frame: Frame) -> float:

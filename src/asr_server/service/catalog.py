@@ -14,6 +14,8 @@ ALIASES = (
     "gpt-4o-transcribe",
     "gpt-4o-mini-transcribe",
     "gpt-4o-mini-transcribe-2025-12-15",
+    "gpt-live-transcribe",
+    "gpt-realtime-whisper",
 )
 
 

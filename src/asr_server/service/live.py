@@ -48,6 +48,11 @@ class LiveSessions:
     def __len__(self) -> int:
         return len(self._open)
 
+    @property
+    def waiting(self) -> int:
+        """Sessions whose client is gone and may come back."""
+        return len(self._detached)
+
     def rules(self, *, use_voice: bool, language: str | None = None, context: str = "") -> Rules:
         """The rules of the settings."""
         s = self._settings

@@ -284,7 +284,7 @@ class LiveSession:
             return
         self.answers += 1
         said = future.result()
-        self._tell(Heard(ticket, said.text, said.language, said.ids, said.offsets, said.logprobs))
+        self._tell(Heard(ticket, said.text, said.language, said.ids, said.offsets, said.logprobs, said.pieces))
 
     def _fail(self, ticket: int, error: BaseException) -> None:
         known = error if isinstance(error, AsrError) else AsrError("The server failed on this audio.")

@@ -1,0 +1,1 @@
+"""OpenAI's realtime protocol, spoken by OpenAI's own clients."""

@@ -1,0 +1,135 @@
+"""Clients as they are in the field: an older Python, JavaScript over TLS, each a whole committed turn."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from E2Etest import recordings
+from E2Etest.process import running
+from E2Etest.realtime import clients
+from E2Etest.realtime.talking import ADDED, COMMITTED, COMPLETED, DONE, encoded, speech
+
+pytestmark = pytest.mark.integration
+
+GA = ["session.created", "session.updated", COMMITTED, ADDED, DONE, COMPLETED]
+BETA = [
+    "transcription_session.created",
+    "transcription_session.updated",
+    COMMITTED,
+    "conversation.item.created",
+    COMPLETED,
+]
+TURN = [{"type": "input_audio_buffer.append", "audio": encoded(speech())}, {"type": "input_audio_buffer.commit"}]
+GA_UPDATE = {"type": "transcription", "audio": {"input": {"turn_detection": None}}}
+
+
+@pytest.fixture(scope="module")
+def tls_server(tmp_path_factory):
+    """A server with a certificate of its own: JavaScript's client speaks TLS only."""
+    folder = tmp_path_factory.mktemp("tls")
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    made = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-out",
+        certificate,
+        "-keyout",
+        key,
+    ]
+    subprocess.run([*made, *subject], check=True, capture_output=True)
+    with running(folder / "log", SSL_CERTFILE=str(certificate), SSL_KEYFILE=str(key)) as server:
+        yield server
+
+
+def _script(base, *, beta, until=COMPLETED, **more):
+    update = (
+        {"type": "transcription_session.update", "session": {"turn_detection": None}}
+        if beta
+        else {"type": "session.update", "session": GA_UPDATE}
+    )
+    return {"base": f"{base}/v1", "key": "any", "send": [update, *TURN], "until": until, "beta": beta} | more
+
+
+def _check(events, beta, said):
+    assert [e["type"] for e in events if not e["type"].endswith("delta")] == (BETA if beta else GA)
+    assert "".join(e["delta"] for e in events if e["type"].endswith("delta")) == events[-1]["transcript"]
+    assert recordings.word_errors(said.split(), events[-1]["transcript"].split()) <= 1
+
+
+@pytest.mark.parametrize("beta", [False, True])
+def test_an_older_python_client(realtime_server, said, beta):
+    """2.54.0, GA and beta."""
+    folder = clients.old_python("2.54.0")
+    props = {"model": "whisper-1", "extra_query": {"intent": "transcription"}}
+    script = _script(realtime_server.base, beta=beta, props=props)
+    seen = clients.play([sys.executable, str(clients.HERE / "drive.py")], script, PYTHONPATH=str(folder))
+    assert seen["version"] == "2.54.0"
+    _check(seen["events"], beta, said)
+
+
+def _javascript(server, version, module, **more):
+    folder = clients.javascript(version)
+    script = _script(server.base.replace("127.0.0.1", "localhost"), home=str(folder), module=module, **more)
+    driver = ["node", str(clients.HERE / "drive.cjs")]
+    return clients.play(driver, script, NODE_EXTRA_CA_CERTS=server.certificate)
+
+
+@pytest.mark.parametrize(
+    ("version", "module", "props"),
+    [
+        ("latest", "realtime/ws", {"intent": "transcription"}),
+        ("latest", "realtime/ws", {"model": "whisper-1"}),
+        ("latest", "realtime/websocket", {"intent": "transcription"}),
+        ("latest", "beta/realtime/ws", {"model": "gpt-realtime"}),
+        ("6.10.0", "realtime/ws", {"model": "whisper-1"}),
+        ("6.10.0", "realtime/websocket", {"model": "whisper-1"}),
+        ("6.10.0", "beta/realtime/ws", {"model": "whisper-1"}),
+        ("6.10.0", "beta/realtime/websocket", {"model": "whisper-1"}),
+    ],
+)
+def test_javascript(tls_server, said, version, module, props):
+    """Key by header and by subprotocol, with an intent and with a model only, GA and beta; closed in order."""
+    beta = module.startswith("beta")
+    seen = _javascript(tls_server, version, module, props=props, beta=beta)
+    _check(seen["events"], beta, said)
+    assert seen["protocol"] == ("realtime" if module.endswith("websocket") else "")
+    assert seen["code"] == 1000
+
+
+def test_javascript_with_a_wrong_key_in_a_browser(tls_server):
+    """Told by an event, then closed for good."""
+    props = {"model": "whisper-1"}
+    seen = _javascript(
+        tls_server, "6.10.0", "realtime/websocket", props=props, beta=False, key="ek_unknown", until="never"
+    )
+    assert [event["error"]["code"] for event in seen["events"]] == ["invalid_api_key"]
+    assert (seen["code"], seen["reason"]) == (3000, "invalid_request_error.invalid_api_key")
+
+
+def _example(language):
+    page = (clients.HERE.parents[1] / "docs" / "realtime.md").read_text(encoding="utf-8")
+    return re.search(rf"```{language}\n(.*?)```", page, re.DOTALL)[1]
+
+
+def test_the_examples_of_the_docs_print_the_words(realtime_server, tls_server, said, tmp_path):
+    """Python and JavaScript as docs/realtime.md has them, but for the port."""
+    (tmp_path / "speech.pcm").write_bytes(speech())
+    python = _example("python").replace("127.0.0.1:8000", f"127.0.0.1:{realtime_server.port}")
+    script = tmp_path / "example.cjs"
+    script.write_text(_example("js").replace("localhost:8000", f"localhost:{tls_server.port}"), encoding="utf-8")
+    modules = clients.javascript("latest") / "node_modules"
+    environment = {**os.environ, "NODE_EXTRA_CA_CERTS": tls_server.certificate, "NODE_PATH": str(modules)}
+    for command in ([sys.executable, "-c", python], ["node", str(script)]):
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert recordings.word_errors(said.split(), done.stdout.split()) <= 1

@@ -1,0 +1,271 @@
+"""The configuration of a realtime session: checked, merged with updates, made into rules. Not its two wire shapes.
+
+It is kept in the GA shape of the wire, because an update names only what it changes. docs/realtime.md is its page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from asr_server.audio.g711 import Law
+from asr_server.core.errors import (
+    InvalidInput,
+    InvalidType,
+    InvalidValue,
+    MissingParameter,
+    UnknownModel,
+    UnknownParameter,
+)
+from asr_server.live.events import Detection, Rules
+from asr_server.live.framing import INPUT_RATES_HZ
+from asr_server.service.request import context
+from asr_server.text import languages
+
+LOGPROBS = "item.input_audio_transcription.logprobs"
+
+_LONGEST_TEXT = 16_000
+_LONGEST_PATH = 200
+_TELEPHONE_HZ = 8_000
+_LAWS = {"audio/pcmu": Law.MU, "audio/pcma": Law.A}
+# The longest pause within a turn, by OpenAI's numbers.
+_PATIENCE_MS = {"low": 8_000, "medium": 4_000, "auto": 4_000, "high": 2_000}
+# What a client may send back as it got it; it changes nothing.
+_READ_ONLY = frozenset({"id", "object", "expires_at", "client_secret", "modalities"})
+# Objects whose `type` decides which other keys there are, and the type that is meant when none is named.
+_TAGGED = {"turn_detection": "server_vad", "format": "audio/pcm"}
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Format(_Part):
+    """How audio is sent. OpenAI takes PCM at 24 kHz only; G.711 has 8 kHz and names no rate."""
+
+    type: Literal["audio/pcm", "audio/pcmu", "audio/pcma"]
+    rate: int | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> Format:
+        if self.rate not in (INPUT_RATES_HZ if self.law is None else (None, _TELEPHONE_HZ)):
+            raise ValueError(f"rate must be one of {', '.join(map(str, INPUT_RATES_HZ))}, and 8000 with G.711")
+        return self
+
+    @property
+    def law(self) -> Law | None:
+        """How a byte becomes a sample; None where it takes two."""
+        return _LAWS.get(self.type)
+
+    @property
+    def rate_hz(self) -> int:
+        """Samples a second."""
+        return self.rate or _TELEPHONE_HZ
+
+    @property
+    def bytes_per_ms(self) -> float:
+        """As they are sent."""
+        return self.rate_hz / 1000 * (2 if self.law is None else 1)
+
+
+class Transcription(_Part):
+    """What is known of the speech."""
+
+    model: str
+    language: str | None = None
+    languages: list[str] | None = Field(None, max_length=100)
+    keywords: list[Annotated[str, Field(max_length=200)]] | None = Field(None, max_length=1_000)
+    prompt: str | None = Field("", max_length=_LONGEST_TEXT)
+    delay: Literal["minimal", "low", "medium", "high", "xhigh"] | None = None
+
+
+class NoiseReduction(_Part):
+    """Accepted, because clients send it; without effect."""
+
+    type: Literal["near_field", "far_field"] | None = None
+    strength: float | None = None
+
+
+class ServerVad(_Part):
+    """A turn ends by a pause. The last three are about answers in speech, which are not given here."""
+
+    type: Literal["server_vad"]
+    threshold: float = Field(ge=0, le=1)
+    prefix_padding_ms: int = Field(ge=0, le=10_000)
+    silence_duration_ms: int = Field(ge=0, le=60_000)
+    create_response: bool | None = None
+    interrupt_response: bool | None = None
+    idle_timeout_ms: int | None = Field(None, ge=5_000, le=30_000)
+
+
+class SemanticVad(_Part):
+    """A turn ends by a short pause behind a sentence, or by a long one."""
+
+    type: Literal["semantic_vad"]
+    eagerness: Literal["low", "medium", "high", "auto"] = "auto"
+    create_response: bool | None = None
+    interrupt_response: bool | None = None
+
+
+class AudioInput(_Part):
+    """All about what is heard. `turn_detection` null: a turn ends by a commit. `transcription` null: none is made."""
+
+    format: Format
+    transcription: Transcription | None
+    noise_reduction: NoiseReduction | None
+    turn_detection: Annotated[ServerVad | SemanticVad, Field(discriminator="type")] | None
+
+
+class Audio(_Part):
+    """Input only: the server does not speak."""
+
+    input: AudioInput
+
+
+class Config(_Part):
+    """A whole configuration."""
+
+    type: Literal["transcription"]
+    audio: Audio
+    include: list[Literal["item.input_audio_transcription.logprobs"]] | None = None
+
+    @property
+    def input(self) -> AudioInput:
+        """Where nearly everything is."""
+        return self.audio.input
+
+    @property
+    def logprobs(self) -> bool:
+        """Whether tokens with their probabilities are wanted."""
+        return LOGPROBS in (self.include or ())
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """What holds on this server. `models`: the names that mean its model, its own first. `rules`: by default."""
+
+    models: tuple[str, ...]
+    rules: Rules
+
+    def initial(self, model: str | None = None) -> Config:
+        """The configuration of a session that asks for nothing; `model` counts where it is known."""
+        bare = {"audio": {"input": {"transcription": None, "noise_reduction": None}}, "include": None}
+        known = model if model in self.models else None
+        wanted = {"format": {}, "turn_detection": {}, "transcription": {"model": known or self.models[0]}}
+        return self._checked(merge(bare, {"type": "transcription", "audio": {"input": wanted}}, self._starts()), "")
+
+    def updated(self, config: Config, patch: Mapping[str, Any], root: str = "session") -> Config:
+        """`config` with the keys of `patch` changed; a null clears. Raises `InvalidInput` with a path below `root`."""
+        if "type" not in patch:
+            raise MissingParameter("The session needs a type: 'transcription'.", param=_path(root, ("type",)))
+        wanted = {name: value for name, value in patch.items() if name not in _READ_ONLY}
+        try:
+            merged = merge(config.model_dump(), wanted, self._starts())
+        except RecursionError:
+            raise InvalidValue("The session is nested too deeply.", param=root or None) from None
+        return self._checked(merged, root)
+
+    def rules_of(self, config: Config) -> Rules:
+        """What the live machine is told of it."""
+        turns, said = config.input.turn_detection, config.input.transcription
+        rules = self.rules
+        if said is not None:
+            rules = replace(rules, language=_forced(said), context=context(said.prompt or "", said.keywords or []))
+        match turns:
+            case None:
+                return replace(rules, detection=Detection.MANUAL, prefix_ms=0)
+            case SemanticVad(eagerness=eagerness):
+                return replace(rules, min_silence_ms=_PATIENCE_MS[eagerness], sentence_silence_ms=rules.min_silence_ms)
+            case ServerVad():
+                return replace(
+                    rules,
+                    threshold=turns.threshold,
+                    min_silence_ms=turns.silence_duration_ms,
+                    prefix_ms=turns.prefix_padding_ms,
+                )
+
+    def _starts(self) -> dict[str, dict[str, Any]]:
+        """What an object begins with when it is new, by its type or name."""
+        return {
+            "server_vad": {
+                "type": "server_vad",
+                "threshold": self.rules.threshold,
+                "prefix_padding_ms": self.rules.prefix_ms,
+                "silence_duration_ms": self.rules.min_silence_ms,
+            },
+            "semantic_vad": {"type": "semantic_vad"},
+            "audio/pcm": {"type": "audio/pcm", "rate": 24_000},
+            "transcription": {"model": self.models[0]},
+        }
+
+    def _checked(self, values: Mapping[str, Any], root: str) -> Config:
+        try:
+            config = Config.model_validate(values)
+        except ValidationError as error:
+            raise _refusal(error, root) from None
+        said = config.input.transcription
+        if said is None:
+            return config
+        place = ("audio", "input", "transcription")
+        if said.model not in self.models:
+            path = _path(root, (*place, "model"))
+            raise UnknownModel("This server has no model of that name; GET /v1/models lists those it has.", param=path)
+        for name, value in [("language", said.language), *(("languages", each) for each in said.languages or ())]:
+            try:
+                languages.normalize(value)
+            except InvalidInput as error:
+                raise type(error)(error.message, param=_path(root, (*place, name))) from None
+        return config
+
+
+def merge(old: Mapping[str, Any], patch: Mapping[str, Any], starts: Mapping[str, Any]) -> dict[str, Any]:
+    """`old` with what `patch` names, at any depth. An object that changes its `type` begins from `starts` anew."""
+    merged = dict(old)
+    for name, value in patch.items():
+        if isinstance(value, Mapping):
+            merged[name] = merge(_base(name, old.get(name), value.get("type"), starts), value, starts)
+        elif not (name == "model" and value is None):  # the clients' types allow a null: the model that is there
+            merged[name] = value
+    return merged
+
+
+def _base(name: str, before: Any, kind: Any, starts: Mapping[str, Any]) -> Mapping[str, Any]:
+    if isinstance(before, Mapping) and (name not in _TAGGED or kind in (None, before.get("type"))):
+        return before
+    key = (kind or _TAGGED[name]) if name in _TAGGED else name
+    found: Mapping[str, Any] = starts.get(key, {}) if isinstance(key, str) else {}
+    return found
+
+
+def _forced(said: Transcription) -> str | None:
+    """One language is forced; of several the model finds out which."""
+    named = [said.language] if said.language else said.languages or []
+    return languages.normalize(named[0]) if len(named) == 1 else None
+
+
+def _refusal(error: ValidationError, root: str) -> InvalidInput:
+    first = error.errors()[0]
+    kind, path = first["type"], _path(root, tuple(first["loc"]))
+    if kind == "missing":
+        return MissingParameter(f"Missing required parameter: '{path}'.", param=path)
+    if kind == "extra_forbidden":
+        return UnknownParameter(f"Unknown parameter: '{path}'.", param=path)
+    if kind.startswith("union_tag"):
+        path = f"{path}.type"
+        return InvalidValue(f"Invalid value for '{path}': expected 'server_vad' or 'semantic_vad'.", param=path)
+    refuse = InvalidType if kind.endswith("_type") else InvalidValue
+    return refuse(f"Invalid value for '{path}': {first['msg']}.", param=path)
+
+
+def _path(root: str, parts: tuple[str | int, ...]) -> str:
+    """`session.audio.input.format`, as OpenAI writes it: without the tags that pydantic adds for a union."""
+    path = root
+    for part in parts:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif part not in {"server_vad", "semantic_vad"}:
+            path += f".{part}" if path else part
+    return path[:_LONGEST_PATH]

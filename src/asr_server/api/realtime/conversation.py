@@ -1,0 +1,241 @@
+"""A realtime conversation as a pure machine: live messages in, server events out. No socket, no clock.
+
+It owns what the protocol adds to a live session: items with ids and an order, deltas that add up, and which utterances
+make one turn. With voice detection a turn is an utterance, so a cut at the longest length ends one turn and begins the
+next at the same millisecond. Without, a turn is all utterances up to the commit, however often they were cut.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from asr_server.api import errors as error_table
+from asr_server.api.realtime import shapes
+from asr_server.api.realtime.config import Config
+from asr_server.api.realtime.shapes import Identity
+from asr_server.core.errors import AsrError, ItemNotFound
+from asr_server.core.transcript import Token
+from asr_server.live.events import SAMPLE_RATE, Configured, Ending, Final, Partial, Started, Stopped, Trouble, WasReset
+from asr_server.service.outbox import Message
+from asr_server.text import joining, languages
+
+Json = dict[str, Any]
+
+_TRANSCRIPTION = "conversation.item.input_audio_transcription"
+_ITEMS_KEPT = 4_096  # an hour of turns of a second each
+
+
+@dataclass(slots=True, eq=False)
+class _Turn:
+    """One item from its first audio to its transcript."""
+
+    item_id: str
+    config: Config
+    announced: bool  # its start was told, so its stop is told too
+    last_utterance: int | None = None  # known once it is committed
+    texts: list[str] = field(default_factory=list)
+    sent: str = ""
+    samples: int = 0
+    tokens: list[Token] = field(default_factory=list)
+    languages: list[str] = field(default_factory=list)
+    trouble: Trouble | None = None
+    dropped: bool = False
+
+
+class Conversation:
+    """Feed it what the live session says with `hear`; it returns the events to send, in order.
+
+    `beta`: in the shape of the beta protocol. Every event has an id of its own.
+    """
+
+    def __init__(self, config: Config, identity: Identity, *, beta: bool) -> None:
+        self._config = config
+        self._identity = identity
+        self._beta = beta
+        self._coming: deque[Config] = deque()
+        self._token = secrets.token_hex(6)
+        self._events = self._turns = 0
+        self._open: _Turn | None = None
+        self._of: dict[int, _Turn] = {}  # the turn of each utterance without a final
+        self._items: dict[str, Json] = {}
+
+    # -- for the socket ----------------------------------------------------------------------------------------------
+
+    def created(self) -> Json:
+        """The first event."""
+        return self._session("created", self._config)
+
+    def updated(self, config: Config) -> Json:
+        """The answer to an update. Its rules hold for turns once the live session has said `Configured`."""
+        self._coming.append(config)
+        return self._session("updated", config)
+
+    def error(self, error: AsrError, event_id: str | None = None) -> Json:
+        """Something went wrong and the connection stays; `event_id`: the client's event at fault."""
+        wire = error_table.TABLE[error.code]
+        told = {"type": wire.type, "code": error.code, "message": error.message, "param": error.param}
+        return self._event("error", error={**told, "event_id": event_id})
+
+    def retrieved(self, item_id: str) -> Json:
+        """An item as it stands. Raises `ItemNotFound`."""
+        return self._event("conversation.item.retrieved", item=self._item(item_id))
+
+    def deleted(self, item_id: str) -> Json:
+        """Forget an item; its transcript still comes, if it has none yet. Raises `ItemNotFound`."""
+        del self._items[self._item(item_id)["id"]]
+        return self._event("conversation.item.deleted", item_id=item_id)
+
+    def hear(self, message: Message) -> list[Json]:
+        """The events that follow from a message."""
+        match message:
+            case Started():
+                return self._started(message)
+            case Partial(utterance=number, committed=committed):
+                return self._delta(self._of[number], committed)
+            case Stopped():
+                return self._stopped(message)
+            case Final():
+                return self._final(message)
+            case WasReset(utterance=thrown):
+                return self._was_reset(thrown)
+            case Configured():
+                self._config = self._coming.popleft()
+        return []
+
+    # -- turns -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _by_commit(self) -> bool:
+        return self._config.input.turn_detection is None
+
+    def _started(self, started: Started) -> list[Json]:
+        if self._open is not None:  # it was cut, and goes on
+            self._of[started.utterance] = self._open
+            return []
+        turn = self._open = self._of[started.utterance] = self._turn()
+        if not turn.announced:
+            return []
+        start_ms = _ms(started.start_samples)
+        return [self._event("input_audio_buffer.speech_started", audio_start_ms=start_ms, item_id=turn.item_id)]
+
+    def _turn(self) -> _Turn:
+        self._turns += 1
+        return _Turn(f"item_{self._token}_{self._turns}", self._config, announced=not self._by_commit)
+
+    def _stopped(self, stopped: Stopped) -> list[Json]:
+        turn = self._of[stopped.utterance]
+        turn.samples += stopped.end_samples - stopped.start_samples
+        if stopped.ending is Ending.CUT and self._by_commit:
+            return []
+        self._open = None
+        told = []
+        if turn.announced:
+            end_ms = _ms(stopped.end_samples)
+            told = [self._event("input_audio_buffer.speech_stopped", audio_end_ms=end_ms, item_id=turn.item_id)]
+        return told + self._commit(turn, stopped.utterance)
+
+    def _commit(self, turn: _Turn, last_utterance: int) -> list[Json]:
+        turn.last_utterance = last_utterance
+        previous = next(reversed(self._items), None)
+        item = {
+            "id": turn.item_id,
+            "object": "realtime.item",
+            "type": "message",
+            "role": "user",
+            "status": "completed",
+            "content": [{"type": "input_audio", "transcript": None}],
+        }
+        self._items[turn.item_id] = item
+        if len(self._items) > _ITEMS_KEPT:
+            del self._items[next(iter(self._items))]
+        names = ("created",) if self._beta else ("added", "done")
+        committed = self._event("input_audio_buffer.committed", item_id=turn.item_id, previous_item_id=previous)
+        events = [self._event(f"conversation.item.{n}", item=item, previous_item_id=previous) for n in names]
+        return [committed, *events]
+
+    def _was_reset(self, thrown: int | None) -> list[Json]:
+        self._of.pop(thrown or 0, None)
+        if self._open is not None:
+            self._open.dropped = True
+            self._open = None
+        return [self._event("input_audio_buffer.cleared")]
+
+    # -- transcripts -------------------------------------------------------------------------------------------------
+
+    def _final(self, final: Final) -> list[Json]:
+        turn, told = self._of.pop(final.utterance, None), []
+        if turn is None:  # a commit when nobody was speaking
+            turn = self._turn()
+            told = self._commit(turn, final.utterance)
+        told += self._delta(turn, final.text)
+        turn.texts.append(final.text)
+        turn.tokens += final.tokens
+        turn.trouble = turn.trouble or final.trouble
+        code = languages.code(final.language)
+        if code and code not in turn.languages:
+            turn.languages.append(code)
+        if final.utterance == turn.last_utterance:
+            told += self._finished(turn)
+        return told
+
+    def _delta(self, turn: _Turn, text: str) -> list[Json]:
+        """What `text`, the certain part of the utterance in hand, adds to what was sent of the turn."""
+        known = joining.join([*turn.texts, text])
+        fresh = known[len(turn.sent) :]
+        if not fresh or not self._tells(turn) or not known.startswith(turn.sent):
+            return []
+        turn.sent = known
+        return [self._event(f"{_TRANSCRIPTION}.delta", item_id=turn.item_id, content_index=0, delta=fresh)]
+
+    def _finished(self, turn: _Turn) -> list[Json]:
+        if not self._tells(turn):
+            return []
+        place = {"item_id": turn.item_id, "content_index": 0}
+        if turn.trouble is not None:
+            wire = error_table.TABLE[turn.trouble.code]
+            why = {"type": wire.type, "code": turn.trouble.code, "message": turn.trouble.message, "param": None}
+            return [self._event(f"{_TRANSCRIPTION}.failed", **place, error=why)]
+        transcript = joining.join(turn.texts)
+        if turn.item_id in self._items:
+            part = {"type": "input_audio", "transcript": transcript}
+            self._items[turn.item_id] = {**self._items[turn.item_id], "content": [part]}
+        done = {
+            "transcript": transcript,
+            "usage": {"type": "duration", "seconds": round(turn.samples / SAMPLE_RATE, 3)},
+            "languages": [{"code": code} for code in turn.languages],
+        }
+        if turn.config.logprobs:
+            done["logprobs"] = _logprobs(turn.tokens)
+        return [self._event(f"{_TRANSCRIPTION}.completed", **place, **done)]
+
+    def _tells(self, turn: _Turn) -> bool:
+        return not turn.dropped and turn.config.input.transcription is not None
+
+    # -- events ------------------------------------------------------------------------------------------------------
+
+    def _event(self, name: str, **fields: Any) -> Json:
+        self._events += 1
+        return {"type": name, "event_id": f"event_{self._token}_{self._events}", **fields}
+
+    def _session(self, what: str, config: Config) -> Json:
+        if self._beta:
+            return self._event(f"transcription_session.{what}", session=shapes.beta(config, self._identity))
+        return self._event(f"session.{what}", session=shapes.ga(config, self._identity))
+
+    def _item(self, item_id: str) -> Json:
+        if item_id not in self._items:
+            raise ItemNotFound("The conversation has no item of this id.", param="item_id")
+        return self._items[item_id]
+
+
+def _ms(samples: int) -> int:
+    return samples * 1000 // SAMPLE_RATE
+
+
+def _logprobs(tokens: list[Token]) -> list[Json]:
+    return [
+        {"token": t.written.decode(errors="replace"), "logprob": t.logprob, "bytes": list(t.written)} for t in tokens
+    ]

@@ -1,0 +1,262 @@
+"""The laws of a conversation, over a real live machine with random speech, cuts, failures and orders of events."""
+
+import json
+import random
+
+import openai.types.realtime
+import pydantic
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asr_server.api.realtime.config import House
+from asr_server.api.realtime.conversation import Conversation
+from asr_server.api.realtime.shapes import Identity
+from asr_server.core.errors import ItemNotFound
+from asr_server.core.transcript import Token
+from asr_server.live.conftest import Run, silence, speech
+from asr_server.live.conftest import config as machine
+from asr_server.live.events import (
+    SAMPLE_RATE,
+    Audio,
+    Configure,
+    Ending,
+    Final,
+    Flush,
+    Forget,
+    Partial,
+    Reset,
+    Started,
+    Stopped,
+    Transcribe,
+    Trouble,
+    WasReset,
+)
+from asr_server.live.session import Session
+
+HOUSE = House(("demo",), machine().rules)
+FRAME = pydantic.TypeAdapter(openai.types.realtime.RealtimeServerEvent)
+TRANSCRIPTION = "conversation.item.input_audio_transcription"
+COMMITTED, DELTA = "input_audio_buffer.committed", f"{TRANSCRIPTION}.delta"
+COMPLETED, FAILED = f"{TRANSCRIPTION}.completed", f"{TRANSCRIPTION}.failed"
+STARTED, STOPPED = "input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped"
+ADDED, DONE = "conversation.item.added", "conversation.item.done"
+MANUAL = {"type": "transcription", "audio": {"input": {"turn_detection": None}}}
+VOICE = {"type": "transcription", "audio": {"input": {"turn_detection": {"type": "server_vad"}}}}
+
+
+class Talk:
+    """A live machine and a conversation that hears what it says, as the socket's writer does."""
+
+    def __init__(self, rng, *, manual, beta=False, failures=0.0):
+        self.house_config = HOUSE.updated(HOUSE.initial(), MANUAL if manual else VOICE)
+        rules = HOUSE.rules_of(self.house_config)
+        session = Session(machine(rules=rules, max_utterance_samples=4 * SAMPLE_RATE))
+        self.run = Run(session, rng, delay=0.6, failures=failures)
+        self.conversation = Conversation(self.house_config, Identity("sess_1", 5), beta=beta)
+        self.events = [self.conversation.created()]
+        self._heard = 0
+
+    def tell(self, event):
+        self.run.tell(event)
+        self._hear()
+
+    def update(self, patch):
+        self.house_config = HOUSE.updated(self.house_config, patch)
+        self.events.append(self.conversation.updated(self.house_config))
+        self.tell(Configure(HOUSE.rules_of(self.house_config)))
+
+    def finish(self):
+        self.run.finish(close=False)
+        self._hear()
+
+    def _hear(self):
+        fresh, self._heard = self.run.effects[self._heard :], len(self.run.effects)
+        for effect in fresh:
+            if not isinstance(effect, Transcribe | Forget):
+                self.events += self.conversation.hear(effect)
+
+    def of(self, kind):
+        return [event for event in self.events if event["type"] == kind]
+
+
+def _item(event):
+    return event.get("item_id") or event.get("item", {}).get("id")
+
+
+@st.composite
+def _talks(draw):
+    rng = random.Random(draw(st.integers(0, 2**32)))
+    talk = Talk(rng, manual=draw(st.booleans()), failures=draw(st.sampled_from([0.0, 0.2])))
+    for _ in range(draw(st.integers(1, 6))):
+        words = speech([rng.randrange(10) for _ in range(rng.randrange(1, 30))])
+        for pcm in (words, silence(rng.choice([40, 300, 900]))):
+            data = pcm.astype("<i2").tobytes()
+            for at in range(0, len(data), 8_000):
+                talk.tell(Audio(data[at : at + 8_000]))
+                chance = rng.random()
+                if chance < 0.04:
+                    talk.tell(rng.choice([Flush(), Reset()]))
+                elif chance < 0.06:
+                    talk.update(rng.choice([MANUAL, VOICE]))
+    talk.tell(Flush())
+    talk.finish()
+    return talk
+
+
+_SETTINGS = settings(max_examples=80, deadline=None, derandomize=True)
+
+
+@_SETTINGS
+@given(_talks())
+def test_every_turn_has_its_events_in_the_order_of_the_contract(talk):
+    """Started and stopped if at all, then committed, added, done, and one end; nothing twice, nothing after the end."""
+    for item in {_item(event) for event in talk.of(COMMITTED)}:
+        kinds = [e["type"] for e in talk.events if _item(e) == item and e["type"] != DELTA]
+        assert kinds[-1] in (COMPLETED, FAILED)
+        assert kinds[:-1] in ([COMMITTED, ADDED, DONE], [STARTED, STOPPED, COMMITTED, ADDED, DONE])
+        assert [e["type"] for e in talk.events if _item(e) == item][-1] == kinds[-1]
+
+
+@_SETTINGS
+@given(_talks())
+def test_deltas_joined_are_the_transcript(talk):
+    """Append-only, of whole turns, however often the turn was cut."""
+    for done in talk.of(COMPLETED):
+        said = "".join(e["delta"] for e in talk.of(DELTA) if e["item_id"] == done["item_id"])
+        assert said == done["transcript"]
+
+
+@_SETTINGS
+@given(_talks())
+def test_items_are_a_chain_and_events_have_names_of_their_own(talk):
+    """Each item names the one committed before it, the first none; no event id comes twice."""
+    committed = talk.of(COMMITTED)
+    assert [e["previous_item_id"] for e in committed] == [None, *(e["item_id"] for e in committed)][: len(committed)]
+    assert len({e["item_id"] for e in committed}) == len(committed)
+    names = [e["event_id"] for e in talk.events]
+    assert len(set(names)) == len(names)
+
+
+@_SETTINGS
+@given(_talks())
+def test_every_event_is_one_of_the_clients_types(talk):
+    """Validated by the types of the installed client."""
+    for event in talk.events:
+        assert FRAME.validate_python(json.loads(json.dumps(event))).type == event["type"]
+
+
+@_SETTINGS
+@given(_talks())
+def test_nothing_is_kept_of_turns_that_are_over(talk):
+    """No utterance is waited for once all were answered, cleared ones included."""
+    assert not talk.conversation._of
+
+
+def _told(manual=False, beta=False, **more):
+    return Conversation(
+        HOUSE.updated(HOUSE.initial(), {**(MANUAL if manual else VOICE), **more}), Identity("s", 5), beta=beta
+    )
+
+
+def _final(number, text, ending=Ending.FLUSH, **more):
+    return Final(number, text, "English", 0, 16_000, ending, **more)
+
+
+def _kinds(conversation, *messages):
+    return [event["type"] for message in messages for event in conversation.hear(message)]
+
+
+def test_a_beta_conversation_has_one_event_for_an_item():
+    """`created` where GA has `added` and `done`."""
+    messages = Started(1, 0), Stopped(1, 0, 16_000, Ending.PAUSE), _final(1, "words")
+    kinds = _kinds(_told(beta=True), *messages)
+    assert kinds == [STARTED, STOPPED, COMMITTED, "conversation.item.created", DELTA, COMPLETED]
+
+
+def test_a_cut_ends_a_turn_of_the_detector_and_not_one_of_the_caller():
+    """The same utterances: two items, or one with both texts."""
+    messages = [
+        Started(1, 0),
+        Stopped(1, 0, 16_000, Ending.CUT),
+        Started(2, 16_000),
+        _final(1, "one two", Ending.CUT),
+        Partial(2, "three", " for", "English", 16_000, 24_000),
+        Stopped(2, 16_000, 32_000, Ending.FLUSH),
+        _final(2, "three four"),
+    ]
+    detected, manual = _told(), _told(manual=True)
+    ended = [event for message in messages for event in detected.hear(message) if event["type"] == COMPLETED]
+    assert [event["transcript"] for event in ended] == ["one two", "three four"]
+    events = [event for message in messages for event in manual.hear(message)]
+    assert [e["delta"] for e in events if e["type"] == DELTA] == ["one two", " three", " four"]
+    assert events[-1]["transcript"] == "one two three four"
+    assert events[-1]["usage"] == {"type": "duration", "seconds": 2.0}
+
+
+def test_times_are_whole_milliseconds():
+    """Rounded down, as integers: the client's types take nothing else."""
+    (started,) = _told().hear(Started(1, 16_001))
+    assert started["audio_start_ms"] == 1_000
+    assert type(started["audio_start_ms"]) is int
+
+
+def test_a_turn_that_failed_says_why_and_has_no_transcript():
+    """By the code of the error table."""
+    conversation = _told(manual=True)
+    trouble = Trouble("engine_out_of_memory", "No room.", 1)
+    final = _final(1, "what was known", trouble=trouble)
+    for message in (Started(1, 0), Stopped(1, 0, 16_000, Ending.FLUSH)):
+        conversation.hear(message)
+    *_, failed = conversation.hear(final)
+    assert failed["type"] == FAILED
+    assert failed["error"] == {
+        "type": "server_error",
+        "code": "engine_out_of_memory",
+        "message": "No room.",
+        "param": None,
+    }
+
+
+def test_a_commit_when_nobody_speaks_is_an_empty_item():
+    """Committed, and completed without a word."""
+    assert _kinds(_told(), _final(1, "")) == [COMMITTED, ADDED, DONE, COMPLETED]
+
+
+def test_items_show_their_transcripts_and_the_oldest_are_forgotten(monkeypatch):
+    """Retrieved before and after; unknown once deleted or too old."""
+    monkeypatch.setattr("asr_server.api.realtime.conversation._ITEMS_KEPT", 2)
+    conversation = _told()
+    ids = []
+    for number in (1, 2, 3):
+        committed, *_ = conversation.hear(_final(number, f"text {number}"))
+        ids.append(committed["item_id"])
+    assert conversation.retrieved(ids[2])["item"]["content"][0]["transcript"] == "text 3"
+    conversation.deleted(ids[2])
+    for gone in (ids[0], ids[2]):
+        with pytest.raises(ItemNotFound):
+            conversation.retrieved(gone)
+
+
+def test_log_probabilities_are_those_of_the_tokens():
+    """Only where the session asks for them."""
+    tokens = (Token(b" hi", -0.25), Token(b"\xc3", -0.5))
+    asked = _told(include=["item.input_audio_transcription.logprobs"])
+    assert "logprobs" not in _told().hear(_final(1, "hi", tokens=tokens))[-1]
+    assert asked.hear(_final(1, "hi", tokens=tokens))[-1]["logprobs"] == [
+        {"token": " hi", "logprob": -0.25, "bytes": [32, 104, 105]},
+        {"token": "\ufffd", "logprob": -0.5, "bytes": [195]},
+    ]
+
+
+def test_cleared_audio_has_no_item():
+    """The turn ends with `cleared`, and its words do not come."""
+    conversation = _told(manual=True)
+    messages = [
+        Started(1, 0),
+        Stopped(1, 0, 16_000, Ending.CUT),
+        Started(2, 16_000),
+        WasReset(2),
+        _final(1, "one two", Ending.CUT),
+    ]
+    assert _kinds(conversation, *messages) == ["input_audio_buffer.cleared"]

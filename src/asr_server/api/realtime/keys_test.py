@@ -1,0 +1,47 @@
+"""Ephemeral keys."""
+
+import pytest
+
+from asr_server.api.realtime.config import House
+from asr_server.api.realtime.keys import Keys
+from asr_server.core.errors import InvalidKey
+from asr_server.live.events import Rules
+
+CONFIG = House(("demo",), Rules()).initial()
+
+
+class Clock:
+    """A time that is set."""
+
+    now_s = 1_000.0
+
+    def __call__(self):
+        return self.now_s
+
+
+def test_a_key_is_good_until_it_expires():
+    """As often as it is shown, and not a second longer."""
+    clock = Clock()
+    keys = Keys(clock)
+    key = keys.issue(CONFIG, 10)
+    assert key.expires_at == 1_010
+    assert keys.authorised(key.value) is keys.authorised(key.value) is key
+    clock.now_s = 1_010.0
+    with pytest.raises(InvalidKey):
+        keys.authorised(key.value)
+
+
+def test_a_key_that_was_not_given_out_is_refused_and_any_other_let_in():
+    """There are no other keys yet, so none can be wrong."""
+    keys = Keys()
+    with pytest.raises(InvalidKey):
+        keys.authorised("ek_" + "0" * 48)
+    assert keys.authorised("sk-anything") is keys.authorised(None) is None
+
+
+def test_keys_differ_and_fit_a_subprotocol():
+    """Only characters that a header token may have."""
+    keys = Keys()
+    values = {keys.issue(CONFIG, 10).value for _ in range(100)}
+    assert len(values) == 100
+    assert all(value.replace("_", "").isalnum() for value in values)

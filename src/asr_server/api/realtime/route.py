@@ -1,0 +1,180 @@
+"""`WS /v1/realtime`: OpenAI's events both ways. What they mean is not here: see `conversation.py` and `config.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+
+from fastapi import APIRouter, WebSocket
+from loguru import logger
+from starlette.types import Message
+from starlette.websockets import WebSocketDisconnect
+
+from asr_server.api import errors as error_table
+from asr_server.api import sockets
+from asr_server.api.deps import Services
+from asr_server.api.realtime import events, handshake, shapes
+from asr_server.api.realtime.config import Config
+from asr_server.api.realtime.conversation import Conversation
+from asr_server.api.realtime.handshake import Handshake
+from asr_server.api.realtime.house import house_of
+from asr_server.api.realtime.keys import Key
+from asr_server.api.realtime.shapes import Identity
+from asr_server.audio import g711
+from asr_server.core.errors import (
+    AsrError,
+    InvalidInput,
+    InvalidKey,
+    NothingToCommit,
+    SessionExpired,
+    ShuttingDown,
+)
+from asr_server.live.events import Audio, Configure, Flush, Reset
+from asr_server.service.live import LiveOptions
+from asr_server.service.live_session import Connection
+
+router = APIRouter(tags=["realtime"])
+
+_LEAST_COMMIT_MS = 100
+_LARGE_FRAME = 256 * 1024  # parsing more than this takes milliseconds: not on the event loop
+
+
+@router.websocket("/v1/realtime")
+async def realtime(socket: WebSocket) -> None:
+    """Transcription over OpenAI's Realtime protocol."""
+    here: Services = socket.app.state.services
+    hands = handshake.read(socket)
+    try:
+        key = here.keys.authorised(hands.key)
+    except InvalidKey as error:
+        await _turn_away(socket, hands, error)
+        return
+    await socket.accept(subprotocol=hands.subprotocol)
+    talk = _Talk(socket, here, hands, key)
+    try:
+        await talk.run()
+    except AsrError as error:
+        await talk.end(error)
+    except (WebSocketDisconnect, OSError):
+        return
+    except Exception as error:  # the edge: a fault of ours is logged once and told without its details
+        logger.opt(exception=error).error("realtime socket failed")
+        await talk.end(AsrError("The server failed on this session; the log has the details."))
+
+
+async def _turn_away(socket: WebSocket, hands: Handshake, error: InvalidKey) -> None:
+    """By HTTP status, or on the socket where the client is a browser and cannot see one."""
+    if not hands.in_browser:
+        await socket.send_denial_response(error_table.respond(error))
+        return
+    await socket.accept(subprotocol=hands.subprotocol)
+    wire = error_table.TABLE[error.code]
+    told = {"type": wire.type, "code": error.code, "message": error.message, "param": None, "event_id": None}
+    message = {"type": "error", "event_id": f"event_{secrets.token_hex(6)}", "error": told}
+    await sockets.end(socket, wire.ws_close, f"{wire.type}.{error.code}", message)
+
+
+class _Talk:
+    """One connection: what its reader and its writer share."""
+
+    def __init__(self, socket: WebSocket, here: Services, hands: Handshake, key: Key | None) -> None:
+        self._socket = socket
+        self._here = here
+        self._house = house_of(here)
+        self._config = key.config if key else self._house.initial(hands.model)
+        self._lasts_s = here.settings.realtime_session_s
+        identity = Identity(f"sess_{secrets.token_hex(12)}", int(time.time() + self._lasts_s))
+        self._conversation = Conversation(self._config, identity, beta=hands.beta)
+        self._fresh_ms = 0.0  # audio since the last commit
+
+    async def run(self) -> None:
+        """Until the client leaves. Raises the `AsrError` that ended it otherwise."""
+        options = LiveOptions(self._house.rules_of(self._config), self._config.input.format.rate_hz)
+        connection = await self._here.live.open(options)
+        try:
+            async with asyncio.timeout(self._lasts_s):
+                await self._socket.send_json(self._conversation.created())
+                await sockets.both(self._read(connection), self._write(connection))
+        except TimeoutError:
+            raise SessionExpired("The session has reached its longest duration; open a new one.") from None
+        except AsrError as error:
+            await self.end(error)  # before leaving: at shutdown the server waits for that, and then cuts
+        finally:
+            self._here.live.leave(connection, clean=False, resumable=False)
+
+    async def end(self, error: AsrError) -> None:
+        """Tell the error, then close with its code."""
+        message = None if isinstance(error, ShuttingDown) else self._conversation.error(error)
+        await sockets.end(self._socket, error_table.TABLE[error.code].ws_close, error.code, message)
+
+    async def _write(self, connection: Connection) -> None:
+        async for outgoing in connection.messages():
+            for event in self._conversation.hear(outgoing.message):
+                await self._socket.send_json(event)
+
+    async def _read(self, connection: Connection) -> None:
+        while True:
+            message = await self._socket.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            await self._take(connection, message)
+
+    async def _take(self, connection: Connection, message: Message) -> None:
+        """One frame. What is wrong with it is told, and the session goes on."""
+        event_id = None
+        try:
+            frame = message.get("text") or message.get("bytes") or ""
+            large = len(frame) > _LARGE_FRAME
+            values = await asyncio.to_thread(events.load, frame) if large else events.load(frame)
+            event_id = events.event_id(values)
+            event = await asyncio.to_thread(events.parse, values) if large else events.parse(values)
+            await self._act(connection, event)
+        except AsrError as error:
+            await self._socket.send_json(self._conversation.error(error, event_id))
+
+    async def _act(self, connection: Connection, event: events.ClientEvent) -> None:
+        match event:
+            case events.Append(audio=audio):
+                await self._append(connection, audio)
+            case events.Commit():
+                self._check_commit()
+                self._fresh_ms = 0.0
+                await connection.tell(Flush())
+            case events.Clear():
+                self._fresh_ms = 0.0
+                await connection.tell(Reset())
+            case events.Update():
+                await self._update(connection, event)
+            case events.Retrieve(item_id=item_id):
+                await self._socket.send_json(self._conversation.retrieved(item_id))
+            case events.Delete(item_id=item_id):
+                await self._socket.send_json(self._conversation.deleted(item_id))
+
+    async def _append(self, connection: Connection, audio: bytes) -> None:
+        heard = self._config.input.format
+        self._fresh_ms += len(audio) / heard.bytes_per_ms
+        await connection.tell(Audio(audio if heard.law is None else g711.decode(audio, heard.law)))
+
+    def _check_commit(self) -> None:
+        if self._fresh_ms < _LEAST_COMMIT_MS:
+            raise NothingToCommit(
+                f"Nothing to commit: at least {_LEAST_COMMIT_MS} ms of audio is needed, "
+                f"the buffer has {self._fresh_ms:.0f} ms."
+            )
+
+    async def _update(self, connection: Connection, update: events.Update) -> None:
+        config = self._updated(update)
+        rules = self._house.rules_of(config)
+        await self._here.live.prepare(rules)
+        changed = config.input.format != self._config.input.format
+        self._config = config
+        answer = self._conversation.updated(config)
+        await connection.tell(Configure(rules, config.input.format.rate_hz if changed else None))
+        await self._socket.send_json(answer)
+
+    def _updated(self, update: events.Update) -> Config:
+        try:
+            return self._house.updated(self._config, update.session)
+        except InvalidInput as error:
+            raise shapes.in_beta_words(error) if update.flat else error from None

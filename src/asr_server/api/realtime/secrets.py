@@ -1,0 +1,104 @@
+"""`POST /v1/realtime/client_secrets` and `transcription_sessions`: a key for a browser, with the session it opens."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Annotated, Any, Literal, TypeVar
+
+from fastapi import APIRouter, Depends, Request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from asr_server.api import body
+from asr_server.api.deps import Services, services
+from asr_server.api.realtime import shapes
+from asr_server.api.realtime.house import house_of
+from asr_server.api.realtime.keys import Key
+from asr_server.api.realtime.shapes import Identity
+from asr_server.api.schemas import ErrorBody
+from asr_server.core.errors import InvalidInput, InvalidValue
+
+router = APIRouter(prefix="/v1/realtime", tags=["realtime"])
+Services_ = Annotated[Services, Depends(services)]
+
+_MAX_BODY_BYTES = 1024 * 1024
+
+T = TypeVar("T", bound=BaseModel)
+
+
+class Expiry(BaseModel):
+    """When a key ends."""
+
+    anchor: Literal["created_at"] = "created_at"
+    seconds: int = Field(default=600, ge=10, le=7_200, description="Seconds from now.")
+
+
+class SecretRequest(BaseModel):
+    """The body of `client_secrets`."""
+
+    expires_after: Expiry = Expiry()
+    session: dict[str, Any] | None = Field(None, description="As in `session.update`; see docs/realtime.md.")
+
+
+class SecretBody(BaseModel):
+    """A key, and the session that it opens."""
+
+    value: str
+    expires_at: int = Field(description="Unix seconds.")
+    session: dict[str, Any]
+
+
+class _BetaSecret(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    expires_at: Expiry | None = None
+    expires_after: Expiry | None = None
+
+
+_ERRORS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (400, 404, 413)}
+
+
+def _takes(model: type[BaseModel]) -> dict[str, Any]:
+    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+    schema.get("properties", {}).get("expires_after", {}).pop("$ref", None)
+    schema.pop("$defs", None)
+    return {"requestBody": {"content": {"application/json": {"schema": schema}}}}
+
+
+@router.post("/client_secrets", responses=_ERRORS, openapi_extra=_takes(SecretRequest))
+async def create_client_secret(request: Request, here: Services_) -> SecretBody:
+    """An ephemeral key for `WS /v1/realtime`, to be given to a browser."""
+    asked = _parsed(SecretRequest, await body.read_json(request, _MAX_BODY_BYTES))
+    house = house_of(here)
+    config = house.initial()
+    if asked.session is not None:
+        config = house.updated(config, asked.session)
+    key = here.keys.issue(config, asked.expires_after.seconds)
+    return SecretBody(value=key.value, expires_at=key.expires_at, session=shapes.ga(config, _identity(key)))
+
+
+@router.post("/transcription_sessions", responses=_ERRORS)
+async def create_transcription_session(request: Request, here: Services_) -> dict[str, Any]:
+    """The same in the shape of the beta protocol."""
+    flat = await body.read_json(request, _MAX_BODY_BYTES)
+    wanted = _parsed(_BetaSecret, flat.pop("client_secret", None) or {})
+    house = house_of(here)
+    try:
+        config = house.updated(house.initial(), shapes.from_beta(flat, ""), "")
+    except InvalidInput as error:
+        raise shapes.in_beta_words(error) from None
+    expiry = wanted.expires_at or wanted.expires_after or Expiry()
+    key = here.keys.issue(config, expiry.seconds)
+    return shapes.beta(config, _identity(key), {"value": key.value, "expires_at": key.expires_at})
+
+
+def _identity(key: Key) -> Identity:
+    return Identity(f"sess_{secrets.token_hex(12)}", key.expires_at)
+
+
+def _parsed(model: type[T], values: Any) -> T:
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        param = ".".join(map(str, first["loc"])) or None
+        raise InvalidValue(f"Invalid value for '{param}': {first['msg']}.", param=param) from None

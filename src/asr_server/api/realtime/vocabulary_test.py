@@ -1,0 +1,34 @@
+"""The vocabulary is what is spoken: nothing else, and all of it."""
+
+from asr_server.api.realtime import events, vocabulary
+from asr_server.api.realtime.config import House
+from asr_server.api.realtime.conversation import Conversation
+from asr_server.api.realtime.shapes import Identity
+from asr_server.core.errors import InvalidInput
+from asr_server.live.events import Ending, Final, Rules, Started, Stopped, Trouble, WasReset
+
+
+def test_the_client_events_are_those_that_are_parsed():
+    """One row for each parser."""
+    assert list(vocabulary.CLIENT) == list(events.PARSERS)
+
+
+def test_the_server_events_are_those_that_are_sent():
+    """A conversation that meets everything says every word of the table, in GA and beta together, and no other."""
+    seen = set()
+    for beta in (False, True):
+        config = House(("demo",), Rules()).initial()
+        talk = Conversation(config, Identity("sess_1", 5), beta=beta)
+        sent = [talk.created(), talk.updated(config), talk.error(InvalidInput("no"))]
+        for message in (
+            Started(1, 0),
+            Stopped(1, 0, 100, Ending.PAUSE),
+            Final(1, "a", "English", 0, 100, Ending.PAUSE),
+            Final(2, "b", "", 0, 0, Ending.FLUSH, trouble=Trouble("internal_error", "no", 2)),
+            WasReset(None),
+        ):
+            sent += talk.hear(message)
+        item_id = next(event["item_id"] for event in sent if "item_id" in event)
+        sent += [talk.retrieved(item_id), talk.deleted(item_id)]
+        seen |= {event["type"] for event in sent}
+    assert seen == set(vocabulary.SERVER)

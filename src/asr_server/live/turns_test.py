@@ -1,0 +1,119 @@
+"""What a session does for callers that end turns by commits or by sentences, and what its finals carry."""
+
+import numpy as np
+import pytest
+
+from asr_server.core.transcript import Token
+from asr_server.live.conftest import Run, config, heard, listen, play, silence, speech
+from asr_server.live.events import (
+    Audio,
+    Configure,
+    Detection,
+    Ending,
+    Failed,
+    Final,
+    Flush,
+    Heard,
+    Rules,
+    Started,
+    Stopped,
+    Transcribe,
+    Trouble,
+)
+from asr_server.live.session import Session
+
+SENTENCES = Rules(min_silence_ms=2_000, sentence_silence_ms=500)
+
+
+def _pcm(*parts):
+    return Audio(np.concatenate(parts).astype("<i2").tobytes())
+
+
+def _told(session, events, mark):
+    """Tell the session, answering every question with its words and `mark` behind them; all effects."""
+    effects = []
+    for event in events:
+        fresh = session.receive(event)
+        while fresh:
+            effects += fresh
+            asked = [effect for effect in fresh if isinstance(effect, Transcribe)]
+            fresh = []
+            for question in asked:
+                answer = heard(question.ticket, listen(question.audio, question.prefix))
+                fresh += session.receive(
+                    Heard(answer.ticket, answer.text + mark, answer.language, answer.ids, answer.offsets)
+                )
+    return effects
+
+
+@pytest.mark.parametrize(("mark", "utterances"), [(".", 2), ("?", 2), ("", 1), (",", 1)])
+def test_a_short_pause_ends_an_utterance_only_behind_a_sentence(mark, utterances):
+    """Of 0.8 s, with 2 s as the longest pause: the full stop decides."""
+    session = Session(config(rules=SENTENCES))
+    pieces = [speech([1, 2, 3]), silence(800), speech([4, 5]), silence(2_500)]
+    frames = [_pcm(part[at : at + 512]) for part in pieces for at in range(0, len(part), 512)]
+    effects = _told(session, frames, mark)
+    assert [e.ending for e in effects if isinstance(e, Stopped)] == [Ending.PAUSE] * utterances
+
+
+def test_without_sentences_a_full_stop_means_nothing():
+    """The rule is off by default: a pause shorter than the limit never ends an utterance."""
+    session = Session(config(rules=Rules(min_silence_ms=2_000)))
+    pieces = [speech([1, 2, 3]), silence(1_500), speech([4, 5]), silence(2_500)]
+    frames = [_pcm(part[at : at + 512]) for part in pieces for at in range(0, len(part), 512)]
+    assert sum(isinstance(e, Stopped) for e in _told(session, frames, ".")) == 1
+
+
+def test_an_open_utterance_becomes_the_callers_at_once():
+    """From the detector to the caller in mid-speech: no pause ends it any more, only the flush does."""
+    run = Run(Session(config()))
+    run.tell(_pcm(silence(400), speech([1, 2])))
+    run.tell(Configure(Rules(detection=Detection.MANUAL)))
+    run.tell(_pcm(silence(3_000), speech([3])))
+    assert not run.of(Stopped)
+    run.tell(Flush())
+    assert [(f.text, f.ending) for f in run.of(Final)] == [("one two three", Ending.FLUSH)]
+    assert len(run.of(Started)) == 1
+
+
+def test_the_callers_open_utterance_becomes_the_detectors_at_once():
+    """From the caller to the detector: the next pause ends it."""
+    run = Run(Session(config(rules=Rules(detection=Detection.MANUAL))))
+    run.tell(_pcm(speech([1, 2])))
+    run.tell(Configure(Rules()))
+    run.tell(_pcm(speech([3]), silence(900)))
+    assert [(f.text, f.ending) for f in run.of(Final)] == [("one two three", Ending.PAUSE)]
+
+
+def test_a_final_that_failed_carries_its_trouble_and_others_do_not(talk):
+    """A partial that failed is no reason to doubt the final."""
+    assert {final.trouble for final in play(talk).of(Final)} == {None}
+    session = Session(config())
+    effects = session.receive(_pcm(speech([1, 2, 3])))
+    (asked,) = [e for e in effects if isinstance(e, Transcribe)]
+    effects = session.receive(Failed(asked.ticket, "transcription_failed", "partial")) + session.receive(Flush())
+    for _ in range(2):
+        asked = [e for e in effects if isinstance(e, Transcribe)][-1]
+        effects = session.receive(Failed(asked.ticket, "transcription_failed", "final"))
+    (final,) = [e for e in effects if isinstance(e, Final)]
+    assert final.trouble == Trouble("transcription_failed", "final", 1)
+
+
+def _answers(question, pieces):
+    return Heard(question.ticket, "one two", "English", (7, 1, 2), (0, 3, 7), (-0.1, -0.2, -0.3), pieces)
+
+
+@pytest.mark.parametrize("known_before", [True, False])
+def test_a_final_carries_the_tokens_that_wrote_it(known_before):
+    """From the answer to the final, or from the hypothesis that was known; those that name the language left out."""
+    session = Session(config())
+    effects = session.receive(_pcm(speech([1, 2]), silence(300 if known_before else 0)))
+    effects += session.receive(Flush()) if not known_before else []
+    pieces = (b"", b"one", b" two")
+    finals = []
+    while asked := [e for e in effects if isinstance(e, Transcribe)]:
+        effects = session.receive(_answers(asked[-1], pieces))
+        effects += session.receive(_pcm(silence(600))) if known_before else []
+        finals += [e for e in effects if isinstance(e, Final)]
+    (final,) = finals
+    assert final.tokens == (Token(b"one", -0.2), Token(b" two", -0.3))
