@@ -18,6 +18,7 @@ FLOORS = {
     "audio": 1,
     "subtitle": 1,
     "scheduling": 1,
+    "translator": 1,
     "live": 2,
     "engine": 2,
     "service": 3,
@@ -38,11 +39,13 @@ ONLY_IN = {
     "uvicorn": {"cli"},
     "av": {"audio"},
     "onnxruntime": {"audio"},
-    "asyncio": {"audio", "service", "api", "server", "cli.live"},
+    "asyncio": {"audio", "service", "api", "server", "cli.live", "translator"},
     "websockets": {"client"},
+    "openai": {"translator"},
+    "babel": {"text"},
 }
 BAD_NAMES = {"utils", "helpers", "helper", "manager", "common", "misc"}
-HEAVY = ("torch", "transformers", "qwen_asr", "onnxruntime", "librosa", "av")
+HEAVY = ("torch", "transformers", "qwen_asr", "onnxruntime", "librosa", "av", "openai", "babel")
 
 
 def _modules():

@@ -27,6 +27,7 @@ from asr_server.service.live import LiveSessions
 from asr_server.service.live_session import Engines
 from asr_server.service.produce import Producer
 from asr_server.service.transcribe import Transcriber
+from asr_server.service.translate import Translations
 from asr_server.service.warmup import warm_up
 
 # One place of this many in the batch is kept for live work.
@@ -54,6 +55,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             for task in tasks:
                 task.cancel()
             await here.jobs.close()
+            await here.translations.close()
             await decoder.close()
             await asyncio.to_thread(here.thread.close)
 
@@ -97,6 +99,7 @@ def _build(settings: Settings, resolved: plan.Plan) -> tuple[Services, Decoder]:
         producer=producer,
         jobs=Jobs(producer, _job_rules(settings), _job_store(settings)),
         keys=Keys(),
+        translations=Translations(settings),
         started_s=time.monotonic(),
     )
     return here, decoder

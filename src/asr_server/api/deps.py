@@ -17,6 +17,7 @@ from asr_server.service.jobs.runner import Jobs
 from asr_server.service.live import LiveSessions
 from asr_server.service.produce import Producer
 from asr_server.service.transcribe import Transcriber
+from asr_server.service.translate import Translations
 
 
 @dataclass(slots=True)
@@ -34,6 +35,7 @@ class Services:
     producer: Producer
     jobs: Jobs
     keys: Keys
+    translations: Translations
     started_s: float
     ready: bool = False
     draining: bool = False

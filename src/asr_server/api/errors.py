@@ -18,12 +18,13 @@ from asr_server.core import errors
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """How one error code leaves the server."""
+    """How one error code leaves the server. `final`: OpenAI's clients are told not to repeat it as they do a 5xx."""
 
     status: int
     type: str
     ws_close: int
     retry_after_s: int | None = None
+    final: bool = False
 
 
 _INVALID = Wire(400, "invalid_request_error", 4000)
@@ -60,6 +61,8 @@ TABLE: dict[str, Wire] = {
     errors.ShuttingDown.code: Wire(503, "server_error", 1001, retry_after_s=5),
     errors.Cancelled.code: Wire(499, "invalid_request_error", 1000),
     errors.JobsUnavailable.code: Wire(503, "server_error", 1013, retry_after_s=60),
+    errors.TranslationUnavailable.code: Wire(501, "server_error", 1011, final=True),
+    errors.TranslationFailed.code: Wire(502, "server_error", 1011),
     errors.ModelUnavailable.code: Wire(503, "server_error", 1013, retry_after_s=10),
     errors.EngineOutOfMemory.code: Wire(503, "server_error", 1013, retry_after_s=5),
     errors.TranscriptionFailed.code: Wire(500, "server_error", 1011),
@@ -92,6 +95,8 @@ def respond(error: errors.AsrError) -> JSONResponse:
     wire = TABLE[error.code]
     wait_s = error.retry_after_s if isinstance(error, errors.Overloaded) else wire.retry_after_s
     headers = {} if wait_s is None else {"Retry-After": str(wait_s)}
+    if wire.final:
+        headers["x-should-retry"] = "false"
     return JSONResponse(envelope(error.message, wire.type, error.param, error.code), wire.status, headers)
 
 

@@ -36,6 +36,12 @@ def test_everything_that_asks_to_come_back_says_when():
             assert 1 <= int(respond(leaf("x")).headers["retry-after"]) <= 60
 
 
+def test_clients_are_told_not_to_repeat_what_cannot_pass():
+    """They repeat every 5xx, unless a header says that it is no use: a server that is not set up stays so."""
+    final = [leaf.code for leaf in errors.leaves() if respond(leaf("x")).headers.get("x-should-retry") == "false"]
+    assert final == [errors.TranslationUnavailable.code]
+
+
 def test_close_codes_are_ones_that_may_be_sent():
     """RFC 6455: 1005, 1006 and 1015 are never sent; private codes are 3000 to 4999."""
     for wire in TABLE.values():

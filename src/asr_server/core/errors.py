@@ -33,6 +33,9 @@ AsrError
 |-- ShuttingDown                 shutting_down
 |-- Cancelled                    request_cancelled: the caller left
 |-- JobsUnavailable              jobs_unavailable: the directory for jobs cannot be used
+|-- TranslationError             the translation endpoint's side, and its settings
+|   |-- TranslationUnavailable   translation_unavailable: not set up, or not let in; trying again is no use
+|   `-- TranslationFailed        translation_failed: the endpoint gave no usable answer
 `-- EngineError                  our fault or the operator's
     |-- ModelUnavailable         model_unavailable: cannot be loaded; the message says what to do
     |-- EngineOutOfMemory        engine_out_of_memory
@@ -253,6 +256,24 @@ class JobsUnavailable(AsrError):
     """Jobs cannot be kept: `STATE_DIR` is not writable, full, or another server's."""
 
     code = "jobs_unavailable"
+
+
+class TranslationError(AsrError):
+    """No translation, although the transcription was right. Messages hold no text and no key."""
+
+    code = "translation_failed"
+
+
+class TranslationUnavailable(TranslationError):
+    """No translation endpoint is set up, or it refuses this server; the message tells the operator what to do."""
+
+    code = "translation_unavailable"
+
+
+class TranslationFailed(TranslationError):
+    """The translation endpoint could not be reached, or gave no usable answer for any line."""
+
+    code = "translation_failed"
 
 
 class EngineError(AsrError):

@@ -24,7 +24,7 @@ _TEXT = (
 )
 
 # Libraries whose INFO lines repeat what our own request line says, or name files and addresses of requests.
-_QUIET = ("httpx", "httpcore", "urllib3", "multipart", "python_multipart", "filelock", "numba", "asyncio")
+_QUIET = ("httpx", "httpx2", "httpcore", "urllib3", "multipart", "python_multipart", "filelock", "numba", "asyncio")
 
 
 class InterceptHandler(logging.Handler):

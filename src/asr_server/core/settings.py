@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator
+from pydantic import AnyHttpUrl, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -132,6 +132,21 @@ class Settings(BaseSettings):
     realtime_session_s: float = Field(
         3600.0, ge=1, le=86_400, description="Realtime: seconds after which a session ends; OpenAI's end after an hour."
     )
+
+    openai_base_url: AnyHttpUrl | None = Field(
+        None, description="Translation: the endpoint, with its `/v1`; any that speaks OpenAI's chat completions."
+    )
+    openai_api_key: SecretStr | None = Field(None, description="Translation: the endpoint's key, if it wants one.")
+    translate_model: str = Field("", description="Translation: the model's name there; without one, none is offered.")
+    translate_temperature: float = Field(0.3, ge=0, le=2, description="Translation: temperature for running text.")
+    translate_srt_temperature: float = Field(0.1, ge=0, le=2, description="Translation: temperature for subtitles.")
+    translate_timeout: float = Field(
+        60.0, gt=0, description="Translation: seconds that one try of a question to the endpoint may take."
+    )
+    translate_concurrency: int = Field(
+        4, ge=1, le=64, description="Translation: questions to the endpoint at once, from all requests together."
+    )
+    translate_batch: int = Field(20, ge=1, le=100, description="Translation: lines in one question, at most.")
 
     log_level: LogLevel = Field(LogLevel.INFO, description="TRACE, DEBUG, INFO, WARNING or ERROR.")
     log_json: bool = Field(False, description="Write each log line as one JSON object.")

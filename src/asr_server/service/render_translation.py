@@ -1,0 +1,57 @@
+"""A translated transcript to the body of an answer: the transcript's own body, and what a translation adds to it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from asr_server.service.render import TEXT, Body, render
+from asr_server.service.request import ResponseFormat
+from asr_server.service.translate import TranslatedCues, TranslatedTranscript
+from asr_server.subtitle import srt, vtt
+from asr_server.text import languages
+
+
+def render_cues(found: TranslatedCues, response_format: ResponseFormat, *, bilingual: bool) -> Body:
+    """The cues as SRT or VTT; with `bilingual`, the source line above each translation."""
+    write = vtt.render if response_format is ResponseFormat.VTT else srt.render
+    return Body(write(found.bilingual if bilingual else found.cues).encode(), TEXT)
+
+
+def render_transcript(found: TranslatedTranscript, response_format: ResponseFormat, *, bilingual: bool) -> Body:
+    """The transcript as json, verbose_json or text; with `bilingual`, the source text beside each translation."""
+    body = render(found.transcript, response_format)
+    if response_format is ResponseFormat.TEXT:
+        return Body(_pairs(found).encode(), TEXT) if bilingual else body
+    content = json.loads(body.content) | _facts(found)
+    if response_format is ResponseFormat.VERBOSE_JSON:
+        code = content["language_code"]
+        content |= {"task": "translate", "language": content["language"].lower(), "languages": [{"code": code}]}
+        for segment, line in zip(content["segments"], found.lines, strict=True):
+            segment |= {"translated": line.translated, "reason": line.reason.value}
+    if bilingual:
+        content["source_text"] = found.source.text
+        for segment, source in zip(content.get("segments", []), found.source.segments, strict=True):
+            segment["source_text"] = source.text
+    return Body(json.dumps(content, ensure_ascii=False).encode(), body.media_type)
+
+
+def _facts(found: TranslatedTranscript) -> dict[str, Any]:
+    """The language of the text, which for silence is the target's, and how much of it could not be translated."""
+    language = found.transcript.language or found.target.name
+    is_target = language == found.target.name
+    return {
+        "language": language,
+        "language_code": found.target.tag if is_target else languages.code(language),
+        "source_language": found.source.language,
+        "untranslated": found.kept,
+    }
+
+
+def _pairs(found: TranslatedTranscript) -> str:
+    """A block for each segment: the source, and the translation below it if there is one."""
+    blocks = [
+        f"{segment.text.strip()}\n{line.text}\n" if line.translated else f"{segment.text.strip()}\n"
+        for segment, line in zip(found.source.segments, found.lines, strict=True)
+    ]
+    return "\n".join(blocks) or "\n"

@@ -1,0 +1,24 @@
+"""Which lines are asked for together. Pure: no prompt, no network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+# Small models lose count in long questions, whatever the number of lines.
+_MAX_CHARACTERS = 4000
+
+
+def batches(texts: Sequence[str], wanted: Iterable[int], size: int) -> list[list[int]]:
+    """The `wanted` indices of `texts` in order, in groups of at most `size` lines and 4000 characters.
+
+    A line longer than that is a group of its own.
+    """
+    groups: list[list[int]] = []
+    room = 0
+    for index in wanted:
+        room -= len(texts[index])
+        if not groups or len(groups[-1]) >= size or room < 0:
+            groups.append([])
+            room = _MAX_CHARACTERS - len(texts[index])
+        groups[-1].append(index)
+    return groups

@@ -1,0 +1,181 @@
+"""One OpenAI-compatible chat endpoint: a question in, the written answer out. Not what the answer means.
+
+Retries with back-off are the `openai` library's, and which requests it repeats: 408, 409, 429, 5xx, broken connections.
+Nothing of a request or an answer gets into an exception or a log line: both may hold the text, and some servers repeat
+the key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from asr_server.core.errors import TranslationUnavailable
+
+if TYPE_CHECKING:
+    from openai import APIStatusError, AsyncOpenAI
+
+    from asr_server.translator.question import Question
+
+# Local servers want a key in the header and do not look at it.
+_NO_KEY = "none"
+_DENIED = {
+    401: "refuses this server's key (401): check OPENAI_API_KEY",
+    402: "wants to be paid (402)",
+    403: "does not let this server in (403): check OPENAI_API_KEY",
+    404: "does not know its path or the model (404): check OPENAI_BASE_URL and TRANSLATE_MODEL",
+    405: "takes no questions (405): check OPENAI_BASE_URL",
+}
+_BAD_QUESTION = frozenset({400, 413, 422})
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointConfig:
+    """Where to ask and how. `timeout_s`: for one attempt; `concurrency`: questions at once from the whole process."""
+
+    base_url: str
+    model: str
+    api_key: str = field(default="", repr=False)
+    timeout_s: float = 60.0
+    concurrency: int = 4
+    max_retries: int = 2
+
+
+class Unanswered(Exception):
+    """The endpoint gave no answer, retries included. `cause`: the kind of failure, no word of what was sent or said."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
+class Refused(Unanswered):
+    """The endpoint will not answer this question (filtered, too long); another one it may."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Manners:
+    """What the endpoint takes. `form`: the best `response_format` it is thought to know; `heat`: a temperature."""
+
+    form: int = 0
+    heat: bool = True
+
+
+_FORMS = ("json_schema", "json_object", "")
+
+
+class ChatEndpoint:
+    """Asks at most `concurrency` questions at once; more of them wait in line. Belongs to one event loop."""
+
+    def __init__(self, config: EndpointConfig) -> None:
+        self._config = config
+        self._room = asyncio.Semaphore(config.concurrency)
+        self._client: AsyncOpenAI | None = None
+        self._manners = _Manners()
+        self._let_in = False
+
+    async def ask(self, question: Question) -> str:
+        """What the model wrote, "" for nothing. Cancelling closes the connection.
+
+        Raises `Refused` for this question, `Unanswered` when the endpoint failed, and `TranslationUnavailable` when it
+        does not let us in.
+        """
+        async with self._room:
+            manners = self._manners
+            while True:
+                try:
+                    written = await self._once(question, manners)
+                except _Step as step:
+                    manners = step.manners
+                else:
+                    # Only what was answered is known to be taken: what was refused may have been the text.
+                    self._manners, self._let_in = manners, True
+                    return written
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            await self._client.close()
+
+    async def _once(self, question: Question, manners: _Manners) -> str:
+        client = await self._connected()
+        import openai
+
+        try:
+            answer = await client.chat.completions.with_raw_response.create(**self._body(question, manners))
+        except openai.APIStatusError as error:
+            raise self._refusal(error, manners) from None
+        except openai.OpenAIError as error:
+            raise Unanswered(type(error).__name__) from None
+        except UnicodeError:
+            raise TranslationUnavailable("OPENAI_API_KEY has characters that cannot be sent.") from None
+        return _written(answer.content)
+
+    async def _connected(self) -> AsyncOpenAI:
+        if self._client is None:
+            # Half a second to import: not at start, as most servers never translate, and not on the event loop.
+            await asyncio.to_thread(importlib.import_module, "openai.resources.chat")
+        if self._client is None:
+            from openai import AsyncOpenAI
+
+            config = self._config
+            self._client = AsyncOpenAI(
+                base_url=config.base_url,
+                api_key=config.api_key or _NO_KEY,
+                timeout=config.timeout_s,
+                max_retries=config.max_retries,
+            )
+        return self._client
+
+    def _body(self, question: Question, manners: _Manners) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": self._config.model,
+            "messages": [
+                {"role": "system", "content": question.system},
+                {"role": "user", "content": question.user},
+            ],
+        }
+        if manners.heat:
+            body["temperature"] = question.temperature
+        form = _FORMS[manners.form]
+        if form == "json_schema":
+            schema = {"name": "translations", "strict": True, "schema": question.schema}
+            body["response_format"] = {"type": form, "json_schema": schema}
+        elif form:
+            body["response_format"] = {"type": form}
+        return body
+
+    def _refusal(self, error: APIStatusError, manners: _Manners) -> Exception:
+        """What a status means: another try with less, a refusal of this question, a closed door, or a failure."""
+        status = error.status_code
+        if status in _BAD_QUESTION:
+            if manners.heat and "temperature" in error.message:
+                return _Step(replace(manners, heat=False))
+            if manners.form + 1 < len(_FORMS):
+                return _Step(replace(manners, form=manners.form + 1))
+        cause = f"{type(error).__name__} {status}"
+        if status in _BAD_QUESTION or (status == 403 and self._let_in):
+            return Refused(cause)
+        if status in _DENIED:
+            return TranslationUnavailable(f"The translation endpoint {_DENIED[status]}.")
+        return Unanswered(cause)
+
+
+class _Step(Exception):
+    """Ask again with fewer demands."""
+
+    def __init__(self, manners: _Manners) -> None:
+        super().__init__()
+        self.manners = manners
+
+
+def _written(body: bytes) -> str:
+    """The text of the first choice; "" for a refusal, a tool call, and anything that is no chat completion."""
+    try:
+        content = json.loads(body)["choices"][0]["message"]["content"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return ""
+    return content if isinstance(content, str) else ""

@@ -1,0 +1,157 @@
+"""What goes over the wire to a chat endpoint, and what its failures become."""
+
+import asyncio
+import logging
+import socket
+import traceback
+
+import pytest
+
+from asr_server.core.errors import TranslationUnavailable
+from asr_server.text import tongues
+from asr_server.translator.conftest import KEY
+from asr_server.translator.endpoint import ChatEndpoint, EndpointConfig, Refused, Unanswered
+from asr_server.translator.lines import Order
+from asr_server.translator.question import question
+from E2Etest.scripted_llm import HOPELESS, MENDABLE, Answer, refusal, right
+
+SECRET = "the words that were said"
+ASKED = question(["earlier", SECRET, "later"], [1], tongues.find("en"), Order(tongues.find("de"), 0.1, 20.0))
+
+
+@pytest.fixture
+async def make(llm):
+    made = []
+
+    def build(**changes):
+        given = {"base_url": llm.base_url, "model": "scripted", "api_key": KEY, "timeout_s": 5.0} | changes
+        made.append(ChatEndpoint(EndpointConfig(**given)))
+        return made[-1]
+
+    yield build
+    for endpoint in made:
+        await endpoint.close()
+
+
+async def test_a_question_is_a_chat_completion_with_a_schema(llm, make):
+    """Model, temperature, key, and the JSON schema with one required property for each line."""
+    await make().ask(ASKED)
+    (call,) = llm.calls
+    assert (call.body["model"], call.body["temperature"]) == ("scripted", 0.1)
+    assert call.headers["authorization"] == f"Bearer {KEY}"
+    schema = call.body["response_format"]["json_schema"]["schema"]
+    assert schema["required"] == list(schema["properties"]) == ["101"]
+    assert schema["additionalProperties"] is False
+
+
+async def test_what_the_endpoint_does_not_take_is_left_out_and_not_tried_again(llm, make):
+    """Refused formats and temperatures cost their tries once; later questions begin where the first succeeded."""
+    llm.script = lambda call: (
+        refusal(400, "'temperature' is not supported") if "temperature" in call.body else MENDABLE["no-formats"](call)
+    )
+    endpoint = make()
+    await endpoint.ask(ASKED)
+    assert [call.form for call in llm.calls] == ["json_schema", "json_schema", "json_object", ""]
+    await endpoint.ask(ASKED)
+    assert [("temperature" in call.body, call.form) for call in llm.calls[4:]] == [(False, "")]
+
+
+async def test_questions_asked_together_find_out_together(llm, make):
+    """A question that was under way while another learned what is taken is asked again, not given up."""
+    llm.script = MENDABLE["no-schema"]
+    endpoint = make(concurrency=8)
+    assert all(await asyncio.gather(*(endpoint.ask(ASKED) for _ in range(8))))
+
+
+async def test_a_refusal_of_the_text_is_not_held_against_the_format(llm, make):
+    """A question refused in every form is refused; the next one has its schema again."""
+    endpoint = make()
+    llm.script = HOPELESS["too-long"]
+    with pytest.raises(Refused):
+        await endpoint.ask(ASKED)
+    llm.restart(right)
+    await endpoint.ask(ASKED)
+    assert [call.form for call in llm.calls] == ["json_schema"]
+
+
+async def test_an_endpoint_may_change_its_manners(llm, make):
+    """Behind one address another model may be loaded: what was taken once is left out when it is refused."""
+    endpoint = make()
+    await endpoint.ask(ASKED)
+    llm.restart(MENDABLE["no-formats"])
+    assert await endpoint.ask(ASKED)
+    assert [call.form for call in llm.calls] == ["json_schema", "json_object", ""]
+
+
+async def test_a_403_is_a_closed_door_only_where_none_was_open(llm, make):
+    """Some endpoints answer a filtered text with it."""
+    endpoint = make()
+    await endpoint.ask(ASKED)
+    llm.script = lambda call: refusal(403)
+    with pytest.raises(Refused):
+        await endpoint.ask(ASKED)
+
+
+@pytest.mark.parametrize("name", ["busy", "broken"])
+async def test_the_library_repeats_what_may_pass(llm, make, name):
+    """429 and 500 are asked three times in all, then given up with their kind."""
+    llm.script = HOPELESS[name]
+    with pytest.raises(Unanswered, match="RateLimitError 429" if name == "busy" else "InternalServerError 500"):
+        await make().ask(ASKED)
+    assert len(llm.calls) == 3
+
+
+async def test_a_told_wait_is_kept(llm, make):
+    """`Retry-After` of the endpoint decides when it is asked again."""
+    llm.script = lambda call: right(call) if call.number else Answer(b"{}", 429, {"retry-after": "1"})
+    began = asyncio.get_running_loop().time()
+    assert await make().ask(ASKED)
+    assert asyncio.get_running_loop().time() - began >= 1.0
+
+
+@pytest.mark.parametrize(
+    ("status", "setting"), [(401, "OPENAI_API_KEY"), (403, "OPENAI_API_KEY"), (404, "TRANSLATE_MODEL")]
+)
+async def test_a_closed_door_says_what_to_set_and_is_knocked_at_once(llm, make, status, setting):
+    """Wrong key, wrong path, wrong model: the message names the setting, and nothing is repeated."""
+    llm.script = lambda call: refusal(status)
+    with pytest.raises(TranslationUnavailable, match=setting):
+        await make().ask(ASKED)
+    assert len(llm.calls) == 1
+
+
+async def test_nobody_there(make):
+    """A refused connection is an unanswered question after the library's repeats."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        with pytest.raises(Unanswered, match="APIConnectionError"):
+            await make(base_url=f"http://127.0.0.1:{taken.getsockname()[1]}/v1", max_retries=1).ask(ASKED)
+
+
+async def test_an_endpoint_that_is_too_slow_is_unanswered(llm, make):
+    """The time limit of one try."""
+    llm.script = lambda call: Answer(right(call).body, wait_s=30.0)
+    with pytest.raises(Unanswered, match="APITimeoutError"):
+        await make(timeout_s=0.1, max_retries=0).ask(ASKED)
+
+
+@pytest.mark.parametrize("key", ["schlüssel", "two\nlines", "snow\u2603man"])
+async def test_a_key_that_cannot_be_sent_is_an_error_without_the_key(make, key):
+    """Whatever the library makes of it, the caller gets one of our errors."""
+    with pytest.raises((TranslationUnavailable, Unanswered)) as caught:
+        await make(api_key=key, max_retries=0).ask(ASKED)
+    assert key not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("status", [400, 401, 429, 500])
+async def test_neither_text_nor_key_gets_into_an_error_or_a_log_line(llm, make, caplog, status):
+    """Servers repeat both in their messages; nor does the library write them, at its most talkative."""
+    llm.script = lambda call: refusal(status, f"key {KEY} may not ask about {SECRET}")
+    endpoint = make(max_retries=1)
+    logging.getLogger("openai").setLevel(logging.DEBUG)
+    with caplog.at_level(logging.DEBUG), pytest.raises((TranslationUnavailable, Unanswered)) as caught:
+        await endpoint.ask(ASKED)
+    told = "".join(traceback.format_exception(caught.value)) + caplog.text + repr(endpoint._config)
+    assert KEY not in told
+    assert SECRET not in told
+    assert caught.value.__cause__ is None
