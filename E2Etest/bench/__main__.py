@@ -8,7 +8,7 @@ import platform
 import sys
 from datetime import date
 
-from E2Etest.bench import files, live, live_step, long, many, memory, overhead
+from E2Etest.bench import files, live, live_step, long, many, memory, overhead, subtitles
 
 BENCHMARKS = {
     "overhead": overhead.measure,
@@ -18,6 +18,7 @@ BENCHMARKS = {
     "many": many.measure,
     "live_step": live_step.measure,
     "live": live.measure,
+    "subtitles": subtitles.measure,
 }
 
 

@@ -43,6 +43,8 @@ ONLY_IN = {
     "websockets": {"client"},
     "openai": {"translator"},
     "babel": {"text"},
+    "wcwidth": {"text"},
+    "budoux": {"text"},
 }
 BAD_NAMES = {"utils", "helpers", "helper", "manager", "common", "misc"}
 HEAVY = ("torch", "transformers", "qwen_asr", "onnxruntime", "librosa", "av", "openai", "babel")

@@ -148,6 +148,15 @@ class Settings(BaseSettings):
     )
     translate_batch: int = Field(20, ge=1, le=100, description="Translation: lines in one question, at most.")
 
+    subtitle_max_duration: float = Field(7.0, ge=2, le=60, description="Subtitles: longest time of a cue, in seconds.")
+    subtitle_min_duration: float = Field(
+        0.833, gt=0, le=2, description="Subtitles: shortest time of a cue, in seconds, where speech and lines allow it."
+    )
+    subtitle_min_gap: float = Field(0.083, ge=0, le=2, description="Subtitles: seconds between two cues, at least.")
+    subtitle_pause_threshold: float = Field(
+        0.5, ge=0, le=10, description="Subtitles: a silence of so many seconds ends a cue."
+    )
+
     log_level: LogLevel = Field(LogLevel.INFO, description="TRACE, DEBUG, INFO, WARNING or ERROR.")
     log_json: bool = Field(False, description="Write each log line as one JSON object.")
 

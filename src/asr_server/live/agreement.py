@@ -12,10 +12,11 @@ import re
 from dataclasses import dataclass
 
 from asr_server.live.events import Heard
+from asr_server.text import scripts
 
 # A word is a run without spaces, or one character of a script that is written without them.
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_WORD = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
+_WORD = re.compile(rf"[{scripts.LETTERS}]|[^\s{scripts.LETTERS}]+")
+_UNSPACED = re.compile(f"[{scripts.LETTERS}]")
 _BROKEN = "\ufffd"  # an unfinished character of a byte-level token
 
 
@@ -105,4 +106,4 @@ def _word_ends(text: str, offset: int) -> bool:
         return False
     if not after or after[0].isspace() or before[-1].isspace():
         return True
-    return bool(re.match(rf"[{_UNSPACED}]", after) or re.search(rf"[{_UNSPACED}]$", before)) and after[0].isalnum()
+    return bool(_UNSPACED.match(after) or _UNSPACED.match(before[-1])) and after[0].isalnum()

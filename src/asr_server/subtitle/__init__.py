@@ -1,1 +1,1 @@
-"""Timed texts to SRT and VTT, in integer milliseconds. Pure: strings and numbers in, strings out."""
+"""Words in time: their times, cues made of them, SRT and VTT. Pure, in integer milliseconds: data in, data out."""

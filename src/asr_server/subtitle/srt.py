@@ -1,24 +1,29 @@
-"""Cues to a SubRip file. Not where cues are broken."""
+"""Cues to a SubRip file and back. Not where cues are broken.
+
+SubRip has no escapes. What would be read as a time line or as markup is kept from it by a word joiner (U+2060) inside,
+which is not shown.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
+from asr_server.subtitle import stamps
 from asr_server.subtitle.cues import Cue
+
+_TROUBLE = re.compile(r"--(?=>)|<(?=[/!?A-Za-z])|\{(?=[\\A-Za-z])")
 
 
 def render(cues: Iterable[Cue]) -> str:
     """The whole file: numbers from 1, `HH:MM:SS,mmm` times, a blank line after each cue. "" for no cues."""
-    return "".join(f"{i}\n{_span(cue)}\n{cue.text.strip()}\n\n" for i, cue in enumerate(cues, start=1))
+    return "".join(f"{i}\n{stamps.span(cue, ',')}\n{_text(cue)}\n\n" for i, cue in enumerate(cues, start=1))
 
 
-def _span(cue: Cue) -> str:
-    return f"{timestamp(cue.start_ms, ',')} --> {timestamp(cue.end_ms, ',')}"
+def parse(file: str) -> list[Cue]:
+    """The cues of a SubRip file; of bilingual ones all lines as text. What does not follow a time line is skipped."""
+    return [Cue(start, end, text.replace(stamps.JOINER, "")) for start, end, text in stamps.blocks(file)]
 
 
-def timestamp(ms: int, point: str) -> str:
-    """`HH:MM:SS` and milliseconds behind `point`; hours grow past two digits rather than wrap."""
-    seconds, ms = divmod(ms, 1000)
-    minutes, seconds = divmod(seconds, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours:02}:{minutes:02}:{seconds:02}{point}{ms:03}"
+def _text(cue: Cue) -> str:
+    return _TROUBLE.sub(lambda trouble: trouble[0] + stamps.JOINER, "\n".join(map(stamps.unstamped, cue.lines)))

@@ -1,21 +1,32 @@
-"""Cues to a WebVTT file. Not where cues are broken."""
+"""Cues to a WebVTT file and back. Not where cues are broken."""
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Iterable
 
+from asr_server.subtitle import stamps
 from asr_server.subtitle.cues import Cue
-from asr_server.subtitle.srt import timestamp
 
 # Cue text may not hold these raw: WebVTT, section 4.2.2 "WebVTT cue text".
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_TAG = re.compile(r"<[^>]*>")
 
 
 def render(cues: Iterable[Cue]) -> str:
     """The whole file: the header, then cues with `HH:MM:SS.mmm` times, a blank line after each."""
-    body = "".join(f"{_span(cue)}\n{cue.text.strip().translate(_ESCAPES)}\n\n" for cue in cues)
+    body = "".join(f"{stamps.span(cue, '.')}\n{_text(cue)}\n\n" for cue in cues)
     return f"WEBVTT\n\n{body}"
 
 
-def _span(cue: Cue) -> str:
-    return f"{timestamp(cue.start_ms, '.')} --> {timestamp(cue.end_ms, '.')}"
+def parse(file: str) -> list[Cue]:
+    """The cues of a WebVTT file without their markup and settings; of bilingual ones all lines as text."""
+    return [
+        Cue(start, end, html.unescape(_TAG.sub("", text)).replace(stamps.JOINER, ""))
+        for start, end, text in stamps.blocks(file)
+    ]
+
+
+def _text(cue: Cue) -> str:
+    return "\n".join(map(stamps.unstamped, cue.lines)).translate(_ESCAPES)

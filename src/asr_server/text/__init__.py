@@ -1,1 +1,1 @@
-"""Strings in, strings out: language names, joining spans, repetition clean-up. Knows no model and no request."""
+"""Strings in, strings out: languages, words in every script, joining, repetition. Knows no model and no request."""

@@ -1,0 +1,37 @@
+"""Segments with words to cues, by the rules of the settings. Not a file format, not where words get their times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from asr_server.core.settings import Settings
+from asr_server.core.transcript import Segment, TimeSource
+from asr_server.subtitle import breaking
+from asr_server.subtitle.cues import Cue
+from asr_server.subtitle.rules import CueRules
+from asr_server.subtitle.units import Passage
+
+MIXED = "mixed"
+
+
+def rules(settings: Settings, *, max_line_columns: int = 42, max_lines: int = 2) -> CueRules:
+    """The rules of this server, with the layout that a caller wants. Raises `ValueError` for impossible lines."""
+    return CueRules(
+        max_duration_ms=round(1000 * settings.subtitle_max_duration),
+        min_duration_ms=round(1000 * settings.subtitle_min_duration),
+        min_gap_ms=round(1000 * settings.subtitle_min_gap),
+        pause_ms=round(1000 * settings.subtitle_pause_threshold),
+        max_line_columns=max_line_columns,
+        max_lines=max_lines,
+    )
+
+
+def cues(segments: Iterable[Segment], cue_rules: CueRules) -> list[Cue]:
+    """The words of all segments, in order, as cues. A segment without words has no cue."""
+    return breaking.cues([Passage(segment.text, segment.words) for segment in segments], cue_rules)
+
+
+def timing(segments: Iterable[Segment]) -> str:
+    """Where the times of the words come from: "aligned", "estimated", or "mixed"; "estimated" for no words."""
+    sources = {word.source for segment in segments for word in segment.words}
+    return MIXED if len(sources) > 1 else next(iter(sources), TimeSource.ESTIMATED).value

@@ -1,0 +1,38 @@
+"""Settings to rules, segments to cues."""
+
+from asr_server.core import settings
+from asr_server.core.transcript import Segment, TimeSource, Word
+from asr_server.service import subtitling
+from asr_server.subtitle.rules import CueRules
+
+
+def _segment(text, start, source):
+    words = tuple(Word(w, start + 300 * i, start + 300 * (i + 1), source) for i, w in enumerate(text.split()))
+    return Segment(start, start + 300 * len(words), text, "English", (), 0.0, 0.0, words=words)
+
+
+def test_the_default_settings_are_the_default_rules():
+    """Each number has one truth, whichever way it is reached."""
+    assert subtitling.rules(settings.load()) == CueRules()
+
+
+def test_every_setting_arrives(monkeypatch):
+    """Seconds of the environment become milliseconds of the rules."""
+    for name, value in {"MAX_DURATION": 5, "MIN_DURATION": 1.5, "MIN_GAP": 0.04, "PAUSE_THRESHOLD": 0.7}.items():
+        monkeypatch.setenv(f"SUBTITLE_{name}", str(value))
+    assert subtitling.rules(settings.load(), max_line_columns=32, max_lines=1) == CueRules(5000, 1500, 40, 700, 32, 1)
+
+
+def test_segments_become_cues_in_order():
+    """A pause between segments is the end of a cue; their texts stay apart."""
+    segments = [_segment("one two three", 0, TimeSource.ALIGNED), _segment("four five six", 3000, TimeSource.ALIGNED)]
+    assert [cue.text for cue in subtitling.cues(segments, CueRules())] == ["one two three", "four five six"]
+
+
+def test_timing_names_what_the_times_are():
+    """Aligned, estimated, or mixed as soon as one word differs."""
+    aligned, estimated = _segment("a b", 0, TimeSource.ALIGNED), _segment("c", 900, TimeSource.ESTIMATED)
+    assert subtitling.timing([aligned]) == "aligned"
+    assert subtitling.timing([estimated]) == "estimated"
+    assert subtitling.timing([aligned, estimated]) == "mixed"
+    assert subtitling.timing([]) == "estimated"

@@ -1,0 +1,176 @@
+"""Puts aligned times on the transcript's own words, and repairs them. Not the aligner: it only reads its answer.
+
+An aligner gives times for pieces of the text: without punctuation, perhaps in another case or cut in other places
+(several Han signs in one, one word in two), and perhaps not for all of it. Pieces and words are matched by their
+letters and digits alone. Times are then made what subtitles need: in order, disjoint, never empty, inside the span.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import groupby
+
+from asr_server.core.transcript import TimeSource, Word
+from asr_server.subtitle.timing import spread
+from asr_server.text import words
+from asr_server.text.syllables import syllables
+
+Piece = tuple[str, int, int]  # text, start and end in ms
+Time = tuple[int, int]  # start and end in ms
+
+_LEAST_MS = 40  # less was not measured: half a step of the aligner, whose clock ticks 80 ms
+_SYLLABLE_MS = 200  # where nothing was measured: the slowest of the rates in text/syllables.py, about five a second
+_KNOWN_SHARE = 0.5  # of a word's signs that must have been found for its time to count as measured
+
+
+def put_back(text: str, aligned: Sequence[Piece], span_ms: Time | None = None, language: str = "") -> tuple[Word, ...]:
+    """The words of `text` with the times of `aligned`, in order, disjoint, at least 1 ms long, inside `span_ms`.
+
+    `span_ms`: [start, end) of the audio; by default what the pieces cover. A word is `ALIGNED` if at least half of its
+    signs are in aligned pieces and its time could stay (a piece of several words is divided among them; an end that
+    ran into the next word is drawn back). The others lie between their neighbours, or share their time, by syllables,
+    and are `ESTIMATED`. Only a span of less than 1 ms a word is overrun. Raises `ValueError` for words with neither
+    pieces nor span.
+    """
+    written = words.split(text)
+    if not written:
+        return ()
+    if span_ms is None and not aligned:
+        raise ValueError("words need aligned pieces or the span that they lie in")
+    low, high = span_ms or (min(p[1] for p in aligned), max(p[2] for p in aligned))
+    high = max(high, low + len(written))
+    weights = [syllables(word, language) for word in written]
+    times = _in_order([_clamped(time, low, high) for time in _measured(written, aligned)])
+    return tuple(
+        Word(written[i], start, end, block.source)
+        for block in _roomy(list(_blocks(times, weights, (low, high))), (low, high))
+        for i, (start, end) in enumerate(spread(weights[block.first : block.last], *block.time), start=block.first)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Words [first, last) that share [start, end): one measured word, or some that were not."""
+
+    first: int
+    last: int
+    time: Time
+    source: TimeSource
+
+    @property
+    def room_ms(self) -> float:
+        """For each word."""
+        return (self.time[1] - self.time[0]) / (self.last - self.first)
+
+
+def _measured(written: Sequence[str], aligned: Sequence[Piece]) -> list[Time | None]:
+    """For each word what the pieces that hold its signs say, whatever that is."""
+    signs = [(sign, i) for i, word in enumerate(written) for sign in _signs(word)]
+    heard = [timed for piece in aligned for timed in _timed(piece)]
+    found: list[list[Time]] = [[] for _ in written]
+    for sign, time in _matches([sign for sign, _ in signs], [sign for sign, _ in heard]):
+        found[signs[sign][1]].append(heard[time][1])
+    return [
+        (times[0][0], times[-1][1]) if times and len(times) >= _KNOWN_SHARE * len(_signs(word)) else None
+        for word, times in zip(written, found, strict=True)
+    ]
+
+
+def _signs(text: str) -> list[str]:
+    """The letters and digits of a text, without case, accents and width."""
+    return [char for char in unicodedata.normalize("NFKD", text.casefold()) if char.isalnum()]
+
+
+def _timed(piece: Piece) -> Iterator[tuple[str, Time]]:
+    text, start, end = piece
+    signs = _signs(text)
+    for i, sign in enumerate(signs):
+        yield sign, (start + (end - start) * i // len(signs), start + (end - start) * (i + 1) // len(signs))
+
+
+def _matches(ours: Sequence[str], theirs: Sequence[str]) -> Iterator[tuple[int, int]]:
+    if ours == theirs:
+        yield from ((i, i) for i in range(len(ours)))
+        return
+    for block in SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks():
+        yield from ((block.a + i, block.b + i) for i in range(block.size))
+
+
+def _clamped(time: Time | None, low: int, high: int) -> Time | None:
+    return time and (min(max(time[0], low), high), min(max(time[1], low), high))
+
+
+def _in_order(times: Sequence[Time | None]) -> list[Time | None]:
+    """The longest chain of times whose starts do not go back, each ending where the next begins at the latest.
+
+    What is not in the chain, or has nothing left, is None.
+    """
+    kept = _longest_chain([(i, time[0]) for i, time in enumerate(times) if time])
+    result: list[Time | None] = [None] * len(times)
+    limit: int | None = None
+    for i in reversed(kept):
+        start, end = times[i]  # type: ignore[misc]  # only words with a time are in the chain
+        end = end if limit is None else min(end, limit)
+        if end > start:
+            result[i], limit = (start, end), start
+    return result
+
+
+def _longest_chain(starts: Sequence[tuple[int, int]]) -> list[int]:
+    """The keys of the longest subsequence of (key, start) whose starts do not fall."""
+    tails: list[int] = []  # the least start at which a chain of each length can end,
+    ends: list[int] = []  # and its position
+    before: list[int] = []  # the position before each in its chain
+    for position, (_, start) in enumerate(starts):
+        length = bisect_right(tails, start)
+        before.append(ends[length - 1] if length else -1)
+        tails[length : length + 1], ends[length : length + 1] = [start], [position]
+    chain, position = [], ends[-1] if ends else -1
+    while position >= 0:
+        chain.append(starts[position][0])
+        position = before[position]
+    return chain[::-1]
+
+
+def _blocks(times: Sequence[Time | None], weights: Sequence[float], span_ms: Time) -> Iterator[_Block]:
+    """Measured words one by one; runs of the others between them, next to the word before, as long as they may take."""
+    low, high = span_ms
+    first = 0
+    for known, run in groupby(times, key=lambda time: time is not None):
+        run_times = list(run)
+        last = first + len(run_times)
+        if known:
+            yield from (
+                _Block(first + i, first + i + 1, time, TimeSource.ALIGNED) for i, time in enumerate(run_times) if time
+            )
+            low = run_times[-1][1] if run_times[-1] else low
+        else:
+            end = next((time[0] for time in times[last:] if time), high)
+            usual = round(_SYLLABLE_MS * sum(weights[first:last]))
+            alone = last - first == len(times)
+            if not first:
+                yield _Block(first, last, (low if alone else max(low, end - usual), end), TimeSource.ESTIMATED)
+            else:
+                yield _Block(first, last, (low, min(end, low + usual)), TimeSource.ESTIMATED)
+        first = last
+
+
+def _roomy(blocks: list[_Block], span_ms: Time) -> list[_Block]:
+    """Blocks with too little time for their words share that of the neighbour that has most."""
+    i = 0
+    while i < len(blocks):
+        if blocks[i].room_ms >= _LEAST_MS:
+            i += 1
+        elif len(blocks) == 1:
+            return [_Block(0, blocks[0].last, span_ms, TimeSource.ESTIMATED)]
+        else:
+            sides = [j for j in (i - 1, i + 1) if 0 <= j < len(blocks)]
+            left, right = sorted((i, max(sides, key=lambda j: blocks[j].room_ms)))
+            time = (blocks[left].time[0], blocks[right].time[1])
+            blocks[left : right + 1] = [_Block(blocks[left].first, blocks[right].last, time, TimeSource.ESTIMATED)]
+            i = left
+    return blocks

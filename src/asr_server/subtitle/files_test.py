@@ -1,0 +1,154 @@
+"""SRT and VTT as other people's programs read them, and as we do."""
+
+import html
+import io
+import random
+
+import av
+import pysubs2
+import pytest
+import srt as srt_package
+import webvtt
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asr_server.subtitle import srt, vtt
+from asr_server.subtitle.conftest import VOCABULARY, text
+from asr_server.subtitle.cues import Cue
+
+JOINER = "\u2060"
+NASTY = [
+    "plain",
+    "two\nlines",
+    "a blank\n\n\nline between",
+    "1\n00:00:00,000 --> 00:00:09,000\nnot a cue",
+    "00:00:01.000 --> 00:00:09.000",
+    "--> x <-- 3 < 4 > 2 & 5 &amp; 6 &lt;",
+    "<i>tags</i> <b>that are</b> <00:00:01.000> text <c.red> {\\an8}and {b}codes{/b}",
+    "NOTE this is not a comment",
+    "WEBVTT",
+    "STYLE",
+    "7",
+    "form\x0cfeed \x85 next\u2028separator \x00 nul \x1b[31m escape\ttab",
+    "carriage\rreturn\r\nboth",
+    "مرحبا (بك) 2024؟\nשלום",
+    "한국어 「日本語」 ไทย हिन्दी 😀",
+    "  spaces around  ",
+    "\ufeffmark",
+]
+
+
+def _cues(texts):
+    return [Cue(2000 * i + 7, 2000 * i + 1500, text) for i, text in enumerate(texts)]
+
+
+def _shown(cue):
+    return "\n".join(cue.lines)
+
+
+def _seen(text):
+    """A text without what is not shown, and with all ways to end a line alike."""
+    return text.replace(JOINER, "").replace("\r\n", "\n")
+
+
+def _random_cues(count=300):
+    rng = random.Random(2)
+    return _cues(
+        [text(rng, script, rng.randint(1, 8)) for script in VOCABULARY for _ in range(count // len(VOCABULARY))]
+    )
+
+
+def _with_srt(file):
+    return [
+        (c.start // srt_package.timedelta(milliseconds=1), c.end // srt_package.timedelta(milliseconds=1), c.content)
+        for c in srt_package.parse(file, ignore_errors=False)
+    ]
+
+
+def _with_pysubs2(file):
+    # Not `plaintext`, which drops everything in braces.
+    return [(e.start, e.end, e.text.replace("\\N", "\n")) for e in pysubs2.SSAFile.from_string(file)]
+
+
+def _with_webvtt(file):
+    kind = "vtt" if file.startswith("WEBVTT") else "srt"
+    captions = webvtt.from_buffer(io.StringIO(file), format=kind)
+    return [(_ms(c.start), _ms(c.end), c.text) for c in captions]
+
+
+def _ms(stamp):
+    hours, minutes, seconds = stamp.split(":")
+    return int(hours) * 3_600_000 + int(minutes) * 60_000 + int(seconds.replace(".", ""))
+
+
+def _with_ffmpeg(file):
+    kind = "webvtt" if file.startswith("WEBVTT") else "srt"
+    found = []
+    with av.open(io.BytesIO(file.encode()), format=kind) as container:
+        for packet in container.demux():
+            if packet.size:
+                start, length = (round(float(t * packet.time_base * 1000)) for t in (packet.pts, packet.duration))
+                found.append((start, start + length, bytes(packet).decode()))
+    return found
+
+
+CUES = {"nasty": _cues(NASTY), "random": _random_cues()}
+
+
+@pytest.mark.parametrize("cues", CUES.values(), ids=CUES)
+@pytest.mark.parametrize("read", [_with_srt, _with_pysubs2, _with_webvtt, _with_ffmpeg])
+def test_others_read_our_srt(read, cues):
+    """Every program finds the cues that were written, at their millisecond, with their text."""
+    found = [(start, end, _seen(text)) for start, end, text in read(srt.render(cues))]
+    assert [times[:2] for times in found] == [(cue.start_ms, cue.end_ms) for cue in cues]
+    for cue, (_, _, seen) in zip(cues, found, strict=True):
+        # webvtt-py drops whatever stands between angle brackets: SubRip has no way to say that it is text.
+        assert seen == _shown(cue) or (read is _with_webvtt and "<" in cue.text)
+
+
+@pytest.mark.parametrize("cues", CUES.values(), ids=CUES)
+@pytest.mark.parametrize("read", [_with_pysubs2, _with_webvtt, _with_ffmpeg])
+def test_others_read_our_vtt(read, cues):
+    """The same for WebVTT, which has escapes."""
+    found = [(start, end, html.unescape(_seen(text))) for start, end, text in read(vtt.render(cues))]
+    assert found == [(cue.start_ms, cue.end_ms, _shown(cue)) for cue in cues]
+
+
+@pytest.mark.parametrize("cues", CUES.values(), ids=CUES)
+@pytest.mark.parametrize("kind", [srt, vtt], ids=["srt", "vtt"])
+def test_we_read_our_own(kind, cues):
+    """parse(render(cues)) are the cues, but for what no line of a file can hold."""
+    expected = [Cue(cue.start_ms, cue.end_ms, _shown(cue)) for cue in cues]
+    assert kind.parse(kind.render(cues)) == expected
+
+
+@given(st.lists(st.text(min_size=1).filter(lambda text: text.strip() and JOINER not in text), max_size=5))
+def test_any_text_comes_back(texts):
+    """No text breaks a file: there are as many cues as before, and their text is what it was."""
+    cues = [cue for cue in _cues(texts) if cue.lines]
+    for kind in (srt, vtt):
+        assert [cue.text for cue in kind.parse(kind.render(cues))] == [_shown(cue) for cue in cues]
+
+
+def test_others_files_are_read():
+    """Byte order marks, Windows line ends, identifiers, settings, notes, markup and short times."""
+    foreign = (
+        "\ufeffWEBVTT - title\r\n\r\nNOTE a\r\nnote\r\n\r\nintro\r\n"
+        "01:02.500 --> 01:04.000 line:0 align:start\r\n<v Anna>one &amp; <i>two</i>\r\nthree\r\n\r\n"
+    )
+    assert vtt.parse(foreign) == [Cue(62_500, 64_000, "one & two\nthree")]
+    assert srt.parse("1\r\n0:00:01,000 --> 0:00:02,500  X1:0\r\na\r\n") == [Cue(1000, 2500, "a")]
+
+
+def test_a_bilingual_cue_has_both_texts():
+    """The translation stands below, in both formats."""
+    cue = Cue(0, 1000, "one\ntwo", "eins\n\nzwei")
+    for kind in (srt, vtt):
+        assert kind.parse(kind.render([cue])) == [Cue(0, 1000, "one\ntwo\neins\nzwei")]
+
+
+def test_text_that_runs_to_the_left_is_untouched():
+    """No direction marks are added or moved: players order it themselves."""
+    line = "مرحبا (بك) 2024؟"
+    assert f"\n{line}\n" in srt.render([Cue(0, 1000, line)])
+    assert f"\n{line}\n" in vtt.render([Cue(0, 1000, line)])

@@ -1,0 +1,63 @@
+"""Lines."""
+
+import random
+
+import pytest
+
+from asr_server.subtitle import layout
+from asr_server.subtitle.conftest import VOCABULARY, text
+from asr_server.subtitle.rules import CueRules
+from asr_server.text.columns import measure
+
+RULES = CueRules()
+
+
+@pytest.mark.parametrize(
+    ("given", "laid"),
+    [
+        ("short enough", "short enough"),
+        ("a text that is just a little too long for a line", "a text that is just a\nlittle too long for a line"),
+        (
+            "first there is a clause, and then comes what follows",
+            "first there is a clause,\nand then comes what follows",
+        ),
+        ("One sentence is here. Another one is there now.", "One sentence is here.\nAnother one is there now."),
+        (
+            "今日はとても良い天気ですね。明日も東京タワーへ行きましょう。",
+            "今日はとても良い天気ですね。\n明日も東京タワーへ行きましょう。",
+        ),
+        ("already\nlaid   out", "already laid out"),
+        ("", ""),
+    ],
+)
+def test_texts_are_laid_out_as_readers_expect(given, laid):
+    """One line if it fits, else balanced ones that break where the sense does."""
+    assert layout.relayout(given, RULES) == laid
+
+
+@pytest.mark.parametrize("script", VOCABULARY)
+def test_nothing_is_lost_and_no_line_is_too_wide(script):
+    """But for one word that is wider than a line; a long text has more lines than a cue should have, not wider ones."""
+    rng = random.Random(6)
+    for _ in range(200):
+        given = text(rng, script, rng.randint(1, 30))
+        laid = layout.relayout(given, RULES)
+        assert "".join(laid.split()) == "".join(given.split())
+        for line in laid.split("\n"):
+            assert line == line.strip() != ""
+            assert measure(line).columns <= RULES.max_line_columns or len(line.split()) == 1
+
+
+def test_no_more_lines_than_needed():
+    """Lines are as few as the same lines filled to the brim would be."""
+    rng = random.Random(7)
+    for _ in range(200):
+        given = text(rng, "latin", rng.randint(1, 30))
+        greedy, line = 1, ""
+        for word in layout.relayout(given, RULES).split():
+            longer = f"{line} {word}".strip()
+            if line and len(longer) > RULES.max_line_columns:
+                greedy, line = greedy + 1, word
+            else:
+                line = longer
+        assert layout.relayout(given, RULES).count("\n") + 1 == greedy

@@ -1,0 +1,86 @@
+"""Estimates when the words of a span were said, from where speech was. Not alignment: nobody listens here.
+
+Words are spread over the stretches of speech by their length in syllables. No word lies over a pause: which words
+belong to which stretch is decided first, so that the pauses fall as near as possible to where the text has come to by
+then, and rather behind a sentence or clause than inside one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+from asr_server.core.transcript import TimeSource, Word
+from asr_server.text import boundary, words
+from asr_server.text.boundary import Boundary
+from asr_server.text.syllables import syllables
+
+# How much nearer than a border behind a sentence another must be to have the pause; chosen, not measured.
+_DETOUR_MS = {Boundary.NONE: 500.0, Boundary.CLAUSE: 100.0, Boundary.SENTENCE: 0.0}
+
+
+def estimate(text: str, language: str, stretches: Sequence[tuple[int, int]]) -> tuple[Word, ...]:
+    """The words of `text`, each inside one of `stretches`, in order, disjoint and at least 1 ms long.
+
+    `stretches`: [start, end) in ms, where speech was found; `language`: the model's name of it. Where the words are
+    enough, every stretch gets one. If the stretches are too short for that many words (under 1 ms a word) their
+    pauses are filled too, and the last words may lie behind the last stretch. Raises `ValueError` for a text without
+    any stretch.
+    """
+    written = words.split(text)
+    if not written:
+        return ()
+    speech = _disjoint(stretches)
+    if not speech:
+        raise ValueError("words need at least one stretch of speech")
+    weights = [syllables(word, language) for word in written]
+    cuts = [0, *_cuts(written, weights, speech), len(written)]
+    if any(end - start < last - first for (first, last), (start, end) in zip(pairwise(cuts), speech, strict=True)):
+        begin = speech[0][0]
+        cuts, speech = [0, len(written)], [(begin, max(speech[-1][1], begin + len(written)))]
+    shares = zip(pairwise(cuts), speech, strict=True)
+    times = [time for (first, last), stretch in shares for time in spread(weights[first:last], *stretch)]
+    return tuple(Word(word, *time, TimeSource.ESTIMATED) for word, time in zip(written, times, strict=True))
+
+
+def spread(weights: Sequence[float], start_ms: int, end_ms: int) -> list[tuple[int, int]]:
+    """[start_ms, end_ms) divided in proportion to `weights`, which must be no more than it has milliseconds."""
+    total, free = sum(weights), end_ms - start_ms - len(weights)
+    # One millisecond each, the rest by weight: so none is empty, whatever the weights.
+    borders = [start_ms + i + round(free * done / total) for i, done in enumerate(accumulate(weights), start=1)]
+    return list(pairwise([start_ms, *borders]))
+
+
+def _disjoint(stretches: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """In order, without empty ones, overlapping and touching ones joined."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(s for s in stretches if s[1] > s[0]):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _cuts(written: Sequence[str], weights: Sequence[float], speech: Sequence[tuple[int, int]]) -> list[int]:
+    """The number of words before each pause: rising, strictly if there are enough words; least total distance.
+
+    A table over pauses and words: `best` is the least cost with the current pause before word i or earlier.
+    """
+    count, pauses = len(written), len(speech) - 1
+    least = 1 if count > pauses else 0  # words in a stretch
+    total_ms = sum(end - start for start, end in speech)
+    said_ms = [0.0, *(done * total_ms / sum(weights) for done in accumulate(weights))]
+    detour = [0.0, *(_DETOUR_MS[boundary.after(word)] for word in written)]
+    best, choices = [0.0] * (count + 1), []
+    for pause, due_ms in enumerate(accumulate(end - start for start, end in speech[:-1]), start=1):
+        row, choice = [float("inf")] * (count + 1), [0] * (count + 1)
+        for i in range(least * pause, count + 1 - least * (pauses + 1 - pause)):
+            cost = best[i - least] + detour[i] + abs(said_ms[i] - due_ms)
+            row[i], choice[i] = (cost, i) if not i or cost < row[i - 1] else (row[i - 1], choice[i - 1])
+        best = row
+        choices.append(choice)
+    cuts = [count]
+    for choice in reversed(choices):
+        cuts.append(choice[cuts[-1] - least])
+    return cuts[:0:-1]

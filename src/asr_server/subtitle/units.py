@@ -1,0 +1,134 @@
+"""Words to the units that cues and lines are made of: what is not torn apart unless it must be. Knows no cue."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from asr_server.core.transcript import TimeSource, Word
+from asr_server.subtitle.rules import CueRules
+from asr_server.text import boundary, phrases, words
+from asr_server.text.boundary import Boundary
+from asr_server.text.columns import measure
+from asr_server.text.joining import joint
+from asr_server.text.scripts import is_unspaced
+
+_WHITE = re.compile(r"[^\S\u00a0\u2007\u202f]+")  # but for the spaces at which no line may break
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """What one speaker said in one span: its text, and the words of it with their times, in order."""
+
+    text: str
+    words: Sequence[Word]
+    speaker: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A word, or a phrase of a script without spaces. `spaced`: the text has a space before it. See `columns.Width`."""
+
+    text: str
+    start_ms: int
+    end_ms: int
+    spaced: bool
+    speaker: str
+    columns: int
+    wide: int
+    ends: Boundary
+
+
+def units(passages: Iterable[Passage], rules: CueRules) -> list[Unit]:
+    """All words of the passages, those of one phrase together where they fit on a line and no pause is between them.
+
+    Times that go back or stand still are moved on.
+    """
+    single = list(_forward(_single(passages)))
+    return [_merged(group) for run in _runs(single, rules) for group in _groups(run, rules)]
+
+
+def unspoken(text: str, rules: CueRules) -> list[Unit]:
+    """The units of a text that has no times: all are 0."""
+    passage = Passage(text, [Word(word, 0, 0, TimeSource.ESTIMATED) for word in words.split(text)])
+    return [_merged(group) for run in _runs(list(_single([passage])), rules) for group in _groups(run, rules)]
+
+
+def _single(passages: Iterable[Passage]) -> Iterator[Unit]:
+    """Each word as a unit. A space in an unspaced script is what a comma is elsewhere."""
+    last: Unit | None = None
+    for passage in passages:
+        gaps = words.gaps(passage.text, [word.text for word in passage.words])
+        for i, (word, gap) in enumerate(zip(passage.words, gaps, strict=True)):
+            text = _WHITE.sub(" ", word.text).strip()
+            if not text:
+                continue
+            spaced = bool(last and (gap if i else joint(last.text, text)))
+            if last:
+                pause = spaced and last.ends is Boundary.NONE and is_unspaced(last.text[-1])
+                yield replace(last, ends=Boundary.CLAUSE) if pause else last
+            last = Unit(
+                text, word.start_ms, word.end_ms, spaced, passage.speaker, *measure(text), ends=boundary.after(text)
+            )
+    if last:
+        yield last
+
+
+def _forward(single: Iterable[Unit]) -> Iterator[Unit]:
+    """Times made to rise: speakers may overlap, cues may not."""
+    least = 0
+    for unit in single:
+        start = max(unit.start_ms, least)
+        yield (
+            unit
+            if start == unit.start_ms < unit.end_ms
+            else replace(unit, start_ms=start, end_ms=max(unit.end_ms, start + 1))
+        )
+        least = start + 1
+
+
+def _runs(single: Sequence[Unit], rules: CueRules) -> Iterator[list[Unit]]:
+    """Maximal runs of one speaker's words without space, mark or pause between them."""
+    run: list[Unit] = []
+    for unit in single:
+        if run and (unit.spaced or unit.speaker != run[-1].speaker or _parted(run[-1], unit, rules)):
+            yield run
+            run = []
+        run.append(unit)
+    if run:
+        yield run
+
+
+def _parted(before: Unit, unit: Unit, rules: CueRules) -> bool:
+    silence = unit.start_ms - before.end_ms
+    return before.ends is not Boundary.NONE or (silence > 0 and silence >= rules.pause_ms)
+
+
+def _groups(run: Sequence[Unit], rules: CueRules) -> Iterator[list[Unit]]:
+    """A run cut at the ends of phrases, and where a line or cue would be too long."""
+    if len(run) == 1:
+        yield list(run)
+        return
+    ends = phrases.ends("".join(unit.text for unit in run))
+    group: list[Unit] = []
+    offset = 0
+    for unit in run:
+        if group and (
+            offset in ends
+            or sum(u.columns for u in group) + unit.columns > rules.max_line_columns
+            or unit.end_ms - group[0].start_ms > rules.max_duration_ms
+        ):
+            yield group
+            group = []
+        group.append(unit)
+        offset += len(unit.text)
+    yield group
+
+
+def _merged(group: Sequence[Unit]) -> Unit:
+    if len(group) == 1:
+        return group[0]
+    first, last = group[0], group[-1]
+    text = "".join(unit.text for unit in group)
+    return Unit(text, first.start_ms, last.end_ms, first.spaced, first.speaker, *measure(text), ends=last.ends)

@@ -1,0 +1,143 @@
+"""A text to its words in any script, each with its punctuation. Not a tokenizer: nothing is changed or lost.
+
+A word is what stands between spaces; a character of Chinese or Japanese is a word of its own, as it is for the forced
+aligner (small kana and length marks stay with the sign before); Thai is cut where BudouX finds words; other scripts
+without spaces are cut between grapheme clusters. Closing punctuation stays with the word before, also behind a space
+("Bonjour !"), opening punctuation with the word after. So a line broken between words does not begin with a closing
+mark or end with an opening one, and every word holds a letter, digit or symbol, unless the text has none.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from enum import Enum, auto
+from functools import cache
+from itertools import islice, pairwise
+
+import wcwidth
+
+from asr_server.text import phrases, scripts
+from asr_server.text.joining import joint
+
+OPENING = "([{¿¡«‹‘“‚„「『【〔〖〘〚《〈〝（［｛｟｢"
+CLOSING = ")]}!?,;、。，．：；！？…‥）］｝｠｣」』】〕〗〙〛》〉〞〟।॥؟،؛·・ๆฯ"
+# Signs that belong to the one before: small kana, and marks of length and repetition.
+GLUED = "ぁぃぅぇぉっゃゅょゎゕゖァィゥェォッャュョヮヵヶㇰㇱㇲㇳㇴㇵㇶㇷㇸㇹㇺㇻㇼㇽㇾㇿｧｨｩｪｫｬｭｮｯｰー々ゝゞヽヾ"
+_LEADING_VOWELS = "เแโใไເແໂໃໄ"  # written before the consonant that they follow in speech
+_SPOKEN_PUNCTUATION = "%&@#‰％＆＠＃"
+_UNBREAKABLE_SPACES = "\u00a0\u2007\u202f"
+
+_LETTER = re.compile(f"[{scripts.LETTERS}]")
+_CJK_PUNCTUATION = re.compile(f"[{scripts.PUNCTUATION}]")
+_THAI = re.compile(f"[{scripts.THAI}]+")
+
+
+class _Kind(Enum):
+    SPACE = auto()
+    LETTER = auto()  # of a script without spaces
+    CORE = auto()  # any other letter, digit or symbol
+    OPEN = auto()
+    CLOSE = auto()
+    MARK = auto()  # punctuation that may stand on either side
+
+
+_WORDY = {_Kind.LETTER, _Kind.CORE}
+
+
+def split(text: str) -> list[str]:
+    """The words of `text` in order. Between, before and behind them there is only white space, often none."""
+    cuts = [0, *_borders(text), len(text)]
+    words = (text[start:end].strip() for start, end in pairwise(cuts))
+    return [word for word in words if word]
+
+
+def gaps(text: str, words: Sequence[str]) -> list[str]:
+    """The white space before each of `words`, words of `text` in order; the usual joint before one that is not."""
+    found, position, before = [], 0, ""
+    for word in words:
+        at = position
+        while at < len(text) and text[at].isspace():
+            at += 1
+        if text.startswith(word, at):
+            found.append(text[position:at])
+            position = at + len(word)
+        else:
+            found.append(joint(before, word))
+        before = word
+    return found
+
+
+def _borders(text: str) -> Iterator[int]:
+    """Offsets at which the second and every further word begins, with the white space before it or behind it."""
+    clusters = list(text) if text.isascii() else list(wcwidth.iter_graphemes(text))
+    kinds = _kinds(clusters)
+    thai = {run.start() + end for run in _THAI.finditer(text) for end in phrases.ends(run[0])}
+    offset = 0
+    begun = unspaced = spaced = False  # the open word has a core; its last sign is unspaced; a space lies behind it
+    for i, (cluster, kind) in enumerate(zip(clusters, kinds, strict=True)):
+        if begun and _begins(kinds, i, spaced=spaced, unspaced=unspaced) and not _belongs(text, offset, thai):
+            yield offset
+            begun = False
+        if kind in _WORDY:
+            begun, unspaced = True, kind is _Kind.LETTER
+        elif _CJK_PUNCTUATION.match(cluster):
+            unspaced = True
+        spaced = kind is _Kind.SPACE
+        offset += len(cluster)
+
+
+def _begins(kinds: Sequence[_Kind], i: int, *, spaced: bool, unspaced: bool) -> bool:
+    """Whether a word begins at cluster `i`, by the kinds of the signs alone."""
+    kind = kinds[i]
+    if kind is _Kind.LETTER:
+        return True
+    if kind is _Kind.CORE:
+        return spaced or unspaced
+    if kind is _Kind.OPEN:
+        return (spaced or unspaced or _faced(kinds, i) is _Kind.LETTER) and _faced(kinds, i) in _WORDY
+    return kind is _Kind.MARK and spaced and _faced(kinds, i) in _WORDY
+
+
+def _faced(kinds: Sequence[_Kind], i: int) -> _Kind | None:
+    """The kind of the first sign from `i` on that is no opening or neutral mark, nor a space inside an opened quote."""
+    skipped = {_Kind.OPEN, _Kind.MARK} | ({_Kind.SPACE} if kinds[i] is _Kind.OPEN else set())
+    return next((kind for kind in islice(kinds, i, None) if kind not in skipped), None)
+
+
+def _belongs(text: str, offset: int, thai: set[int]) -> bool:
+    """Whether the sign at `offset` cannot be parted from the one before it."""
+    before, here = text[offset - 1], text[offset]
+    if here in GLUED or before in _LEADING_VOWELS:
+        return not before.isspace()
+    return bool(_THAI.match(here) and _THAI.match(before)) and offset not in thai
+
+
+def _kinds(clusters: Sequence[str]) -> list[_Kind]:
+    kinds: list[_Kind] = []
+    quoting = False
+    for i, cluster in enumerate(clusters):
+        kind = _kind(cluster[0])
+        if cluster == '"':
+            quoting = not quoting
+            kind = _Kind.OPEN if quoting else _Kind.MARK
+        behind = bool(kinds) and kinds[-1] is not _Kind.SPACE
+        if kind is _Kind.OPEN and behind and (i + 1 == len(clusters) or _kind(clusters[i + 1][0]) is _Kind.SPACE):
+            kind = _Kind.MARK  # some languages close with what others open with
+        kinds.append(kind)
+    return kinds
+
+
+@cache
+def _kind(char: str) -> _Kind:
+    category = unicodedata.category(char)
+    if char in OPENING:
+        return _Kind.OPEN
+    if char in CLOSING:
+        return _Kind.CLOSE
+    if char.isspace() and char not in _UNBREAKABLE_SPACES:
+        return _Kind.SPACE
+    if char in _SPOKEN_PUNCTUATION or (category[0] in "LNS" and not _LETTER.match(char)):
+        return _Kind.CORE
+    return _Kind.LETTER if _LETTER.match(char) and category[0] != "P" else _Kind.MARK

@@ -1,0 +1,91 @@
+"""Words in every script."""
+
+import unicodedata
+
+import pytest
+import wcwidth
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asr_server.text import words
+
+EXAMPLES = [
+    ("Hello, world! It's 3.14 (about).", ["Hello,", "world!", "It's", "3.14", "(about)."]),
+    ('He said "yes" — twice.', ["He", "said", '"yes" —', "twice."]),
+    ("Bonjour ! « Ça va ? » d’accord", ["Bonjour !", "« Ça", "va ? »", "d’accord"]),
+    ("„Hallo“ sagte er, »ja«", ["„Hallo“", "sagte", "er,", "»ja«"]),
+    ("¿Qué? ¡Hola!", ["¿Qué?", "¡Hola!"]),
+    ("5 € & 10\u00a0000 % .NET ...wait", ["5", "€", "&", "10\u00a0000", "%", ".NET", "...wait"]),
+    ("打开WiFi，好吗？他说“你好”。", ["打", "开", "WiFi，", "好", "吗？", "他", "说", "“你", "好”。"]),
+    ('他说"你好"吗', ["他", "说", '"你', '好"', "吗"]),
+    ("2024年涨了100%，world好", ["2024", "年", "涨", "了", "100%，", "world", "好"]),
+    ("「キャッチャー・ミット」だ。", ["「キャッ", "チャー・", "ミッ", "ト」", "だ。"]),
+    ("안녕하세요, 좋네요.", ["안녕하세요,", "좋네요."]),
+    ("วันนี้อากาศดีมาก ๆ ครับ", ["วัน", "นี้", "อากาศ", "ดี", "มาก ๆ", "ครับ"]),
+    ("नमस्ते, यह है। ठीक?", ["नमस्ते,", "यह", "है।", "ठीक?"]),
+    ("مرحبا، كيف حالك؟ «نعم»", ["مرحبا،", "كيف", "حالك؟", "«نعم»"]),
+    ("Привет, мир! Xin chào.", ["Привет,", "мир!", "Xin", "chào."]),
+    ("... !", ["... !"]),
+    (" \n ", []),
+    ("", []),
+]
+# Bases and marks, letters and punctuation of every script that the model writes, and what is odd.
+SIGNS = st.text(
+    alphabet="aZé1 ,.!?\"'«»“”„()—…%&  \n\u00a0你好，。「」きゃッー한글ไทยเก่าๆहिन्दीا،؟ب\u0301\u200d😀ĸлж", max_size=40
+)
+
+
+@pytest.mark.parametrize(("text", "expected"), EXAMPLES)
+def test_words_are_what_readers_call_so(text, expected):
+    """Spaces part words, unspaced signs are words, punctuation belongs to its side."""
+    assert words.split(text) == expected
+
+
+@given(SIGNS | st.text(max_size=40))
+def test_words_and_gaps_give_the_text_back(text):
+    """Nothing is changed or lost, and only white space stands between words."""
+    found = words.split(text)
+    gaps = words.gaps(text, found)
+    assert "".join(gap + word for gap, word in zip(gaps, found, strict=True)) == text.rstrip()
+    assert not "".join(gaps).strip()
+    assert all(word == word.strip() != "" for word in found)
+
+
+@given(SIGNS | st.text(max_size=40))
+def test_every_word_holds_more_than_marks(text):
+    """A word of marks alone stands only in a text that has nothing else."""
+    found = words.split(text)
+    if len(found) > 1:
+        assert all(any(_is_said(char) for char in word) for word in found)
+
+
+def _is_said(char):
+    # Code points that Unicode has yet to assign are letters where their block says so.
+    return unicodedata.category(char) in {"Cn"} or unicodedata.category(char)[0] in "LNSM" or char in "%&@#‰％＆＠＃"
+
+
+@given(SIGNS)
+def test_no_sign_is_torn(text):
+    """A combining mark stays with its base, if that is more than a space."""
+    borders, offset = {0}, 0
+    for cluster in wcwidth.iter_graphemes(text):
+        borders |= {offset + 1} if cluster[0].isspace() else set()
+        offset += len(cluster)
+        borders.add(offset)
+    position = 0
+    found = words.split(text)
+    for gap, word in zip(words.gaps(text, found), found, strict=True):
+        assert position + len(gap) in borders
+        position += len(gap) + len(word)
+
+
+@given(SIGNS)
+def test_only_the_first_word_may_begin_with_a_closing_mark(text):
+    """So a line that begins with a word does not begin with one."""
+    assert not any(word[0] in words.CLOSING for word in words.split(text)[1:])
+
+
+def test_a_word_that_is_not_there_gets_the_usual_joint():
+    """Words that someone else has changed still have gaps, as their script is written."""
+    assert words.gaps("one two", ["one", "TWO"]) == ["", " "]
+    assert words.gaps("你好", ["你", "他"]) == ["", ""]
