@@ -86,7 +86,8 @@ def _build(settings: Settings, resolved: plan.Plan) -> tuple[Services, Decoder]:
         timeout_s=settings.request_timeout,
         look_ahead=_LOOK_AHEAD * resolved.max_batch,
     )
-    producer = Producer(transcriber)
+    translations = Translations(settings)
+    producer = Producer(transcriber, translations, settings.request_timeout)
     here = Services(
         settings=settings,
         plan=resolved,
@@ -99,7 +100,7 @@ def _build(settings: Settings, resolved: plan.Plan) -> tuple[Services, Decoder]:
         producer=producer,
         jobs=Jobs(producer, _job_rules(settings), _job_store(settings)),
         keys=Keys(),
-        translations=Translations(settings),
+        translations=translations,
         started_s=time.monotonic(),
     )
     return here, decoder

@@ -1,4 +1,4 @@
-"""A multipart form to checked fields and a file, for every route that takes a recording. Not what the fields mean."""
+"""A multipart form to checked fields and a file, for every route that takes a recording."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 
 from asr_server.api import body
 from asr_server.api.deps import Services
-from asr_server.api.schemas import ErrorBody, TranscriptionForm
+from asr_server.api.fields import RecordingForm, SubtitleForm, TranscriptionForm, TranslationForm
+from asr_server.api.schemas import ErrorBody
 from asr_server.core.errors import EmptyFile, InvalidInput, InvalidValue, MissingParameter, UnsupportedValue
-from asr_server.service.request import ResponseFormat, TranscribeOptions, context
-from asr_server.text import languages
 
-Form = TypeVar("Form", bound=TranscriptionForm)
+Form = TypeVar("Form", bound=RecordingForm)
 
 # What the routes that take a recording may answer with.
 ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorBody} for status in (400, 404, 413, 429, 500, 503, 504)
+    status: {"model": ErrorBody} for status in (400, 404, 413, 429, 500, 501, 502, 503, 504)
 }
 
 # Fields of OpenAI's that nothing here can serve: ignored, they would look served.
@@ -30,28 +29,31 @@ _NOT_SERVED = {
     "known_speaker_names": "this server does not tell speakers apart",
     "known_speaker_references": "this server does not tell speakers apart",
 }
+_FILE = {"type": "string", "format": "binary", "description": "The recording; its content decides, not its name."}
+
+
+@asynccontextmanager
+async def read(request: Request, here: Services) -> AsyncGenerator[FormData, None]:
+    """The form as it came; its files are gone when the block ends. Raises `Overloaded` before the body is read."""
+    here.transcriber.check_room()
+    form = await body.read_form(request, here.settings.max_upload_bytes)
+    try:
+        yield form
+    finally:
+        await form.close()
 
 
 @asynccontextmanager
 async def received(
     request: Request, here: Services, model: type[Form]
 ) -> AsyncGenerator[tuple[Form, UploadFile], None]:
-    """The checked fields and the file, which is gone when the block ends. Nothing was decoded yet.
-
-    Raises `Overloaded` before the body is read, then the leaves of `InvalidInput`.
-    """
-    here.transcriber.check_room()
-    form = await body.read_form(request, here.settings.max_upload_bytes)
-    try:
-        fields, file = parse(form, model)
-        here.catalog.find(fields.model)
-        yield fields, file
-    finally:
-        await form.close()
+    """The checked fields and the file. Nothing was decoded yet."""
+    async with read(request, here) as form:
+        yield parse(form, here, model)
 
 
-def parse(form: FormData, model: type[Form]) -> tuple[Form, UploadFile]:
-    """The checked fields and the file. Everything is checked before any audio is decoded."""
+def parse(form: FormData, here: Services, model: type[Form]) -> tuple[Form, UploadFile]:
+    """The checked fields and the file. Raises the leaves of `InvalidInput`, before any audio is decoded."""
     file = body.upload(form, "file")
     if file is None:
         raise MissingParameter("The form has no file part named 'file'.", param="file")
@@ -64,47 +66,32 @@ def parse(form: FormData, model: type[Form]) -> tuple[Form, UploadFile]:
         fields = model.model_validate(values)
     except ValidationError as error:
         raise _field_error(error) from None
+    _check_model(fields, here)
     if file.size == 0:
         raise EmptyFile("The file is empty.", param="file")
     return fields, file
 
 
-def options(fields: TranscriptionForm) -> TranscribeOptions:
-    """What the fields ask of the service."""
-    return TranscribeOptions(
-        language=languages.normalize(fields.language),
-        context=context(fields.prompt, fields.hotwords + fields.keywords),
-        temperature=fields.temperature,
-        cutting=fields.chunking_strategy.rules(),
-    )
-
-
-def request_schema(model: type[BaseModel]) -> dict[str, Any]:
+def request_schema(model: type[RecordingForm]) -> dict[str, Any]:
     """The form as `/docs` shows it: a file and the fields."""
     schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-    schema.pop("$defs", None)
-    schema["properties"]["response_format"] = {
-        "type": "string",
-        "enum": [f.value for f in ResponseFormat],
-        "default": ResponseFormat.JSON.value,
-        "description": "Shape of the answer.",
-    }
-    schema["properties"]["chunking_strategy"] = {
-        "type": "string",
-        "default": "auto",
-        "description": model.model_fields["chunking_strategy"].description,
-    }
-    schema["properties"] = {
-        "file": {
-            "type": "string",
-            "format": "binary",
-            "description": "The recording; its content decides, not its name.",
-        },
-        **schema["properties"],
-    }
-    schema["required"] = ["file", *schema["required"]]
+    definitions = schema.pop("$defs", {})
+    for name, field in schema["properties"].items():
+        reference = field.pop("$ref", "").rpartition("/")[2]
+        # What is an object inside is text in a form: a name, or JSON.
+        inner = definitions.get(reference, {})
+        field |= {key: inner[key] for key in ("enum", "type") if key in inner} if "enum" in inner else {}
+        if reference and "enum" not in inner:
+            field |= {"type": "string", "default": "auto"} if name == "chunking_strategy" else {"type": "string"}
+    schema["properties"] = {"file": _FILE, **schema["properties"]}
     schema["properties"]["model"]["example"] = "whisper-1"
+    schema["required"] = ["file", *schema.get("required", [])]
     return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
+
+
+def _check_model(fields: RecordingForm, here: Services) -> None:
+    if isinstance(fields, TranscriptionForm | SubtitleForm | TranslationForm) and fields.model:
+        here.catalog.find(fields.model)
 
 
 def _refuse_what_is_not_here(form: FormData) -> None:

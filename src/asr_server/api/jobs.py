@@ -8,20 +8,21 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
+from starlette.datastructures import FormData, UploadFile
 
-from asr_server.api import forms, sse
+from asr_server.api import body, forms, sse, wishes
 from asr_server.api.deps import Services, services
 from asr_server.api.errors import TABLE
+from asr_server.api.fields import JobForm, SubtitleForm, Task, TranscriptionForm, TranslationForm
 from asr_server.api.schemas import (
     ErrorBody,
     ErrorDetail,
     JobBody,
     JobDeletedBody,
     JobProgressBody,
-    TranscriptionForm,
 )
-from asr_server.api.transcriptions import check, wanted
-from asr_server.core.errors import UnsupportedValue
+from asr_server.core.errors import InvalidValue, UnsupportedValue
+from asr_server.service import produce
 from asr_server.service.jobs.record import JobError, JobRecord
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -34,15 +35,14 @@ _MISSING: dict[int | str, dict[str, Any]] = {404: {"model": ErrorBody}}
     status_code=202,
     response_model=JobBody,
     responses=forms.ERRORS,
-    openapi_extra=forms.request_schema(TranscriptionForm),
+    openapi_extra=forms.request_schema(JobForm),
 )
 async def create_job(request: Request, here: Services_) -> Response:
-    """Take a recording to be transcribed when there is time; the form is that of `/v1/audio/transcriptions`."""
-    async with forms.received(request, here, TranscriptionForm) as (fields, file):
-        check(fields)
-        if fields.stream:
-            raise UnsupportedValue("A job is watched at its own events, not streamed.", param="stream")
-        record = await here.jobs.add(wanted(fields), file.file)
+    """Take a recording to be worked on when there is time. The form is that of `/v1/audio/transcriptions`, or with
+    `task` subtitles or translation that of those routes."""
+    async with forms.read(request, here) as form:
+        wanted, file = _wanted(form, here)
+        record = await here.jobs.add(wanted, file.file)
     return JSONResponse(_body(record), 202, {"Location": f"/v1/jobs/{record.id}"})
 
 
@@ -60,7 +60,7 @@ async def retrieve_job(job_id: str, here: Services_) -> Response:
 async def job_result(job_id: str, here: Services_) -> Response:
     """What a job made, for `JOB_TTL` seconds."""
     result = await here.jobs.result(job_id)
-    return Response(result.content, media_type=result.media_type)
+    return Response(result.content, media_type=result.media_type, headers=result.notes)
 
 
 @router.get(
@@ -85,6 +85,25 @@ async def delete_job(job_id: str, here: Services_) -> JobDeletedBody:
     """Stop a job if it runs, and remove it with its recording and its result."""
     await here.jobs.remove(job_id)
     return JobDeletedBody(id=job_id)
+
+
+def _wanted(form: FormData, here: Services) -> tuple[produce.Request, UploadFile]:
+    task = body.scalars(form, frozenset({"task"})).get("task", Task.TRANSCRIPTION)
+    match task:
+        case Task.TRANSCRIPTION:
+            fields, file = forms.parse(form, here, TranscriptionForm)
+            if fields.stream:
+                raise UnsupportedValue("A job is watched at its own events, not streamed.", param="stream")
+            return wishes.transcription(fields, here.settings), file
+        case Task.SUBTITLES:
+            cues, file = forms.parse(form, here, SubtitleForm)
+            return wishes.subtitles(cues, here.settings), file
+        case Task.TRANSLATION:
+            here.translations.check()
+            other, file = forms.parse(form, here, TranslationForm)
+            return wishes.translation(other, here.settings), file
+        case _:
+            raise InvalidValue(f"'task' must be one of {', '.join(Task)}.", param="task")
 
 
 async def _events(changes: AsyncGenerator[JobRecord, None]) -> sse.Events:

@@ -1,74 +1,10 @@
-"""What goes over the wire, as pydantic models: they check forms, and they are what `/docs` shows."""
+"""What the server answers, as pydantic models: what `/docs` shows. Forms are in `fields.py`."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-
-from asr_server.audio.spans import SpanRules
-from asr_server.service.request import ResponseFormat
-
-
-def _boolean(value: Any) -> Any:
-    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-    return words.get(value.lower(), value) if isinstance(value, str) else value
-
-
-Boolean = Annotated[bool, BeforeValidator(_boolean)]
-
-
-class ChunkingStrategy(BaseModel):
-    """OpenAI's `server_vad` object: how the recording is cut where nobody speaks."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    type: Literal["auto", "server_vad"] = "auto"
-    threshold: float = Field(default=0.5, ge=0.05, le=1)
-    prefix_padding_ms: int = Field(default=300, ge=0, le=2_000)
-    silence_duration_ms: int = Field(default=200, ge=32, le=5_000)
-
-    def rules(self) -> SpanRules:
-        """The rules of the span cutter; `auto` means its own."""
-        if self.type == "auto":
-            return SpanRules()
-        return SpanRules(
-            threshold=self.threshold,
-            # The distance at which Silero's own tools let speech end.
-            off_threshold=max(0.01, self.threshold - 0.15),
-            min_silence_ms=self.silence_duration_ms,
-            # A margin is laid on both sides, so it may not be longer than the pause that parts two stretches.
-            pad_ms=min(self.prefix_padding_ms, self.silence_duration_ms),
-            # Every such pause parts two segments; `auto` packs what lies close together into spans of up to 30 s.
-            max_gap_s=0.0,
-        )
-
-
-def _strategy(value: Any) -> Any:
-    return {"type": value} if isinstance(value, str) else value
-
-
-class TranscriptionForm(BaseModel):
-    """The text fields of a transcription request; unknown fields are ignored, as OpenAI's clients expect."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    model: str = Field(description="A name from /v1/models. OpenAI's names mean the model that is loaded.")
-    language: str = Field("", description="ISO code, locale, English name, `auto` or empty (detect).")
-    prompt: str = Field("", description="Text that helps recognition: names, terms, the topic.", max_length=16_000)
-    hotwords: list[str] = Field([], description="Words to listen for, comma-separated or repeated.")
-    keywords: list[str] = Field([], description="OpenAI's name for hotwords.")
-    response_format: ResponseFormat = Field(ResponseFormat.JSON, description="Shape of the answer.")
-    temperature: float = Field(0.0, ge=0, le=1, description="0 is greedy and repeatable; above that, sampling.")
-    timestamp_granularities: list[Literal["word", "segment"]] = Field(
-        [], description="`segment` with verbose_json. Word times are not in this version."
-    )
-    include: list[Literal["logprobs"]] = Field([], description="`logprobs`, with json.")
-    chunking_strategy: Annotated[ChunkingStrategy, BeforeValidator(_strategy)] = Field(
-        ChunkingStrategy(), description="`auto`, or a `server_vad` object: threshold and times of the cuts at pauses."
-    )
-    stream: Boolean = Field(False, description="Server-sent events, with json and text.")
-    return_timestamps: Boolean = Field(False, description="Not in this version.")
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class JobProgressBody(BaseModel):
@@ -130,6 +66,15 @@ class LogprobBody(BaseModel):
     bytes: list[int]
 
 
+class WordBody(BaseModel):
+    """One word, with its punctuation, and when it was said."""
+
+    word: str
+    start: float = Field(description="Seconds.")
+    end: float = Field(description="Seconds.")
+    source: Literal["aligned", "estimated"] = Field(description="Measured, or spread over the speech it lies in.")
+
+
 class TranscriptionBody(BaseModel):
     """`response_format=json`."""
 
@@ -149,6 +94,7 @@ class TranscriptionBody(BaseModel):
     language_code: str = Field(description="Its ISO code; empty for no speech.")
     usage: Usage
     logprobs: list[LogprobBody] | None = Field(None, description="Only with `include[]=logprobs`.")
+    words: list[WordBody] | None = Field(None, description="Only with `return_timestamps`.")
 
 
 class SegmentBody(BaseModel):
@@ -184,8 +130,36 @@ class VerboseTranscriptionBody(BaseModel):
     languages: list[LanguageBody]
     duration: float = Field(description="Seconds.")
     text: str
-    segments: list[SegmentBody]
+    segments: list[SegmentBody] | None = Field(None, description="Unless only words are asked for.")
+    words: list[WordBody] | None = Field(None, description="Where words are asked for.")
     usage: Usage
+
+
+class TranslationBody(TranscriptionBody):
+    """`response_format=json` of a translation."""
+
+    language: str = Field(description="English name of the text's language.")
+    source_language: str = Field(description="The model's name of the language that is spoken.")
+    untranslated: int = Field(description="Segments that could not be translated and stayed as they were.")
+    source_text: str | None = Field(None, description="Only with `bilingual`.")
+
+
+class TranslatedSegmentBody(SegmentBody):
+    """One span of speech in verbose_json. Scores and times are the recognition's; tokens are empty."""
+
+    translated: bool
+    reason: str = Field(description="Why there is no translation; empty where there is one.")
+    source_text: str | None = Field(None, description="Only with `bilingual`.")
+
+
+class VerboseTranslationBody(VerboseTranscriptionBody):
+    """`response_format=verbose_json` of a translation."""
+
+    task: Literal["translate"]  # type: ignore[assignment]  # OpenAI's own name of the task
+    source_language: str
+    untranslated: int
+    source_text: str | None = None
+    segments: list[TranslatedSegmentBody]  # type: ignore[assignment]  # segments of this body say more
 
 
 class ModelBody(BaseModel):

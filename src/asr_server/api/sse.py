@@ -20,7 +20,7 @@ from asr_server.api.errors import TABLE, envelope, internal
 from asr_server.api.middleware import log_fields
 from asr_server.core.errors import AsrError
 from asr_server.core.transcript import Segment, Transcript
-from asr_server.service.render import logprobs, token_usage
+from asr_server.service.render import Shape, logprobs, token_usage, words
 from asr_server.service.transcribe import Item, Piece
 from asr_server.text import languages
 
@@ -37,7 +37,7 @@ def respond(request: Request, events: Events) -> StreamingResponse:
     return StreamingResponse(_watched(request, events), media_type="text/event-stream; charset=utf-8", headers=_HEADERS)
 
 
-async def openai(items: AsyncGenerator[Item, None], *, with_logprobs: bool = False) -> Events:
+async def openai(items: AsyncGenerator[Item, None], shape: Shape) -> Events:
     """Deltas as they are decoded, one `transcript.text.done`, `[DONE]`. All deltas joined are the text of done.
 
     Log-probabilities come with `done`: a delta is whole characters, which may be less or more than whole tokens.
@@ -47,12 +47,12 @@ async def openai(items: AsyncGenerator[Item, None], *, with_logprobs: bool = Fal
             if isinstance(item, Piece):
                 yield frame({"type": "transcript.text.delta", "delta": item.text})
             elif isinstance(item, Transcript):
-                yield frame(_done(item, with_logprobs))
+                yield frame(_done(item, shape))
                 yield item
     yield "data: [DONE]\n\n"
 
 
-def _done(transcript: Transcript, with_logprobs: bool) -> dict[str, Any]:
+def _done(transcript: Transcript, shape: Shape) -> dict[str, Any]:
     code = languages.code(transcript.language)
     body = {
         "type": "transcript.text.done",
@@ -60,16 +60,18 @@ def _done(transcript: Transcript, with_logprobs: bool) -> dict[str, Any]:
         "languages": [{"code": code}] if code else [],
         "usage": token_usage(transcript),
     }
-    return body | ({"logprobs": logprobs(transcript.segments)} if with_logprobs else {})
+    body |= {"logprobs": logprobs(transcript.segments)} if shape.logprobs else {}
+    return body | ({"words": words(transcript.segments)} if shape.words else {})
 
 
-async def native(items: AsyncGenerator[Item, None]) -> Events:
+async def native(items: AsyncGenerator[Item, None], shape: Shape) -> Events:
     """One event for each finished span, in order, one for the whole, and `done`."""
     index = 0
     async with aclosing(items):
         async for item in items:
             if isinstance(item, Segment):
-                yield frame(_chunk(item.text, item.language, index, item.start_ms, item.end_ms, final=False))
+                chunk = _chunk(item.text, item.language, index, item.start_ms, item.end_ms, final=False)
+                yield frame(chunk | ({"words": words([item])} if shape.words else {}))
                 index += 1
             elif isinstance(item, Transcript):
                 yield frame(_chunk(item.text, item.language, index, 0, item.duration_ms, final=True))

@@ -9,6 +9,7 @@ import pytest
 from asr_server.api import sse
 from asr_server.core.errors import EngineOutOfMemory
 from asr_server.core.transcript import Segment, Transcript
+from asr_server.service.render import Shape
 from asr_server.service.transcribe import Accepted, Piece
 
 SEGMENT = Segment(0, 900, "hello", "English", (1,), -0.1, 0.0)
@@ -32,8 +33,8 @@ async def _items(*items, fault=None, closed=None):
             closed.append(True)
 
 
-async def _sent(request_, items, shape=sse.openai):
-    return [event async for event in sse._watched(request_, shape(items))]
+async def _sent(request_, items, kind=sse.openai):
+    return [event async for event in sse._watched(request_, kind(items, Shape()))]
 
 
 async def test_a_late_error_is_an_event_with_its_code(request_):
@@ -72,7 +73,7 @@ async def test_silence_on_the_line_is_filled_with_comments(request_, monkeypatch
 async def test_a_reader_that_leaves_closes_the_work(request_):
     """Closing the event stream closes the generator that does the work."""
     closed = []
-    events = sse._watched(request_, sse.openai(_items(Piece("hello"), closed=closed)))
+    events = sse._watched(request_, sse.openai(_items(Piece("hello"), closed=closed), Shape()))
     assert "delta" in await anext(events)
     await events.aclose()
     assert closed == [True]

@@ -1,15 +1,18 @@
 """The contract of an engine: a batch of rows that moves in steps. No implementation here.
 
 One row is one span of speech. Rows join with `admit`, move with `step`, leave when they are done or with `drop`.
+An aligner places the words of a span in time; `engine/aligning.py` puts it beside an engine.
 An engine fits `scheduling.ports.Batch`, and adds what it says about itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
+from asr_server.core.errors import AsrError
 from asr_server.scheduling.ports import Batch
 
 if TYPE_CHECKING:
@@ -93,12 +96,55 @@ class Hypothesis:
         return sum(self.logprobs) / len(self.logprobs) if self.logprobs else 0.0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class AlignItem:
+    """One span whose words are to be placed in time.
+
+    `audio`: float32 (n,), mono, 16 kHz, finite, in [-1, 1]. `text`: what is said in it, as the model wrote it.
+    `language`: the model's name of its language.
+    """
+
+    audio: NDArray[np.float32]
+    text: str
+    language: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedPiece:
+    """A word, or a character of a script without blanks, and where it sounds, in milliseconds of the item's audio."""
+
+    text: str
+    start_ms: int
+    end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """Where the words of an item sound: monotone and inside its audio; a piece may have no length.
+
+    The pieces are the words as the aligner splits them: letters, digits and apostrophes only, in the order of the text.
+    Empty when the text has none.
+    """
+
+    pieces: tuple[AlignedPiece, ...]
+
+
+class AlignerState(StrEnum):
+    """Where the aligner is in its life."""
+
+    UNLOADED = "unloaded"
+    LOADING = "loading"
+    LOADED = "loaded"
+    FAILED = "failed"
+
+
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
     """What an engine says about itself. Memory in MiB; the GPU's is 0 without one, the rest until the model is loaded.
 
     `slots`: rows that fit together. `kv_budget_mb`: what keys and values may take in all, `kv_cache_mb`: what those of
-    rows take, `sessions_mb`: what is kept for live sessions.
+    rows take, `sessions_mb`: what is kept for live sessions. `aligner_error`: why the aligner could not be
+    loaded, "" when it could or was not asked for.
     """
 
     name: str
@@ -112,6 +158,9 @@ class EngineInfo:
     kv_budget_mb: int = 0
     kv_cache_mb: int = 0
     sessions_mb: int = 0
+    aligner_id: str = ""
+    aligner_state: AlignerState = AlignerState.UNLOADED
+    aligner_error: str = ""
 
 
 class Engine(Batch, Protocol):
@@ -124,3 +173,30 @@ class Engine(Batch, Protocol):
     @property
     def info(self) -> EngineInfo:
         """As last published: safe from any thread, never waits."""
+
+
+class Aligner(Protocol):
+    """Places words in time, many items in one forward pass. All but `locate` are called from the engine thread."""
+
+    @property
+    def aligner_id(self) -> str:
+        """The name it was asked for."""
+
+    @property
+    def loaded(self) -> bool:
+        """Whether `align` may be called."""
+
+    def locate(self) -> None:
+        """Find the checkpoint, fetching it if need be; may take minutes. Raises `ModelUnavailable`. Any thread."""
+
+    def load(self) -> None:
+        """Load what was located. Raises `ModelUnavailable` or `EngineOutOfMemory`."""
+
+    def unload(self) -> None:
+        """Give the memory back."""
+
+    def cost(self, item: AlignItem) -> int:
+        """Tokens that the item takes in a pass; good to a few, known without the weights."""
+
+    def align(self, items: Sequence[AlignItem]) -> list[Alignment | AsrError]:
+        """An alignment, or the error of that item alone, for each. Never raises for an item's sake."""

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from asr_server.core.errors import TranscriptionFailed
 from asr_server.core.transcript import Segment, Transcript
-from asr_server.service.render import Body, render
-from asr_server.service.request import ResponseFormat, TranscribeOptions
+from asr_server.scheduling.job import Priority
+from asr_server.service import subtitling
+from asr_server.service.render import Body, Shape, render
+from asr_server.service.render_translation import render_cues, render_transcript
+from asr_server.service.request import TranscribeOptions
 from asr_server.service.transcribe import Accepted, Transcriber
+from asr_server.service.translate import TranslateOptions, Translations
+from asr_server.subtitle.cues import Cue
 
 if TYPE_CHECKING:
     from asr_server.audio.decode import Source
@@ -22,14 +29,34 @@ OnProgress = Callable[[float, float], None]
 
 @dataclass(frozen=True, slots=True)
 class TranscriptionRequest:
-    """The transcript in one of the formats."""
+    """The transcript in a shape."""
 
     options: TranscribeOptions = field(default_factory=TranscribeOptions)
-    response_format: ResponseFormat = ResponseFormat.JSON
-    logprobs: bool = False
+    shape: Shape = field(default_factory=Shape)
+    task: Literal["transcription"] = "transcription"
 
 
-Request = TranscriptionRequest
+@dataclass(frozen=True, slots=True)
+class SubtitleRequest:
+    """A subtitle file, to be kept as one."""
+
+    options: TranscribeOptions
+    shape: Shape
+    task: Literal["subtitles"] = "subtitles"
+
+
+@dataclass(frozen=True, slots=True)
+class TranslationRequest:
+    """The transcript in another language; `bilingual`: along with the source."""
+
+    options: TranscribeOptions
+    translating: TranslateOptions
+    shape: Shape
+    bilingual: bool = False
+    task: Literal["translation"] = "translation"
+
+
+Request = TranscriptionRequest | SubtitleRequest | TranslationRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +70,26 @@ class Product:
 class Producer:
     """Transcribes, and makes of the transcript what was asked for."""
 
-    def __init__(self, transcriber: Transcriber) -> None:
+    def __init__(self, transcriber: Transcriber, translations: Translations, timeout_s: float) -> None:
         self._transcriber = transcriber
+        self._translations = translations
+        self._timeout_s = timeout_s
 
     async def produce(self, source: Source, request: Request, on_progress: OnProgress | None = None) -> Product:
-        """The product of a recording. Raises what `Transcriber.transcribe` raises; cancelling frees all of it."""
+        """The product of a recording, within the time limit of one request.
+
+        Raises what `Transcriber.transcribe` and `Translations` raise; cancelling frees all of it.
+        """
+        deadline_s = time.monotonic() + (request.options.timeout_s or self._timeout_s)
         transcript = await self._transcript(source, request.options, on_progress)
-        return Product(render(transcript, request.response_format, with_logprobs=request.logprobs), transcript)
+        match request:
+            case TranscriptionRequest():
+                body = render(transcript, request.shape)
+            case SubtitleRequest():
+                body = _subtitles(transcript, request.shape)
+            case TranslationRequest():
+                body = await self._translation(transcript, request, max(0.0, deadline_s - time.monotonic()))
+        return Product(body, transcript)
 
     async def _transcript(
         self, source: Source, options: TranscribeOptions, on_progress: OnProgress | None
@@ -65,9 +105,32 @@ class Producer:
                     on_progress(item.end_ms / 1000, claimed_s)
         raise TranscriptionFailed("The transcription ended without a result.")
 
+    async def _translation(self, transcript: Transcript, request: TranslationRequest, limit_s: float) -> Body:
+        wanted = replace(request.translating, limit_s=limit_s)
+        if not request.shape.response_format.is_subtitles:
+            text = await self._translations.transcript(transcript, wanted)
+            return render_transcript(text, request.shape, bilingual=request.bilingual)
+        cues = subtitling.cues(transcript.segments, request.shape.cues)
+        spoken = _languages(cues, transcript.segments)
+        lines = await self._translations.cues(cues, wanted, languages=spoken)
+        return render_cues(lines, request.shape, bilingual=request.bilingual)
+
 
 def patient(request: Request, timeout_s: float) -> Request:
     """The same request as bulk work with another time limit."""
-    from asr_server.scheduling.job import Priority
-
     return replace(request, options=replace(request.options, priority=Priority.BULK, timeout_s=timeout_s))
+
+
+def _subtitles(transcript: Transcript, shape: Shape) -> Body:
+    body = render(transcript, shape)
+    notes = {
+        "Content-Disposition": f'attachment; filename="subtitles.{shape.response_format.value}"',
+        "X-Subtitle-Timing": subtitling.timing(transcript.segments),
+    }
+    return replace(body, notes=notes)
+
+
+def _languages(cues: Sequence[Cue], segments: Sequence[Segment]) -> list[str]:
+    """The language of each cue: that of the segment in which it begins."""
+    starts = [segment.start_ms for segment in segments]
+    return [segments[max(0, bisect_right(starts, cue.start_ms) - 1)].language for cue in cues]

@@ -54,11 +54,11 @@ class RecordingWork:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # Before the first wait: whoever cancels a reader may do so at every one of its waits.
         self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        for work in self._begun:
-            await work.leave()
+        tasks = [self._task, *(work.leave() for work in self._begun)]
         self._held.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def next(self) -> SpanWork | None:
         """The next span in the order of the recording; None at its end.

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from asr_server.core.transcript import Segment, Transcript
+from asr_server.service import subtitling
 from asr_server.service.request import ResponseFormat
 from asr_server.subtitle import srt, vtt
-from asr_server.subtitle.cues import Cue
+from asr_server.subtitle.rules import CueRules
 from asr_server.text import languages
 
 JSON = "application/json"
@@ -21,31 +22,50 @@ TEXT = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What to send, and as what."""
+    """What to send, as what, and what is said beside it (names and values of headers)."""
 
     content: bytes
     media_type: str
+    notes: dict[str, str] = field(default_factory=dict)
 
 
-def render(transcript: Transcript, response_format: ResponseFormat, *, with_logprobs: bool = False) -> Body:
-    """The transcript in one of the formats; log-probabilities only in json."""
-    if response_format is ResponseFormat.JSON and with_logprobs:
-        return Body(_dump(_plain(transcript) | {"logprobs": logprobs(transcript.segments)}).encode(), JSON)
-    media_type, write = _WRITERS[response_format]
-    return Body(write(transcript).encode(), media_type)
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a transcript leaves. `logprobs`, with json: of each token. `segments`, with verbose_json; `words`, with both,
+    where the transcript has them. `cues`: the rules of subtitles."""
+
+    response_format: ResponseFormat = ResponseFormat.JSON
+    logprobs: bool = False
+    segments: bool = True
+    words: bool = False
+    cues: CueRules = field(default_factory=CueRules)
 
 
-def _json(transcript: Transcript) -> str:
-    return _dump(_plain(transcript))
+def render(transcript: Transcript, shape: Shape) -> Body:
+    """The transcript in its shape."""
+    media_type, write = _WRITERS[shape.response_format]
+    return Body(write(transcript, shape).encode(), media_type)
 
 
-def _plain(transcript: Transcript) -> dict[str, Any]:
-    return {
+def plain(transcript: Transcript, shape: Shape) -> dict[str, Any]:
+    """The content of json."""
+    content: dict[str, Any] = {
         "text": transcript.text,
         "language": transcript.language,
         "language_code": languages.code(transcript.language),
         "usage": usage(transcript),
     }
+    content |= {"logprobs": logprobs(transcript.segments)} if shape.logprobs else {}
+    return content | ({"words": words(transcript.segments)} if shape.words else {})
+
+
+def words(segments: Iterable[Segment]) -> list[dict[str, Any]]:
+    """Every word with its punctuation and its times in seconds, as OpenAI lists them, and where the times come from."""
+    return [
+        {"word": w.text, "start": w.start_ms / 1000, "end": w.end_ms / 1000, "source": w.source.value}
+        for segment in segments
+        for w in segment.words
+    ]
 
 
 def logprobs(segments: Iterable[Segment]) -> list[dict[str, Any]]:
@@ -71,33 +91,43 @@ def token_usage(transcript: Transcript) -> dict[str, Any]:
     }
 
 
-def _text(transcript: Transcript) -> str:
+def _json(transcript: Transcript, shape: Shape) -> str:
+    return dump(plain(transcript, shape))
+
+
+def _text(transcript: Transcript, shape: Shape) -> str:
     return f"{transcript.text}\n"
 
 
-def _srt(transcript: Transcript) -> str:
-    return srt.render(_cues(transcript))
+def _srt(transcript: Transcript, shape: Shape) -> str:
+    return srt.render(subtitling.cues(transcript.segments, shape.cues))
 
 
-def _vtt(transcript: Transcript) -> str:
-    return vtt.render(_cues(transcript))
+def _vtt(transcript: Transcript, shape: Shape) -> str:
+    return vtt.render(subtitling.cues(transcript.segments, shape.cues))
 
 
-def _verbose_json(transcript: Transcript) -> str:
+def _verbose_json(transcript: Transcript, shape: Shape) -> str:
+    return dump(verbose(transcript, shape))
+
+
+def verbose(transcript: Transcript, shape: Shape) -> dict[str, Any]:
+    """The content of verbose_json."""
     code = languages.code(transcript.language)
-    return _dump(
-        {
-            "task": "transcribe",
-            # Whisper's habit, which clients expect here: the English name in lower case, not the code.
-            "language": transcript.language.lower(),
-            "language_code": code,
-            "languages": [{"code": code}] if code else [],
-            "duration": transcript.duration_ms / 1000,
-            "text": transcript.text,
-            "segments": [_segment(i, segment) for i, segment in enumerate(transcript.segments)],
-            "usage": usage(transcript),
-        }
-    )
+    content: dict[str, Any] = {
+        "task": "transcribe",
+        # Whisper's habit, which clients expect here: the English name in lower case, not the code.
+        "language": transcript.language.lower(),
+        "language_code": code,
+        "languages": [{"code": code}] if code else [],
+        "duration": transcript.duration_ms / 1000,
+        "text": transcript.text,
+    }
+    if shape.segments:
+        content["segments"] = [_segment(i, segment) for i, segment in enumerate(transcript.segments)]
+    if shape.words:
+        content["words"] = words(transcript.segments)
+    return content | {"usage": usage(transcript)}
 
 
 def _segment(number: int, segment: Segment) -> dict[str, Any]:
@@ -121,15 +151,12 @@ def usage(transcript: Transcript) -> dict[str, Any]:
     return {"type": "duration", "seconds": math.ceil(transcript.duration_ms / 1000)}
 
 
-def _cues(transcript: Transcript) -> list[Cue]:
-    return [Cue(s.start_ms, s.end_ms, s.text) for s in transcript.segments]
-
-
-def _dump(content: dict[str, Any]) -> str:
+def dump(content: dict[str, Any]) -> str:
+    """As JSON, in the characters of the text."""
     return json.dumps(content, ensure_ascii=False)
 
 
-_WRITERS: dict[ResponseFormat, tuple[str, Callable[[Transcript], str]]] = {
+_WRITERS: dict[ResponseFormat, tuple[str, Callable[[Transcript, Shape], str]]] = {
     ResponseFormat.JSON: (JSON, _json),
     ResponseFormat.TEXT: (TEXT, _text),
     ResponseFormat.SRT: (TEXT, _srt),

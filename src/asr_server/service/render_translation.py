@@ -2,38 +2,43 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from asr_server.service.render import TEXT, Body, render
+from asr_server.service.render import JSON, TEXT, Body, Shape, dump, plain, verbose
 from asr_server.service.request import ResponseFormat
 from asr_server.service.translate import TranslatedCues, TranslatedTranscript
 from asr_server.subtitle import srt, vtt
 from asr_server.text import languages
 
 
-def render_cues(found: TranslatedCues, response_format: ResponseFormat, *, bilingual: bool) -> Body:
-    """The cues as SRT or VTT; with `bilingual`, the source line above each translation."""
-    write = vtt.render if response_format is ResponseFormat.VTT else srt.render
-    return Body(write(found.bilingual if bilingual else found.cues).encode(), TEXT)
+def render_cues(found: TranslatedCues, shape: Shape, *, bilingual: bool) -> Body:
+    """The cues as SRT or VTT, laid out anew; with `bilingual`, the source above each translation."""
+    write = vtt.render if shape.response_format is ResponseFormat.VTT else srt.render
+    return Body(write(found.laid_out(shape.cues, bilingual=bilingual)).encode(), TEXT, _notes(found))
 
 
-def render_transcript(found: TranslatedTranscript, response_format: ResponseFormat, *, bilingual: bool) -> Body:
+def render_transcript(found: TranslatedTranscript, shape: Shape, *, bilingual: bool) -> Body:
     """The transcript as json, verbose_json or text; with `bilingual`, the source text beside each translation."""
-    body = render(found.transcript, response_format)
-    if response_format is ResponseFormat.TEXT:
-        return Body(_pairs(found).encode(), TEXT) if bilingual else body
-    content = json.loads(body.content) | _facts(found)
-    if response_format is ResponseFormat.VERBOSE_JSON:
+    if shape.response_format is ResponseFormat.TEXT:
+        text = _pairs(found) if bilingual else f"{found.transcript.text}\n"
+        return Body(text.encode(), TEXT, _notes(found))
+    is_verbose = shape.response_format is ResponseFormat.VERBOSE_JSON
+    content = (verbose if is_verbose else plain)(found.transcript, shape) | _facts(found)
+    if is_verbose:
         code = content["language_code"]
         content |= {"task": "translate", "language": content["language"].lower(), "languages": [{"code": code}]}
         for segment, line in zip(content["segments"], found.lines, strict=True):
             segment |= {"translated": line.translated, "reason": line.reason.value}
     if bilingual:
         content["source_text"] = found.source.text
-        for segment, source in zip(content.get("segments", []), found.source.segments, strict=True):
+        for segment, source in zip(content.get("segments", []), found.source.segments, strict=is_verbose):
             segment["source_text"] = source.text
-    return Body(json.dumps(content, ensure_ascii=False).encode(), body.media_type)
+    return Body(dump(content).encode(), JSON, _notes(found))
+
+
+def _notes(found: TranslatedCues | TranslatedTranscript) -> dict[str, str]:
+    notes = {"X-Untranslated": str(found.kept)}
+    return notes | ({"X-Translation-Error": found.failure.code} if found.failure else {})
 
 
 def _facts(found: TranslatedTranscript) -> dict[str, Any]:

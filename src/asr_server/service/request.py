@@ -18,19 +18,33 @@ class ResponseFormat(StrEnum):
     VTT = "vtt"
     VERBOSE_JSON = "verbose_json"
 
+    @property
+    def is_subtitles(self) -> bool:
+        """Whether it is a file of cues."""
+        return self in (ResponseFormat.SRT, ResponseFormat.VTT)
+
+
+class WordTimes(StrEnum):
+    """How words get their times, if they do."""
+
+    NONE = "none"
+    ESTIMATED = "estimated"
+    ALIGNED = "aligned"
+
 
 @dataclass(frozen=True, slots=True)
 class TranscribeOptions:
     """How to transcribe one recording.
 
     `language`: the model's name of a language to force, or None to let it find out. `context`: names and terms to
-    listen for, any text. `temperature`: 0 is greedy and repeatable. `cutting`: where the
-    recording may be cut. `timeout_s`: another time limit than the server's.
+    listen for, any text. `temperature`: 0 is greedy and repeatable. `words`: whether segments get words, and how those
+    get their times. `cutting`: where the recording may be cut. `timeout_s`: another time limit than the server's.
     """
 
     language: str | None = None
     context: str = ""
     temperature: float = 0.0
+    words: WordTimes = WordTimes.NONE
     cutting: SpanRules = field(default_factory=SpanRules)
     priority: Priority = Priority.INTERACTIVE
     timeout_s: float | None = None

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from asr_server.audio import SAMPLE_RATE
 from asr_server.engine.protocol import Finish, Hypothesis, Utterance
 from asr_server.scheduling.job import Job
+from asr_server.service import word_times
 from asr_server.service.feed import Feed
 
 if TYPE_CHECKING:
+    from asr_server.core.transcript import Word
     from asr_server.scheduling.job import Priority
     from asr_server.scheduling.thread import EngineThread
     from asr_server.service.request import TranscribeOptions
@@ -42,6 +44,7 @@ class Answer:
     temperature: float
     queue_s: float
     infer_s: float
+    words: tuple[Word, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +90,25 @@ class SpanWork:
         async with asyncio.timeout(self._order.deadline_s - time.monotonic()):
             return await asyncio.shield(self._task)
 
-    async def leave(self) -> None:
-        """Take the work out of the queue and out of the batch; nothing of it runs on afterwards."""
+    def leave(self) -> asyncio.Task[list[Answer]]:
+        """Take the work out of the queue and out of the batch, at once; the task ends soon after."""
         self._feed.cancel()
         self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        return self._task
 
     async def _answers(self) -> list[Answer]:
+        answers = await self._transcribed()
+        return list(await asyncio.gather(*map(self._timed, answers)))
+
+    async def _timed(self, answer: Answer) -> Answer:
+        """The answer with the times of its words, if they are wanted."""
+        how, said = self._order.options.words, answer.hypothesis
+        found = await word_times.words(
+            self._engine, answer.span, said.text, said.language, how, priority=self._priority
+        )
+        return replace(answer, words=found)
+
+    async def _transcribed(self) -> list[Answer]:
         temperature = self._order.options.temperature
         answer = await self._answer(self._feed, self._span, temperature)
         if self._good_or_given(answer):

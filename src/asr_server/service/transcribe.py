@@ -160,6 +160,7 @@ def _segment(answer: Answer) -> Segment:
         mean_logprob=hypothesis.mean_logprob,
         no_speech_prob=silence if silence is not None else 1.0 - span.peak_probability,
         temperature=answer.temperature,
+        words=answer.words,
         complete=hypothesis.finish is Finish.END,
         spoken=tuple(
             Token(written, logprob)

@@ -11,6 +11,8 @@ from loguru import logger
 from asr_server.core.errors import InvalidLanguage, TranslationError, TranslationUnavailable, UnsupportedLanguage
 from asr_server.core.transcript import Transcript
 from asr_server.subtitle.cues import Cue
+from asr_server.subtitle.layout import relayout
+from asr_server.subtitle.rules import CueRules
 from asr_server.text import joining, tongues
 from asr_server.text.tongues import Tongue
 from asr_server.translator.endpoint import ChatEndpoint, EndpointConfig
@@ -52,18 +54,15 @@ class TranslatedCues:
         """How many lines stayed in the source language although they should not have."""
         return sum(line.kept for line in self.lines)
 
-    @property
-    def cues(self) -> tuple[Cue, ...]:
-        """The translated cues: as many, in the same order, with the times of the source."""
-        return tuple(replace(cue, text=line.text) for cue, line in zip(self.source, self.lines, strict=True))
-
-    @property
-    def bilingual(self) -> tuple[Cue, ...]:
-        """The same with the source line above each translation; a line without one stands once."""
-        return tuple(
-            replace(cue, text=f"{cue.text.strip()}\n{line.text}") if line.translated else cue
-            for cue, line in zip(self.source, self.lines, strict=True)
-        )
+    def laid_out(self, rules: CueRules, *, bilingual: bool = False) -> list[Cue]:
+        """As many cues, in the same order, with the times of the source; the translation in balanced lines, in place of
+        the source or below it. A line without a translation stands once, as it was."""
+        cues = list(self.source)
+        for i, line in enumerate(self.lines):
+            if line.translated:
+                text = relayout(line.text, rules)
+                cues[i] = replace(cues[i], translation=text) if bilingual else replace(cues[i], text=text)
+        return cues
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from asr_server.core.transcript import Segment, Transcript
 from asr_server.service.translate import TranslateOptions, Translations
 from asr_server.subtitle import srt, vtt
 from asr_server.subtitle.cues import Cue
+from asr_server.subtitle.rules import CueRules
 from asr_server.text import tongues
 from asr_server.translator.cleaning import cue_text
 from asr_server.translator.lines import Reason
@@ -23,6 +24,7 @@ from E2Etest.scripted_llm import HOPELESS, MENDABLE, ScriptedLlm, refusal, right
 GERMAN = tongues.find("de")
 TO_GERMAN = TranslateOptions(GERMAN)
 KEPT = replace(TO_GERMAN, keep_on_failure=True)
+RULES = CueRules(max_line_columns=200)
 MISBEHAVIOURS = {**MENDABLE, **HOPELESS}
 CLOCK = re.compile(r"(\d+):(\d\d):(\d\d)[.,](\d{3}) --> (\d+):(\d\d):(\d\d)[.,](\d{3})")
 CUES = [Cue(0, 900, "the first sentence is here"), Cue(1000, 2000, "and the second one is there")]
@@ -77,9 +79,11 @@ async def test_count_order_and_times_are_those_of_the_source(llm, translating, c
     llm.restart(lambda call: MISBEHAVIOURS[names[call.number % len(names)]](call))
     async with translating() as translations:
         found = await translations.cues(cues, KEPT)
-    assert [(c.start_ms, c.end_ms) for c in found.cues] == [(c.start_ms, c.end_ms) for c in cues]
-    assert [(c.start_ms, c.end_ms) for c in found.bilingual] == [(c.start_ms, c.end_ms) for c in cues]
-    for before, after, line in zip(cues, found.cues, found.lines, strict=True):
+    assert [(c.start_ms, c.end_ms) for c in found.laid_out(RULES)] == [(c.start_ms, c.end_ms) for c in cues]
+    assert [(c.start_ms, c.end_ms) for c in found.laid_out(RULES, bilingual=True)] == [
+        (c.start_ms, c.end_ms) for c in cues
+    ]
+    for before, after, line in zip(cues, found.laid_out(RULES), found.lines, strict=True):
         assert line.translated or after == before
 
 
@@ -91,7 +95,7 @@ async def test_the_written_file_has_the_cues_of_the_source(llm, translating, cue
     llm.restart(lambda call: MISBEHAVIOURS[names[call.number % len(names)]](call))
     async with translating() as translations:
         found = await translations.cues(clean, KEPT)
-    for shown in (found.cues, found.bilingual):
+    for shown in (found.laid_out(RULES), found.laid_out(RULES, bilingual=True)):
         for written in (srt.render(shown), vtt.render(shown)):
             assert _times(written) == [(cue.start_ms, cue.end_ms) for cue in cues]
 
@@ -102,7 +106,7 @@ async def test_cues_go_out_without_times_and_come_back_with_them(llm, translatin
         found = await translations.cues(
             [Cue(61_234, 62_345, "a sentence of its own")], TO_GERMAN, languages=["English"]
         )
-    assert found.cues == (Cue(61_234, 62_345, translation("a sentence of its own")),)
+    assert found.laid_out(RULES) == [Cue(61_234, 62_345, translation("a sentence of its own"))]
     sent = llm.calls[0].body["messages"][1]["content"]
     assert not re.search(r"61|62|234|345|-->", sent)
     assert llm.calls[0].content["source_language"] == "English"
@@ -113,7 +117,10 @@ async def test_both_languages_in_one_cue(llm, translating):
     llm.script = lambda call: refusal(400) if "second" in str(call.lines) else right(call)
     async with translating(translate_batch=1) as translations:
         found = await translations.cues(CUES, TO_GERMAN)
-    assert [cue.text for cue in found.bilingual] == [f"{CUES[0].text}\n{translation(CUES[0].text)}", CUES[1].text]
+    assert [cue.text for cue in found.laid_out(RULES, bilingual=True)] == [
+        f"{CUES[0].text}\n{translation(CUES[0].text)}",
+        CUES[1].text,
+    ]
     assert (found.kept, found.lines[1].reason) == (1, Reason.REFUSED)
 
 
@@ -172,7 +179,7 @@ async def test_a_failure_is_raised_or_comes_with_the_source(llm, translating):
             await translations.cues(CUES, TO_GERMAN)
         assert "sentence" not in caught.value.message
         found = await translations.cues(CUES, KEPT)
-    assert (found.cues, found.kept) == (tuple(CUES), 2)
+    assert (found.laid_out(RULES), found.kept) == (tuple(CUES), 2)
     assert isinstance(found.failure, TranslationFailed)
 
 

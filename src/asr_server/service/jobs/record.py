@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from asr_server.core.errors import AsrError
@@ -42,7 +42,7 @@ class JobRecord:
     """One job. Times are Unix seconds, 0 for not yet.
 
     `done_s`: seconds of the recording whose text is there; `duration_s`: what the recording claims to last, later what
-    it lasts, 0 while unknown. `media_type` is that of the result.
+    it lasts, 0 while unknown. `media_type` and `notes` are those of the result.
     """
 
     id: str
@@ -54,6 +54,7 @@ class JobRecord:
     done_s: float = 0.0
     duration_s: float = 0.0
     media_type: str = ""
+    notes: dict[str, str] = field(default_factory=dict)
     error: JobError | None = None
 
     def queued_again(self) -> JobRecord:

@@ -99,7 +99,7 @@ class Jobs:
         if record.state is not JobState.SUCCEEDED:
             raise JobNotFinished(f"The job has no result: it is {record.state.value}.", param="job_id")
         try:
-            return Body(await asyncio.to_thread(self._store.result, identity), record.media_type)
+            return Body(await asyncio.to_thread(self._store.result, identity), record.media_type, record.notes)
         except FileNotFoundError:
             raise JobNotFound("The job was removed.", param="job_id") from None
 
@@ -175,6 +175,7 @@ class Jobs:
             done_s=duration_s,
             duration_s=duration_s,
             media_type=product.body.media_type,
+            notes=product.body.notes,
         )
         await self._end(done, product.body.content)
 

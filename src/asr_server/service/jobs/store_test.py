@@ -8,8 +8,12 @@ import pytest
 from asr_server.core.errors import JobsUnavailable
 from asr_server.service.jobs.record import JobRecord, JobState
 from asr_server.service.jobs.store import JobStore
-from asr_server.service.produce import TranscriptionRequest
-from asr_server.service.request import ResponseFormat, TranscribeOptions
+from asr_server.service.produce import SubtitleRequest, TranscriptionRequest, TranslationRequest
+from asr_server.service.render import Shape
+from asr_server.service.request import ResponseFormat, TranscribeOptions, WordTimes
+from asr_server.service.translate import TranslateOptions
+from asr_server.subtitle.rules import CueRules
+from asr_server.text import tongues
 
 
 @pytest.fixture
@@ -19,14 +23,23 @@ def store(tmp_path):
     made.close()
 
 
-def record(identity="job_1", **changes):
-    request = TranscriptionRequest(TranscribeOptions(language="German", context="Zürich"), ResponseFormat.SRT)
+OPTIONS = TranscribeOptions(language="German", context="Zürich", words=WordTimes.ALIGNED)
+SHAPE = Shape(ResponseFormat.SRT, cues=CueRules(max_lines=3))
+TRANSLATING = TranslateOptions(tongues.find("Klingon"), glossary={"Licht": "wov"})
+REQUESTS = (
+    TranscriptionRequest(OPTIONS, SHAPE),
+    SubtitleRequest(OPTIONS, SHAPE),
+    TranslationRequest(OPTIONS, TRANSLATING, SHAPE, bilingual=True),
+)
+
+
+def record(identity="job_1", request=REQUESTS[0], **changes):
     return JobRecord(identity, request, time.time(), **changes)
 
 
 def test_what_is_kept_comes_back(store):
     """Record, recording and result are what was given, in the order in which jobs came."""
-    jobs = [record("job_b"), record("job_a")]
+    jobs = [record(f"job_{name}", request) for name, request in zip("cba", REQUESTS, strict=True)]
     for job in jobs:
         store.add(job, io.BytesIO(b"audio"))
     assert store.records() == jobs

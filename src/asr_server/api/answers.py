@@ -1,0 +1,25 @@
+"""What routes that answer with a finished body have in common: they work while the client is there, and log it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi import Request
+from fastapi.responses import Response
+
+from asr_server.api.disconnect import while_connected
+from asr_server.api.middleware import log_fields
+from asr_server.service import produce
+
+if TYPE_CHECKING:
+    from starlette.datastructures import UploadFile
+
+    from asr_server.api.deps import Services
+
+
+async def produced(request: Request, here: Services, file: UploadFile, wanted: produce.Request) -> Response:
+    """The answer to a checked request. Raises `Cancelled` when the client leaves before it is there."""
+    product = await while_connected(request.receive, here.producer.produce(file.file, wanted))
+    request.state.log.update(log_fields(product.transcript))
+    body = product.body
+    return Response(body.content, media_type=body.media_type, headers=body.notes)

@@ -1,0 +1,78 @@
+"""Checked fields to what the service is asked for, and what of them does not fit together. Reads no form."""
+
+from __future__ import annotations
+
+from asr_server.api.fields import RecordingForm, SubtitleForm, TranscriptionForm, TranslationForm
+from asr_server.core.errors import InvalidLanguage, InvalidValue, UnsupportedLanguage, UnsupportedValue
+from asr_server.core.settings import Settings
+from asr_server.service import subtitling
+from asr_server.service.produce import SubtitleRequest, TranscriptionRequest, TranslationRequest
+from asr_server.service.render import Shape
+from asr_server.service.request import ResponseFormat, TranscribeOptions, WordTimes, context
+from asr_server.service.translate import TranslateOptions
+from asr_server.text import languages, tongues
+
+
+def transcription(fields: TranscriptionForm, settings: Settings) -> TranscriptionRequest:
+    """Raises `InvalidInput` for fields that contradict each other."""
+    _check(fields)
+    asked = fields.timestamp_granularities
+    is_verbose = fields.response_format is ResponseFormat.VERBOSE_JSON
+    shape = Shape(
+        fields.response_format,
+        logprobs=bool(fields.include),
+        segments=not asked or "segment" in asked or not is_verbose,
+        words="word" in asked or fields.return_timestamps,
+        cues=subtitling.rules(settings),
+    )
+    needed = shape.words or fields.response_format.is_subtitles
+    return TranscriptionRequest(_options(fields, languages.normalize(fields.language), needed=needed), shape)
+
+
+def subtitles(fields: SubtitleForm, settings: Settings) -> SubtitleRequest:
+    """Raises `InvalidInput`."""
+    rules = subtitling.rules(settings, max_line_columns=fields.max_line_chars, max_lines=fields.max_lines)
+    shape = Shape(ResponseFormat(fields.format), cues=rules)
+    return SubtitleRequest(_options(fields, languages.normalize(fields.language), needed=True), shape)
+
+
+def translation(fields: TranslationForm, settings: Settings) -> TranslationRequest:
+    """Raises `InvalidInput`."""
+    try:
+        source = languages.normalize(fields.source_language)
+    except (InvalidLanguage, UnsupportedLanguage) as error:
+        error.param = "source_language"
+        raise
+    translating = TranslateOptions(
+        target=tongues.find(fields.language),
+        source=tongues.find(source) if source else None,
+        glossary=fields.glossary,
+        keep_on_failure=fields.source_on_failure,
+    )
+    shape = Shape(fields.response_format, cues=subtitling.rules(settings))
+    options = _options(fields, source, needed=fields.response_format.is_subtitles)
+    return TranslationRequest(options, translating, shape, fields.bilingual)
+
+
+def _options(fields: RecordingForm, language: str | None, *, needed: bool) -> TranscribeOptions:
+    return TranscribeOptions(
+        language=language,
+        context=context(fields.prompt, fields.hotwords + fields.keywords),
+        temperature=fields.temperature,
+        words=fields.mode.word_times if needed else WordTimes.NONE,
+        cutting=fields.chunking_strategy.rules(),
+    )
+
+
+def _check(fields: TranscriptionForm) -> None:
+    wanted = fields.response_format
+    if fields.stream and wanted not in (ResponseFormat.JSON, ResponseFormat.TEXT):
+        raise UnsupportedValue("Only json and text can be streamed.", param="response_format")
+    if fields.include and wanted is not ResponseFormat.JSON:
+        raise UnsupportedValue("'include' needs response_format=json.", param="include")
+    if fields.return_timestamps and wanted not in (ResponseFormat.JSON, ResponseFormat.VERBOSE_JSON):
+        raise UnsupportedValue("'return_timestamps' needs json or verbose_json.", param="return_timestamps")
+    if fields.timestamp_granularities and wanted is not ResponseFormat.VERBOSE_JSON:
+        raise InvalidValue(
+            "'timestamp_granularities' needs response_format=verbose_json.", param="timestamp_granularities"
+        )

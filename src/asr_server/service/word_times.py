@@ -1,0 +1,63 @@
+"""When the words of an answer were said: asked of the aligner, or estimated. Not alignment itself."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from loguru import logger
+
+from asr_server.audio import SAMPLE_RATE
+from asr_server.core.errors import AsrError, DeadlineExceeded, EngineError, InvalidInput
+from asr_server.core.transcript import Word
+from asr_server.engine.protocol import AlignItem, Alignment
+from asr_server.scheduling.job import Job, Priority
+from asr_server.service.request import WordTimes
+from asr_server.subtitle import alignment, timing
+
+if TYPE_CHECKING:
+    from asr_server.scheduling.thread import EngineThread
+    from asr_server.service.segmenter import SpeechSpan
+
+
+async def words(
+    engine: EngineThread, span: SpeechSpan, text: str, language: str, how: WordTimes, *, priority: Priority
+) -> tuple[Word, ...]:
+    """The words of `text`, in milliseconds of the recording; none for no text.
+
+    Where the aligner cannot help (its language is another, it is not there, it failed) the times are estimates, and
+    every word says which it is. Raises `ShuttingDown` only.
+    """
+    if how is WordTimes.NONE or not text.strip():
+        return ()
+    if how is WordTimes.ALIGNED:
+        found = await _aligned(engine, span, text, language, priority)
+        if found is not None:
+            return found
+    stretches = span.stretches or ((span.start, span.end),)
+    return timing.estimate(text, language, [(_ms(start), _ms(end)) for start, end in stretches])
+
+
+async def _aligned(
+    engine: EngineThread, span: SpeechSpan, text: str, language: str, priority: Priority
+) -> tuple[Word, ...] | None:
+    cost_s = len(span.audio) / SAMPLE_RATE
+    job = Job(AlignItem(span.audio, text, language), priority=priority, cost_s=cost_s)
+    try:
+        found: Alignment = await asyncio.wrap_future(engine.submit(job))
+    except (EngineError, InvalidInput, DeadlineExceeded) as error:
+        _note(error)
+        return None
+    if not found.pieces:
+        return None
+    begin_ms = _ms(span.start)
+    pieces = [(piece.text, begin_ms + piece.start_ms, begin_ms + piece.end_ms) for piece in found.pieces]
+    return alignment.put_back(text, pieces, (begin_ms, _ms(span.end)), language)
+
+
+def _note(error: AsrError) -> None:
+    logger.warning("words are not aligned", code=error.code, reason=error.message)
+
+
+def _ms(samples: int) -> int:
+    return round(samples * 1000 / SAMPLE_RATE)
