@@ -1,6 +1,6 @@
 # make demo   see it work            make serve   run it with the environment's settings
 # make test   everything CI runs     make bench   the benchmarks
-.PHONY: demo serve test bench check unit e2e docs clean
+.PHONY: demo serve test bench check unit e2e docs clients clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -42,6 +42,10 @@ bench: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	$(PY) -m E2Etest.docs_tables
+
+# OpenAI's clients against the server, and the page of what they saw. Needs Node 20 or later.
+clients: $(VENV)/.dev
+	$(PY) -m E2Etest.openai
 
 clean:
 	rm -rf $(VENV) build dist

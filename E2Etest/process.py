@@ -9,7 +9,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,12 +17,13 @@ import httpx
 
 START_TIMEOUT_S = 60.0
 LOAD_TIMEOUT_S = 180.0
+SERVE = ("-m", "asr_server", "serve")
 
 
 class ServerProcess:
-    """`asr-server serve` with `settings` as environment. Use `running()`."""
+    """`asr-server serve`, or another `program` for Python, with `settings` as environment. Use `running()`."""
 
-    def __init__(self, log: Path, **settings: str) -> None:
+    def __init__(self, log: Path, *, program: Sequence[str] = SERVE, **settings: str) -> None:
         self.port = _free_port()
         self.certificate = settings.get("SSL_CERTFILE")
         self.base = f"http{'s' if self.certificate else ''}://127.0.0.1:{self.port}"
@@ -37,7 +38,7 @@ class ServerProcess:
         }
         with log.open("wb") as sink:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "asr_server", "serve"], env=environment, stderr=sink, stdout=sink, cwd=log.parent
+                [sys.executable, *program], env=environment, stderr=sink, stdout=sink, cwd=log.parent
             )
         trusted = ssl.create_default_context(cafile=self.certificate) if self.certificate else True
         self.client = httpx.Client(base_url=self.base, timeout=LOAD_TIMEOUT_S, verify=trusted)
@@ -74,6 +75,11 @@ class ServerProcess:
     def resident_mb(self) -> float:
         """Resident memory of the server process and its children, in MiB."""
         return sum(_resident_kb(pid) for pid in _family(self.process.pid)) / 1024
+
+    def open_files(self) -> list[str]:
+        """What the server process and its children hold open, but for sockets: files, deleted ones too, and pipes."""
+        links = [link for pid in _family(self.process.pid) for link in Path(f"/proc/{pid}/fd").iterdir()]
+        return sorted(kind for link in links if not (kind := os.readlink(link).split(":")[0]).startswith("socket"))
 
     def log(self) -> str:
         """Everything the process wrote."""

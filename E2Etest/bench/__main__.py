@@ -8,7 +8,7 @@ import platform
 import sys
 from datetime import date
 
-from E2Etest.bench import files, live, live_step, long, many, memory, overhead, subtitles
+from E2Etest.bench import files, live, live_step, long, many, memory, overhead, stream, subtitles
 
 BENCHMARKS = {
     "overhead": overhead.measure,
@@ -16,6 +16,7 @@ BENCHMARKS = {
     "files": files.measure,
     "long": long.measure,
     "many": many.measure,
+    "stream": stream.measure,
     "live_step": live_step.measure,
     "live": live.measure,
     "subtitles": subtitles.measure,

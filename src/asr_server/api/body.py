@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.datastructures import FormData, UploadFile
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive
 
-from asr_server.core.errors import FileTooLarge, MalformedBody, UnsupportedContentType
+from asr_server.core.errors import Cancelled, FileTooLarge, MalformedBody, UnsupportedContentType
 
 # Text parts beside the file; speaker references arrive as data URLs of a few MiB.
 _MAX_TEXT_PART_BYTES = 8 * 1024 * 1024
@@ -22,8 +22,9 @@ _MULTIPART = "multipart/form-data"
 async def read_form(request: Request, max_bytes: int) -> FormData:
     """The parsed form. The caller closes it.
 
-    Raises `UnsupportedContentType`, `MalformedBody`, and `FileTooLarge`: at once for a declared length over the cap,
-    otherwise while reading, after at most one network chunk too many.
+    Raises `UnsupportedContentType`, `MalformedBody`, `Cancelled` when the caller leaves before the end, and
+    `FileTooLarge`: at once for a declared length over the cap, otherwise while reading, after at most one network
+    chunk too many.
     """
     if not request.headers.get("content-type", "").lower().startswith(_MULTIPART):
         raise UnsupportedContentType(f"The request body must be {_MULTIPART}.")
@@ -35,6 +36,8 @@ async def read_form(request: Request, max_bytes: int) -> FormData:
         return await limited.form(max_files=10, max_fields=_MAX_FIELDS, max_part_size=_MAX_TEXT_PART_BYTES)
     except (KeyError, UnicodeDecodeError, ValueError) as error:
         raise MalformedBody("The multipart body cannot be parsed.") from error
+    except ClientDisconnect:
+        raise Cancelled("The client closed the connection before the end of its upload.") from None
 
 
 async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 import pytest
 from starlette.datastructures import FormData
+from starlette.requests import Request
 
 from asr_server.api import body
+from asr_server.core.errors import Cancelled
 
 NAMES = frozenset({"model", "language", "stream"})
 
@@ -55,3 +57,16 @@ def test_the_last_scalar_wins_and_blank_is_absent():
     """Given twice, the last counts; empty strings mean that the field was left out."""
     form = FormData([("model", "a"), ("model", "b"), ("language", " "), ("other", "x")])
     assert body.scalars(form, NAMES) == {"model": "b"}
+
+
+async def test_a_caller_that_leaves_in_the_middle_of_its_upload_is_no_fault_of_ours():
+    """The end of the connection is `Cancelled`, as it is later on, and not an unexpected error."""
+    head = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nabc'
+    messages = [{"type": "http.request", "body": head, "more_body": True}, {"type": "http.disconnect"}]
+
+    async def receive():
+        return messages.pop(0)
+
+    scope = {"type": "http", "headers": [(b"content-type", b"multipart/form-data; boundary=b")]}
+    with pytest.raises(Cancelled):
+        await body.read_form(Request(scope, receive), 1000)

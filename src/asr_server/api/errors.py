@@ -57,7 +57,8 @@ TABLE: dict[str, Wire] = {
     errors.JobNotFinished.code: Wire(409, "invalid_request_error", 4000),
     errors.SlowReader.code: Wire(408, "invalid_request_error", 1008),
     errors.Overloaded.code: Wire(429, "rate_limit_error", 1013, retry_after_s=1),
-    errors.DeadlineExceeded.code: Wire(504, "server_error", 1011),
+    # Twice more the same recording against the same limit would be two more limits' worth of work for nothing.
+    errors.DeadlineExceeded.code: Wire(504, "server_error", 1011, final=True),
     errors.ShuttingDown.code: Wire(503, "server_error", 1001, retry_after_s=5),
     errors.Cancelled.code: Wire(499, "invalid_request_error", 1000),
     errors.JobsUnavailable.code: Wire(503, "server_error", 1013, retry_after_s=60),
@@ -134,4 +135,5 @@ async def _on_http(request: Request, error: Exception) -> JSONResponse:
 
 async def _on_unexpected(request: Request, error: Exception) -> JSONResponse:
     logger.opt(exception=error).error("unexpected error", id=request.state.id)
-    return JSONResponse(internal(), 500)
+    # This answer is made outside of the request log's layer, which gives all others their id.
+    return JSONResponse(internal(), 500, {"X-Request-ID": request.state.id})

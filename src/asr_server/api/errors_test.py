@@ -1,7 +1,11 @@
 """The table from error codes to the wire."""
 
-import pytest
+from contextlib import asynccontextmanager
 
+import pytest
+from starlette.testclient import TestClient
+
+from asr_server.api import app
 from asr_server.api.errors import TABLE, respond
 from asr_server.core import errors
 
@@ -37,12 +41,26 @@ def test_everything_that_asks_to_come_back_says_when():
 
 
 def test_clients_are_told_not_to_repeat_what_cannot_pass():
-    """They repeat every 5xx, unless a header says that it is no use: a server that is not set up stays so."""
+    """They repeat every 5xx, unless a header says that it is no use: a server that is not set up stays so, and a 504 would
+    be sent twice more, each time for the whole limit."""
     final = [leaf.code for leaf in errors.leaves() if respond(leaf("x")).headers.get("x-should-retry") == "false"]
-    assert final == [errors.TranslationUnavailable.code]
+    assert final == [errors.DeadlineExceeded.code, errors.TranslationUnavailable.code]
 
 
 def test_close_codes_are_ones_that_may_be_sent():
     """RFC 6455: 1005, 1006 and 1015 are never sent; private codes are 3000 to 4999."""
     for wire in TABLE.values():
         assert wire.ws_close in {1000, 1001, 1008, 1009, 1011, 1013} or 3000 <= wire.ws_close < 5000
+
+
+def test_a_fault_of_ours_has_its_request_id_too():
+    """The id by which the log is searched is on the one answer that asks for that."""
+
+    @asynccontextmanager
+    async def without_services(_):
+        yield
+
+    with TestClient(app.create(without_services), raise_server_exceptions=False) as client:
+        answer = client.get("/health", headers={"X-Request-ID": "abc"})
+    assert (answer.status_code, answer.headers["x-request-id"]) == (500, "abc")
+    assert answer.json()["error"]["type"] == "server_error"

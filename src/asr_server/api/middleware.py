@@ -15,6 +15,8 @@ from asr_server.core.transcript import Transcript
 _SANE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 # Probes come every few seconds and say nothing worth a line.
 _QUIET_PATHS = frozenset({"/livez", "/readyz", "/health"})
+# OpenAI's own answers say which version of its protocol they speak, and there has been one.
+_OPENAI_PATHS, _OPENAI_VERSION = "/v1/", "2020-10-01"
 
 
 class RequestLog:
@@ -40,11 +42,18 @@ class RequestLog:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["X-Request-ID"] = request_id
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-ID"] = request_id
+                if scope["path"].startswith(_OPENAI_PATHS):
+                    headers["openai-version"] = _OPENAI_VERSION
+                    headers["openai-processing-ms"] = str(round(1000 * (time.perf_counter() - began_s)))
             await send(message)
 
         try:
             await self._app(scope, receive, send_with_id)
+        except Exception:
+            status = status or 500  # answered by the layer around this one
+            raise
         finally:
             _log(scope, request_id, status, time.perf_counter() - began_s)
 

@@ -31,6 +31,9 @@ _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 Events = AsyncGenerator[str | Transcript, None]
 
+# Ends of streams whose reader has left; the loop itself holds its tasks only weakly.
+_closing: set[asyncio.Task[None]] = set()
+
 
 def respond(request: Request, events: Events) -> StreamingResponse:
     """The answer that sends `events`; the transcript among them is for the request's log line."""
@@ -129,7 +132,16 @@ async def _with_pings(events: Events) -> AsyncGenerator[str | Transcript, None]:
                 return
             yield item
     finally:
-        if pending is not None:
-            pending.cancel()
-            await asyncio.gather(pending, return_exceptions=True)
-        await events.aclose()
+        # When a reader leaves, Starlette cancels this task anew at every wait until it is gone: the work must end in
+        # order all the same, so it ends in a task of its own.
+        closing = asyncio.ensure_future(_close(pending, events))
+        _closing.add(closing)
+        closing.add_done_callback(_closing.discard)
+        await asyncio.shield(closing)
+
+
+async def _close(pending: asyncio.Task[str | Transcript] | None, events: Events) -> None:
+    if pending is not None:
+        pending.cancel()
+        await asyncio.gather(pending, return_exceptions=True)
+    await events.aclose()

@@ -4,6 +4,7 @@ import asyncio
 import json
 from types import SimpleNamespace
 
+import anyio
 import pytest
 
 from asr_server.api import sse
@@ -22,7 +23,7 @@ def request_():
 
 async def _items(*items, fault=None, closed=None):
     try:
-        yield Accepted(1000)
+        yield Accepted(1.0)
         for item in items:
             yield item
         if fault is not None:
@@ -57,7 +58,7 @@ async def test_silence_on_the_line_is_filled_with_comments(request_, monkeypatch
     monkeypatch.setattr(sse, "PING_S", 0.02)
 
     async def slow():
-        yield Accepted(1000)
+        yield Accepted(1.0)
         await asyncio.sleep(0.2)
         yield Piece("hello")
         yield Transcript("hello", "English", 1000, (SEGMENT,))
@@ -77,6 +78,32 @@ async def test_a_reader_that_leaves_closes_the_work(request_):
     assert "delta" in await anext(events)
     await events.aclose()
     assert closed == [True]
+
+
+async def test_work_ends_in_order_although_its_reader_is_cancelled_again_and_again(request_):
+    """As Starlette does it: a cancelled scope cancels at every wait, and the work's own end may have many of them."""
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def work():
+        try:
+            yield Accepted(1.0)
+            yield Piece("hello")
+            await asyncio.sleep(60)
+        finally:
+            for _ in range(3):
+                await asyncio.sleep(0.01)
+            ended.set()
+
+    async def read():
+        async for _ in sse._watched(request_, sse.openai(work(), Shape())):
+            begun.set()
+
+    async with anyio.create_task_group() as readers:
+        readers.start_soon(read)
+        await begun.wait()
+        readers.cancel_scope.cancel()
+    async with asyncio.timeout(5):
+        await ended.wait()
 
 
 async def test_our_own_events_number_the_spans(request_):

@@ -21,6 +21,7 @@ class Feed:
         self._job = job
         self._texts: deque[str] = deque()
         self._news = asyncio.Event()
+        self.begun = asyncio.Event()  # the first text has come, or the end
 
         def on_delta(tokens: Tokens) -> None:
             if tokens.text:
@@ -30,10 +31,15 @@ class Feed:
         thread_side: Future[Hypothesis] = engine.submit(job)
         self._future = asyncio.wrap_future(thread_side)
         # Called on the loop after every delta that came before the result.
-        self._future.add_done_callback(lambda _: self._news.set())
+        self._future.add_done_callback(self._ended)
 
     def _add(self, text: str) -> None:
         self._texts.append(text)
+        self.begun.set()
+        self._news.set()
+
+    def _ended(self, _: asyncio.Future[Hypothesis]) -> None:
+        self.begun.set()
         self._news.set()
 
     async def pieces(self, deadline_s: float) -> AsyncGenerator[str, None]:

@@ -45,6 +45,7 @@ class RecordingWork:
         self._order = order
         self._ready: asyncio.Queue[SpanWork | Exception | None] = asyncio.Queue(means.look_ahead)
         self._begun: list[SpanWork] = []
+        self._any = False
         self._held = ExitStack()
 
     async def __aenter__(self) -> RecordingWork:
@@ -99,5 +100,9 @@ class RecordingWork:
         if priority is Priority.INTERACTIVE and length_s > _BULK_OVER_S:
             priority = Priority.BULK
         work = SpanWork(self._means.engine, span, self._order, priority)
+        is_first, self._any = not self._any, True
         self._begun.append(work)
         await self._ready.put(work)
+        if is_first and self._order.pieces:
+            # Prefilling the spans behind it first would make the reader wait for its first word several times as long.
+            await work.begun()

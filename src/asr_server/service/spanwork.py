@@ -74,6 +74,10 @@ class SpanWork:
         """Whether nothing of it waits or runs any more, and nobody has to hear of an error."""
         return self._task.done() and not self._task.cancelled() and self._task.exception() is None
 
+    async def begun(self) -> None:
+        """Wait for the first text, or for the end."""
+        await self._feed.begun.wait()
+
     async def pieces(self) -> AsyncGenerator[SpanPiece, None]:
         """The text as it is decoded. Raises `TimeoutError` at the deadline."""
         async for text in self._feed.pieces(self._order.deadline_s):

@@ -117,7 +117,7 @@ async def test_both_languages_in_one_cue(llm, translating):
     llm.script = lambda call: refusal(400) if "second" in str(call.lines) else right(call)
     async with translating(translate_batch=1) as translations:
         found = await translations.cues(CUES, TO_GERMAN)
-    assert [cue.text for cue in found.laid_out(RULES, bilingual=True)] == [
+    assert ["\n".join(cue.lines) for cue in found.laid_out(RULES, bilingual=True)] == [
         f"{CUES[0].text}\n{translation(CUES[0].text)}",
         CUES[1].text,
     ]
@@ -150,7 +150,7 @@ async def test_a_source_in_the_target_language_asks_nobody(llm, translating, tex
     async with translating() as translations:
         found = await translations.transcript(source, TO_GERMAN)
         cues = await translations.cues(CUES, replace(TO_GERMAN, source=tongues.find("de-AT")))
-    assert (found.transcript, found.kept, cues.cues, cues.kept) == (source, 0, tuple(CUES), 0)
+    assert (found.transcript, found.kept, cues.laid_out(RULES), cues.kept) == (source, 0, CUES, 0)
     assert llm.calls == []
 
 
@@ -179,7 +179,7 @@ async def test_a_failure_is_raised_or_comes_with_the_source(llm, translating):
             await translations.cues(CUES, TO_GERMAN)
         assert "sentence" not in caught.value.message
         found = await translations.cues(CUES, KEPT)
-    assert (found.laid_out(RULES), found.kept) == (tuple(CUES), 2)
+    assert (found.laid_out(RULES), found.kept) == (CUES, 2)
     assert isinstance(found.failure, TranslationFailed)
 
 

@@ -1,0 +1,43 @@
+"""The page of what each client saw: a table for each item, a column for each client. Made from results alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import groupby
+from pathlib import Path
+
+from E2Etest.openai.cases import CASES, SECTIONS, Case
+from E2Etest.openai.clients import CLIENTS, Client, Result, cases_of
+
+PAGE = Path(__file__).parents[2] / "docs" / "openai-compatibility.md"
+
+_HEAD = """# OpenAI's clients
+
+What OpenAI's own clients, unmodified, find when they speak to this server with the demonstration model. The Python
+clients check every answer against their types (`_strict_response_validation`). Made by `make clients`; a test performs
+every case again and compares the verdicts.
+
+"yes": seen as stated. "no": not. "–": the client has no such thing.
+"""
+
+Seen = Mapping[Client, Mapping[str, Result]]
+
+
+def write(seen: Seen) -> str:
+    """The whole page."""
+    return "\n".join([_HEAD, *(_section(item, list(cases), seen) for item, cases in groupby(CASES, lambda c: c.item))])
+
+
+def verdict(case: Case, client: Client, seen: Seen) -> str:
+    """One cell."""
+    if case not in cases_of(client):
+        return "–"
+    result = seen[client].get(case.name)
+    return "yes" if result is not None and result.ok else "no"
+
+
+def _section(item: int, cases: list[Case], seen: Seen) -> str:
+    heads = [f"{'Python' if c.language == 'python' else 'JavaScript'} {c.version}" for c in CLIENTS]
+    rows = [f"| {c.says} | {' | '.join(verdict(c, client, seen) for client in CLIENTS)} |" for c in cases]
+    rule = " | ".join(["---"] * (len(heads) + 1))
+    return "\n".join([f"## {SECTIONS[item]}\n", f"| | {' | '.join(heads)} |", f"| {rule} |", *rows, ""])
