@@ -23,8 +23,8 @@ SERVE = ("-m", "asr_server", "serve")
 class ServerProcess:
     """`asr-server serve`, or another `program` for Python, with `settings` as environment. Use `running()`."""
 
-    def __init__(self, log: Path, *, program: Sequence[str] = SERVE, **settings: str) -> None:
-        self.port = _free_port()
+    def __init__(self, log: Path, *, program: Sequence[str] = SERVE, port: int = 0, **settings: str) -> None:
+        self.port = port or _free_port()
         self.certificate = settings.get("SSL_CERTFILE")
         self.base = f"http{'s' if self.certificate else ''}://127.0.0.1:{self.port}"
         self.log_path = log

@@ -39,12 +39,14 @@ ONLY_IN = {
     "uvicorn": {"cli"},
     "av": {"audio"},
     "onnxruntime": {"audio"},
-    "asyncio": {"audio", "service", "api", "server", "cli.live", "translator"},
+    "asyncio": {"audio", "service", "api", "server", "translator"}
+    | {f"cli.{name}" for name in ("live", "batch", "remote", "local", "transcribe", "doctor")},
     "websockets": {"client"},
     "openai": {"translator"},
     "babel": {"text"},
     "wcwidth": {"text"},
     "budoux": {"text"},
+    "rich": {"cli"},
 }
 BAD_NAMES = {"utils", "helpers", "helper", "manager", "common", "misc"}
 HEAVY = ("torch", "transformers", "qwen_asr", "onnxruntime", "librosa", "av", "openai", "babel")

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from fastapi import FastAPI
 from loguru import logger
@@ -18,6 +19,7 @@ from asr_server.core import settings as settings_module
 from asr_server.core.errors import JobsUnavailable
 from asr_server.core.settings import Settings
 from asr_server.engine import facts, plan, registry
+from asr_server.engine.protocol import Engine
 from asr_server.scheduling.admission import Admission
 from asr_server.scheduling.thread import EngineThread, ModelState
 from asr_server.service.catalog import Catalog
@@ -44,10 +46,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         _log_plan(resolved)
-        here, decoder = _build(settings, resolved)
-        app.state.services = here
+        built = machinery(settings, resolved)
+        app.state.services = here = _services(settings, resolved, built)
         await here.jobs.start()
-        tasks = [asyncio.create_task(_make_ready(here)), asyncio.create_task(_end_idle_decoder(decoder, settings))]
+        tasks = [
+            asyncio.create_task(_make_ready(here)),
+            asyncio.create_task(_end_idle_decoder(built.decoder, settings)),
+        ]
         try:
             yield
         finally:
@@ -55,9 +60,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             for task in tasks:
                 task.cancel()
             await here.jobs.close()
-            await here.translations.close()
-            await decoder.close()
-            await asyncio.to_thread(here.thread.close)
+            await built.close()
 
     return api.create(lifespan)
 
@@ -69,7 +72,27 @@ async def drain(app: FastAPI) -> None:
     await here.live.drain()
 
 
-def _build(settings: Settings, resolved: plan.Plan) -> tuple[Services, Decoder]:
+@dataclass(frozen=True, slots=True)
+class Machinery:
+    """What turns recordings into text, without a wire: the server's core, and all of a command that runs alone."""
+
+    engine: Engine
+    thread: EngineThread
+    admission: Admission
+    decoder: Decoder
+    transcriber: Transcriber
+    translations: Translations
+    producer: Producer
+
+    async def close(self) -> None:
+        """End the connections, the decoder's child and the engine's thread."""
+        await self.translations.close()
+        await self.decoder.close()
+        await asyncio.to_thread(self.thread.close)
+
+
+def machinery(settings: Settings, resolved: plan.Plan) -> Machinery:
+    """Build it; the model is loaded by the first job."""
     engine = registry.build(resolved)
     thread = EngineThread(
         engine,
@@ -88,22 +111,25 @@ def _build(settings: Settings, resolved: plan.Plan) -> tuple[Services, Decoder]:
     )
     translations = Translations(settings)
     producer = Producer(transcriber, translations, settings.request_timeout)
-    here = Services(
+    return Machinery(engine, thread, admission, decoder, transcriber, translations, producer)
+
+
+def _services(settings: Settings, resolved: plan.Plan, built: Machinery) -> Services:
+    return Services(
         settings=settings,
         plan=resolved,
-        engine=engine,
-        thread=thread,
-        admission=admission,
+        engine=built.engine,
+        thread=built.thread,
+        admission=built.admission,
         catalog=Catalog(resolved.model_id),
-        transcriber=transcriber,
-        live=LiveSessions(settings, Engines(fast=thread, accurate=thread), admission),
-        producer=producer,
-        jobs=Jobs(producer, _job_rules(settings), _job_store(settings)),
+        transcriber=built.transcriber,
+        live=LiveSessions(settings, Engines(fast=built.thread, accurate=built.thread), built.admission),
+        producer=built.producer,
+        translations=built.translations,
+        jobs=Jobs(built.producer, _job_rules(settings), _job_store(settings)),
         keys=Keys(),
-        translations=translations,
         started_s=time.monotonic(),
     )
-    return here, decoder
 
 
 def _job_rules(settings: Settings) -> JobRules:

@@ -21,5 +21,7 @@ async def produced(request: Request, here: Services, file: UploadFile, wanted: p
     """The answer to a checked request. Raises `Cancelled` when the client leaves before it is there."""
     product = await while_connected(request.receive, here.producer.produce(file.file, wanted))
     request.state.log.update(log_fields(product.transcript))
+    if product.untranslated is not None:
+        request.state.log["untranslated"] = product.untranslated
     body = product.body
     return Response(body.content, media_type=body.media_type, headers=body.notes)

@@ -41,8 +41,8 @@ def test_everything_that_asks_to_come_back_says_when():
 
 
 def test_clients_are_told_not_to_repeat_what_cannot_pass():
-    """They repeat every 5xx, unless a header says that it is no use: a server that is not set up stays so, and a 504 would
-    be sent twice more, each time for the whole limit."""
+    """They repeat every 5xx, unless a header says that it is no use: a server that is not set up stays so, and a 504
+    would be sent twice more, each time for the whole limit."""
     final = [leaf.code for leaf in errors.leaves() if respond(leaf("x")).headers.get("x-should-retry") == "false"]
     assert final == [errors.DeadlineExceeded.code, errors.TranslationUnavailable.code]
 

@@ -107,7 +107,9 @@ def _refuse_what_is_not_here(form: FormData) -> None:
 
 def _field_error(error: ValidationError) -> InvalidInput:
     first = error.errors()[0]
-    param = ".".join(str(part) for part in first["loc"] if not isinstance(part, int))
+    name, *inside = first["loc"]
+    # The names inside other objects are the caller's own words.
+    param = f"{name}.{inside[0]}" if name == "chunking_strategy" and inside else str(name)
     if first["type"] == "missing":
         return MissingParameter(f"The field '{param}' is required.", param=param)
     return InvalidValue(f"Invalid value for '{param}': {first['msg']}.", param=param)

@@ -21,7 +21,7 @@ from asr_server.api.middleware import log_fields
 from asr_server.core.errors import AsrError
 from asr_server.core.transcript import Segment, Transcript
 from asr_server.service.render import Shape, logprobs, token_usage, words
-from asr_server.service.transcribe import Item, Piece
+from asr_server.service.transcribe import Accepted, Item, Piece
 from asr_server.text import languages
 
 # Proxies and Node's fetch give up on a silent connection; they do so after 60 s and more.
@@ -68,11 +68,14 @@ def _done(transcript: Transcript, shape: Shape) -> dict[str, Any]:
 
 
 async def native(items: AsyncGenerator[Item, None], shape: Shape) -> Events:
-    """One event for each finished span, in order, one for the whole, and `done`."""
+    """How long the recording says it is, if it does; one event for each finished span, in order; one for the whole;
+    `done`."""
     index = 0
     async with aclosing(items):
         async for item in items:
-            if isinstance(item, Segment):
+            if isinstance(item, Accepted) and item.claimed_s:
+                yield frame({"duration": round(item.claimed_s, 3)})
+            elif isinstance(item, Segment):
                 chunk = _chunk(item.text, item.language, index, item.start_ms, item.end_ms, final=False)
                 yield frame(chunk | ({"words": words([item])} if shape.words else {}))
                 index += 1

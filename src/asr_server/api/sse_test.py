@@ -110,5 +110,6 @@ async def test_our_own_events_number_the_spans(request_):
     """Segments are numbered, the whole comes last, and the log line gets its figures."""
     events = await _sent(request_, _items(SEGMENT, SEGMENT), sse.native)
     bodies = [json.loads(event[6:]) for event in events]
-    assert [b.get("chunk_index") for b in bodies] == [0, 1, 2, None]
+    assert bodies[0] == {"duration": 1.0}
+    assert [b.get("chunk_index") for b in bodies[1:]] == [0, 1, 2, None]
     assert request_.state.log["audio_s"] == 1.0

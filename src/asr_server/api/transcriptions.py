@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
@@ -65,6 +66,13 @@ async def stream_transcription(request: Request, here: Services_) -> Response:
 
 
 async def _accepted(request: Request, items: AsyncGenerator[Item, None]) -> AsyncGenerator[Item, None]:
-    """`items` past `Accepted`: whatever is wrong with the recording is an HTTP status, before the first event."""
-    await while_connected(request.receive, anext(items))
-    return items
+    """`items`, whose first is there: whatever is wrong with the recording is an HTTP status, before the first event."""
+    first = await while_connected(request.receive, anext(items))
+    return _behind(first, items)
+
+
+async def _behind(first: Item, items: AsyncGenerator[Item, None]) -> AsyncGenerator[Item, None]:
+    async with aclosing(items):
+        yield first
+        async for item in items:
+            yield item

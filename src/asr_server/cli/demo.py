@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import socket
@@ -15,6 +16,17 @@ from asr_server.demo import sample
 _START_TIMEOUT_S = 60.0
 # The first request loads the model: importing its libraries alone takes 10 s on a small CPU.
 _FIRST_ANSWER_TIMEOUT_S = 180.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("--port", type=int, default=8100, help="port to listen on (default 8100)")
+    parser.add_argument("--once", action="store_true", help="stop after the first transcription")
+    parser.set_defaults(run=_run)
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    return demo(parsed.port, once=parsed.once)
 
 
 def demo(port: int, *, once: bool) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import shutil
 import sys
@@ -28,6 +29,21 @@ class LiveCommand:
     file: Path | None
     language: str = ""
     speed: float = 1.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--file", type=Path, help="a recording in any container")
+    source.add_argument("--mic", action="store_true", help="the microphone (needs the package sounddevice)")
+    parser.add_argument("--server", default="http://127.0.0.1:8100", help="address (default http://127.0.0.1:8100)")
+    parser.add_argument("--language", default="", help="language code or name; found out if left out")
+    parser.add_argument("--speed", type=float, default=1.0, help="times real time for a file; 0 is as fast as it goes")
+    parser.set_defaults(run=_run)
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    return live(LiveCommand(parsed.server, parsed.file, parsed.language, parsed.speed))
 
 
 def live(command: LiveCommand) -> int:

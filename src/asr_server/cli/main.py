@@ -1,79 +1,68 @@
-"""`asr-server`: the commands and their arguments. What they do is in the modules beside this one."""
+"""`asr-server`: the table of commands. Each is a module beside this one that says what it takes and does."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from asr_server import __version__
-from asr_server.core.settings import SettingsError
-from asr_server.engine.plan import PlanError
+from asr_server.cli.failure import Exit, NoServer, UsageError
 
-USAGE_ERROR = 2
+# Each module has `add_arguments(parser)`, which sets `run(parsed) -> exit code`. It is imported when its command is
+# the one: the server's libraries take half a second, and help should not.
+COMMANDS = {
+    "serve": "run the server with the environment's settings",
+    "demo": "run it with the bundled model and show that it hears",
+    "transcribe": "turn files into text, by a server or right here",
+    "live": "stream a file or the microphone to a server and show the words",
+    "models": "list, download, verify and remove models",
+    "doctor": "say what this machine can run, and try it",
+}
+_MORE = "asr-server COMMAND --help has the arguments of a command, and examples."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code: 0 done, 1 failed, 2 wrong settings or arguments."""
-    parsed = _parser().parse_args(arguments)
+    """Run one command; returns its exit code (`cli.failure.Exit`)."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    parsed = _parser(given[0] if given else "").parse_args(given)
     try:
         return int(parsed.run(parsed))
-    except (SettingsError, PlanError) as error:
-        print(f"asr-server cannot start:\n{error}", file=sys.stderr)
-        return USAGE_ERROR
+    except UsageError as error:
+        return _told(f"asr-server {given[0]}: {error}", Exit.USAGE)
+    except NoServer as error:
+        return _told(f"asr-server {given[0]}: {error}", Exit.NO_SERVER)
+    except _settings_errors() as error:
+        return _told(f"asr-server cannot start:\n{error}", Exit.USAGE)
+    except BrokenPipeError:
+        # Whoever read our output left, which is no fault; the interpreter would complain when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.BROKEN_PIPE
     except KeyboardInterrupt:
-        return 130
+        return Exit.INTERRUPTED
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="asr-server", description="Speech to text on Qwen3-ASR.")
+def _parser(command: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="asr-server", description="Speech to text on Qwen3-ASR.", epilog=_MORE)
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    _add_serve(commands.add_parser("serve", help="run the server with the environment's settings"))
-    _add_demo(commands.add_parser("demo", help="run it with the bundled model and show that it hears"))
-    _add_live(commands.add_parser("live", help="stream a file or the microphone to a server and show the words"))
+    for name, purpose in COMMANDS.items():
+        subparser = commands.add_parser(name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.")
+        if name == command:
+            importlib.import_module(f"asr_server.cli.{name}").add_arguments(subparser)
     return parser
 
 
-def _add_serve(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--host", help="address to listen on (HOST)")
-    parser.add_argument("--port", type=int, help="port to listen on (PORT)")
-    parser.add_argument("--model", dest="model_id", help="model: hub id, directory or 'demo' (MODEL_ID)")
-    parser.set_defaults(run=_serve)
+def _settings_errors() -> tuple[type[Exception], ...]:
+    """Looked up when something failed; importing them takes longer than most commands' help."""
+    from asr_server.core.settings import SettingsError
+    from asr_server.engine.plan import PlanError
+
+    return SettingsError, PlanError
 
 
-def _add_demo(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--port", type=int, default=8100, help="port to listen on (default 8100)")
-    parser.add_argument("--once", action="store_true", help="stop after the first transcription")
-    parser.set_defaults(run=_demo)
-
-
-def _add_live(parser: argparse.ArgumentParser) -> None:
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--file", type=Path, help="a recording in any container")
-    source.add_argument("--mic", action="store_true", help="the microphone (needs the package sounddevice)")
-    parser.add_argument("--server", default="http://127.0.0.1:8100", help="address (default http://127.0.0.1:8100)")
-    parser.add_argument("--language", default="", help="language code or name; found out if left out")
-    parser.add_argument("--speed", type=float, default=1.0, help="times real time for a file; 0 is as fast as it goes")
-    parser.set_defaults(run=_live)
-
-
-def _serve(parsed: argparse.Namespace) -> int:
-    from asr_server.cli.serve import serve
-    from asr_server.core import settings
-
-    given = {name: getattr(parsed, name) for name in ("host", "port", "model_id")}
-    return serve(settings.load(**{name: value for name, value in given.items() if value is not None}))
-
-
-def _demo(parsed: argparse.Namespace) -> int:
-    from asr_server.cli.demo import demo
-
-    return demo(parsed.port, once=parsed.once)
-
-
-def _live(parsed: argparse.Namespace) -> int:
-    from asr_server.cli.live import LiveCommand, live
-
-    return live(LiveCommand(parsed.server, parsed.file, parsed.language, parsed.speed))
+def _told(line: str, code: Exit) -> Exit:
+    print(line, file=sys.stderr)
+    return code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import logging
 import signal
@@ -12,6 +13,7 @@ import uvicorn
 
 from asr_server.cli.socket_protocol import SocketProtocol
 from asr_server.core import logger
+from asr_server.core import settings as settings_module
 from asr_server.core.settings import Settings
 from asr_server.server import create_app, drain
 
@@ -35,6 +37,19 @@ class _Server(uvicorn.Server):
         """Drain, then shut down."""
         await self._drained()
         await super().shutdown(sockets)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("--host", help="address to listen on (HOST)")
+    parser.add_argument("--port", type=int, help="port to listen on (PORT)")
+    parser.add_argument("--model", dest="model_id", help="model: hub id, directory or 'demo' (MODEL_ID)")
+    parser.set_defaults(run=_run)
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    given = {name: getattr(parsed, name) for name in ("host", "port", "model_id")}
+    return serve(settings_module.load(**{name: value for name, value in given.items() if value is not None}))
 
 
 def serve(settings: Settings) -> int:

@@ -61,10 +61,12 @@ Request = TranscriptionRequest | SubtitleRequest | TranslationRequest
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """The body to hand over, and the transcript that it was made of."""
+    """The body to hand over, the transcript that it was made of, and for translations how many lines are
+    none."""
 
     body: Body
     transcript: Transcript
+    untranslated: int | None = None
 
 
 class Producer:
@@ -84,12 +86,11 @@ class Producer:
         transcript = await self._transcript(source, request.options, on_progress)
         match request:
             case TranscriptionRequest():
-                body = render(transcript, request.shape)
+                return Product(render(transcript, request.shape), transcript)
             case SubtitleRequest():
-                body = _subtitles(transcript, request.shape)
+                return Product(_subtitles(transcript, request.shape), transcript)
             case TranslationRequest():
-                body = await self._translation(transcript, request, max(0.0, deadline_s - time.monotonic()))
-        return Product(body, transcript)
+                return await self._translation(transcript, request, max(0.0, deadline_s - time.monotonic()))
 
     async def _transcript(
         self, source: Source, options: TranscribeOptions, on_progress: OnProgress | None
@@ -105,15 +106,15 @@ class Producer:
                     on_progress(item.end_ms / 1000, claimed_s)
         raise TranscriptionFailed("The transcription ended without a result.")
 
-    async def _translation(self, transcript: Transcript, request: TranslationRequest, limit_s: float) -> Body:
+    async def _translation(self, transcript: Transcript, request: TranslationRequest, limit_s: float) -> Product:
         wanted = replace(request.translating, limit_s=limit_s)
         if not request.shape.response_format.is_subtitles:
             text = await self._translations.transcript(transcript, wanted)
-            return render_transcript(text, request.shape, bilingual=request.bilingual)
+            return Product(render_transcript(text, request.shape, bilingual=request.bilingual), transcript, text.kept)
         cues = subtitling.cues(transcript.segments, request.shape.cues)
         spoken = _languages(cues, transcript.segments)
         lines = await self._translations.cues(cues, wanted, languages=spoken)
-        return render_cues(lines, request.shape, bilingual=request.bilingual)
+        return Product(render_cues(lines, request.shape, bilingual=request.bilingual), transcript, lines.kept)
 
 
 def patient(request: Request, timeout_s: float) -> Request:

@@ -10,7 +10,7 @@ from asr_server import demo
 from asr_server.core.errors import ModelUnavailable
 
 DEMO = "demo"
-_MODEL_TYPE = "qwen3_asr"
+MODEL_TYPE = "qwen3_asr"
 _NEEDED = ("config.json", "generation_config.json", "preprocessor_config.json", "tokenizer_config.json")
 
 
@@ -23,12 +23,17 @@ def locate(model_id: str) -> Path:
         directory = demo.checkpoint_path()
     elif Path(model_id).is_dir():
         directory = Path(model_id)
-    elif model_id.startswith((".", "/", "~")) or model_id.count("/") != 1:
+    elif not is_hub_id(model_id):
         raise ModelUnavailable(f"MODEL_ID={model_id}: there is no such directory, and it is no hub id (owner/name).")
     else:
         directory = _fetch(model_id)
     check(directory, model_id)
     return directory
+
+
+def is_hub_id(model_id: str) -> bool:
+    """Whether a name has the shape owner/name, and is no path."""
+    return not model_id.startswith((".", "/", "~")) and model_id.count("/") == 1
 
 
 def _fetch(model_id: str) -> Path:
@@ -62,9 +67,9 @@ def check(directory: Path, model_id: str) -> None:
 
 def _check_architecture(config: dict[str, Any], model_id: str) -> None:
     kind = str(config.get("model_type", "unknown"))
-    if not kind.startswith(_MODEL_TYPE):
+    if not kind.startswith(MODEL_TYPE):
         raise ModelUnavailable(
-            f"MODEL_ID={model_id}: this is a '{kind}' checkpoint; the server runs Qwen3-ASR ('{_MODEL_TYPE}')."
+            f"MODEL_ID={model_id}: this is a '{kind}' checkpoint; the server runs Qwen3-ASR ('{MODEL_TYPE}')."
         )
     if "thinker_config" not in config:
         raise ModelUnavailable(

@@ -1,0 +1,45 @@
+"""A server with the model loaded, and a directory with recordings."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from asr_server import demo
+from E2Etest import recordings
+from E2Etest.process import running
+
+
+@pytest.fixture(scope="session")
+def cli_server(tmp_path_factory):
+    """A running server that has loaded the model."""
+    log = tmp_path_factory.mktemp("cli") / "log"
+    with running(log, PRELOAD="true", IDLE_TIMEOUT="0") as server:
+        server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
+        yield server
+
+
+@pytest.fixture(scope="session")
+def words():
+    """What is said in the bundled recording."""
+    return demo.sample().text
+
+
+@pytest.fixture
+def talks(tmp_path):
+    """hello.wav, a file that is broken, one that is no recording, and a second recording in a directory within."""
+    place = tmp_path / "talks"
+    (place / "more").mkdir(parents=True)
+    shutil.copy(demo.sample().recording, place / "hello.wav")
+    (place / "more" / "again.flac").write_bytes(recordings.encoded("flac", "flac"))
+    (place / "broken.wav").write_bytes(b"RIFF\x00\x01\x00\x00WAVEfmt " + b"\xff" * 300)
+    (place / "notes.txt").write_text("no recording")
+    return place
+
+
+@pytest.fixture(scope="session")
+def long_talk(tmp_path_factory):
+    """Four minutes: the bundled recording again and again."""
+    path = tmp_path_factory.mktemp("long") / "long.wav"
+    path.write_bytes(recordings.wav(np.tile(np.concatenate([recordings.samples(), np.zeros(8_000, np.int16)]), 53)))
+    return path

@@ -1,0 +1,66 @@
+"""The file client against the real server: the three ways to ask, blocking and not."""
+
+import io
+
+import pytest
+
+from asr_server.client.files import AsyncFileClient, FileClient, FileError, FileOptions, Span
+
+pytestmark = pytest.mark.integration
+
+
+def _joined(spans):
+    return " ".join(s.text for s in spans if isinstance(s, Span) and not s.whole and s.text)
+
+
+def test_three_ways_give_the_same_words(cli_server, talks, words):
+    """Whole, piece by piece, span by span; a path, a string or an open file."""
+    path = talks / "hello.wav"
+    with FileClient(cli_server.base) as client:
+        assert client.transcribe(path) == f"{words}\n"
+        assert "".join(client.pieces(str(path))) == words
+        *_, whole = spans = list(client.spans(io.BytesIO(path.read_bytes())))
+        with path.open("rb") as file:
+            assert client.transcribe(file, FileOptions(language="en", hotwords=("kitchen",))) == f"{words}\n"
+    assert (whole.text, whole.whole, whole.language) == (words, True, "English")
+    assert _joined(spans) == words
+
+
+async def test_the_same_without_blocking(cli_server, talks, words):
+    """One client, many recordings at once."""
+    import asyncio
+
+    path = talks / "hello.wav"
+    async with AsyncFileClient(cli_server.base) as client:
+        texts = await asyncio.gather(*(client.transcribe(path) for _ in range(5)))
+        assert "".join([piece async for piece in client.pieces(path)]) == words
+        assert _joined([span async for span in client.spans(path)]) == words
+    assert texts == [f"{words}\n"] * 5
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "code"),
+    [
+        (b"", FileOptions(), "empty_file"),
+        (b"no audio at all", FileOptions(), "invalid_audio"),
+        (None, FileOptions(model="nobody"), "model_not_found"),
+        (None, FileOptions(language="klingon!"), "invalid_language_format"),
+    ],
+)
+def test_a_refusal_is_an_exception_with_its_code(cli_server, sample, content, options, code):
+    """The same whichever way was asked, before any text."""
+    with FileClient(cli_server.base) as client:
+        for ask in (client.transcribe, lambda *a: list(client.pieces(*a)), lambda *a: list(client.spans(*a))):
+            with pytest.raises(FileError) as refusal:
+                ask(io.BytesIO(sample[0] if content is None else content), options)
+            assert refusal.value.code == code
+            assert refusal.value.message
+
+
+def test_leaving_early_frees_the_server(cli_server, long_talk):
+    """Closing the iterator takes the work out of the queue."""
+    with FileClient(cli_server.base) as client:
+        pieces = client.pieces(long_talk)
+        assert next(pieces)
+        pieces.close()
+        cli_server.wait_for(lambda health: health["queue"]["audio_held_s"] == 0)

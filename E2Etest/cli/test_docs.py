@@ -1,0 +1,97 @@
+"""docs/cli.md: its commands and its Python run as they stand there, against a server on the port that they mean."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from asr_server.cli.failure import Exit
+from asr_server.cli.main import COMMANDS
+from asr_server.core import errors
+from E2Etest import recordings
+from E2Etest.cli.commands import environment
+from E2Etest.process import ServerProcess
+
+pytestmark = pytest.mark.integration
+
+PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+PORT = 8100
+
+
+def _blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, sample):
+    """The recordings that the page names."""
+    directory = tmp_path_factory.mktemp("docs")
+    (directory / "recordings" / "more").mkdir(parents=True)
+    for name in ("meeting.wav", "recordings/one.wav", "recordings/more/two.wav"):
+        (directory / name).write_bytes(sample[0])
+    (directory / "talk.mp3").write_bytes(recordings.encoded("mp3", "libmp3lame"))
+    (directory / "notes.txt").write_text("no recording")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def default_server(tmp_path_factory):
+    """A server where commands look for one when they are not told."""
+    server = ServerProcess(tmp_path_factory.mktemp("docs-server") / "log", port=PORT, PRELOAD="true")
+    try:
+        server.wait_until_live()
+        server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("block", _blocks("sh"))
+def test_the_commands_of_the_page_work_as_written(default_server, place, block):
+    """Each line of a shell block, in order: all exit with 0, and the words come out, printed or written."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    before = set(place.rglob("*"))
+    printed = "".join(_run(line, place, path) for line in block.splitlines())
+    written = "".join(p.read_text() for p in set(place.rglob("*")) - before if p.is_file())
+    assert "failed with" not in printed
+    assert recordings.sample()[1] in printed + written or "transcribe" not in block
+
+
+def _run(line, place, path):
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", line],
+        cwd=place,
+        env=environment(PATH=path),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, (line, done.stdout, done.stderr)
+    return done.stdout
+
+
+def test_the_page_shows_commands():
+    """The tests above have something to run."""
+    assert sum(len(block.splitlines()) for block in _blocks("sh")) > 8
+
+
+def test_the_python_of_the_page_works_as_written(default_server, place):
+    """Cues, words, and the code of the refusal."""
+    (example,) = _blocks("python")
+    done = subprocess.run(
+        [sys.executable, "-c", example], cwd=place, capture_output=True, text=True, check=True, timeout=110
+    )
+    assert "-->" in done.stdout
+    assert errors.InvalidAudio.code in done.stdout
+    assert done.stdout.count(recordings.sample()[1]) == 2
+
+
+def test_the_page_has_every_command_and_exit_code():
+    """The tables are those of the code."""
+    assert set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)) >= set(COMMANDS)
+    assert {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)} == set(Exit)

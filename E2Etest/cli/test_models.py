@@ -1,0 +1,96 @@
+"""`asr-server models` and `asr-server doctor` as processes."""
+
+import re
+import shutil
+
+import pytest
+
+from asr_server import demo
+from E2Etest.cli.commands import command, on_terminal
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def hub(tmp_path):
+    """A hub cache that holds `o/model`, and what makes a command see it, offline."""
+    repo = tmp_path / "hub" / "models--o--model"
+    shutil.copytree(demo.checkpoint_path(), repo / "snapshots" / ("a" * 40))
+    (repo / "refs").mkdir()
+    (repo / "refs" / "main").write_text("a" * 40)
+    return {"HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
+
+
+def test_what_is_here_is_listed_verified_and_removed(hub, talks, words):
+    """A model in the cache works by its name until it is removed."""
+    listed = command("models", "list", **hub)
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == ["demo", "o/model"]
+    assert listed.stdout.count("complete") == 2
+    assert "million parameters" in command("models", "verify", "o/model", **hub).stdout
+    assert command("models", "download", "o/model", **hub).returncode == 0
+    assert command("transcribe", "--local", "--model", "o/model", talks / "hello.wav", **hub).stdout == f"{words}\n"
+    removed = command("models", "remove", "o/model", "--yes", **hub)
+    assert (removed.returncode, removed.stderr) == (0, "")
+    assert "o/model" not in command("models", "list", **hub).stdout
+
+
+def test_removing_asks_first(hub):
+    """Enter means no; without anybody to ask, nothing happens."""
+    code, terminal = on_terminal("models", "remove", "o/model", typed=b"\n", **hub)
+    assert (code, "[y/N]" in terminal) == (1, True)
+    done = command("models", "remove", "o/model", **hub)
+    assert done.returncode == 2
+    assert "--yes" in done.stderr
+    assert "o/model" in command("models", "list", **hub).stdout
+    assert on_terminal("models", "remove", "o/model", typed=b"y\n", **hub)[0] == 0
+    assert "o/model" not in command("models", "list", **hub).stdout
+
+
+def test_a_download_that_cannot_be_says_what_to_do(hub):
+    """One line, exit code 1."""
+    done = command("models", "download", "nobody/nothing", **hub)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("\n") == 1
+    assert "network" in done.stderr
+
+
+def test_a_damaged_checkpoint_is_told_apart(tmp_path):
+    """Weights that were cut short: `verify` finds them, and so does the doctor."""
+    directory = tmp_path / "model"
+    shutil.copytree(demo.checkpoint_path(), directory)
+    weights = directory / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    done = command("models", "verify", directory)
+    assert done.returncode == 1
+    assert "cut short" in done.stderr
+    checked = command("doctor", "--quick", MODEL_ID=str(directory))
+    assert checked.returncode == 1
+    assert re.search("FAIL +model .*cut short", checked.stdout)
+
+
+def test_the_doctor_tries_the_bundled_model(cli_server):
+    """It hears the words, says how fast, knows a taken port, and names every option of the plan."""
+    done = command("doctor", MODEL_ID="demo", PORT=str(cli_server.port))
+    assert done.returncode == 0, done.stdout
+    assert "heard right" in done.stdout
+    assert re.search(r"\d+\.\dx real time", done.stdout)
+    assert re.search("note +port .*cannot be taken", done.stdout)
+    for option in cli_server.health()["plan"]:
+        assert re.search(f"(ok|off) +{option['name']} .*{re.escape(option['reason'])}", done.stdout)
+    assert "\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize("changes", [{"PORT": "x"}, {"DEVICE": "cuda:9"}, {"USE_VLLM": "true"}])
+def test_the_doctor_fails_where_the_server_would_not_start(changes):
+    """And names the setting."""
+    done = command("doctor", "--quick", **({"MODEL_ID": "demo"} | changes))
+    (name,) = changes
+    if name != "DEVICE" or "no NVIDIA driver" in done.stdout:
+        assert done.returncode == 1
+        assert name in done.stdout
+
+
+def test_the_list_is_plain_lines(hub):
+    """Name, size with its unit, state: for people and for awk."""
+    for line in command("models", "list", **hub).stdout.splitlines():
+        assert re.fullmatch(r"\S+ +\d[\d.]* [kMG]?B  complete", line)

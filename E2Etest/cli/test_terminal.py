@@ -1,0 +1,86 @@
+"""`asr-server transcribe` on a pseudo-terminal: bars, colours, questions."""
+
+import re
+
+import pytest
+
+from E2Etest.cli.commands import on_terminal
+
+pytestmark = pytest.mark.integration
+
+_SPEED = r"\d+\.\dx"
+_LEFT = r"\d+:\d\d left"
+
+
+def _shown_at_the_end(terminal):
+    """The lines that stay: what is cleared, and the cursor's comings and goings, taken out."""
+    terminal = re.sub(r"\x1b\[\?25[lh]", "", terminal)
+    lines, row = [""], 0
+    for token in re.findall(r"\x1b\[\d*[A-Za-z]|\x1b\[[\d;]*m|\r|\n|[^\x1b\r\n]+", terminal):
+        if token == "\n":
+            row += 1
+            lines += [""] * (row + 1 - len(lines))
+        elif token.endswith("A"):
+            row -= int(token[2:-1] or 1)
+        elif token == "\x1b[2K":
+            lines[row] = ""
+        elif token == "\r" or token.startswith("\x1b"):
+            continue
+        else:
+            lines[row] += token
+    return [line.rstrip() for line in lines if line.strip()]
+
+
+def test_a_bar_shows_name_and_speed_and_is_gone_at_the_end(cli_server, long_talk):
+    """While spans come in; the words alone stay on the terminal."""
+    code, terminal = on_terminal("transcribe", "--server", cli_server.base, long_talk)
+    assert code == 0
+    assert "long.wav" in terminal
+    assert "━" in terminal
+    assert re.search(_SPEED, terminal)
+    (words,) = _shown_at_the_end(terminal)
+    assert words.startswith("hello turn on")
+
+
+def test_the_bar_is_on_stderr_and_the_words_are_in_the_file(cli_server, long_talk, tmp_path):
+    """`asr-server transcribe talk.wav > talk.txt` at a terminal."""
+    out = tmp_path / "talk.txt"
+    code, terminal = on_terminal("transcribe", "--server", cli_server.base, long_talk, stdout=out)
+    assert code == 0
+    assert "━" in terminal
+    assert _shown_at_the_end(terminal) == []
+    assert out.read_text().startswith("hello turn on")
+    assert out.read_text().count("\n") == 1
+
+
+def test_failures_stay_readable_among_bars(cli_server, talks, words):
+    """Each is a line of its own, as are the words."""
+    names = [talks / "hello.wav", talks / "broken.wav", talks / "more" / "again.flac"]
+    code, terminal = on_terminal("transcribe", "--server", cli_server.base, *names, COLUMNS="300")
+    assert code == 1
+    stays = _shown_at_the_end(terminal)
+    assert stays.count(words) == 2
+    assert next(line for line in stays if "invalid_audio" in line).startswith("asr-server transcribe: ")
+
+
+@pytest.mark.parametrize("arguments", [["--quiet"], ["--stream"]])
+def test_no_bar_where_none_is_wanted(cli_server, talks, words, arguments):
+    """Quiet means quiet, and words that stream to the terminal move by themselves."""
+    code, terminal = on_terminal("transcribe", "--server", cli_server.base, talks / "hello.wav", *arguments)
+    assert (code, terminal) == (0, f"{words}\r\n")
+
+
+def test_without_a_server_the_length_is_known_and_with_it_what_is_left(long_talk):
+    """This process decodes the recording itself: the bar has an end."""
+    code, terminal = on_terminal("transcribe", "--local", "--model", "demo", long_talk)
+    assert code == 0
+    assert re.search(f"{_SPEED}  {_LEFT}", terminal)
+
+
+@pytest.mark.parametrize(("changes", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)])
+def test_the_doctor_has_colours_where_they_are_wanted(changes, coloured):
+    """On a terminal, and not against NO_COLOR."""
+    code, terminal = on_terminal("doctor", "--quick", MODEL_ID="demo", **changes)
+    assert code == 0
+    assert ("\x1b[32m" in terminal) is coloured
+    assert "device" in terminal

@@ -1,0 +1,197 @@
+"""`asr-server transcribe` with pipes, against a server."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+from asr_server.service.request import ResponseFormat
+from E2Etest.cli.commands import COMMAND, command, environment, started
+from E2Etest.process import running
+
+pytestmark = pytest.mark.integration
+
+
+def _transcribe(server, *arguments, **more):
+    return command("transcribe", "--server", server.base, *arguments, **more)
+
+
+def test_a_file_is_its_words_on_stdout_and_nothing_else(cli_server, talks, words):
+    """So that a script can take them; the exit code is 0."""
+    done = _transcribe(cli_server, talks / "hello.wav")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{words}\n", "")
+
+
+@pytest.mark.parametrize("response_format", [f.value for f in ResponseFormat])
+def test_every_format_is_what_the_server_answers(cli_server, talks, sample, response_format):
+    """The same text as over HTTP, with a newline at the end."""
+    over_http = cli_server.transcribe(sample[0], response_format=response_format).text
+    done = _transcribe(cli_server, talks / "hello.wav", "--format", response_format)
+    assert done.returncode == 0
+    assert done.stdout == over_http.removesuffix("\n") + "\n"
+
+
+def test_streamed_words_are_the_words(cli_server, talks, words):
+    """Piece by piece, and the line is ended."""
+    done = _transcribe(cli_server, talks / "hello.wav", "--stream")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{words}\n", "")
+
+
+def test_streamed_words_come_before_the_end(cli_server, long_talk):
+    """The first words of four minutes are there while the rest is still to do; leaving then is no error of ours."""
+    process = started("transcribe", "--server", cli_server.base, long_talk, "--stream")
+    assert process.stdout.read(4)
+    assert process.poll() is None
+    process.stdout.close()
+    assert process.wait(timeout=60) == 141
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    cli_server.wait_for(lambda health: health["queue"]["audio_held_s"] == 0)
+
+
+def test_a_broken_file_among_good_ones_fails_alone(cli_server, talks, words):
+    """The others keep their order; one line with the code tells of each failure; the exit code is 1."""
+    names = ["hello.wav", "broken.wav", "none.wav", "more/again.flac"]
+    done = _transcribe(cli_server, *names, cwd=talks)
+    assert done.returncode == 1
+    assert done.stdout == f"==> hello.wav <==\n{words}\n\n==> more/again.flac <==\n{words}\n"
+    lines = sorted(done.stderr.splitlines())
+    assert [line.split(": ")[1:3] for line in lines] == [["broken.wav", "invalid_audio"], ["none.wav", "no_such_file"]]
+
+
+def test_a_directory_is_transcribed_beside_its_recordings(cli_server, talks, words):
+    """With -r all the way down; what is left out is named; a second run replaces nothing without --force."""
+    (talks / "broken.wav").unlink()
+    first = _transcribe(cli_server, "-r", talks, "--beside", "--format", "srt")
+    assert (first.returncode, first.stdout) == (0, "")
+    assert "notes.txt" in first.stderr
+    for written in (talks / "hello.srt", talks / "more" / "again.srt"):
+        assert words in written.read_text()
+    (talks / "hello.srt").write_text("corrected by hand")
+    second = _transcribe(cli_server, "-r", talks, "--beside", "--format", "srt", "--quiet")
+    assert second.returncode == 1
+    assert second.stderr.count("output_exists") == 2
+    assert (talks / "hello.srt").read_text() == "corrected by hand"
+    assert _transcribe(cli_server, talks / "hello.wav", "--beside", "--format", "srt", "--force").returncode == 0
+    assert words in (talks / "hello.srt").read_text()
+
+
+def test_a_directory_for_output_keeps_the_tree(cli_server, talks, words, tmp_path):
+    """Two recordings of one name in two directories do not meet."""
+    shutil.copy(talks / "hello.wav", talks / "more" / "hello.wav")
+    (talks / "broken.wav").unlink()
+    done = _transcribe(cli_server, "-r", talks, "--output", tmp_path / "out", "--quiet")
+    assert (done.returncode, done.stderr) == (0, "")
+    written = {str(p.relative_to(tmp_path / "out")): p.read_text() for p in (tmp_path / "out").rglob("*.txt")}
+    assert written == dict.fromkeys(["hello.txt", "more/hello.txt", "more/again.txt"], f"{words}\n")
+
+
+def test_standard_input_is_a_recording(cli_server, sample, words, tmp_path):
+    """From a pipe, to stdout or a file."""
+    assert _transcribe(cli_server, "-", stdin=sample[0]).stdout == f"{words}\n"
+    _transcribe(cli_server, "-", "--output", tmp_path / "out.json", "--format", "json", stdin=sample[0])
+    assert json.loads((tmp_path / "out.json").read_text())["text"] == words
+
+
+def test_nothing_on_standard_input_is_an_empty_file(cli_server):
+    """The server's code, not a traceback."""
+    done = _transcribe(cli_server, "-")
+    assert done.returncode == 1
+    assert "empty_file" in done.stderr
+
+
+def test_a_reader_that_leaves_ends_it_quietly(cli_server, talks):
+    """`asr-server transcribe ... | true`: no traceback."""
+    run = [*COMMAND, "transcribe", "--server", cli_server.base, str(talks / "hello.wav")]
+    done = subprocess.run(
+        ["bash", "-c", '"$@" | true; exit ${PIPESTATUS[0]}', "_", *run],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_names_that_are_no_text_do_no_harm(cli_server, talks, words):
+    """Bytes that are no UTF-8, and escape sequences, in the header and in an error."""
+    odd = os.fsencode(talks) + b"/\xff\x1b[2J.wav"
+    shutil.copy(talks / "hello.wav", odd)
+    done = _transcribe(cli_server, os.fsdecode(odd), talks / "broken.wav")
+    assert done.returncode == 1
+    assert f"/??[2J.wav <==\n{words}\n" in done.stdout
+
+
+def test_a_server_that_is_full_is_waited_for(tmp_path, talks, words):
+    """Six recordings at once for a server that holds two: none fails."""
+    with running(tmp_path / "log", MAX_QUEUE_AUDIO_S="8") as server:
+        for number in range(6):
+            shutil.copy(talks / "hello.wav", tmp_path / f"{number}.wav")
+        done = _transcribe(server, *sorted(tmp_path.glob("*.wav")), "--jobs", "6")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.count(words) == 6
+        assert "rate_limit_exceeded" in server.log()
+
+
+def test_without_a_server_it_says_so_and_what_to_do(talks):
+    """One line, exit code 3, whatever the number of files."""
+    done = command("transcribe", "-r", talks, "--quiet", "--server", "http://127.0.0.1:9")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.count("\n") == 1
+    assert "--local" in done.stderr
+
+
+def test_a_server_that_dies_leaves_what_is_done(tmp_path, talks, words, long_talk):
+    """The short one is printed, the long one fails or is given up."""
+    with running(tmp_path / "log") as server:
+        process = started("transcribe", "--server", server.base, talks / "hello.wav", long_talk, "--jobs", "1")
+        assert process.stdout.readline().startswith("==>")
+        assert process.stdout.readline() == f"{words}\n"
+        server.wait_for(lambda health: health["queue"]["audio_held_s"] > 0)
+        server.process.kill()
+        rest, told = process.communicate(timeout=60)
+    assert process.returncode in {1, 3}
+    assert (rest, told.count("\n")) == ("", 1)
+    assert "connection_lost" in told or "no server" in told
+
+
+@pytest.mark.parametrize("response_format", ["text", "json"])
+def test_ctrl_c_ends_it_and_frees_the_server(cli_server, long_talk, tmp_path, response_format):
+    """Exit code 130, no traceback, no half-written file, and nothing is left in the queue or the batch."""
+    output = tmp_path / "out.txt"
+    process = started(
+        "transcribe", "--server", cli_server.base, long_talk, "--format", response_format, "--output", output
+    )
+    cli_server.wait_for(lambda health: health["queue"]["running"] > 0)
+    process.send_signal(signal.SIGINT)
+    printed, told = process.communicate(timeout=60)
+    assert (process.returncode, printed, told) == (130, "", "")
+    assert list(tmp_path.iterdir()) == []
+    cli_server.wait_for(lambda health: health["queue"]["running"] == 0 and health["queue"]["audio_held_s"] == 0)
+    # A line without the length of the audio is one of a request that had no result.
+    assert "audio_s=" not in [line for line in cli_server.log().splitlines() if "method=POST" in line][-1]
+
+
+def test_a_large_file_is_sent_from_disk(cli_server, tmp_path):
+    """Its size is nothing to the memory of the command: 150 MiB take no more than one byte, but for some buffers."""
+    small, large = tmp_path / "small.wav", tmp_path / "large.wav"
+    for path, size in ((small, 1), (large, 150 * 1024 * 1024)):
+        with path.open("wb") as file:
+            file.truncate(size)
+    peaks_mb = [_peak_mb("transcribe", "--server", cli_server.base, path) for path in (small, large)]
+    assert peaks_mb[1] < peaks_mb[0] + 20
+
+
+def _peak_mb(*arguments):
+    """Most resident memory of a run that the server refuses, as the kernel counted it."""
+    process = started(*arguments)
+    told = process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    process.stdout.close()
+    process.stderr.close()
+    assert (process.returncode, "invalid_audio" in told) == (1, True)
+    return usage.ru_maxrss / 1024

@@ -1,0 +1,102 @@
+"""A batch over a hearer that fails on command."""
+
+import asyncio
+import io
+from pathlib import Path
+
+import pytest
+
+from asr_server.cli.bars import Bars
+from asr_server.cli.batch import Batch
+from asr_server.cli.failure import Exit, Failure, NoServer
+from asr_server.cli.hearer import Answer, Length, Reached, Wish
+from asr_server.cli.outlets import Printed
+from asr_server.cli.sources import Source
+
+
+class _Scripted:
+    """Answers with the recording's own bytes; `fail` is raised for recordings that hold it."""
+
+    def __init__(self, **failures):
+        self.failures = failures
+        self.under_way = self.most = 0
+        self.left = 0
+        self.two = asyncio.Event()  # set when two are under way
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        pass
+
+    async def hear(self, recording, wish):
+        text = recording.read().decode()
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        if self.under_way == 2:
+            self.two.set()
+        try:
+            yield Length(2.0)
+            await asyncio.sleep(3600 if text == "forever" else 0.001)
+            if text in self.failures:
+                raise self.failures[text]
+            yield Reached(1.0)
+            yield Answer(text)
+        finally:
+            self.under_way -= 1
+            self.left += 1
+
+
+def _sources(tmp_path, *texts):
+    paths = [tmp_path / f"{i}" for i in range(len(texts))]
+    for path, text in zip(paths, texts, strict=True):
+        path.write_text(text)
+    return [Source(path, Path(path.name)) for path in paths]
+
+
+def _batch(hearer, sources):
+    out = io.BytesIO()
+    return Batch(hearer, Printed(sources, out), Bars(wanted=False), Wish()), out
+
+
+async def test_what_fails_fails_alone_and_is_told_in_one_line(tmp_path, capsys):
+    """The rest is delivered; the exit code says that not all is."""
+    sources = _sources(tmp_path, "one", "bad", "two")
+    batch, out = _batch(_Scripted(bad=Failure("invalid_audio", "No audio.")), sources)
+    assert await batch.run(sources, jobs=2) is Exit.FAILED
+    assert out.getvalue().decode().count("==>") == 2
+    assert capsys.readouterr().err == f"asr-server transcribe: {sources[1].name}: invalid_audio: No audio.\n"
+
+
+@pytest.mark.parametrize("jobs", [1, 3, 50])
+async def test_no_more_than_the_wished_number_are_under_way(tmp_path, jobs):
+    """And no fewer, while there is work."""
+    sources = _sources(tmp_path, *["text"] * 10)
+    hearer = _Scripted()
+    batch, _ = _batch(hearer, sources)
+    assert await batch.run(sources, jobs) is Exit.DONE
+    assert hearer.most == min(jobs, 10)
+
+
+async def test_without_a_server_the_rest_is_left_but_what_is_done_is_kept(tmp_path):
+    """Also what waited for its turn to be printed."""
+    sources = _sources(tmp_path, "forever", "done", "gone", "never")
+    hearer = _Scripted(gone=NoServer("no server"))
+    batch, out = _batch(hearer, sources)
+    with pytest.raises(NoServer):
+        await batch.run(sources, jobs=2)
+    assert out.getvalue().decode() == f"==> {sources[1].name} <==\ndone\n"
+    assert hearer.under_way == 0
+
+
+async def test_cancelling_closes_what_is_under_way(tmp_path):
+    """So that whoever hears stops working."""
+    sources = _sources(tmp_path, "forever", "forever", "forever")
+    hearer = _Scripted()
+    batch, _ = _batch(hearer, sources)
+    task = asyncio.create_task(batch.run(sources, jobs=2))
+    await hearer.two.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (hearer.under_way, hearer.left) == (0, 2)

@@ -1,0 +1,238 @@
+"""`asr-server doctor`: what this machine can run, and why not the rest; tries it with the bundled model."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import platform
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from asr_server import __version__
+from asr_server.cli.failure import Exit, Failure, UsageError
+from asr_server.cli.hearer import Answer, Length, Wish
+
+if TYPE_CHECKING:
+    from asr_server.cli.local import Local
+    from asr_server.core.settings import Settings
+
+EXAMPLES = """\
+examples:
+  asr-server doctor
+  asr-server doctor --quick
+  MODEL_ID=Qwen/Qwen3-ASR-0.6B DEVICE=cuda asr-server doctor
+
+exit codes: 0 the server would run; 1 something stands in its way
+"""
+# The largest released checkpoint, as downloaded.
+_LARGEST_MODEL_BYTES = 5e9
+_GIB = 1024**3
+
+
+class Mark(StrEnum):
+    """What a finding means: `FAIL` alone makes the command fail."""
+
+    OK = "ok"
+    NOTE = "note"
+    OFF = "off"
+    FAIL = "FAIL"
+
+
+_COLOURS = {Mark.OK: "green", Mark.NOTE: "yellow", Mark.OFF: "dim", Mark.FAIL: "bold red"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line."""
+
+    mark: Mark
+    subject: str
+    text: str
+
+
+Findings = Iterator[Finding]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.epilog, parser.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--quick", action="store_true", help="leave out the self-test, which loads the bundled model")
+    parser.set_defaults(run=_run)
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    from asr_server.core import settings
+
+    failed = _show("Machine", _machine()) | _show("Software", _software())
+    try:
+        chosen = settings.load()
+    except settings.SettingsError as error:
+        wrong = (Finding(Mark.FAIL, "settings", line) for line in str(error).splitlines())
+        return Exit.FAILED if _show("Settings", wrong) | failed else Exit.DONE
+    failed |= _show("Settings", _plan(chosen))
+    failed |= _show("Surroundings", _surroundings(chosen))
+    if not parsed.quick:
+        failed |= _show("Self-test", _self_test())
+    return Exit.FAILED if failed else Exit.DONE
+
+
+def _show(title: str, findings: Findings) -> bool:
+    """Print a section as it is found out; True when anything in it failed. Colours only where a terminal wants them."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(Text(title, "bold"))
+    failed = False
+    for finding in findings:
+        failed |= finding.mark is Mark.FAIL
+        mark = Text(f"  {finding.mark.value:5}", _COLOURS[finding.mark])
+        console.print(mark.append(f"{finding.subject:21} {finding.text}", "not bold default"))
+    return failed
+
+
+def _machine() -> Findings:
+    from asr_server.engine import facts, machine
+
+    here = machine.look()
+    flags = f"; {', '.join(here.cpu_flags)}" if here.cpu_flags else "; no AVX2, which will be slow"
+    yield Finding(Mark.OK, "cpu", f"{here.cores} cores, {here.cpu}{flags}")
+    yield Finding(Mark.OK, "memory", f"{here.memory_gib:.1f} GiB, {here.memory_free_gib:.1f} free")
+    probed = facts.probe()
+    if probed.gpu:
+        yield Finding(Mark.OK, "gpu", ", ".join(here.gpus) or "an NVIDIA driver is loaded")
+    else:
+        yield Finding(Mark.OFF, "gpu", "no NVIDIA driver found")
+
+
+def _software() -> Findings:
+    from asr_server.audio import libraries
+    from asr_server.engine import facts, machine
+
+    yield Finding(Mark.OK, "asr-server", f"{__version__}, Python {platform.python_version()}")
+    for name, version in machine.look().libraries.items():
+        yield Finding(Mark.OK if version else Mark.FAIL, name, version or "missing: pip install -r requirements.txt")
+    probed = facts.probe()
+    if probed.gpu and not probed.torch_cuda:
+        yield Finding(Mark.NOTE, "torch", "a CPU build beside a GPU: pip install -r requirements-gpu.txt")
+    try:
+        yield Finding(Mark.OK, "ffmpeg", f"{libraries.ffmpeg_version()}, brought along by av")
+    except ImportError as error:
+        yield Finding(Mark.FAIL, "ffmpeg", f"its libraries cannot be loaded: {error}")
+
+
+def _plan(settings: Settings) -> Findings:
+    from asr_server.engine import facts, plan
+
+    try:
+        resolved = plan.resolve(settings, facts.probe())
+    except plan.PlanError as error:
+        for line in str(error).splitlines():
+            yield Finding(Mark.FAIL, "plan", line)
+        return
+    for option in resolved.options:
+        text = f"{option.value}: {option.reason}" if option.active else option.reason
+        yield Finding(Mark.OK if option.active else Mark.OFF, option.name, text)
+
+
+def _surroundings(settings: Settings) -> Findings:
+    yield _model(settings.model_id)
+    yield _port(settings.host, settings.port)
+    yield _disk("disk for uploads", Path(tempfile.gettempdir()), settings.max_upload_bytes)
+    from asr_server.engine.qwen import store
+
+    yield _disk("disk for models", store.cache_directory(), _LARGEST_MODEL_BYTES)
+
+
+def _model(model_id: str) -> Finding:
+    from asr_server.cli.models import size_text
+    from asr_server.core.errors import ModelUnavailable
+    from asr_server.engine.qwen import store
+
+    try:
+        stored = store.find(model_id)
+        if stored is None:
+            advice = f"asr-server models download {model_id}"
+            return Finding(
+                Mark.NOTE, "model", f"{model_id} is not here yet; the first request fetches it, or: {advice}"
+            )
+        if stored.problem:
+            return Finding(Mark.FAIL, "model", f"{model_id}: {stored.problem}")
+        store.verify(stored)
+    except ModelUnavailable as error:
+        return Finding(Mark.FAIL, "model", error.message)
+    return Finding(Mark.OK, "model", f"{model_id}, {size_text(stored.size_bytes)}, complete")
+
+
+def _port(host: str, port: int) -> Finding:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        return Finding(Mark.NOTE, "port", f"{host}:{port} cannot be taken ({error.strerror}); choose another with PORT")
+    return Finding(Mark.OK, "port", f"{host}:{port} is free")
+
+
+def _disk(subject: str, directory: Path, needed_bytes: float) -> Finding:
+    there = next(place for place in (directory, *directory.parents) if place.exists())
+    free_bytes = shutil.disk_usage(there).free
+    mark = Mark.OK if free_bytes >= needed_bytes else Mark.NOTE
+    wish = "" if mark is Mark.OK else f"; {needed_bytes / _GIB:.1f} GiB would be good to have"
+    return Finding(mark, subject, f"{free_bytes / _GIB:.1f} GiB free in {directory}{wish}")
+
+
+def _self_test() -> Findings:
+    """The bundled recording through the bundled model, twice: the first time loads it."""
+    from asr_server.cli.local import Local, settings_for_one
+    from asr_server.engine.plan import PlanError
+
+    print("  loading the bundled model ...", file=sys.stderr, flush=True)
+    try:
+        yield from asyncio.run(_heard_twice(Local(settings_for_one("demo"))))
+    except PlanError:
+        yield Finding(Mark.FAIL, "demo model", "not tried: the settings above cannot work")
+    except (Failure, UsageError) as error:
+        yield Finding(Mark.FAIL, "demo model", str(error))
+
+
+async def _heard_twice(hearer: Local) -> list[Finding]:
+    from asr_server.demo import sample
+
+    async with hearer:
+        began_s = time.monotonic()
+        await _heard(hearer)
+        loaded_s = time.monotonic()
+        text, length_s = await _heard(hearer)
+        took_s = time.monotonic() - loaded_s
+    right = text.lower().split() == sample().text.lower().split()
+    speed = f"{length_s:.1f} s of audio in {took_s:.2f} s, {length_s / took_s:.1f}x real time"
+    return [
+        Finding(Mark.OK if right else Mark.FAIL, "words", "heard right" if right else "not what was said"),
+        Finding(Mark.OK, "speed", f"{speed}; {loaded_s - began_s:.1f} s with loading"),
+    ]
+
+
+async def _heard(hearer: Local) -> tuple[str, float]:
+    """Text and length of the bundled recording."""
+    from asr_server.demo import sample
+
+    text, length_s = "", 0.0
+    with sample().recording.open("rb") as recording:
+        async with aclosing(hearer.hear(recording, Wish())) as events:
+            async for event in events:
+                if isinstance(event, Length):
+                    length_s = event.seconds
+                elif isinstance(event, Answer):
+                    text = event.content
+    return text, length_s

@@ -1,0 +1,103 @@
+"""This process as the hearer of a batch: the server's own machinery without a server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from types import TracebackType
+from typing import TYPE_CHECKING, BinaryIO
+
+from asr_server.cli.failure import Exit, Failure, UsageError
+from asr_server.cli.hearer import Answer, Event, Length, Reached, Wish, Words
+from asr_server.core.errors import AsrError, ModelUnavailable
+from asr_server.core.transcript import Segment, Transcript
+from asr_server.service import subtitling
+from asr_server.service.render import Shape, render
+from asr_server.service.request import TranscribeOptions, WordTimes, context
+from asr_server.service.transcribe import Accepted, Item, Piece
+from asr_server.subtitle.rules import CueRules
+from asr_server.text import languages
+
+if TYPE_CHECKING:
+    from asr_server.core.settings import Settings
+    from asr_server.server import Machinery
+
+# Nobody else waits: what bounds a server's callers does not bound one's own work.
+_UNBOUNDED_S = 1e9
+
+
+def settings_for_one(model_id: str | None) -> Settings:
+    """The environment's settings, but for the bounds that are there for many callers. Raises `SettingsError`."""
+    from asr_server.core import settings
+
+    chosen = {"model_id": model_id} if model_id else {}
+    return settings.load(idle_timeout=0, request_timeout=_UNBOUNDED_S, max_queue_audio_s=_UNBOUNDED_S, **chosen)
+
+
+def end_now() -> None:
+    """End this process after an interruption, without the interpreter's wait for the engine's thread."""
+    sys.stdout.flush()
+    os._exit(Exit.INTERRUPTED)
+
+
+class Local:
+    """Implements `Hearer` with a model of its own, loaded by the first recording."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._machinery: Machinery | None = None
+
+    async def __aenter__(self) -> Local:
+        from asr_server import server
+        from asr_server.core import logger
+        from asr_server.core.settings import LogLevel
+        from asr_server.engine import facts, plan
+
+        logger.configure(LogLevel.ERROR, as_json=False)
+        self._machinery = server.machinery(self._settings, plan.resolve(self._settings, facts.probe()))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._machinery is not None
+        if kind is asyncio.CancelledError:
+            # A model that is being loaded cannot be stopped, and nobody waits for it: `end_now` leaves it behind.
+            await self._machinery.decoder.close()
+        else:
+            await self._machinery.close()
+
+    async def hear(self, recording: BinaryIO, wish: Wish) -> AsyncGenerator[Event, None]:
+        """The events of one recording."""
+        assert self._machinery is not None
+        try:
+            options = TranscribeOptions(
+                language=languages.normalize(wish.language),
+                context=context(wish.prompt, list(wish.hotwords)),
+                words=WordTimes.ALIGNED if wish.response_format.is_subtitles else WordTimes.NONE,
+            )
+            work = self._machinery.transcriber.stream(recording, options, pieces=wish.stream)
+            async with aclosing(work) as items:
+                async for item in items:
+                    yield _event(item, wish, subtitling.rules(self._settings))
+        except ModelUnavailable as error:
+            raise UsageError(error.message) from error
+        except AsrError as error:
+            raise Failure(error.code, error.message) from error
+
+
+def _event(item: Item, wish: Wish, rules: CueRules) -> Event:
+    match item:
+        case Accepted():
+            return Length(item.claimed_s) if item.claimed_s else Reached(0.0)
+        case Piece():
+            return Words(item.text)
+        case Segment():
+            return Reached(item.end_ms / 1000)
+        case Transcript():
+            if wish.stream:
+                return Answer("\n")
+            return Answer(render(item, Shape(wish.response_format, cues=rules)).content.decode())

@@ -1,0 +1,81 @@
+"""The table of commands."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from asr_server.cli.main import COMMANDS, main
+
+HEAVY = ("torch", "httpx", "uvicorn", "websockets", "rich", "pydantic", "numpy", "huggingface_hub")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["transcribe", "--help"], ["models", "--help"], ["doctor", "--help"]]
+)
+def test_help_loads_nothing_heavy(arguments):
+    """It is there at once."""
+    code = (
+        f"import sys; from asr_server.cli.main import main\ntry: main({arguments!r})\nexcept SystemExit: pass\n"
+        f"print([m for m in {HEAVY!r} if m in sys.modules])"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_a_module_and_a_help_of_its_own(name, capsys):
+    """`asr-server NAME --help` ends well and says what it is for."""
+    assert callable(importlib.import_module(f"asr_server.cli.{name}").add_arguments)
+    with pytest.raises(SystemExit) as end:
+        main([name, "--help"])
+    assert end.value.code == 0
+    assert COMMANDS[name][1:] in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["no-such-command"],
+        ["transcribe"],
+        ["transcribe", "a.wav", "--format", "docx"],
+        ["transcribe", "a.wav", "--language", "klingon!"],
+        ["transcribe", "a.wav", "--jobs", "0"],
+        ["transcribe", "a.wav", "--server", "127.0.0.1:8100"],
+        ["transcribe", "a.wav", "--output", "x", "--beside"],
+        ["transcribe", "a.wav", "--server", "http://a", "--local"],
+        ["models"],
+    ],
+)
+def test_wrong_arguments_exit_with_2(arguments, capsys):
+    """argparse says what is wrong; there is no traceback."""
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["--stream", "--format", "srt"], "--format"),
+        (["--stream", "--beside"], "--beside"),
+        (["--stream", "--output", "x"], "--output"),
+        (["--stream", "--jobs", "2"], "--jobs"),
+    ],
+)
+def test_what_excludes_each_other_is_refused_in_one_line(arguments, word, capsys):
+    """Before anything is read."""
+    assert main(["transcribe", "none.wav", *arguments]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert word in told
+
+
+def test_wrong_settings_exit_with_2(monkeypatch, capsys):
+    """Every bad value is named."""
+    monkeypatch.setenv("PORT", "nowhere")
+    assert main(["serve"]) == 2
+    assert "PORT" in capsys.readouterr().err

@@ -1,0 +1,111 @@
+"""`asr-server models`: the checkpoints on this machine. What they are is the engine's to know; here it is shown."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from asr_server.cli.failure import Exit, UsageError
+
+EXAMPLES = """\
+examples:
+  asr-server models list
+  asr-server models download Qwen/Qwen3-ASR-0.6B
+  asr-server models verify Qwen/Qwen3-ASR-0.6B
+  asr-server models remove Qwen/Qwen3-ASR-0.6B --yes
+
+exit codes: 0 done; 1 not there, not whole or not fetched; 2 wrong arguments
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.epilog, parser.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
+    actions.add_parser("list", help="what is here, how large, whether complete").set_defaults(run=_list)
+    download = actions.add_parser("download", help="fetch a model into the hub's cache")
+    download.add_argument("model", metavar="ID", help="hub id: owner/name")
+    download.set_defaults(run=_download)
+    verify = actions.add_parser("verify", help="check the files of a model and the headers of its weights")
+    verify.add_argument("model", metavar="ID|DIR", help="hub id, directory or 'demo'")
+    verify.set_defaults(run=_verify)
+    remove = actions.add_parser("remove", help="delete a model from the hub's cache")
+    remove.add_argument("model", metavar="ID", help="hub id: owner/name")
+    remove.add_argument("--yes", action="store_true", help="do not ask")
+    remove.set_defaults(run=_remove)
+
+
+def size_text(size_bytes: int) -> str:
+    """As hubs and disks are labelled: decimal units, three figures."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size_bytes >= scale:
+            return f"{size_bytes / scale:.3g} {unit}"
+    return f"{size_bytes} B"
+
+
+def _list(parsed: argparse.Namespace) -> int:
+    from asr_server.engine.qwen import store
+
+    found = store.listed()
+    width = max(len(stored.name) for stored in found)
+    for stored in found:
+        print(f"{stored.name:{width}}  {size_text(stored.size_bytes):>8}  {stored.problem or 'complete'}")
+    return Exit.DONE
+
+
+def _download(parsed: argparse.Namespace) -> int:
+    from asr_server.core.errors import ModelUnavailable
+    from asr_server.engine.qwen import checkpoint, store
+
+    try:
+        directory = checkpoint.locate(parsed.model)  # its library shows bars of its own on a terminal
+        stored = store.find(parsed.model)
+    except ModelUnavailable as error:
+        return _told(error.message)
+    if stored:
+        print(f"{stored.name}  {size_text(stored.size_bytes)}  {directory}")
+    return Exit.DONE
+
+
+def _verify(parsed: argparse.Namespace) -> int:
+    from asr_server.core.errors import ModelUnavailable
+    from asr_server.engine.qwen import store
+
+    try:
+        stored = store.find(parsed.model)
+        if stored is None:
+            return _told(f"{parsed.model} is not on this machine: asr-server models download {parsed.model}")
+        weights = store.verify(stored)
+    except ModelUnavailable as error:
+        return _told(error.message)
+    print(
+        f"{stored.name} is complete: {weights.tensors} tensors, {weights.parameters / 1e6:.1f} million parameters, "
+        f"{', '.join(weights.formats)}, {size_text(stored.size_bytes)}"
+    )
+    return Exit.DONE
+
+
+def _remove(parsed: argparse.Namespace) -> int:
+    from asr_server.core.errors import ModelUnavailable
+    from asr_server.engine.qwen import store
+
+    if not parsed.yes and not _agreed(f"Delete {parsed.model} from the cache? [y/N] "):
+        print("Nothing was deleted.", file=sys.stderr)
+        return Exit.FAILED
+    try:
+        freed = store.remove(parsed.model)
+    except ModelUnavailable as error:
+        return _told(error.message)
+    print(f"{parsed.model} is deleted; {size_text(freed)} became free.")
+    return Exit.DONE
+
+
+def _agreed(question: str) -> bool:
+    if not sys.stdin.isatty():
+        raise UsageError("there is nobody to ask here; say --yes.")
+    return input(question).strip().lower() in {"y", "yes"}
+
+
+def _told(line: str) -> Exit:
+    print(f"asr-server models: {line}", file=sys.stderr)
+    return Exit.FAILED

@@ -1,0 +1,108 @@
+"""Which recordings a command line means."""
+
+import io
+import os
+import shutil
+import sys
+import threading
+
+import pytest
+
+from asr_server import demo
+from asr_server.cli import sources
+from asr_server.cli.failure import Failure, UsageError, shown
+
+RECORDING = demo.sample().recording
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Recordings by content, whatever their names, and what is none."""
+    inner = tmp_path / "inner"
+    (inner / "deep").mkdir(parents=True)
+    (inner / ".hidden").mkdir()
+    for place in (tmp_path / "b.wav", tmp_path / "no-suffix", inner / "a.txt", inner / "deep" / "c.wav"):
+        shutil.copy(RECORDING, place)
+    shutil.copy(RECORDING, inner / ".hidden" / "d.wav")
+    (tmp_path / "notes.wav").write_text("no audio")
+    (tmp_path / ".dot.wav").write_bytes(b"")
+    (tmp_path / "broken-link.wav").symlink_to("nowhere")
+    return tmp_path
+
+
+def _names(found, root):
+    return [str(source.path.relative_to(root)) for source in found]
+
+
+def test_a_directory_gives_its_recordings_by_content_and_names_the_rest(folder):
+    """Suffixes decide nothing; directories within stay out."""
+    found, left_out = sources.find([str(folder)], recursive=False)
+    assert _names(found, folder) == ["b.wav", "no-suffix"]
+    assert {item.path.name: item.reason for item in left_out} == {
+        "inner": "a directory; -r goes into it",
+        "notes.wav": "no audio or video",
+        ".dot.wav": "hidden",
+        "broken-link.wav": "not a file",
+    }
+
+
+def test_recursion_goes_all_the_way_but_not_into_what_is_hidden(folder):
+    """And keeps the path below the directory that was named."""
+    found, left_out = sources.find([str(folder)], recursive=True)
+    assert [str(s.below) for s in found] == ["b.wav", "no-suffix", "inner/a.txt", "inner/deep/c.wav"]
+    assert ".hidden" in {item.path.name for item in left_out}
+
+
+def test_what_is_named_is_taken_in_order_and_once(folder):
+    """Also what is no recording: whoever hears it will say so."""
+    again = str(folder / "." / "b.wav")
+    found, left_out = sources.find([str(folder / "notes.wav"), again, str(folder), again], recursive=False)
+    assert _names(found, folder) == ["notes.wav", "b.wav", "no-suffix"]
+    assert "notes.wav" in {item.path.name for item in left_out}
+
+
+def test_an_mp3_behind_a_long_tag_is_a_recording(tmp_path):
+    """The tag, with a picture in it, is longer than what is looked at."""
+    size = 200_000
+    tag = b"ID3\x04\x00\x00" + bytes([0, size >> 14 & 127, size >> 7 & 127, size & 127])
+    (tmp_path / "song").write_bytes(tag + b"\0" * 100_000)
+    found, _ = sources.find([str(tmp_path)], recursive=False)
+    assert _names(found, tmp_path) == ["song"]
+
+
+def test_a_file_that_is_not_there_fails_when_it_is_opened(tmp_path):
+    """Not before: the others go on."""
+    (source,), _ = sources.find([str(tmp_path / "none.wav")], recursive=False)
+    with pytest.raises(Failure) as failure:
+        source.open()
+    assert failure.value.code == "no_such_file"
+
+
+def test_a_named_pipe_is_read_to_its_end_and_kept(tmp_path):
+    """What hears it needs a file that can be read again."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(b"x" * 300_000,))
+    writer.start()
+    (source,), _ = sources.find([str(pipe)], recursive=False)
+    writer.join()
+    with source.open() as kept:
+        kept.seek(0)
+        assert kept.read() == b"x" * 300_000
+
+
+def test_a_keyboard_is_no_recording(monkeypatch):
+    """Waiting for somebody to type a WAV file helps nobody."""
+
+    class Keyboard(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Keyboard())
+    with pytest.raises(UsageError, match="nothing is piped in"):
+        sources.find(["-"], recursive=False)
+
+
+def test_names_cannot_steer_a_terminal():
+    """Escape sequences and bytes that are no UTF-8 become question marks; other scripts stay."""
+    assert shown("a\x1b[2Jb\n\udcff录音.wav") == "a?[2Jb??录音.wav"

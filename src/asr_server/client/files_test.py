@@ -1,0 +1,136 @@
+"""The file client against servers that fail; what a real server says is tested in E2Etest/cli."""
+
+import io
+import os
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from asr_server.client.files import FileClient, FileError, FileOptions, Length, ServerUnreachable, Span
+
+_SPAN = b'data: {"text": "on", "language": "English", "is_final": false, "start": 0.5, "end": 1.5}\n\n'
+_WHOLE = b'data: {"text": "on", "language": "English", "is_final": true, "start": 0, "end": 2.0}\n\n'
+
+
+@contextmanager
+def _answering(body, status=200, **headers):
+    """A server that reads a request and answers with these bytes; yields its address and what it read."""
+    seen = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self):
+            seen.append(self._body())
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(body)), "Connection": "close", **headers}.items():
+                self.send_header(name.replace("_", "-"), value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def _body(self):
+            if "Content-Length" in self.headers:
+                return self.rfile.read(int(self.headers["Content-Length"]))
+            parts = []
+            while size := int(self.rfile.readline(), 16):
+                parts.append(self.rfile.read(size))
+                self.rfile.readline()
+            self.rfile.readline()
+            return b"".join(parts)
+
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", seen
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_a_refusal_keeps_code_message_and_waiting_time():
+    """As the envelope and the header say them."""
+    body = b'{"error": {"message": "Full.", "type": "x", "param": null, "code": "rate_limit_exceeded"}}'
+    with (
+        _answering(body, 429, Retry_After="7") as (base, _),
+        FileClient(base) as client,
+        pytest.raises(FileError) as refusal,
+    ):
+        client.transcribe(io.BytesIO(b"RIFF"))
+    assert (refusal.value.code, refusal.value.message) == ("rate_limit_exceeded", "Full.")
+    assert refusal.value.retry_after_s == 7
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"{}", b"[]", b'{"error": "no"}', b'{"error": null}'])
+def test_another_servers_error_is_told_by_its_status(body):
+    """Whatever stands at the address."""
+    with _answering(body, 502) as (base, _), FileClient(base) as client, pytest.raises(FileError, match="502") as error:
+        client.transcribe(io.BytesIO(b"RIFF"))
+    assert error.value.code == "http_502"
+
+
+def test_an_answer_that_breaks_off_is_an_error():
+    """Also where what was sent is whole: the last event is missing."""
+    with _answering(_SPAN) as (base, _), FileClient(base) as client:
+        spans = client.spans(io.BytesIO(b"RIFF"))
+        assert next(spans).text == "on"
+        with pytest.raises(FileError) as error:
+            next(spans)
+    assert error.value.code == "connection_lost"
+
+
+def test_an_error_in_the_middle_comes_after_what_was_heard():
+    """The status was 200; the event says what happened."""
+    error_event = b'data: {"error": {"message": "Late.", "type": "x", "param": null, "code": "deadline_exceeded"}}\n\n'
+    with _answering(_SPAN + error_event) as (base, _), FileClient(base) as client:
+        spans = client.spans(io.BytesIO(b"RIFF"))
+        assert next(spans).text == "on"
+        with pytest.raises(FileError, match="Late") as error:
+            next(spans)
+    assert error.value.code == "deadline_exceeded"
+
+
+def test_the_length_of_the_recording_comes_first_where_the_server_says_it():
+    """An event of its own; a server without it is no error."""
+    body = b'data: {"duration": 2.0}\n\n' + _SPAN + _WHOLE + b'data: {"done": true}\n\n'
+    with _answering(body) as (base, _), FileClient(base) as client:
+        items = list(client.spans(io.BytesIO(b"RIFF")))
+    assert items == [
+        Length(2.0),
+        Span("on", "English", 0.5, 1.5, whole=False),
+        Span("on", "English", 0, 2.0, whole=True),
+    ]
+
+
+def test_a_pipe_is_sent_to_its_end():
+    """It has a descriptor and no length."""
+    read, write = os.pipe()
+    os.write(write, b"RIFF and more")
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe, _answering(b"on\n") as (base, seen), FileClient(base) as client:
+        assert client.transcribe(pipe) == "on\n"
+    assert b"RIFF and more" in seen[0]
+
+
+def test_the_form_holds_what_was_asked_and_nothing_empty():
+    """An empty field would be a value to some servers."""
+    options = FileOptions(language="en", hotwords=("Zürich", "Qwen"), response_format="srt")
+    with _answering(b"x") as (base, seen), FileClient(base) as client:
+        client.transcribe(io.BytesIO(b"RIFF"), options)
+    text = seen[0].decode()
+    assert all(f'name="{name}"' in text for name in ("language", "model", "response_format", "file"))
+    assert text.count('name="hotwords"') == 2
+    assert 'name="prompt"' not in text
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:1", "ftp://127.0.0.1", "nothing"])
+def test_where_nothing_answers_it_is_said(address):
+    """A port that is closed, or an address of no kind that can be spoken to."""
+    with FileClient(address) as client, pytest.raises(ServerUnreachable):
+        client.transcribe(io.BytesIO(b"RIFF"))
