@@ -1,6 +1,6 @@
 # make demo   see it work            make serve   run it with the environment's settings
 # make test   everything CI runs     make bench   the benchmarks
-.PHONY: demo serve test bench check unit e2e docs clients clean
+.PHONY: demo serve test bench check unit e2e browser docs clients clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -34,8 +34,13 @@ check: $(VENV)/.dev
 unit: $(VENV)/.dev
 	$(PY) -m pytest src
 
-e2e: $(VENV)/.dev
+e2e: $(VENV)/.dev browser
 	$(PY) -m pytest E2Etest
+
+# The page is tested in Debian's Chromium. Installed here only as root, as on a fresh container or a CI machine.
+browser:
+	@command -v chromium >/dev/null || test "$$(id -u)" != 0 || { apt-get update -qq && apt-get install -yqq chromium; }
+	@command -v chromium >/dev/null || { echo "The browser tests need Chromium: sudo apt-get install chromium"; exit 1; }
 
 bench: $(VENV)/.dev
 	$(PY) -m E2Etest.bench

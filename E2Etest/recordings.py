@@ -16,7 +16,19 @@ import numpy as np
 from asr_server import demo
 from asr_server.demo.recipe.scoring import distance as word_errors
 
-__all__ = ["AUDIO", "Clip", "clips", "encoded", "riff", "sample", "samples", "silent_video", "wav", "word_errors"]
+__all__ = [
+    "AUDIO",
+    "Clip",
+    "clips",
+    "encoded",
+    "riff",
+    "sample",
+    "samples",
+    "silent_video",
+    "talking_video",
+    "wav",
+    "word_errors",
+]
 
 AUDIO = Path(__file__).parent / "audio"
 
@@ -81,6 +93,27 @@ def encoded(container: str, codec: str, *, rate: int = 48_000, layout: str = "mo
         for converted in [*resampler.resample(frame), *resampler.resample(None)]:
             output.mux(stream.encode(converted))
         output.mux(stream.encode(None))
+    return sink.getvalue()
+
+
+def talking_video() -> bytes:
+    """The bundled recording under pictures, as a WebM that every browser plays."""
+    sink = io.BytesIO()
+    with av.open(sink, "w", format="webm") as output:
+        pictures = output.add_stream("libvpx", rate=5)
+        pictures.width, pictures.height, pictures.pix_fmt = 320, 180, "yuv420p"
+        sound = output.add_stream("libopus", rate=48_000, layout="mono")
+        for i in range(5 * len(samples()) // 16_000 + 2):
+            frame = av.VideoFrame.from_ndarray(np.full((180, 320, 3), (38, 70, 90), np.uint8), format="rgb24")
+            frame.pts, frame.time_base = i, Fraction(1, 5)
+            output.mux(pictures.encode(frame))
+        output.mux(pictures.encode(None))
+        frame = av.AudioFrame.from_ndarray(samples()[None].copy(), format="s16", layout="mono")
+        frame.sample_rate = 16_000
+        resampler = av.AudioResampler(format=sound.format, layout="mono", rate=48_000, frame_size=sound.frame_size)
+        for converted in [*resampler.resample(frame), *resampler.resample(None)]:
+            output.mux(sound.encode(converted))
+        output.mux(sound.encode(None))
     return sink.getvalue()
 
 

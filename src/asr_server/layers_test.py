@@ -15,6 +15,7 @@ FLOORS = {
     "core": 0,
     "text": 0,
     "demo": 0,
+    "web": 0,
     "audio": 1,
     "subtitle": 1,
     "scheduling": 1,

@@ -17,6 +17,8 @@ _SANE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _QUIET_PATHS = frozenset({"/livez", "/readyz", "/health"})
 # OpenAI's own answers say which version of its protocol they speak, and there has been one.
 _OPENAI_PATHS, _OPENAI_VERSION = "/v1/", "2020-10-01"
+# A look at the page is one request for `/` and one for each of its files.
+_QUIET_PREFIX = "/web/"
 
 
 class RequestLog:
@@ -74,7 +76,8 @@ def _request_id(given: str | None) -> str:
 
 
 def _log(scope: Scope, request_id: str, status: int, took_s: float) -> None:
-    level = "DEBUG" if scope["path"] in _QUIET_PATHS else "INFO"
+    quiet = scope["path"] in _QUIET_PATHS or scope["path"].startswith(_QUIET_PREFIX)
+    level = "DEBUG" if quiet else "INFO"
     state = scope["state"]
     # The route's pattern, not the path: a path is text that the caller chose.
     route = scope.get("route")

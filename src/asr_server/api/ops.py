@@ -6,7 +6,7 @@ import time
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends
-from fastapi.responses import JSONResponse, RedirectResponse
+from fastapi.responses import JSONResponse
 
 from asr_server import __version__
 from asr_server.api.deps import Services, services
@@ -18,12 +18,6 @@ Services_ = Annotated[Services, Depends(services)]
 
 # A step takes milliseconds, a load up to minutes; a step that does not come back for this long will not come back.
 _HUNG_AFTER_S = 60.0
-
-
-@router.get("/", include_in_schema=False)
-async def root() -> RedirectResponse:
-    """The page for people is the API's own for now."""
-    return RedirectResponse("/docs")
 
 
 @router.get("/health")

@@ -1,0 +1,154 @@
+"""The page as a whole: the server's state, the keyboard, names for those who do not see it, its looks."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from asr_server import demo
+from E2Etest.browser.conftest import DESK, PHONE, opened
+from E2Etest.browser.proxy import Proxy
+from E2Etest.process import running
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+# Everything that can be used and has no name to be read out.
+NAMELESS = """() => {
+    const label = e => {
+        const copy = e.labels?.[0]?.cloneNode(true);
+        copy?.querySelectorAll("select, input").forEach(part => part.remove());
+        return copy?.textContent;
+    };
+    const own = e => e.matches("button, a") && e.textContent;
+    const named = e => e.ariaLabel || label(e) || e.getAttribute("aria-labelledby") || own(e);
+    const parts = "button, input, select, textarea, a, video, progress, dialog";
+    const used = `${parts}, [role=meter], [role=region], [role=tablist]`;
+    return [...document.querySelectorAll(used)].filter(e => !(named(e) || "").trim()).map(e => e.outerHTML);
+}"""
+DANGLING = """() => [...document.querySelectorAll("[aria-controls], [aria-labelledby]")]
+    .flatMap(e => [e.getAttribute("aria-controls"), e.getAttribute("aria-labelledby")])
+    .filter(id => id && !document.getElementById(id))"""
+TWICE = """() => {
+    const ids = [...document.querySelectorAll("[id]")].map(e => e.id);
+    return ids.filter((id, i) => ids.indexOf(id) !== i);
+}"""
+SMALL = """() => [...document.querySelectorAll("button, select, input")]
+    .map(e => [e.outerHTML, e.closest("label")?.getBoundingClientRect().height ?? 0, e.getBoundingClientRect()])
+    .filter(([, label, box]) => box.height && Math.max(label, box.height) < 24).map(([html]) => html)"""
+
+
+@pytest.mark.parametrize("panel", ["live", "file", "status"])
+@pytest.mark.parametrize("viewport", [DESK, PHONE, {"width": 320, "height": 640}], ids=["desk", "phone", "narrow"])
+def test_everything_has_a_name_and_room(browser, page_server, panel, viewport, shots):
+    """Names for all that can be used, no id twice, targets of 24 pixels (WCAG 2.5.8), no scrolling sideways."""
+    with opened(browser, page_server.base, panel, viewport=viewport) as watched:
+        page = watched.page
+        expect(page.locator(f"#{panel}")).to_be_visible()
+        expect(page.locator("#server-word")).to_have_text("Ready")
+        assert page.evaluate(NAMELESS) == []
+        assert page.evaluate(DANGLING) == []
+        assert page.evaluate(TWICE) == []
+        assert page.evaluate(SMALL) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+        assert page.evaluate("[document.documentElement.lang, document.querySelectorAll('h1').length]") == ["en", 1]
+        page.screenshot(path=shots / f"{panel}-{viewport['width']}.png", full_page=True)
+
+
+def test_the_tabs_work_with_the_keyboard(browser, page_server):
+    """One stop of the Tab key for all tabs, arrows between them, and the focus can be seen."""
+    with opened(browser, page_server.base) as watched:
+        page = watched.page
+        page.focus("#tab-live")
+        for key, name in (("ArrowRight", "file"), ("End", "status"), ("ArrowRight", "live"), ("ArrowLeft", "status")):
+            page.keyboard.press(key)
+            expect(page.locator(f"#tab-{name}")).to_be_focused()
+            expect(page.locator(f"#tab-{name}")).to_have_attribute("aria-selected", "true")
+            expect(page.locator(f"#{name}")).to_be_visible()
+        assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+        assert page.locator("[role=tab][tabindex='0']").count() == 1
+        assert page.locator("[role=tabpanel]:visible").count() == 1
+        page.keyboard.press("Tab")
+        expect(page.locator("#server")).to_be_focused()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_follows_the_systems_colours(browser, page_server, scheme, shots):
+    """Dark paper in the dark, light paper in the light, on every panel."""
+    with opened(browser, page_server.base, color_scheme=scheme) as watched:
+        page = watched.page
+        colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        brightness = sum(map(int, re.findall(r"\d+", colour)))
+        assert (brightness < 3 * 64) == (scheme == "dark")
+        page.screenshot(path=shots / f"live-{scheme}.png")
+
+
+def test_nothing_moves_for_those_who_do_not_want_it(browser, page_server):
+    """No transition is left when the system asks for less motion."""
+    moving = "[...document.querySelectorAll('*')].filter(e => getComputedStyle(e).transitionDuration !== '0s').length"
+    with opened(browser, page_server.base) as watched:
+        assert watched.page.evaluate(moving) > 0
+    with opened(browser, page_server.base, reduced_motion="reduce") as watched:
+        assert watched.page.evaluate(moving) == 0
+
+
+def test_status_shows_what_health_says(browser, page_server):
+    """Model, work and every active option with its reason; what is off is folded away."""
+    health = page_server.health()
+    with opened(browser, page_server.base, "status") as watched:
+        page = watched.page
+        expect(page.locator("#status-facts")).to_contain_text(health["model_id"])
+        expect(page.locator("#status-facts")).to_contain_text("in memory")
+        expect(page.locator("#status-facts")).to_contain_text(health["version"])
+        active = [option for option in health["plan"] if option["active"]]
+        expect(page.locator("#status-plan tr")).to_have_count(len(active))
+        for option in active:
+            expect(page.locator("#status-plan")).to_contain_text(option["reason"])
+        expect(page.locator("#status-off tr")).to_have_count(len(health["plan"]) - len(active))
+        expect(page.locator("#status-off tr").first).to_be_hidden()
+
+
+def test_health_is_asked_only_while_somebody_looks(browser, page_server):
+    """A page in the background leaves the server alone."""
+    with opened(browser, page_server.base, "status") as watched:
+        page = watched.page
+        expect(page.locator("#status-body")).to_be_visible()
+        with page.expect_request("**/health"):
+            pass  # asked again by itself
+        page.evaluate(
+            """() => {
+                Object.defineProperty(document, "hidden", { get: () => true });
+                document.dispatchEvent(new Event("visibilitychange"));
+            }"""
+        )
+        page.wait_for_timeout(500)
+        asked = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.wait_for_timeout(7000)  # more than two rounds
+        assert asked == []
+
+
+def test_a_server_that_is_gone_is_told_and_found_again(browser, page_server):
+    """In the head of the page and on the panel."""
+    with Proxy(page_server.port) as proxy, opened(browser, proxy.base, "status") as watched:
+        watched.allowed += ["Failed to load resource"]
+        page = watched.page
+        expect(page.locator("#server-word")).to_have_text("Ready")
+        proxy.refusing = True
+        proxy.cut()
+        expect(page.locator("#status-notice")).to_have_text(re.compile("cannot be reached"))
+        expect(page.locator("#server-word")).to_have_text("Unreachable")
+        proxy.refusing = False
+        expect(page.locator("#server-word")).to_have_text("Ready")
+        expect(page.locator("#status-notice")).to_be_hidden()
+
+
+def test_a_model_that_is_not_there_yet_is_told(browser, tmp_path):
+    """A fresh server has no model in memory: the page says so while it is loaded, then shows the words."""
+    recording = demo.sample()
+    with running(tmp_path / "log") as server, opened(browser, server.base, "file") as watched:
+        page = watched.page
+        expect(page.locator("#server-word")).to_have_text("Model asleep")
+        page.set_input_files("#file-input", recording.recording)
+        expect(page.locator("#file-model")).to_have_text(re.compile("not in memory|being loaded"))
+        expect(page.locator("#file-lines p")).to_have_text(recording.text)
+        expect(page.locator("#file-model")).to_be_hidden()

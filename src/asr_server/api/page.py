@@ -1,0 +1,82 @@
+"""The page for people: `/` and its files, with headers that keep it to this server. The files are in `web/`."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from asr_server import web
+
+router = APIRouter()
+
+_INDEX = "index.html"
+_METHODS = ["GET", "HEAD"]
+# Recordings are played from memory (blob:); everything else comes from this server or not at all.
+_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "media-src 'self' blob:",
+        "worker-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Permissions-Policy": "microphone=(self), camera=(), geolocation=(), display-capture=()",
+    # Ask every time whether it is still the same: after an update no old script meets a new page.
+    "Cache-Control": "no-cache",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    content: bytes
+    media_type: str
+    etag: str
+
+
+@cache
+def _files() -> dict[str, _File]:
+    """All files, read once: together they are smaller than one recording."""
+    found = {}
+    for name, path in web.files().items():
+        content = path.read_bytes()
+        etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+        found[name] = _File(content, web.MEDIA_TYPES[path.suffix], etag)
+    return found
+
+
+@router.api_route("/", methods=_METHODS, include_in_schema=False)
+async def index(request: Request) -> Response:
+    """The page."""
+    return _answer(request, _INDEX)
+
+
+@router.api_route("/web/{name}", methods=_METHODS, include_in_schema=False)
+async def file(request: Request, name: str) -> Response:
+    """A script, the style or the icon."""
+    return _answer(request, name)
+
+
+def _answer(request: Request, name: str) -> Response:
+    found = _files().get(name)
+    if found is None:
+        raise HTTPException(404)
+    headers = {**_HEADERS, "ETag": found.etag}
+    if found.etag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    return Response(found.content, media_type=found.media_type, headers=headers)

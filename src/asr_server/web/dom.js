@@ -1,0 +1,46 @@
+// Finding, making and saving: the few things every panel does with the document.
+
+export function find(id) {
+  return document.getElementById(id);
+}
+
+/** An element with properties and children: `make("button", { className: "quiet" }, "Copy")`. */
+export function make(tag, properties = {}, ...children) {
+  const element = Object.assign(document.createElement(tag), properties);
+  element.append(...children);
+  return element;
+}
+
+/** Set text only where it changed: a live region is read out when it is touched. */
+export function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+  element.hidden = !text;
+}
+
+/** Let the browser save `text` as a file. */
+export function save(name, type, text) {
+  const address = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));
+  make("a", { href: address, download: name }).click();
+  // The download has its own hold on the data by then.
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
+}
+
+/** A button that says for a moment that it has copied. */
+export async function copy(button, text) {
+  const label = button.textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  } catch {
+    button.textContent = "Not allowed";
+  }
+  setTimeout(() => (button.textContent = label), 1500);
+}
+
+/** `m:ss`, or `h:mm:ss`. */
+export function clock(seconds) {
+  const whole = Math.max(0, Math.floor(seconds));
+  const [h, m, s] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60];
+  const two = (n) => String(n).padStart(2, "0");
+  return h ? `${h}:${two(m)}:${two(s)}` : `${m}:${two(s)}`;
+}

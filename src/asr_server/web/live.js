@@ -1,0 +1,218 @@
+// The Live panel: microphone in, words out. The connection is live-socket.js, the sound microphone.js.
+
+import { diagnosis } from "./api.js";
+import { clock, copy, find, save, say } from "./dom.js";
+import { modelNote, watch } from "./health.js";
+import { fill } from "./languages.js";
+import { Link } from "./link.js";
+import { LiveSocket } from "./live-socket.js";
+import { Problem } from "./messages.js";
+import { BYTES_PER_SECOND, Microphone, devices } from "./microphone.js";
+import { notice } from "./notice.js";
+import { cuesOf, srt, vtt } from "./subtitles.js";
+import { TranscriptView } from "./transcript-view.js";
+
+// Three minutes: what a short outage and the longest utterance need, and 6 MB of memory.
+const TAPE_BYTES = 180 * BYTES_PER_SECOND;
+const FAILURES_TO_EXPLAIN = 3;
+const LABELS = { idle: "Start", starting: "Starting…", live: "Stop", paused: "Stop", finishing: "Finishing…" };
+
+let state = "idle";
+let link = null;
+let socket = null;
+let microphone = null;
+let view = null;
+let unwatch = () => {};
+let awake = null;
+let failures = 0; // connections that were tried in vain, one after the other
+
+const ui = {};
+
+export function begin() {
+  for (const name of ["start", "pause", "level", "time", "lag", "heard", "connection", "language", "device", "hotwords"])
+    ui[name] = find(`live-${name}`);
+  view = new TranscriptView(find("live-lines"), find("live-announcer"));
+  fill(ui.language);
+  ui.start.onclick = () => (state === "idle" ? start() : state === "finishing" ? end() : stop());
+  ui.pause.onclick = () => (state === "paused" ? resume() : pause());
+  ui.language.onchange = () => socket?.configure({ language: ui.language.value });
+  ui.hotwords.onchange = () => socket?.configure({ hotwords: ui.hotwords.value });
+  ui.device.onchange = changeDevice;
+  find("live-copy").onclick = (event) => copy(event.target, plain());
+  find("live-clear").onclick = () => {
+    view.clear();
+    refresh();
+  };
+  for (const format of ["txt", "srt", "vtt"]) find(`live-${format}`).onclick = () => download(format);
+  navigator.mediaDevices?.addEventListener("devicechange", listDevices);
+  addEventListener("beforeunload", (event) => state !== "idle" && event.preventDefault());
+  document.addEventListener("visibilitychange", stayAwake);
+  listDevices();
+  become("idle");
+}
+
+async function start() {
+  become("starting");
+  notice("live", null);
+  view.clear();
+  try {
+    microphone = await Microphone.open(ui.device.value, sound);
+  } catch (problem) {
+    notice("live", problem);
+    become("idle");
+    return;
+  }
+  link = new Link({ limitBytes: TAPE_BYTES, bytesPerSecond: BYTES_PER_SECOND });
+  const query = { language: ui.language.value, hotwords: ui.hotwords.value.trim() };
+  socket = new LiveSocket(link, query, { state: connection, line: heard, fresh: () => view.dropOpen(), trouble });
+  socket.open();
+  unwatch = watch((answer) => say(find("live-model"), view.empty ? modelNote(answer) : ""), 2);
+  become("live");
+  listDevices();
+  stayAwake();
+  // On a phone the words need the room.
+  if (matchMedia("(max-width: 46rem)").matches) find("live-more").open = false;
+}
+
+const sound = {
+  pcm(bytes) {
+    if (state !== "live") return;
+    socket.push(bytes);
+    ui.time.textContent = clock(link.tape.end / BYTES_PER_SECOND);
+  },
+  level(value) {
+    const shown = state === "live" ? value : 0;
+    ui.level.style.setProperty("--level", shown.toFixed(2));
+    ui.level.setAttribute("aria-valuenow", Math.round(100 * shown));
+  },
+  ended() {
+    notice("live", new Problem("microphone_gone"));
+    stop();
+  },
+};
+
+async function pause() {
+  become("paused");
+  await microphone.pause();
+  sound.level(0);
+  // What was said before the pause is over.
+  socket.flush();
+}
+
+async function resume() {
+  await microphone.resume();
+  become("live");
+}
+
+async function stop() {
+  become("finishing");
+  microphone.close();
+  await socket.flush();
+  end();
+}
+
+function end() {
+  microphone?.close();
+  socket?.close();
+  unwatch();
+  awake?.release();
+  socket = microphone = awake = null;
+  sound.level(0);
+  say(find("live-model"), "");
+  if (state !== "idle") become("idle");
+}
+
+async function changeDevice() {
+  if (state !== "live" && state !== "paused") return;
+  const old = microphone;
+  try {
+    microphone = await Microphone.open(ui.device.value, sound);
+    old.close();
+    if (state === "paused") await microphone.pause();
+  } catch (problem) {
+    notice("live", problem);
+  }
+}
+
+function heard(line) {
+  view.show(line);
+  say(find("live-model"), "");
+  ui.lag.textContent = `${(line.lagMs / 1000).toFixed(1)} s behind`;
+  if (line.language) ui.heard.textContent = line.language;
+  refresh();
+}
+
+async function connection(name, detail) {
+  // Every try would otherwise wipe out what is told about the last one.
+  if (name === "connecting" && ui.connection.textContent) return;
+  const shown = { connecting: "Connecting…", live: "", waiting: "Connection lost. Still recording; trying again…", closed: "" };
+  ui.connection.textContent = shown[name];
+  if (name === "live") {
+    failures = 0;
+    const lost = Math.round(detail.lostSeconds);
+    if (lost) ui.connection.textContent = `Connected again; ${lost} s of sound were lost.`;
+    notice("live", null);
+  } else if (name === "waiting") {
+    failures += 1;
+    if (detail.error && detail.error.code !== "session_not_found") trouble(detail.error);
+    else if (failures === FAILURES_TO_EXPLAIN) explain();
+  } else if (name === "closed") {
+    end();
+    const { error } = detail;
+    notice("live", error ? new Problem(error.code, error.message) : await diagnosis());
+  }
+}
+
+/** A cut mends itself in a moment; what lasts has a reason that somebody may have to do something about. */
+async function explain() {
+  const found = await diagnosis();
+  if (failures >= FAILURES_TO_EXPLAIN && state !== "idle" && found.code !== "cut") notice("live", found);
+}
+
+function trouble(error) {
+  notice("live", new Problem(error.code, error.message));
+}
+
+function become(name) {
+  state = name;
+  ui.start.textContent = LABELS[name];
+  ui.start.disabled = name === "starting";
+  ui.start.classList.toggle("on", name === "live" || name === "paused");
+  ui.start.title = name === "finishing" ? "Press again to end without the last words" : "";
+  ui.pause.hidden = name !== "live" && name !== "paused";
+  ui.pause.textContent = name === "paused" ? "Continue" : "Pause";
+  ui.connection.textContent = name === "finishing" ? "Waiting for the last words…" : name === "paused" ? "Paused" : "";
+  if (name === "starting") ui.lag.textContent = ui.heard.textContent = ui.time.textContent = "";
+  refresh();
+}
+
+function refresh() {
+  const some = view.finished.length > 0;
+  find("live-empty").hidden = !view.empty;
+  find("live-empty").textContent = state === "idle" ? "Press Start and speak." : "Listening…";
+  find("live-actions").hidden = !some;
+}
+
+async function listDevices() {
+  const chosen = microphone?.deviceId ?? ui.device.value;
+  const found = (await devices()).filter((device) => device.label);
+  ui.device.replaceChildren(new Option("Default", ""), ...found.map((device) => new Option(device.label, device.deviceId)));
+  ui.device.value = found.some((device) => device.deviceId === chosen) ? chosen : "";
+}
+
+function plain() {
+  return view.finished.map((line) => line.committed.trim()).join("\n");
+}
+
+function download(format) {
+  const segments = view.finished.map((line) => ({ start: line.start, end: line.end, text: line.committed.trim() }));
+  if (format === "txt") save("transcript.txt", "text/plain", `${plain()}\n`);
+  if (format === "srt") save("transcript.srt", "application/x-subrip", srt(cuesOf(segments)));
+  if (format === "vtt") save("transcript.vtt", "text/vtt", vtt(cuesOf(segments)));
+}
+
+/** A phone that falls asleep stops recording. Not every browser can be kept awake. */
+async function stayAwake() {
+  if (state !== "live" || document.hidden || !navigator.wakeLock) return;
+  awake = await navigator.wakeLock.request("screen").catch(() => null);
+}

@@ -1,0 +1,61 @@
+// What went wrong, in words for people. Shows nothing.
+
+// Codes of the server (docs/errors.md) that deserve other words here than the server's own.
+export const SERVER_CODES = {
+  file_too_large: "The file is too large for this server.",
+  empty_file: "The file is empty.",
+  invalid_audio: "This file has no sound that the server can read, or it is damaged.",
+  no_audio_track: "This video has no sound.",
+  audio_too_short: "The recording is too short to hold a word.",
+  rate_limit_exceeded: "The server has all the work it takes. Try again in a moment.",
+  deadline_exceeded: "The server was too busy to finish in time. Try again, or send a shorter recording.",
+  shutting_down: "The server is shutting down.",
+  engine_out_of_memory: "The server ran out of memory on this recording. Try again in a moment.",
+  transcription_failed: "The model failed on this recording.",
+  internal_error: "The server failed; its log has the details.",
+  session_not_found: "The server had closed this session, so a new one begins.",
+  session_taken: "This session was continued in another window.",
+  slow_reader: "The connection was too slow.",
+};
+
+// What the page finds out by itself.
+export const PAGE_CODES = {
+  unreachable: "The server cannot be reached. Is it running, and is this device online?",
+  unauthorized: "The API key is missing or wrong. Enter it under “Key”.",
+  insecure: "Browsers allow the microphone only on a safe page: open this one over https://, or on the server's own machine as localhost.",
+  microphone_refused: "The microphone was refused. Allow it for this page in the browser's settings, then start again.",
+  microphone_missing: "No microphone was found. Connect one, then start again.",
+  microphone_busy: "The microphone cannot be used now. Another program may hold it.",
+  microphone_gone: "The microphone was disconnected, so the recording has stopped.",
+  cut: "The connection broke before the end.",
+  upload_cut: "The server ended the upload. The file may be larger than it takes.",
+  no_speech: "No speech was found in this recording.",
+  unplayable: "This browser cannot play the file. The text and its times are not affected.",
+};
+
+/** A failure with a `code` and words. */
+export class Problem extends Error {
+  constructor(code, serverMessage = "") {
+    super(SERVER_CODES[code] ?? PAGE_CODES[code] ?? (serverMessage || PAGE_CODES.cut));
+    this.code = code;
+    // The server names numbers and ways out that no fixed sentence can.
+    this.detail = serverMessage && serverMessage !== this.message ? serverMessage : "";
+  }
+
+  /** An HTTP status and body: the server's envelope, or whatever a proxy says. */
+  static ofAnswer(status, body) {
+    if (status === 401 || status === 403) return new Problem("unauthorized");
+    try {
+      const { code, message } = JSON.parse(body).error;
+      return new Problem(code ?? "internal_error", message);
+    } catch {
+      const code = status === 413 ? "file_too_large" : status >= 502 ? "unreachable" : "internal_error";
+      return new Problem(code);
+    }
+  }
+
+  /** Both sentences. */
+  get text() {
+    return [this.message, this.detail].filter(Boolean).join(" ");
+  }
+}

@@ -1,0 +1,92 @@
+// The microphone as 16 kHz PCM. Knows no server.
+
+import { fileUrl } from "./api.js";
+import { Problem } from "./messages.js";
+import { Resampler, level, toPcm } from "./resample.js";
+
+export const RATE = 16_000;
+export const BYTES_PER_SECOND = 2 * RATE;
+
+// What a refusal is called by browsers (Media Capture and Streams, section 10.2) and here.
+const REFUSALS = {
+  NotAllowedError: "microphone_refused",
+  SecurityError: "microphone_refused",
+  NotFoundError: "microphone_missing",
+  OverconstrainedError: "microphone_missing",
+  NotReadableError: "microphone_busy",
+  AbortError: "microphone_busy",
+};
+
+export class Microphone {
+  #stream;
+  #context;
+
+  /** Ask for the microphone. `on`: {pcm(bytes), level(0..1), ended()}. Throws a `Problem`. */
+  static async open(deviceId, on) {
+    if (!globalThis.isSecureContext || !navigator.mediaDevices) throw new Problem("insecure");
+    const microphone = new Microphone();
+    microphone.#stream = await ask(deviceId);
+    try {
+      await microphone.#listen(on);
+    } catch (error) {
+      microphone.close();
+      throw error;
+    }
+    return microphone;
+  }
+
+  get deviceId() {
+    return this.#stream.getAudioTracks()[0].getSettings().deviceId ?? "";
+  }
+
+  pause() {
+    this.#enable(false);
+    return this.#context.suspend();
+  }
+
+  resume() {
+    this.#enable(true);
+    return this.#context.resume();
+  }
+
+  close() {
+    this.#stream.getTracks().forEach((track) => track.stop());
+    if (this.#context && this.#context.state !== "closed") this.#context.close();
+  }
+
+  async #listen(on) {
+    this.#context = new AudioContext({ latencyHint: "interactive" });
+    await this.#context.audioWorklet.addModule(fileUrl("audio-worklet.js"));
+    const resampler = new Resampler(this.#context.sampleRate, RATE);
+    const node = new AudioWorkletNode(this.#context, "gatherer", { numberOfOutputs: 1 });
+    node.port.onmessage = ({ data }) => {
+      on.level(level(data));
+      on.pcm(toPcm(resampler.push(data)));
+    };
+    // A node that leads nowhere may never be run; what this one lets out is silence.
+    this.#context.createMediaStreamSource(this.#stream).connect(node).connect(this.#context.destination);
+    this.#stream.getAudioTracks()[0].onended = () => on.ended();
+    await this.#context.resume();
+  }
+
+  #enable(enabled) {
+    this.#stream.getAudioTracks().forEach((track) => (track.enabled = enabled));
+  }
+}
+
+/** The microphones there are. Their names are empty until the microphone was allowed once. */
+export async function devices() {
+  const all = (await navigator.mediaDevices?.enumerateDevices()) ?? [];
+  return all.filter((device) => device.kind === "audioinput" && device.deviceId);
+}
+
+async function ask(deviceId) {
+  // Echo and noise filters are made for calls; they cost words.
+  const audio = { channelCount: 1, echoCancellation: false, noiseSuppression: false, autoGainControl: true };
+  if (deviceId) audio.deviceId = { exact: deviceId };
+  try {
+    return await navigator.mediaDevices.getUserMedia({ audio });
+  } catch (error) {
+    throw new Problem(REFUSALS[error.name] ?? "microphone_busy", error.message);
+  }
+}

@@ -1,0 +1,12 @@
+// One message for people at the head of a panel: shown, read out, taken away.
+
+import { find } from "./dom.js";
+
+/** Show a `Problem` in the notice of a panel, or take it away with null. */
+export function notice(panel, problem) {
+  const element = find(`${panel}-notice`);
+  const text = problem ? (problem.text ?? String(problem)) : "";
+  if (element.textContent !== text) element.textContent = text;
+  element.hidden = !text;
+  element.dataset.code = problem?.code ?? "";
+}

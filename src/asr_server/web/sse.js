@@ -1,0 +1,23 @@
+// Server-sent events out of text that arrives in pieces. Knows no event's meaning.
+
+export class EventParser {
+  #rest = "";
+
+  /** The JSON contents of all events that are complete now. Comments are skipped, and so is what is no JSON. */
+  push(text) {
+    this.#rest += text;
+    const blocks = this.#rest.split(/\r?\n\r?\n/);
+    this.#rest = blocks.pop();
+    return blocks.flatMap(content);
+  }
+}
+
+function content(block) {
+  const lines = block.split(/\r?\n/).filter((line) => line.startsWith("data:"));
+  if (!lines.length) return [];
+  try {
+    return [JSON.parse(lines.map((line) => line.slice(5).trimStart()).join("\n"))];
+  } catch {
+    return []; // "[DONE]" of OpenAI's streams
+  }
+}

@@ -1,0 +1,81 @@
+// The Status panel: what `/health` says, in words. Asks nothing else.
+
+import { clock, find, make } from "./dom.js";
+import { watch } from "./health.js";
+import { notice } from "./notice.js";
+
+const STATUS = { ok: "Ready", degraded: "In trouble", draining: "Shutting down" };
+const MODEL = { unloaded: "not in memory", loading: "loading…", loaded: "in memory", failed: "could not be loaded" };
+
+let unwatch = () => {};
+
+/** Ask every few seconds, while the panel is open. */
+export function open() {
+  unwatch();
+  unwatch = watch(show, 3);
+}
+
+export function close() {
+  unwatch();
+}
+
+/** One word on the server for the head of the page: [class, text]. */
+export function summary({ health, problem }) {
+  if (!health) return ["bad", problem.code === "unauthorized" ? "Key needed" : "Unreachable"];
+  if (health.status !== "ok") return ["bad", STATUS[health.status] ?? health.status];
+  if (health.model_state === "loading") return ["busy", "Loading model"];
+  return [health.model_loaded ? "good" : "rest", health.model_loaded ? "Ready" : "Model asleep"];
+}
+
+function show({ health, problem }) {
+  notice("status", problem);
+  find("status-body").hidden = !health;
+  if (!health) return;
+  find("status-facts").replaceChildren(...facts(health).flatMap(([name, rows]) => group(name, rows)));
+  const off = health.plan.filter((one) => !one.active);
+  find("status-plan").replaceChildren(...health.plan.filter((one) => one.active).map(option));
+  find("status-off").replaceChildren(...off.map(option));
+  find("status-off-count").textContent = off.length === 1 ? "1 option is off" : `${off.length} options are off`;
+}
+
+function facts(h) {
+  const megabytes = (n) => (n >= 1024 ? `${(n / 1024).toFixed(1)} GiB` : `${n} MiB`);
+  const q = h.queue;
+  return [
+    ["Server", [
+      ["State", STATUS[h.status] ?? h.status],
+      ["Up for", clock(h.uptime_s)],
+      ["Version", h.version],
+    ]],
+    ["Model", [
+      ["Name", h.model_id],
+      ["State", [MODEL[h.model_state] ?? h.model_state, h.model_error].filter(Boolean).join(": ")],
+      ["Runs on", h.gpu_name || (h.cuda ? "GPU" : "CPU")],
+    ]],
+    ["Memory", [
+      ...(h.cuda ? [["GPU in use", `${megabytes(h.gpu_allocated_mb)} of ${megabytes(h.gpu_reserved_mb)} reserved`]] : []),
+      ["Keys and values", `${megabytes(h.kv_cache_mb)} of ${megabytes(h.kv_budget_mb)}`],
+      ["Kept for live", megabytes(h.sessions_mb)],
+      ["Rows that fit", h.slots || "none yet"],
+    ]],
+    ["Work", [
+      ...(h.live ? [["Live sessions", h.live.waiting ? `${h.live.sessions}, ${h.live.waiting} cut off` : h.live.sessions]] : []),
+      ["Being decoded", q.running],
+      ["Waiting", `${q.live} live, ${q.interactive} files, ${q.bulk} jobs`],
+      ["Sound accepted", `${clock(q.audio_held_s)} of ${clock(q.audio_limit_s)}`],
+    ]],
+  ];
+}
+
+function group(name, rows) {
+  const list = make("dl");
+  for (const [term, value] of rows)
+    list.append(make("div", {}, make("dt", { textContent: term }), make("dd", { textContent: String(value) })));
+  return make("section", {}, make("h3", { textContent: name }), list);
+}
+
+function option({ name, active, value, reason }) {
+  const state = active ? value || "on" : "off";
+  const cells = [make("th", { scope: "row", textContent: name.replaceAll("_", " ") }), make("td", { textContent: state }), make("td", { textContent: reason })];
+  return make("tr", { className: active ? "on" : "off" }, ...cells);
+}

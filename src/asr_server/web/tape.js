@@ -1,0 +1,50 @@
+// The last minutes of what was recorded, by position: what may have to be sent (again). Sends nothing.
+
+export class Tape {
+  #pieces = []; // {at, bytes}, without gaps, in order
+  #limit;
+
+  constructor(limitBytes) {
+    this.#limit = limitBytes;
+    this.start = 0; // position of the first byte that is still here
+    this.end = 0; // position behind the last one
+  }
+
+  /** Append; the oldest gives way when it is too much. */
+  push(bytes) {
+    if (!bytes.length) return;
+    this.#pieces.push({ at: this.end, bytes });
+    this.end += bytes.length;
+    this.forget(this.end - this.#limit);
+  }
+
+  /** What lies before `position` is not needed any more. Whole pieces go, so a little more may stay. */
+  forget(position) {
+    while (this.#pieces.length > 1 && this.#pieces[1].at <= position) this.#pieces.shift();
+    this.start = this.#pieces.length ? this.#pieces[0].at : this.end;
+  }
+
+  /** Up to `most` bytes from `position` on, or null when there are none. */
+  read(position, most) {
+    if (position < this.start || position >= this.end) return null;
+    const until = Math.min(this.end, position + most);
+    const out = new Uint8Array(until - position);
+    for (let i = this.#find(position); i < this.#pieces.length && this.#pieces[i].at < until; i++) {
+      const { at, bytes } = this.#pieces[i];
+      const from = Math.max(0, position - at);
+      out.set(bytes.subarray(from, Math.min(bytes.length, until - at)), at + from - position);
+    }
+    return out;
+  }
+
+  #find(position) {
+    let low = 0;
+    let high = this.#pieces.length - 1;
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (this.#pieces[middle].at <= position) low = middle;
+      else high = middle - 1;
+    }
+    return low;
+  }
+}

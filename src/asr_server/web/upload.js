@@ -1,0 +1,59 @@
+// A recording to the server and its text back while it comes. XMLHttpRequest, since fetch tells no upload progress.
+
+import { authorization, diagnosis, url } from "./api.js";
+import { Problem } from "./messages.js";
+import { EventParser } from "./sse.js";
+
+/** Post `file` with `fields`. `on`: {sent(fraction), text(all the answer so far)}. Returns {done, abort}; `done` is the
+ * whole answer's text, or throws a `Problem`. */
+export function post(path, file, fields, on) {
+  const request = new XMLHttpRequest();
+  const form = new FormData();
+  for (const [name, value] of Object.entries(fields)) if (value) form.append(name, value);
+  form.append("model", "whisper-1"); // a name that every server answers to
+  form.append("file", file); // last, so that a wrong field is found before the upload
+  const done = new Promise((resolve, reject) => {
+    request.upload.onprogress = (event) => event.lengthComputable && on.sent(event.loaded / event.total);
+    request.upload.onload = () => on.sent(1);
+    request.onprogress = () => request.status === 200 && on.text(request.responseText);
+    request.onabort = () => reject(new Problem("cut"));
+    request.onerror = async () => reject(await reason());
+    request.onload = () =>
+      request.status === 200
+        ? resolve(request.responseText)
+        : reject(Problem.ofAnswer(request.status, request.responseText));
+  });
+  request.open("POST", url(path));
+  for (const [name, value] of Object.entries(authorization())) request.setRequestHeader(name, value);
+  request.send(form);
+  return { done, abort: () => request.abort() };
+}
+
+/** As `post`, on the route of native events; `on.segment({text, start, end, language, words?})` for each span. */
+export function stream(file, fields, on) {
+  const parser = new EventParser();
+  let read = 0;
+  let whole = null;
+  let failure = null;
+  const take = (all) => {
+    for (const event of parser.push(all.slice(read))) {
+      if (event.error) failure = new Problem(event.error.code, event.error.message);
+      else if (event.is_final) whole = event;
+      else if ("chunk_index" in event) on.segment(event);
+    }
+    read = all.length;
+  };
+  const sending = post("v1/audio/transcriptions/stream", file, fields, { sent: on.sent, text: take });
+  const done = sending.done.then((all) => {
+    take(all);
+    if (failure || !whole) throw failure ?? new Problem("cut");
+    return { text: whole.text, language: whole.language, duration: whole.end };
+  });
+  return { done, abort: sending.abort };
+}
+
+/** A server that refuses a body before it has read it all may look like a broken line. */
+async function reason() {
+  const found = await diagnosis();
+  return found.code === "cut" ? new Problem("upload_cut") : found;
+}
