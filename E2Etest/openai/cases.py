@@ -25,6 +25,7 @@ SECTIONS = {
     13: "Errors",
     14: "Retries",
     15: "Time limits and idle connections",
+    16: "Translations",
     18: "Models",
 }
 
@@ -106,6 +107,9 @@ _SEEN = (
     Case(11, "leave-block", "... leaving the `with` block", (PYTHON,)),
     Case(11, "cancel-task", "... cancelling the task that reads a stream", (PYTHON,)),
     Case(11, "cancel-plain", "... giving up a request that does not stream"),
+    Case(16, "translation", "English speech into English, by default, as an object"),
+    Case(16, "translation-formats", "`text`, `srt` and `vtt` are strings"),
+    Case(16, "translation-verbose", "`verbose_json`: task `translate`, language `english`, segments"),
     Case(12, "raw-response", "The stream of a raw response"),
     Case(12, "streaming-response", "The lines of a streamed response", (PYTHON,)),
     Case(12, "async", "A plain request over asyncio", (PYTHON,)),

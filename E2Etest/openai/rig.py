@@ -21,7 +21,16 @@ _PAUSE = np.zeros(3 * 16_000, np.int16)
 ABSENT = "example/absent"
 
 _SERVERS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
-    "main": (SERVE, {"MAX_UPLOAD_MB": "4", "MAX_AUDIO_S": "120"}),
+    # English into English asks nobody, so no endpoint has to stand at this address.
+    "main": (
+        SERVE,
+        {
+            "MAX_UPLOAD_MB": "4",
+            "MAX_AUDIO_S": "120",
+            "OPENAI_BASE_URL": "http://127.0.0.1:9/v1",
+            "TRANSLATE_MODEL": "nobody",
+        },
+    ),
     "slow": (_SLOWED, {"SLOWED_STEP_S": "0.05", "MAX_BATCH": "2"}),
     "limited": (
         _SLOWED,

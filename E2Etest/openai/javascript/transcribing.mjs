@@ -1,4 +1,4 @@
-// Recordings in, transcripts out: items 1 to 7 and 18.
+// Recordings in, transcripts out: items 1 to 7, 16 and 18.
 
 import assert from "node:assert/strict";
 import { createReadStream, readFileSync } from "node:fs";
@@ -177,4 +177,25 @@ add(18, "models-retrieve", async () => assert.equal((await client().models.retri
 add(18, "models-slash", async () => {
   const found = await client("absent").models.retrieve(TOLD.absent_model);
   assert.equal(found.id, TOLD.absent_model);
+});
+
+function translated(fields = {}) {
+  const opened = createReadStream(recording("sample"));
+  return client().audio.translations.create({ file: opened, model: MODEL, ...fields });
+}
+
+add(16, "translation", async () => assert.equal((await translated()).text, WORDS));
+
+add(16, "translation-formats", async () => {
+  for (const response_format of ["text", "srt", "vtt"]) {
+    const result = await translated({ response_format });
+    assert.equal(typeof result, "string");
+    assert.match(result, new RegExp(LINES));
+  }
+});
+
+add(16, "translation-verbose", async () => {
+  const { language, text, task, segments } = await translated({ response_format: "verbose_json" });
+  assert.deepEqual({ language, text, task }, { language: "english", text: WORDS, task: "translate" });
+  assert.deepEqual(segments.map((segment) => segment.text), [WORDS]);
 });

@@ -1,12 +1,13 @@
-"""Recordings in, transcripts out: items 1 to 7 and 18."""
+"""Recordings in, transcripts out: items 1 to 7, 16 and 18."""
 
 from __future__ import annotations
 
 import io
 import re
+import warnings
 from typing import Any
 
-from openai.types.audio import Transcription, TranscriptionVerbose
+from openai.types.audio import Transcription, TranscriptionVerbose, Translation, TranslationVerbose
 from world import MODEL, TOLD, WORDS, case, client, create, recording
 
 
@@ -158,6 +159,35 @@ def verbose_both():
 def verbose_language():
     result = _verbose()
     assert (result.language, result.task) == ("english", "transcribe")
+
+
+def _translated(**fields: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # OpenAI's own route is going; the method still works
+        return client().audio.translations.create(file=recording("sample"), model=MODEL, **fields)
+
+
+@case(16, "translation")
+def translation():
+    result = _translated()
+    assert isinstance(result, Translation)
+    assert result.text == WORDS
+
+
+@case(16, "translation-formats")
+def translation_formats():
+    for response_format in ("text", "srt", "vtt"):
+        result = _translated(response_format=response_format)
+        assert type(result) is str
+        assert re.search(LINES, result)
+
+
+@case(16, "translation-verbose")
+def translation_verbose():
+    result = _translated(response_format="verbose_json")
+    assert isinstance(result, TranslationVerbose)
+    assert (result.language, result.text, result.task) == ("english", WORDS, "translate")
+    assert [segment.text for segment in result.segments or ()] == [WORDS]
 
 
 @case(5, "logprobs")
