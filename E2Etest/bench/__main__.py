@@ -8,13 +8,14 @@ import platform
 import sys
 from datetime import date
 
-from E2Etest.bench import files, live, live_step, long, many, memory, overhead, stream, subtitles
+from E2Etest.bench import align, files, live, live_step, long, many, memory, overhead, stream, subtitles
 
 BENCHMARKS = {
     "overhead": overhead.measure,
     "memory": memory.measure,
     "files": files.measure,
     "long": long.measure,
+    "align": align.measure,
     "many": many.measure,
     "stream": stream.measure,
     "live_step": live_step.measure,

@@ -1,7 +1,8 @@
 """Checkpoints of the released shapes with random weights: real cost, no meaning. Made once, kept outside the tree.
 
 Shapes of Qwen3-ASR-0.6B and 1.7B as published: encoder 18 x 896 and 24 x 1024, language model 28 x 1024 and 28 x
-2048. The tokenizer is the demonstration model's, whose ids are all that the benchmarks need.
+2048; of the forced aligner: encoder 24 x 1024, language model 28 x 1024, 5000 slots of 80 ms. The tokenizer is the
+demonstration model's, whose ids are all that the benchmarks need.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from asr_server import demo
 
@@ -36,24 +38,50 @@ _TEXT = {
 _AUDIO = {"downsample_hidden_size": 480, "conv_chunksize": 500}
 
 
+# The released aligner: the large encoder, the small language model, a head of slots instead of words.
+ALIGNER = {"audio": SHAPES["1.7b"]["audio"], "text": SHAPES["0.6b"]["text"]}
+_SLOTS, _SLOT_MS = 5_000, 80
+
+
 def random_checkpoint(shape: str) -> Path:
     """The directory of a bf16 checkpoint of that shape, made on first use (1.6 GB for 0.6b)."""
     directory = Path(tempfile.gettempdir()) / f"asr-server-bench-{shape}"
     if not (directory / "model.safetensors").exists():
-        _make(directory, SHAPES[shape])
+        config = _started(directory, demo.checkpoint_path(), SHAPES[shape])
+        end_ids = (directory / "generation_config.json").read_text()
+        _save(directory, config)
+        (directory / "generation_config.json").write_text(end_ids)
     return directory
 
 
-def _make(directory: Path, shape: dict[str, dict[str, int]]) -> None:
+def random_aligner() -> Path:
+    """The directory of a bf16 checkpoint of the released aligner's shape, made on first use (1.8 GB)."""
+    directory = Path(tempfile.gettempdir()) / "asr-server-bench-aligner"
+    if not (directory / "model.safetensors").exists():
+        config = _started(directory, demo.aligner_path(), ALIGNER)
+        config["timestamp_segment_time"], config["thinker_config"]["classify_num"] = _SLOT_MS, _SLOTS
+        _save(directory, config)
+        # The SDK does not write what tells an aligner from a recogniser.
+        written = json.loads((directory / "config.json").read_text())
+        written["thinker_config"]["model_type"] = config["thinker_config"]["model_type"]
+        (directory / "config.json").write_text(json.dumps(written))
+    return directory
+
+
+def _started(directory: Path, bundled: Path, shape: dict[str, dict[str, int]]) -> dict[str, Any]:
+    """The bundled checkpoint without its weights in `directory`; its configuration with another shape."""
+    shutil.copytree(bundled, directory, ignore=shutil.ignore_patterns("*.safetensors"), dirs_exist_ok=True)
+    config: dict[str, Any] = json.loads((directory / "config.json").read_text())
+    config["thinker_config"]["audio_config"].update(_AUDIO, **shape["audio"], output_dim=shape["text"]["hidden_size"])
+    config["thinker_config"]["text_config"].update(_TEXT, **shape["text"])
+    config["thinker_config"]["text_config"].pop("layer_types", None)
+    return config
+
+
+def _save(directory: Path, config: dict[str, Any]) -> None:
     import torch
     from qwen_asr.core.transformers_backend import Qwen3ASRConfig, Qwen3ASRForConditionalGeneration
 
-    shutil.copytree(demo.checkpoint_path(), directory, ignore=shutil.ignore_patterns("*.safetensors"))
-    config = json.loads((directory / "config.json").read_text())
-    config["thinker_config"]["audio_config"].update(_AUDIO, **shape["audio"], output_dim=shape["text"]["hidden_size"])
-    config["thinker_config"]["text_config"].update(_TEXT, **shape["text"])
     torch.manual_seed(0)
     model = Qwen3ASRForConditionalGeneration(Qwen3ASRConfig(**config)).to(torch.bfloat16)
-    end_ids = json.loads((directory / "generation_config.json").read_text())
     model.save_pretrained(directory)
-    (directory / "generation_config.json").write_text(json.dumps(end_ids))

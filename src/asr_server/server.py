@@ -93,12 +93,13 @@ class Machinery:
 
 def machinery(settings: Settings, resolved: plan.Plan) -> Machinery:
     """Build it; the model is loaded by the first job."""
-    engine = registry.build(resolved)
+    engine = registry.build_aligning(resolved, idle_timeout_s=settings.idle_timeout)
     thread = EngineThread(
         engine,
         idle_timeout_s=settings.idle_timeout,
         live_reserve=resolved.max_batch // _LIVE_SHARE,
         on_state=_log_state,
+        tend=engine.tend,
     )
     admission = Admission(settings.max_queue_audio_s)
     decoder = Decoder(DecodeLimits(max_audio_s=settings.max_audio_s))

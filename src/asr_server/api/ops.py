@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse
 from asr_server import __version__
 from asr_server.api.deps import Services, services
 from asr_server.api.schemas import HealthBody, LiveBody, OptionBody, ProbeBody, QueueBody
+from asr_server.engine.protocol import AlignerState
 from asr_server.scheduling.thread import ModelState, Snapshot
 
 router = APIRouter(tags=["operations"])
@@ -39,6 +40,9 @@ async def health(here: Services_) -> HealthBody:
         kv_budget_mb=info.kv_budget_mb,
         kv_cache_mb=info.kv_cache_mb,
         sessions_mb=info.sessions_mb,
+        aligner_id=info.aligner_id,
+        aligner_state=info.aligner_state.value,
+        aligner_error=info.aligner_error,
         queue=_queue(here, snapshot),
         live=LiveBody(sessions=len(here.live), waiting=here.live.waiting),
         plan=[OptionBody(name=o.name, active=o.active, value=o.value, reason=o.reason) for o in here.plan.options],
@@ -50,11 +54,12 @@ async def health(here: Services_) -> HealthBody:
 def _status(here: Services, snapshot: Snapshot) -> Literal["ok", "degraded", "draining"]:
     if here.draining:
         return "draining"
-    return "degraded" if snapshot.state is ModelState.FAILED or _hung(snapshot) else "ok"
+    return "degraded" if snapshot.state is ModelState.FAILED or _hung(here, snapshot) else "ok"
 
 
-def _hung(snapshot: Snapshot) -> bool:
-    stuck = snapshot.busy and snapshot.beat_age_s > _HUNG_AFTER_S and snapshot.state is not ModelState.LOADING
+def _hung(here: Services, snapshot: Snapshot) -> bool:
+    loading = snapshot.state is ModelState.LOADING or here.engine.info.aligner_state is AlignerState.LOADING
+    stuck = snapshot.busy and snapshot.beat_age_s > _HUNG_AFTER_S and not loading
     return stuck or not snapshot.alive
 
 
@@ -71,7 +76,7 @@ def _queue(here: Services, snapshot: Snapshot) -> QueueBody:
 @router.get("/livez", responses={503: {"model": ProbeBody}})
 async def livez(here: Services_) -> JSONResponse:
     """Whether the event loop and the engine thread move: if not, restart the process."""
-    return _probe("the engine thread does not move" if _hung(here.thread.snapshot()) else "")
+    return _probe("the engine thread does not move" if _hung(here, here.thread.snapshot()) else "")
 
 
 @router.get("/readyz", responses={503: {"model": ProbeBody}})

@@ -225,6 +225,9 @@ class HealthBody(BaseModel):
     kv_budget_mb: int = Field(description="MiB that keys and values may take: rows and live sessions.")
     kv_cache_mb: int = Field(description="MiB that those of rows take.")
     sessions_mb: int = Field(description="MiB kept for live sessions between partials.")
+    aligner_id: str
+    aligner_state: Literal["unloaded", "loading", "loaded", "failed"]
+    aligner_error: str = Field(description="Why the aligner could not be loaded; empty when it could.")
     queue: QueueBody
     live: LiveBody
     plan: list[OptionBody]

@@ -70,6 +70,11 @@ class Settings(BaseSettings):
         min_length=1,
         description="Model: a hub id, a directory, or `demo` (the bundled demonstration checkpoint).",
     )
+    forced_aligner_id: str = Field(
+        "Qwen/Qwen3-ForcedAligner-0.6B",
+        min_length=1,
+        description="Forced aligner for word times: a hub id, a directory, or `demo`, which MODEL_ID=demo implies.",
+    )
     device: str = Field(
         "auto",
         pattern=r"^(auto|cpu|cuda(:\d+)?)$",

@@ -1,4 +1,4 @@
-"""The bundled demo model: where its checkpoint and its recording lie. Loads neither.
+"""The bundled demo model: where its checkpoint, its aligner and its recording lie. Loads none of them.
 
 `recipe/` holds what made them and is never imported by the server.
 """
@@ -22,6 +22,11 @@ class Sample:
 def checkpoint_path() -> Path:
     """The folder of the demo checkpoint, in the layout that the SDK loads."""
     return _FOLDER / "checkpoint"
+
+
+def aligner_path() -> Path:
+    """The folder of the demo aligner's checkpoint, in the layout that the SDK loads."""
+    return _FOLDER / "aligner"
 
 
 def sample() -> Sample:

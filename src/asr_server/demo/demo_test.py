@@ -8,9 +8,11 @@ import wave
 
 import pytest
 
-from asr_server.demo import checkpoint_path, sample
+from asr_server.demo import aligner_path, checkpoint_path, sample
+from asr_server.demo.recipe.alignment.words import stamp_slots
 from asr_server.demo.recipe.phrases import phrase
 from asr_server.demo.recipe.scoring import Pair, distance, error_rate
+from asr_server.demo.recipe.speech import SpokenWord
 from asr_server.demo.recipe.vocabulary import ENGLISH_WORDS, Language, header, is_known, joined, units
 from asr_server.demo.recipe.voices import (
     DEVELOPMENT_VARIANTS,
@@ -42,6 +44,29 @@ def test_checkpoint_is_complete_and_small() -> None:
     """Every file the SDK reads is there, and all together stay under 8 MB."""
     assert [name for name in CHECKPOINT_FILES if not (checkpoint_path() / name).is_file()] == []
     assert sum(file.stat().st_size for file in checkpoint_path().iterdir()) < 8 * MEGABYTE
+
+
+def test_the_aligner_is_complete_and_small() -> None:
+    """Every file the SDK reads of it is there, and all together stay under 9 MB."""
+    files = {file.name: file.stat().st_size for file in aligner_path().iterdir()}
+    assert set(CHECKPOINT_FILES) - {"generation_config.json"} <= set(files)
+    assert sum(files.values()) < 9 * MEGABYTE
+
+
+def test_the_aligner_has_slots_for_every_span() -> None:
+    """It says that it is an aligner, speaks the demo's tokens and languages, and its slots cover spans of 30 s."""
+    config = json.loads((aligner_path() / "config.json").read_text(encoding="utf-8"))
+    thinker = config["thinker_config"]
+    assert "forced_aligner" in thinker["model_type"]
+    assert thinker["classify_num"] * config["timestamp_segment_time"] >= 30_000
+    assert config["support_languages"] == [language.value for language in Language]
+    assert (aligner_path() / "tokenizer.json").read_bytes() == (checkpoint_path() / "tokenizer.json").read_bytes()
+
+
+def test_borders_that_no_synthesiser_tells_are_not_learned() -> None:
+    """Between two words that are spoken as one there is no true border; all others are the nearest slot."""
+    words = (SpokenWord("turn", 0, 6_400), SpokenWord("on", 6_400, 8_000), SpokenWord("the", 8_000, 16_000))
+    assert stamp_slots(words) == [0, 10, 10, -1, -1, 25]
 
 
 def test_generation_ends_at_the_tokenizers_own_ids() -> None:

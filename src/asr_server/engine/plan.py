@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from asr_server.core.settings import Dtype, Settings
 from asr_server.engine.facts import Facts
+from asr_server.engine.qwen.checkpoint import DEMO
 
 
 class PlanError(ValueError):
@@ -37,6 +38,7 @@ class Plan:
     max_batch: int
     kv_budget_mb: int
     options: tuple[Option, ...]
+    aligner_id: str = ""
 
 
 # Options that this version does not have: the setting, and what to do instead.
@@ -69,6 +71,7 @@ def resolve(settings: Settings, facts: Facts) -> Plan:
     dtype, dtype_reason = _dtype(settings.dtype, device)
     if conflicts:
         raise PlanError("\n".join(conflicts))
+    aligner_id, aligner_reason = _aligner(settings)
     options = (
         Option("device", True, device, device_reason),
         Option("dtype", True, dtype, dtype_reason),
@@ -79,9 +82,20 @@ def resolve(settings: Settings, facts: Facts) -> Plan:
             "most spans that share one decode step; memory may allow fewer, see slots",
         ),
         Option("attention", True, "sdpa", _ATTENTION_REASON),
+        Option("aligner", True, aligner_id, aligner_reason),
         *(Option(name, False, "", "not available in this version") for name in ABSENT),
     )
-    return Plan("qwen", settings.model_id, device, dtype, settings.max_batch, settings.kv_budget_mb, options)
+    return Plan(
+        "qwen", settings.model_id, device, dtype, settings.max_batch, settings.kv_budget_mb, options, aligner_id
+    )
+
+
+def _aligner(settings: Settings) -> tuple[str, str]:
+    """The released model's word times would be wrong for nobody, but the demonstration should need no download."""
+    when = "loaded for the first word times, unloaded when idle"
+    if settings.model_id == DEMO and "forced_aligner_id" not in settings.model_fields_set:
+        return DEMO, f"MODEL_ID={DEMO} brings its own, FORCED_ALIGNER_ID is not set; {when}"
+    return settings.forced_aligner_id, when
 
 
 def _device(wanted: str, facts: Facts, conflicts: list[str]) -> tuple[str, str]:

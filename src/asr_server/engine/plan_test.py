@@ -61,6 +61,24 @@ def test_no_absent_option_is_silently_ignored(name, value):
         plan.resolve(_settings(**{name: value}), GPU)
 
 
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, "Qwen/Qwen3-ForcedAligner-0.6B"),
+        ({"model_id": "demo"}, "demo"),
+        ({"model_id": "demo", "forced_aligner_id": "/models/aligner"}, "/models/aligner"),
+        ({"forced_aligner_id": "demo"}, "demo"),
+    ],
+)
+def test_the_demonstration_brings_its_aligner_unless_one_is_named(values, expected):
+    """FORCED_ALIGNER_ID is what counts where it is set; the plan says which aligner it is and why."""
+    resolved = plan.resolve(_settings(**values), NO_GPU)
+    (option,) = [o for o in resolved.options if o.name == "aligner"]
+    assert resolved.aligner_id == option.value == expected
+    assert option.active
+    assert ("MODEL_ID" in option.reason) == (values == {"model_id": "demo"})
+
+
 def test_every_option_is_in_the_plan_with_a_reason():
     """The plan says of each option whether it is active, and why not."""
     options = plan.resolve(_settings(), NO_GPU).options

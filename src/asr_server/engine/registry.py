@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from asr_server.engine.aligning import AligningEngine
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Engine
 
@@ -20,3 +21,17 @@ CREATORS: dict[str, Callable[[Plan], Engine]] = {"qwen": _qwen}
 def build(plan: Plan) -> Engine:
     """The engine that the plan names."""
     return CREATORS[plan.engine](plan)
+
+
+def build_aligning(plan: Plan, *, idle_timeout_s: float) -> AligningEngine:
+    """The engine that the plan names, with its aligner beside it."""
+    from asr_server.engine.qwen.aligner import QwenAligner
+
+    return AligningEngine(
+        build(plan), QwenAligner(plan), pass_tokens=pass_tokens(plan.device), idle_timeout_s=idle_timeout_s
+    )
+
+
+def pass_tokens(device: str) -> int:
+    """Tokens of one aligner pass, for which rows that decode wait: on a CPU no more than a step may prefill."""
+    return 8192 if device.startswith("cuda") else 1024

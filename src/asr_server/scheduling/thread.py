@@ -51,8 +51,10 @@ class EngineThread:
 
     `idle_timeout_s` of 0 keeps the model for ever. `live_reserve` places in the batch are kept free for live work, so
     that it starts with the next step however much else waits. `on_state` hears of every change of the model's state
-    and how many seconds the change took; it is called on the engine thread. `clock` is monotonic seconds. Without
-    `start` nothing runs until `turn` is called: for tests that want each turn in hand.
+    and how many seconds the change took; it is called on the engine thread. `tend` is called there once a turn with the
+    time, for what the batch does when it is idle: it returns the seconds after which it wants to be called again, or
+    None. `clock` is monotonic seconds. Without `start` nothing runs until `turn` is called: for tests that want each
+    turn in hand.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class EngineThread:
         idle_timeout_s: float,
         live_reserve: int = 0,
         on_state: Callable[[ModelState, float], None] = lambda state, took_s: None,
+        tend: Callable[[float], float | None] = lambda now_s: None,
         clock: Callable[[], float] = time.monotonic,
         start: bool = True,
     ) -> None:
@@ -69,6 +72,8 @@ class EngineThread:
         self._idle_timeout_s = idle_timeout_s
         self._live_reserve = live_reserve
         self._on_state = on_state
+        self._tend = tend
+        self._tend_at_s: float | None = None
         self._clock = clock
         self._wake = threading.Condition()
         self._queue = JobQueue()
@@ -159,24 +164,36 @@ class EngineThread:
         self._end()
 
     def turn(self) -> None:
-        """One round: calls, callers that left, admission by urgency, one step of the batch, sleep when idle."""
+        """One round: calls, callers that left, admission by urgency, one step of the batch, what idleness asks for."""
         self._run_calls()
         self._drop_left()
         self._admit()
         self._step()
+        self._tend_batch()
         self._unload_when_idle()
 
     def _wait_for_work(self) -> bool:
         with self._wake:
             self._busy = False
             while not (self._stopping or self._calls or self._queue or self._rows):
-                remaining_s = self._idle_remaining_s()
+                remaining_s = self._sleep_s()
                 if remaining_s is not None and remaining_s <= 0:
                     break
                 self._wake.wait(remaining_s)
             self._beat()
             self._busy = True
             return not self._stopping
+
+    def _sleep_s(self) -> float | None:
+        """Seconds until there is something to do without work; None when there is nothing."""
+        tend_s = None if self._tend_at_s is None else self._tend_at_s - self._clock()
+        known = [seconds for seconds in (self._idle_remaining_s(), tend_s) if seconds is not None]
+        return min(known, default=None)
+
+    def _tend_batch(self) -> None:
+        now_s = self._clock()
+        left_s = self._tend(now_s)
+        self._tend_at_s = None if left_s is None else now_s + left_s
 
     def _idle_remaining_s(self) -> float | None:
         """Seconds until the model is to be unloaded; None when it is not to be."""

@@ -366,6 +366,27 @@ def test_idleness_counts_from_the_last_step(batch):
         assert batch.loaded is loaded
 
 
+def test_the_batch_is_tended_when_it_asked_to_be(batch):
+    """Once a turn, and without work at the time that it named; not again when it named none."""
+    asked, called = [0.01, 0.02, None], []
+    again = threading.Event()
+
+    def tend(now_s):
+        called.append(now_s)
+        if len(called) == 3:
+            again.set()
+        return asked[len(called) - 1]
+
+    thread = EngineThread(batch, idle_timeout_s=0, tend=tend)
+    assert thread.call(lambda: 1).result(WAIT_S) == 1
+    assert again.wait(WAIT_S)
+    time.sleep(0.1)
+    assert len(called) == 3
+    assert called[1] - called[0] >= 0.01
+    assert called[2] - called[1] >= 0.02
+    thread.close()
+
+
 OPERATIONS = st.lists(
     st.one_of(
         st.tuples(st.just("submit"), st.sampled_from(Priority), st.sampled_from([0, 1, 4, "bad", "fail", "explode"])),

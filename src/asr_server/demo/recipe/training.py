@@ -99,7 +99,7 @@ class _Learner:
         """Losses of the responses, of the guided heads and of the CTC head, all scalars."""
         features = self.network.features([item.samples for item in items])
         if self.rng.random() < 0.5:
-            features = _masked(features, self.rng)
+            features = masked(features, self.rng)
         audio, states = self.network.encode(features)
         lengths = [audio_tokens(frames) for frames in features.frames]
         logits = self.head(states.detach() if alone else states)
@@ -167,7 +167,7 @@ def batches(maker: UtteranceMaker, rng: random.Random, batch_s: float) -> Iterat
         yield from made
 
 
-def _masked(features: Features, rng: random.Random) -> Features:
+def masked(features: Features, rng: random.Random) -> Features:
     """A band of mel bins and a few short stretches of time blanked out in every clip."""
     values = features.values.clone()
     for row, frames in zip(values, features.frames, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,20 @@ from asr_server.core.errors import ModelUnavailable
 
 DEMO = "demo"
 MODEL_TYPE = "qwen3_asr"
-_NEEDED = ("config.json", "generation_config.json", "preprocessor_config.json", "tokenizer_config.json")
+_ALIGNER = "forced_aligner"
+_NEEDED = ("config.json", "preprocessor_config.json", "tokenizer_config.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is looked for: `setting`, the variable that names it, its value, and whether it is to be an aligner."""
+
+    setting: str
+    value: str
+    aligner: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.setting}={self.value}"
 
 
 def locate(model_id: str) -> Path:
@@ -19,82 +33,106 @@ def locate(model_id: str) -> Path:
 
     Raises `ModelUnavailable` when there is none, or when what is there cannot be loaded by the SDK.
     """
-    if model_id == DEMO:
-        directory = demo.checkpoint_path()
-    elif Path(model_id).is_dir():
-        directory = Path(model_id)
-    elif not is_hub_id(model_id):
-        raise ModelUnavailable(f"MODEL_ID={model_id}: there is no such directory, and it is no hub id (owner/name).")
+    return _located(Wanted("MODEL_ID", model_id), demo.checkpoint_path())
+
+
+def locate_aligner(aligner_id: str) -> Path:
+    """The same for a forced aligner."""
+    return _located(Wanted("FORCED_ALIGNER_ID", aligner_id, aligner=True), demo.aligner_path())
+
+
+def _located(wanted: Wanted, bundled: Path) -> Path:
+    name = wanted.value
+    if name == DEMO:
+        directory = bundled
+    elif Path(name).is_dir():
+        directory = Path(name)
+    elif not is_hub_id(name):
+        raise ModelUnavailable(f"{wanted}: there is no such directory, and it is no hub id (owner/name).")
     else:
-        directory = _fetch(model_id)
-    check(directory, model_id)
+        directory = _fetch(wanted)
+    _check(directory, wanted)
     return directory
 
 
-def is_hub_id(model_id: str) -> bool:
+def is_hub_id(name: str) -> bool:
     """Whether a name has the shape owner/name, and is no path."""
-    return not model_id.startswith((".", "/", "~")) and model_id.count("/") == 1
+    return not name.startswith((".", "/", "~")) and name.count("/") == 1
 
 
-def _fetch(model_id: str) -> Path:
+def check(directory: Path, name: str) -> None:
+    """Raise `ModelUnavailable` unless `directory` holds a whole model or aligner that the SDK loads."""
+    path = directory / "config.json"
+    config = _read_json(path, Wanted("MODEL_ID", name)) if path.is_file() else {}
+    aligner = _is_aligner(config)
+    _check(directory, Wanted("FORCED_ALIGNER_ID" if aligner else "MODEL_ID", name, aligner))
+
+
+def _fetch(wanted: Wanted) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(model_id))
+        return Path(snapshot_download(wanted.value))
     except (
         Exception
     ) as error:  # the hub client has dozens of error types; the operator needs the way out, and the cause
         raise ModelUnavailable(
-            f"MODEL_ID={model_id}: the checkpoint is not in the local cache and could not be downloaded "
-            f"({type(error).__name__}). Check the name and the network, or download it elsewhere and set MODEL_ID "
-            "to its directory."
+            f"{wanted}: the checkpoint is not in the local cache and could not be downloaded "
+            f"({type(error).__name__}). Check the name and the network, or download it elsewhere and set "
+            f"{wanted.setting} to its directory."
         ) from error
 
 
-def check(directory: Path, model_id: str) -> None:
+def _check(directory: Path, wanted: Wanted) -> None:
     """Raise `ModelUnavailable` unless `directory` holds a complete checkpoint in the layout that the SDK loads."""
-    missing = [name for name in _NEEDED if not (directory / name).is_file()]
+    # An aligner generates nothing.
+    needed = _NEEDED if wanted.aligner else (*_NEEDED, "generation_config.json")
+    missing = [name for name in needed if not (directory / name).is_file()]
     if "config.json" in missing:
-        raise ModelUnavailable(f"MODEL_ID={model_id}: not a checkpoint, it has no config.json.")
-    config = _read_json(directory / "config.json", model_id)
-    _check_architecture(config, model_id)
-    missing += _missing_weights(directory, model_id)
+        raise ModelUnavailable(f"{wanted}: not a checkpoint, it has no config.json.")
+    config = _read_json(directory / "config.json", wanted)
+    _check_architecture(config, wanted)
+    missing += _missing_weights(directory, wanted)
     if missing:
         raise ModelUnavailable(
-            f"MODEL_ID={model_id}: the checkpoint is incomplete, it lacks {', '.join(missing)}. Download it again."
+            f"{wanted}: the checkpoint is incomplete, it lacks {', '.join(missing)}. Download it again."
         )
 
 
-def _check_architecture(config: dict[str, Any], model_id: str) -> None:
+def _check_architecture(config: dict[str, Any], wanted: Wanted) -> None:
     kind = str(config.get("model_type", "unknown"))
     if not kind.startswith(MODEL_TYPE):
-        raise ModelUnavailable(
-            f"MODEL_ID={model_id}: this is a '{kind}' checkpoint; the server runs Qwen3-ASR ('{MODEL_TYPE}')."
-        )
+        raise ModelUnavailable(f"{wanted}: this is a '{kind}' checkpoint; the server runs Qwen3-ASR ('{MODEL_TYPE}').")
     if "thinker_config" not in config:
         raise ModelUnavailable(
-            f"MODEL_ID={model_id}: this checkpoint is in the layout for transformers 5 ('-hf'), which the model's "
+            f"{wanted}: this checkpoint is in the layout for transformers 5 ('-hf'), which the model's "
             "package does not load. Use the original checkpoint, without '-hf' in its name."
         )
-    if "forced_aligner" in str(config["thinker_config"].get("model_type", "")):
-        raise ModelUnavailable(f"MODEL_ID={model_id}: this is a forced aligner; it cannot transcribe.")
+    aligner = _is_aligner(config)
+    if aligner and not wanted.aligner:
+        raise ModelUnavailable(f"{wanted}: this is a forced aligner; it cannot transcribe.")
+    if wanted.aligner and not aligner:
+        raise ModelUnavailable(f"{wanted}: this is a speech recogniser; it cannot align. Name a forced aligner.")
 
 
-def _missing_weights(directory: Path, model_id: str) -> list[str]:
+def _is_aligner(config: dict[str, Any]) -> bool:
+    thinker = config.get("thinker_config")
+    return isinstance(thinker, dict) and _ALIGNER in str(thinker.get("model_type", ""))
+
+
+def _missing_weights(directory: Path, wanted: Wanted) -> list[str]:
     index = directory / "model.safetensors.index.json"
     if index.is_file():
-        shards = set(_read_json(index, model_id).get("weight_map", {}).values())
+        shards = set(_read_json(index, wanted).get("weight_map", {}).values())
         return sorted(name for name in shards if not (directory / name).is_file())
     return [] if (directory / "model.safetensors").is_file() else ["model.safetensors"]
 
 
-def _read_json(path: Path, model_id: str) -> dict[str, Any]:
+def _read_json(path: Path, wanted: Wanted) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ModelUnavailable(
-            f"MODEL_ID={model_id}: {path.name} is damaged. Download the checkpoint again."
-        ) from error
+        raise ModelUnavailable(f"{wanted}: {path.name} is damaged. Download the checkpoint again.") from error
     if not isinstance(content, dict):
-        raise ModelUnavailable(f"MODEL_ID={model_id}: {path.name} is damaged. Download the checkpoint again.")
+        raise ModelUnavailable(f"{wanted}: {path.name} is damaged. Download the checkpoint again.")
     return content

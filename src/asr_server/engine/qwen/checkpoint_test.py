@@ -78,6 +78,35 @@ def test_an_aligner_is_told_apart(copy):
     assert "aligner" in _refusal(copy)
 
 
+def test_an_aligner_and_a_recogniser_are_not_taken_for_each_other():
+    """Each bundled checkpoint is refused in the other's place, by the name of the setting that holds it."""
+    assert checkpoint.locate_aligner("demo") == demo.aligner_path()
+    assert checkpoint.locate_aligner(str(demo.aligner_path())) == demo.aligner_path()
+    with pytest.raises(ModelUnavailable, match=r"FORCED_ALIGNER_ID=.*cannot align"):
+        checkpoint.locate_aligner(str(demo.checkpoint_path()))
+    with pytest.raises(ModelUnavailable, match=r"MODEL_ID=.*cannot transcribe"):
+        checkpoint.locate(str(demo.aligner_path()))
+
+
+def test_errors_about_an_aligner_name_its_setting(tmp_path):
+    """The way out is the aligner's variable, not the model's."""
+    with pytest.raises(ModelUnavailable, match="FORCED_ALIGNER_ID=/no/such/place"):
+        checkpoint.locate_aligner("/no/such/place")
+    copy = tmp_path / "aligner"
+    shutil.copytree(demo.aligner_path(), copy)
+    (copy / "model.safetensors").unlink()
+    with pytest.raises(ModelUnavailable, match=r"FORCED_ALIGNER_ID=.*model\.safetensors"):
+        checkpoint.locate_aligner(str(copy))
+
+
+def test_an_aligner_needs_no_generation_config(tmp_path):
+    """It generates nothing, so its checkpoint may come without."""
+    copy = tmp_path / "aligner"
+    shutil.copytree(demo.aligner_path(), copy)
+    (copy / "generation_config.json").unlink()
+    assert checkpoint.locate_aligner(str(copy)) == copy
+
+
 @pytest.mark.parametrize("content", ["{", "[]", ""])
 def test_a_damaged_config_is_told_apart(copy, content):
     """Bytes that are no JSON object."""

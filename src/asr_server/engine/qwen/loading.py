@@ -44,11 +44,53 @@ class Parts:
         return next(self.head.parameters()).dtype
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class AlignerParts:
+    """What a loaded aligner consists of.
+
+    `head`: hidden (…, d) to logits (…, slots), each slot `slot_ms` long. `stamp_id`: the token at whose places the
+    slots are read. `languages`: the model's names, () where the checkpoint names none.
+    """
+
+    tower: Any
+    text: Any
+    head: nn.Linear
+    processor: Any
+    stamp_id: int
+    slot_ms: float
+    languages: tuple[str, ...]
+
+
 def load(directory: Path, *, device: str, dtype: str) -> Parts:
     """Load a checked checkpoint directory onto `device` in `dtype` ("float32", "bfloat16", "float16").
 
     Raises `ModelUnavailable` when files are damaged, weights are missing, or the device is not there.
     """
+    return _parts(*_load(directory, device=device, dtype=dtype))
+
+
+def load_aligner(directory: Path, *, device: str, dtype: str) -> AlignerParts:
+    """The same for a checked aligner."""
+    model, processor = _load(directory, device=device, dtype=dtype)
+    config, thinker = model.config, model.thinker
+    stamp_id, slot_ms = getattr(config, "timestamp_token_id", None), getattr(config, "timestamp_segment_time", None)
+    if stamp_id is None or not slot_ms or thinker.lm_head.out_features != getattr(thinker.config, "classify_num", None):
+        raise ModelUnavailable(
+            f"The aligner in {directory.name} does not say what its time slots are; it is of another version."
+        )
+    return AlignerParts(
+        tower=thinker.audio_tower,
+        text=thinker.model,
+        head=thinker.lm_head,
+        processor=processor,
+        stamp_id=int(stamp_id),
+        slot_ms=float(slot_ms),
+        languages=tuple(config.support_languages or ()),
+    )
+
+
+def _load(directory: Path, *, device: str, dtype: str) -> tuple[Any, Any]:
+    """The SDK's model on its device, and its processor."""
     _check_device(device)
     _tune(device)
     try:
@@ -68,8 +110,7 @@ def load(directory: Path, *, device: str, dtype: str) -> Parts:
         raise ModelUnavailable(
             f"The checkpoint in {directory.name} lacks {len(missing)} weights, such as {missing[0]}."
         )
-    model = model.to(device).eval().requires_grad_(False)
-    return _parts(model, processor)
+    return model.to(device).eval().requires_grad_(False), processor
 
 
 def _check_device(device: str) -> None:

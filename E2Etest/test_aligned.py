@@ -1,0 +1,96 @@
+"""Where the bundled aligner puts words, against true borders in voices it never heard, through the engine's thread.
+
+The clips were made by synthesisers that tell at which sample each word begins; their borders are in the manifest.
+"""
+
+import json
+
+import numpy as np
+import pytest
+import soundfile
+
+from asr_server.core import settings
+from asr_server.engine import facts, plan, registry
+from asr_server.engine.protocol import AlignItem
+from asr_server.scheduling.job import Job, Priority
+from asr_server.scheduling.thread import EngineThread
+from E2Etest import recordings
+
+pytestmark = pytest.mark.accuracy
+
+FOLDER = recordings.AUDIO / "aligned"
+WAIT_S = 100
+
+
+@pytest.fixture(scope="module")
+def distances():
+    """For each clip of the manifest its row, and |told - true| of all its borders in ms."""
+    rows = json.loads((FOLDER / "manifest.json").read_text(encoding="utf-8"))
+    resolved = plan.resolve(settings.load(_env_file=None, model_id="demo"), facts.probe())
+    engine = registry.build_aligning(resolved, idle_timeout_s=0)
+    thread = EngineThread(engine, idle_timeout_s=0, tend=engine.tend)
+    try:
+        futures = [thread.submit(_job(row)) for row in rows]
+        return [(row, _distances(row, future.result(WAIT_S))) for row, future in zip(rows, futures, strict=True)]
+    finally:
+        thread.close()
+
+
+def _job(row):
+    audio = soundfile.read(FOLDER / row["file"], dtype="float32")[0]
+    return Job(AlignItem(audio, row["text"], row["language"]), priority=Priority.BULK, cost_s=len(audio) / 16_000)
+
+
+def _distances(row, alignment):
+    assert [piece.text for piece in alignment.pieces] == [word for word, _, _ in row["words_ms"]]
+    told = [time for piece in alignment.pieces for time in (piece.start_ms, piece.end_ms)]
+    true = [time for _, start_ms, end_ms in row["words_ms"] for time in (start_ms, end_ms)]
+    return np.abs(np.array(told) - np.array(true))
+
+
+@pytest.mark.integration
+def test_health_tells_the_aligner(server):
+    """Its name, its state and why it could not be loaded; with the demonstration model it is the bundled one."""
+    health = server.health()
+    assert (health["aligner_id"], health["aligner_error"]) == ("demo", "")
+    assert health["aligner_state"] in {"unloaded", "loaded"}
+    assert "aligner" in {option["name"] for option in health["plan"] if option["active"]}
+
+
+def _of(distances, language):
+    return np.concatenate([found for row, found in distances if row["language"] == language])
+
+
+def test_borders_of_english_words_in_voices_never_heard(distances):
+    """The mean and the 95th percentile of the error stay within the card's figures."""
+    found = _of(distances, "English")
+    assert len(found) > 100
+    assert found.mean() <= 60
+    assert np.percentile(found, 95) <= 160
+
+
+def test_borders_of_mandarin_characters_in_voices_never_heard(distances):
+    """The same for Mandarin, character by character."""
+    found = _of(distances, "Chinese")
+    assert len(found) > 30
+    assert found.mean() <= 60
+    assert np.percentile(found, 95) <= 160
+
+
+def test_a_long_clip_is_aligned_to_its_end(distances):
+    """Past two windows of the encoder the last ten words are as well placed as the first: nothing drifts."""
+    (found,) = [found for row, found in distances if row["words_ms"][-1][2] > 16_000]
+    assert found[-20:].mean() <= 60
+
+
+def test_the_words_are_placed_better_than_by_counting_letters(distances):
+    """The plain estimate, given where the speech begins and ends, is further off."""
+    told, estimated = [], []
+    for row, found in distances:
+        (_, first_ms, _), (_, _, last_ms) = row["words_ms"][0], row["words_ms"][-1]
+        letters = np.cumsum([0, *(len(word) for word, _, _ in row["words_ms"])])
+        ends = first_ms + (last_ms - first_ms) * letters / letters[-1]
+        true = np.array([(start, end) for _, start, end in row["words_ms"]]).T
+        estimated += [np.abs(ends[:-1] - true[0]), np.abs(ends[1:] - true[1])]
+        told.append(found)
+    assert np.concatenate(told).mean() < 0.5 * np.concatenate(estimated).mean()

@@ -1,0 +1,300 @@
+"""An engine and an aligner on one thread. Both are scripted: faults and times are injected, as no real one does."""
+
+import threading
+from collections import deque
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable, UnsupportedLanguage
+from asr_server.engine.aligning import RETRY_S, AligningEngine
+from asr_server.engine.protocol import AlignerState, AlignItem, Alignment, EngineInfo, Utterance
+from asr_server.scheduling.job import Job
+from asr_server.scheduling.ports import Delta, Done, Failed
+from asr_server.scheduling.thread import EngineThread
+
+WAIT_S = 10
+AUDIO = np.zeros(16_000, np.float32)
+SPOKEN = Utterance(AUDIO)
+
+
+class Clock:
+    """Monotonic seconds that only the test moves."""
+
+    def __init__(self):
+        self.now_s = 100.0
+
+    def __call__(self):
+        return self.now_s
+
+
+class Transcriber:
+    """Rows that never end until they are told to; each step takes `step_s` of the clock."""
+
+    def __init__(self, clock, rows=8):
+        self.clock, self.size, self.rows = clock, rows, {}
+        self.loaded, self.steps, self.step_s = False, 0, 0.0
+        self.endless = True
+        self.info = EngineInfo("scripted", "none", "cpu", "float32")
+
+    @property
+    def room(self):
+        return self.size - len(self.rows)
+
+    def load(self):
+        self.loaded = True
+
+    def unload(self):
+        self.loaded = False
+
+    def admit(self, key, item):
+        self.rows[key] = item
+
+    def step(self):
+        self.steps += 1
+        self.clock.now_s += self.step_s
+        for key in list(self.rows):
+            if self.endless:
+                yield Delta(key, "more")
+            else:
+                del self.rows[key]
+                yield Done(key, "text")
+
+    def drop(self, key):
+        self.rows.pop(key, None)
+
+
+class Words:
+    """An aligner whose items cost as many tokens as their text says; "bad" is refused."""
+
+    aligner_id = "scripted"
+
+    def __init__(self, clock):
+        self.clock, self.loaded, self.pass_s = clock, False, 0.0
+        self.passes, self.loads = [], 0
+        self.gate = threading.Event()
+        self.gate.set()
+        self.faults = deque()
+
+    def locate(self):
+        assert self.gate.wait(WAIT_S)
+        if self.faults and self.faults[0][0] == "locate":
+            raise self.faults.popleft()[1]
+
+    def load(self):
+        self.loads += 1
+        if self.faults and self.faults[0][0] == "load":
+            raise self.faults.popleft()[1]
+        self.loaded = True
+
+    def unload(self):
+        self.loaded = False
+
+    def cost(self, item):
+        return int(item.text) if item.text.isdigit() else 1
+
+    def align(self, items):
+        self.clock.now_s += self.pass_s
+        self.passes.append([item.text for item in items])
+        return [UnsupportedLanguage("bad") if item.text == "bad" else Alignment(()) for item in items]
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def transcriber(clock):
+    return Transcriber(clock)
+
+
+@pytest.fixture
+def words(clock):
+    return Words(clock)
+
+
+@pytest.fixture
+def engine(transcriber, words, clock):
+    made = AligningEngine(transcriber, words, pass_tokens=100, idle_timeout_s=10.0, clock=clock)
+    made.load()
+    return made
+
+
+def _item(text="1"):
+    return AlignItem(AUDIO, text, "English")
+
+
+def _ended(engine, steps=200):
+    """What ended within so many steps, by key."""
+    found = {}
+    for _ in range(steps):
+        found |= {o.key: o for o in engine.step() if isinstance(o, Done | Failed)}
+    return found
+
+
+def _ready(engine):
+    """The aligner loaded by a first alignment."""
+    engine.admit(0, _item())
+    assert isinstance(_ended(engine)[0], Done)
+    return engine
+
+
+def test_both_kinds_of_work_end_as_what_they_are(engine, transcriber):
+    """An utterance ends with what the engine says, an item with an alignment, in the same steps."""
+    transcriber.endless = False
+    engine.admit(1, SPOKEN)
+    engine.admit(2, _item())
+    ended = _ended(engine)
+    assert ended[1].value == "text"
+    assert ended[2].value == Alignment(())
+
+
+def test_the_aligner_is_loaded_by_the_first_alignment_and_not_before(engine, words, transcriber):
+    """Transcription alone never loads it."""
+    transcriber.endless = False
+    engine.admit(1, SPOKEN)
+    _ended(engine)
+    assert (words.loads, engine.info.aligner_state) == (0, AlignerState.UNLOADED)
+    _ready(engine)
+    assert (words.loads, engine.info.aligner_state) == (1, AlignerState.LOADED)
+
+
+def test_transcription_goes_on_while_the_aligner_is_fetched(engine, words, transcriber):
+    """Rows move with every step for as long as the checkpoint is being found, and then the alignment ends."""
+    words.gate.clear()
+    engine.admit(1, SPOKEN)
+    engine.admit(2, _item())
+    for _ in range(50):
+        assert [o.key for o in engine.step()] == [1]
+    assert engine.info.aligner_state is AlignerState.LOADING
+    words.gate.set()
+    assert isinstance(_ended(engine, 10_000)[2], Done)
+    assert transcriber.rows
+
+
+@pytest.mark.parametrize("where", ["locate", "load"])
+@pytest.mark.parametrize("error", [ModelUnavailable("no weights"), EngineOutOfMemory("full"), RuntimeError("odd")])
+def test_an_aligner_that_cannot_be_had_costs_only_alignments(engine, words, transcriber, where, error):
+    """All who wait get a domain error with the reason, the state shows it, and rows go on being transcribed."""
+    words.faults.append((where, error))
+    engine.admit(1, SPOKEN)
+    engine.admit(2, _item())
+    engine.admit(3, _item())
+    ended = _ended(engine, 10_000)
+    assert {key: type(o) for key, o in ended.items()} == {2: Failed, 3: Failed}
+    assert all(isinstance(o.error, ModelUnavailable | EngineOutOfMemory) for o in ended.values())
+    assert engine.info.aligner_state is AlignerState.FAILED
+    assert engine.info.aligner_error
+    assert [o.key for o in engine.step()] == [1]
+
+
+def test_a_failed_aligner_is_tried_again_after_a_while(engine, words, clock):
+    """Alignments are refused at once for a minute, so that not each of them tries to fetch; then it is tried again."""
+    words.faults.append(("load", ModelUnavailable("no weights")))
+    engine.admit(1, _item())
+    _ended(engine)
+    clock.now_s += RETRY_S - 1
+    with pytest.raises(ModelUnavailable, match="no weights"):
+        engine.admit(2, _item())
+    clock.now_s += 2
+    engine.admit(3, _item())
+    assert isinstance(_ended(engine)[3], Done)
+    assert engine.info.aligner_error == ""
+
+
+def test_a_row_at_fault_fails_alone(engine):
+    """The error of one item is that item's."""
+    for key, text in enumerate(("1", "bad", "1")):
+        engine.admit(key, _item(text))
+    ended = _ended(engine)
+    assert isinstance(ended[1].error, UnsupportedLanguage)
+    assert isinstance(ended[0], Done)
+    assert isinstance(ended[2], Done)
+
+
+@given(st.lists(st.integers(1, 150), min_size=1, max_size=30))
+def test_a_pass_stays_within_its_tokens_and_keeps_the_order(costs):
+    """No pass takes more than its tokens, but for a single item that is longer; all end, the oldest first."""
+    clock = Clock()
+    words = Words(clock)
+    engine = _ready(AligningEngine(Transcriber(clock, rows=4), words, pass_tokens=100, idle_timeout_s=0.0, clock=clock))
+    words.passes.clear()
+    waiting, ended = list(enumerate(costs, 1)), []
+    while len(ended) < len(costs):
+        while waiting and engine.room > 0:
+            key, cost = waiting.pop(0)
+            engine.admit(key, _item(str(cost)))
+        ended += [o.key for o in engine.step()]
+    assert ended == list(range(1, len(costs) + 1))
+    for taken in words.passes:
+        assert len(taken) == 1 or sum(map(int, taken)) <= 100
+
+
+@given(st.integers(1, 50), st.integers(1, 50))
+def test_the_aligner_takes_about_half_of_the_time_beside_rows(step_ms, pass_ms):
+    """However long a pass and a step are, rows get as much time as the aligner, to within one pass and one step."""
+    clock = Clock()
+    words, transcriber = Words(clock), Transcriber(clock, rows=1000)
+    engine = _ready(AligningEngine(transcriber, words, pass_tokens=100, idle_timeout_s=0.0, clock=clock))
+    words.passes.clear()
+    words.pass_s, transcriber.step_s, transcriber.steps = pass_ms / 1000, step_ms / 1000, 0
+    engine.admit(-1, SPOKEN)
+    for key in range(1, 400):
+        engine.admit(key, _item("100"))
+    for _ in range(300):
+        list(engine.step())
+        assert len(words.passes) * pass_ms <= transcriber.steps * step_ms + pass_ms
+    assert len(words.passes) * (pass_ms + step_ms) >= min(300 * step_ms, 300 * pass_ms) - pass_ms
+
+
+def test_a_caller_that_leaves_frees_its_place(engine, words):
+    """A dropped alignment is never made, a dropped row is dropped in the engine."""
+    room = engine.room
+    engine.admit(1, _item("7"))
+    engine.admit(2, SPOKEN)
+    assert engine.room == room - 2
+    engine.drop(1)
+    engine.drop(2)
+    engine.drop(3)
+    assert engine.room == room
+    assert _ended(engine) == {}
+    assert words.passes == []
+
+
+def test_the_aligner_is_unloaded_on_its_own_clock(engine, words, clock, transcriber):
+    """Rows at work keep the model, not the aligner; it says when it wants to be looked at again."""
+    _ready(engine)
+    engine.admit(5, SPOKEN)
+    clock.now_s += 4
+    assert engine.tend(clock.now_s) == pytest.approx(6.0)
+    clock.now_s += 7
+    list(engine.step())
+    assert engine.tend(clock.now_s) is None
+    assert not words.loaded
+    assert transcriber.loaded
+    assert engine.info.aligner_state is AlignerState.UNLOADED
+
+
+def test_the_aligner_leaves_with_the_model(engine, words):
+    """Unloading the model unloads both."""
+    _ready(engine).unload()
+    assert not words.loaded
+    assert not engine.loaded
+
+
+def test_the_thread_unloads_an_idle_aligner_under_an_open_session(transcriber, words):
+    """A lease keeps the model for hours; the aligner goes when its own time is over, without any work coming in."""
+    engine = AligningEngine(transcriber, words, pass_tokens=100, idle_timeout_s=0.05)
+    thread = EngineThread(engine, idle_timeout_s=0.05, tend=engine.tend)
+    unloaded = threading.Event()
+    words.unload = lambda: (setattr(words, "loaded", False), unloaded.set())
+    try:
+        with thread.lease():
+            assert thread.submit(Job(_item())).result(WAIT_S) == Alignment(())
+            assert unloaded.wait(WAIT_S)
+            assert transcriber.loaded
+    finally:
+        thread.close()

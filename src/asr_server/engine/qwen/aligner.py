@@ -1,0 +1,84 @@
+"""The Qwen3 forced aligner: words in, milliseconds out, many spans in one pass. torch is imported by `load`."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from asr_server.core.errors import AsrError, EngineOutOfMemory, TranscriptionFailed
+from asr_server.engine.plan import Plan
+from asr_server.engine.protocol import AlignItem, Alignment
+from asr_server.engine.qwen import checkpoint
+
+if TYPE_CHECKING:
+    from asr_server.engine.qwen.aligner_runtime import AlignerRuntime
+
+_SAMPLES_PER_TOKEN = 16_000 / 13
+_BYTES_PER_TOKEN = 4
+# Scripts from here on are split into single characters, two stamps behind each.
+_FIRST_IDEOGRAPH = "\u2e80"
+
+
+class QwenAligner:
+    """Implements `engine.protocol.Aligner` over the SDK's weights, text splitting and repair of times."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._directory: Path | None = None
+        self._runtime: AlignerRuntime | None = None
+
+    @property
+    def aligner_id(self) -> str:
+        """The name it was asked for."""
+        return self._plan.aligner_id
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the weights are in memory."""
+        return self._runtime is not None
+
+    def locate(self) -> None:
+        """Find and check the checkpoint, fetching it if need be. Raises `ModelUnavailable`."""
+        self._directory = checkpoint.locate_aligner(self._plan.aligner_id)
+
+    def load(self) -> None:
+        """Load the located checkpoint. Raises `ModelUnavailable` or `EngineOutOfMemory`."""
+        assert self._directory is not None, "load() before locate()"
+        from asr_server.engine.qwen.aligner_runtime import AlignerRuntime
+
+        try:
+            self._runtime = AlignerRuntime.load(self._directory, device=self._plan.device, dtype=self._plan.dtype)
+        except AlignerRuntime.out_of_memory as error:
+            raise EngineOutOfMemory("No memory is left for the aligner; lower KV_BUDGET_MB or MAX_BATCH.") from error
+
+    def unload(self) -> None:
+        """Free the weights and what the libraries hold back."""
+        self._runtime = None
+        gc.collect()
+        from asr_server.engine.qwen import memory
+
+        memory.give_back()
+
+    def cost(self, item: AlignItem) -> int:
+        """Tokens of the audio and of the text, and two stamps a word."""
+        words = len(item.text.split()) + sum(char >= _FIRST_IDEOGRAPH for char in item.text)
+        return int(len(item.audio) / _SAMPLES_PER_TOKEN + len(item.text.encode()) / _BYTES_PER_TOKEN) + 2 * words
+
+    def align(self, items: Sequence[AlignItem]) -> list[Alignment | AsrError]:
+        """All items in one pass, or in halves where that fails, down to the item that is at fault."""
+        assert self._runtime is not None, "align() before load()"
+        try:
+            return list(self._runtime.align(items))
+        except self._runtime.out_of_memory:
+            failure: AsrError = EngineOutOfMemory("No memory is left for aligning this audio.")
+        except AsrError as error:
+            failure = error
+        except Exception as error:  # whatever this item provokes, the others are aligned
+            failure = TranscriptionFailed("The aligner failed on this audio.")
+            failure.__cause__ = error
+        if len(items) == 1:
+            return [failure]
+        half = len(items) // 2
+        return [*self.align(items[:half]), *self.align(items[half:])]

@@ -1,0 +1,108 @@
+"""A loaded aligner and its one forward pass. Lives as long as the weights do.
+
+The prompt is the audio and then every word with two stamps behind it; the head says at each stamp in which time slot
+the word begins and ends. Rows are padded behind their end, where causal attention never looks, so no row needs a mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from qwen_asr.inference.qwen3_forced_aligner import Qwen3ForceAlignProcessor
+
+from asr_server.core.errors import UnsupportedLanguage, UnsupportedValue
+from asr_server.engine.protocol import AlignedPiece, AlignItem, Alignment
+from asr_server.engine.qwen import loading, memory
+from asr_server.engine.qwen.encoder import WindowedEncoder
+from asr_server.engine.qwen.frontend import SAMPLE_RATE, LogMel
+
+# What the released aligner was trained on; its own configuration wins where it names languages.
+LANGUAGES = (
+    *("Chinese", "English", "Cantonese", "French", "German", "Italian", "Japanese", "Korean", "Portuguese", "Russian"),
+    "Spanish",
+)
+# The SDK's own limit: beyond it the times collapse.
+LONGEST_S = 180.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Row:
+    """One item: its features (128, T), its words, and the ids behind the audio, two stamps after each word."""
+
+    mel: torch.Tensor
+    words: tuple[str, ...]
+    before: torch.Tensor
+    after: torch.Tensor
+
+
+class AlignerRuntime:
+    """Weights with an encoder and the SDK's text processing over them."""
+
+    out_of_memory: tuple[type[BaseException], ...] = (torch.OutOfMemoryError, MemoryError)
+
+    def __init__(self, parts: loading.AlignerParts) -> None:
+        self._parts = parts
+        self._mel = LogMel(parts.processor.feature_extractor)
+        self._encoder = WindowedEncoder(parts.tower)
+        self._texts = Qwen3ForceAlignProcessor()
+        self._device = parts.head.weight.device
+        self._languages = {name.lower() for name in parts.languages or LANGUAGES}
+        self.longest_s = min(LONGEST_S, parts.head.out_features * parts.slot_ms / 1000)
+
+    @classmethod
+    def load(cls, directory: Path, *, device: str, dtype: str) -> AlignerRuntime:
+        """Load a checked aligner. Raises `ModelUnavailable`."""
+        return cls(loading.load_aligner(directory, device=device, dtype=dtype))
+
+    @torch.inference_mode()
+    def align(self, items: Sequence[AlignItem]) -> list[Alignment]:
+        """All items in one pass. Raises `UnsupportedLanguage` or `UnsupportedValue` when one cannot be aligned."""
+        rows = [self._row(item) for item in items]
+        asked = [row for row in rows if row.words]
+        slots = iter(self._slots(asked) if asked else [])
+        return [
+            self._alignment(item, row.words, next(slots)) if row.words else Alignment(())
+            for item, row in zip(items, rows, strict=True)
+        ]
+
+    def _row(self, item: AlignItem) -> _Row:
+        if item.language.lower() not in self._languages:
+            raise UnsupportedLanguage(f"The aligner does not know {item.language or 'this language'}.")
+        if len(item.audio) > self.longest_s * SAMPLE_RATE:
+            raise UnsupportedValue(f"The aligner takes at most {self.longest_s:g} s of audio at a time.")
+        words, prompt = self._texts.encode_timestamp(item.text, item.language)
+        before, after = prompt.split(self._parts.processor.audio_token)
+        return _Row(self._mel(item.audio), tuple(words), self._ids(before), self._ids(after))
+
+    def _ids(self, text: str) -> torch.Tensor:
+        return torch.tensor(self._parts.processor.tokenizer(text).input_ids, dtype=torch.long)
+
+    def _slots(self, rows: Sequence[_Row]) -> list[NDArray[np.int64]]:
+        """The slot of every stamp of each row, (2 x words,)."""
+        encoded = self._encoder([memory.upload(row.mel, self._device) for row in rows])
+        embed = self._parts.text.embed_tokens
+        inputs = [
+            torch.cat([embed(row.before.to(self._device)), audio, embed(row.after.to(self._device))])
+            for row, audio in zip(rows, encoded, strict=True)
+        ]
+        padded = torch.nn.utils.rnn.pad_sequence(inputs, batch_first=True)
+        positions = torch.arange(padded.shape[1], device=self._device).expand(3, len(rows), -1)
+        hidden = self._parts.text(inputs_embeds=padded, position_ids=positions, use_cache=False).last_hidden_state
+        stamps = [
+            hidden[n, len(given) - len(row.after) : len(given)][(row.after == self._parts.stamp_id).to(self._device)]
+            for n, (row, given) in enumerate(zip(rows, inputs, strict=True))
+        ]
+        chosen = self._parts.head(torch.cat(stamps)).argmax(-1).cpu()
+        return [part.numpy() for part in chosen.split([len(stamp) for stamp in stamps])]
+
+    def _alignment(self, item: AlignItem, words: Sequence[str], slots: NDArray[np.int64]) -> Alignment:
+        """The SDK's repair makes the times monotone; the end of the audio bounds them."""
+        last_ms = len(item.audio) * 1000 // SAMPLE_RATE
+        times = self._texts.fix_timestamp(slots * self._parts.slot_ms)
+        bounded = [min(time_ms, last_ms) for time_ms in times]
+        return Alignment(tuple(map(AlignedPiece, words, bounded[::2], bounded[1::2])))

@@ -1,0 +1,183 @@
+"""The aligner: the bundled one as it is, against the SDK's own, and with faults injected."""
+
+import gc
+import json
+import random
+import shutil
+import weakref
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from qwen_asr.inference.qwen3_forced_aligner import Qwen3ForcedAligner
+
+from asr_server import demo
+from asr_server.core.errors import EngineOutOfMemory, TranscriptionFailed, UnsupportedLanguage, UnsupportedValue
+from asr_server.engine.plan import Plan
+from asr_server.engine.protocol import AlignItem, Alignment
+from asr_server.engine.qwen import aligner_runtime
+from asr_server.engine.qwen.aligner import QwenAligner
+
+TEXTS = ("hello turn on the kitchen lights", "你好 打开电灯", "seven, seven: SEVEN!", "play", "one 三 two")
+
+
+def _loaded(aligner_id="demo"):
+    aligner = QwenAligner(Plan("qwen", "demo", "cpu", "float32", 4, 0, (), aligner_id))
+    aligner.locate()
+    aligner.load()
+    return aligner
+
+
+@pytest.fixture(scope="module")
+def aligner():
+    return _loaded()
+
+
+@pytest.fixture(scope="module")
+def items(clips):
+    """Clips of many lengths, short of a second to three encoder windows, each with some text."""
+    return [AlignItem(clip, TEXTS[n % len(TEXTS)], "English") for n, clip in enumerate([*clips, clips[0][:4_000]])]
+
+
+def test_the_times_of_a_row_do_not_depend_on_its_batch(aligner, items):
+    """Alone, all together, and in random company: the same times."""
+    alone = [aligner.align([item])[0] for item in items]
+    assert aligner.align(items) == alone
+    rng = random.Random(0)
+    for _ in range(5):
+        order = rng.sample(range(len(items)), rng.randint(2, len(items)))
+        assert aligner.align([items[n] for n in order]) == [alone[n] for n in order]
+
+
+def test_it_equals_the_sdk_on_clips_within_one_window(aligner, items):
+    """Up to 8 s, where the SDK's missing mask does not matter, times and words are those of its own `align`."""
+    sdk = Qwen3ForcedAligner.from_pretrained(str(demo.aligner_path()), dtype="float32")
+    short = [item for item in items if 8_000 <= len(item.audio) < 8 * 16_000]
+    assert len(short) >= 4
+    for item, ours in zip(short, aligner.align(short), strict=True):
+        (theirs,) = sdk.align((item.audio, 16_000), item.text, item.language)
+        last_ms = len(item.audio) // 16
+        assert [(p.text, p.start_ms, p.end_ms) for p in ours.pieces] == [
+            (t.text, min(round(t.start_time * 1000), last_ms), min(round(t.end_time * 1000), last_ms)) for t in theirs
+        ]
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.sampled_from(" ".join(TEXTS).split()), max_size=30), st.integers(1, 160_000), st.integers(0, 2**32))
+def test_times_are_monotone_and_inside_the_audio_whatever_is_asked(aligner, words, samples, seed):
+    """Any words on any noise of any length: starts and ends in order, none outside."""
+    audio = np.random.default_rng(seed).normal(0, 0.1, samples).astype(np.float32)
+    (found,) = aligner.align([AlignItem(audio, " ".join(words), "English")])
+    times = [time for piece in found.pieces for time in (piece.start_ms, piece.end_ms)]
+    assert times == sorted(times)
+    assert all(0 <= time <= samples // 16 for time in times)
+
+
+def test_pieces_are_the_words_without_punctuation(aligner, speech):
+    """Words between blanks and single ideographs, cleaned; a text without any has no pieces, also in a batch."""
+    texts = ("It's 5 o'clock, Ann-Marie.", "打开lights。", " ... ", "")
+    found = aligner.align([AlignItem(speech, text, "English") for text in texts])
+    assert [[piece.text for piece in one.pieces] for one in found] == [
+        ["It's", "5", "o'clock", "AnnMarie"],
+        ["打", "开", "lights"],
+        [],
+        [],
+    ]
+
+
+def test_control_tokens_in_a_text_do_no_harm(aligner, speech):
+    """A transcript that spells a stamp or an audio mark is aligned as words."""
+    (found,) = aligner.align([AlignItem(speech, "<timestamp> hello <|audio_pad|>", "English")])
+    assert [piece.text for piece in found.pieces] == ["timestamp", "hello", "audiopad"]
+
+
+def test_what_cannot_be_aligned_fails_alone(aligner, items):
+    """A language it does not know, too much audio, audio that is none: an error of that row, the others aligned."""
+    rows = [
+        items[0],
+        AlignItem(items[0].audio, "guten tag", "German"),
+        items[1],
+        AlignItem(np.zeros(16_000 * 33, np.float32), "hello", "English"),
+        AlignItem(np.zeros((4, 4), np.float32), "hello", "English"),
+    ]
+    found = aligner.align(rows)
+    assert found[0] == aligner.align([items[0]])[0]
+    assert found[2] == aligner.align([items[1]])[0]
+    assert [type(one) for one in found] == [
+        *(Alignment, UnsupportedLanguage, Alignment, UnsupportedValue, TranscriptionFailed)
+    ]
+
+
+def test_out_of_memory_halves_the_batch(aligner, items, monkeypatch):
+    """With memory for two rows at a time all are aligned as before; with none for one, that one says so."""
+    whole = aligner.align(items)
+    make, sizes = aligner_runtime.AlignerRuntime._slots, []
+
+    def small(self, rows):
+        sizes.append(len(rows))
+        if len(rows) > 2:
+            raise MemoryError
+        return make(self, rows)
+
+    monkeypatch.setattr(aligner_runtime.AlignerRuntime, "_slots", small)
+    assert aligner.align(items) == whole
+    assert max(sizes) == len(items)
+
+    def none(self, rows):
+        raise MemoryError
+
+    monkeypatch.setattr(aligner_runtime.AlignerRuntime, "_slots", none)
+    assert [type(one) for one in aligner.align(items[:3])] == [EngineOutOfMemory] * 3
+
+
+def test_a_load_without_memory_says_so(monkeypatch):
+    """The error names what to lower, and nothing is half loaded."""
+    aligner = QwenAligner(Plan("qwen", "demo", "cpu", "float32", 4, 0, (), "demo"))
+    aligner.locate()
+
+    def full(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr(aligner_runtime.loading, "load_aligner", full)
+    with pytest.raises(EngineOutOfMemory, match="KV_BUDGET_MB"):
+        aligner.load()
+    assert not aligner.loaded
+
+
+def test_unload_gives_the_weights_back_and_load_brings_them(items):
+    """After unload nothing holds the weights; after load the times are the same."""
+    aligner = _loaded()
+    before = aligner.align(items[:2])
+    weights = weakref.ref(aligner._runtime._parts.head)
+    aligner.unload()
+    gc.collect()
+    assert weights() is None
+    assert not aligner.loaded
+    aligner.load()
+    assert aligner.align(items[:2]) == before
+
+
+def test_a_checkpoint_that_names_no_languages_has_those_of_the_release(tmp_path):
+    """The eleven published ones, split by their own rules: Japanese and Korean have no blanks to go by."""
+    copy = tmp_path / "aligner"
+    shutil.copytree(demo.aligner_path(), copy)
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "support_languages": None}))
+    aligner, audio = _loaded(str(copy)), np.zeros(32_000, np.float32)
+    assert isinstance(aligner.align([AlignItem(audio, "guten Tag", "German")])[0], Alignment)
+    assert isinstance(aligner.align([AlignItem(audio, "नमस्ते", "Hindi")])[0], UnsupportedLanguage)
+    japanese, korean = aligner.align(
+        [AlignItem(audio, "今日は天気です。", "Japanese"), AlignItem(audio, "안녕하세요 여러분.", "Korean")]
+    )
+    assert "".join(piece.text for piece in japanese.pieces) == "今日は天気です"
+    assert len(japanese.pieces) > 1
+    assert "".join(piece.text for piece in korean.pieces) == "안녕하세요여러분"
+
+
+@pytest.mark.parametrize("text", ["hello turn on the kitchen lights and play music", "打开电灯你好今天明天谢谢", ""])
+def test_the_cost_of_an_item_is_about_its_tokens(aligner, speech, text):
+    """What passes are planned by is what they take, to a half: the bundled tokenizer splits words finer than most."""
+    row = aligner._runtime._row(AlignItem(speech, text, "English"))
+    true = aligner._runtime._encoder.tokens(row.mel.shape[1]) + len(row.before) + len(row.after)
+    assert true * 0.5 <= aligner.cost(AlignItem(speech, text, "English")) <= true * 1.5
