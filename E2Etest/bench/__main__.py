@@ -8,7 +8,7 @@ import platform
 import sys
 from datetime import date
 
-from E2Etest.bench import align, files, live, live_step, long, many, memory, overhead, stream, subtitles
+from E2Etest.bench import align, files, gateway, live, live_step, long, many, memory, overhead, stream, subtitles
 
 BENCHMARKS = {
     "overhead": overhead.measure,
@@ -21,6 +21,7 @@ BENCHMARKS = {
     "live_step": live_step.measure,
     "live": live.measure,
     "subtitles": subtitles.measure,
+    "gateway": gateway.measure,
 }
 
 

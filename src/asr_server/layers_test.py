@@ -24,25 +24,27 @@ FLOORS = {
     "engine": 2,
     "service": 3,
     "api": 4,
+    "gateway": 4,
     "server": 5,
     "client": 5,
     "cli": 5,
     "__main__": 5,
 }
-SAME_FLOOR = {("text", "core"), ("cli", "server"), ("cli", "client"), ("__main__", "cli")}
+# The gateway answers in the words of the api: its errors, bodies and actions.
+SAME_FLOOR = {("text", "core"), ("gateway", "api"), ("cli", "server"), ("cli", "client"), ("__main__", "cli")}
 # Heavy or telling libraries and the only rooms that may name them.
 ONLY_IN = {
     "torch": {"engine", "demo.recipe"},
     "transformers": {"engine", "demo.recipe"},
     "qwen_asr": {"engine", "demo.recipe"},
-    "fastapi": {"api", "server"},
-    "starlette": {"api"},
+    "fastapi": {"api", "server", "gateway"},
+    "starlette": {"api", "gateway"},
     "uvicorn": {"cli"},
     "av": {"audio"},
     "onnxruntime": {"audio"},
-    "asyncio": {"audio", "service", "api", "server", "translator"}
+    "asyncio": {"audio", "service", "api", "server", "gateway", "translator"}
     | {f"cli.{name}" for name in ("live", "batch", "remote", "local", "transcribe", "doctor")},
-    "websockets": {"client"},
+    "websockets": {"client", "gateway"},
     "openai": {"translator"},
     "babel": {"text"},
     "wcwidth": {"text"},
@@ -123,8 +125,9 @@ def test_every_module_says_what_it_is():
         assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path
 
 
-def test_the_server_imports_nothing_heavy():
+@pytest.mark.parametrize(("entry", "heavy"), [("server", HEAVY), ("gateway.app", (*HEAVY, "numpy"))])
+def test_the_server_imports_nothing_heavy(entry, heavy):
     """Importing the entry point loads no model library: that is what keeps start fast and idle memory small."""
-    code = f"import sys, {PACKAGE}.server; print([m for m in {HEAVY!r} if m in sys.modules])"
+    code = f"import sys, {PACKAGE}.{entry}; print([m for m in {heavy!r} if m in sys.modules])"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.strip() == "[]"

@@ -30,7 +30,7 @@ async def read_form(request: Request, max_bytes: int) -> FormData:
         raise UnsupportedContentType(f"The request body must be {_MULTIPART}.")
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > max_bytes:
-        raise _too_large(max_bytes)
+        raise too_large(max_bytes)
     limited = Request(request.scope, _limit(request.receive, max_bytes))
     try:
         return await limited.form(max_files=10, max_fields=_MAX_FIELDS, max_part_size=_MAX_TEXT_PART_BYTES)
@@ -63,13 +63,14 @@ def _limit(receive: Receive, max_bytes: int) -> Callable[[], Awaitable[Message]]
         message = await receive()
         seen += len(message.get("body", b""))
         if seen > max_bytes:
-            raise _too_large(max_bytes)
+            raise too_large(max_bytes)
         return message
 
     return limited
 
 
-def _too_large(max_bytes: int) -> FileTooLarge:
+def too_large(max_bytes: int) -> FileTooLarge:
+    """The refusal of a body over the cap."""
     return FileTooLarge(
         f"The upload is larger than the {max_bytes / 1024 / 1024:g} MiB that this server takes.", param="file"
     )

@@ -66,6 +66,8 @@ TABLE: dict[str, Wire] = {
     errors.TranslationFailed.code: Wire(502, "server_error", 1011),
     errors.ModelUnavailable.code: Wire(503, "server_error", 1013, retry_after_s=10),
     errors.EngineOutOfMemory.code: Wire(503, "server_error", 1013, retry_after_s=5),
+    errors.WorkerLost.code: Wire(503, "server_error", 1012, retry_after_s=1),
+    errors.WorkerUnavailable.code: Wire(503, "server_error", 1013, retry_after_s=10),
     errors.TranscriptionFailed.code: Wire(500, "server_error", 1011),
     errors.AsrError.code: Wire(500, "server_error", 1011),
 }

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from asr_server.audio.spans import SpanRules
+from asr_server.audio.rules import SpanRules
 from asr_server.service.request import ResponseFormat, WordTimes
 
 

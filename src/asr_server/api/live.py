@@ -6,23 +6,20 @@ from dataclasses import replace
 
 from fastapi import APIRouter, WebSocket
 from loguru import logger
-from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect
 
 from asr_server.api import errors as error_table
 from asr_server.api import live_wire as wire
 from asr_server.api import sockets
 from asr_server.api.deps import Services
+from asr_server.api.disconnect import ended_in_order
 from asr_server.core.errors import AsrError, InvalidInput, SessionTaken, ShuttingDown
-from asr_server.live.events import Audio, Configure, Detection, Event, Flush, Reset, Rules
+from asr_server.live.events import AskSettled, Audio, Configure, Detection, Event, Flush, Reset, Rules
 from asr_server.service.live import LiveOptions
 from asr_server.service.live_session import Connection
 from asr_server.text import languages
 
 router = APIRouter(tags=["live"])
-
-_CLEAN_CLOSES = {1000, 1001}
-_NO_STATUS = 1005
 
 
 @router.websocket("/ws/transcribe")
@@ -89,7 +86,7 @@ async def _read(socket: WebSocket, here: Services, connection: Connection) -> bo
     while True:
         message = await socket.receive()
         if message["type"] == "websocket.disconnect":
-            return _ended_in_order(message)
+            return ended_in_order(message)
         if (pcm := message.get("bytes")) is not None:
             await connection.tell(Audio(pcm))
         else:
@@ -119,6 +116,8 @@ def _event(here: Services, connection: Connection, action: wire.Action) -> Event
             return Flush()
         case "reset":
             return Reset()
+        case "settled":
+            return AskSettled()
         case _:
             return Configure(_changed(here, connection.session.rules, action))
 
@@ -138,12 +137,6 @@ async def _write(socket: WebSocket, connection: Connection) -> None:
         message = wire.render(outgoing)
         if message is not None:
             await socket.send_json(message)
-
-
-def _ended_in_order(message: Message) -> bool:
-    """Whether the client sent a close frame: uvicorn reports a lost connection as 1005 too, but without a reason."""
-    code = message.get("code")
-    return code in _CLEAN_CLOSES or (code == _NO_STATUS and message.get("reason") is not None)
 
 
 async def _end(socket: WebSocket, error: AsrError) -> None:

@@ -24,7 +24,8 @@ _QUIET_PREFIX = "/web/"
 class RequestLog:
     """Gives each HTTP request an id (the caller's, if sane), returns it, and logs the outcome.
 
-    Handlers put what the line should say beside status and time into `request.state.log` (a dict).
+    Handlers put what the line should say beside status and time into `request.state.log` (a dict), and set
+    `request.state.logged_elsewhere` when another process has written the line.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -76,9 +77,9 @@ def _request_id(given: str | None) -> str:
 
 
 def _log(scope: Scope, request_id: str, status: int, took_s: float) -> None:
-    quiet = scope["path"] in _QUIET_PATHS or scope["path"].startswith(_QUIET_PREFIX)
-    level = "DEBUG" if quiet else "INFO"
     state = scope["state"]
+    quiet = scope["path"] in _QUIET_PATHS or scope["path"].startswith(_QUIET_PREFIX) or state.get("logged_elsewhere")
+    level = "DEBUG" if quiet else "INFO"
     # The route's pattern, not the path: a path is text that the caller chose.
     route = scope.get("route")
     logger.log(

@@ -27,7 +27,7 @@ async def health(here: Services_) -> HealthBody:
     snapshot, info = here.thread.snapshot(), here.engine.info
     return HealthBody(
         status=_status(here, snapshot),
-        mode="standalone",
+        mode="worker" if here.settings.gateway_mode else "standalone",
         model_id=here.plan.model_id,
         model_loaded=snapshot.state is ModelState.LOADED,
         model_state=snapshot.state.value,
@@ -44,6 +44,7 @@ async def health(here: Services_) -> HealthBody:
         aligner_state=info.aligner_state.value,
         aligner_error=info.aligner_error,
         queue=_queue(here, snapshot),
+        jobs=here.jobs.under_way,
         live=LiveBody(sessions=len(here.live), waiting=here.live.waiting),
         plan=[OptionBody(name=o.name, active=o.active, value=o.value, reason=o.reason) for o in here.plan.options],
         version=__version__,

@@ -230,6 +230,7 @@ class HealthBody(BaseModel):
     aligner_error: str = Field(description="Why the aligner could not be loaded; empty when it could.")
     queue: QueueBody
     live: LiveBody
+    jobs: int = Field(description="Jobs that wait or run.")
     plan: list[OptionBody]
     version: str
     uptime_s: float

@@ -21,32 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asr_server.audio import SAMPLE_RATE
+from asr_server.audio.rules import FRAME_MS, SpanRules
 from asr_server.audio.vad import FRAME_SAMPLES
 
-_FRAME_MS = 1000 * FRAME_SAMPLES / SAMPLE_RATE
 _SMOOTHED_FRAMES = 5  # 160 ms: shorter dips of loudness are the closures of plosives, not gaps between words
 _PROBABILITY_DB = 20.0  # what a probability of one weighs against loudness when a cut is sought; chosen, not measured
-
-
-@dataclass(frozen=True, slots=True)
-class SpanRules:
-    """Thresholds are probabilities. Times are kept to frames of 32 ms, rounded up. `pad_ms` <= `min_silence_ms`."""
-
-    threshold: float = 0.5
-    off_threshold: float = 0.35
-    min_silence_ms: int = 500  # a shorter pause does not end a stretch
-    min_speech_ms: int = 100  # a shorter stretch is a click
-    pad_ms: int = 300  # margin around a stretch: onsets and trailing consonants score low
-    max_span_s: float = 30.0
-    max_gap_s: float = 2.0  # a longer silence is left out, between two spans
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.off_threshold <= self.threshold <= 1:
-            raise ValueError("off_threshold must lie between 0 and threshold")
-        if not 0 <= self.pad_ms <= self.min_silence_ms:
-            raise ValueError("pad_ms must lie between 0 and min_silence_ms")
-        if self.max_span_s * 1000 < 3 * (2 * self.pad_ms + self.min_silence_ms + self.min_speech_ms + 10 * _FRAME_MS):
-            raise ValueError("max_span_s is too short for the pads and pauses")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +66,7 @@ class SpanCutter:
     def __init__(self, rules: SpanRules) -> None:
         self._speech = _Hysteresis(rules)
         self._pad, self._max_gap = _frames(rules.pad_ms), _frames(1000 * rules.max_gap_s)
-        self._max_span = int(1000 * rules.max_span_s / _FRAME_MS)  # down: a span is at most that long
+        self._max_span = int(1000 * rules.max_span_s / FRAME_MS)  # down: a span is at most that long
         self._frame = 0
         self._start: int | None = None  # the open span: its first frame,
         self._end = 0  # and the padded end of its last finished stretch; equal to _start if there is none yet
@@ -239,4 +218,4 @@ def _within(span: Span, total_samples: int) -> Span:
 
 
 def _frames(duration_ms: float) -> int:
-    return math.ceil(duration_ms / _FRAME_MS)
+    return math.ceil(duration_ms / FRAME_MS)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from asr_server.audio import SAMPLE_RATE
-from asr_server.audio.spans import Span, SpanCutter, SpanRules, cut
+from asr_server.audio.rules import SpanRules
+from asr_server.audio.spans import Span, SpanCutter, cut
 from asr_server.audio.vad import FRAME_SAMPLES
 
 Frames = NDArray[np.float32]

@@ -21,6 +21,8 @@ COMMANDS = {
     "models": "list, download, verify and remove models",
     "doctor": "say what this machine can run, and try it",
 }
+# Started by another command, not by people.
+HIDDEN = ("worker",)
 _MORE = "asr-server COMMAND --help has the arguments of a command, and examples."
 
 
@@ -52,6 +54,8 @@ def _parser(command: str) -> argparse.ArgumentParser:
         subparser = commands.add_parser(name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.")
         if name == command:
             importlib.import_module(f"asr_server.cli.{name}").add_arguments(subparser)
+    if command in HIDDEN:
+        importlib.import_module(f"asr_server.cli.{command}").add_arguments(commands.add_parser(command))
     return parser
 
 

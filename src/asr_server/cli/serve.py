@@ -1,4 +1,4 @@
-"""Runs the app under uvicorn."""
+"""Runs an app under uvicorn: the server, the gateway in front of a worker, or such a worker."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import logging
 import signal
 import socket
 from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
 
 import uvicorn
 
@@ -15,7 +17,6 @@ from asr_server.cli.socket_protocol import SocketProtocol
 from asr_server.core import logger
 from asr_server.core import settings as settings_module
 from asr_server.core.settings import Settings
-from asr_server.server import create_app, drain
 
 # Clients pool connections for longer than uvicorn's default of 5 s, and would race its close.
 _KEEP_ALIVE_S = 75
@@ -54,15 +55,47 @@ def _run(parsed: argparse.Namespace) -> int:
 
 def serve(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT; requests under way get up to 30 s to finish."""
+    _log(settings)
+    place = {
+        "host": settings.host,
+        "port": settings.port,
+        "ssl_certfile": settings.ssl_certfile or None,
+        "ssl_keyfile": settings.ssl_keyfile or None,
+    }
+    if settings.gateway_mode:
+        # The server's own modules stay out of this process.
+        from asr_server.gateway import app as gateway
+
+        app = gateway.create_app(settings)
+        return _serve_app(app, functools.partial(gateway.drain, app), place)
+    return _run_server(settings, place)
+
+
+def work(settings: Settings, path: Path) -> int:
+    """Serve a gateway on a Unix socket, until it says so or is gone."""
+    from asr_server.gateway.child import end_with_gateway
+
+    _log(settings)
+    end_with_gateway(path)
+    return _run_server(settings, {"uds": str(path)})
+
+
+def _run_server(settings: Settings, place: dict[str, Any]) -> int:
+    from asr_server.server import create_app, drain
+
+    app = create_app(settings)
+    return _serve_app(app, functools.partial(drain, app), place)
+
+
+def _log(settings: Settings) -> None:
     logger.configure(settings.log_level, as_json=settings.log_json)
     logging.getLogger("uvicorn.error").addFilter(_without_queries)
-    app = create_app(settings)
+
+
+def _serve_app(app: Any, drained: Callable[[], Awaitable[None]], place: dict[str, Any]) -> int:
     config = uvicorn.Config(
         app,
-        host=settings.host,
-        port=settings.port,
-        ssl_certfile=settings.ssl_certfile or None,
-        ssl_keyfile=settings.ssl_keyfile or None,
+        **place,
         log_config=None,
         access_log=False,  # the app writes one line per request itself
         timeout_keep_alive=_KEEP_ALIVE_S,
@@ -78,7 +111,7 @@ def serve(settings: Settings) -> int:
     # no failure, so nobody does.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    server = _Server(config, functools.partial(drain, app))
+    server = _Server(config, drained)
     server.run()
     return 0 if server.started else 1
 

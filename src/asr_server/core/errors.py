@@ -39,6 +39,8 @@ AsrError
 `-- EngineError                  our fault or the operator's
     |-- ModelUnavailable         model_unavailable: cannot be loaded; the message says what to do
     |-- EngineOutOfMemory        engine_out_of_memory
+    |-- WorkerLost               worker_lost: the process died over this; try again
+    |-- WorkerUnavailable        worker_unavailable: the process does not stay up
     `-- TranscriptionFailed      transcription_failed
 """
 
@@ -292,6 +294,18 @@ class EngineOutOfMemory(EngineError):
     """The accelerator has no memory for even this one span."""
 
     code = "engine_out_of_memory"
+
+
+class WorkerLost(EngineError):
+    """The worker process ended while it worked on this; try again."""
+
+    code = "worker_lost"
+
+
+class WorkerUnavailable(EngineError):
+    """The worker process does not stay up; its last words are in the log."""
+
+    code = "worker_unavailable"
 
 
 class TranscriptionFailed(EngineError):

@@ -7,6 +7,7 @@ A setting is listed here only when it has an effect: an option that is not built
 
 from __future__ import annotations
 
+import json
 import os
 from enum import StrEnum
 from pathlib import Path
@@ -95,6 +96,11 @@ class Settings(BaseSettings):
         300.0, gt=0, description="Seconds a request may take in all before it fails with 504."
     )
 
+    gateway_mode: bool = Field(False, description="Run the model in a worker process behind a thin gateway.")
+    worker_start_s: float = Field(
+        60.0, gt=0, description="Gateway: seconds in which the worker process must take requests, without the model."
+    )
+
     max_upload_mb: float = Field(200.0, gt=0, description="Largest request body, in MiB.")
     max_audio_s: float = Field(7200.0, gt=0, description="Longest recording, in seconds of audio.")
     max_queue_audio_s: float = Field(
@@ -166,7 +172,6 @@ class Settings(BaseSettings):
     log_json: bool = Field(False, description="Write each log line as one JSON object.")
 
     # Options of the product that this version does not have: setting one stops the start with the reason.
-    gateway_mode: bool = Field(False, description="Run the model in a worker process behind a thin gateway.")
     dual_model: bool = Field(False, description="A fast model for live partials, an accurate one for finals.")
     use_speculative: bool = Field(False, description="Let the small model draft for the large one.")
     quantize: Quantization = Field(Quantization.NONE, description="`int8` or `fp8` weights.")
@@ -209,6 +214,18 @@ def prefer(name: str, value: str) -> None:
 def process_environment(**changes: str) -> dict[str, str]:
     """The environment for a child process: this one's with `changes`."""
     return {**os.environ, **changes}
+
+
+def environment_of(settings: Settings) -> dict[str, str]:
+    """The environment for a process of ours with the same settings, wherever these came from."""
+    values = settings.model_dump(mode="json", include=settings.model_fields_set)
+    return process_environment(**{name.upper(): _spelled(value) for name, value in values.items()})
+
+
+def _spelled(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _line(error: Any) -> str:

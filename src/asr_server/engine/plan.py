@@ -43,7 +43,6 @@ class Plan:
 
 # Options that this version does not have: the setting, and what to do instead.
 ABSENT = {
-    "gateway_mode": "run the server as one process; it unloads the model after IDLE_TIMEOUT",
     "dual_model": "choose one model with MODEL_ID",
     "use_speculative": "unset it",
     "quantize": "use DTYPE=bfloat16 to halve the memory",
@@ -58,6 +57,11 @@ ABSENT = {
 
 # flash-attention's kernels take no mask per row, which slots at their own length need.
 _ATTENTION_REASON = "torch's own kernels; 8 s encoder windows are rows of a batch, so no backend can skip a mask"
+
+_GATEWAY_REASONS = {
+    True: "as set; the model runs in a process of its own, which ends when idle and is started again after a crash",
+    False: "not set; one process, which unloads the model when idle",
+}
 
 
 def resolve(settings: Settings, facts: Facts) -> Plan:
@@ -83,11 +87,19 @@ def resolve(settings: Settings, facts: Facts) -> Plan:
         ),
         Option("attention", True, "sdpa", _ATTENTION_REASON),
         Option("aligner", True, aligner_id, aligner_reason),
+        Option("gateway_mode", settings.gateway_mode, "", _GATEWAY_REASONS[settings.gateway_mode]),
+        _translation(settings),
         *(Option(name, False, "", "not available in this version") for name in ABSENT),
     )
     return Plan(
         "qwen", settings.model_id, device, dtype, settings.max_batch, settings.kv_budget_mb, options, aligner_id
     )
+
+
+def _translation(settings: Settings) -> Option:
+    if settings.openai_base_url and settings.translate_model:
+        return Option("translation", True, settings.translate_model, "by the endpoint at OPENAI_BASE_URL")
+    return Option("translation", False, "", "OPENAI_BASE_URL and TRANSLATE_MODEL are not both set")
 
 
 def _aligner(settings: Settings) -> tuple[str, str]:

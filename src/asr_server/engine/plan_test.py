@@ -42,7 +42,6 @@ def test_what_cannot_work_refuses_and_names_every_conflict():
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("gateway_mode", True),
         ("dual_model", True),
         ("use_speculative", True),
         ("quantize", "fp8"),
@@ -85,3 +84,11 @@ def test_every_option_is_in_the_plan_with_a_reason():
     assert {"device", "dtype", "batching", "attention", "use_vllm", "quantize"} <= {o.name for o in options}
     assert all(o.reason for o in options)
     assert all(o.active or not o.value for o in options)
+
+
+@pytest.mark.parametrize("gateway", [True, False])
+def test_the_gateway_is_an_option_like_any_other(gateway):
+    """It is in the plan, on or off, with the reason."""
+    (line,) = (o for o in plan.resolve(_settings(gateway_mode=gateway), NO_GPU).options if o.name == "gateway_mode")
+    assert line.active is gateway
+    assert line.reason

@@ -46,6 +46,11 @@ class Desk:
         return sum(utterance.samples for utterance in self._ended)
 
     @property
+    def unanswered(self) -> Utterance | None:
+        """The first utterance that ended and has no final yet."""
+        return self._ended[0] if self._ended else None
+
+    @property
     def busy(self) -> bool:
         """Whether an answer is outstanding or a final is still to come."""
         return self._request is not None or bool(self._ended)

@@ -130,7 +130,12 @@ class Failed:
     message: str
 
 
-Event = Audio | Flush | Reset | Configure | Interrupted | Close | Heard | Failed
+@dataclass(frozen=True, slots=True)
+class AskSettled:
+    """Up to where is the audio done with? Answered by exactly one `Settled`."""
+
+
+Event = Audio | Flush | Reset | Configure | Interrupted | Close | AskSettled | Heard | Failed
 
 
 # -- effects: from the session to the shell --------------------------------------------------------------------------
@@ -237,6 +242,18 @@ class Configured:
 
 
 @dataclass(frozen=True, slots=True)
+class Settled:
+    """The answer to `AskSettled`. A fresh session that is fed from `end_samples` on says what this one will say.
+
+    All before it is silence, discarded, or in utterances that have their `Final`; `utterance` is the last number
+    given away there.
+    """
+
+    end_samples: int
+    utterance: int
+
+
+@dataclass(frozen=True, slots=True)
 class Trouble:
     """Something failed and the session goes on. If a final failed, its `Final` follows with what is known of it."""
 
@@ -245,4 +262,4 @@ class Trouble:
     utterance: int
 
 
-Effect = Transcribe | Forget | Started | Stopped | Partial | Final | WasReset | Configured | Trouble
+Effect = Transcribe | Forget | Started | Stopped | Partial | Final | WasReset | Configured | Settled | Trouble

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from asr_server.live.conftest import SAMPLE_RATE, Run, config, listen, play, silence, speech, text_of
 from asr_server.live.events import (
+    AskSettled,
     Audio,
     Close,
     Configure,
@@ -19,6 +20,7 @@ from asr_server.live.events import (
     Partial,
     Reset,
     Rules,
+    Settled,
     Stopped,
     Transcribe,
 )
@@ -181,3 +183,37 @@ def test_memory_is_bounded_in_endless_speech_without_a_pause():
         run.audio_of.clear()
     account = run.session.account
     assert account.received == account.in_utterances + account.open
+
+
+def test_a_fresh_session_goes_on_from_where_one_is_settled():
+    """Asked anywhere, in silence, speech or a pause, before or after a forced cut: the rest gives the same finals."""
+    pcm = _talk(random.Random(9), sentences=5)
+    data = pcm.astype("<i2").tobytes()
+    changes = {"max_utterance_samples": 2 * SAMPLE_RATE}
+    whole = play(pcm, **changes).finals
+    assert len(whole) > 4
+    for cut in range(0, len(data), len(data) // 80):
+        run = Run(Session(config(**changes)))
+        run.tell(Audio(data[:cut]))
+        run.tell(AskSettled())
+        (settled,) = run.of(Settled)
+        assert [f[0] for f in run.finals] == list(range(1, settled.utterance + 1))
+        rest = play(pcm[settled.end_samples :], **changes).finals
+        shifted = [
+            (number + settled.utterance, text, start + settled.end_samples, end + settled.end_samples, ending)
+            for number, text, start, end, ending in rest
+        ]
+        assert run.finals + shifted == whole
+
+
+def test_what_has_no_final_yet_is_not_settled():
+    """While answers are outstanding, the place stays before the first utterance without a final."""
+    run = Run(Session(config()), delay=1.0)
+    run.tell(Audio(np.concatenate([speech([1, 2, 3]), silence(900), speech([4, 5]), silence(900)]).tobytes()))
+    run.tell(AskSettled())
+    run.finish(close=False)
+    run.tell(AskSettled())
+    before, after = run.of(Settled)
+    assert (before.end_samples, before.utterance) == (0, 0)
+    assert after.end_samples > run.finals[-1][3]
+    assert after.utterance == 2

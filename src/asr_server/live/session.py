@@ -18,6 +18,7 @@ from asr_server.live.endpoint import Endpointer, Voice, frames_of
 from asr_server.live.events import (
     FRAME_SAMPLES,
     SAMPLE_RATE,
+    AskSettled,
     Audio,
     Close,
     Configure,
@@ -34,6 +35,7 @@ from asr_server.live.events import (
     Reset,
     Rules,
     Samples,
+    Settled,
     Started,
     Stopped,
     WasReset,
@@ -146,6 +148,8 @@ class Session:
             case Close():
                 self._hear_frames(self._framing.flush())
                 self._step(Signal.CLOSE)
+            case AskSettled():
+                self._out.append(self._settled())
             case Heard():
                 self._desk.hear(event)
             case Failed():
@@ -252,6 +256,12 @@ class Session:
         factories = {Detection.VOICE: self._config.voice, Detection.LOUDNESS: self._config.loudness}
         factory = factories.get(rules.detection)
         self._probability = factory() if factory else None
+
+    def _settled(self) -> Settled:
+        unfinished = self._desk.unanswered or self._utterance
+        if unfinished is not None:
+            return Settled(unfinished.start_samples, unfinished.number - 1)
+        return Settled(self._clock - sum(len(frame.samples) for frame in self._kept), self._number)
 
     # -- frames ------------------------------------------------------------------------------------------------------
 

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from asr_server.core.errors import AsrError, SlowReader
-from asr_server.live.events import Configured, Final, Partial, Started, Stopped, Trouble, WasReset
+from asr_server.live.events import Configured, Final, Partial, Settled, Started, Stopped, Trouble, WasReset
 
-Message = Started | Stopped | Partial | Final | WasReset | Configured | Trouble
+Message = Started | Stopped | Partial | Final | WasReset | Configured | Settled | Trouble
 
 # With what the socket itself buffers this stays under 2 MiB a session.
 LIMIT_BYTES = 1024 * 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from asr_server.audio.spans import SpanRules
+from asr_server.audio.rules import SpanRules
 from asr_server.scheduling.job import Priority
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from asr_server.audio.spans import Span, SpanCutter, SpanRules
+from asr_server.audio.rules import SpanRules
+from asr_server.audio.spans import Span, SpanCutter
 from asr_server.audio.vad import FRAME_SAMPLES, SpeechProbability, frame_power
 
 if TYPE_CHECKING:

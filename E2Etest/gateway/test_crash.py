@@ -1,0 +1,133 @@
+"""`kill -9` to the worker at every bad moment: callers get their words, or a 503 that says to try again."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from E2Etest.gateway.workers import at_work, command_of, kill_worker, wait_until_gone, worker_of
+from E2Etest.process import running
+
+pytestmark = pytest.mark.integration
+URL = "/v1/audio/transcriptions"
+
+
+def _renew(server):
+    """A fresh worker has no model yet, so there is time to kill it."""
+    server.client.get("/docs")
+    pid = kill_worker(server)
+    server.wait_for(lambda health: health["worker"] == "running" and worker_of(server) != pid, timeout_s=60)
+
+
+@pytest.mark.timeout(300)
+def test_a_request_survives_the_death_of_its_worker(gateway, sample):
+    """Killed while it loads or decodes: the request is sent once more, and the caller sees nothing of it."""
+    with ThreadPoolExecutor(1) as pool:
+        _renew(gateway)
+        work = pool.submit(gateway.transcribe, sample[0])
+        gateway.wait_for(lambda health: health["queue"]["audio_held_s"] > 0, timeout_s=120)
+        killed = kill_worker(gateway)
+        answer = work.result()
+    assert (answer.status_code, answer.json()["text"]) == (200, sample[1])
+    assert worker_of(gateway) != killed
+
+
+@pytest.mark.timeout(300)
+def test_a_request_whose_second_worker_dies_too_is_told_to_try_again(gateway, sample):
+    """503 with a stable code and `Retry-After`; the next request is served."""
+    with ThreadPoolExecutor(1) as pool:
+        _renew(gateway)
+        work = pool.submit(gateway.transcribe, sample[0])
+        for _ in range(2):
+            gateway.wait_for(lambda health: health["queue"]["audio_held_s"] > 0, timeout_s=120)
+            wait_until_gone(kill_worker(gateway))
+        answer = work.result()
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "worker_lost")
+    assert 1 <= int(answer.headers["retry-after"]) <= 60
+    assert gateway.transcribe(sample[0]).json()["text"] == sample[1]
+
+
+@pytest.mark.timeout(300)
+def test_a_stream_that_had_begun_ends_with_an_error_event(gateway, long):
+    """Whole events up to then, the error last, and an orderly end of the body."""
+    form = {"model": "demo"}
+    with gateway.client.stream("POST", f"{URL}/stream", files={"file": ("a.wav", long)}, data=form) as answer:
+        parts = answer.iter_text()
+        raw = next(parts)
+        kill_worker(gateway)
+        raw += "".join(parts)
+    events = raw.split("\n\n")
+    assert events.pop() == ""
+    assert all(event.startswith("data: {") for event in events)
+    assert '"code": "worker_lost"' in events[-1]
+    assert "is_final" in events[0]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_under_load_every_request_is_answered_or_told_to_try_again(gateway, sample):
+    """Five kills under eight callers, each of a worker that has answered: words or 503, and ready all the time."""
+    stop, seen = False, []
+
+    def call():
+        while not stop:
+            answer = gateway.transcribe(sample[0])
+            seen.append((answer.status_code, answer.json().get("text") or answer.json()["error"]["code"]))
+
+    with ThreadPoolExecutor(8) as pool:
+        callers = [pool.submit(call) for _ in range(8)]
+        try:
+            for _ in range(5):
+                before = len(seen)
+                while (200, sample[1]) not in seen[before:]:
+                    time.sleep(0.02)
+                at_work(gateway)
+                wait_until_gone(kill_worker(gateway))
+                assert gateway.client.get("/readyz").status_code == 200
+        finally:
+            stop = True
+        for caller in callers:
+            caller.result()
+    assert set(seen) <= {(200, sample[1]), (503, "worker_lost")}
+    assert (200, sample[1]) in seen
+    assert gateway.transcribe(sample[0]).status_code == 200
+
+
+@pytest.mark.timeout(300)
+def test_a_worker_that_does_not_stay_up_is_given_up_and_tried_again_later(tmp_path, sample):
+    """Killed as soon as it is there, again and again: 503 with a stable code at once; after a rest it is served."""
+    with running(tmp_path / "log", GATEWAY_MODE="true") as server, ThreadPoolExecutor(1) as pool:
+        work = pool.submit(server.client.get, "/docs")
+        while not work.done():
+            if worker_of(server) is not None:
+                kill_worker(server)
+            time.sleep(0.005)
+        answer = work.result()
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "worker_unavailable")
+        assert "log" in answer.json()["error"]["message"]
+        assert 1 <= int(answer.headers["retry-after"]) <= 60
+        health, ready = server.health(), server.client.get("/readyz")
+        assert (health["worker"], health["status"], ready.status_code) == ("failed", "degraded", 503)
+        began_s = time.monotonic()
+        assert server.client.get("/docs").status_code == 503
+        assert time.monotonic() - began_s < 5
+        assert server.client.get("/livez").status_code == 200
+        time.sleep(11)
+        assert server.transcribe(sample[0]).json()["text"] == sample[1]
+
+
+@pytest.mark.timeout(120)
+def test_a_worker_does_not_outlive_its_gateway(tmp_path):
+    """`kill -9` to the gateway: the worker sees the end of its input, leaves, and takes its socket with it."""
+    with running(tmp_path / "log", GATEWAY_MODE="true") as server:
+        assert server.client.get("/docs").status_code == 200
+        pid = worker_of(server)
+        folder = Path(command_of(pid).rstrip(b"\0").split(b"\0")[-1].decode()).parent
+        assert folder.stat().st_mode & 0o077 == 0
+        server.process.kill()
+        wait_until_gone(pid)
+        give_up_s = time.monotonic() + 10
+        while folder.exists():
+            assert time.monotonic() < give_up_s
+            time.sleep(0.02)

@@ -1,0 +1,169 @@
+"""`kill -9` to the worker in the middle of speech: the session goes on, no word is lost, doubled or taken back."""
+
+import json
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from E2Etest.gateway.workers import kill_worker
+from E2Etest.live.talking import act, data, pieces, receive, stream, talking, upto_flush
+
+pytestmark = pytest.mark.integration
+
+PIECE = 3_200  # 0.1 s
+
+
+def _kept(messages):
+    return [(m["utterance"], m["text"], m["ending"]) for m in messages if m.get("is_final")]
+
+
+def _times(messages):
+    return np.array([(m["start"], m["end"]) for m in messages if m.get("is_final")])
+
+
+def _laws(messages):
+    """What holds for every client, whatever became of the worker."""
+    committed, reached = {}, {}
+    for message in messages:
+        number = message["utterance"]
+        assert message["text"] == message["committed"] + message["tentative"]
+        assert message["text"].startswith(committed.get(number, ""))
+        assert message["end"] >= reached.get(number, 0.0) or message["is_final"]
+        committed[number], reached[number] = message["committed"], message["end"]
+    numbers = [m["utterance"] for m in messages if m["is_final"]]
+    assert numbers == sorted(set(numbers))
+
+
+def _spoken(server, body, kills, pace_s=0.03, **query):
+    """The recording in real pieces at some pace; the worker is killed whenever so many pieces have been sent."""
+    messages = []
+    with talking(server, **query) as socket:
+
+        def send():
+            for number, piece in enumerate(pieces(body, PIECE)):
+                if number in kills:
+                    kill_worker(server)
+                socket.send(piece)
+                time.sleep(pace_s)
+            act(socket, "flush")
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        messages = upto_flush(socket)
+        sender.join()
+    return messages
+
+
+@pytest.fixture(scope="module")
+def talk(speech):
+    """The bundled recording three times, with its pauses."""
+    return data(np.concatenate([speech, speech, speech]))
+
+
+@pytest.fixture(scope="module")
+def calm(gateway, talk):
+    """What an undisturbed session says, with partials."""
+    messages = _spoken(gateway, talk, ())
+    assert len([m for m in messages if m["is_final"] and m["text"]]) == 3
+    return messages
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "kills", [{5}, {25}, {45}, {52}, {60, 61}, {10, 70, 130}], ids=lambda kills: "-".join(map(str, sorted(kills)))
+)
+def test_a_session_survives_its_worker(gateway, talk, calm, kills):
+    """At the beginning, in a word, in a pause, between utterances, twice in a row, in each of three utterances."""
+    messages = _spoken(gateway, talk, kills)
+    _laws(messages)
+    assert _kept(messages) == _kept(calm)
+    # The voice detector begins anew, which may move an edge by a frame or two.
+    assert np.abs(_times(messages) - _times(calm)).max() <= 0.1
+
+
+@pytest.mark.timeout(600)
+def test_all_of_a_recording_sent_at_once_survives_too(gateway, talk, calm):
+    """The worker dies with everything unheard; the lag tells how long the client has waited in all."""
+    with talking(gateway) as socket:
+        socket.send(talk)
+        act(socket, "flush")
+        kill_worker(gateway)
+        began_s = time.monotonic()
+        messages = upto_flush(socket)
+        waited_ms = 1000 * (time.monotonic() - began_s)
+    _laws(messages)
+    assert [(m["text"], m["ending"]) for m in messages if m["is_final"]] == [kept[1:] for kept in _kept(calm)]
+    assert all(m["lag_ms"] >= 0.5 * waited_ms for m in messages if m["is_final"])
+
+
+@pytest.mark.timeout(600)
+def test_configuration_and_answers_survive(gateway, speech):
+    """What was answered is not answered again; language and detector stay as they were set."""
+    with talking(gateway) as socket:
+        act(socket, "config", language="en", use_server_vad=False)
+        assert receive(socket)["language"] == "English"
+        act(socket, "flush")
+        assert receive(socket)["utterance"] == 1
+        act(socket, "reset")
+        assert receive(socket) == {"status": "buffer_reset"}
+        kill_worker(gateway)
+        act(socket, "ping")
+        assert receive(socket) == {"status": "pong"}
+        socket.send(data(speech))
+        act(socket, "config", hotwords=["lamp"])
+        act(socket, "flush")
+        rest = []
+        while not rest or rest[-1].get("ending") != "flush":
+            rest.append(receive(socket))
+        configured = [m for m in rest if "status" in m]
+        assert configured == [{"status": "configured", "language": "English", "use_server_vad": False}]
+        assert [m["utterance"] for m in rest if m.get("is_final")] == [2, 3]
+        assert all("error" not in m for m in rest)
+
+
+@pytest.mark.timeout(600)
+def test_a_client_that_was_away_finds_its_session_after_the_crash(gateway, speech):
+    """Cut off in the middle of speech, the worker killed, back again: the finals, the count of bytes, the rest."""
+    from asr_server.client.live import LiveClient
+
+    body = data(np.concatenate([speech, speech]))
+    whole = [kept for kept in _kept(stream(gateway, [body])) if kept[1]]
+    client, lines = LiveClient(gateway.base), {}
+    client.send(body[:200_001])
+    for line in client.lines():
+        lines[line.utterance] = line
+        if line.ending:
+            break
+    client.cut()
+    kill_worker(gateway)
+    client.resume()
+    assert client.hello["resumed"] is True
+    client.send(body[200_001:])
+    client.flush()
+    for line in client.lines():
+        lines[line.utterance] = line
+        if line.ending == "flush":
+            break
+    client.close()
+    assert [(n, line.text, line.ending) for n, line in sorted(lines.items()) if line.text] == whole
+
+
+@pytest.mark.timeout(600)
+def test_many_sessions_survive_one_crash_without_mixing(gateway, speech):
+    """Eight at once, each with its own stretch of speech, are what each is alone."""
+    bodies = [data(speech[2_000 * number :]) for number in range(8)]
+    alone = [_kept(stream(gateway, pieces(body, 8_000))) for body in bodies]
+    together = {}
+
+    def speak(number):
+        together[number] = _kept(_spoken(gateway, bodies[number], {20} if number == 0 else ()))
+
+    threads = [threading.Thread(target=speak, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [together[number] for number in range(8)] == alone
+    assert json.dumps(alone)

@@ -1,0 +1,224 @@
+"""Callers cannot tell a gateway from the server itself: the same answers, byte for byte, streams as they come."""
+
+import re
+
+import numpy as np
+import pytest
+
+from E2Etest import recordings
+from E2Etest.live.talking import act, data, finals, pieces, receive, stream, talking, upto_flush
+
+pytestmark = pytest.mark.integration
+URL = "/v1/audio/transcriptions"
+TONE = (np.sin(np.arange(16_000) * 0.2) * 8000).astype(np.int16)
+
+
+def _same(server, gateway, method, path, **request):
+    """Status, headers and body of both, without what every answer has anew: the time and the id."""
+    answers = []
+    for base in (server, gateway):
+        answer = base.client.request(method, path, **request)
+        assert answer.headers["x-request-id"].startswith("req_")
+        headers = {k: v for k, v in answer.headers.items() if k not in ("date", "x-request-id")}
+        body = re.sub(rb'"created":\d+', b"", answer.content)
+        answers.append((answer.status_code, headers, body))
+    assert answers[1] == answers[0]
+    return answers[0]
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", "/openapi.json", "/livez", "/readyz", "/v1/models", "/v1/models/demo"])
+def test_every_page_is_the_same(server, gateway, path):
+    """Routes for people, clients and probes."""
+    assert _same(server, gateway, "GET", path)[0] in (200, 307)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v1/nothing", 404),
+        ("GET", "/v1/models/nobody/nothing", 404),
+        ("GET", URL, 405),
+        ("DELETE", "/health", 405),
+        ("HEAD", "/v1/models", 405),
+        ("OPTIONS", URL, 405),
+        ("POST", "/v1/nothing", 404),
+    ],
+)
+def test_what_is_not_there_is_not_there(server, gateway, method, path, status):
+    """Unknown places and methods, in the same envelope."""
+    assert _same(server, gateway, method, path)[0] == status
+
+
+@pytest.mark.parametrize("response_format", ["json", "text", "srt", "vtt", "verbose_json"])
+def test_every_format_is_the_same(server, gateway, sample, response_format):
+    """The words in every shape; verbose_json but for the last digits of its probabilities."""
+    fields = {"model": "demo", "response_format": response_format}
+    first, second = (s.transcribe(sample[0], **fields) for s in (server, gateway))
+    assert first.status_code == second.status_code == 200
+    digits = re.compile(r"-?\d+\.\d{4,}")
+    assert digits.sub("", second.text) == digits.sub("", first.text)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"model": "nobody"},
+        {"model": ""},
+        {"language": "tlh!"},
+        {"language": "is"},
+        {"response_format": "docx"},
+        {"stream": "true", "response_format": "srt"},
+        {"prompt": "x" * 20_000},
+    ],
+)
+def test_wrong_fields_are_told_in_the_same_words(server, gateway, sample, fields):
+    """Errors of the worker come through as they are."""
+    form = {"model": "demo", **fields}
+    assert 400 <= _same(server, gateway, "POST", URL, files={"file": ("a.wav", sample[0])}, data=form)[0] < 500
+
+
+def test_bodies_that_are_no_recording_or_no_form(server, gateway):
+    """Empty, text, JSON, a form that ends in the middle, one byte too short for its boundary."""
+    for audio in (b"", b"no audio" * 100, recordings.wav(TONE[:160])):
+        _same(server, gateway, "POST", URL, files={"file": ("a.wav", audio)}, data={"model": "demo"})
+    _same(server, gateway, "POST", URL, json={"file": "x"})
+    _same(server, gateway, "POST", URL)
+    broken = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nabc'
+    headers = {"content-type": "multipart/form-data; boundary=b"}
+    _same(server, gateway, "POST", URL, content=broken, headers=headers)
+    _same(server, gateway, "POST", URL, content=iter([broken[:20], broken[20:]]), headers=headers)
+
+
+def test_an_upload_over_the_cap_is_refused_while_it_is_read(server, gateway):
+    """With a length and without one, as the server itself refuses it."""
+
+    def body():
+        yield b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n'
+        for _ in range(64):
+            yield bytes(256 * 1024)
+
+    headers = {"content-type": "multipart/form-data; boundary=b"}
+    files = {"file": ("a.wav", bytes(5 * 1024 * 1024))}
+    assert _same(server, gateway, "POST", URL, files=files, data={"model": "demo"})[0] == 413
+    answers = [s.client.post(URL, content=body(), headers=headers) for s in (server, gateway)]
+    assert answers[1].status_code == answers[0].status_code == 413
+    assert answers[1].content == answers[0].content
+
+
+def test_request_ids_are_kept_or_made_and_are_the_same_in_both_processes(gateway):
+    """The caller's id reaches the worker, a made one too: both log it."""
+    given = gateway.client.get("/v1/nothing", headers={"X-Request-ID": "caller-7"})
+    assert given.headers["x-request-id"] == "caller-7"
+    made = gateway.client.get("/v1/nothing", headers={"X-Request-ID": "a b"}).headers["x-request-id"]
+    assert made.startswith("req_")
+    # A line is written behind the answer.
+    gateway.wait_for(lambda _: all(gateway.log().count(f"id={name} ") == 2 for name in ("caller-7", made)))
+
+
+def test_an_event_stream_comes_while_the_work_goes_on(gateway, server, long):
+    """After the first event the engine is still busy with the rest; all events together are the server's own."""
+    form = {"model": "demo"}
+    with gateway.client.stream("POST", f"{URL}/stream", files={"file": ("a.wav", long)}, data=form) as answer:
+        parts = answer.iter_text()
+        first = next(parts)
+        assert gateway.health()["queue"]["audio_held_s"] > 0
+        raw = first + "".join(parts)
+    with server.client.stream("POST", f"{URL}/stream", files={"file": ("a.wav", long)}, data=form) as plain:
+        assert raw == "".join(plain.iter_text())
+    assert answer.headers["content-type"] == plain.headers["content-type"]
+
+
+def test_a_caller_that_leaves_frees_the_workers_work(gateway, long):
+    """Also in the middle of a stream."""
+    form = {"model": "demo"}
+    with gateway.client.stream("POST", f"{URL}/stream", files={"file": ("a.wav", long)}, data=form) as answer:
+        next(answer.iter_text())
+    gateway.wait_for(lambda h: h["queue"]["audio_held_s"] == 0 and h["queue"]["running"] == 0)
+
+
+def test_health_has_the_servers_fields_and_the_workers_state(server, gateway):
+    """Every field of the server's, the mode, and where the worker is."""
+    ours, theirs = gateway.health(), server.health()
+    assert set(ours) == set(theirs) | {"worker"}
+    assert set(ours["queue"]) == set(theirs["queue"])
+    assert (ours["mode"], ours["worker"], ours["status"]) == ("gateway", "running", "ok")
+    (line,) = (option for option in ours["plan"] if option["name"] == "gateway_mode")
+    assert line["active"]
+
+
+def test_live_words_are_those_of_the_server_itself(gateway, server, speech):
+    """The same finals, however the audio is cut; an utterance has the same texts at the same times."""
+    body = data(np.concatenate([speech, speech]))
+    alone = finals(stream(server, [body]))
+    assert len(alone) == 2
+    assert finals(stream(gateway, [body])) == alone
+    assert finals(stream(gateway, pieces(body, 3_201))) == alone
+
+
+def test_live_actions_and_errors_are_those_of_the_server_itself(gateway, server):
+    """Every action, and every wrong frame and query, has the same answer and close code."""
+
+    def said(base):
+        with talking(base) as socket:
+            for action in ("ping", "reset", "flush", "settled"):
+                act(socket, action)
+                yield receive(socket)
+            act(socket, "config", language="en-US", use_server_vad=False, hotwords=["lamp"])
+            yield receive(socket)
+            for frame in ("{", "[1]", '{"action":"dance"}', '{"action":"config","language":"tlh"}'):
+                socket.send(frame)
+                yield receive(socket)
+        for query in ({"sample_rate": "11025"}, {"language": "tlh"}, {"received": "-1"}, {"session_id": "live_0.none"}):
+            with talking(base, **query) as socket:
+                yield socket.hello
+                while True:
+                    try:
+                        socket.recv(timeout=10)
+                    except Exception as closed:
+                        yield closed.rcvd.code, closed.rcvd.reason
+                        break
+
+    ours, theirs = list(said(gateway)), list(said(server))
+    for message in (m for m in ours + theirs if isinstance(m, dict)):
+        message.pop("lag_ms", None)
+    assert ours == theirs
+
+
+def test_a_live_session_is_resumed_through_the_gateway(gateway, speech):
+    """Its own client cuts the connection, comes back and misses nothing; a second connection takes it over."""
+    from websockets.exceptions import ConnectionClosed
+
+    from asr_server.client.live import LiveClient
+
+    body = data(speech)
+    whole = finals(stream(gateway, [body]))
+    client, lines = LiveClient(gateway.base), {}
+    for start, stop in [(0, 50_001), (50_001, 90_000), (90_000, len(body))]:
+        client.send(body[start:stop])
+        if stop < len(body):
+            client.cut()
+            client.resume()
+    client.flush()
+    for line in client.lines():
+        lines[line.utterance] = line
+        if line.ending == "flush":
+            break
+    assert [(n.text, n.start_s, n.end_s, n.ending) for n in lines.values() if n.text] == whole
+    with talking(gateway, session_id=client.session_id, received=0) as second:
+        assert second.hello["received_bytes"] == len(body)
+        with pytest.raises(ConnectionClosed) as closed:
+            list(iter(lambda: client._socket.recv(timeout=10), None))
+        assert closed.value.rcvd.code == 4009
+        act(second, "flush")
+        assert [m["text"] for m in upto_flush(second) if m["text"]] == [whole[0][0]]
+
+
+def test_nothing_secret_is_logged(gateway, speech):
+    """Neither words nor session ids nor a token of the query."""
+    with talking(gateway, token="very-secret") as socket:
+        identity = socket.hello["session_id"]
+        socket.send(data(speech))
+        act(socket, "flush")
+        words = finals(upto_flush(socket))[0][0]
+    log = gateway.log()
+    assert not [secret for secret in ("very-secret", identity, words) if secret in log]

@@ -1,0 +1,48 @@
+"""Finding and killing the worker of a gateway, as an operating system would."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+
+def worker_of(server) -> int | None:
+    """The process id of the worker, if there is one."""
+    gateway = server.process.pid
+    for child in Path(f"/proc/{gateway}/task/{gateway}/children").read_text().split():
+        if b"--socket" in command_of(int(child)):
+            return int(child)
+    return None
+
+
+def command_of(pid: int) -> bytes:
+    """The command line; empty when the process is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def kill_worker(server, wait_s: float = 60.0) -> int:
+    """SIGKILL to the worker, as soon as there is one. Returns its process id."""
+    give_up_s = time.monotonic() + wait_s
+    while (pid := worker_of(server)) is None:
+        assert time.monotonic() < give_up_s, server.log()
+        time.sleep(0.005)
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+def wait_until_gone(pid: int, wait_s: float = 30.0) -> None:
+    """Until no such process runs any more."""
+    give_up_s = time.monotonic() + wait_s
+    while command_of(pid):
+        assert time.monotonic() < give_up_s, f"{pid} runs"
+        time.sleep(0.02)
+
+
+def at_work(server, timeout_s: float = 120.0) -> dict:
+    """`/health` once the engine has begun to decode."""
+    return server.wait_for(lambda health: health["queue"]["running"] > 0, timeout_s=timeout_s)

@@ -1,0 +1,75 @@
+"""The gateway's app: its own answers first, everything else to the worker. Builds everything once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from fastapi import FastAPI
+from loguru import logger
+from starlette.routing import Route, WebSocketRoute
+
+from asr_server.api import errors, page
+from asr_server.api.middleware import RequestLog
+from asr_server.core.errors import AsrError
+from asr_server.core.settings import Settings
+from asr_server.engine import facts, plan
+from asr_server.gateway.answers import Answers, has_work
+from asr_server.gateway.child import spawner
+from asr_server.gateway.live import LiveSockets
+from asr_server.gateway.proxy import Proxy
+from asr_server.gateway.sockets import Sockets
+from asr_server.gateway.worker import Worker, WorkerRules
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The app for these settings. Raises `PlanError`, as the worker would."""
+    resolved = plan.resolve(settings, facts.probe())
+    folder = Path(tempfile.gettempdir()) / f"asr-server-{secrets.token_hex(8)}"
+    rules = WorkerRules(start_s=settings.worker_start_s, idle_s=settings.idle_timeout)
+    worker = Worker(spawner(settings), folder, rules, has_work)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        folder.mkdir(mode=0o700)  # nobody else may reach the worker
+        tasks = [asyncio.create_task(worker.end_when_idle())] if settings.idle_timeout else []
+        tasks += [asyncio.create_task(_start(worker))] if settings.preload else []
+        logger.info("gateway", idle_timeout_s=settings.idle_timeout)
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await worker.drain()
+            shutil.rmtree(folder, ignore_errors=True)
+
+    app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    app.state.worker = worker
+    app.include_router(Answers(settings, resolved, worker).router())
+    app.include_router(page.router)  # looking at the page wakes nobody
+    everything_else = "/{path:path}"
+    app.router.routes += [
+        WebSocketRoute("/ws/transcribe", LiveSockets(worker, settings.ws_resume_s)),
+        WebSocketRoute(everything_else, Sockets(worker)),
+        Route(everything_else, Proxy(worker, settings.max_upload_bytes, settings.request_timeout)),
+    ]
+    errors.install(app)
+    app.add_middleware(RequestLog)
+    return app
+
+
+async def drain(app: FastAPI) -> None:
+    """Before the sockets are closed: the worker ends what it has, which gives every live session its final."""
+    worker: Worker = app.state.worker
+    await worker.drain()
+
+
+async def _start(worker: Worker) -> None:
+    with contextlib.suppress(AsrError):  # told by the probes
+        await worker.running()

@@ -1,0 +1,100 @@
+"""The life of the worker process as a pure state machine: what to do next, and how long to wait. Starts nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class State(Enum):
+    """Where the worker is; the values are those of `/health`."""
+
+    STOPPED = "stopped"
+    STARTING = "starting"  # also while a restart is held back
+    RUNNING = "running"
+    STOPPING = "stopping"
+    FAILED = "failed"  # it does not stay up; tried again after a while
+
+
+class Want(Enum):
+    """What somebody who needs the worker has to do."""
+
+    START = "start"
+    WAIT = "wait"
+    GO = "go"
+    GIVE_UP = "give up"
+
+
+@dataclass(frozen=True, slots=True)
+class LifeRules:
+    """When a worker that dies is started again.
+
+    A life counts as fruitless when it answered nobody and ended within `fruitful_s` of being ready. The first restart
+    is at once, then the wait doubles from `first_wait_s`; after `most_fruitless` in a row none is tried for `rest_s`.
+    """
+
+    fruitful_s: float = 30.0
+    first_wait_s: float = 0.25
+    most_fruitless: int = 5
+    rest_s: float = 10.0
+
+
+class Life:
+    """One worker after another. Times are seconds of any steady clock."""
+
+    def __init__(self, rules: LifeRules | None = None) -> None:
+        self._rules = rules or LifeRules()
+        self.state = State.STOPPED
+        self._fruitless = 0
+        self._fruitful = False
+        self._ready_s: float | None = None
+        self._rested_s = 0.0
+
+    @property
+    def given_up(self) -> bool:
+        """Whether the worker does not stay up."""
+        return self.state is State.FAILED
+
+    def want(self, now_s: float) -> Want:
+        """Somebody needs the worker. After `START` it counts as starting."""
+        match self.state:
+            case State.RUNNING:
+                return Want.GO
+            case State.STARTING | State.STOPPING:
+                return Want.WAIT
+            case State.FAILED if now_s < self._rested_s:
+                return Want.GIVE_UP
+        self.state = State.STARTING
+        return Want.START
+
+    def ready(self, now_s: float) -> None:
+        """The process takes requests."""
+        if self.state is State.STARTING:
+            self.state, self._ready_s, self._fruitful = State.RUNNING, now_s, False
+
+    def served(self) -> None:
+        """The process answered somebody."""
+        self._fruitful, self._fruitless = True, 0
+
+    def stop(self) -> None:
+        """The process is being ended on purpose."""
+        if self.state in (State.STARTING, State.RUNNING):
+            self.state = State.STOPPING
+
+    def exited(self, now_s: float) -> float | None:
+        """The process is gone, or could not be started. Returns the seconds until the next start; None is no start."""
+        ready_s, self._ready_s = self._ready_s, None
+        if self.state is State.STOPPING:
+            self.state = State.STOPPED
+            return None
+        if self._fruitful or (ready_s is not None and now_s - ready_s >= self._rules.fruitful_s):
+            self._fruitless = 0
+        self._fruitful = False
+        self._fruitless += 1
+        if self._fruitless >= self._rules.most_fruitless:
+            # The next attempt after the rest is a single one.
+            self._fruitless = self._rules.most_fruitless - 1
+            self.state, self._rested_s = State.FAILED, now_s + self._rules.rest_s
+            return None
+        self.state = State.STARTING
+        return 0.0 if self._fruitless == 1 else self._rules.first_wait_s * float(2 ** (self._fruitless - 2))

@@ -1,0 +1,275 @@
+"""The laws of a session over several workers: the real session machine as the worker, ended at random moments."""
+
+import json
+import random
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asr_server.api import live_wire
+from asr_server.api.live_actions import parse_action
+from asr_server.gateway.journal import Kind
+from asr_server.gateway.live_replay import Replay
+from asr_server.live.conftest import SAMPLE_RATE, Run, config, silence, speech
+from asr_server.live.events import AskSettled, Audio, Configure, Flush, Interrupted, Reset, Rules
+from asr_server.live.session import Session
+from asr_server.live.table import State
+from asr_server.service.outbox import Outgoing
+
+_SETTINGS = settings(max_examples=80, deadline=None, derandomize=True)
+_FRAME_S = 512 / SAMPLE_RATE
+
+
+class _Worker:
+    """A session behind its wire: frames in, messages out, as late as told."""
+
+    def __init__(self, number, rng, delay, longest_s):
+        self.hello = {"status": "connected", "session_id": f"live_{number}", "sample_rate": SAMPLE_RATE}
+        self._run = Run(Session(config(max_utterance_samples=longest_s * SAMPLE_RATE)), rng, delay=delay)
+        self.contexts = {}
+        self.messages = []
+        self._finals = []
+        self._received = 0
+
+    def send(self, frame):
+        if isinstance(frame, bytes):
+            self._received += len(frame)
+            self._run.tell(Audio(frame))
+        else:
+            action = parse_action(frame)
+            rules = Rules(context=action.words or "")
+            events = {"flush": Flush(), "reset": Reset(), "settled": AskSettled(), "config": Configure(rules)}
+            self._run.tell(events[action.action])
+        self._collect()
+
+    def finish(self):
+        self._run.finish(close=False)
+        self._collect()
+
+    def left(self, *, clean):
+        """The connection ends: what was not read is lost, but for the finals."""
+        opened = self._run.session.state in (State.SPEAKING, State.PAUSING)
+        self._run.tell(Flush() if clean and opened else Interrupted())
+        self._collect()
+        self.messages.clear()
+
+    def resumed(self, received):
+        """The first message of the next connection; the finals that the client lacks come behind it."""
+        self.messages += [final for final in self._finals if json.loads(final)["utterance"] > received]
+        return self.hello | {"received_bytes": self._received}
+
+    def _collect(self):
+        for asked in self._run.asked:
+            self.contexts[asked.utterance] = asked.context
+        effects, self._run.effects = self._run.effects, []
+        found = (live_wire.render(Outgoing(effect)) for effect in effects)
+        found = [json.dumps(message) for message in found if message is not None]
+        self.messages += found
+        self._finals += [message for message in found if json.loads(message).get("is_final")]
+
+
+class _Client:
+    """Sends, reads, and has its workers ended with a chance of `crashes` at every step.
+
+    A flush shifts the frames behind it, and then a forced cut may find another gap: where there are flushes, the
+    longest utterance is long enough for all.
+    """
+
+    def __init__(self, rng, *, delay=0.0, crashes=0.0, longest_s=4):
+        self._rng, self._delay, self._crashes, self._longest_s = rng, delay, crashes, longest_s
+        self._workers = 1
+        self._worker = _Worker(1, rng, delay, longest_s)
+        self.replay = Replay(self._worker.hello)
+        self.told = []
+        self.contexts = {}
+        self.most_held = 0
+
+    def send(self, frame):
+        if frame in ("left", "lost"):
+            self._come_back(clean=frame == "left")
+        elif isinstance(frame, bytes):
+            self.replay.take_audio(frame, 0.0)
+        else:
+            self.replay.journal.take_act(Kind(parse_action(frame).action), frame)
+        self._carry()
+        while self._rng.random() < self._crashes:
+            self._crash()
+            self._carry()
+        self.most_held = max(self.most_held, self.replay.journal.held_bytes)
+
+    def finish(self):
+        while (frame := self.replay.journal.next_frame()) is not None:
+            self._worker.send(frame)
+            self._worker.finish()
+            self._read(1.0)
+        self._worker.finish()
+        self._read(1.0)
+
+    def _carry(self):
+        while self._rng.random() > self._crashes and (frame := self.replay.journal.next_frame()) is not None:
+            self._worker.send(frame)
+            self._read(0.8)
+
+    def _read(self, share):
+        while self._worker.messages and self._rng.random() < share:
+            raw = self._worker.messages.pop(0)
+            said = json.loads(raw)
+            told = self.replay.hear(raw, 0.0)
+            if told is None:
+                continue
+            self.told.append(json.loads(told))
+            if said.get("is_final"):
+                self.contexts[self.told[-1]["utterance"]] = self._worker.contexts.get(said["utterance"], "")
+
+    def _come_back(self, *, clean):
+        while (frame := self.replay.journal.next_frame()) is not None:
+            self._worker.send(frame)
+        if clean:
+            self.replay.journal.take_end()
+        self._worker.left(clean=clean)
+        on_their_way = self._rng.randrange(4)
+        self.told = self.told[: len(self.told) - on_their_way]
+        received = max((final["utterance"] for final in self.finals), default=0)
+        # Whether something was open when it ended only that worker knows: it lives until it has been asked.
+        if not clean and self._rng.random() < self._crashes:
+            self._crash()
+        else:
+            self.replay.resumed(self._worker.resumed(self.replay.received_of(received)))
+        self.told += [json.loads(final) for final in self.replay.missed(received)]
+        while clean and (frame := self.replay.journal.next_frame()) is not None:
+            self._worker.send(frame)
+        if clean:
+            self._read(1.0)
+
+    def _crash(self):
+        self._workers += 1
+        self._worker = _Worker(self._workers, self._rng, self._delay, self._longest_s)
+        if (prelude := self.replay.restarted(self._worker.hello)) is not None:
+            self._worker.send(prelude)
+
+    @property
+    def finals(self):
+        return [message for message in self.told if message.get("is_final")]
+
+
+def _frames(rng, sentences, *, acts, ends=()):
+    parts = []
+    for _ in range(sentences):
+        parts.append(silence(rng.choice([40, 200, 900])))
+        parts.append(speech([rng.randrange(10) for _ in range(rng.randrange(1, 8))]))
+    data = np.concatenate([*parts, silence(900)]).astype("<i2").tobytes()
+    frames, at = [], 0
+    while at < len(data):
+        size = rng.choice([3, 500, 1_024, 4_096, 30_001])
+        frames.append(data[at : at + size])
+        at += size
+        if acts and rng.random() < 0.06:
+            frames.append(json.dumps(rng.choice([
+                {"action": "flush"},
+                {"action": "reset"},
+                {"action": "config", "hotwords": str(rng.randrange(9))},
+            ])))  # fmt: skip
+        if ends and rng.random() < 0.06:
+            frames.append(rng.choice(ends))
+    return [*frames, '{"action":"flush"}']
+
+
+def _both(seed, frames, delay, longest_s):
+    """The client of an undisturbed worker, and that of many."""
+    calm = _talk(frames, _Client(random.Random(seed), longest_s=longest_s))
+    return calm, _talk(frames, _Client(random.Random(seed), delay=delay, crashes=0.2, longest_s=longest_s))
+
+
+def _talk(frames, client):
+    for frame in frames:
+        client.send(frame)
+    client.finish()
+    return client
+
+
+def _kept(client):
+    """What must be the same however often workers die; places may move by a frame where a flush cut one."""
+    return [(m["utterance"], m["text"], m["ending"], client.contexts[m["utterance"]]) for m in client.finals]
+
+
+_CASES = {"seed": st.integers(0, 2**32), "sentences": st.integers(1, 6), "delay": st.sampled_from([0.0, 0.7])}
+
+
+@_SETTINGS
+@given(**_CASES, acts=st.booleans())
+def test_dying_workers_neither_lose_nor_double_a_word(seed, sentences, delay, acts):
+    """Finals, their numbers, endings and hotwords are those of an undisturbed run; their times but for a frame."""
+    frames = _frames(random.Random(seed), sentences, acts=acts)
+    calm, shaken = _both(seed, frames, delay, 30 if acts else 4)
+    assert _kept(shaken) == _kept(calm)
+    for one, other in zip(shaken.finals, calm.finals, strict=True):
+        assert abs(one["start"] - other["start"]) <= _FRAME_S + 0.002
+        assert abs(one["end"] - other["end"]) <= _FRAME_S + 0.002
+
+
+@_SETTINGS
+@given(**_CASES, acts=st.booleans())
+def test_clients_that_are_cut_off_find_all_their_words(seed, sentences, delay, acts):
+    """Over broken connections the finals are those of a worker that lives, also when it dies in between."""
+    frames = _frames(random.Random(seed), sentences, acts=acts, ends=("lost",))
+    calm, shaken = _both(seed, frames, delay, 30)
+    assert [f for f in _kept(shaken) if f[1]] == [f for f in _kept(calm) if f[1]]
+    numbers = [m["utterance"] for m in shaken.finals]
+    assert numbers == sorted(set(numbers))
+
+
+@_SETTINGS
+@given(seed=_CASES["seed"], sentences=_CASES["sentences"], acts=st.booleans())
+def test_clients_that_closed_and_came_back_find_all_their_words(seed, sentences, acts):
+    """The same over connections that ended in order, which ends an utterance."""
+    frames = _frames(random.Random(seed), sentences, acts=acts, ends=("left", "lost"))
+    calm, shaken = _both(seed, frames, 0.0, 30)
+    assert [f for f in _kept(shaken) if f[1]] == [f for f in _kept(calm) if f[1]]
+
+
+@_SETTINGS
+@given(**_CASES)
+def test_every_action_is_answered_once(seed, sentences, delay):
+    """Statuses and finals of flushes are as many as without a crash, and in the same order among themselves."""
+    frames = _frames(random.Random(seed), sentences, acts=True)
+
+    def answers(client):
+        statuses = [m["status"] for m in client.told if "status" in m]
+        return statuses, sum(m["ending"] == "flush" for m in client.finals)
+
+    calm = answers(_talk(frames, _Client(random.Random(seed))))
+    assert answers(_talk(frames, _Client(random.Random(seed), delay=delay, crashes=0.2))) == calm
+    assert "settled" not in calm[0]
+
+
+@_SETTINGS
+@given(**_CASES)
+def test_a_committed_word_is_never_taken_back_and_the_shown_audio_never_shrinks(seed, sentences, delay):
+    """Within an utterance, over all workers."""
+    frames = _frames(random.Random(seed), sentences, acts=False)
+    client = _talk(frames, _Client(random.Random(seed), delay=delay, crashes=0.2))
+    committed, reached = {}, {}
+    for message in client.told:
+        number = message["utterance"]
+        assert message["text"] == message["committed"] + message["tentative"]
+        assert message["text"].startswith(committed.get(number, ""))
+        assert message["committed"].startswith(committed.get(number, ""))
+        if message["is_partial"]:
+            assert message["end"] >= reached.get(number, 0.0)
+        committed[number], reached[number] = message["committed"], message["end"]
+
+
+def test_silence_is_not_kept():
+    """Ten minutes of it, then speech and a crash: a few seconds are held, and the words come at their time."""
+    quiet = np.zeros(10 * 60 * SAMPLE_RATE, "<i2").tobytes()
+    client = _Client(random.Random(1))
+    for at in range(0, len(quiet), 6_400):
+        client.send(quiet[at : at + 6_400])
+    assert client.most_held < 12 * 2 * SAMPLE_RATE
+    client._crash()
+    client.send(np.concatenate([speech([1, 2, 3]), silence(900)]).astype("<i2").tobytes())
+    client.finish()
+    (final,) = client.finals
+    assert final["text"] == "one two three"
+    assert 599.5 < final["start"] <= 600

@@ -1,0 +1,70 @@
+"""A request's body on its way through: under the byte cap, and kept on disk so that it can be sent once more."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator
+
+import httpx
+from starlette.types import Receive
+
+from asr_server.api.body import too_large
+from asr_server.core.errors import Cancelled
+
+_IN_MEMORY_BYTES = 1024 * 1024
+_PIECE_BYTES = 256 * 1024
+
+
+class Upload(httpx.AsyncByteStream):
+    """Every iteration gives the whole body: what has come already from the file, the rest as it comes.
+
+    `empty`: the request has none. Raises `FileTooLarge` at most one network chunk past the cap, and `Cancelled` when
+    the client leaves.
+    """
+
+    def __init__(self, receive: Receive, max_bytes: int, *, empty: bool = False) -> None:
+        self._receive = receive
+        self._max_bytes = max_bytes
+        # A write goes to the page cache: faster than handing it to a thread.
+        self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115 - closed by `close`
+        self._size = 0
+        self._complete = asyncio.Event()
+        if empty:
+            self._complete.set()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """The body from its beginning."""
+        at = 0
+        while at < self._size:
+            self._file.seek(at)
+            piece = self._file.read(min(_PIECE_BYTES, self._size - at))
+            at += len(piece)
+            yield piece
+        while not self._complete.is_set():
+            if piece := await self._next():
+                yield piece
+
+    async def _next(self) -> bytes:
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise Cancelled("The client closed the connection.")
+        piece: bytes = message.get("body", b"")
+        self._size += len(piece)
+        if self._size > self._max_bytes:
+            raise too_large(self._max_bytes)
+        self._file.seek(0, 2)
+        self._file.write(piece)
+        if not message.get("more_body", False):
+            self._complete.set()
+        return piece
+
+    async def gone(self) -> None:
+        """Returns when the client has left after its body was read."""
+        await self._complete.wait()
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    def close(self) -> None:
+        """Forget the body."""
+        self._file.close()

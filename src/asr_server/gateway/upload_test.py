@@ -1,0 +1,88 @@
+"""A body on its way through."""
+
+import asyncio
+
+import pytest
+
+from asr_server.core.errors import Cancelled, FileTooLarge
+from asr_server.gateway.upload import Upload
+
+MIB = 1024 * 1024
+
+
+def _receive(*parts, then="wait"):
+    """What the ASGI server hands out: the parts, then nothing more or the end of the connection."""
+    messages = [{"type": "http.request", "body": p, "more_body": i + 1 < len(parts)} for i, p in enumerate(parts)]
+
+    async def receive():
+        if messages:
+            return messages.pop(0)
+        if then == "wait":
+            await asyncio.get_running_loop().create_future()
+        return {"type": "http.disconnect"}
+
+    return receive
+
+
+@pytest.fixture
+def make():
+    """Makes uploads, and closes them."""
+    made = []
+
+    def upload(receive, max_bytes=10 * MIB):
+        made.append(Upload(receive, max_bytes))
+        return made[-1]
+
+    yield upload
+    for one in made:
+        one.close()
+
+
+async def _read(upload):
+    return b"".join([piece async for piece in upload])
+
+
+async def test_every_reading_gives_the_whole_body(make):
+    """The first as it comes, the next from what was kept, also after one that was broken off."""
+    parts = [bytes([n]) * MIB for n in range(3)]
+    upload = make(_receive(*parts))
+    async for piece in upload:
+        assert piece == parts[0]
+        break
+    assert await _read(upload) == b"".join(parts)
+    assert await _read(upload) == b"".join(parts)
+
+
+async def test_it_passes_each_piece_on_before_the_next_has_come(make):
+    """Nothing waits for the end of the body."""
+    gate = asyncio.Event()
+    messages = iter([{"type": "http.request", "body": b"a", "more_body": True}])
+
+    async def receive():
+        if (message := next(messages, None)) is not None:
+            return message
+        await gate.wait()
+        return {"type": "http.request", "body": b"b", "more_body": False}
+
+    pieces = aiter(make(receive))
+    assert await anext(pieces) == b"a"
+    gate.set()
+    assert await anext(pieces) == b"b"
+
+
+async def test_over_the_cap_it_stops_at_the_piece_that_is_too_much(make):
+    """The rest is not read."""
+    upload = make(_receive(bytes(600), bytes(600), bytes(600)), 1_000)
+    with pytest.raises(FileTooLarge):
+        await _read(upload)
+    assert upload._size == 1_200
+
+
+async def test_a_client_that_leaves_is_noticed_in_the_body_and_after_it(make):
+    """`Cancelled` in the middle; `gone` returns behind the end."""
+    with pytest.raises(Cancelled):
+        await _read(make(_receive(then="end")))
+    upload = make(_receive(b"a", then="end"))
+    await _read(upload)
+    async with asyncio.timeout(1):
+        await upload.gone()
