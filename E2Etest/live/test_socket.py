@@ -43,6 +43,24 @@ def test_speech_becomes_partials_and_a_final_with_its_words(live_server, talk, s
     assert {m["language_code"] for m in spoken} == {"en"}
 
 
+@pytest.mark.parametrize(("how", "source"), [("fast", {"estimated"}), ("accurate", {"aligned", "estimated"})])
+def test_words_follow_their_final_with_their_times(live_server, speech, said, how, source):
+    """All words of the final, in order, inside the utterance, told behind it; only where they are asked for."""
+    with talking(live_server, words=how) as socket:
+        socket.send(data(speech))
+        socket.send(data(np.zeros(16_000, np.int16)))
+        while not (final := receive(socket)).get("is_final"):
+            pass
+        told = receive(socket)
+    assert (final["text"], told["utterance"]) == (said, final["utterance"])
+    words = told["words"]
+    assert [word["word"] for word in words] == said.split()
+    times = [at for word in words for at in (word["start"], word["end"])]
+    assert times == sorted(times)
+    assert final["start"] <= times[0] < times[-1] <= final["end"] + 0.01
+    assert {word["source"] for word in words} <= source
+
+
 def test_a_flush_always_answers_with_one_final(live_server, speech, said):
     """Empty when nothing was said, in time order otherwise."""
     with talking(live_server) as socket:

@@ -17,9 +17,11 @@ from asr_server.core.errors import AsrError, InvalidInput, SessionTaken, Shuttin
 from asr_server.live.events import AskSettled, Audio, Configure, Detection, Event, Flush, Reset, Rules
 from asr_server.service.live import LiveOptions
 from asr_server.service.live_session import Connection
+from asr_server.service.request import WordTimes
 from asr_server.text import languages
 
 router = APIRouter(tags=["live"])
+_WORDS = {"none": WordTimes.NONE, "accurate": WordTimes.ALIGNED, "fast": WordTimes.ESTIMATED}
 
 
 @router.websocket("/ws/transcribe")
@@ -56,7 +58,7 @@ async def _connection(here: Services, query: wire.Query) -> Connection:
         return await here.live.resume(query.session_id, query.received)
     use_voice = here.settings.asr_use_server_vad if query.use_server_vad is None else query.use_server_vad
     rules = here.live.rules(use_voice=use_voice, language=languages.normalize(query.language), context=query.hotwords)
-    return await here.live.open(LiveOptions(rules, int(query.sample_rate)))
+    return await here.live.open(LiveOptions(rules, int(query.sample_rate), _WORDS[query.words]))
 
 
 def _hello(here: Services, connection: Connection, query: wire.Query) -> dict[str, object]:

@@ -21,6 +21,7 @@ class Query(BaseModel):
     sample_rate: Literal["8000", "16000", "24000", "44100", "48000"] = "16000"
     language: str = ""
     hotwords: str = Field("", max_length=10_000)
+    words: Literal["none", "accurate", "fast"] = "none"
     session_id: str = Field("", max_length=200)
     received: int = Field(0, ge=0)
 

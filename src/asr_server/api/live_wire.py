@@ -7,7 +7,9 @@ from typing import Any
 from asr_server.api import errors as error_table
 from asr_server.api.live_actions import Action, Query, parse_action, parse_query, render_error
 from asr_server.live.events import SAMPLE_RATE, Configured, Detection, Final, Partial, Settled, Trouble, WasReset
+from asr_server.service.live_words import Spoken
 from asr_server.service.outbox import Outgoing
+from asr_server.service.render import words as render_words
 from asr_server.text import languages
 
 __all__ = ["Action", "Query", "parse_action", "parse_query", "render", "render_error"]
@@ -20,6 +22,8 @@ def render(outgoing: Outgoing) -> dict[str, Any] | None:
             return _text(partial, outgoing.lag_ms, partial.committed, partial.tentative)
         case Final() as final:
             return {**_text(final, outgoing.lag_ms, final.text, ""), "ending": final.ending.value}
+        case Spoken(utterance=utterance, words=words):
+            return {"utterance": utterance, "words": render_words(words)}
         case WasReset():
             return {"status": "buffer_reset"}
         case Configured(rules=rules):

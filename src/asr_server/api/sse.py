@@ -64,7 +64,7 @@ def _done(transcript: Transcript, shape: Shape) -> dict[str, Any]:
         "usage": token_usage(transcript),
     }
     body |= {"logprobs": logprobs(transcript.segments)} if shape.logprobs else {}
-    return body | ({"words": words(transcript.segments)} if shape.words else {})
+    return body | ({"words": words(transcript.words)} if shape.words else {})
 
 
 async def native(items: AsyncGenerator[Item, None], shape: Shape) -> Events:
@@ -77,7 +77,7 @@ async def native(items: AsyncGenerator[Item, None], shape: Shape) -> Events:
                 yield frame({"duration": round(item.claimed_s, 3)})
             elif isinstance(item, Segment):
                 chunk = _chunk(item.text, item.language, index, item.start_ms, item.end_ms, final=False)
-                yield frame(chunk | ({"words": words([item])} if shape.words else {}))
+                yield frame(chunk | ({"words": words(item.words)} if shape.words else {}))
                 index += 1
             elif isinstance(item, Transcript):
                 yield frame(_chunk(item.text, item.language, index, 0, item.duration_ms, final=True))

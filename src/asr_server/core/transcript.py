@@ -82,3 +82,8 @@ class Transcript:
     duration_ms: int
     segments: tuple[Segment, ...]
     timings: Timings = Timings()
+
+    @property
+    def words(self) -> list[Word]:
+        """The words of all segments, in order."""
+        return [word for segment in self.segments for word in segment.words]

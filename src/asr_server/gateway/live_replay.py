@@ -96,10 +96,20 @@ class Replay:
         message = json.loads(raw)
         if "text" in message:
             return self._final(message, raw, now_s) if message["is_final"] else self._partial(message, raw, now_s)
+        if "words" in message:
+            return self._words(message)
         kind = _STATUS_KINDS.get(message.get("status"))
         if kind is None:
             return raw
         return self._status(kind, message, raw)
+
+    def _words(self, message: dict[str, Any]) -> str:
+        """The word times of a final, by the session's numbers and clock."""
+        words = [
+            {**word, "start": round(word["start"] + self._offset_s, 3), "end": round(word["end"] + self._offset_s, 3)}
+            for word in message["words"]
+        ]
+        return json.dumps({**message, "utterance": message["utterance"] + self._offset, "words": words})
 
     def _status(self, kind: Kind, message: dict[str, Any], raw: str) -> str | None:
         if kind is Kind.CONFIG and self._prelude is not None:

@@ -15,6 +15,7 @@ from asr_server.live.events import SAMPLE_RATE, Detection, Rules
 from asr_server.live.session import SessionConfig
 from asr_server.service import hearing
 from asr_server.service.live_session import Connection, Engines, LiveSession
+from asr_server.service.request import WordTimes
 
 if TYPE_CHECKING:
     from asr_server.core.settings import Settings
@@ -28,10 +29,11 @@ _LEAVE_GRACE_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class LiveOptions:
-    """How a session begins."""
+    """How a session begins. `words`: whether and how the words of finals get their times."""
 
     rules: Rules
     input_rate_hz: int = SAMPLE_RATE
+    words: WordTimes = WordTimes.NONE
 
 
 class LiveSessions:
@@ -77,7 +79,9 @@ class LiveSessions:
         self._admission.check()
         await self.prepare(options.rules)
         identity = f"live_{secrets.token_hex(4)}.{secrets.token_urlsafe(16)}"
-        session = LiveSession(identity, self._config(options), self._engines, self._settings.request_timeout)
+        session = LiveSession(
+            identity, self._config(options), self._engines, self._settings.request_timeout, options.words
+        )
         leases = ExitStack()
         for engine in {self._engines.fast, self._engines.accurate}:
             leases.enter_context(engine.lease())

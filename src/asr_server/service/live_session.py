@@ -40,7 +40,9 @@ from asr_server.live.events import (
 from asr_server.live.session import Session, SessionConfig
 from asr_server.live.table import State
 from asr_server.scheduling.job import Job, Priority
+from asr_server.service.live_words import FinalWords
 from asr_server.service.outbox import Outbox, Outgoing
+from asr_server.service.request import WordTimes
 
 if TYPE_CHECKING:
     from asr_server.scheduling.thread import EngineThread
@@ -101,7 +103,14 @@ class _Arrivals:
 class LiveSession:
     """Made by `LiveSessions`; clients reach it through a `Connection`."""
 
-    def __init__(self, identity: str, config: SessionConfig, engines: Engines, timeout_s: float) -> None:
+    def __init__(
+        self,
+        identity: str,
+        config: SessionConfig,
+        engines: Engines,
+        timeout_s: float,
+        words: WordTimes = WordTimes.NONE,
+    ) -> None:
         self.id = identity
         self.input_rate_hz = config.input_rate_hz
         self.free = asyncio.Event()  # set while no connection has the session
@@ -112,6 +121,7 @@ class LiveSession:
         self._engines = engines
         self._timeout_s = timeout_s
         self._outbox = Outbox()
+        self._words = FinalWords(engines.accurate, words, lambda spoken: self._outbox.put(Outgoing(spoken)))
         self._inbox: deque[_Incoming] = deque()
         self._inbox_bytes = 0
         self._arrivals = _Arrivals()
@@ -172,6 +182,7 @@ class LiveSession:
     def end(self, error: AsrError | None = None) -> None:
         """Give up whatever is under way, and end the connection."""
         self._task.cancel()
+        self._words.close()
         self._moved.set()
         for job in list(self._jobs.values()):
             job.cancel()
@@ -247,6 +258,7 @@ class LiveSession:
     def _send(self, outgoing: Outgoing) -> None:
         if isinstance(outgoing.message, Final):
             self._finals.append(outgoing)
+            self._words.told(outgoing.message)
         self._outbox.put(outgoing)
 
     def _lag_ms(self, effect: Effect) -> int:
@@ -255,6 +267,7 @@ class LiveSession:
         return 0
 
     def _submit(self, asked: Transcribe) -> None:
+        self._words.asked(asked)
         item = Utterance(
             audio=asked.audio,
             language=asked.language,

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from asr_server.core.errors import AsrError, SlowReader
 from asr_server.live.events import Configured, Final, Partial, Settled, Started, Stopped, Trouble, WasReset
+from asr_server.service.live_words import Spoken
 
-Message = Started | Stopped | Partial | Final | WasReset | Configured | Settled | Trouble
+Message = Started | Stopped | Partial | Final | WasReset | Configured | Settled | Trouble | Spoken
 
 # With what the socket itself buffers this stays under 2 MiB a session.
 LIMIT_BYTES = 1024 * 1024
@@ -86,6 +87,8 @@ def _size(message: Message) -> int:
         case Partial() | Final():
             # The text goes out whole and in its parts.
             return _MESSAGE_BYTES + 2 * _CHARACTER_BYTES * len(message.text)
+        case Spoken():
+            return _MESSAGE_BYTES * (1 + len(message.words))
         case Trouble():
             return _MESSAGE_BYTES + _CHARACTER_BYTES * len(message.message)
         case _:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from asr_server.core.transcript import Segment, Transcript
+from asr_server.core.transcript import Segment, Transcript, Word
 from asr_server.service import subtitling
 from asr_server.service.request import ResponseFormat
 from asr_server.subtitle import srt, vtt
@@ -56,15 +56,13 @@ def plain(transcript: Transcript, shape: Shape) -> dict[str, Any]:
         "usage": usage(transcript),
     }
     content |= {"logprobs": logprobs(transcript.segments)} if shape.logprobs else {}
-    return content | ({"words": words(transcript.segments)} if shape.words else {})
+    return content | ({"words": words(transcript.words)} if shape.words else {})
 
 
-def words(segments: Iterable[Segment]) -> list[dict[str, Any]]:
+def words(spoken: Iterable[Word]) -> list[dict[str, Any]]:
     """Every word with its punctuation and its times in seconds, as OpenAI lists them, and where the times come from."""
     return [
-        {"word": w.text, "start": w.start_ms / 1000, "end": w.end_ms / 1000, "source": w.source.value}
-        for segment in segments
-        for w in segment.words
+        {"word": w.text, "start": w.start_ms / 1000, "end": w.end_ms / 1000, "source": w.source.value} for w in spoken
     ]
 
 
@@ -126,7 +124,7 @@ def verbose(transcript: Transcript, shape: Shape) -> dict[str, Any]:
     if shape.segments:
         content["segments"] = [_segment(i, segment) for i, segment in enumerate(transcript.segments)]
     if shape.words:
-        content["words"] = words(transcript.segments)
+        content["words"] = words(transcript.words)
     return content | {"usage": usage(transcript)}
 
 
