@@ -20,7 +20,7 @@ _TURNS = st.one_of(
     st.fixed_dictionaries(
         {"type": st.just("server_vad")},
         optional={
-            "threshold": st.floats(0, 1),
+            "threshold": st.integers(0, 100).map(lambda n: n / 100),
             "silence_duration_ms": st.integers(0, 5_000),
             "prefix_padding_ms": st.integers(0, 5_000),
             "idle_timeout_ms": st.none() | st.integers(5_000, 30_000),
