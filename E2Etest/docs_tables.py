@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from asr_server.api.errors import TABLE
+from asr_server.api.metrics.table import METERS
 from asr_server.api.realtime import vocabulary
 from asr_server.core import errors
 from asr_server.core.settings import Settings
@@ -59,7 +60,18 @@ def _events(heading: str, meanings: dict[str, str]) -> str:
     return "\n".join(rows + [f"| `{name}` | {meaning} |" for name, meaning in meanings.items()])
 
 
+def metrics_table() -> str:
+    """Every metric with its labels and its meaning."""
+    rows = ["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |"]
+    rows += [
+        f"| `{m.name}` | {m.kind.value} | {', '.join(f'`{label}`' for label in m.labels)} | {m.meaning} |"
+        for m in METERS
+    ]
+    return "\n".join(rows)
+
+
 TABLES = {
+    "metrics": ("observability.md", metrics_table),
     "settings": ("configuration.md", settings_table),
     "errors": ("errors.md", error_table),
     "live": ("websocket.md", live_table),

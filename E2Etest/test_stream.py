@@ -24,7 +24,8 @@ def test_our_own_events_come_span_by_span(server, three):
     data = {"model": "demo"}
     with server.client.stream("POST", f"{URL}/stream", files={"file": ("a.wav", three)}, data=data) as answer:
         lines = [line for line in answer.iter_lines() if line.startswith("data: ")]
-    *spans, whole, done = [json.loads(line[6:]) for line in lines]
+    length, *spans, whole, done = [json.loads(line[6:]) for line in lines]
+    assert length == {"duration": whole["end"]}
     assert done == {"done": True}
     assert [span["chunk_index"] for span in spans] == [0, 1, 2]
     assert [span["start"] for span in spans] == sorted(span["start"] for span in spans)

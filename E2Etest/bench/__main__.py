@@ -8,10 +8,24 @@ import platform
 import sys
 from datetime import date
 
-from E2Etest.bench import align, files, gateway, live, live_step, long, many, memory, overhead, stream, subtitles
+from E2Etest.bench import (
+    align,
+    files,
+    gateway,
+    live,
+    live_step,
+    long,
+    many,
+    memory,
+    metering,
+    overhead,
+    stream,
+    subtitles,
+)
 
 BENCHMARKS = {
     "overhead": overhead.measure,
+    "metering": metering.measure,
     "memory": memory.measure,
     "files": files.measure,
     "long": long.measure,

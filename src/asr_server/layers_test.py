@@ -50,9 +50,10 @@ ONLY_IN = {
     "wcwidth": {"text"},
     "budoux": {"text"},
     "rich": {"cli"},
+    "prometheus_client": {"api.metrics"},
 }
 BAD_NAMES = {"utils", "helpers", "helper", "manager", "common", "misc"}
-HEAVY = ("torch", "transformers", "qwen_asr", "onnxruntime", "librosa", "av", "openai", "babel")
+HEAVY = ("torch", "transformers", "qwen_asr", "onnxruntime", "librosa", "av", "openai", "babel", "prometheus_client")
 
 
 def _modules():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -13,6 +13,7 @@ from loguru import logger
 
 from asr_server.api import app as api
 from asr_server.api.deps import Services
+from asr_server.api.metrics.meters import Meters
 from asr_server.api.realtime.keys import Keys
 from asr_server.audio.decode import DecodeLimits, Decoder
 from asr_server.core import settings as settings_module
@@ -22,6 +23,7 @@ from asr_server.engine import facts, plan, registry
 from asr_server.engine.protocol import Engine
 from asr_server.scheduling.admission import Admission
 from asr_server.scheduling.thread import EngineThread, ModelState
+from asr_server.scheduling.watch import Watch
 from asr_server.service.catalog import Catalog
 from asr_server.service.jobs.runner import JobRules, Jobs
 from asr_server.service.jobs.store import JobStore
@@ -31,6 +33,9 @@ from asr_server.service.produce import Producer
 from asr_server.service.transcribe import Transcriber
 from asr_server.service.translate import Translations
 from asr_server.service.warmup import warm_up
+
+# Told of every change of the model's state, and how many seconds it took.
+OnState = Callable[[ModelState, float], None]
 
 # One place of this many in the batch is kept for live work.
 _LIVE_SHARE = 8
@@ -46,8 +51,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         _log_plan(resolved)
-        built = machinery(settings, resolved)
-        app.state.services = here = _services(settings, resolved, built)
+        meters = Meters()
+        built = machinery(settings, resolved, watch=meters.engine, on_state=_tell(meters))
+        app.state.services = here = _services(settings, resolved, built, meters)
         await here.jobs.start()
         tasks = [
             asyncio.create_task(_make_ready(here)),
@@ -72,6 +78,18 @@ async def drain(app: FastAPI) -> None:
     await here.live.drain()
 
 
+def _log_state(state: ModelState, took_s: float) -> None:
+    logger.info("model", state=state.value, took_s=round(took_s, 3))
+
+
+def _tell(meters: Meters) -> OnState:
+    def tell(state: ModelState, took_s: float) -> None:
+        _log_state(state, took_s)
+        meters.engine.became(state, took_s)
+
+    return tell
+
+
 @dataclass(frozen=True, slots=True)
 class Machinery:
     """What turns recordings into text, without a wire: the server's core, and all of a command that runs alone."""
@@ -91,15 +109,18 @@ class Machinery:
         await asyncio.to_thread(self.thread.close)
 
 
-def machinery(settings: Settings, resolved: plan.Plan) -> Machinery:
+def machinery(
+    settings: Settings, resolved: plan.Plan, *, watch: Watch | None = None, on_state: OnState = _log_state
+) -> Machinery:
     """Build it; the model is loaded by the first job."""
     engine = registry.build_aligning(resolved, idle_timeout_s=settings.idle_timeout)
     thread = EngineThread(
         engine,
         idle_timeout_s=settings.idle_timeout,
         live_reserve=resolved.max_batch // _LIVE_SHARE,
-        on_state=_log_state,
+        on_state=on_state,
         tend=engine.tend,
+        watch=watch,
     )
     admission = Admission(settings.max_queue_audio_s)
     decoder = Decoder(DecodeLimits(max_audio_s=settings.max_audio_s))
@@ -115,7 +136,8 @@ def machinery(settings: Settings, resolved: plan.Plan) -> Machinery:
     return Machinery(engine, thread, admission, decoder, transcriber, translations, producer)
 
 
-def _services(settings: Settings, resolved: plan.Plan, built: Machinery) -> Services:
+def _services(settings: Settings, resolved: plan.Plan, built: Machinery, meters: Meters) -> Services:
+    engines = Engines(fast=built.thread, accurate=built.thread, watch=meters.live)
     return Services(
         settings=settings,
         plan=resolved,
@@ -123,12 +145,14 @@ def _services(settings: Settings, resolved: plan.Plan, built: Machinery) -> Serv
         thread=built.thread,
         admission=built.admission,
         catalog=Catalog(resolved.model_id),
+        decoder=built.decoder,
         transcriber=built.transcriber,
-        live=LiveSessions(settings, Engines(fast=built.thread, accurate=built.thread), built.admission),
+        live=LiveSessions(settings, engines, built.admission),
         producer=built.producer,
         translations=built.translations,
         jobs=Jobs(built.producer, _job_rules(settings), _job_store(settings)),
         keys=Keys(),
+        meters=meters,
         started_s=time.monotonic(),
     )
 
@@ -159,10 +183,6 @@ async def _end_idle_decoder(decoder: Decoder, settings: Settings) -> None:
     while settings.idle_timeout:
         await asyncio.sleep(min(settings.idle_timeout, 10.0))
         await decoder.close_idle(settings.idle_timeout)
-
-
-def _log_state(state: ModelState, took_s: float) -> None:
-    logger.info("model", state=state.value, took_s=round(took_s, 3))
 
 
 def _log_plan(resolved: plan.Plan) -> None:

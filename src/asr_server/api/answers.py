@@ -8,7 +8,7 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from asr_server.api.disconnect import while_connected
-from asr_server.api.middleware import log_fields
+from asr_server.api.middleware import log_fields, server_timing
 from asr_server.service import produce
 
 if TYPE_CHECKING:
@@ -24,4 +24,8 @@ async def produced(request: Request, here: Services, file: UploadFile, wanted: p
     if product.untranslated is not None:
         request.state.log["untranslated"] = product.untranslated
     body = product.body
-    return Response(body.content, media_type=body.media_type, headers=body.notes)
+    return Response(
+        body.content,
+        media_type=body.media_type,
+        headers={**body.notes, **server_timing(request, product.transcript.timings)},
+    )

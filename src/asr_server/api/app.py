@@ -11,6 +11,7 @@ from fastapi_offline import FastAPIOffline
 
 from asr_server import __version__
 from asr_server.api import errors, jobs, live, models, ops, page, subtitles, transcriptions, translations
+from asr_server.api.metrics import route as metrics
 from asr_server.api.middleware import RequestLog
 from asr_server.api.realtime import route, secrets
 
@@ -26,7 +27,7 @@ def create(lifespan: Callable[[FastAPI], AsyncIterator[None]] | Lifespan) -> Fas
         redoc_url=None,
         lifespan=lifespan,
     )
-    for room in (ops, models, transcriptions, subtitles, translations, jobs, live, secrets, route, page):
+    for room in (ops, metrics, models, transcriptions, subtitles, translations, jobs, live, secrets, route, page):
         app.include_router(room.router)
     errors.install(app)
     app.add_middleware(RequestLog)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
 from asr_server.api.realtime.keys import Keys
+from asr_server.audio.decode import Decoder
 from asr_server.core.settings import Settings
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Engine
@@ -19,6 +21,9 @@ from asr_server.service.produce import Producer
 from asr_server.service.transcribe import Transcriber
 from asr_server.service.translate import Translations
 
+if TYPE_CHECKING:
+    from asr_server.api.metrics.meters import Meters
+
 
 @dataclass(slots=True)
 class Services:
@@ -30,12 +35,14 @@ class Services:
     thread: EngineThread
     admission: Admission
     catalog: Catalog
+    decoder: Decoder
     transcriber: Transcriber
     live: LiveSessions
     producer: Producer
     jobs: Jobs
     keys: Keys
     translations: Translations
+    meters: Meters
     started_s: float
     ready: bool = False
     draining: bool = False

@@ -115,6 +115,7 @@ async def _on_domain(request: Request, error: Exception) -> JSONResponse:
 
 async def _on_validation(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
+    request.state.outcome = errors.InvalidValue.code
     first = error.errors()[0]
     param = str(first["loc"][-1]) if first["loc"] else None
     return respond(errors.InvalidValue(str(first["msg"]), param=param))

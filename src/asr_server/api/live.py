@@ -13,6 +13,7 @@ from asr_server.api import live_wire as wire
 from asr_server.api import sockets
 from asr_server.api.deps import Services
 from asr_server.api.disconnect import ended_in_order
+from asr_server.api.metrics.meters import count_error
 from asr_server.core.errors import AsrError, InvalidInput, SessionTaken, ShuttingDown
 from asr_server.live.events import AskSettled, Audio, Configure, Detection, Event, Flush, Reset, Rules
 from asr_server.service.live import LiveOptions
@@ -144,4 +145,5 @@ async def _write(socket: WebSocket, connection: Connection) -> None:
 async def _end(socket: WebSocket, error: AsrError) -> None:
     """Tell the error, then close with its code."""
     message = None if isinstance(error, ShuttingDown) else wire.render_error(error)
+    count_error(socket, error)
     await sockets.end(socket, error_table.TABLE[error.code].ws_close, error.code, message)

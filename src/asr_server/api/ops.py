@@ -9,16 +9,13 @@ from fastapi import APIRouter, Depends
 from fastapi.responses import JSONResponse
 
 from asr_server import __version__
+from asr_server.api import probes
 from asr_server.api.deps import Services, services
 from asr_server.api.schemas import HealthBody, LiveBody, OptionBody, ProbeBody, QueueBody
-from asr_server.engine.protocol import AlignerState
 from asr_server.scheduling.thread import ModelState, Snapshot
 
 router = APIRouter(tags=["operations"])
 Services_ = Annotated[Services, Depends(services)]
-
-# A step takes milliseconds, a load up to minutes; a step that does not come back for this long will not come back.
-_HUNG_AFTER_S = 60.0
 
 
 @router.get("/health")
@@ -55,13 +52,7 @@ async def health(here: Services_) -> HealthBody:
 def _status(here: Services, snapshot: Snapshot) -> Literal["ok", "degraded", "draining"]:
     if here.draining:
         return "draining"
-    return "degraded" if snapshot.state is ModelState.FAILED or _hung(here, snapshot) else "ok"
-
-
-def _hung(here: Services, snapshot: Snapshot) -> bool:
-    loading = snapshot.state is ModelState.LOADING or here.engine.info.aligner_state is AlignerState.LOADING
-    stuck = snapshot.busy and snapshot.beat_age_s > _HUNG_AFTER_S and not loading
-    return stuck or not snapshot.alive
+    return "degraded" if snapshot.state is ModelState.FAILED or probes.not_live(here, snapshot) else "ok"
 
 
 def _queue(here: Services, snapshot: Snapshot) -> QueueBody:
@@ -77,21 +68,13 @@ def _queue(here: Services, snapshot: Snapshot) -> QueueBody:
 @router.get("/livez", responses={503: {"model": ProbeBody}})
 async def livez(here: Services_) -> JSONResponse:
     """Whether the event loop and the engine thread move: if not, restart the process."""
-    return _probe("the engine thread does not move" if _hung(here, here.thread.snapshot()) else "")
+    return _probe(probes.not_live(here))
 
 
 @router.get("/readyz", responses={503: {"model": ProbeBody}})
 async def readyz(here: Services_) -> JSONResponse:
     """Whether new work is taken now: if not, send it elsewhere."""
-    if here.draining:
-        return _probe("draining")
-    if not here.ready:
-        return _probe("the model is being loaded")
-    if here.admission.held_s >= here.admission.limit_s:
-        return _probe("saturated")
-    if here.thread.snapshot().state is ModelState.FAILED:
-        return _probe("the model could not be loaded")
-    return _probe("")
+    return _probe(probes.not_ready(here))
 
 
 def _probe(reason: str) -> JSONResponse:

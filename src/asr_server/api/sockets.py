@@ -11,6 +11,7 @@ from starlette.websockets import WebSocketDisconnect
 
 _CLOSE_TIMEOUT_S = 5.0  # for a close frame to a client that does not read
 
+
 T = TypeVar("T")
 
 

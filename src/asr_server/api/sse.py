@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -18,7 +19,7 @@ from starlette.responses import StreamingResponse
 
 from asr_server.api.errors import TABLE, envelope, internal
 from asr_server.api.middleware import log_fields
-from asr_server.core.errors import AsrError
+from asr_server.core.errors import AsrError, Cancelled
 from asr_server.core.transcript import Segment, Transcript
 from asr_server.service.render import Shape, logprobs, token_usage, words
 from asr_server.service.transcribe import Accepted, Item, Piece
@@ -30,6 +31,13 @@ _PING = ": ping\n\n"
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 Events = AsyncGenerator[str | Transcript, None]
+
+
+class Text(str):
+    """An event with text of the recording: the first one is what the reader waits for."""
+
+    __slots__ = ()
+
 
 # Ends of streams whose reader has left; the loop itself holds its tasks only weakly.
 _closing: set[asyncio.Task[None]] = set()
@@ -48,7 +56,7 @@ async def openai(items: AsyncGenerator[Item, None], shape: Shape) -> Events:
     async with aclosing(items):
         async for item in items:
             if isinstance(item, Piece):
-                yield frame({"type": "transcript.text.delta", "delta": item.text})
+                yield Text(frame({"type": "transcript.text.delta", "delta": item.text}))
             elif isinstance(item, Transcript):
                 yield frame(_done(item, shape))
                 yield item
@@ -77,7 +85,7 @@ async def native(items: AsyncGenerator[Item, None], shape: Shape) -> Events:
                 yield frame({"duration": round(item.claimed_s, 3)})
             elif isinstance(item, Segment):
                 chunk = _chunk(item.text, item.language, index, item.start_ms, item.end_ms, final=False)
-                yield frame(chunk | ({"words": words(item.words)} if shape.words else {}))
+                yield Text(frame(chunk | ({"words": words(item.words)} if shape.words else {})))
                 index += 1
             elif isinstance(item, Transcript):
                 yield frame(_chunk(item.text, item.language, index, 0, item.duration_ms, final=True))
@@ -109,7 +117,11 @@ async def _watched(request: Request, events: Events) -> AsyncIterator[str]:
                 if isinstance(item, Transcript):
                     request.state.log.update(log_fields(item))
                 else:
+                    _note_text(request, item)
                     yield item
+    except (asyncio.CancelledError, GeneratorExit):
+        request.state.outcome = Cancelled.code
+        raise
     except AsrError as error:
         request.state.outcome = error.code
         yield frame(envelope(error.message, TABLE[error.code].type, error.param, error.code))
@@ -117,6 +129,11 @@ async def _watched(request: Request, events: Events) -> AsyncIterator[str]:
         request.state.outcome = AsrError.code
         logger.opt(exception=error).error("unexpected error", id=request.state.id)
         yield frame(internal())
+
+
+def _note_text(request: Request, event: str) -> None:
+    if isinstance(event, Text) and not hasattr(request.state, "first_text_s"):
+        request.state.first_text_s = time.perf_counter()
 
 
 async def _with_pings(events: Events) -> AsyncGenerator[str | Transcript, None]:

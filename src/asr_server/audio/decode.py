@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -80,6 +81,8 @@ class Decoder:
         self._running = 0
         self._closed = False
         self._idle_since_s = time.monotonic()
+        self.decoded_s = 0.0  # seconds of audio of all files so far
+        self.failures: Counter[str] = Counter()  # files that could not be decoded to their end, by error code
 
     async def decode(self, source: Source) -> Samples:
         """The whole file: (n,) float32, mono, 16 kHz, finite, |x| <= 1; a louder clip is scaled down by its peak.
@@ -129,6 +132,17 @@ class Decoder:
         await self._zygote.close()
 
     async def _blocks(self, source: Source, progress: Progress) -> AsyncGenerator[bytearray, None]:
+        """The PCM of one file, and what became of it in the figures."""
+        try:
+            async with aclosing(self._started(source, progress)) as blocks:
+                async for block in blocks:
+                    self.decoded_s += len(block) / (4 * SAMPLE_RATE)
+                    yield block
+        except AsrError as error:
+            self.failures[error.code] += 1
+            raise
+
+    async def _started(self, source: Source, progress: Progress) -> AsyncGenerator[bytearray, None]:
         """PCM frames of one file as they come; started anew once if the zygote dies before the first."""
         job = self._job(source)
         self._running += 1

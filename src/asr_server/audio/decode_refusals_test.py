@@ -160,3 +160,18 @@ async def test_mutations_never_break_the_server(decoder: Decoder, container: str
                 continue
         assert np.isfinite(samples).all()
         assert np.abs(samples).max() <= 1
+
+
+async def test_every_file_that_fails_is_counted_by_its_code() -> None:
+    """And of those that do not, the audio."""
+    decoder = Decoder(LIMITS)
+    try:
+        for body in (b"", TEXTS["prose"], TEXTS["noise"]):
+            with open_bytes(body) as file, pytest.raises(InvalidInput):
+                await decoder.decode(file)
+        with wav(bytes(64_000)) as file:
+            await decoder.decode(file)
+    finally:
+        await decoder.close()
+    assert decoder.failures == {"empty_file": 1, "invalid_audio": 2}
+    assert decoder.decoded_s == pytest.approx(2.0, abs=0.01)

@@ -95,6 +95,11 @@ class Settings(BaseSettings):
     request_timeout: float = Field(
         300.0, gt=0, description="Seconds a request may take in all before it fails with 504."
     )
+    engine_hang_s: float = Field(
+        15.0,
+        gt=0,
+        description="Seconds without a sign from the engine at work after which `/livez` fails; not while loading.",
+    )
 
     gateway_mode: bool = Field(False, description="Run the model in a worker process behind a thin gateway.")
     worker_start_s: float = Field(

@@ -66,11 +66,16 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Where the time of a request went, in milliseconds."""
+    """Where the time of a request went, in milliseconds.
+
+    `queue_ms` and `load_ms` are the longest waits of a span, for its turn and for the model to be loaded; `infer_ms` is
+    the work of all spans, which overlap: it may be more than the whole.
+    """
 
     decode_ms: float = 0.0
     queue_ms: float = 0.0
     infer_ms: float = 0.0
+    load_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

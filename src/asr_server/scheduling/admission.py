@@ -27,6 +27,7 @@ class Admission:
         self.limit_s = limit_s
         self._holds: set[Hold] = set()
         self._speed = _FIRST_GUESS_SPEED
+        self.answered_s = 0.0  # seconds of audio of all recordings so far that were transcribed to their end
 
     @property
     def held_s(self) -> float:
@@ -52,6 +53,7 @@ class Admission:
 
     def observe(self, audio_s: float, took_s: float) -> None:
         """Learn from a finished request how fast work goes, for the hint in `Retry-After`."""
+        self.answered_s += audio_s
         if took_s > 0 and audio_s > 0:
             self._speed += 0.2 * (audio_s / took_s - self._speed)
 

@@ -25,7 +25,8 @@ class Job:
     """Work for the engine thread. The caller leaves by cancelling `future`: there is no other flag.
 
     `cost_s` is the seconds of audio it stands for. `deadline_s` is on the monotonic clock; expired work never runs.
-    `started_s` and `ended_s` are set by the engine thread. `on_delta` is called on that thread and must not block.
+    `started_s`, `ended_s` and `load_s`, how much of its wait was for the model to be loaded, are set by the engine
+    thread. `on_delta` is called on that thread and must not block.
     """
 
     item: Any
@@ -36,6 +37,7 @@ class Job:
     queued_s: float = 0.0
     started_s: float = 0.0
     ended_s: float = 0.0
+    load_s: float = 0.0
     key: int = field(default_factory=lambda: next(_numbers))
     future: Future[Any] = field(default_factory=Future)
 

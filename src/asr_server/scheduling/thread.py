@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +21,7 @@ from asr_server.core.errors import AsrError, DeadlineExceeded, ShuttingDown, Tra
 from asr_server.scheduling.job import Job
 from asr_server.scheduling.ports import Batch, Delta, Done, Failed, Outcome
 from asr_server.scheduling.queue import JobQueue
+from asr_server.scheduling.watch import End, Watch
 
 
 class ModelState(StrEnum):
@@ -51,10 +52,10 @@ class EngineThread:
 
     `idle_timeout_s` of 0 keeps the model for ever. `live_reserve` places in the batch are kept free for live work, so
     that it starts with the next step however much else waits. `on_state` hears of every change of the model's state
-    and how many seconds the change took; it is called on the engine thread. `tend` is called there once a turn with the
-    time, for what the batch does when it is idle: it returns the seconds after which it wants to be called again, or
-    None. `clock` is monotonic seconds. Without `start` nothing runs until `turn` is called: for tests that want each
-    turn in hand.
+    and how many seconds the change took; it is called on the engine thread, as is `watch`. `tend` is called there once
+    a turn with the time, for what the batch does when it is idle: it returns the seconds after which it wants to be
+    called again, or None. `clock` is monotonic seconds. Without `start` nothing runs until `turn` is called: for tests
+    that want each turn in hand.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class EngineThread:
         live_reserve: int = 0,
         on_state: Callable[[ModelState, float], None] = lambda state, took_s: None,
         tend: Callable[[float], float | None] = lambda now_s: None,
+        watch: Watch | None = None,
         clock: Callable[[], float] = time.monotonic,
         start: bool = True,
     ) -> None:
@@ -74,6 +76,7 @@ class EngineThread:
         self._on_state = on_state
         self._tend = tend
         self._tend_at_s: float | None = None
+        self._watch = watch or Watch()
         self._clock = clock
         self._wake = threading.Condition()
         self._queue = JobQueue()
@@ -85,6 +88,7 @@ class EngineThread:
         self._busy = False
         self._state = ModelState.UNLOADED
         self._load_error = ""
+        self._loaded_s = (0.0, 0.0)  # when the last load began and ended
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine")
         self._ended: Future[None] = self._executor.submit(self._loop) if start else Future()
 
@@ -227,8 +231,7 @@ class EngineThread:
         for job in [j for j in self._rows.values() if j.abandoned or j.expired(now_s)]:
             self._remove(job)
             self._batch.drop(job.key)
-            if not job.abandoned:
-                job.fail(DeadlineExceeded("The time limit of the request passed while it was being worked on."))
+            self._give_up(job, "while it was being worked on")
 
     def _admit(self) -> None:
         while (room := self._batch.room) > 0:
@@ -248,19 +251,27 @@ class EngineThread:
                 job = self._queue.pop(live_only=live_only)
             if job is None:
                 return None
-            if job.abandoned:
-                continue
-            if job.expired(self._clock()):
-                job.fail(DeadlineExceeded("The time limit of the request passed while it waited for its turn."))
-                continue
-            return job
+            if not job.abandoned and not job.expired(self._clock()):
+                return job
+            self._give_up(job, "while it waited for its turn")
+
+    def _give_up(self, job: Job, when: str) -> None:
+        """A job that nobody waits for, or whose deadline has passed."""
+        # A caller leaves at the deadline, too, and either may be seen first.
+        self._watch.ended(job, End.LATE if job.expired(self._clock()) else End.LEFT)
+        if not job.abandoned:
+            job.fail(DeadlineExceeded(f"The time limit of the request passed {when}."))
 
     def _start(self, job: Job) -> None:
+        self._beat()
         job.started_s = self._clock()
+        began_s, ended_s = self._loaded_s
+        job.load_s = max(0.0, ended_s - max(began_s, job.queued_s))
+        self._watch.started(job)
         try:
             self._batch.admit(job.key, job.item)
         except Exception as error:  # this item is at fault: only its caller hears of it
-            job.fail(_domain(error))
+            self._fail(job, error)
         else:
             with self._wake:
                 self._rows[job.key] = job
@@ -269,15 +280,23 @@ class EngineThread:
         if not self._rows:
             return
         self._beat()
+        rows, began_s = len(self._rows), self._clock()
         try:
-            outcomes = list(self._batch.step())
+            outcomes = list(self._moving(self._batch.step()))
         except Exception as error:  # no row could be told to be at fault: all fail, the loop goes on
             outcomes = [Failed(key, error) for key in self._rows]
             for key in list(self._rows):
                 self._batch.drop(key)
+        self._watch.stepped(rows, self._clock() - began_s)
         for outcome in outcomes:
             self._hand_out(outcome)
         self._touch()
+
+    def _moving(self, outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
+        """A step may be several passes: each that brings something shows that the accelerator moves."""
+        for outcome in outcomes:
+            self._beat()
+            yield outcome
 
     def _hand_out(self, outcome: Outcome) -> None:
         job = self._rows.get(outcome.key)
@@ -289,10 +308,15 @@ class EngineThread:
                     _deliver(job, value)
             case Done(value=value):
                 self._remove(job)
+                self._watch.ended(job, End.LEFT if job.abandoned else End.DONE, value)
                 job.succeed(value)
             case Failed(error=error):
                 self._remove(job)
-                job.fail(_domain(error))
+                self._fail(job, error)
+
+    def _fail(self, job: Job, error: Exception) -> None:
+        self._watch.ended(job, End.LEFT if job.abandoned else End.FAILED)
+        job.fail(_domain(error))
 
     def _remove(self, job: Job) -> None:
         job.ended_s = self._clock()
@@ -309,8 +333,12 @@ class EngineThread:
             self._batch.load()
         except Exception as error:
             self._load_error = error.message if isinstance(error, AsrError) else type(error).__name__
+            self._beat()
             self._become(ModelState.FAILED, self._clock() - began_s)
             raise
+        # Before the state says that no load is under way: the long beat was the load's.
+        self._beat()
+        self._loaded_s = (began_s, self._clock())
         self._become(ModelState.LOADED, self._clock() - began_s)
         self._touch()
 
@@ -329,8 +357,7 @@ class EngineThread:
         with self._wake:
             waiting = self._queue.drain()
         for job in (first, *waiting):
-            if not job.abandoned:
-                job.fail(_domain(error))
+            self._fail(job, error)
 
     def _touch(self) -> None:
         with self._wake:
@@ -343,8 +370,7 @@ class EngineThread:
             calls, self._calls = list(self._calls), deque()
         for job in left:
             self._batch.drop(job.key)
-            if not job.abandoned:
-                job.fail(error)
+            self._fail(job, error)
         for _, future in calls:
             if future.set_running_or_notify_cancel():
                 future.set_exception(error)

@@ -12,6 +12,7 @@ from asr_server.core.errors import DeadlineExceeded, ModelUnavailable, ShuttingD
 from asr_server.scheduling.job import Job, Priority
 from asr_server.scheduling.ports import Delta, Done, Failed
 from asr_server.scheduling.thread import EngineThread, ModelState
+from asr_server.scheduling.watch import End, Watch
 
 WAIT_S = 10
 
@@ -423,3 +424,110 @@ def test_any_order_of_events_settles_every_job(operations, size, reserve):
         if not job.future.cancelled() and job.future.exception() is None:
             assert job.future.result() == "done"
     assert thread.snapshot().running == 0
+
+
+class Recorder(Watch):
+    """Notes what it is told."""
+
+    def __init__(self):
+        self.starts, self.ends, self.steps = [], [], []
+
+    def started(self, job):
+        self.starts.append(job.key)
+
+    def ended(self, job, end, value=None):
+        self.ends.append((job.key, end))
+
+    def stepped(self, rows, took_s):
+        self.steps.append((rows, took_s))
+
+
+@given(OPERATIONS, st.integers(1, 5))
+def test_a_watch_hears_of_every_job_once(operations, size):
+    """Whatever happens: one end for each job, the one that its caller saw, and at most one start."""
+    batch, watch = Scripted(size), Recorder()
+    thread = EngineThread(batch, idle_timeout_s=0, watch=watch, start=False)
+    jobs = []
+    for name, first, second in operations:
+        if name == "submit":
+            jobs.append(Job(second, priority=first))
+            thread.submit(jobs[-1])
+        elif name == "cancel" and first < len(jobs):
+            jobs[first].future.cancel()
+        elif name == "turn":
+            thread.turn()
+    for _ in range(200):
+        thread.turn()
+    ends = dict(watch.ends)
+    assert len(ends) == len(watch.ends) == len(jobs)
+    for job in jobs:
+        if job.future.cancelled():
+            assert ends[job.key] is End.LEFT
+        else:
+            assert ends[job.key] is (End.FAILED if job.future.exception() else End.DONE)
+    assert len(set(watch.starts)) == len(watch.starts)
+    assert all(1 <= rows <= size for rows, _ in watch.steps)
+    assert {key for key, end in watch.ends if end is End.DONE} <= set(watch.starts)
+
+
+def test_a_watch_hears_what_a_deadline_ended(batch):
+    """In the queue and in the batch alike."""
+    clock, watch = Clock(), Recorder()
+    batch.size = 1
+    thread = EngineThread(batch, idle_timeout_s=0, watch=watch, clock=clock, start=False)
+    jobs = [Job(9, deadline_s=110.0), Job(9, deadline_s=110.0)]
+    for job in jobs:
+        thread.submit(job)
+    thread.turn()
+    clock.now_s = 111.0
+    thread.turn()
+    assert watch.ends == [(job.key, End.LATE) for job in jobs]
+    assert watch.starts == [jobs[0].key]
+
+
+class Slow(Scripted):
+    """Each load and each step takes its time on the clock."""
+
+    def __init__(self, clock):
+        super().__init__()
+        self.clock = clock
+
+    def load(self):
+        self.clock.now_s += 60.0
+        super().load()
+
+    def step(self):
+        for outcome in super().step():
+            self.clock.now_s += 2.0
+            yield outcome
+
+
+def test_a_job_knows_how_long_it_waited_for_a_load():
+    """Its share of the load and no more: who came later waited for none."""
+    clock = Clock()
+    thread = EngineThread(Slow(clock), idle_timeout_s=0, clock=clock, start=False)
+    early, late = Job(3), Job(3)
+    thread.submit(early)
+    clock.now_s = 105.0
+    thread.turn()
+    clock.now_s += 7.0
+    thread.submit(late)
+    thread.turn()
+    assert early.load_s == 60.0
+    assert early.started_s - early.queued_s == 65.0
+    assert late.load_s == 0.0
+
+
+def test_a_load_is_no_hang_and_each_outcome_is_a_beat():
+    """When the state says that the load is over, the beat is fresh; within a step it is as old as the last outcome."""
+    clock, ages = Clock(), []
+    batch = Slow(clock)
+    thread = EngineThread(
+        batch, idle_timeout_s=0, clock=clock, start=False, on_state=lambda *_: ages.append(thread.snapshot().beat_age_s)
+    )
+    for _ in range(3):
+        thread.submit(Job(3))
+    thread.turn()
+    assert ages == [0.0, 0.0]
+    assert clock.now_s == 100.0 + 60.0 + 3 * 2.0
+    assert thread.snapshot().beat_age_s == 0.0

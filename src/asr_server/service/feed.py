@@ -57,9 +57,10 @@ class Feed:
         """The job's result, or its error."""
         return await self._future
 
-    def times_s(self) -> tuple[float, float]:
-        """How long the finished job waited and how long it ran."""
-        return self._job.started_s - self._job.queued_s, self._job.ended_s - self._job.started_s
+    def times_s(self) -> tuple[float, float, float]:
+        """How long the finished job waited for its turn, how long it ran, and how long it waited for a load."""
+        job = self._job
+        return job.started_s - job.queued_s - job.load_s, job.ended_s - job.started_s, job.load_s
 
     def cancel(self) -> None:
         """Leave. A job that is done already stays so, and an error that nobody asked for is not reported as lost."""

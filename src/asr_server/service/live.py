@@ -15,6 +15,7 @@ from asr_server.live.events import SAMPLE_RATE, Detection, Rules
 from asr_server.live.session import SessionConfig
 from asr_server.service import hearing
 from asr_server.service.live_session import Connection, Engines, LiveSession
+from asr_server.service.live_tally import Outcome
 from asr_server.service.request import WordTimes
 
 if TYPE_CHECKING:
@@ -133,6 +134,7 @@ class LiveSessions:
             self._drop(identity)
 
     async def _finish(self, session: LiveSession) -> None:
+        session.tally.outcome = Outcome.DRAINED
         try:
             async with asyncio.timeout(_DRAIN_TIMEOUT_S):
                 await session.finish()
@@ -151,14 +153,8 @@ class LiveSessions:
         session, leases = self._open.pop(identity)
         session.end()
         leases.close()
-        account = session.machine.account
-        logger.info(
-            "live session",
-            id=session.log_name,
-            audio_s=round(account.received / SAMPLE_RATE, 2),
-            speech_s=round(account.in_utterances / SAMPLE_RATE, 2),
-            answers=session.answers,
-        )
+        # Keyed as every other line of the session.
+        logger.info("live session", session=session.log_name, **session.tally.close(session.machine.account))
 
     def _config(self, options: LiveOptions) -> SessionConfig:
         s = self._settings

@@ -40,6 +40,7 @@ from asr_server.live.events import (
 from asr_server.live.session import Session, SessionConfig
 from asr_server.live.table import State
 from asr_server.scheduling.job import Job, Priority
+from asr_server.service.live_tally import LiveWatch, Outcome, SessionTally
 from asr_server.service.live_words import FinalWords
 from asr_server.service.outbox import Outbox, Outgoing
 from asr_server.service.request import WordTimes
@@ -57,10 +58,11 @@ _ARRIVALS_KEPT = 8_192
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """Who makes partials and who makes finals. With one model both are the same."""
+    """Who makes partials and who makes finals (with one model both are the same), and who counts them."""
 
     fast: EngineThread
     accurate: EngineThread
+    watch: LiveWatch = field(default_factory=LiveWatch)
 
     def of(self, kind: Kind) -> EngineThread:
         """The engine for this kind of answer."""
@@ -115,7 +117,6 @@ class LiveSession:
         self.input_rate_hz = config.input_rate_hz
         self.free = asyncio.Event()  # set while no connection has the session
         self.received_bytes = 0
-        self.answers = 0
         self.rules = config.rules  # as last wished, also while that still waits in the inbox
         self._machine = Session(config)
         self._engines = engines
@@ -125,6 +126,7 @@ class LiveSession:
         self._inbox: deque[_Incoming] = deque()
         self._inbox_bytes = 0
         self._arrivals = _Arrivals()
+        self.tally = SessionTally(engines.watch, lambda end: self._arrivals.lag_ms(end) / 1000)
         self._finals: deque[Outgoing] = deque(maxlen=_FINALS_KEPT)
         self._jobs: dict[int, asyncio.Future[Hypothesis]] = {}
         self._moved = asyncio.Event()
@@ -169,6 +171,7 @@ class LiveSession:
 
     def leave(self, *, clean: bool) -> None:
         """The connection is gone; what it had sent is worked through first."""
+        self.tally.left(clean=clean)
         self._outbox.close()
         self._put(_Left(clean), 0)
         self.free.set()
@@ -223,6 +226,7 @@ class LiveSession:
         """A fault of ours in the middle of a session ends it with an error instead of leaving it mute."""
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.opt(exception=error).error("live session failed", session=self.log_name)
+            self.tally.outcome = Outcome.FAILED
             self.end(AsrError("The server failed on this session; the log has the details."))
 
     async def _hear(self, pcm: bytes, arrived_s: float) -> None:
@@ -252,6 +256,7 @@ class LiveSession:
                     if ticket in self._jobs:
                         self._jobs[ticket].cancel()
                 case _:
+                    self.tally.note(effect)
                     self._send(Outgoing(effect, self._lag_ms(effect)))
         self._moved.set()
 
@@ -295,7 +300,6 @@ class LiveSession:
         if error is not None:
             self._fail(ticket, error)
             return
-        self.answers += 1
         said = future.result()
         self._tell(Heard(ticket, said.text, said.language, said.ids, said.offsets, said.logprobs, said.pieces))
 

@@ -44,6 +44,7 @@ class Answer:
     temperature: float
     queue_s: float
     infer_s: float
+    load_s: float = 0.0
     words: tuple[Word, ...] = ()
 
 

@@ -120,21 +120,23 @@ class Transcriber:
                 work = await works.next()
             duration_s = works.progress.decoded_s
         self._means.admission.observe(duration_s, time.monotonic() - begun_s)
-        timings = Timings(1000 * (begun_s - began_s), 1000 * spent.queue_s, 1000 * spent.infer_s)
+        timings = Timings(1000 * (begun_s - began_s), 1000 * spent.queue_s, 1000 * spent.infer_s, 1000 * spent.load_s)
         transcript = _assemble(segments, round(1000 * duration_s), timings)
         yield replace(transcript, text=text) if order.pieces else transcript
 
 
 @dataclass(slots=True)
 class _Spent:
-    """Where the time of the spans went: the longest wait, and the work of all."""
+    """Where the time of the spans went: the longest waits, and the work of all."""
 
     queue_s: float = 0.0
     infer_s: float = 0.0
+    load_s: float = 0.0
 
     def add(self, answer: Answer) -> None:
         self.queue_s = max(self.queue_s, answer.queue_s)
         self.infer_s += answer.infer_s
+        self.load_s = max(self.load_s, answer.load_s)
 
 
 def _assemble(segments: Sequence[Segment], duration_ms: int, timings: Timings) -> Transcript:

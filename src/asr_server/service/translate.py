@@ -15,7 +15,7 @@ from asr_server.subtitle.layout import relayout
 from asr_server.subtitle.rules import CueRules
 from asr_server.text import joining, tongues
 from asr_server.text.tongues import Tongue
-from asr_server.translator.endpoint import ChatEndpoint, EndpointConfig
+from asr_server.translator.endpoint import Asked, ChatEndpoint, EndpointConfig
 from asr_server.translator.lines import Line, Order, Reason, Translated
 from asr_server.translator.translator import Translator
 
@@ -139,6 +139,11 @@ class Translations:
         ]
         found, failure = await self._translate(lines, options, self._settings.translate_temperature)
         return TranslatedTranscript(transcript, found, options.target, failure)
+
+    @property
+    def questions(self) -> Mapping[Asked, int]:
+        """What became of all questions to the endpoint so far."""
+        return self._endpoint.questions
 
     async def close(self) -> None:
         """Close the connections."""

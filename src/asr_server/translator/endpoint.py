@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+from collections import Counter
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from asr_server.core.errors import TranslationUnavailable
@@ -42,6 +44,15 @@ class EndpointConfig:
     timeout_s: float = 60.0
     concurrency: int = 4
     max_retries: int = 2
+
+
+class Asked(StrEnum):
+    """What became of a question."""
+
+    ANSWERED = "answered"
+    UNANSWERED = "unanswered"  # the endpoint failed, retries included
+    REFUSED = "refused"  # it will not answer this one
+    DENIED = "denied"  # it does not let us in
 
 
 class Unanswered(Exception):
@@ -76,6 +87,7 @@ class ChatEndpoint:
         self._client: AsyncOpenAI | None = None
         self._manners = _Manners()
         self._let_in = False
+        self.questions: Counter[Asked] = Counter()  # that were asked so far, by what became of them
 
     async def ask(self, question: Question) -> str:
         """What the model wrote, "" for nothing. Cancelling closes the connection.
@@ -84,16 +96,25 @@ class ChatEndpoint:
         does not let us in.
         """
         async with self._room:
-            manners = self._manners
-            while True:
-                try:
-                    written = await self._once(question, manners)
-                except _Step as step:
-                    manners = step.manners
-                else:
-                    # Only what was answered is known to be taken: what was refused may have been the text.
-                    self._manners, self._let_in = manners, True
-                    return written
+            try:
+                written = await self._ask(question)
+            except (Unanswered, TranslationUnavailable) as failure:
+                self.questions[_asked(failure)] += 1
+                raise
+            self.questions[Asked.ANSWERED] += 1
+            return written
+
+    async def _ask(self, question: Question) -> str:
+        manners = self._manners
+        while True:
+            try:
+                written = await self._once(question, manners)
+            except _Step as step:
+                manners = step.manners
+            else:
+                # Only what was answered is known to be taken: what was refused may have been the text.
+                self._manners, self._let_in = manners, True
+                return written
 
     async def close(self) -> None:
         """Close the connections."""
@@ -162,6 +183,16 @@ class ChatEndpoint:
         if status in _DENIED:
             return TranslationUnavailable(f"The translation endpoint {_DENIED[status]}.")
         return Unanswered(cause)
+
+
+def _asked(failure: Unanswered | TranslationUnavailable) -> Asked:
+    match failure:
+        case Refused():
+            return Asked.REFUSED
+        case Unanswered():
+            return Asked.UNANSWERED
+        case _:
+            return Asked.DENIED
 
 
 class _Step(Exception):

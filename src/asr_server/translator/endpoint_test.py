@@ -10,7 +10,7 @@ import pytest
 from asr_server.core.errors import TranslationUnavailable
 from asr_server.text import tongues
 from asr_server.translator.conftest import KEY
-from asr_server.translator.endpoint import ChatEndpoint, EndpointConfig, Refused, Unanswered
+from asr_server.translator.endpoint import Asked, ChatEndpoint, EndpointConfig, Refused, Unanswered
 from asr_server.translator.lines import Order
 from asr_server.translator.question import question
 from E2Etest.scripted_llm import HOPELESS, MENDABLE, Answer, refusal, right
@@ -155,3 +155,19 @@ async def test_neither_text_nor_key_gets_into_an_error_or_a_log_line(llm, make, 
     assert KEY not in told
     assert SECRET not in told
     assert caught.value.__cause__ is None
+
+
+async def test_every_question_is_counted_by_what_became_of_it(llm, make):
+    """Once each, however often it was put in other forms or repeated."""
+    endpoint = make(max_retries=1)
+    await endpoint.ask(ASKED)
+    llm.script = lambda call: refusal(500, "broken")
+    with pytest.raises(Unanswered):
+        await endpoint.ask(ASKED)
+    llm.script = HOPELESS["too-long"]
+    with pytest.raises(Refused):
+        await endpoint.ask(ASKED)
+    llm.script = lambda call: refusal(401, "no")
+    with pytest.raises(TranslationUnavailable):
+        await endpoint.ask(ASKED)
+    assert endpoint.questions == dict.fromkeys(Asked, 1)

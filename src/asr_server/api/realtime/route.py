@@ -14,6 +14,8 @@ from starlette.websockets import WebSocketDisconnect
 from asr_server.api import errors as error_table
 from asr_server.api import sockets
 from asr_server.api.deps import Services
+from asr_server.api.disconnect import ended_in_order
+from asr_server.api.metrics.meters import count_error
 from asr_server.api.realtime import events, handshake, shapes
 from asr_server.api.realtime.config import Config
 from asr_server.api.realtime.conversation import Conversation
@@ -65,6 +67,7 @@ async def realtime(socket: WebSocket) -> None:
 
 async def _turn_away(socket: WebSocket, hands: Handshake, error: InvalidKey) -> None:
     """By HTTP status, or on the socket where the client is a browser and cannot see one."""
+    count_error(socket, error)
     if not hands.in_browser:
         await socket.send_denial_response(error_table.respond(error))
         return
@@ -92,20 +95,22 @@ class _Talk:
         """Until the client leaves. Raises the `AsrError` that ended it otherwise."""
         options = LiveOptions(self._house.rules_of(self._config), self._config.input.format.rate_hz)
         connection = await self._here.live.open(options)
+        clean: bool | None = False
         try:
             async with asyncio.timeout(self._lasts_s):
                 await self._socket.send_json(self._conversation.created())
-                await sockets.both(self._read(connection), self._write(connection))
+                clean = await sockets.both(self._read(connection), self._write(connection))
         except TimeoutError:
             raise SessionExpired("The session has reached its longest duration; open a new one.") from None
         except AsrError as error:
             await self.end(error)  # before leaving: at shutdown the server waits for that, and then cuts
         finally:
-            self._here.live.leave(connection, clean=False, resumable=False)
+            self._here.live.leave(connection, clean=bool(clean), resumable=False)
 
     async def end(self, error: AsrError) -> None:
         """Tell the error, then close with its code."""
         message = None if isinstance(error, ShuttingDown) else self._conversation.error(error)
+        count_error(self._socket, error)
         await sockets.end(self._socket, error_table.TABLE[error.code].ws_close, error.code, message)
 
     async def _write(self, connection: Connection) -> None:
@@ -113,11 +118,11 @@ class _Talk:
             for event in self._conversation.hear(outgoing.message):
                 await self._socket.send_json(event)
 
-    async def _read(self, connection: Connection) -> None:
+    async def _read(self, connection: Connection) -> bool:
         while True:
             message = await self._socket.receive()
             if message["type"] == "websocket.disconnect":
-                return
+                return ended_in_order(message)
             await self._take(connection, message)
 
     async def _take(self, connection: Connection, message: Message) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import BinaryIO
@@ -57,6 +58,11 @@ class Jobs:
     def under_way(self) -> int:
         """Jobs that wait or run."""
         return sum(not record.state.over for record in self._records.values())
+
+    @property
+    def counts(self) -> Mapping[JobState, int]:
+        """How many jobs are kept in each state."""
+        return Counter(record.state for record in self._records.values())
 
     async def start(self) -> None:
         """Take up what an earlier server left, and begin."""

@@ -172,3 +172,20 @@ async def test_without_a_store_every_call_says_why(tmp_path):
     with pytest.raises(JobsUnavailable):
         await jobs.add(REQUEST, io.BytesIO(b"audio"))
     await jobs.close()
+
+
+async def test_jobs_are_counted_by_state(tmp_path):
+    """What ran, what failed, what still runs and what waits behind it."""
+    producer = Scripted(PRODUCT, InvalidAudio("no"), None, None)
+    async with running(tmp_path, producer, most=9) as jobs:
+        for _ in range(2):
+            await ended(jobs, (await jobs.add(REQUEST, io.BytesIO(b"audio"))).id)
+        for _ in range(2):
+            await begun(jobs, (await jobs.add(REQUEST, io.BytesIO(b"audio"))).id)
+        await jobs.add(REQUEST, io.BytesIO(b"audio"))
+        assert jobs.counts == {
+            JobState.SUCCEEDED: 1,
+            JobState.FAILED: 1,
+            JobState.RUNNING: 2,
+            JobState.QUEUED: 1,
+        }

@@ -1,0 +1,36 @@
+"""What a server says at `/metrics`, parsed as Prometheus would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client.parser import text_string_to_metric_families
+
+Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def scrape(server) -> Series:
+    """Every sample: name and labels to value."""
+    answer = server.client.get("/metrics")
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    samples = [sample for family in text_string_to_metric_families(answer.text) for sample in family.samples]
+    series = {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
+    assert len(series) == len(samples), "a series stands twice"
+    return series
+
+
+def value(series: Series, name: str, **labels: str) -> float:
+    """One sample; 0 where there is none yet."""
+    return series.get((name, frozenset(labels.items())), 0.0)
+
+
+def total(series: Series, name: str, **labels: str) -> float:
+    """The sum of all samples of that name that have these labels."""
+    wanted = set(labels.items())
+    return sum(v for (found, has), v in series.items() if found == name and wanted <= has)
+
+
+def moved(before: Series, after: Series) -> Callable[..., float]:
+    """By how much `total` grew between two scrapes."""
+    return lambda name, **labels: total(after, name, **labels) - total(before, name, **labels)

@@ -1,0 +1,171 @@
+"""The dashboard and the alert rules that we hand out ask only for what the server says."""
+
+import json
+import re
+from pathlib import Path
+
+import promql_parser
+import pytest
+import yaml
+
+from asr_server.api.metrics.table import METERS, VALUES, Kind
+
+PLACE = Path(__file__).parents[1] / "docs" / "observability"
+DOC = (PLACE.parent / "observability.md").read_text(encoding="utf-8")
+DASHBOARD = json.loads((PLACE / "grafana-dashboard.json").read_text(encoding="utf-8"))
+RULES = [rule for group in yaml.safe_load((PLACE / "alerts.yml").read_text())["groups"] for rule in group["rules"]]
+
+PROCESS = {"process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"}
+# What Prometheus adds to every series of a target, and the one series that it makes itself.
+OF_PROMETHEUS = {"instance", "job"}
+PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+
+
+def _expressions():
+    for panel in PANELS:
+        for target in panel["targets"]:
+            # Grafana puts these in before it asks.
+            yield panel["title"], target["expr"].replace("$__rate_interval", "5m").replace("$instance", ".*")
+    for rule in RULES:
+        yield rule["alert"], rule["expr"]
+    for question, expression in re.findall(r"^\| ([a-z ]+) \| `(.+)` \|$", DOC, re.MULTILINE):
+        if "(" in expression:
+            yield question, expression
+
+
+EXPRESSIONS = list(_expressions())
+IDS = [name for name, _ in EXPRESSIONS]
+
+
+def _walk(node):
+    """Every node below an expression."""
+    yield node
+    match node:
+        case promql_parser.AggregateExpr():
+            below = [node.expr, node.param]
+        case promql_parser.BinaryExpr():
+            below = [node.lhs, node.rhs]
+        case promql_parser.Call():
+            below = node.args
+        case promql_parser.MatrixSelector():
+            below = [node.vector_selector]
+        case promql_parser.ParenExpr() | promql_parser.UnaryExpr() | promql_parser.SubqueryExpr():
+            below = [node.expr]
+        case _:
+            below = []
+    for part in below:
+        if part is not None:
+            yield from _walk(part)
+
+
+def _series():
+    """Every name that is exposed, and its labels."""
+    names = {name: set() for name in PROCESS}
+    for meter in METERS:
+        if meter.kind is Kind.HISTOGRAM:
+            names |= {f"{meter.name}_{part}": set(meter.labels) for part in ("sum", "count")}
+            names[f"{meter.name}_bucket"] = {*meter.labels, "le"}
+        else:
+            names[meter.name] = set(meter.labels)
+    return names
+
+
+SERIES = _series()
+
+
+@pytest.mark.parametrize(("name", "expression"), EXPRESSIONS, ids=IDS)
+def test_every_expression_asks_for_series_that_exist(name, expression):
+    """It parses; each metric is one of ours, each label is one of the metric's, each value compared with can occur."""
+    selectors = [n for n in _walk(promql_parser.parse(expression)) if isinstance(n, promql_parser.VectorSelector)]
+    assert selectors
+    for selector in selectors:
+        if selector.name == "up":
+            continue
+        assert selector.name in SERIES
+        for matcher in selector.matchers.matchers:
+            assert matcher.name in SERIES[selector.name] | OF_PROMETHEUS, (selector.name, matcher.name)
+            if matcher.op == promql_parser.MatchOp.Equal and matcher.name in VALUES:
+                assert matcher.value in VALUES[matcher.name]
+
+
+@pytest.mark.parametrize(("name", "expression"), EXPRESSIONS, ids=IDS)
+def test_what_is_grouped_by_and_shown_is_a_label_of_what_is_asked_for(name, expression):
+    """`by (x)` of a label that no series has is one group of all, and looks right."""
+    tree = promql_parser.parse(expression)
+    names = {n.name for n in _walk(tree) if isinstance(n, promql_parser.VectorSelector)}
+    labels = set().union(*(SERIES.get(found, set()) for found in names)) | OF_PROMETHEUS
+    for node in _walk(tree):
+        if isinstance(node, promql_parser.AggregateExpr) and node.modifier is not None:
+            assert set(node.modifier.labels) <= labels
+
+
+@pytest.mark.parametrize(("name", "expression"), EXPRESSIONS, ids=IDS)
+def test_functions_fit_the_kind(name, expression):
+    """`rate` is of counters and of histograms' parts, `histogram_quantile` of buckets by their bound."""
+    counters = {meter.name for meter in METERS if meter.kind is Kind.COUNTER} | {"process_cpu_seconds_total"}
+    parts = {found for found in SERIES if re.search(r"_(bucket|sum|count)$", found)}
+    for node in _walk(promql_parser.parse(expression)):
+        if not isinstance(node, promql_parser.Call):
+            continue
+        inside = [n.name for arg in node.args for n in _walk(arg) if isinstance(n, promql_parser.VectorSelector)]
+        if node.func.name in ("rate", "increase"):
+            assert set(inside) <= counters | parts
+        if node.func.name == "histogram_quantile":
+            assert all(found.endswith("_bucket") for found in inside)
+            (sums,) = [n for n in _walk(node) if isinstance(n, promql_parser.AggregateExpr)]
+            assert "le" in sums.modifier.labels
+
+
+@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
+def test_legends_name_labels_that_are_left(panel):
+    """A legend of a label that was summed away is empty."""
+    for target in panel["targets"]:
+        tree = promql_parser.parse(target["expr"].replace("$__rate_interval", "5m").replace("$instance", ".*"))
+        sums = [n for n in _walk(tree) if isinstance(n, promql_parser.AggregateExpr)]
+        names = {n.name for n in _walk(tree) if isinstance(n, promql_parser.VectorSelector)}
+        left = set().union(*(SERIES[found] for found in names)) | OF_PROMETHEUS
+        if sums:
+            left = set(sums[0].modifier.labels) if sums[0].modifier else set()
+        assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= left, target
+
+
+def test_every_metric_is_on_the_dashboard():
+    """Nothing is counted that nobody would see."""
+    shown = {
+        n.name
+        for panel in PANELS
+        for target in panel["targets"]
+        for n in _walk(promql_parser.parse(target["expr"].replace("$__rate_interval", "5m").replace("$instance", ".*")))
+        if isinstance(n, promql_parser.VectorSelector)
+    }
+    for meter in METERS:
+        assert any(found == meter.name or found.startswith(f"{meter.name}_") for found in shown), meter.name
+
+
+def test_panels_have_their_own_ids_and_places():
+    """No two panels lie on each other."""
+    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(set(ids)) == len(ids)
+    taken = set()
+    for panel in DASHBOARD["panels"]:
+        at = panel["gridPos"]
+        cells = {(at["x"] + i, at["y"] + j) for i in range(at["w"]) for j in range(at["h"])}
+        assert not cells & taken
+        assert max(x for x, _ in cells) < 24
+        taken |= cells
+
+
+def test_every_alert_has_a_severity_and_says_what_to_do():
+    """And a name of its own."""
+    assert len({rule["alert"] for rule in RULES}) == len(RULES) > 8
+    for rule in RULES:
+        assert rule["labels"]["severity"] in {"critical", "warning"}
+        assert set(rule["annotations"]) == {"summary", "description"}
+        assert re.fullmatch(r"\d+[smh]", rule.get("for", "0s"))
+
+
+def test_a_wrong_expression_would_be_found():
+    """The parser of this test refuses what Prometheus would refuse."""
+    for wrong in ("rate(asr_ready)", "sum by (", "histogram_quantile(asr_ready)", "asr_ready{status=}"):
+        with pytest.raises(ValueError, match=r".+"):
+            promql_parser.parse(wrong)

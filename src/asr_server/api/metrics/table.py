@@ -1,0 +1,184 @@
+"""Every metric: its name, its meaning, its labels and buckets. Data only; `docs/observability.md` shows the same table.
+
+The values of every label come from a closed set, so the number of series is bounded whatever callers send.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from asr_server.api.errors import TABLE
+from asr_server.api.metrics.surface import OTHER, Surface
+from asr_server.live.events import Ending
+from asr_server.scheduling.job import Priority
+from asr_server.scheduling.thread import ModelState
+from asr_server.scheduling.watch import End
+from asr_server.service.jobs.record import JobState
+from asr_server.service.live_tally import Outcome
+from asr_server.translator.endpoint import Asked
+
+
+class Kind(StrEnum):
+    """What Prometheus makes of it."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """One metric. `buckets`: upper bounds, of histograms only."""
+
+    name: str
+    kind: Kind
+    meaning: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+
+METHODS = ("GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH", OTHER)
+STATUSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
+
+# The closed sets. `route` is the pattern of a route of the app, or `-`; those of `asr_build_info` are the server's own.
+VALUES: dict[str, tuple[str, ...]] = {
+    "method": METHODS,
+    "status": STATUSES,
+    "surface": tuple(Surface),
+    "code": (*TABLE, OTHER),
+    "priority": tuple(priority.name.lower() for priority in Priority),
+    "end": tuple(End),
+    "kind": ("generated", "audio", "prompt"),
+    "result": ("loaded", "failed"),
+    "state": tuple(dict.fromkeys((*ModelState, *JobState))),
+    "ending": tuple(ending.value for ending in Ending),
+    "outcome": tuple(dict.fromkeys((*Outcome, *Asked))),
+}
+
+# From a short command to a recording of hours; the bounds lie closest where people wait.
+_REQUEST_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 900.0)
+_TEXT_S = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0)
+_WAIT_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+_STEP_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0)
+_LOAD_S = (0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0, 600.0)
+# Live: below 0.2 s nobody notices, above 2 s nobody waits.
+_LIVE_S = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
+_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+_C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
+
+HTTP_REQUESTS = Meter(
+    "asr_http_requests_total",
+    _C,
+    "HTTP requests that are over, by the pattern of their route.",
+    ("route", "method", "status"),
+)
+HTTP_SECONDS = Meter(
+    "asr_http_request_seconds", _H, "From the request's head to the end of its answer.", ("route",), _REQUEST_S
+)
+FIRST_TEXT_SECONDS = Meter(
+    "asr_first_text_seconds",
+    _H,
+    "From the head of a streaming request to its first event with text.",
+    ("route",),
+    _TEXT_S,
+)
+ERRORS = Meter(
+    "asr_errors_total",
+    _C,
+    "Requests and live connections that were refused or failed, by error code; `request_cancelled`: the caller left.",
+    ("surface", "code"),
+)
+RECORDING_AUDIO = Meter(
+    "asr_recording_audio_seconds_total", _C, "Seconds of audio of recordings that were transcribed to their end."
+)
+DECODED_AUDIO = Meter("asr_decoded_audio_seconds_total", _C, "Seconds of audio that came out of the decoder.")
+DECODER_FAILURES = Meter(
+    "asr_decoder_failures_total", _C, "Files that could not be decoded to their end, by error code.", ("code",)
+)
+
+QUEUE_JOBS = Meter("asr_queue_jobs", _G, "Spans that wait for the engine.", ("priority",))
+QUEUE_AUDIO = Meter("asr_queue_audio_seconds", _G, "Seconds of audio of the spans that wait for the engine.")
+QUEUE_WAIT = Meter(
+    "asr_queue_wait_seconds",
+    _H,
+    "From the queue to the batch, of spans that got there; without what the model took to load.",
+    ("priority",),
+    _WAIT_S,
+)
+ADMISSION_HELD = Meter("asr_admission_held_seconds", _G, "Seconds of audio that are accepted and not yet answered.")
+ADMISSION_LIMIT = Meter("asr_admission_limit_seconds", _G, "`MAX_QUEUE_AUDIO_S`: beyond it new work gets 429.")
+
+ENGINE_ROWS = Meter("asr_engine_rows", _G, "Rows in the batch.")
+ENGINE_BATCH = Meter("asr_engine_batch_rows", _H, "Rows of the batch, of each step.", (), tuple(map(float, _ROWS)))
+ENGINE_STEP = Meter(
+    "asr_engine_step_seconds",
+    _H,
+    "One step of the batch; its count is the steps, its sum the time of inference.",
+    (),
+    _STEP_S,
+)
+ENGINE_JOBS = Meter(
+    "asr_engine_jobs_total",
+    _C,
+    "Spans that are over: `done`, `failed`, `left` (its caller did), `late` (its deadline passed).",
+    ("priority", "end"),
+)
+ENGINE_JOB_SECONDS = Meter(
+    "asr_engine_job_seconds", _H, "From the batch to the result, of spans that are done.", ("priority",), _REQUEST_S
+)
+ENGINE_AUDIO = Meter(
+    "asr_engine_audio_seconds_total",
+    _C,
+    "Seconds of audio of the spans that are done. Live speech counts again with every partial.",
+    ("priority",),
+)
+ENGINE_TOKENS = Meter(
+    "asr_engine_tokens_total",
+    _C,
+    "Tokens of the spans that are done: generated, and given as audio and prompt.",
+    ("kind",),
+)
+ENGINE_BEAT = Meter("asr_engine_beat_age_seconds", _G, "Seconds since the engine thread moved; 0 while it has no work.")
+ENGINE_HUNG = Meter("asr_engine_hung", _G, "1 when `/livez` answers 503: a step took longer than `ENGINE_HANG_S`.")
+
+MODEL_STATE = Meter("asr_model_state", _G, "1 for the state in which the model is.", ("state",))
+MODEL_LOADS = Meter("asr_model_loads_total", _C, "Loads of the model.", ("result",))
+MODEL_UNLOADS = Meter("asr_model_unloads_total", _C, "Unloads of the model: it was idle, or the server ended.")
+MODEL_LOAD_SECONDS = Meter("asr_model_load_seconds", _H, "One load of the model, failed or not.", (), _LOAD_S)
+READY = Meter("asr_ready", _G, "1 when `/readyz` answers 200.")
+
+LIVE_SESSIONS = Meter(
+    "asr_live_sessions", _G, "Live sessions that are open, those that wait for their client included."
+)
+LIVE_WAITING = Meter("asr_live_sessions_waiting", _G, "Live sessions whose client is gone and may come back.")
+LIVE_OPENED = Meter("asr_live_sessions_opened_total", _C, "Live sessions that began.")
+LIVE_ENDED = Meter("asr_live_sessions_ended_total", _C, "Live sessions that are over.", ("outcome",))
+LIVE_AUDIO = Meter(
+    "asr_live_audio_seconds_total", _C, "Seconds of audio that ended live sessions got, silence included."
+)
+LIVE_PARTIALS = Meter("asr_live_partials_total", _C, "Partials of live utterances.")
+LIVE_UTTERANCES = Meter("asr_live_utterances_total", _C, "Live utterances, by what ended them.", ("ending",))
+LIVE_COMMIT = Meter(
+    "asr_live_commit_lag_seconds",
+    _H,
+    "From the arrival of a word's audio to its commit; where a word ends is estimated from its place in the text.",
+    (),
+    _LIVE_S,
+)
+LIVE_FINAL = Meter(
+    "asr_live_final_seconds", _H, "From the end of a live utterance, when it is found, to its final.", (), _LIVE_S
+)
+
+JOBS = Meter("asr_jobs", _G, "Jobs of `/v1/jobs` that are kept.", ("state",))
+TRANSLATION_QUESTIONS = Meter(
+    "asr_translation_questions_total",
+    _C,
+    "Questions to the translation endpoint, by what became of them.",
+    ("outcome",),
+)
+BUILD = Meter("asr_build_info", _G, "1; the labels say what runs.", ("version", "engine", "device", "dtype"))
+UPTIME = Meter("asr_uptime_seconds", _G, "Seconds since the server was started.")
+
+METERS: tuple[Meter, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Meter))
