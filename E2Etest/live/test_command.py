@@ -1,7 +1,9 @@
 """`asr-server live` as a user runs it."""
 
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -17,3 +19,26 @@ def test_a_file_is_streamed_and_its_finals_are_printed(live_server, speech, said
     command = [sys.executable, "-m", "asr_server", "live", "--file", str(path), "--server", live_server.base]
     done = subprocess.run([*command, "--speed", "0"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{said}\n", "")
+
+
+def test_ctrl_c_ends_it_with_the_words_that_were_said(live_server, speech, tmp_path):
+    """What was sent until then is printed; the exit code says that it was not all."""
+    path = tmp_path / "speech.wav"
+    path.write_bytes(recordings.wav(speech))
+    command = [sys.executable, "-m", "asr_server", "live", "--file", str(path), "--server", live_server.base]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        live_server.wait_for(lambda health: health["live"]["sessions"] > health["live"]["waiting"])
+        time.sleep(1.5)
+        process.send_signal(signal.SIGINT)
+        printed, told = process.communicate(timeout=60)
+    assert (process.returncode, told) == (130, "")
+    assert printed.strip()
+
+
+def test_without_a_server_it_says_so(speech, tmp_path):
+    """Exit code 3, as of every command."""
+    path = tmp_path / "speech.wav"
+    path.write_bytes(recordings.wav(speech))
+    command = [sys.executable, "-m", "asr_server", "live", "--file", str(path), "--server", "http://127.0.0.1:9"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)

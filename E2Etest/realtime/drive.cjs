@@ -2,11 +2,11 @@
 const { createRequire } = require("node:module");
 const script = JSON.parse(require("node:fs").readFileSync(0, "utf8"));
 const load = createRequire(script.home + "/");
-const OpenAI = load("openai");
+const OpenAI = load(script.package);
 globalThis.WebSocket ??= load("ws").WebSocket; // what a browser has, and newer versions of node
 
 const client = new OpenAI({ apiKey: script.key, baseURL: script.base, dangerouslyAllowBrowser: true });
-const module_ = load("openai/" + script.module);
+const module_ = load(script.package + "/" + script.module);
 const Socket = module_.OpenAIRealtimeWS ?? module_.OpenAIRealtimeWebSocket;
 const talk = new Socket({ ...script.props, dangerouslyAllowBrowser: true }, client);
 const seen = { events: [], protocol: null, code: null, reason: null };

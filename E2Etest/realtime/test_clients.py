@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from E2Etest import recordings
+from E2Etest import openai_clients, recordings
 from E2Etest.process import running
 from E2Etest.realtime import clients
 from E2Etest.realtime.talking import ADDED, COMMITTED, COMPLETED, DONE, encoded, speech
@@ -22,6 +22,8 @@ BETA = [
     "conversation.item.created",
     COMPLETED,
 ]
+NEWEST_PYTHON = openai_clients.OLDER_PYTHON[0]
+NEWEST, OLDER = openai_clients.javascript_packages()
 TURN = [{"type": "input_audio_buffer.append", "audio": encoded(speech())}, {"type": "input_audio_buffer.commit"}]
 GA_UPDATE = {"type": "transcription", "audio": {"input": {"turn_detection": None}}}
 
@@ -68,33 +70,34 @@ def _check(events, beta, said):
 
 @pytest.mark.parametrize("beta", [False, True])
 def test_an_older_python_client(realtime_server, said, beta):
-    """2.54.0, GA and beta."""
-    folder = clients.old_python("2.54.0")
+    """The newest of the older ones, GA and beta."""
+    folder = openai_clients.python(NEWEST_PYTHON)
     props = {"model": "whisper-1", "extra_query": {"intent": "transcription"}}
     script = _script(realtime_server.base, beta=beta, props=props)
     seen = clients.play([sys.executable, str(clients.HERE / "drive.py")], script, PYTHONPATH=str(folder))
-    assert seen["version"] == "2.54.0"
+    assert seen["version"] == NEWEST_PYTHON
     _check(seen["events"], beta, said)
 
 
 def _javascript(server, version, module, **more):
-    folder = clients.javascript(version)
-    script = _script(server.base.replace("127.0.0.1", "localhost"), home=str(folder), module=module, **more)
-    driver = ["node", str(clients.HERE / "drive.cjs")]
+    package = openai_clients.javascript_packages()[version]
+    where = {"home": str(openai_clients.javascript()), "package": package, "module": module}
+    script = _script(server.base.replace("127.0.0.1", "localhost"), **where, **more)
+    driver = [openai_clients.program("node"), str(clients.HERE / "drive.cjs")]
     return clients.play(driver, script, NODE_EXTRA_CA_CERTS=server.certificate)
 
 
 @pytest.mark.parametrize(
     ("version", "module", "props"),
     [
-        ("latest", "realtime/ws", {"intent": "transcription"}),
-        ("latest", "realtime/ws", {"model": "whisper-1"}),
-        ("latest", "realtime/websocket", {"intent": "transcription"}),
-        ("latest", "beta/realtime/ws", {"model": "gpt-realtime"}),
-        ("6.10.0", "realtime/ws", {"model": "whisper-1"}),
-        ("6.10.0", "realtime/websocket", {"model": "whisper-1"}),
-        ("6.10.0", "beta/realtime/ws", {"model": "whisper-1"}),
-        ("6.10.0", "beta/realtime/websocket", {"model": "whisper-1"}),
+        (NEWEST, "realtime/ws", {"intent": "transcription"}),
+        (NEWEST, "realtime/ws", {"model": "whisper-1"}),
+        (NEWEST, "realtime/websocket", {"intent": "transcription"}),
+        (NEWEST, "beta/realtime/ws", {"model": "gpt-realtime"}),
+        (OLDER, "realtime/ws", {"model": "whisper-1"}),
+        (OLDER, "realtime/websocket", {"model": "whisper-1"}),
+        (OLDER, "beta/realtime/ws", {"model": "whisper-1"}),
+        (OLDER, "beta/realtime/websocket", {"model": "whisper-1"}),
     ],
 )
 def test_javascript(tls_server, said, version, module, props):
@@ -110,7 +113,7 @@ def test_javascript_with_a_wrong_key_in_a_browser(tls_server):
     """Told by an event, then closed for good."""
     props = {"model": "whisper-1"}
     seen = _javascript(
-        tls_server, "6.10.0", "realtime/websocket", props=props, beta=False, key="ek_unknown", until="never"
+        tls_server, OLDER, "realtime/websocket", props=props, beta=False, key="ek_unknown", until="never"
     )
     assert [event["error"]["code"] for event in seen["events"]] == ["invalid_api_key"]
     assert (seen["code"], seen["reason"]) == (3000, "invalid_request_error.invalid_api_key")
@@ -127,8 +130,10 @@ def test_the_examples_of_the_docs_print_the_words(realtime_server, tls_server, s
     python = _example("python").replace("127.0.0.1:8000", f"127.0.0.1:{realtime_server.port}")
     script = tmp_path / "example.cjs"
     script.write_text(_example("js").replace("localhost:8000", f"localhost:{tls_server.port}"), encoding="utf-8")
-    modules = clients.javascript("latest") / "node_modules"
-    environment = {**os.environ, "NODE_EXTRA_CA_CERTS": tls_server.certificate, "NODE_PATH": str(modules)}
+    (tmp_path / "node_modules").mkdir()
+    package = openai_clients.javascript() / "node_modules" / openai_clients.javascript_packages()[NEWEST]
+    (tmp_path / "node_modules" / "openai").symlink_to(package)
+    environment = {**os.environ, "NODE_EXTRA_CA_CERTS": tls_server.certificate}
     for command in ([sys.executable, "-c", python], ["node", str(script)]):
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr

@@ -43,7 +43,7 @@ ONLY_IN = {
     "av": {"audio"},
     "onnxruntime": {"audio"},
     "asyncio": {"audio", "service", "api", "server", "gateway", "translator"}
-    | {f"cli.{name}" for name in ("live", "batch", "remote", "local", "transcribe", "doctor")},
+    | {f"cli.{name}" for name in ("live", "batch", "remote", "local", "work", "job", "bench", "load", "doctor")},
     "websockets": {"client", "gateway"},
     "openai": {"translator"},
     "babel": {"text"},

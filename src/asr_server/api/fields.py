@@ -92,6 +92,13 @@ class RecordingForm(BaseModel):
     )
 
 
+class CueForm(RecordingForm):
+    """What forms have whose answer can be subtitles in a layout of the caller's."""
+
+    max_line_chars: int = Field(42, ge=2, le=200, description="Widest line, in columns; a CJK character has two.")
+    max_lines: int = Field(2, ge=1, le=4, description="Most lines of a cue.")
+
+
 class TranscriptionForm(RecordingForm):
     """`POST /v1/audio/transcriptions`."""
 
@@ -106,17 +113,15 @@ class TranscriptionForm(RecordingForm):
     return_timestamps: Boolean = Field(False, description="`words` with their times, with json and verbose_json.")
 
 
-class SubtitleForm(RecordingForm):
+class SubtitleForm(CueForm):
     """`POST /v1/audio/subtitles`."""
 
     model: str = Field("", description="A name from /v1/models; empty: the model that is loaded.")
     language: str = Field("", description="ISO code, locale, English name, `auto` or empty (detect).")
     format: Literal["srt", "vtt"] = Field("srt", description="Kind of file.")
-    max_line_chars: int = Field(42, ge=2, le=200, description="Widest line, in columns; a CJK character has two.")
-    max_lines: int = Field(2, ge=1, le=4, description="Most lines of a cue.")
 
 
-class TranslationForm(RecordingForm):
+class TranslationForm(CueForm):
     """`POST /v1/audio/translations`."""
 
     model: str = Field(description="A name from /v1/models.")

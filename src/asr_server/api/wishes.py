@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asr_server.api.fields import RecordingForm, SubtitleForm, TranscriptionForm, TranslationForm
+from asr_server.api.fields import CueForm, RecordingForm, SubtitleForm, TranscriptionForm, TranslationForm
 from asr_server.core.errors import InvalidLanguage, InvalidValue, UnsupportedLanguage, UnsupportedValue
 from asr_server.core.settings import Settings
 from asr_server.service import subtitling
@@ -10,6 +10,7 @@ from asr_server.service.produce import SubtitleRequest, TranscriptionRequest, Tr
 from asr_server.service.render import Shape
 from asr_server.service.request import ResponseFormat, TranscribeOptions, WordTimes, context
 from asr_server.service.translate import TranslateOptions
+from asr_server.subtitle.rules import CueRules
 from asr_server.text import languages, tongues
 
 
@@ -31,8 +32,7 @@ def transcription(fields: TranscriptionForm, settings: Settings) -> Transcriptio
 
 def subtitles(fields: SubtitleForm, settings: Settings) -> SubtitleRequest:
     """Raises `InvalidInput`."""
-    rules = subtitling.rules(settings, max_line_columns=fields.max_line_chars, max_lines=fields.max_lines)
-    shape = Shape(ResponseFormat(fields.format), cues=rules)
+    shape = Shape(ResponseFormat(fields.format), cues=_cues(fields, settings))
     return SubtitleRequest(_options(fields, languages.normalize(fields.language), needed=True), shape)
 
 
@@ -49,9 +49,13 @@ def translation(fields: TranslationForm, settings: Settings) -> TranslationReque
         glossary=fields.glossary,
         keep_on_failure=fields.source_on_failure,
     )
-    shape = Shape(fields.response_format, cues=subtitling.rules(settings))
+    shape = Shape(fields.response_format, cues=_cues(fields, settings))
     options = _options(fields, source, needed=fields.response_format.is_subtitles)
     return TranslationRequest(options, translating, shape, fields.bilingual)
+
+
+def _cues(fields: CueForm, settings: Settings) -> CueRules:
+    return subtitling.rules(settings, max_line_columns=fields.max_line_chars, max_lines=fields.max_lines)
 
 
 def _options(fields: RecordingForm, language: str | None, *, needed: bool) -> TranscribeOptions:

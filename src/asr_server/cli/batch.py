@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from asr_server.cli.bars import Bar, Bars
-from asr_server.cli.failure import Exit, Failure, NoServer, shown
-from asr_server.cli.hearer import Answer, Hearer, Length, Reached, Wish, Words
+from asr_server.cli.failure import Exit, Failure, NoServer, complain, shown
+from asr_server.cli.hearer import Answer, Hearer, Length, Reached, Taken, Wish, Words
 from asr_server.cli.outlets import Outlet
 from asr_server.cli.sources import Source
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What to do with every recording: how to hear it, where its text goes, what is shown meanwhile."""
+    """What to do with every recording: how to hear it, where its text goes, what is shown meanwhile.
 
+    `command` names itself in what it tells; `quiet`: failures alone are told.
+    """
+
+    command: str
     hearer: Hearer
     outlet: Outlet
     bars: Bars
     wish: Wish
+    quiet: bool = False
+    _jobs: dict[Source, str] = field(default_factory=dict)
 
     async def run(self, sources: Sequence[Source], jobs: int) -> Exit:
         """Work all sources off, `jobs` at a time. Raises `NoServer` and `UsageError`: they end the whole."""
@@ -43,28 +48,48 @@ class Batch:
         failed = 0
         for source in remaining:
             try:
-                content = await self._heard(source)
-                with self.bars.aside():
-                    self.outlet.deliver(source, content)
+                answer = await self._heard(source)
+                await self._deliver(source, answer)
+                for remark in () if self.quiet else answer.remarks:
+                    self._tell(source, remark)
             except Failure as failure:
                 failed += 1
                 with self.bars.aside():
                     self.outlet.drop(source)
-                    complain(f"{source.name}: {failure.code}: {failure.message}")
+                self._tell(source, f"{failure.code}: {failure.message}")
+            except asyncio.CancelledError:
+                if source in self._jobs:
+                    self._tell(source, f"goes on as a job: asr-server job {self._jobs[source]} --wait")
+                raise
         return failed
 
-    async def _heard(self, source: Source) -> str:
+    async def _deliver(self, source: Source, answer: Answer) -> None:
+        """A job is removed only when its result is where it should be."""
+        job = self._jobs.get(source)
+        try:
+            with self.bars.aside():
+                self.outlet.deliver(source, _ended(answer.content))
+        except Failure as failure:
+            kept = f" The server keeps the result: asr-server job {job} --result" if job else ""
+            raise Failure(failure.code, f"{failure.message}{kept}") from failure
+        if job:
+            await self.hearer.forget(job)
+            del self._jobs[source]
+
+    async def _heard(self, source: Source) -> Answer:
         self.outlet.check(source)
         with source.open() as recording, self.bars.bar(shown(source.below.name)) as bar:
             async with aclosing(self.hearer.hear(recording, self.wish)) as events:
                 async for event in events:
                     if isinstance(event, Answer):
-                        return event.content if event.content.endswith("\n") else f"{event.content}\n"
+                        return event
                     self._show(source, event, bar)
         raise Failure("no_answer", "The transcription ended without a result.")
 
-    def _show(self, source: Source, event: Length | Reached | Words, bar: Bar) -> None:
+    def _show(self, source: Source, event: Taken | Length | Reached | Words, bar: Bar) -> None:
         match event:
+            case Taken():
+                self._jobs[source] = event.job
             case Length():
                 bar.length(event.seconds)
             case Reached():
@@ -72,7 +97,10 @@ class Batch:
             case Words():
                 self.outlet.words(source, event.text)
 
+    def _tell(self, source: Source, line: str) -> None:
+        with self.bars.aside():
+            complain(self.command, f"{source.name}: {line}")
 
-def complain(line: str) -> None:
-    """One line on stderr, named after the command."""
-    print(f"asr-server transcribe: {line}", file=sys.stderr, flush=True)
+
+def _ended(content: str) -> str:
+    return content if not content or content.endswith("\n") else f"{content}\n"

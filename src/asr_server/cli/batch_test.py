@@ -9,8 +9,8 @@ import pytest
 from asr_server.cli.bars import Bars
 from asr_server.cli.batch import Batch
 from asr_server.cli.failure import Exit, Failure, NoServer
-from asr_server.cli.hearer import Answer, Length, Reached, Wish
-from asr_server.cli.outlets import Printed
+from asr_server.cli.hearer import Answer, Length, Reached, Taken, Wish
+from asr_server.cli.outlets import Filed, Printed
 from asr_server.cli.sources import Source
 
 
@@ -21,6 +21,7 @@ class _Scripted:
         self.failures = failures
         self.under_way = self.most = 0
         self.left = 0
+        self.forgotten = []
         self.two = asyncio.Event()  # set when two are under way
 
     async def __aenter__(self):
@@ -29,6 +30,9 @@ class _Scripted:
     async def __aexit__(self, *_):
         pass
 
+    async def forget(self, job):
+        self.forgotten.append(job)
+
     async def hear(self, recording, wish):
         text = recording.read().decode()
         self.under_way += 1
@@ -36,12 +40,13 @@ class _Scripted:
         if self.under_way == 2:
             self.two.set()
         try:
+            yield Taken(f"job_{text}")
             yield Length(2.0)
             await asyncio.sleep(3600 if text == "forever" else 0.001)
             if text in self.failures:
                 raise self.failures[text]
             yield Reached(1.0)
-            yield Answer(text)
+            yield Answer(text, ("worth knowing",) if text == "remarkable" else ())
         finally:
             self.under_way -= 1
             self.left += 1
@@ -54,9 +59,9 @@ def _sources(tmp_path, *texts):
     return [Source(path, Path(path.name)) for path in paths]
 
 
-def _batch(hearer, sources):
+def _batch(hearer, sources, **more):
     out = io.BytesIO()
-    return Batch(hearer, Printed(sources, out), Bars(wanted=False), Wish()), out
+    return Batch("transcribe", hearer, Printed(sources, out), Bars(wanted=False), Wish(), **more), out
 
 
 async def test_what_fails_fails_alone_and_is_told_in_one_line(tmp_path, capsys):
@@ -100,3 +105,39 @@ async def test_cancelling_closes_what_is_under_way(tmp_path):
     with pytest.raises(asyncio.CancelledError):
         await task
     assert (hearer.under_way, hearer.left) == (0, 2)
+
+
+async def test_what_is_left_says_how_its_job_is_found_again(tmp_path, capsys):
+    """One line for each that the server goes on with, and none for what is done."""
+    sources = _sources(tmp_path, "done", "forever")
+    batch, _ = _batch(hearer := _Scripted(), sources)
+    task = asyncio.create_task(batch.run(sources, jobs=2))
+    await hearer.two.wait()
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    told = capsys.readouterr().err
+    assert told == (f"asr-server transcribe: {sources[1].name}: goes on as a job: asr-server job job_forever --wait\n")
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+async def test_remarks_are_told_unless_quiet(tmp_path, capsys, quiet):
+    """They are no failures."""
+    sources = _sources(tmp_path, "remarkable")
+    batch, _ = _batch(_Scripted(), sources, quiet=quiet)
+    assert await batch.run(sources, jobs=1) is Exit.DONE
+    assert ("worth knowing" in capsys.readouterr().err) is not quiet
+
+
+async def test_a_job_is_forgotten_when_its_result_is_delivered_and_not_before(tmp_path, capsys):
+    """What could not be written is still there to be fetched."""
+    sources = _sources(tmp_path, "one", "two")
+    hearer = _Scripted()
+    places = {sources[0]: tmp_path / "a.txt", sources[1]: tmp_path / "b.txt"}
+    filed = Filed(places, force=False)
+    filed.check = lambda source: places[sources[1]].write_text("in the way")
+    batch = Batch("subtitles", hearer, filed, Bars(wanted=False), Wish())
+    assert await batch.run(sources, jobs=1) is Exit.FAILED
+    assert hearer.forgotten == ["job_one"]
+    assert "asr-server job job_two --result" in capsys.readouterr().err

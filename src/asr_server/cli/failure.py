@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import IntEnum
 
 
@@ -36,3 +37,16 @@ class Failure(Exception):
 def shown(text: str) -> str:
     """`text` with what would steer a terminal, or cannot be written as UTF-8, as question marks."""
     return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def no_server(address: str, way_out: str = "") -> NoServer:
+    """What to say where nothing answers."""
+    return NoServer(
+        f"no server answers at {address}. Start one (asr-server serve --port 8100), or name another "
+        f"(--server URL){way_out}."
+    )
+
+
+def complain(command: str, line: str) -> None:
+    """One line on stderr, named after the command."""
+    print(f"asr-server {command}: {line}", file=sys.stderr, flush=True)

@@ -7,28 +7,29 @@ import asyncio
 import shutil
 import sys
 import threading
-import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from asr_server.cli import arguments, pcm
+from asr_server.cli.failure import Exit, Failure, complain, no_server, shown
 from asr_server.client.live import ConnectionClosed, Line, LiveClient, LiveError, LiveOptions
 
-_CHUNK_MS = 100
-_RATE_HZ = 16_000
-_CHUNK_BYTES = 2 * _RATE_HZ * _CHUNK_MS // 1000
 _BOLD, _PLAIN, _CLEAR = "\x1b[1m", "\x1b[0m", "\r\x1b[2K"
 
 
 @dataclass(frozen=True, slots=True)
 class LiveCommand:
-    """What the command line said. `file`: None for the microphone. `speed`: times real time, 0 as fast as it goes."""
+    """What the command line said. `file`: None for the microphone. `speed`: times real time, 0 as fast as it goes.
+    `key`: for a server that has keys."""
 
     server: str
     file: Path | None
     language: str = ""
     speed: float = 1.0
+    key: str = ""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,26 +37,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--file", type=Path, help="a recording in any container")
     source.add_argument("--mic", action="store_true", help="the microphone (needs the package sounddevice)")
-    parser.add_argument("--server", default="http://127.0.0.1:8100", help="address (default http://127.0.0.1:8100)")
-    parser.add_argument("--language", default="", help="language code or name; found out if left out")
+    arguments.add_server(parser)
+    arguments.add_key(parser)
+    parser.add_argument(
+        "--language", type=arguments.language, default="", help="language code or name; found out if left out"
+    )
     parser.add_argument("--speed", type=float, default=1.0, help="times real time for a file; 0 is as fast as it goes")
     parser.set_defaults(run=_run)
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    return live(LiveCommand(parsed.server, parsed.file, parsed.language, parsed.speed))
+    return live(LiveCommand(parsed.server, parsed.file, parsed.language, parsed.speed, arguments.key(parsed)))
 
 
 def live(command: LiveCommand) -> int:
-    """Returns 0 when all was transcribed, 1 when the source or the server failed."""
+    """Returns an `Exit`; Ctrl-C is how a microphone is ended. Raises `NoServer`."""
     try:
         chunks = _file(command.file, command.speed) if command.file else _microphone()
-        with LiveClient(command.server, LiveOptions(language=command.language)) as client:
-            _stream(client, chunks, Screen(sys.stdout))
+        with _connected(command) as client:
+            ended = _stream(client, chunks, Screen(sys.stdout))
     except (OSError, LiveError, ConnectionClosed, _NoSource) as error:
-        print(f"asr-server live: {error}", file=sys.stderr)
-        return 1
-    return 0
+        complain("live", str(error))
+        return Exit.FAILED
+    return Exit.DONE if ended or command.file is None else Exit.INTERRUPTED
+
+
+def _connected(command: LiveCommand) -> LiveClient:
+    try:
+        return LiveClient(command.server, LiveOptions(language=command.language, token=command.key))
+    except OSError as error:
+        raise no_server(command.server) from error
 
 
 class _NoSource(Exception):
@@ -90,52 +101,41 @@ def _fitted(line: Line, columns: int) -> str:
     return f"{_BOLD}{committed}{_PLAIN}{tentative}"
 
 
-def _stream(client: LiveClient, chunks: Iterator[bytes], screen: Screen) -> None:
-    sender = threading.Thread(target=_send, args=(client, chunks), daemon=True)
-    sender.start()
+def _stream(client: LiveClient, chunks: Iterator[bytes], screen: Screen) -> bool:
+    """Until the last line; False when Ctrl-C ended it, which leaves out no word that was sent."""
+    leaving = threading.Event()
+    threading.Thread(target=_send, args=(client, chunks, leaving), daemon=True).start()
+    try:
+        _show(client, screen)
+    except KeyboardInterrupt:
+        leaving.set()
+        _show(client, screen)
+        return False
+    return True
+
+
+def _show(client: LiveClient, screen: Screen) -> None:
     for line in client.lines():
         screen.show(line)
         if line.ending == "flush":
             return
 
 
-def _send(client: LiveClient, chunks: Iterator[bytes]) -> None:
-    """Until the source ends or is interrupted; the server's answer to the flush ends the command."""
-    try:
+def _send(client: LiveClient, chunks: Iterator[bytes], leaving: threading.Event) -> None:
+    """Until the source ends or is left; the server's answer to the flush ends the command."""
+    with suppress(ConnectionClosed):  # the reader sees the same, with the reason
         for chunk in chunks:
+            if leaving.is_set():
+                break
             client.send(chunk)
         client.flush()
-    except ConnectionClosed:
-        return  # the reader sees the same, with the reason
 
 
 def _file(path: Path, speed: float) -> Iterator[bytes]:
-    pcm = asyncio.run(_decoded(path))
-    return _paced(pcm, speed)
-
-
-def _paced(pcm: bytes, speed: float) -> Iterator[bytes]:
-    began_s = time.monotonic()
-    for number, at in enumerate(range(0, len(pcm), _CHUNK_BYTES)):
-        if speed:
-            time.sleep(max(0.0, began_s + number * _CHUNK_MS / 1000 / speed - time.monotonic()))
-        yield pcm[at : at + _CHUNK_BYTES]
-
-
-async def _decoded(path: Path) -> bytes:
-    """Any recording as 16-bit PCM at 16 kHz."""
-    from asr_server.audio.decode import DecodeLimits, Decoder
-    from asr_server.core.errors import InvalidInput
-
-    decoder = Decoder(DecodeLimits(max_audio_s=24 * 3600.0))
     try:
-        with path.open("rb") as file:
-            audio = await decoder.decode(file)
-    except InvalidInput as error:
-        raise _NoSource(f"{path}: {error.message}") from None
-    finally:
-        await decoder.close()
-    return bytes((audio * 32_768).clip(-32_768, 32_767).round().astype("<i2").tobytes())
+        return pcm.paced(asyncio.run(pcm.decoded(path)), speed)
+    except Failure as failure:
+        raise _NoSource(f"{shown(str(path))}: {failure.message}") from None
 
 
 def _microphone() -> Iterator[bytes]:
@@ -151,7 +151,7 @@ def _microphone() -> Iterator[bytes]:
 
 def _recorded(sounddevice: Any) -> Iterator[bytes]:
     print("Listening; Ctrl-C ends.", file=sys.stderr)
-    with sounddevice.RawInputStream(samplerate=_RATE_HZ, channels=1, dtype="int16") as stream:
+    with sounddevice.RawInputStream(samplerate=pcm.RATE_HZ, channels=1, dtype="int16") as stream:
         while True:
-            data, _ = stream.read(_CHUNK_BYTES // 2)
+            data, _ = stream.read(pcm.CHUNK_BYTES // 2)
             yield bytes(data)

@@ -11,13 +11,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO
 
 from asr_server.cli.failure import Exit, Failure, UsageError
-from asr_server.cli.hearer import Answer, Event, Length, Reached, Wish, Words
-from asr_server.core.errors import AsrError, ModelUnavailable
+from asr_server.cli.hearer import Answer, Event, Layout, Length, Reached, Wish, Words, remarks
+from asr_server.core.errors import AsrError, ModelUnavailable, TranslationUnavailable
 from asr_server.core.transcript import Segment, Transcript
 from asr_server.service import subtitling
+from asr_server.service.produce import SubtitleRequest, TranslationRequest
 from asr_server.service.render import Shape, render
 from asr_server.service.request import TranscribeOptions, WordTimes, context
 from asr_server.service.transcribe import Accepted, Item, Piece
+from asr_server.service.translate import TranslateOptions
 from asr_server.subtitle.rules import CueRules
 from asr_server.text import languages
 
@@ -72,21 +74,83 @@ class Local:
 
     async def hear(self, recording: BinaryIO, wish: Wish) -> AsyncGenerator[Event, None]:
         """The events of one recording."""
-        assert self._machinery is not None
         try:
-            options = TranscribeOptions(
-                language=languages.normalize(wish.language),
-                context=context(wish.prompt, list(wish.hotwords)),
-                words=WordTimes.ALIGNED if wish.response_format.is_subtitles else WordTimes.NONE,
-            )
-            work = self._machinery.transcriber.stream(recording, options, pieces=wish.stream)
-            async with aclosing(work) as items:
-                async for item in items:
-                    yield _event(item, wish, subtitling.rules(self._settings))
+            work = self._transcript(recording, wish) if wish.layout is None else self._product(recording, wish)
+            async with aclosing(work) as events:
+                async for event in events:
+                    yield event
         except ModelUnavailable as error:
             raise UsageError(error.message) from error
         except AsrError as error:
             raise Failure(error.code, error.message) from error
+
+    async def forget(self, job: str) -> None:
+        """There are no jobs here."""
+
+    async def _transcript(self, recording: BinaryIO, wish: Wish) -> AsyncGenerator[Event, None]:
+        """As it grows."""
+        assert self._machinery is not None
+        rules = subtitling.rules(self._settings)
+        work = self._machinery.transcriber.stream(recording, _options(wish), pieces=wish.stream)
+        async with aclosing(work) as items:
+            async for item in items:
+                yield _event(item, wish, rules)
+
+    async def _product(self, recording: BinaryIO, wish: Wish) -> AsyncGenerator[Event, None]:
+        """Subtitles and translations: progress, then the whole."""
+        assert self._machinery is not None
+        if wish.target:
+            self._check_endpoint()
+        news: asyncio.Queue[Event | None] = asyncio.Queue()
+
+        def tell(done_s: float, claimed_s: float) -> None:
+            if claimed_s:
+                news.put_nowait(Length(claimed_s))
+            news.put_nowait(Reached(done_s))
+
+        task = asyncio.create_task(self._machinery.producer.produce(recording, self._request(wish), tell))
+        task.add_done_callback(lambda _: news.put_nowait(None))
+        try:
+            while (event := await news.get()) is not None:
+                yield event
+            product = await task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        timing = product.body.notes.get("X-Subtitle-Timing", "")
+        yield Answer(product.body.content.decode(), remarks(wish, timing, product.untranslated or 0))
+
+    def _check_endpoint(self) -> None:
+        assert self._machinery is not None
+        try:
+            self._machinery.translations.check()
+        except TranslationUnavailable as error:  # true of all recordings
+            raise UsageError(error.message) from error
+
+    def _request(self, wish: Wish) -> SubtitleRequest | TranslationRequest:
+        layout = wish.layout or Layout()
+        rules = subtitling.rules(self._settings, max_line_columns=layout.max_line_columns, max_lines=layout.max_lines)
+        shape = Shape(wish.response_format, cues=rules)
+        if wish.target is None:
+            return SubtitleRequest(_options(wish), shape)
+        from asr_server.text import tongues
+
+        source = languages.normalize(wish.language)
+        translating = TranslateOptions(
+            target=tongues.find(wish.target.tag),
+            source=tongues.find(source) if source else None,
+            glossary=wish.target.glossary,
+        )
+        return TranslationRequest(_options(wish), translating, shape, wish.target.bilingual)
+
+
+def _options(wish: Wish) -> TranscribeOptions:
+    times = wish.layout.times if wish.layout else WordTimes.ALIGNED
+    return TranscribeOptions(
+        language=languages.normalize(wish.language),
+        context=context(wish.prompt, list(wish.hotwords)),
+        words=times if wish.response_format.is_subtitles else WordTimes.NONE,
+    )
 
 
 def _event(item: Item, wish: Wish, rules: CueRules) -> Event:

@@ -17,7 +17,11 @@ COMMANDS = {
     "serve": "run the server with the environment's settings",
     "demo": "run it with the bundled model and show that it hears",
     "transcribe": "turn files into text, by a server or right here",
+    "subtitles": "make subtitle files of recordings, translated if you like, and check such files",
+    "translate": "turn recordings into text in another language",
+    "job": "ask about work that a server was handed, fetch its result, remove it",
     "live": "stream a file or the microphone to a server and show the words",
+    "bench": "measure a running server: speed, waiting times, delay of live words",
     "models": "list, download, verify and remove models",
     "doctor": "say what this machine can run, and try it",
 }
@@ -51,7 +55,9 @@ def _parser(command: str) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, purpose in COMMANDS.items():
-        subparser = commands.add_parser(name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.")
+        told = f"{purpose[0].upper()}{purpose[1:]}."
+        # What a script says today must not mean another argument tomorrow, so nothing is abbreviated.
+        subparser = commands.add_parser(name, help=purpose, description=told, allow_abbrev=False)
         if name == command:
             importlib.import_module(f"asr_server.cli.{name}").add_arguments(subparser)
     if command in HIDDEN:

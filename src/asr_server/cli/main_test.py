@@ -12,7 +12,7 @@ HEAVY = ("torch", "httpx", "uvicorn", "websockets", "rich", "pydantic", "numpy",
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["transcribe", "--help"], ["models", "--help"], ["doctor", "--help"]]
+    "arguments", [["--help"], ["transcribe", "--help"], ["subtitles", "--help"], ["bench", "--help"], ["job", "--help"]]
 )
 def test_help_loads_nothing_heavy(arguments):
     """It is there at once."""
@@ -46,6 +46,17 @@ def test_every_command_has_a_module_and_a_help_of_its_own(name, capsys):
         ["transcribe", "a.wav", "--server", "127.0.0.1:8100"],
         ["transcribe", "a.wav", "--output", "x", "--beside"],
         ["transcribe", "a.wav", "--server", "http://a", "--local"],
+        ["transcribe", "a.wav", "--api-key", "secret"],
+        ["translate", "a.wav"],
+        ["translate", "a.wav", "--to", "klingonese"],
+        ["translate", "a.wav", "--to", "de", "--term", "kitchen"],
+        ["subtitles", "a.wav", "--format", "text"],
+        ["subtitles", "a.wav", "--max-line-chars", "1"],
+        ["subtitles", "a.wav", "--max-lines", "5"],
+        ["job"],
+        ["job", "job_x", "--wait", "--delete"],
+        ["bench", "--callers", "101"],
+        ["bench", "--live", "-1"],
         ["models"],
     ],
 )
@@ -58,17 +69,24 @@ def test_wrong_arguments_exit_with_2(arguments, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "word"),
+    ("command", "arguments", "word"),
     [
-        (["--stream", "--format", "srt"], "--format"),
-        (["--stream", "--beside"], "--beside"),
-        (["--stream", "--output", "x"], "--output"),
-        (["--stream", "--jobs", "2"], "--jobs"),
+        ("transcribe", ["--stream", "--format", "srt"], "--format"),
+        ("transcribe", ["--stream", "--beside"], "--beside"),
+        ("transcribe", ["--stream", "--output", "x"], "--output"),
+        ("transcribe", ["--stream", "--jobs", "2"], "--jobs"),
+        ("transcribe", ["--stream", "--job"], "--stream"),
+        ("transcribe", ["--local", "--job"], "--local"),
+        ("subtitles", ["--bilingual"], "--to"),
+        ("subtitles", ["--term", "a=b"], "--to"),
+        ("subtitles", ["--to", "de", "--bilingual", "--burn-check"], "--burn-check"),
+        ("subtitles", ["--burn-check", "--output", "-"], "--output"),
+        ("subtitles", ["done.srt"], "--burn-check"),
     ],
 )
-def test_what_excludes_each_other_is_refused_in_one_line(arguments, word, capsys):
+def test_what_excludes_each_other_is_refused_in_one_line(command, arguments, word, capsys):
     """Before anything is read."""
-    assert main(["transcribe", "none.wav", *arguments]) == 2
+    assert main([command, "none.wav", *arguments]) == 2
     told = capsys.readouterr().err
     assert told.count("\n") == 1
     assert word in told

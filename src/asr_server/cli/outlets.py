@@ -143,17 +143,21 @@ class Filed:
         """Nothing was kept."""
 
 
-def targets(sources: Sequence[Source], place: Path | None, response_format: ResponseFormat) -> dict[Source, Path]:
+def suffix(response_format: ResponseFormat, tag: str = "") -> str:
+    """What a file's name ends in; `tag`: of the language of a translation, where players look for it."""
+    return f".{tag}{_SUFFIXES[response_format]}" if tag else _SUFFIXES[response_format]
+
+
+def targets(sources: Sequence[Source], place: Path | None, ending: str) -> dict[Source, Path]:
     """The file of each source: under the directory `place`, or beside it where that is None.
 
     `talk.wav` becomes `talk.txt`; where two would share a file, both keep their whole name: `talk.wav.txt`.
     Raises `UsageError` where a file would be a recording of the same command.
     """
-    suffix = _SUFFIXES[response_format]
     bases = {source: _base(source, place) for source in sources}
-    short = {source: base.with_suffix(suffix) for source, base in bases.items()}
+    short = {source: base.with_suffix(ending) for source, base in bases.items()}
     taken = Counter(short.values())
-    chosen = {s: base.with_name(base.name + suffix) if taken[short[s]] > 1 else short[s] for s, base in bases.items()}
+    chosen = {s: base.with_name(base.name + ending) if taken[short[s]] > 1 else short[s] for s, base in bases.items()}
     _check_apart(sources, chosen)
     return chosen
 
@@ -162,7 +166,7 @@ def _base(source: Source, place: Path | None) -> Path:
     if place is not None:
         return place / source.below
     if source.path is None:
-        raise UsageError("--beside needs files; for standard input say --output FILE.")
+        raise UsageError("standard input lies beside nothing; say --output FILE, or --output - for standard output.")
     return source.path
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asr_server.cli.failure import Failure, UsageError
-from asr_server.cli.outlets import Filed, Printed, single, targets
+from asr_server.cli.outlets import Filed, Printed, single, suffix, targets
 from asr_server.cli.sources import Source
 from asr_server.service.request import ResponseFormat
 
@@ -73,20 +73,20 @@ def test_what_waits_for_a_source_that_never_comes_is_printed_at_the_end():
 def test_a_file_is_named_after_its_recording_and_format(response_format, name):
     """Beside it, or in a directory."""
     form = ResponseFormat(response_format)
-    assert targets([_source("in/a.wav")], None, form) == {_source("in/a.wav"): Path("in") / name}
-    assert targets([_source("in/a.wav")], Path("out"), form) == {_source("in/a.wav"): Path("out") / name}
+    assert targets([_source("in/a.wav")], None, suffix(form)) == {_source("in/a.wav"): Path("in") / name}
+    assert targets([_source("in/a.wav")], Path("out"), suffix(form)) == {_source("in/a.wav"): Path("out") / name}
 
 
 def test_recordings_that_differ_in_their_suffix_keep_it():
     """Two transcripts are two files."""
-    chosen = targets([_source("x/a.wav"), _source("x/a.mp3"), _source("x/b.wav")], None, ResponseFormat.TEXT)
+    chosen = targets([_source("x/a.wav"), _source("x/a.mp3"), _source("x/b.wav")], None, ".txt")
     assert [p.name for p in chosen.values()] == ["a.wav.txt", "a.mp3.txt", "b.txt"]
 
 
 def test_two_recordings_of_one_name_do_not_share_a_file():
     """From two directories into one; the one that would be lost is named."""
     with pytest.raises(UsageError, match=r"a\.wav\.txt"):
-        targets([_source("x/a.wav"), _source("y/a.wav")], Path("out"), ResponseFormat.TEXT)
+        targets([_source("x/a.wav"), _source("y/a.wav")], Path("out"), ".txt")
 
 
 def test_a_recording_is_never_a_target(tmp_path):
@@ -95,7 +95,7 @@ def test_a_recording_is_never_a_target(tmp_path):
     recording.write_bytes(b"RIFF")
     link.symlink_to(recording)
     with pytest.raises(UsageError, match="overwritten"):
-        targets([_source(recording)], None, ResponseFormat.TEXT)
+        targets([_source(recording)], None, ".txt")
     with pytest.raises(UsageError, match="overwritten"):
         single(_source(recording), link)
 
@@ -168,10 +168,10 @@ def test_where_links_cannot_be_made_nothing_is_replaced_either(tmp_path, monkeyp
 def test_standard_input_lies_beside_nothing():
     """There is no directory to put its text into."""
     with pytest.raises(UsageError, match="--output"):
-        targets([Source(None, Path("stdin"))], None, ResponseFormat.TEXT)
+        targets([Source(None, Path("stdin"))], None, ".txt")
 
 
 def test_every_format_has_a_suffix():
     """A new format without one would fail after the work."""
     for form in ResponseFormat:
-        assert targets([A], None, form)[A].suffix
+        assert targets([A], None, suffix(form))[A].suffix

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from types import TracebackType
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from asr_server.cli.failure import Failure, NoServer
-from asr_server.cli.hearer import Answer, Event, Length, Reached, Wish, Words
+from asr_server.cli.failure import Failure, no_server
+from asr_server.cli.hearer import MODES, Answer, Event, Layout, Length, Reached, Taken, Wish, Words, remarks
 from asr_server.client import files
+from asr_server.client.exchange import Made
+from asr_server.client.jobs import AsyncJobClient, JobStatus
+from asr_server.client.options import FileOptions, Options, SubtitleOptions, TranslationOptions
 from asr_server.service.request import ResponseFormat
 
 # A server that is full says when to come again; a batch waits that long in all before it calls a recording failed.
 _PATIENCE_S = 600.0
+# A job outlives its server: so long a restart may take until nobody waits for the job any more.
+_RESTART_S = 60.0
+_RETRY_S = 1.0
 
 
 class Remote:
     """Implements `Hearer` over HTTP."""
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, key: str = "") -> None:
         self._server = server
-        self._client = files.AsyncFileClient(server)
+        self._client = files.AsyncFileClient(server, key=key)
+        self._jobs = AsyncJobClient(server, key=key)
 
     async def __aenter__(self) -> Remote:
         return self
@@ -31,6 +39,7 @@ class Remote:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._client.close()
+        await self._jobs.close()
 
     async def hear(self, recording: BinaryIO, wish: Wish) -> AsyncGenerator[Event, None]:
         """The events of one recording; waits and asks again while the server is full."""
@@ -42,35 +51,90 @@ class Remote:
                         yield event
                 return
             except files.ServerUnreachable as error:
-                raise NoServer(
-                    f"no server answers at {self._server}. Start one (asr-server serve --port 8100), name another "
-                    "(--server URL), or go without (--local)."
-                ) from error
+                raise no_server(self._server, ", or go without (--local)") from error
             except files.FileError as error:
                 left_s -= _wait_s(error)
                 if left_s < 0:
                     raise Failure(error.code, error.message) from error
                 await asyncio.sleep(_wait_s(error))
 
+    async def forget(self, job: str) -> None:
+        """Remove it from the server; one that cannot be reached now forgets it by itself in time."""
+        with suppress(files.FileError):
+            await self._jobs.delete(job)
+
     async def _ask(self, recording: BinaryIO, wish: Wish) -> AsyncGenerator[Event, None]:
-        options = files.FileOptions(
-            language=wish.language,
-            prompt=wish.prompt,
-            hotwords=wish.hotwords,
-            response_format=wish.response_format.value,
-            **({"model": wish.model} if wish.model else {}),
-        )
-        if wish.stream:
-            async with aclosing(self._client.pieces(recording, options)) as pieces:
+        asked = options(wish)
+        if wish.as_job:
+            async with aclosing(self._job(recording, asked, wish)) as events:
+                async for event in events:
+                    yield event
+        elif wish.stream and isinstance(asked, FileOptions):
+            async with aclosing(self._client.pieces(recording, asked)) as pieces:
                 async for piece in pieces:
                     yield Words(piece)
             yield Answer("\n")
-        elif wish.response_format is ResponseFormat.TEXT:
-            async with aclosing(self._client.spans(recording, options)) as items:
+        elif isinstance(asked, FileOptions) and wish.response_format is ResponseFormat.TEXT:
+            async with aclosing(self._client.spans(recording, asked)) as items:
                 async for item in items:
                     yield _event(item)
         else:
-            yield Answer(await self._client.transcribe(recording, options))
+            yield _answer(wish, await self._client.make(recording, asked))
+
+    async def _job(self, recording: BinaryIO, asked: Options, wish: Wish) -> AsyncGenerator[Event, None]:
+        job = await self._jobs.submit(recording, asked)
+        yield Taken(job.id)
+        async with aclosing(followed(self._jobs, job.id)) as changes:
+            async for job in changes:
+                if job.duration_s:
+                    yield Length(job.duration_s)
+                yield Reached(job.done_s)
+        if job.error is not None:
+            await self.forget(job.id)
+            raise Failure(job.error.code, job.error.message)
+        yield _answer(wish, await self._jobs.result(job.id))
+
+
+async def followed(jobs: AsyncJobClient, identity: str) -> AsyncGenerator[JobStatus, None]:
+    """How a job stands, until it is over, also past a restart of its server. Raises `Failure` when that takes long."""
+    heard_s = time.monotonic()
+    while True:
+        try:
+            async with aclosing(jobs.watch(identity)) as changes:
+                async for status in changes:
+                    heard_s = time.monotonic()
+                    yield status
+            return
+        except files.FileError as error:
+            lost = isinstance(error, files.ServerUnreachable) or error.code == "connection_lost"
+            if not lost or time.monotonic() - heard_s > _RESTART_S:
+                advice = f" Ask again: asr-server job {identity} --wait" if lost else ""
+                raise Failure(error.code, f"{error.message}{advice}") from error
+            await asyncio.sleep(_RETRY_S)
+
+
+def options(wish: Wish) -> Options:
+    """The wish as a client says it."""
+    common: dict[str, Any] = {"language": wish.language, "prompt": wish.prompt, "hotwords": wish.hotwords}
+    common |= {"model": wish.model} if wish.model else {}
+    layout = wish.layout or Layout()
+    cues: dict[str, Any] = {
+        "mode": next(name for name, times in MODES.items() if times is layout.times),
+        "max_line_chars": layout.max_line_columns,
+        "max_lines": layout.max_lines,
+    }
+    response_format = wish.response_format.value
+    if wish.target:
+        target = wish.target
+        common |= {"to": target.tag, "bilingual": target.bilingual, "glossary": target.glossary}
+        return TranslationOptions(**common, **cues, response_format=response_format)
+    if wish.layout:
+        return SubtitleOptions(**common, **cues, format=response_format)
+    return FileOptions(**common, response_format=response_format)
+
+
+def _answer(wish: Wish, found: Made) -> Answer:
+    return Answer(found.content, remarks(wish, found.timing, found.untranslated))
 
 
 def _event(item: files.Length | files.Span) -> Event:

@@ -118,7 +118,7 @@ def _unfit(path: Path) -> str:
 
 def _standard_input() -> Source:
     if sys.stdin is None or sys.stdin.isatty():
-        raise UsageError("nothing is piped in. Say which file, or: asr-server transcribe - < recording.wav")
+        raise UsageError("nothing is piped in. Say which file, or: asr-server COMMAND - < recording.wav")
     return Source(None, Path("stdin"), _kept(sys.stdin.buffer))
 
 

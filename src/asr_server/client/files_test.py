@@ -8,22 +8,31 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from asr_server.client.files import FileClient, FileError, FileOptions, Length, ServerUnreachable, Span
+from asr_server.client.files import FileClient, FileError, FileOptions, Length, Made, ServerUnreachable, Span
 
 _SPAN = b'data: {"text": "on", "language": "English", "is_final": false, "start": 0.5, "end": 1.5}\n\n'
 _WHOLE = b'data: {"text": "on", "language": "English", "is_final": true, "start": 0, "end": 2.0}\n\n'
 
 
+class _Seen(list):
+    """Bodies of requests, and their headers."""
+
+    def __init__(self):
+        super().__init__()
+        self.headers = []
+
+
 @contextmanager
 def _answering(body, status=200, **headers):
     """A server that reads a request and answers with these bytes; yields its address and what it read."""
-    seen = []
+    seen = _Seen()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self):
             seen.append(self._body())
+            seen.headers.append(self.headers)
             self.send_response(status)
             for name, value in {"Content-Length": str(len(body)), "Connection": "close", **headers}.items():
                 self.send_header(name.replace("_", "-"), value)
@@ -134,3 +143,28 @@ def test_where_nothing_answers_it_is_said(address):
     """A port that is closed, or an address of no kind that can be spoken to."""
     with FileClient(address) as client, pytest.raises(ServerUnreachable):
         client.transcribe(io.BytesIO(b"RIFF"))
+
+
+@pytest.mark.parametrize(("key", "header"), [("sk-1", "Bearer sk-1"), ("", None)])
+def test_the_key_is_a_header_of_every_request(key, header):
+    """And there is none without a key."""
+    with _answering(b"x") as (base, seen), FileClient(base, key=key) as client:
+        client.transcribe(io.BytesIO(b"RIFF"))
+    assert seen.headers[0].get("Authorization") == header
+
+
+def test_a_redirection_is_no_answer():
+    """Its body would be taken for a transcript; and a key does not follow it to another address."""
+    with (
+        _answering(b"moved", 307, Location="http://127.0.0.1:1/") as (base, _),
+        FileClient(base) as client,
+        pytest.raises(FileError) as error,
+    ):
+        client.transcribe(io.BytesIO(b"RIFF"))
+    assert error.value.code == "http_307"
+
+
+def test_what_a_server_says_beside_a_product_is_kept():
+    """Where its times come from, and how much is not translated."""
+    with _answering(b"1\n", X_Subtitle_Timing="mixed", X_Untranslated="3") as (base, _), FileClient(base) as client:
+        assert client.subtitles(io.BytesIO(b"RIFF")) == Made("1\n", "mixed", 3)

@@ -211,6 +211,12 @@ def load(**overrides: Any) -> Settings:
         raise SettingsError("\n".join(_line(e) for e in error.errors())) from None
 
 
+def client_key() -> str:
+    """The key that the commands send to a server. The process's environment alone says it: neither a server's `.env`
+    in the working directory nor a bad value among its settings may decide what a client does."""
+    return os.environ.get("ASR_API_KEY", "").strip()
+
+
 def prefer(name: str, value: str) -> None:
     """Set an environment variable for libraries that are loaded later, unless the operator has set it."""
     os.environ.setdefault(name, value)

@@ -47,3 +47,12 @@ def test_a_key_without_a_certificate_and_a_missing_file_are_told(tmp_path):
     for values in ({"ssl_keyfile": str(key)}, {"ssl_certfile": str(tmp_path / "none.pem")}):
         with pytest.raises(settings.SettingsError, match=next(iter(values)).upper()):
             settings.load(**values)
+
+
+def test_a_clients_key_is_the_environments_alone(monkeypatch, tmp_path):
+    """A server's `.env` gives no key away, and a bad value in it stops no client."""
+    monkeypatch.delenv("ASR_API_KEY", raising=False)
+    (tmp_path / ".env").write_text("ASR_API_KEY=theirs\nPORT=nowhere\n")
+    assert settings.client_key() == ""
+    monkeypatch.setenv("ASR_API_KEY", " mine\n")
+    assert settings.client_key() == "mine"

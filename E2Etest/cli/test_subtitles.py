@@ -1,0 +1,182 @@
+"""`asr-server subtitles`, jobs, and the check of finished files, with pipes, against a server."""
+
+import re
+import signal
+from contextlib import ExitStack
+
+import pytest
+
+from E2Etest.cli.commands import command, on_terminal, started
+from E2Etest.process import ServerProcess
+
+pytestmark = pytest.mark.integration
+
+ESTIMATED = "its times are estimated"
+JOB = re.compile(r"asr-server job (job_\S+) --wait")
+
+
+def _subtitles(server, *arguments, **more):
+    return command("subtitles", "--server", server.base, *arguments, **more)
+
+
+def _over_http(server, audio, **fields):
+    return server.client.post("/v1/audio/subtitles", files={"file": ("a.wav", audio)}, data=fields)
+
+
+@pytest.mark.parametrize("kind", ["srt", "vtt"])
+def test_a_file_is_made_beside_the_recording(cli_server, talks, sample, kind):
+    """What the route answers, byte for byte; a second run keeps it."""
+    done = _subtitles(cli_server, talks / "hello.wav", "--format", kind, "--mode", "fast")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    written = (talks / f"hello.{kind}").read_text()
+    assert written == _over_http(cli_server, sample[0], format=kind, mode="fast").text
+    again = _subtitles(cli_server, talks / "hello.wav", "--format", kind)
+    assert (again.returncode, "output_exists" in again.stderr) == (1, True)
+
+
+def test_the_layout_is_kept(cli_server, talks, words):
+    """No line is wider, no cue has more lines, and no word is lost."""
+    done = _subtitles(cli_server, talks / "hello.wav", "--max-line-chars", 12, "--max-lines", 1, "--output", "-")
+    assert done.returncode == 0
+    lines = [line for line in done.stdout.splitlines() if line and not line.isdigit() and "-->" not in line]
+    assert " ".join(lines) == words
+    assert max(map(len, lines)) <= 12
+    assert len(lines) == done.stdout.count("-->") > 1
+
+
+def test_estimated_times_are_told_where_better_ones_were_asked_for(cli_server, talks, sample):
+    """As the server says of them; quiet means quiet."""
+    timing = _over_http(cli_server, sample[0]).headers["x-subtitle-timing"]
+    told = _subtitles(cli_server, talks / "hello.wav", "--output", "-")
+    assert (ESTIMATED in told.stderr) is (timing == "estimated")
+    assert _subtitles(cli_server, talks / "hello.wav", "--output", "-", "--quiet").stderr == ""
+
+
+def test_this_process_makes_the_same_file(cli_server, talks):
+    """--local, without a server."""
+    arguments = [talks / "hello.wav", "--output", "-", "--quiet", "--max-line-chars", 20]
+    alone = command("subtitles", "--local", "--model", "demo", *arguments)
+    assert (alone.returncode, alone.stderr) == (0, "")
+    assert alone.stdout == _subtitles(cli_server, *arguments).stdout != ""
+
+
+def test_standard_input_lies_beside_nothing(cli_server, sample):
+    """It is told where to go."""
+    lost = _subtitles(cli_server, "-", stdin=sample[0])
+    assert (lost.returncode, "--output -" in lost.stderr) == (2, True)
+    assert "-->" in _subtitles(cli_server, "-", "--output", "-", stdin=sample[0]).stdout
+
+
+def test_what_was_made_can_be_checked(cli_server, talks):
+    """With the rules that it was made by it is fine; with narrower ones every cue is named, also in the file itself."""
+    fine = _subtitles(cli_server, talks / "hello.wav", "--burn-check", "--quiet")
+    assert (fine.returncode, fine.stdout, fine.stderr) == (0, "", "")
+    narrow = command("subtitles", talks / "hello.srt", "--burn-check", "--max-line-chars", 10)
+    assert (narrow.returncode, narrow.stderr) == (1, "")
+    cues = (talks / "hello.srt").read_text().count("-->")
+    assert {int(number) for number in re.findall(r"cue (\d+) at 00:00:\d\d\.\d{3}: line_width", narrow.stdout)} == set(
+        range(1, cues + 1)
+    )
+
+
+def test_faults_of_new_files_fail_the_command_but_not_the_files(talks, tmp_path):
+    """Cues that may stay for 2 s at most are no fault by the defaults; the same file is, by the rules of --local."""
+    made = command("subtitles", talks / "hello.wav", "--burn-check", "--quiet", "--local", "--model", "demo")
+    assert (made.returncode, made.stdout) == (0, "")
+    short = {"SUBTITLE_MIN_DURATION": "2", "SUBTITLE_MAX_DURATION": "2", "MODEL_ID": "demo"}
+    checked = command("subtitles", talks / "hello.srt", "--burn-check", "--local", **short)
+    assert checked.returncode == 1
+    assert "max_duration" in checked.stdout
+    again = command("subtitles", talks / "hello.wav", "--burn-check", "--quiet", "--local", "--force", **short)
+    written = (talks / "hello.srt").read_text()
+    assert (again.returncode, bool(again.stdout), written.count("-->") > 1) == (1, True, True)
+
+
+def test_one_broken_file_among_several_is_named(talks):
+    """And one that is not there has its code; all are looked at."""
+    good = "1\n00:00:00,000 --> 00:00:02,000\nturn on\n\n"
+    (talks / "good.srt").write_text(good)
+    (talks / "long.srt").write_text(good.replace("02,000", "09,000"))
+    found = command("subtitles", "good.srt", "none.srt", "long.srt", "--burn-check", cwd=talks)
+    assert found.returncode == 1
+    assert found.stdout == "long.srt: cue 1 at 00:00:00.000: max_duration 9000 ms (limit 7000 ms)\n"
+    assert found.stderr == "asr-server subtitles: none.srt: no_such_file: There is no such file.\n"
+
+
+def test_a_job_makes_the_same_and_leaves_nothing(cli_server, talks, long_talk, tmp_path):
+    """The file is that of the route, and the job is gone from the server."""
+    direct = _subtitles(cli_server, talks / "hello.wav", "--output", tmp_path / "direct.srt")
+    as_job = _subtitles(cli_server, talks / "hello.wav", "--output", tmp_path / "job.srt", "--job")
+    assert direct.returncode == as_job.returncode == 0
+    assert (tmp_path / "direct.srt").read_text() == (tmp_path / "job.srt").read_text()
+    state = cli_server.log_path.parent / "state"
+    assert state.is_dir()
+    assert [path for path in state.rglob("*") if "job_" in path.name] == []
+
+
+def test_a_job_that_fails_is_told_and_leaves_nothing(cli_server, talks):
+    """With the code that the route has for it."""
+    done = _subtitles(cli_server, talks / "broken.wav", "--job", "--output", "-")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "broken.wav: invalid_audio: " in done.stderr
+
+
+def test_a_job_shows_how_long_it_will_take(cli_server, long_talk):
+    """Speed and time left, from its events."""
+    code, terminal = on_terminal("transcribe", long_talk, "--job", "--server", cli_server.base)
+    assert code == 0
+    assert re.search(r"\d+\.\dx  \d+:\d\d left", terminal)
+
+
+def test_a_job_goes_on_when_it_is_left_and_is_found_again(cli_server, long_talk):
+    """Ctrl-C prints its id; `asr-server job` shows it, waits for it, hands out its result, and removes it."""
+    process = started("subtitles", long_talk, "--job", "--server", cli_server.base, "--output", "-")
+    cli_server.wait_for(lambda health: health["queue"]["running"] > 0)
+    process.send_signal(signal.SIGINT)
+    printed, told = process.communicate(timeout=60)
+    assert (process.returncode, printed) == (130, "")
+    (job,) = JOB.findall(told)
+
+    def ask(*arguments):
+        return command("job", job, "--server", cli_server.base, *arguments)
+
+    standing = ask()
+    assert (standing.returncode, standing.stdout.split(":")[0] in {"running", "succeeded"}) == (0, True)
+    waited = ask("--wait")
+    assert (waited.returncode, waited.stderr) == (0, "")
+    assert waited.stdout.count("-->") > 50
+    assert ask("--result").stdout == waited.stdout
+    assert ask().stdout.startswith("succeeded: ")
+    assert ask("--delete").returncode == 0
+    for gone in (ask(), ask("--wait"), ask("--result"), ask("--delete")):
+        assert (gone.returncode, gone.stdout, "job_not_found" in gone.stderr) == (1, "", True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # the model is loaded twice
+def test_a_job_is_followed_past_a_restart_of_its_server(tmp_path, long_talk):
+    """The server is killed and started again: the command waits, and has the result."""
+    settings = {"PRELOAD": "true", "STATE_DIR": str(tmp_path / "state")}
+    with ExitStack() as stack:
+        server = ServerProcess(tmp_path / "log", **settings)
+        stack.callback(server.client.close)
+        stack.callback(server.process.wait)
+        stack.callback(server.process.kill)
+        server.wait_until_live()
+        server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
+        process = stack.enter_context(
+            started("subtitles", long_talk, "--job", "--server", server.base, "--output", "-")
+        )
+        server.wait_for(lambda health: health["queue"]["audio_held_s"] > 60)
+        server.process.kill()
+        server.process.wait()
+        again = ServerProcess(tmp_path / "again", port=server.port, **settings)
+        stack.callback(again.stop)
+        printed, told = process.communicate(timeout=300)
+    assert (process.returncode, printed.count("-->") > 50) == (0, True), told
+
+
+def test_a_server_that_stays_away_is_no_server(long_talk):
+    """Before anything was handed over."""
+    done = command("subtitles", long_talk, "--job", "--server", "http://127.0.0.1:9", "--output", "-")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)

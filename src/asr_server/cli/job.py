@@ -1,0 +1,92 @@
+"""`asr-server job`: a job that a server was handed: how it stands, its result, its end."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from asr_server.cli import arguments
+from asr_server.cli.failure import Exit, Failure, complain, no_server, shown
+
+if TYPE_CHECKING:
+    from asr_server.client.jobs import AsyncJobClient, JobStatus
+
+EXAMPLES = (
+    "asr-server subtitles long.mp4 --job          Ctrl-C leaves the job running and prints its ID",
+    "asr-server job ID                            how it stands",
+    "asr-server job ID --wait > long.srt          a bar until it is done, then the result",
+    "asr-server job ID --result > long.srt",
+    "asr-server job ID --delete",
+)
+_CODES = "exit codes: 0 fine; 1 the job failed, or there is no such job or result; 2 wrong arguments; 3 no server"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    arguments.explain(parser, EXAMPLES, _CODES)
+    parser.add_argument("id", metavar="ID", help="as the server named it: job_...")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--wait", action="store_true", help="until it is over, then print the result, which stays")
+    what.add_argument("--result", action="store_true", help="print the result, which stays")
+    what.add_argument("--delete", action="store_true", help="stop it if it runs, remove its recording and result")
+    parser.add_argument("--quiet", action="store_true", help="no bar")
+    arguments.add_server(parser)
+    arguments.add_key(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    try:
+        return asyncio.run(_act(parsed))
+    except Failure as failure:
+        complain("job", f"{shown(parsed.id)}: {failure.code}: {failure.message}")
+        return Exit.FAILED
+
+
+async def _act(parsed: argparse.Namespace) -> Exit:
+    from asr_server.client.exchange import FileError, ServerUnreachable
+    from asr_server.client.jobs import AsyncJobClient
+
+    async with AsyncJobClient(parsed.server, key=arguments.key(parsed)) as jobs:
+        try:
+            if parsed.wait:
+                await _wait(jobs, parsed)
+            if parsed.wait or parsed.result:
+                sys.stdout.buffer.write((await jobs.result(parsed.id)).content.encode())
+                sys.stdout.buffer.flush()
+            elif parsed.delete:
+                await jobs.delete(parsed.id)
+            else:
+                return _tell(await jobs.status(parsed.id))
+        except ServerUnreachable as error:
+            raise no_server(parsed.server) from error
+        except FileError as error:
+            raise Failure(error.code, error.message) from error
+    return Exit.DONE
+
+
+async def _wait(jobs: AsyncJobClient, parsed: argparse.Namespace) -> None:
+    from asr_server.cli.bars import Bars
+    from asr_server.cli.remote import followed
+
+    await jobs.status(parsed.id)  # a server that does not answer now is not waited for
+    with Bars(wanted=not parsed.quiet) as bars, bars.bar(shown(parsed.id)) as bar:
+        async with aclosing(followed(jobs, parsed.id)) as changes:
+            async for status in changes:
+                if status.duration_s:
+                    bar.length(status.duration_s)
+                bar.reached(status.done_s)
+                if status.error:
+                    raise Failure(status.error.code, status.error.message)
+
+
+def _tell(status: JobStatus) -> Exit:
+    if status.error:
+        raise Failure(status.error.code, status.error.message)
+    whole = f" of {status.duration_s:.1f} s" if status.duration_s else ""
+    share = f" ({status.done_s / status.duration_s:.0%})" if status.duration_s else ""
+    print(f"{status.state}: {status.done_s:.1f} s{whole} done{share}")
+    return Exit.DONE

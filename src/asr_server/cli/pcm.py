@@ -1,0 +1,39 @@
+"""A recording as a live session takes it: 16-bit PCM at 16 kHz, in pieces, at a pace. Opens no session."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from asr_server.cli.failure import Failure
+
+RATE_HZ = 16_000
+CHUNK_MS = 100
+CHUNK_BYTES = 2 * RATE_HZ * CHUNK_MS // 1000
+_MAX_AUDIO_S = 24 * 3600.0
+
+
+async def decoded(path: Path) -> bytes:
+    """Any recording. Raises `Failure`, and `OSError` where the file cannot be opened."""
+    from asr_server.audio.decode import DecodeLimits, Decoder
+    from asr_server.core.errors import InvalidInput
+
+    decoder = Decoder(DecodeLimits(max_audio_s=_MAX_AUDIO_S))
+    try:
+        with path.open("rb") as file:
+            audio = await decoder.decode(file)
+    except InvalidInput as error:
+        raise Failure(error.code, error.message) from None
+    finally:
+        await decoder.close()
+    return bytes((audio * 32_768).clip(-32_768, 32_767).round().astype("<i2").tobytes())
+
+
+def paced(pcm: bytes, speed: float) -> Iterator[bytes]:
+    """Pieces of 100 ms, `speed` times as fast as they were spoken; 0 is as fast as they are taken."""
+    began_s = time.monotonic()
+    for number, at in enumerate(range(0, len(pcm), CHUNK_BYTES)):
+        if speed:
+            time.sleep(max(0.0, began_s + number * CHUNK_MS / 1000 / speed - time.monotonic()))
+        yield pcm[at : at + CHUNK_BYTES]

@@ -1,0 +1,35 @@
+"""`asr-server translate`: recordings to text or subtitles in another language, by a server or in this process."""
+
+from __future__ import annotations
+
+import argparse
+
+from asr_server.cli import arguments
+from asr_server.cli.work import Order, wish
+from asr_server.service.request import ResponseFormat
+
+EXAMPLES = (
+    "asr-server translate talk.mp3 --to de",
+    "asr-server translate talk.mp4 --to French --format srt --bilingual --beside",
+    "asr-server translate -r recordings --to pt-BR --term kitchen=cozinha --output texts",
+)
+NOTE = "The server must have a translation endpoint (docs/translation.md); with --local, this process's settings."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    arguments.explain(parser, EXAMPLES, f"{NOTE}\n\n{arguments.EXIT_CODES}")
+    arguments.add_recordings(parser)
+    how = parser.add_argument_group("what is translated how")
+    arguments.add_target(how, required=True)
+    how.add_argument("--format", choices=[f.value for f in ResponseFormat], default="text", help="default: text")
+    arguments.add_hearing(how)
+    arguments.add_layout(how)
+    arguments.add_outputs(parser.add_argument_group("where it goes"), beside=False)
+    arguments.add_workers(parser.add_argument_group("who works"))
+    parser.set_defaults(run=run)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Returns an `Exit`."""
+    return Order("translate", parsed, wish(parsed)).run()
