@@ -10,9 +10,20 @@ from asr_server.api.metrics.table import METERS
 from asr_server.api.realtime import vocabulary
 from asr_server.core import errors
 from asr_server.core.settings import Settings
+from asr_server.engine import plan
+from asr_server.engine.facts import Facts
 from asr_server.engine.plan import ABSENT
 from asr_server.live.table import TABLE as TRANSITIONS
 
+# Options of the plan that are there, and the setting of each.
+_SET_BY = {
+    "device": "DEVICE",
+    "dtype": "DTYPE",
+    "batching": "MAX_BATCH",
+    "aligner": "FORCED_ALIGNER_ID",
+    "gateway_mode": "GATEWAY_MODE",
+    "translation": "OPENAI_BASE_URL, TRANSLATE_MODEL",
+}
 DOCS = Path(__file__).parents[1] / "docs"
 
 
@@ -42,6 +53,17 @@ def live_table() -> str:
     rows += [
         f"| {a.value} | {b.value} | {step.act.value} | {step.next.value} |" for (a, b), step in TRANSITIONS.items()
     ]
+    return "\n".join(rows)
+
+
+def options_table() -> str:
+    """The plan with default settings on a machine without a GPU, and what setting an absent option says."""
+    rows = ["| option | now | setting it |", "| --- | --- | --- |"]
+    for option in plan.resolve(Settings(_env_file=None), Facts(gpu=False, torch_cuda=False)).options:
+        state = f"active, `{option.value}`" if option.active else "inactive"
+        there = f"`{_SET_BY[option.name]}`" if option.name in _SET_BY else "no setting"
+        advice = f"refused: {ABSENT[option.name]}" if option.name in ABSENT else there
+        rows.append(f"| `{option.name}` | {state}: {option.reason} | {advice} |")
     return "\n".join(rows)
 
 
@@ -75,6 +97,7 @@ TABLES = {
     "settings": ("configuration.md", settings_table),
     "errors": ("errors.md", error_table),
     "live": ("websocket.md", live_table),
+    "options": ("engine-options.md", options_table),
     "client events": ("realtime.md", client_events),
     "server events": ("realtime.md", server_events),
 }

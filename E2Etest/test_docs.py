@@ -1,7 +1,9 @@
 """The docs say what the code does: tables, files, and the commands of the README."""
 
+import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,12 +13,30 @@ from pathlib import Path
 import httpx
 import pytest
 
-from asr_server import __version__
+from asr_server import __version__, demo
 from asr_server.core.settings import Settings
+from asr_server.engine import plan
+from asr_server.engine.facts import Facts
 from E2Etest import docs_tables
+from E2Etest.process import ServerProcess
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+CODE = "".join(p.read_text("utf-8") for p in sorted((ROOT / "src").rglob("*")) if p.suffix in {".py", ".js"})
+# Names that belong to others: a custom of terminals, which rich keeps.
+# Names of other programs: terminals, Prometheus.
+ELSEWHERE = {"NO_COLOR", "rule_files"}
+
+
+def _named(value):
+    return str(value.relative_to(ROOT)) if isinstance(value, Path) else value
+
+
+def _shell_blocks():
+    """Page, reason why it is not run or "", and text of every shell block."""
+    fence = re.compile(r"(?:<!-- not run: ([^>]+) -->\n)?```(?:sh|bash|shell|console)\n(.*?)```", re.DOTALL)
+    return [(page, *found) for page in PAGES for found in fence.findall(page.read_text("utf-8"))]
 
 
 def _blocks(language):
@@ -46,11 +66,82 @@ def test_the_changelog_has_this_version():
     assert headings[0] == __version__
 
 
-def test_links_of_the_docs_lead_somewhere():
-    """Every relative link in README and docs names a file that exists."""
-    for page in [ROOT / "README.md", ROOT / "CLAUDE.md", *(ROOT / "docs").rglob("*.md")]:
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+def _links():
+    found = re.compile(r"\]\(((?!https?:)[^)]+)\)")
+    return [
+        (page, target) for page in [*PAGES, ROOT / "CLAUDE.md"] for target in found.findall(page.read_text("utf-8"))
+    ]
+
+
+def _anchor(heading):
+    """As GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize(("page", "target"), _links(), ids=_named)
+def test_links_of_the_docs_lead_somewhere(page, target):
+    """Every relative link in README, docs and examples names a file that exists, and a heading that it has."""
+    file, _, anchor = target.partition("#")
+    found = page.parent / file if file else page
+    assert found.exists()
+    headings = re.findall(r"^#+ (.*)$", found.read_text("utf-8"), re.MULTILINE) if anchor else []
+    assert not anchor or anchor in {_anchor(heading) for heading in headings}
+
+
+def test_the_readme_leads_to_every_page():
+    """No page of the docs is an island."""
+    assert {str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md")} <= set(
+        re.findall(r"\]\(([^)#]+)", README)
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_named)
+def test_what_the_docs_name_exists(page):
+    """Settings and other variables, codes, fields and options in backticks are somewhere in the code.
+
+    The other way round is held by the tables, and for commands by E2Etest/cli/test_docs.py.
+    """
+    named = set(re.findall(r"`([a-z]+(?:_[a-z0-9]+)+|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)`", page.read_text("utf-8")))
+    settings = {name.upper() for name in Settings.model_fields}
+    unknown = {n for n in named - settings - ELSEWHERE if not re.search(rf"\b{n}\b", CODE)}
+    assert unknown == set()
+
+
+def test_operations_quotes_messages_that_exist():
+    """A sentence in backticks is a message of the server, word for word."""
+    quoted = re.findall(r"`([A-Z][^`]* [^`]*\.)`", (ROOT / "docs" / "operations.md").read_text("utf-8"))
+    assert quoted
+    assert {message for message in quoted if message not in CODE} == set()
+
+
+def test_every_option_of_the_engine_is_explained():
+    """docs/engine-options.md has a paragraph for each option of the plan, and for no other."""
+    page = (ROOT / "docs" / "engine-options.md").read_text("utf-8")
+    options = plan.resolve(Settings(_env_file=None), Facts(gpu=False, torch_cuda=False)).options
+    assert set(re.findall(r"\*\*`(\w+)`\*\*", page)) == {option.name for option in options}
+
+
+def test_the_deployment_page_fits_the_settings():
+    """What it sets exists; proxies and units wait and take as much as the server does by default."""
+    page = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+    unit = " ".join(re.findall(r"^Environment=(.*)$", page, re.MULTILINE))
+    assert {name.lower() for name in re.findall(r"(\w+)=", unit)} - {"hf_home"} <= set(Settings.model_fields)
+    upload_mb, timeout_s = (Settings.model_fields[n].default for n in ("max_upload_mb", "request_timeout"))
+    (nginx_mb,), (caddy_mb,) = re.findall(r"client_max_body_size (\d+)m;", page), re.findall(r"max_size (\d+)MB", page)
+    assert int(nginx_mb) >= upload_mb
+    assert int(caddy_mb) * 1e6 >= upload_mb * 1024 * 1024
+    assert all(int(seconds) > timeout_s for seconds in re.findall(r"proxy_\w+_timeout (\d+)s;", page))
+    (stop_s,) = re.findall(r"TimeoutStopSec=(\d+)", page)
+    assert f"stop_grace_period: {stop_s}s" in (ROOT / "docker-compose.yml").read_text("utf-8")
+
+
+def test_every_cell_about_another_server_has_its_source():
+    """docs/comparison.md: a link into the other project, or the word unknown."""
+    rows = re.findall(r"^\| (.*) \|$", (ROOT / "docs" / "comparison.md").read_text("utf-8"), re.MULTILINE)[2:]
+    assert len(rows) > 10
+    for row in rows:
+        for cell in row.split(" | ")[2:]:
+            assert "](https://" in cell or cell == "unknown", row
 
 
 def test_claude_md_is_short():
@@ -65,6 +156,46 @@ def test_make_targets_of_the_docs_exist():
         named = re.findall(r"\bmake ([a-z0-9]+)", (ROOT / page).read_text(encoding="utf-8"))
         assert named
         assert set(named) <= targets | {"what"}, page
+
+
+# E2Etest/cli/test_docs.py runs those of docs/cli.md; a test below those of the README, without `make`.
+ELSEWHERE_RUN = {ROOT / "docs" / "cli.md", ROOT / "README.md"}
+RUN_HERE = [(page, text) for page, reason, text in _shell_blocks() if not reason and page not in ELSEWHERE_RUN]
+
+
+@pytest.mark.integration
+def test_the_commands_of_the_docs_work_as_written(tmp_path, sample):
+    """Every shell block that says nothing else, line for line, against a server where the docs mean one."""
+    assert len(RUN_HERE) > 1
+    shutil.copy(demo.sample().recording, tmp_path / "recording.wav")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    server = ServerProcess(tmp_path / "log", port=8100, PRELOAD="true")
+    try:
+        server.wait_until_live()
+        server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
+        # The warm-up comes after loading, and a page asks whether the server is ready.
+        server.wait_for(lambda _: server.client.get("/readyz").status_code == 200)
+        for page, block in RUN_HERE:
+            done = subprocess.run(
+                ["bash", "-eo", "pipefail", "-c", block],
+                cwd=tmp_path,
+                env={**os.environ, "PATH": path},
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            assert done.returncode == 0, (page, done.stdout, done.stderr)
+            assert sample[1] in done.stdout or "recording" not in block
+    finally:
+        server.stop()
+
+
+def test_a_block_that_is_not_run_says_why():
+    """In words, before the block; and the README keeps one that runs."""
+    reasons = [reason for _, reason, _ in _shell_blocks() if reason]
+    assert all(len(reason.split()) > 2 for reason in reasons)
+    assert any(not reason for page, reason, _ in _shell_blocks() if page.name == "README.md")
 
 
 @pytest.mark.integration

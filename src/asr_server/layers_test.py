@@ -27,11 +27,20 @@ FLOORS = {
     "gateway": 4,
     "server": 5,
     "client": 5,
+    "bridge": 5,
     "cli": 5,
     "__main__": 5,
 }
 # The gateway answers in the words of the api: its errors, bodies and actions.
-SAME_FLOOR = {("text", "core"), ("gateway", "api"), ("cli", "server"), ("cli", "client"), ("__main__", "cli")}
+SAME_FLOOR = {
+    ("text", "core"),
+    ("gateway", "api"),
+    ("cli", "server"),
+    ("cli", "client"),
+    ("cli", "bridge"),
+    ("bridge", "client"),
+    ("__main__", "cli"),
+}
 # Heavy or telling libraries and the only rooms that may name them.
 ONLY_IN = {
     "torch": {"engine", "demo.recipe"},
@@ -44,7 +53,8 @@ ONLY_IN = {
     "onnxruntime": {"audio"},
     "asyncio": {"audio", "service", "api", "server", "gateway", "translator"}
     | {f"cli.{name}" for name in ("live", "batch", "remote", "local", "work", "job", "bench", "load", "doctor")},
-    "websockets": {"client", "gateway"},
+    "websockets": {"client", "gateway", "bridge"},
+    "wyoming": {"bridge"},
     "openai": {"translator"},
     "babel": {"text"},
     "wcwidth": {"text"},

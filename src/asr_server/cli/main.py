@@ -22,6 +22,7 @@ COMMANDS = {
     "job": "ask about work that a server was handed, fetch its result, remove it",
     "live": "stream a file or the microphone to a server and show the words",
     "bench": "measure a running server: speed, waiting times, delay of live words",
+    "wyoming": "let Home Assistant use a server, by the Wyoming protocol",
     "models": "list, download, verify and remove models",
     "doctor": "say what this machine can run, and try it",
 }

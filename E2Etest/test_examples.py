@@ -1,0 +1,121 @@
+"""Every file under examples/ runs against a real server, and its words come out. What cannot run here is named."""
+
+import os
+import py_compile
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from E2Etest import recordings
+from E2Etest.process import running
+from E2Etest.realtime.clients import javascript
+from E2Etest.wyoming.conftest import bridged
+
+pytestmark = pytest.mark.integration
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+RECORDING = str(recordings.demo.sample().recording)
+WORDS = recordings.sample()[1]
+# Their packages, half a gigabyte each, are no part of the development environment.
+COMPILED_ONLY = {"python/livekit_stt.py", "python/pipecat_stt.py"}
+NEWEST_JAVASCRIPT = "7.55.0"
+TIMEOUT_S = 100
+
+
+def _names(pattern):
+    return sorted(str(path.relative_to(EXAMPLES)) for path in EXAMPLES.glob(pattern))
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    """A server with the model loaded."""
+    with running(tmp_path_factory.mktemp("examples") / "log", PRELOAD="true", IDLE_TIMEOUT="0") as server:
+        server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
+        yield server
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory):
+    """The JavaScript examples where they find `openai` and `ws`, as after `npm install`."""
+    place = tmp_path_factory.mktemp("javascript")
+    shutil.copytree(EXAMPLES / "javascript", place, dirs_exist_ok=True)
+    (place / "node_modules").symlink_to(javascript(NEWEST_JAVASCRIPT) / "node_modules")
+    return place
+
+
+def _printed(*command):
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("OPENAI_") and k != "PYTHONPATH"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=kept, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    return done.stdout
+
+
+def test_curl(here):
+    """Text, cues, deltas and a job: the words each time."""
+    printed = _printed(str(EXAMPLES / "curl.sh"), RECORDING, here.base)
+    text, cues, stream, job = re.split(r"^== .*\n", printed, flags=re.MULTILINE)[1:]
+    assert text.strip() == job.strip() == WORDS
+    assert "-->" in cues
+    assert WORDS in " ".join(cues.split())
+    deltas = re.findall(r'"delta": ?"([^"]*)"', stream)
+    assert "".join(deltas) == WORDS
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in _names("python/*.py") if n not in COMPILED_ONLY | {"python/wyoming_client.py"}]
+)
+def test_python(here, name):
+    """The words, on one line at least."""
+    printed = _printed(sys.executable, str(EXAMPLES / name), RECORDING, here.base)
+    assert WORDS in " ".join(printed.split()), printed
+
+
+def test_wyoming(here):
+    """Through the bridge."""
+    with bridged(here.base) as port:
+        example = str(EXAMPLES / "python" / "wyoming_client.py")
+        assert _printed(sys.executable, example, RECORDING, "127.0.0.1", str(port)).strip() == WORDS
+
+
+@pytest.mark.parametrize("name", _names("javascript/*.mjs"))
+def test_javascript(here, node, name):
+    """The words; of the OpenAI client twice, whole and streamed."""
+    printed = _printed("node", str(node / Path(name).name), RECORDING, here.base)
+    assert printed.splitlines().count(WORDS) == (2 if "openai" in name else 1), printed
+
+
+@pytest.mark.parametrize("name", sorted(COMPILED_ONLY))
+def test_what_is_only_compiled_says_so(name, tmp_path):
+    """It is valid Python, and its head says with which version it ran and that the tests do not run it."""
+    py_compile.compile(str(EXAMPLES / name), cfile=str(tmp_path / "out"), doraise=True)
+    head = (EXAMPLES / name).read_text(encoding="utf-8").split('"""')[1]
+    assert re.search(r"run by hand with version \d+\.\d+\.\d+", head)
+    assert "not by the tests" in head
+
+
+def test_the_browser_page_uses_what_the_socket_sends(here, tmp_path):
+    """Its script is valid; every field that it reads of a message is one that the socket sends."""
+    page = (EXAMPLES / "browser" / "index.html").read_text(encoding="utf-8")
+    script = tmp_path / "page.mjs"
+    script.write_text(re.search(r'<script type="module">(.*?)</script>', page, re.DOTALL)[1])
+    assert subprocess.run(["node", "--check", str(script)], capture_output=True, check=False).returncode == 0
+    sends = (Path(__file__).parents[1] / "src/asr_server/api/live_wire.py").read_text(
+        encoding="utf-8"
+    ) + '"message" "error"'
+    fields = set(re.findall(r"\bmessage\.(\w+)", page)) - {"error"}
+    assert fields
+    assert {field for field in fields if f'"{field}"' not in sends} == set()
+    assert set(re.findall(r'(?:getElementById|show)\("(\w+)"', page)) == set(re.findall(r'id="(\w+)"', page))
+
+
+def test_the_list_of_examples_is_whole():
+    """examples/README.md names every file, and says of each what the tests do with it."""
+    listed = dict(
+        re.findall(r"^\| \[.*?\]\((.*?)\) \|.*\| (.*?) \|$", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
+    )
+    assert set(listed) == {n for n in _names("**/*.*") if not n.endswith("README.md")}
+    assert {name for name, run in listed.items() if run != "yes"} == COMPILED_ONLY | {"browser/index.html"}

@@ -1,0 +1,39 @@
+"""A server with the model loaded, and the bridge in front of it as a process of its own."""
+
+import re
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from E2Etest.process import running
+
+
+@contextmanager
+def bridged(server, *more):
+    """`asr-server wyoming` on a free port; yields its port."""
+    command = [sys.executable, "-m", "asr_server", "wyoming", "--port", "0", "--server", server, *more]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield int(re.search(r"tcp://127\.0\.0\.1:(\d+)", process.stdout.readline())[1])
+        finally:
+            process.terminate()
+            _, complaints = process.communicate(timeout=30)
+            assert (process.returncode, complaints) == (0, "")
+
+
+@pytest.fixture(scope="session")
+def wyoming_server(tmp_path_factory):
+    """A running server that has loaded the model."""
+    log = tmp_path_factory.mktemp("wyoming") / "log"
+    with running(log, PRELOAD="true", IDLE_TIMEOUT="0") as server:
+        server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
+        yield server
+
+
+@pytest.fixture(scope="session")
+def port(wyoming_server):
+    """Where the bridge in front of it listens."""
+    with bridged(wyoming_server.base) as found:
+        yield found

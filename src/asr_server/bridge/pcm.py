@@ -1,0 +1,79 @@
+"""Raw integer PCM of any rate, width and channel count to 16-bit mono at 16 kHz, as a stream. Reads no containers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asr_server.audio.resample import Resampler
+
+# The least bytes of a sample are noise to speech recognition, so 24 bits are read as the upper two bytes.
+_WIDTHS = (1, 2, 3, 4)
+_MAX_CHANNELS = 32
+_RATES_HZ = range(1_000, 768_001)
+
+
+class UnknownFormat(ValueError):
+    """PCM that cannot be read; the message says what can."""
+
+
+@dataclass(frozen=True, slots=True)
+class PcmFormat:
+    """Little-endian integers, 1 byte unsigned and 2 to 4 bytes signed, interleaved. Raises `UnknownFormat`."""
+
+    rate_hz: int
+    width_bytes: int
+    channels: int
+
+    def __post_init__(self) -> None:
+        whole = all(type(number) is int for number in (self.rate_hz, self.width_bytes, self.channels))
+        if not whole or self.width_bytes not in _WIDTHS or self.rate_hz not in _RATES_HZ:
+            raise UnknownFormat("Audio must be PCM of 1 to 4 bytes a sample at 1 to 768 kHz.")
+        if not 1 <= self.channels <= _MAX_CHANNELS:
+            raise UnknownFormat(f"Audio must have 1 to {_MAX_CHANNELS} channels.")
+
+    @property
+    def frame_bytes(self) -> int:
+        """One sample of every channel."""
+        return self.width_bytes * self.channels
+
+
+class PcmStream:
+    """Pieces may be cut anywhere, also inside a sample; the format may change between pieces."""
+
+    def __init__(self) -> None:
+        self._resampler = Resampler()
+        self._format: PcmFormat | None = None
+        self._open = b""
+
+    def push(self, pcm: bytes, form: PcmFormat) -> bytes:
+        """What is ready of it, as little-endian int16 at 16 kHz; may be empty."""
+        if form != self._format:
+            self._open, self._format = b"", form
+        pcm = self._open + pcm
+        whole = len(pcm) - len(pcm) % form.frame_bytes
+        self._open = pcm[whole:]
+        return _int16(self._resampler.push(_mono(pcm[:whole], form), form.rate_hz))
+
+    def flush(self) -> bytes:
+        """The rest; the stream is as new afterwards."""
+        self._open, self._format = b"", None
+        return _int16(self._resampler.flush())
+
+
+def _mono(pcm: bytes, form: PcmFormat) -> NDArray[np.float32]:
+    """The mean of the channels, (n,) float32 within -1 to 1."""
+    if form.width_bytes == 1:
+        samples = np.frombuffer(pcm, np.uint8).astype(np.float32) / 128 - 1
+    else:
+        # The two upper bytes of each sample, as `_WIDTHS` says.
+        upper = np.frombuffer(pcm, np.uint8).reshape(-1, form.width_bytes)[:, -2:]
+        samples = np.ascontiguousarray(upper).view("<i2")[:, 0].astype(np.float32) / 32_768
+    mono: NDArray[np.float32] = samples.reshape(-1, form.channels).mean(axis=1, dtype=np.float32)
+    return mono
+
+
+def _int16(samples: NDArray[np.float32]) -> bytes:
+    return bytes((samples * 32_768).round().clip(-32_768, 32_767).astype("<i2").tobytes())

@@ -1,0 +1,55 @@
+"""`asr-server wyoming`: lets Home Assistant, and others that speak the Wyoming protocol, use a server."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+
+from asr_server.cli.failure import Exit, UsageError
+
+_DEFAULT_PORT = 10_300
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1: this machine)")
+    parser.add_argument(
+        "--port", type=int, default=_DEFAULT_PORT, help=f"port (default {_DEFAULT_PORT}; 0: a free one)"
+    )
+    parser.add_argument("--server", default="http://127.0.0.1:8100", help="address (default http://127.0.0.1:8100)")
+    parser.add_argument("--api-key", default="", help="the server's key, if it wants one")
+    parser.add_argument("--language", default="", help="for clients that name none; found out if left out")
+    parser.set_defaults(run=_run)
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    """Returns 0 after SIGTERM and 1 where the port cannot be had. Raises `UsageError`."""
+    from asr_server.bridge.wyoming import Bridge, Target
+
+    _check(parsed)
+    try:
+        bridge = Bridge(parsed.host, parsed.port, Target(parsed.server, parsed.api_key, parsed.language))
+    except (OSError, OverflowError) as error:
+        print(f"asr-server wyoming: cannot listen on {parsed.host}:{parsed.port}: {error}", file=sys.stderr)
+        return Exit.FAILED
+    with bridge:
+        # `shutdown` waits for the loop that this handler interrupts, so it needs a thread of its own.
+        signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=bridge.shutdown).start())
+        print(f"Wyoming at tcp://{parsed.host}:{bridge.port}, words from {parsed.server}", flush=True)
+        bridge.serve_forever()
+    return Exit.DONE
+
+
+def _check(parsed: argparse.Namespace) -> None:
+    """What would fail for every utterance is told now."""
+    from asr_server.core.errors import InvalidInput
+    from asr_server.text import languages
+
+    if not parsed.server.startswith(("http://", "https://")):
+        raise UsageError("--server must begin with http:// or https://.")
+    try:
+        languages.normalize(parsed.language)
+    except InvalidInput as error:
+        raise UsageError(f"--language: {error.message}") from error
