@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from E2Etest import recordings
+from E2Etest import openai_clients, recordings
 from E2Etest.process import running
-from E2Etest.realtime.clients import javascript
 from E2Etest.wyoming.conftest import bridged
 
 pytestmark = pytest.mark.integration
@@ -22,7 +21,6 @@ RECORDING = str(recordings.demo.sample().recording)
 WORDS = recordings.sample()[1]
 # Their packages, half a gigabyte each, are no part of the development environment.
 COMPILED_ONLY = {"python/livekit_stt.py", "python/pipecat_stt.py"}
-NEWEST_JAVASCRIPT = "7.55.0"
 TIMEOUT_S = 100
 
 
@@ -43,7 +41,14 @@ def node(tmp_path_factory):
     """The JavaScript examples where they find `openai` and `ws`, as after `npm install`."""
     place = tmp_path_factory.mktemp("javascript")
     shutil.copytree(EXAMPLES / "javascript", place, dirs_exist_ok=True)
-    (place / "node_modules").symlink_to(javascript(NEWEST_JAVASCRIPT) / "node_modules")
+    modules = place / "node_modules"
+    modules.mkdir()
+    installed = openai_clients.javascript() / "node_modules"
+    for package in installed.iterdir():
+        (modules / package.name).symlink_to(package)
+    # Installed under a name with its version, since there are several.
+    newest = next(iter(openai_clients.javascript_packages().values()))
+    (modules / "openai").symlink_to(installed / newest)
     return place
 
 
