@@ -229,8 +229,14 @@ def process_environment(**changes: str) -> dict[str, str]:
 
 def environment_of(settings: Settings) -> dict[str, str]:
     """The environment for a process of ours with the same settings, wherever these came from."""
-    values = settings.model_dump(mode="json", include=settings.model_fields_set)
+    shown = settings.model_dump(mode="json", include=settings.model_fields_set)
+    values = {name: _revealed(getattr(settings, name), value) for name, value in shown.items()}
     return process_environment(**{name.upper(): _spelled(value) for name, value in values.items()})
+
+
+def _revealed(value: Any, shown: Any) -> Any:
+    """What is dumped as stars is what the other process needs to have."""
+    return value.get_secret_value() if isinstance(value, SecretStr) else shown
 
 
 def _spelled(value: Any) -> str:

@@ -56,3 +56,13 @@ def test_a_clients_key_is_the_environments_alone(monkeypatch, tmp_path):
     assert settings.client_key() == ""
     monkeypatch.setenv("ASR_API_KEY", " mine\n")
     assert settings.client_key() == "mine"
+
+
+def test_a_process_of_ours_gets_the_same_settings_secrets_too():
+    """Whatever they came from; stars in place of a key would be a wrong key."""
+    given = settings.load(
+        openai_api_key="canary", translate_model="m", openai_base_url="http://127.0.0.1:9/v1", preload=True
+    )
+    environment = settings.environment_of(given)
+    assert environment["OPENAI_API_KEY"] == "canary"
+    assert (environment["TRANSLATE_MODEL"], environment["PRELOAD"]) == ("m", "true")
