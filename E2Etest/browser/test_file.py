@@ -185,8 +185,9 @@ def test_a_wrong_key_is_told_as_that(browser, page_server, sample):
 def test_what_the_server_cannot_do_is_not_offered(browser, page_server):
     """Word times and translation have controls only where the server has them."""
     health = page_server.health()
-    words = any(option["name"] == "aligner" and option["active"] for option in health["plan"])
-    translates = "/v1/audio/translations" in page_server.client.get("/openapi.json").json()["paths"]
+    active = {option["name"] for option in health["plan"] if option["active"]}
+    words, translates = "aligner" in active, "translation" in active
+    assert "/v1/audio/translations" in page_server.client.get("/openapi.json").json()["paths"]
     with opened(browser, page_server.base) as watched:
         page = watched.page
         with page.expect_response("**/openapi.json"):
@@ -196,7 +197,7 @@ def test_what_the_server_cannot_do_is_not_offered(browser, page_server):
 
 
 def test_known_word_times_mark_the_word(browser, page_server, sample):
-    """An answer with words, as a server with an aligner gives: the word that is said now is marked."""
+    """An answer with words: the word that is said now is marked."""
     text = sample[1]
     times = [(word, 0.2 + 0.3 * i, 0.5 + 0.3 * i) for i, word in enumerate(text.split())]
     body = {
@@ -208,9 +209,6 @@ def test_known_word_times_mark_the_word(browser, page_server, sample):
     }
     with opened(browser, page_server.base) as watched:
         page = watched.page
-        health = page_server.health()
-        health["plan"].append({"name": "aligner", "active": True, "value": "x", "reason": "x"})
-        page.route("**/health", lambda route: route.fulfill(json=health))
         page.route("**/v1/audio/transcriptions", lambda route: route.fulfill(json=body))
         page.click("#tab-file")
         page.check("#file-words")
@@ -222,7 +220,7 @@ def test_known_word_times_mark_the_word(browser, page_server, sample):
 
 
 def test_a_translation_is_asked_for_and_shown(browser, page_server, sample):
-    """Where the server's schema has the route: its target is sent, and the answer's lines are shown."""
+    """Where the server has an endpoint for it: the target is sent, and the answer's lines are shown."""
     segments = [{"id": 0, "start": 0.1, "end": 3.9, "text": "hallo schalte das Licht ein"}]
     body = {"text": segments[0]["text"], "language": "german", "duration": 4.0, "segments": segments}
     sent = []
@@ -233,7 +231,10 @@ def test_a_translation_is_asked_for_and_shown(browser, page_server, sample):
 
     with opened(browser, page_server.base) as watched:
         page = watched.page
-        page.route("**/openapi.json", lambda route: route.fulfill(json={"paths": {"/v1/audio/translations": {}}}))
+        health = page_server.health()
+        (option,) = [option for option in health["plan"] if option["name"] == "translation"]
+        option["active"] = True
+        page.route("**/health", lambda route: route.fulfill(json=health))
         page.route("**/v1/audio/translations", answer)
         page.click("#tab-file")
         page.select_option("#file-target", "German")
