@@ -61,7 +61,7 @@ def test_a_stream_that_had_begun_ends_with_an_error_event(gateway, long):
     assert events.pop() == ""
     assert all(event.startswith("data: {") for event in events)
     assert '"code": "worker_lost"' in events[-1]
-    assert "is_final" in events[0]
+    assert "duration" in events[0]
 
 
 @pytest.mark.slow
