@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from asr_server.core.errors import TranslationError, TranslationFailed
 from asr_server.translator import answer
 from asr_server.translator.batches import batches
-from asr_server.translator.cleaning import cue_text, one_line
+from asr_server.translator.cleaning import cue_text
 from asr_server.translator.endpoint import Refused, Unanswered
 from asr_server.translator.lines import Line, Order, Reason, Translated
 from asr_server.translator.question import question
@@ -117,7 +117,8 @@ class _Run:
     closed: TranslationError | None = None
 
     def __post_init__(self) -> None:
-        self.texts = [one_line(line.text) for line in self.lines]
+        # A line that looks like a cue's head is sent without it: times never go out, and so cannot come back.
+        self.texts = [cue_text(line.text) for line in self.lines]
         self.wanted = []
         for index, line in enumerate(self.lines):
             if not any(c.isalnum() for c in self.texts[index]):

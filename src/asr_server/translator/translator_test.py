@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from asr_server.core.errors import TranslationFailed, TranslationUnavailable
 from asr_server.text import tongues
-from asr_server.translator.cleaning import cue_text, one_line
+from asr_server.translator.cleaning import cue_text
 from asr_server.translator.lines import Line, Reason
 from E2Etest.scripted_llm import HOPELESS, MENDABLE, completion, once, refusal, right, translation
 
@@ -73,12 +73,23 @@ async def test_any_lines_under_any_misbehaviour_come_out_as_many_and_in_order(ll
     assert len(outcomes) == len(texts)
     for text, outcome in zip(texts, outcomes, strict=True):
         if outcome.translated:
-            assert outcome.text in (translation(one_line(text)), cue_text(text))
+            assert outcome.text in (translation(cue_text(text)), cue_text(text))
             assert len(outcome.text.splitlines()) == 1
             assert outcome.reason is Reason.NONE
         else:
             assert outcome.text == text
             assert outcome.reason is not Reason.NONE
+
+
+async def test_the_head_of_a_cue_in_a_line_is_not_sent(llm, translating, order):
+    """Times in a text that is no speech stay here; a line of nothing else is not asked for at all."""
+    head = "1\n00:00:00,000 --> 00:00:01,000"
+    async with translating() as translator:
+        outcomes = await translator.translate([Line(head), Line(f"{head}\ngood morning")], order())
+    assert [o.reason for o in outcomes] == [Reason.NO_WORDS, Reason.NONE]
+    assert outcomes[1].text == translation("good morning")
+    (call,) = llm.calls
+    assert "00:00" not in str(call.content)
 
 
 async def test_nothing_is_asked_for_what_needs_no_translation(llm, translating, order):
