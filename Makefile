@@ -1,11 +1,14 @@
 # make demo   see it work            make serve   run it with the environment's settings
 # make test   everything CI runs     make bench   the benchmarks
-.PHONY: demo serve test bench check unit e2e browser docs clients clean
+# make fuzz   random input, longer   make lock, make sbom, make audit   the packages that an image is built from
+.PHONY: demo serve test bench check unit e2e browser docs clients fuzz lock sbom audit clean
 
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
+TOOLS := $(VENV)/tools/bin
 PORT ?= 8100
+FUZZ_S ?= 600
 
 # The stamps hold what was installed: a second run installs nothing.
 $(VENV)/.runtime: requirements.txt pyproject.toml
@@ -16,6 +19,11 @@ $(VENV)/.runtime: requirements.txt pyproject.toml
 
 $(VENV)/.dev: requirements-dev.txt $(VENV)/.runtime
 	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	touch $@
+
+$(VENV)/.tools: requirements-tools.txt
+	test -x $(TOOLS)/python || $(PYTHON) -m venv $(VENV)/tools
+	$(TOOLS)/python -m pip install --quiet --disable-pip-version-check -r requirements-tools.txt
 	touch $@
 
 demo: $(VENV)/.runtime
@@ -51,6 +59,23 @@ docs: $(VENV)/.dev
 # OpenAI's clients against the server, and the page of what they saw. Needs Node 20 or later.
 clients: $(VENV)/.dev
 	$(PY) -m E2Etest.openai
+fuzz: $(VENV)/.dev
+	FUZZ_S=$(FUZZ_S) $(PY) -m pytest E2Etest/fuzz --timeout 0
+
+# Without torch and what only torch needs: their builds differ by index, and an image takes them from the one it is given.
+lock: $(VENV)/.tools
+	echo "torch; python_version < '3'" | $(TOOLS)/uv pip compile requirements.txt --override /dev/stdin --quiet \
+		--generate-hashes --python-version 3.11 --python-platform linux --no-annotate \
+		--custom-compile-command "make lock" --output-file requirements.lock
+
+sbom: $(VENV)/.tools $(VENV)/.runtime
+	mkdir -p build
+	$(TOOLS)/cyclonedx-py environment --pyproject pyproject.toml --output-file build/sbom.json $(PY)
+
+# Asks the package index for known vulnerabilities: needs the network, and fails where a package cannot be looked up.
+audit: $(VENV)/.tools
+	$(TOOLS)/pip-audit --strict --disable-pip --require-hashes -r requirements.lock
+	grep '^torch==' requirements.txt | $(TOOLS)/pip-audit --strict --disable-pip --no-deps -r /dev/stdin
 
 clean:
 	rm -rf $(VENV) build dist

@@ -15,6 +15,17 @@ def server(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def guarded(tmp_path_factory):
+    """A running server with two keys, the model loaded, that logs all it ever logs."""
+    log = tmp_path_factory.mktemp("guarded") / "log"
+    keys = {"API_KEYS": "sk-canary-first,sk-canary-second", "OPENAI_API_KEY": "sk-canary-elsewhere"}
+    limits = {"MAX_UPLOAD_MB": "4", "MAX_AUDIO_S": "120", "IDLE_TIMEOUT": "0"}
+    with running(log, PRELOAD="true", LOG_LEVEL="TRACE", **keys, **limits) as server:
+        server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
+        yield server
+
+
+@pytest.fixture(scope="session")
 def sample():
     """The bundled recording and its words."""
     return recordings.sample()

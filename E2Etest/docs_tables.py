@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from pydantic import SecretStr
+
 from asr_server.api.errors import TABLE
 from asr_server.api.metrics.table import METERS
 from asr_server.api.realtime import vocabulary
@@ -31,7 +33,9 @@ def settings_table() -> str:
     """Every setting with its default and meaning."""
     rows = ["| variable | default | meaning |", "| --- | --- | --- |"]
     for name, field in Settings.model_fields.items():
-        default = getattr(field.default, "value", field.default)
+        default = (
+            str(field.default) if field.annotation is SecretStr else getattr(field.default, "value", field.default)
+        )
         shown = str(default).lower() if isinstance(default, bool) else default
         note = " *Not in this version.*" if name in ABSENT else ""
         rows.append(f"| `{name.upper()}` | {'' if shown in ('', None) else f'`{shown}`'} | {field.description}{note} |")

@@ -41,7 +41,9 @@ class ServerProcess:
                 [sys.executable, *program], env=environment, stderr=sink, stdout=sink, cwd=log.parent
             )
         trusted = ssl.create_default_context(cafile=self.certificate) if self.certificate else True
-        self.client = httpx.Client(base_url=self.base, timeout=LOAD_TIMEOUT_S, verify=trusted)
+        self.key = settings.get("API_KEYS", "").partition(",")[0]
+        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        self.client = httpx.Client(base_url=self.base, timeout=LOAD_TIMEOUT_S, verify=trusted, headers=headers)
 
     def wait_until_live(self) -> None:
         """Return when `/livez` answers; fail with the log when the process ends."""
@@ -106,6 +108,16 @@ def running(log: Path, **settings: str) -> Iterator[ServerProcess]:
         yield server
     finally:
         server.stop()
+
+
+def tls(folder: Path) -> dict[str, str]:
+    """The settings for TLS with a certificate of one's own, which is put into `folder`."""
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    files = ["-out", certificate, "-keyout", key]
+    subprocess.run([*made, *files, *subject], check=True, capture_output=True)
+    return {"SSL_CERTFILE": str(certificate), "SSL_KEYFILE": str(key)}
 
 
 def _free_port() -> int:

@@ -82,12 +82,15 @@ def riff(body: bytes, *, tag: int, rate: int, channels: int, bits: int) -> bytes
     return b"RIFF" + struct.pack("<I", len(chunks) + 4) + b"WAVE" + chunks
 
 
-def encoded(container: str, codec: str, *, rate: int = 48_000, layout: str = "mono") -> bytes:
-    """The bundled recording in another container and codec."""
+def encoded(
+    container: str, codec: str, *, rate: int = 48_000, layout: str = "mono", seconds: float | None = None
+) -> bytes:
+    """The bundled recording, or so much of its start, in another container and codec."""
+    pcm = samples()[: None if seconds is None else int(16_000 * seconds)]
     sink = io.BytesIO()
     with av.open(sink, "w", format=container) as output:
         stream = output.add_stream(codec, rate=rate, layout=layout)
-        frame = av.AudioFrame.from_ndarray(samples()[None].copy(), format="s16", layout="mono")
+        frame = av.AudioFrame.from_ndarray(pcm[None].copy(), format="s16", layout="mono")
         frame.sample_rate = 16_000
         resampler = av.AudioResampler(format=stream.format, layout=layout, rate=rate, frame_size=stream.frame_size)
         for converted in [*resampler.resample(frame), *resampler.resample(None)]:

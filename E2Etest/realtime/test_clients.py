@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from E2Etest import openai_clients, recordings
-from E2Etest.process import running
+from E2Etest.process import running, tls
 from E2Etest.realtime import clients
 from E2Etest.realtime.talking import ADDED, COMMITTED, COMPLETED, DONE, encoded, speech
 
@@ -32,24 +32,7 @@ GA_UPDATE = {"type": "transcription", "audio": {"input": {"turn_detection": None
 def tls_server(tmp_path_factory):
     """A server with a certificate of its own: JavaScript's client speaks TLS only."""
     folder = tmp_path_factory.mktemp("tls")
-    certificate, key = folder / "certificate.pem", folder / "key.pem"
-    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    made = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        "-out",
-        certificate,
-        "-keyout",
-        key,
-    ]
-    subprocess.run([*made, *subject], check=True, capture_output=True)
-    with running(folder / "log", SSL_CERTFILE=str(certificate), SSL_KEYFILE=str(key)) as server:
+    with running(folder / "log", **tls(folder)) as server:
         yield server
 
 

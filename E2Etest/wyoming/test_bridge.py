@@ -259,10 +259,14 @@ async def test_without_a_server_there_is_an_error_and_later_there_are_words(tmp_
         assert (await refused(bridge, b"\0\0")).code == "server_unreachable"
 
 
-async def test_the_key_is_the_servers_token(wyoming_server):
-    """A server that asks for none takes any."""
-    with bridged(wyoming_server.base, "--api-key", "any") as bridge:
+async def test_a_server_with_keys_gets_its_key(guarded, tmp_path):
+    """From a file, since command lines are public; without it the client is told that a key is missing."""
+    file = tmp_path / "key"
+    file.write_text(guarded.key)
+    with bridged(guarded.base, "--api-key-file", file) as bridge:
         assert (await heard(bridge, data(recordings.samples()), language="en")).text == recordings.sample()[1]
+    with bridged(guarded.base) as bridge:
+        assert (await refused(bridge, data(recordings.samples()))).code == "missing_api_key"
 
 
 async def test_a_port_that_is_taken_is_said(port):

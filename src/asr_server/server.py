@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -12,9 +13,11 @@ from fastapi import FastAPI
 from loguru import logger
 
 from asr_server.api import app as api
+from asr_server.api.access import AccessRules, Caller
 from asr_server.api.deps import Services
 from asr_server.api.metrics.meters import Meters
 from asr_server.api.realtime.keys import Keys
+from asr_server.audio import sandbox
 from asr_server.audio.decode import DecodeLimits, Decoder
 from asr_server.core import settings as settings_module
 from asr_server.core.errors import JobsUnavailable
@@ -41,19 +44,24 @@ OnState = Callable[[ModelState, float], None]
 _LIVE_SHARE = 8
 # Spans that one recording may have under way, in batches: enough that the next batch never waits for the decoder.
 _LOOK_AHEAD = 2
+# Characters; a random key of this length has 96 bits even in hex digits.
+_LEAST_KEY_LENGTH = 24
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
     """The app for these settings (by default the environment's). Raises `SettingsError` and `PlanError`."""
     settings = settings or settings_module.load()
     resolved = plan.resolve(settings, facts.probe())
+    keys = Keys()
+    rules = AccessRules.of(settings, functools.partial(_holder, keys))
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         _log_plan(resolved)
+        _log_safety(settings)
         meters = Meters()
         built = machinery(settings, resolved, watch=meters.engine, on_state=_tell(meters))
-        app.state.services = here = _services(settings, resolved, built, meters)
+        app.state.services = here = _services(settings, resolved, built, meters, keys)
         await here.jobs.start()
         tasks = [
             asyncio.create_task(_make_ready(here)),
@@ -68,7 +76,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             await here.jobs.close()
             await built.close()
 
-    return api.create(lifespan)
+    return api.create(lifespan, rules)
 
 
 async def drain(app: FastAPI) -> None:
@@ -136,7 +144,7 @@ def machinery(
     return Machinery(engine, thread, admission, decoder, transcriber, translations, producer)
 
 
-def _services(settings: Settings, resolved: plan.Plan, built: Machinery, meters: Meters) -> Services:
+def _services(settings: Settings, resolved: plan.Plan, built: Machinery, meters: Meters, keys: Keys) -> Services:
     engines = Engines(fast=built.thread, accurate=built.thread, watch=meters.live)
     return Services(
         settings=settings,
@@ -151,10 +159,15 @@ def _services(settings: Settings, resolved: plan.Plan, built: Machinery, meters:
         producer=built.producer,
         translations=built.translations,
         jobs=Jobs(built.producer, _job_rules(settings), _job_store(settings)),
-        keys=Keys(),
+        keys=keys,
         meters=meters,
         started_s=time.monotonic(),
     )
+
+
+def _holder(keys: Keys, presented: str) -> Caller:
+    key = keys.authorised(presented)
+    return Caller(key.owner, key)
 
 
 def _job_rules(settings: Settings) -> JobRules:
@@ -183,6 +196,15 @@ async def _end_idle_decoder(decoder: Decoder, settings: Settings) -> None:
     while settings.idle_timeout:
         await asyncio.sleep(min(settings.idle_timeout, 10.0))
         await decoder.close_idle(settings.idle_timeout)
+
+
+def _log_safety(settings: Settings) -> None:
+    """What an operator should know before others find out."""
+    logger.info("access", keys=len(settings.keys), anonymous=not settings.keys, host=settings.host)
+    if any(len(key) < _LEAST_KEY_LENGTH for key in settings.keys):
+        logger.warning("a key is short enough to be guessed", least=_LEAST_KEY_LENGTH)
+    if not sandbox.filters_calls():
+        logger.warning("decoders are confined by limits alone: no system call filter on this kernel or machine")
 
 
 def _log_plan(resolved: plan.Plan) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
+from asr_server.api.access import Caller
 from asr_server.api.realtime.keys import Keys
 from asr_server.audio.decode import Decoder
 from asr_server.core.settings import Settings
@@ -51,4 +52,10 @@ class Services:
 def services(request: Request) -> Services:
     """The services of the app that serves this request."""
     found: Services = request.app.state.services
+    return found
+
+
+def caller(request: Request) -> Caller:
+    """Who makes this request: the door has put it there."""
+    found: Caller = request.state.caller
     return found

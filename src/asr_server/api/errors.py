@@ -12,6 +12,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from loguru import logger
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from asr_server.core import errors
 
@@ -39,6 +41,9 @@ TABLE: dict[str, Wire] = {
     errors.NothingToCommit.code: _INVALID,
     errors.ItemNotFound.code: Wire(404, "invalid_request_error", 4000),
     errors.InvalidKey.code: Wire(401, "invalid_request_error", 3000),
+    errors.MissingKey.code: Wire(401, "invalid_request_error", 3000),
+    errors.ForeignOrigin.code: Wire(403, "invalid_request_error", 3003),
+    errors.ForeignHost.code: Wire(403, "invalid_request_error", 3003),
     errors.InvalidLanguage.code: _INVALID,
     errors.UnsupportedLanguage.code: _INVALID,
     errors.MalformedBody.code: _INVALID,
@@ -80,7 +85,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(errors.AsrError, _on_domain)
     app.add_exception_handler(RequestValidationError, _on_validation)
     app.add_exception_handler(HTTPException, _on_http)
-    app.add_exception_handler(Exception, _on_unexpected)
+    app.add_exception_handler(ClientDisconnect, _on_disconnect)
 
 
 def envelope(message: str, kind: str, param: str | None, code: str | None) -> dict[str, object]:
@@ -100,6 +105,8 @@ def respond(error: errors.AsrError) -> JSONResponse:
     headers = {} if wait_s is None else {"Retry-After": str(wait_s)}
     if wire.final:
         headers["x-should-retry"] = "false"
+    if wire.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
     return JSONResponse(envelope(error.message, wire.type, error.param, error.code), wire.status, headers)
 
 
@@ -121,6 +128,11 @@ async def _on_validation(request: Request, error: Exception) -> JSONResponse:
     return respond(errors.InvalidValue(str(first["msg"]), param=param))
 
 
+async def _on_disconnect(request: Request, _: Exception) -> JSONResponse:
+    """The caller left in the middle of its body; nobody reads the answer."""
+    return await _on_domain(request, errors.Cancelled("The client closed the connection."))
+
+
 async def _on_http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     code: str | None = None
@@ -136,7 +148,31 @@ async def _on_http(request: Request, error: Exception) -> JSONResponse:
     )
 
 
-async def _on_unexpected(request: Request, error: Exception) -> JSONResponse:
-    logger.opt(exception=error).error("unexpected error", id=request.state.id)
-    # This answer is made outside of the request log's layer, which gives all others their id.
-    return JSONResponse(internal(), 500, {"X-Request-ID": request.state.id})
+class Unexpected:
+    """ASGI: answers with 500 where an error has no handler, inside the middleware that adds ids and headers.
+
+    Once an answer has begun its connection is cut instead: the caller must not take the half for the whole.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = False
+
+        async def watched(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception as error:
+            if begun:
+                raise
+            logger.opt(exception=error).error("unexpected error", id=scope["state"]["id"])
+            await JSONResponse(internal(), 500)(scope, receive, send)

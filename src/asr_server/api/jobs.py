@@ -11,7 +11,8 @@ from fastapi.responses import JSONResponse, Response
 from starlette.datastructures import FormData, UploadFile
 
 from asr_server.api import body, forms, sse, wishes
-from asr_server.api.deps import Services, services
+from asr_server.api.access import Caller
+from asr_server.api.deps import Services, caller, services
 from asr_server.api.errors import TABLE
 from asr_server.api.fields import JobForm, SubtitleForm, Task, TranscriptionForm, TranslationForm
 from asr_server.api.schemas import (
@@ -27,6 +28,7 @@ from asr_server.service.jobs.record import JobError, JobRecord
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 Services_ = Annotated[Services, Depends(services)]
+Caller_ = Annotated[Caller, Depends(caller)]
 _MISSING: dict[int | str, dict[str, Any]] = {404: {"model": ErrorBody}}
 
 
@@ -37,19 +39,19 @@ _MISSING: dict[int | str, dict[str, Any]] = {404: {"model": ErrorBody}}
     responses=forms.ERRORS,
     openapi_extra=forms.request_schema(JobForm),
 )
-async def create_job(request: Request, here: Services_) -> Response:
+async def create_job(request: Request, here: Services_, caller: Caller_) -> Response:
     """Take a recording to be worked on when there is time. The form is that of `/v1/audio/transcriptions`, or with
     `task` subtitles or translation that of those routes."""
     async with forms.read(request, here) as form:
         wanted, file = _wanted(form, here)
-        record = await here.jobs.add(wanted, file.file)
+        record = await here.jobs.add(wanted, file.file, caller.owner)
     return JSONResponse(_body(record), 202, {"Location": f"/v1/jobs/{record.id}"})
 
 
 @router.get("/{job_id}", response_model=JobBody, responses=_MISSING)
-async def retrieve_job(job_id: str, here: Services_) -> Response:
+async def retrieve_job(job_id: str, here: Services_, caller: Caller_) -> Response:
     """How a job stands."""
-    return JSONResponse(_body(here.jobs.get(job_id)))
+    return JSONResponse(_body(here.jobs.get(job_id, caller.owner)))
 
 
 @router.get(
@@ -57,9 +59,9 @@ async def retrieve_job(job_id: str, here: Services_) -> Response:
     response_class=Response,
     responses={**_MISSING, 409: {"model": ErrorBody}, 200: {"description": "The body in the format asked for."}},
 )
-async def job_result(job_id: str, here: Services_) -> Response:
+async def job_result(job_id: str, here: Services_, caller: Caller_) -> Response:
     """What a job made, for `JOB_TTL` seconds."""
-    result = await here.jobs.result(job_id)
+    result = await here.jobs.result(job_id, caller.owner)
     return Response(result.content, media_type=result.media_type, headers=result.notes)
 
 
@@ -74,16 +76,16 @@ async def job_result(job_id: str, here: Services_) -> Response:
         },
     },
 )
-async def job_events(request: Request, job_id: str, here: Services_) -> Response:
+async def job_events(request: Request, job_id: str, here: Services_, caller: Caller_) -> Response:
     """Progress as server-sent events."""
-    here.jobs.get(job_id)
-    return sse.respond(request, _events(here.jobs.watch(job_id)))
+    here.jobs.get(job_id, caller.owner)
+    return sse.respond(request, _events(here.jobs.watch(job_id, caller.owner)))
 
 
 @router.delete("/{job_id}", responses=_MISSING)
-async def delete_job(job_id: str, here: Services_) -> JobDeletedBody:
+async def delete_job(job_id: str, here: Services_, caller: Caller_) -> JobDeletedBody:
     """Stop a job if it runs, and remove it with its recording and its result."""
-    await here.jobs.remove(job_id)
+    await here.jobs.remove(job_id, caller.owner)
     return JobDeletedBody(id=job_id)
 
 

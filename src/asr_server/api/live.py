@@ -11,6 +11,7 @@ from starlette.websockets import WebSocketDisconnect
 from asr_server.api import errors as error_table
 from asr_server.api import live_wire as wire
 from asr_server.api import sockets
+from asr_server.api.access import Caller
 from asr_server.api.deps import Services
 from asr_server.api.disconnect import ended_in_order
 from asr_server.api.metrics.meters import count_error
@@ -43,7 +44,7 @@ async def transcribe(socket: WebSocket) -> None:
 
 async def _serve(socket: WebSocket, here: Services) -> None:
     query = wire.parse_query(socket.query_params)
-    connection = await _connection(here, query)
+    connection = await _connection(here, query, socket.state.caller)
     clean = False
     try:
         await socket.send_json(_hello(here, connection, query))
@@ -54,12 +55,13 @@ async def _serve(socket: WebSocket, here: Services) -> None:
         here.live.leave(connection, clean=clean)
 
 
-async def _connection(here: Services, query: wire.Query) -> Connection:
+async def _connection(here: Services, query: wire.Query, caller: Caller) -> Connection:
     if query.session_id:
-        return await here.live.resume(query.session_id, query.received)
+        return await here.live.resume(query.session_id, query.received, caller.owner)
     use_voice = here.settings.asr_use_server_vad if query.use_server_vad is None else query.use_server_vad
     rules = here.live.rules(use_voice=use_voice, language=languages.normalize(query.language), context=query.hotwords)
-    return await here.live.open(LiveOptions(rules, int(query.sample_rate), _WORDS[query.words]))
+    wanted = LiveOptions(rules, int(query.sample_rate), _WORDS[query.words], caller.owner)
+    return await here.live.open(wanted)
 
 
 def _hello(here: Services, connection: Connection, query: wire.Query) -> dict[str, object]:

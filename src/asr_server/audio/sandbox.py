@@ -19,6 +19,7 @@ import signal
 import struct
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38  # linux/prctl.h
+_PR_GET_SECCOMP = 21
 _SECCOMP_MODE_FILTER = 2
 _NOBODY = 65_534
 _CLOSE_UP_TO = 65_536
@@ -37,6 +38,12 @@ _CALLS = {
     ),
 }
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+def filters_calls() -> bool:
+    """Whether there is a system call filter for this machine, and a kernel that takes it. If not, limits and identity
+    alone confine a decode."""
+    return bool(_FILTER) and _libc.prctl(_PR_GET_SECCOMP, 0, 0, 0, 0) >= 0
 
 
 def prepare(keep_fds: tuple[int, ...], parent_pid: int) -> None:

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from asr_server.audio import sandbox
+
 SCRIPT = """
 import os, socket, subprocess, sys, signal
 from asr_server.audio import sandbox
@@ -49,6 +51,13 @@ def locked_in(then: str) -> subprocess.CompletedProcess[bytes]:
 def outcomes() -> dict[str, str]:
     pairs: list[tuple[str, str]] = ast.literal_eval(locked_in("").stdout.decode())
     return dict(pairs)
+
+
+def test_a_filter_that_is_missing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server says so at its start; here there is one."""
+    assert sandbox.filters_calls()
+    monkeypatch.setattr(sandbox, "_FILTER", b"")
+    assert not sandbox.filters_calls()
 
 
 @pytest.mark.parametrize("deed", ["read", "small"])

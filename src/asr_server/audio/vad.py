@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asr_server.core.errors import ModelUnavailable
+from asr_server.core.settings import prefer
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -136,6 +137,7 @@ def _bundled_model() -> Path:
 @functools.cache
 def _session(model_path: Path) -> onnxruntime.InferenceSession:
     """One session a file and process; `run` may be called from several threads at once."""
+    prefer("ORT_DISABLE_TELEMETRY", "1")  # its builds report to their maker unless told not to before the import
     try:
         import onnxruntime
     except ImportError as missing:

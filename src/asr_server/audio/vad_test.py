@@ -131,3 +131,11 @@ def test_importing_the_room_is_light() -> None:
     env = {"PYTHONPATH": ":".join(sys.path)}
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, env=env, timeout=30)
     assert ran.stdout.strip() == b"[]"
+
+
+def test_the_runtime_reports_nothing_to_its_maker(tmp_path: Path) -> None:
+    """Its builds keep reports below the home directory until they can send them: after a run there are none."""
+    code = "import numpy; from asr_server.audio.vad import SpeechProbability as S; S().push(numpy.zeros(512, 'f4'))"
+    environment = {"PYTHONPATH": ":".join(sys.path), "HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], env=environment, cwd=tmp_path, check=True, timeout=60)
+    assert not list(tmp_path.iterdir())

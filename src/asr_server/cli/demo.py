@@ -115,10 +115,19 @@ def _transcribe(base: str, recording: Path) -> str:
             f"{base}/v1/audio/transcriptions",
             files={"file": (recording.name, file)},
             data={"model": "demo"},
+            headers=_key(),
             timeout=_FIRST_ANSWER_TIMEOUT_S,
         )
     body = answer.json()
     return str(body["text"] if answer.status_code == 200 else body["error"]["message"])
+
+
+def _key() -> dict[str, str]:
+    """The demonstration runs with the settings of its environment, where keys may be among them."""
+    from asr_server.core import settings
+
+    keys = settings.load(host="127.0.0.1").keys
+    return {"Authorization": f"Bearer {keys[0]}"} if keys else {}
 
 
 def _print_next_steps(base: str) -> None:

@@ -24,6 +24,7 @@ COMMANDS = {
     "bench": "measure a running server: speed, waiting times, delay of live words",
     "wyoming": "let Home Assistant use a server, by the Wyoming protocol",
     "models": "list, download, verify and remove models",
+    "healthcheck": "ask the server on this machine whether it is live",
     "doctor": "say what this machine can run, and try it",
 }
 # Started by another command, not by people.

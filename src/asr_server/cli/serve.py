@@ -89,7 +89,7 @@ def _run_server(settings: Settings, place: dict[str, Any]) -> int:
 
 def _log(settings: Settings) -> None:
     logger.configure(settings.log_level, as_json=settings.log_json)
-    logging.getLogger("uvicorn.error").addFilter(_without_queries)
+    logging.getLogger("uvicorn.error").addFilter(_fit_to_be_kept)
 
 
 def _serve_app(app: Any, drained: Callable[[], Awaitable[None]], place: dict[str, Any]) -> int:
@@ -116,6 +116,8 @@ def _serve_app(app: Any, drained: Callable[[], Awaitable[None]], place: dict[str
     return 0 if server.started else 1
 
 
-def _without_queries(record: logging.LogRecord) -> bool:
-    """Drops the line that uvicorn writes for each socket: it holds the query, and with it keys and session ids."""
-    return '"WebSocket %s"' not in str(record.msg)
+def _fit_to_be_kept(record: logging.LogRecord) -> bool:
+    """Drops two lines of uvicorn's: the one for each socket, since it holds the query and with it keys and session ids;
+    and the traceback that it writes when a client's text is no UTF-8, which is the client's fault and closes with 1007.
+    """
+    return '"WebSocket %s"' not in str(record.msg) and not str(record.msg).startswith("Invalid UTF-8")

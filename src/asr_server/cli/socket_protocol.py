@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uvicorn._types import ASGISendEvent
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 # A close frame that the peer does not take up in this time never will be; what is buffered for it is given up.
@@ -15,6 +17,17 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         """No pong came: close with 1011, and if that is not taken up, cut."""
         super().keepalive_timeout()
         self.loop.call_later(_ABORT_AFTER_S, self.transport.abort)
+
+    async def send(self, message: ASGISendEvent) -> None:
+        """To the app, a connection that was closed for what the peer sent is one that the peer left: not its fault."""
+        try:
+            await super().send(message)
+        except RuntimeError:
+            if self.close_sent:
+                raise ClientDisconnected from None
+            raise
+        if self.close_sent:  # by a refusal with an HTTP status too, which uvicorn would log as a forgotten handshake
+            self.handshake_complete = True
 
     async def run_asgi(self) -> None:
         """Run the app; its end is the end of the connection, whether or not the peer reads."""

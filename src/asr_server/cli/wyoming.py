@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 
+from asr_server.cli import arguments
 from asr_server.cli.failure import Exit, UsageError
 
 _DEFAULT_PORT = 10_300
@@ -19,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--port", type=int, default=_DEFAULT_PORT, help=f"port (default {_DEFAULT_PORT}; 0: a free one)"
     )
     parser.add_argument("--server", default="http://127.0.0.1:8100", help="address (default http://127.0.0.1:8100)")
-    parser.add_argument("--api-key", default="", help="the server's key, if it wants one")
+    arguments.add_key(parser)
     parser.add_argument("--language", default="", help="for clients that name none; found out if left out")
     parser.set_defaults(run=_run)
 
@@ -30,7 +31,7 @@ def _run(parsed: argparse.Namespace) -> int:
 
     _check(parsed)
     try:
-        bridge = Bridge(parsed.host, parsed.port, Target(parsed.server, parsed.api_key, parsed.language))
+        bridge = Bridge(parsed.host, parsed.port, Target(parsed.server, arguments.key(parsed), parsed.language))
     except (OSError, OverflowError) as error:
         print(f"asr-server wyoming: cannot listen on {parsed.host}:{parsed.port}: {error}", file=sys.stderr)
         return Exit.FAILED

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlencode
 
-from websockets.exceptions import ConnectionClosed, ConnectionClosedOK
+from websockets.exceptions import ConnectionClosed, ConnectionClosedOK, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 # What is kept to be sent again after a cut: a minute at 48 kHz and more.
@@ -37,7 +37,7 @@ class LiveError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LiveOptions:
-    """How a session begins. None and "" leave a choice to the server."""
+    """How a session begins. None and "" leave a choice to the server. `token`: the key, where the server has keys."""
 
     language: str = ""
     sample_rate_hz: int = 16_000
@@ -160,16 +160,30 @@ class LiveClient:
 
     def _connect(self, extra: dict[str, str]) -> ClientConnection:
         wishes = self._options
-        query = {"sample_rate": str(wishes.sample_rate_hz), "language": wishes.language, "token": wishes.token, **extra}
+        query = {"sample_rate": str(wishes.sample_rate_hz), "language": wishes.language, **extra}
         if wishes.use_server_vad is not None:
             query["use_server_vad"] = str(wishes.use_server_vad).lower()
         asked = urlencode({name: value for name, value in query.items() if value})
-        connection = connect(f"{self._url}?{asked}", max_size=None, compression=None)
+        # As a header: addresses are kept in the logs of proxies.
+        headers = {"Authorization": f"Bearer {wishes.token}"} if wishes.token else None
+        try:
+            connection = connect(f"{self._url}?{asked}", additional_headers=headers, max_size=None, compression=None)
+        except InvalidStatus as refused:
+            raise _refusal(refused) from None
         self.hello = json.loads(connection.recv())
         if "error" in self.hello:
             connection.close()
             raise LiveError(self.hello["code"], self.hello["error"]["message"])
         return connection
+
+
+def _refusal(refused: InvalidStatus) -> LiveError:
+    """What the server said in place of opening the socket."""
+    try:
+        error = json.loads(refused.response.body or b"")["error"]
+        return LiveError(str(error["code"]), str(error["message"]))
+    except (ValueError, KeyError, TypeError):
+        return LiveError("connection_refused", f"The server answered with HTTP {refused.response.status_code}.")
 
 
 def _line(message: dict[str, Any]) -> Line:

@@ -11,6 +11,9 @@ AsrError
 |   |-- NothingToCommit          input_audio_buffer_commit_empty
 |   |-- ItemNotFound             item_not_found
 |   |-- InvalidKey               invalid_api_key
+|   |-- MissingKey               missing_api_key
+|   |-- ForeignOrigin            origin_not_allowed
+|   |-- ForeignHost              host_not_allowed
 |   |-- InvalidLanguage          invalid_language_format
 |   |-- UnsupportedLanguage      unsupported_language
 |   |-- MalformedBody            malformed_body
@@ -124,6 +127,24 @@ class InvalidKey(InvalidInput):
     code = "invalid_api_key"
 
 
+class MissingKey(InvalidInput):
+    """A request without a key to a server that has keys."""
+
+    code = "missing_api_key"
+
+
+class ForeignOrigin(InvalidInput):
+    """A web page of another site calls, and `ALLOWED_ORIGINS` does not name it."""
+
+    code = "origin_not_allowed"
+
+
+class ForeignHost(InvalidInput):
+    """A server without keys was called by a name that is not its own; `ALLOWED_ORIGINS` can name it."""
+
+    code = "host_not_allowed"
+
+
 class InvalidLanguage(InvalidInput):
     """A language field that is no language code or name."""
 
@@ -227,7 +248,7 @@ class SlowReader(InvalidInput):
 
 
 class Overloaded(AsrError):
-    """The server holds all the work it takes; try again after `Retry-After` seconds."""
+    """The server holds all the work it takes, or this caller all its share; try again after `Retry-After` seconds."""
 
     code = "rate_limit_exceeded"
 

@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from contextlib import suppress
 from enum import StrEnum
+from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import AnyHttpUrl, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+_KEY = re.compile(r"[A-Za-z0-9._~+/=-]+")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@,]+", re.IGNORECASE)
 
 
 class SettingsError(ValueError):
@@ -65,6 +71,23 @@ class Settings(BaseSettings):
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     ssl_certfile: str = Field("", description="Serve TLS with this PEM certificate chain; empty: no TLS.")
     ssl_keyfile: str = Field("", description="Its private key, where the certificate's file does not hold it.")
+
+    api_keys: SecretStr = Field(
+        SecretStr(""), description="Keys, comma-separated: who has none of them is refused. Empty: everyone is let in."
+    )
+    allow_anonymous: bool = Field(
+        False,
+        validate_default=True,
+        description="Start without `API_KEYS` although other machines can connect; else that stops the start.",
+    )
+    allowed_origins: str = Field(
+        "",
+        description="Web pages of other sites that may call, comma-separated (`https://app.example.com`); `*`: all.",
+    )
+    key_max_requests: int = Field(
+        0, ge=0, description="Requests and live sessions that one key may have under way; without keys, one address."
+    )
+    key_rate: int = Field(0, ge=0, description="Requests a minute of one key, or one address; 0: no limit.")
 
     model_id: str = Field(
         "Qwen/Qwen3-ASR-1.7B",
@@ -197,6 +220,46 @@ class Settings(BaseSettings):
             raise ValueError("a key needs SSL_CERTFILE")
         return value
 
+    @field_validator("api_keys")
+    @classmethod
+    def _are_keys(cls, value: SecretStr) -> SecretStr:
+        for key in _listed(value.get_secret_value()):
+            if not _KEY.fullmatch(key):
+                raise ValueError("a key has letters, digits and -._~+/= only: it must fit a header and an address")
+            if key.startswith("ek_"):
+                raise ValueError("a key must not begin with ek_: those are the ephemeral ones")
+        return value
+
+    @field_validator("allow_anonymous")
+    @classmethod
+    def _is_closed(cls, value: bool, info: ValidationInfo) -> bool:
+        if {"host", "api_keys"} <= info.data.keys() and not value:
+            host, keys = info.data["host"], _listed(info.data["api_keys"].get_secret_value())
+            if not keys and not is_loopback(host):
+                raise ValueError(
+                    f"HOST={host} lets other machines in, and there are no API_KEYS: set API_KEYS, "
+                    "or HOST=127.0.0.1, or ALLOW_ANONYMOUS=true if everyone who can connect may use the server"
+                )
+        return value
+
+    @field_validator("allowed_origins")
+    @classmethod
+    def _are_origins(cls, value: str) -> str:
+        for origin in _listed(value):
+            if origin not in ("*", "null") and not _ORIGIN.fullmatch(origin):
+                raise ValueError(f"{origin!r} is no origin such as https://app.example.com or http://localhost:3000")
+        return value
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """`api_keys`, one by one."""
+        return _listed(self.api_keys.get_secret_value())
+
+    @property
+    def origins(self) -> frozenset[str]:
+        """`allowed_origins`, one by one, as browsers write them."""
+        return frozenset(origin.lower() for origin in _listed(self.allowed_origins))
+
     @property
     def max_upload_bytes(self) -> int:
         """`max_upload_mb` in bytes."""
@@ -227,10 +290,11 @@ def process_environment(**changes: str) -> dict[str, str]:
     return {**os.environ, **changes}
 
 
-def environment_of(settings: Settings) -> dict[str, str]:
-    """The environment for a process of ours with the same settings, wherever these came from."""
+def environment_of(settings: Settings, **otherwise: Any) -> dict[str, str]:
+    """The environment for a process of ours with the same settings, wherever these came from, but for `otherwise`."""
     shown = settings.model_dump(mode="json", include=settings.model_fields_set)
     values = {name: _revealed(getattr(settings, name), value) for name, value in shown.items()}
+    values |= otherwise
     return process_environment(**{name.upper(): _spelled(value) for name, value in values.items()})
 
 
@@ -245,8 +309,21 @@ def _spelled(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to a server that listens there."""
+    with suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host == "localhost"
+
+
+def _listed(value: str) -> tuple[str, ...]:
+    return tuple(part for item in value.split(",") if (part := item.strip()))
+
+
 def _line(error: Any) -> str:
     name = str(error["loc"][0]).upper()
     field = Settings.model_fields.get(name.lower())
     meaning = f" ({field.description})" if field and field.description else ""
-    return f"{name}={error['input']!r}: {error['msg']}{meaning}"
+    secret = field and SecretStr in (field.annotation, *get_args(field.annotation))
+    value = "***" if secret else repr(error["input"])
+    return f"{name}={value}: {error['msg']}{meaning}"

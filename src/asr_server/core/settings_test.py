@@ -66,3 +66,45 @@ def test_a_process_of_ours_gets_the_same_settings_secrets_too():
     environment = settings.environment_of(given)
     assert environment["OPENAI_API_KEY"] == "canary"
     assert (environment["TRANSLATE_MODEL"], environment["PRELOAD"]) == ("m", "true")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "asr.example.com", "", "127.1", "localhost.evil"])
+def test_a_server_that_others_can_reach_needs_keys_or_a_word(host):
+    """Beyond loopback the start is refused, by the name of the way out; keys or ALLOW_ANONYMOUS let it start."""
+    with pytest.raises(settings.SettingsError, match="API_KEYS") as refused:
+        settings.load(host=host)
+    assert "ALLOW_ANONYMOUS=true" in str(refused.value)
+    assert settings.load(host=host, api_keys="sk-1").keys == ("sk-1",)
+    assert settings.load(host=host, allow_anonymous=True).keys == ()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+def test_a_server_for_this_machine_needs_none(host):
+    """Loopback addresses are this machine's alone."""
+    assert settings.load(host=host).host == host
+
+
+def test_commas_without_keys_between_them_are_no_keys(monkeypatch):
+    """An empty list must not pass for a list."""
+    monkeypatch.setenv("API_KEYS", " , ,")
+    with pytest.raises(settings.SettingsError, match="API_KEYS"):
+        settings.load(host="0.0.0.0")
+
+
+@pytest.mark.parametrize("keys", ["canary key", "good,canary\u00e9", "ek_canary", 'canary"quoted"'])
+def test_a_key_that_cannot_be_sent_is_refused_and_not_shown(monkeypatch, keys):
+    """The message names the variable and the reason; the value stays secret, also in what prints the settings."""
+    monkeypatch.setenv("API_KEYS", keys)
+    with pytest.raises(settings.SettingsError, match="API_KEYS") as refused:
+        settings.load()
+    assert "canary" not in str(refused.value)
+    assert "canary" not in repr(settings.load(api_keys="canary")) + str(settings.load(api_keys="canary"))
+
+
+def test_origins_are_those_that_browsers_send():
+    """Schemes and names in lower case, no path; anything else would never match, and is refused."""
+    good = "https://App.example.com, http://localhost:3000,null"
+    assert settings.load(allowed_origins=good).origins == {"https://app.example.com", "http://localhost:3000", "null"}
+    for bad in ("app.example.com", "https://app.example.com/", "https://a b", "https://user@a"):
+        with pytest.raises(settings.SettingsError, match="ALLOWED_ORIGINS"):
+            settings.load(allowed_origins=bad)

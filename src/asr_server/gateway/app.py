@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import secrets
 import shutil
 import tempfile
@@ -15,9 +16,9 @@ from fastapi import FastAPI
 from loguru import logger
 from starlette.routing import Route, WebSocketRoute
 
-from asr_server.api import errors, page
-from asr_server.api.middleware import RequestLog
-from asr_server.core.errors import AsrError
+from asr_server.api import door, errors, page
+from asr_server.api.access import AccessRules, Caller
+from asr_server.core.errors import AsrError, InvalidKey
 from asr_server.core.settings import Settings
 from asr_server.engine import facts, plan
 from asr_server.gateway.answers import Answers, has_work
@@ -60,7 +61,7 @@ def create_app(settings: Settings) -> FastAPI:
         Route(everything_else, Proxy(worker, settings.max_upload_bytes, settings.request_timeout)),
     ]
     errors.install(app)
-    app.add_middleware(RequestLog)
+    door.put_before(app, AccessRules.of(settings, functools.partial(_holder, worker)))
     return app
 
 
@@ -68,6 +69,13 @@ async def drain(app: FastAPI) -> None:
     """Before the sockets are closed: the worker ends what it has, which gives every live session its final."""
     worker: Worker = app.state.worker
     await worker.drain()
+
+
+def _holder(worker: Worker, _: str) -> Caller:
+    """Ephemeral keys end with the worker that made them; one that runs knows its own, and looks at them itself."""
+    if worker.link is None:
+        raise InvalidKey("The ephemeral key is unknown or has expired.")
+    return Caller()
 
 
 async def _start(worker: Worker) -> None:

@@ -23,7 +23,8 @@ _END_S = 10.0
 def spawner(settings: Settings) -> Spawn:
     """Starts this same package as a worker with the same settings. It writes to the same log."""
     package_root = str(Path(__file__).parents[2])
-    environment = environment_of(settings)
+    # A caller's share is counted before the worker, which sees no addresses, and what is sent again twice.
+    environment = environment_of(settings, key_max_requests=0, key_rate=0)
     environment["PYTHONPATH"] = ":".join([package_root, *(entry for entry in sys.path if entry)])
 
     async def spawn(path: Path) -> Process:

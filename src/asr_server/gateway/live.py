@@ -47,6 +47,7 @@ class _Session:
     link: Link
     query: list[tuple[str, str]]
     hold: ExitStack  # keeps the worker from being idle
+    owner: str = ""
     news: asyncio.Event = field(default_factory=asyncio.Event)  # something to send, perhaps
     room: asyncio.Event = field(default_factory=asyncio.Event)  # something was forgotten, perhaps
     taken: asyncio.Event = field(default_factory=asyncio.Event)  # another connection wants it
@@ -80,7 +81,12 @@ class LiveSockets:
         asked = dict(query)
         session = self._sessions.get(asked.get("session_id", ""))
         received = asked.get("received", "") or "0"
-        if session is None or not received.isascii() or not received.isdigit():
+        if (
+            session is None
+            or session.owner != socket.state.caller.owner
+            or not received.isascii()
+            or not received.isdigit()
+        ):
             await self._begin(socket, query)
         else:
             await self._resume(socket, session, int(received))
@@ -97,7 +103,7 @@ class LiveSockets:
                 return
         hold = ExitStack()
         hold.enter_context(self._worker.use())
-        session = _Session(Replay(hello), link, query, hold)
+        session = _Session(Replay(hello), link, query, hold, socket.state.caller.owner)
         self._sessions[session.replay.id] = session
         await session.mine.acquire()
         await self._talk(socket, session, upstream)

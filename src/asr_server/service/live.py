@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from loguru import logger
 
 from asr_server.core.errors import SessionNotFound, ShuttingDown
+from asr_server.core.keyring import fingerprint
 from asr_server.live.events import SAMPLE_RATE, Detection, Rules
 from asr_server.live.session import SessionConfig
 from asr_server.service import hearing
@@ -30,11 +31,13 @@ _LEAVE_GRACE_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class LiveOptions:
-    """How a session begins. `words`: whether and how the words of finals get their times."""
+    """How a session begins, and whose it is ("" where there are no keys). `words`: whether and how the words of finals
+    get their times."""
 
     rules: Rules
     input_rate_hz: int = SAMPLE_RATE
     words: WordTimes = WordTimes.NONE
+    owner: str = ""
 
 
 class LiveSessions:
@@ -45,6 +48,7 @@ class LiveSessions:
         self._engines = engines
         self._admission = admission
         self._open: dict[str, tuple[LiveSession, ExitStack]] = {}
+        self._owners: dict[str, str] = {}
         self._detached: dict[str, asyncio.TimerHandle] = {}
         self._draining = False
 
@@ -87,13 +91,17 @@ class LiveSessions:
         for engine in {self._engines.fast, self._engines.accurate}:
             leases.enter_context(engine.lease())
         self._open[session.id] = (session, leases)
+        self._owners[session.id] = options.owner
         return session.connect()
 
-    async def resume(self, identity: str, received: int) -> Connection:
-        """A connection to a session that is kept, or that another connection still has. Raises `SessionNotFound`.
+    async def resume(self, identity: str, received: int, owner: str = "") -> Connection:
+        """A connection to a session that is kept, or that another connection still has.
 
-        `received`: the last utterance whose final the client has.
+        `received`: the last utterance whose final the client has. Raises `SessionNotFound`, for those of other owners
+        too.
         """
+        if self._owners.get(identity, owner) != owner:
+            raise SessionNotFound("No session of this id is kept; open a new one.", param="session_id")
         if identity in self._open:
             await self._wait_until_left(self._open[identity][0])
         if identity not in self._open:
@@ -151,10 +159,12 @@ class LiveSessions:
         if (timer := self._detached.pop(identity, None)) is not None:
             timer.cancel()
         session, leases = self._open.pop(identity)
+        owner = self._owners.pop(identity)
         session.end()
         leases.close()
         # Keyed as every other line of the session.
-        logger.info("live session", session=session.log_name, **session.tally.close(session.machine.account))
+        told = {"key": fingerprint(owner)} if owner else {}
+        logger.info("live session", session=session.log_name, **session.tally.close(session.machine.account), **told)
 
     def _config(self, options: LiveOptions) -> SessionConfig:
         s = self._settings

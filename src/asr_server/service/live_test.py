@@ -200,3 +200,16 @@ async def test_a_fault_of_ours_ends_the_session_with_an_error(make, speech, monk
     await connection.tell(Audio(speech))
     with pytest.raises(Exception, match="server failed"):
         await _until_flush(connection)
+
+
+async def test_a_session_is_resumed_by_its_owner_alone(make):
+    """To others it does not exist, and it stays with the connection that has it."""
+    live = make(Scripted())
+    connection = await live.open(LiveOptions(live.rules(use_voice=True), owner="ann"))
+    for owner in ("ben", ""):
+        with pytest.raises(SessionNotFound):
+            await live.resume(connection.session.id, 0, owner)
+    assert connection.session.has(connection.outbox)
+    live.leave(connection, clean=True)
+    assert (await live.resume(connection.session.id, 0, "ann")).session is connection.session
+    connection.session.end()

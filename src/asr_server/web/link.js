@@ -12,6 +12,8 @@ const LONGEST_DELAY_MS = 5000;
 export const AFTER_CLOSE = {
   1000: "stop", // we closed
   1009: "stop", // a frame too long: the same would come again
+  3000: "stop", // no key, or a wrong one
+  3003: "stop", // a page that may not call
   4000: "stop", // a wrong parameter
   4009: "stop", // another page has taken the session over
   4004: "fresh", // the server does not keep the session any more

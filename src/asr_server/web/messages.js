@@ -44,7 +44,7 @@ export class Problem extends Error {
 
   /** An HTTP status and body: the server's envelope, or whatever a proxy says. */
   static ofAnswer(status, body) {
-    if (status === 401 || status === 403) return new Problem("unauthorized");
+    if (status === 401) return new Problem("unauthorized");
     try {
       const { code, message } = JSON.parse(body).error;
       return new Problem(code ?? "internal_error", message);

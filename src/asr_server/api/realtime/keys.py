@@ -7,20 +7,24 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from asr_server.api.credentials import EPHEMERAL
 from asr_server.api.realtime.config import Config
 from asr_server.core.errors import InvalidKey
 
-PREFIX = "ek_"
 _KEPT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key that this server gave out. `expires_at`: Unix seconds. `config`: what a session with it begins with."""
+    """A key that this server gave out. `expires_at`: Unix seconds. `config`: what a session with it begins with.
+
+    `owner`: who asked for it.
+    """
 
     value: str
     expires_at: int
     config: Config
+    owner: str = ""
 
 
 class Keys:
@@ -30,23 +34,18 @@ class Keys:
         self._now_s = now_s
         self._keys: dict[str, Key] = {}
 
-    def issue(self, config: Config, lifetime_s: int) -> Key:
+    def issue(self, config: Config, lifetime_s: int, owner: str = "") -> Key:
         """A new key."""
         now_s = self._now_s()
         self._keys = {value: key for value, key in self._keys.items() if key.expires_at > now_s}
         while len(self._keys) >= _KEPT:
             del self._keys[next(iter(self._keys))]
-        key = Key(PREFIX + secrets.token_hex(24), int(now_s) + lifetime_s, config)
+        key = Key(EPHEMERAL + secrets.token_hex(24), int(now_s) + lifetime_s, config, owner)
         self._keys[key.value] = key
         return key
 
-    def authorised(self, presented: str | None) -> Key | None:
-        """The ephemeral key that is presented, None for any other or none. Raises `InvalidKey`.
-
-        This server has no other keys: whoever presents no ephemeral one is let in.
-        """
-        if presented is None or not presented.startswith(PREFIX):
-            return None
+    def authorised(self, presented: str) -> Key:
+        """The ephemeral key that is presented. Raises `InvalidKey`."""
         key = self._keys.get(presented)
         if key is None or key.expires_at <= self._now_s():
             raise InvalidKey("The ephemeral key is unknown or has expired.")

@@ -13,6 +13,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from asr_server.api import errors as error_table
 from asr_server.api import sockets
+from asr_server.api.access import Caller
 from asr_server.api.deps import Services
 from asr_server.api.disconnect import ended_in_order
 from asr_server.api.metrics.meters import count_error
@@ -21,13 +22,11 @@ from asr_server.api.realtime.config import Config
 from asr_server.api.realtime.conversation import Conversation
 from asr_server.api.realtime.handshake import Handshake
 from asr_server.api.realtime.house import house_of
-from asr_server.api.realtime.keys import Key
 from asr_server.api.realtime.shapes import Identity
 from asr_server.audio import g711
 from asr_server.core.errors import (
     AsrError,
     InvalidInput,
-    InvalidKey,
     NothingToCommit,
     SessionExpired,
     ShuttingDown,
@@ -46,14 +45,10 @@ _LARGE_FRAME = 256 * 1024  # parsing more than this takes milliseconds: not on t
 async def realtime(socket: WebSocket) -> None:
     """Transcription over OpenAI's Realtime protocol."""
     here: Services = socket.app.state.services
+    caller: Caller = socket.state.caller
     hands = handshake.read(socket)
-    try:
-        key = here.keys.authorised(hands.key)
-    except InvalidKey as error:
-        await _turn_away(socket, hands, error)
-        return
     await socket.accept(subprotocol=hands.subprotocol)
-    talk = _Talk(socket, here, hands, key)
+    talk = _Talk(socket, here, hands, caller)
     try:
         await talk.run()
     except AsrError as error:
@@ -65,27 +60,15 @@ async def realtime(socket: WebSocket) -> None:
         await talk.end(AsrError("The server failed on this session; the log has the details."))
 
 
-async def _turn_away(socket: WebSocket, hands: Handshake, error: InvalidKey) -> None:
-    """By HTTP status, or on the socket where the client is a browser and cannot see one."""
-    count_error(socket, error)
-    if not hands.in_browser:
-        await socket.send_denial_response(error_table.respond(error))
-        return
-    await socket.accept(subprotocol=hands.subprotocol)
-    wire = error_table.TABLE[error.code]
-    told = {"type": wire.type, "code": error.code, "message": error.message, "param": None, "event_id": None}
-    message = {"type": "error", "event_id": f"event_{secrets.token_hex(6)}", "error": told}
-    await sockets.end(socket, wire.ws_close, f"{wire.type}.{error.code}", message)
-
-
 class _Talk:
     """One connection: what its reader and its writer share."""
 
-    def __init__(self, socket: WebSocket, here: Services, hands: Handshake, key: Key | None) -> None:
+    def __init__(self, socket: WebSocket, here: Services, hands: Handshake, caller: Caller) -> None:
         self._socket = socket
         self._here = here
         self._house = house_of(here)
-        self._config = key.config if key else self._house.initial(hands.model)
+        self._owner = caller.owner
+        self._config = caller.session_key.config if caller.session_key else self._house.initial(hands.model)
         self._lasts_s = here.settings.realtime_session_s
         identity = Identity(f"sess_{secrets.token_hex(12)}", int(time.time() + self._lasts_s))
         self._conversation = Conversation(self._config, identity, beta=hands.beta)
@@ -93,7 +76,7 @@ class _Talk:
 
     async def run(self) -> None:
         """Until the client leaves. Raises the `AsrError` that ended it otherwise."""
-        options = LiveOptions(self._house.rules_of(self._config), self._config.input.format.rate_hz)
+        options = LiveOptions(self._house.rules_of(self._config), self._config.input.format.rate_hz, owner=self._owner)
         connection = await self._here.live.open(options)
         clean: bool | None = False
         try:

@@ -9,7 +9,8 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from asr_server.api import body
-from asr_server.api.deps import Services, services
+from asr_server.api.access import Caller
+from asr_server.api.deps import Services, caller, services
 from asr_server.api.realtime import shapes
 from asr_server.api.realtime.house import house_of
 from asr_server.api.realtime.keys import Key
@@ -19,6 +20,7 @@ from asr_server.core.errors import InvalidInput, InvalidValue
 
 router = APIRouter(prefix="/v1/realtime", tags=["realtime"])
 Services_ = Annotated[Services, Depends(services)]
+Caller_ = Annotated[Caller, Depends(caller)]
 
 _MAX_BODY_BYTES = 1024 * 1024
 
@@ -65,19 +67,19 @@ def _takes(model: type[BaseModel]) -> dict[str, Any]:
 
 
 @router.post("/client_secrets", responses=_ERRORS, openapi_extra=_takes(SecretRequest))
-async def create_client_secret(request: Request, here: Services_) -> SecretBody:
+async def create_client_secret(request: Request, here: Services_, caller: Caller_) -> SecretBody:
     """An ephemeral key for `WS /v1/realtime`, to be given to a browser."""
     asked = _parsed(SecretRequest, await body.read_json(request, _MAX_BODY_BYTES))
     house = house_of(here)
     config = house.initial()
     if asked.session is not None:
         config = house.updated(config, asked.session)
-    key = here.keys.issue(config, asked.expires_after.seconds)
+    key = here.keys.issue(config, asked.expires_after.seconds, caller.owner)
     return SecretBody(value=key.value, expires_at=key.expires_at, session=shapes.ga(config, _identity(key)))
 
 
 @router.post("/transcription_sessions", responses=_ERRORS)
-async def create_transcription_session(request: Request, here: Services_) -> dict[str, Any]:
+async def create_transcription_session(request: Request, here: Services_, caller: Caller_) -> dict[str, Any]:
     """The same in the shape of the beta protocol."""
     flat = await body.read_json(request, _MAX_BODY_BYTES)
     wanted = _parsed(_BetaSecret, flat.pop("client_secret", None) or {})
@@ -87,7 +89,7 @@ async def create_transcription_session(request: Request, here: Services_) -> dic
     except InvalidInput as error:
         raise shapes.in_beta_words(error) from None
     expiry = wanted.expires_at or wanted.expires_after or Expiry()
-    key = here.keys.issue(config, expiry.seconds)
+    key = here.keys.issue(config, expiry.seconds, caller.owner)
     return shapes.beta(config, _identity(key), {"value": key.value, "expires_at": key.expires_at})
 
 

@@ -79,6 +79,7 @@ class QwenEngine:
 
     def load(self) -> None:
         """Find, check and load the checkpoint, and plan the memory. Raises `ModelUnavailable`."""
+        settings.prefer("HF_HUB_DISABLE_TELEMETRY", "1")  # the hub is asked for weights and told nothing else
         directory = checkpoint.locate(self._plan.model_id)
         # OpenMP threads spin at every barrier by default. A decode step has hundreds of barriers: beside any other busy
         # process on the same cores that made a 7 s clip take 2.6 s instead of 40 ms (2 cores, 2026-11). Read at import.

@@ -42,7 +42,8 @@ class JobRecord:
     """One job. Times are Unix seconds, 0 for not yet.
 
     `done_s`: seconds of the recording whose text is there; `duration_s`: what the recording claims to last, later what
-    it lasts, 0 while unknown. `media_type` and `notes` are those of the result.
+    it lasts, 0 while unknown. `media_type` and `notes` are those of the result. `owner`: whose key made it, "" where
+    there was none.
     """
 
     id: str
@@ -55,6 +56,7 @@ class JobRecord:
     duration_s: float = 0.0
     media_type: str = ""
     notes: dict[str, str] = field(default_factory=dict)
+    owner: str = ""
     error: JobError | None = None
 
     def queued_again(self) -> JobRecord:

@@ -82,26 +82,26 @@ class Jobs:
         if isinstance(self._store_or_reason, JobStore):
             self._store_or_reason.close()
 
-    async def add(self, request: Request, recording: BinaryIO) -> JobRecord:
+    async def add(self, request: Request, recording: BinaryIO, owner: str = "") -> JobRecord:
         """Take a job. Raises `JobsUnavailable`, and `Overloaded` when too many wait."""
         store = self._store
         if self.under_way >= self._rules.most:
             raise Overloaded("Too many jobs are waiting; try again later.", retry_after_s=60)
-        record = JobRecord(f"job_{secrets.token_urlsafe(18)}", request, time.time())
+        record = JobRecord(f"job_{secrets.token_urlsafe(18)}", request, time.time(), owner=owner)
         await asyncio.to_thread(store.add, record, recording)
         self._take(record)
         return record
 
-    def get(self, identity: str) -> JobRecord:
-        """The job as it stands. Raises `JobNotFound`."""
+    def get(self, identity: str, owner: str = "") -> JobRecord:
+        """The job as it stands. Raises `JobNotFound`, for those of other owners too."""
         record = self._records.get(identity)
-        if record is None:
+        if record is None or record.owner != owner:
             raise JobNotFound("There is no job of this id; finished ones are kept for JOB_TTL.", param="job_id")
         return record
 
-    async def result(self, identity: str) -> Body:
+    async def result(self, identity: str, owner: str = "") -> Body:
         """What a job made. Raises `JobNotFound` and `JobNotFinished`; see the record for why one failed."""
-        record = self.get(identity)
+        record = self.get(identity, owner)
         if record.state is not JobState.SUCCEEDED:
             raise JobNotFinished(f"The job has no result: it is {record.state.value}.", param="job_id")
         try:
@@ -109,9 +109,9 @@ class Jobs:
         except FileNotFoundError:
             raise JobNotFound("The job was removed.", param="job_id") from None
 
-    async def watch(self, identity: str) -> AsyncGenerator[JobRecord, None]:
+    async def watch(self, identity: str, owner: str = "") -> AsyncGenerator[JobRecord, None]:
         """The job as it stands, and again at every change, until it is over or removed. Raises `JobNotFound`."""
-        record: JobRecord | None = self.get(identity)
+        record: JobRecord | None = self.get(identity, owner)
         while record is not None:
             news = self._news[identity]
             yield record
@@ -120,9 +120,9 @@ class Jobs:
             await news.wait()
             record = self._records.get(identity)
 
-    async def remove(self, identity: str) -> None:
+    async def remove(self, identity: str, owner: str = "") -> None:
         """Stop a job if it runs, and forget it. Raises `JobNotFound`."""
-        self.get(identity)
+        self.get(identity, owner)
         del self._records[identity]
         self._news.pop(identity).set()
         if (task := self._running.get(identity)) is not None:
@@ -234,5 +234,5 @@ class Jobs:
             oldest = time.time() - self._rules.ttl_s
             for record in [r for r in self._records.values() if r.state.over and r.ended_at < oldest]:
                 with suppress(JobNotFound):
-                    await self.remove(record.id)
+                    await self.remove(record.id, record.owner)
             await asyncio.sleep(min(_SWEEP_S, max(1.0, self._rules.ttl_s)))

@@ -189,3 +189,22 @@ async def test_jobs_are_counted_by_state(tmp_path):
             JobState.RUNNING: 2,
             JobState.QUEUED: 1,
         }
+
+
+async def test_a_job_is_its_owners_alone(tmp_path):
+    """Nobody else sees, watches, fetches or removes it, also after a restart: to them there is no such job."""
+    async with running(tmp_path, Scripted()) as jobs:
+        taken = await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann")
+        async for _ in jobs.watch(taken.id, "ann"):
+            pass
+    async with running(tmp_path, Scripted()) as jobs:
+        for owner in ("ben", ""):
+            for refused in (jobs.result, jobs.remove):
+                with pytest.raises(JobNotFound):
+                    await refused(taken.id, owner)
+            with pytest.raises(JobNotFound):
+                jobs.get(taken.id, owner)
+            with pytest.raises(JobNotFound):
+                await anext(jobs.watch(taken.id, owner))
+        assert await jobs.result(taken.id, "ann") == PRODUCT.body
+        await jobs.remove(taken.id, "ann")

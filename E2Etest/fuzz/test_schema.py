@@ -1,0 +1,38 @@
+"""Requests made from the schema that the server publishes, right and wrong ones, by schemathesis."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from E2Etest.fuzz.effort import FACTOR, REPEATABLE, SCHEMA_S
+
+pytestmark = pytest.mark.integration
+
+# Not asked: whether all that fits the schema is accepted (no random file is a recording, and the text of a form has no
+# types), and whether `Allow` names the methods of all routes of a path (it names those of the first).
+CHECKS = (
+    "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,"
+    "response_headers_conformance,ignored_auth,unsupported_method,use_after_free"
+)
+
+
+@pytest.mark.timeout(0)
+def test_no_request_of_the_schema_breaks_it(guarded, tmp_path):
+    """Every operation answers with a status, a type and a body that the schema has, and none without a key."""
+    command = [
+        Path(sys.executable).with_name("schemathesis"),
+        "run",
+        f"{guarded.base}/openapi.json",
+        *("--header", f"Authorization: Bearer {guarded.key}"),
+        *("--max-time", str(int(SCHEMA_S * FACTOR))),
+        *("--request-timeout", "60"),
+        *("--checks", CHECKS),
+        *(("--seed", "1") if REPEATABLE else ()),
+        "--continue-on-failure",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-6_000:]
+    operations = [op for path in guarded.client.get("/openapi.json").json()["paths"].values() for op in path]
+    assert int(done.stdout.partition("Tested: ")[2].split()[0]) == len(operations)

@@ -1,0 +1,55 @@
+"""`asr-server healthcheck`: asks the server on this machine whether it is live, for container engines."""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import ssl
+import sys
+from ipaddress import ip_address
+
+from asr_server.core import settings as settings_module
+from asr_server.core.settings import Settings
+
+_TIMEOUT_S = 4.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Nothing: it looks where the settings say that the server is."""
+    parser.set_defaults(run=lambda _: healthcheck(settings_module.load()))
+
+
+def healthcheck(settings: Settings) -> int:
+    """Returns 0 when `/livez` answers with 200, 1 otherwise."""
+    connection = _connection(settings)
+    try:
+        connection.request("GET", "/livez")
+        status = connection.getresponse().status
+    except (OSError, http.client.HTTPException) as error:
+        print(f"asr-server healthcheck: {error}", file=sys.stderr)
+        return 1
+    finally:
+        connection.close()
+    return 0 if status == http.client.OK else 1
+
+
+def _connection(settings: Settings) -> http.client.HTTPConnection:
+    host = _reachable(settings.host)
+    if not settings.ssl_certfile:
+        return http.client.HTTPConnection(host, settings.port, timeout=_TIMEOUT_S)
+    # The certificate is for the name that others use, and nothing secret is sent: no reason to check it here.
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return http.client.HTTPSConnection(host, settings.port, timeout=_TIMEOUT_S, context=context)
+
+
+def _reachable(host: str) -> str:
+    """Where a server that listens there is found; all addresses are none to connect to."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    if not address.is_unspecified:
+        return host
+    return "127.0.0.1" if address.version == 4 else "::1"

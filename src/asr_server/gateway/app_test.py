@@ -1,0 +1,56 @@
+"""The gateway's door, around the real app. That it lets the right ones through is tested with a worker behind it."""
+
+import pytest
+from starlette.testclient import TestClient, WebSocketDenialResponse
+
+from asr_server.core.settings import Settings
+from asr_server.gateway.app import create_app
+from asr_server.gateway.life import State
+
+KEYS = "sk-first,sk-second"
+
+
+@pytest.fixture
+def app():
+    """With keys; no worker can be started, since nothing has made its folder."""
+    return create_app(Settings(_env_file=None, model_id="demo", gateway_mode=True, api_keys=KEYS))
+
+
+@pytest.fixture
+def client(app):
+    """On a name of this machine's, as a browser here would."""
+    return TestClient(app, base_url="http://127.0.0.1")
+
+
+@pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer sk-no"}, {"authorization": "Bearer ek_no"}])
+def test_who_has_no_key_wakes_nobody(app, client, headers):
+    """Neither the gateway's own answers nor those of a worker, which is not even started."""
+    for path in ("/health", "/metrics", "/v1/models", "/v1/jobs/x", "/nowhere"):
+        assert client.get(path, headers=headers).status_code == 401
+    refused = client.post("/v1/audio/transcriptions", headers=headers, files={"file": b"x"})
+    assert refused.status_code == 401
+    assert refused.headers["x-request-id"]
+    for path in ("/ws/transcribe", "/v1/realtime?intent=transcription"):
+        with pytest.raises(WebSocketDenialResponse) as denied, client.websocket_connect(path, headers=headers):
+            pass
+        assert denied.value.status_code == 401
+    assert app.state.worker.state is State.STOPPED
+
+
+def test_probes_and_the_page_need_no_key(client):
+    """As without a gateway."""
+    assert [client.get(path).status_code for path in ("/livez", "/readyz", "/", "/web/app.js")] == [200] * 4
+
+
+def test_its_own_answers_need_one(client):
+    """Any key on the ring."""
+    for key in KEYS.split(","):
+        assert client.get("/health", headers={"api-key": key}).json()["mode"] == "gateway"
+
+
+def test_pages_of_other_sites_are_held_off(client):
+    """By origin and, without keys, by the name that was called."""
+    foreign = {"origin": "http://evil.example", "api-key": "sk-first"}
+    assert client.post("/v1/audio/transcriptions", headers=foreign).status_code == 403
+    keyless = create_app(Settings(_env_file=None, model_id="demo", gateway_mode=True))
+    assert TestClient(keyless, base_url="http://evil.example").get("/health").status_code == 403
