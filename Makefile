@@ -1,7 +1,8 @@
 # make demo   see it work            make serve   run it with the environment's settings
 # make test   everything CI runs     make bench   the benchmarks
+# make soak   20 minutes of load and faults     make promises   docs/promises.md, measured anew
 # make fuzz   random input, longer   make lock, make sbom, make audit   the packages that an image is built from
-.PHONY: demo serve test bench check unit e2e browser docs clients fuzz lock sbom audit clean
+.PHONY: demo serve test bench check unit e2e browser docs clients promises soak fuzz lock sbom audit clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -59,6 +60,14 @@ docs: $(VENV)/.dev
 # OpenAI's clients against the server, and the page of what they saw. Needs Node 20 or later.
 clients: $(VENV)/.dev
 	$(PY) -m E2Etest.openai
+
+# All that docs/promises.md says, measured anew, or some of it: make promises PROMISES="drain crash"
+promises: $(VENV)/.dev
+	$(PY) -m E2Etest.promises $(PROMISES)
+
+soak: $(VENV)/.dev
+	$(PY) -m pytest E2Etest/chaos -m soak --timeout 0
+
 fuzz: $(VENV)/.dev
 	FUZZ_S=$(FUZZ_S) $(PY) -m pytest E2Etest/fuzz --timeout 0
 

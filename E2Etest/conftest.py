@@ -1,9 +1,63 @@
-"""The server that most tests share."""
+"""The server that most tests share, and what a run tells of the promises it shows (`promises.py`)."""
+
+from pathlib import Path
 
 import pytest
 
-from E2Etest import recordings
+from E2Etest import promises, recordings
 from E2Etest.process import running
+
+_SHOWN = pytest.StashKey[dict[str, promises.Shown]]()
+
+
+def pytest_addoption(parser):
+    """For `python -m E2Etest.promises`."""
+    parser.addoption("--promises", type=Path, help="file to write what was shown of the promises to")
+    parser.addoption("--only-promises", default="", help="names of promises, comma-separated")
+
+
+def pytest_configure(config):
+    """Nothing is shown yet."""
+    config.stash[_SHOWN] = {}
+
+
+def pytest_collection_modifyitems(config, items):
+    """Notes who shows what. A soak runs only where it is asked for."""
+    only = {name for name in config.getoption("only_promises").split(",") if name}
+    soaking = "soak" in (config.getoption("markexpr") or "") or config.getoption("promises")
+    kept = []
+    for item in items:
+        marker = item.get_closest_marker("promise")
+        name = marker.args[0] if marker else ""
+        if (only and name not in only) or (item.get_closest_marker("soak") and not soaking):
+            continue
+        if marker:
+            config.stash[_SHOWN][item.nodeid] = promises.Shown(item.nodeid, name)
+        kept.append(item)
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = kept
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    """The outcome of a test is that of its worst part."""
+    report = yield
+    shown = item.config.stash[_SHOWN].get(item.nodeid)
+    if shown is not None and (report.when == "call" or report.failed):
+        shown.outcome = report.outcome
+    return report
+
+
+def pytest_sessionfinish(session):
+    """Tell it to who asked."""
+    if (path := session.config.getoption("promises", None)) is not None:
+        promises.write(path, session.config.stash[_SHOWN].values())
+
+
+@pytest.fixture
+def figure(request):
+    """Notes a figure that this test measured for its promise, in words: `figure("p99 12 ms")`."""
+    return request.config.stash[_SHOWN][request.node.nodeid].figures.append
 
 
 @pytest.fixture(scope="session")
