@@ -52,7 +52,7 @@ class Watched:
         assert self.hosts <= {urlsplit(self.base).netloc}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium():
     """The path of the system's Chromium; without one the tests fail, since passing would say that the page works."""
     found = next((path for name in NAMES if (path := shutil.which(name))), None)
@@ -61,24 +61,24 @@ def chromium():
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def playwright(chromium):
-    """The driver. No browser is downloaded."""
+    """The driver; no browser is downloaded. It keeps an event loop running in this thread, so it ends here."""
     expect.set_options(timeout=WAIT_MS)
     with sync_playwright() as driver:
         yield driver
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def page_server(tmp_path_factory):
-    """A running server with the model loaded and a small upload limit."""
+    """A running server with the model loaded and a small upload limit, which answers to the name asr.test too."""
     log = tmp_path_factory.mktemp("page") / "log"
-    with running(log, PRELOAD="true", IDLE_TIMEOUT="0", MAX_UPLOAD_MB="4") as server:
+    with running(log, PRELOAD="true", IDLE_TIMEOUT="0", MAX_UPLOAD_MB="4", ALLOWED_ORIGINS="http://asr.test") as server:
         server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shots(tmp_path_factory):
     """Where screenshots are kept, for people to look at."""
     return tmp_path_factory.mktemp("screenshots")

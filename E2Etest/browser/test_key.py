@@ -1,0 +1,51 @@
+"""A server with keys: the page opens without one, says what it needs, and works with it."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from E2Etest import recordings
+from E2Etest.browser.conftest import opened
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+
+@pytest.mark.parametrize("wrong", ["", "sk-wrong"])
+def test_without_a_right_key_the_page_says_so_and_with_it_it_hears(speaking, guarded, wrong):
+    """The words under the notice name the way out; the microphone is let go until then."""
+    _, words = recordings.sample()
+    with speaking() as browser, opened(browser, guarded.base) as watched:
+        watched.allowed += ["401", "WebSocket connection"]
+        page = watched.page
+        _enter(page, wrong)
+        page.click("#live-start")
+        expect(page.locator("#live-notice")).to_have_text(re.compile("key is missing or wrong.*Key"))
+        expect(page.locator("#live-start")).to_have_text("Start")
+        _enter(page, guarded.key)
+        page.click("#live-start")
+        expect(page.locator("#live-lines li:not(.open) p")).to_have_text(words)
+        page.click("#live-start")
+
+
+def test_files_and_the_state_need_the_key_too(browser, guarded, tmp_path):
+    """Told where the file was dropped, and in the place of the state."""
+    recording, words = recordings.sample()
+    path = tmp_path / "hello.wav"
+    path.write_bytes(recording)
+    with opened(browser, guarded.base, "file") as watched:
+        watched.allowed += ["401"]
+        page = watched.page
+        page.set_input_files("#file-input", path)
+        expect(page.locator("#file-notice")).to_have_text(re.compile("key is missing or wrong"))
+        expect(page.locator("#server-word")).to_have_text("Key needed")
+        _enter(page, guarded.key)
+        expect(page.locator("#server-word")).not_to_have_text("Key needed")
+        page.set_input_files("#file-input", path)
+        expect(page.locator("#file-lines")).to_contain_text(words)
+
+
+def _enter(page, key):
+    page.click("#key-open")
+    page.fill("#key-field", key)
+    page.keyboard.press("Enter")
