@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from types import TracebackType
+from typing import Any, BinaryIO, Self, TypeVar
 
 import httpx
 
@@ -16,7 +17,7 @@ from asr_server.client.sse import EventStream
 
 _CONNECT_TIMEOUT_S = 10.0
 # None for answers: how long a recording may take is the server's to limit, and it does.
-TIMEOUT = httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S)
+_TIMEOUT = httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S)
 # A proxy for the world outside is none for this machine.
 _LOOPBACK = ("all://127.0.0.1", "all://localhost", "all://[::1]")
 
@@ -57,14 +58,34 @@ def made(content: bytes, headers: Mapping[str, str]) -> Made:
     return Made(content.decode(), headers.get("X-Subtitle-Timing", ""), int(kept) if kept.isdigit() else 0)
 
 
-def headers(key: str) -> dict[str, str]:
-    """What every request says; `key`: "" for a server without keys."""
-    return {"Authorization": f"Bearer {key}"} if key else {}
+def place(server: str, key: str) -> dict[str, Any]:
+    """httpx's arguments for a client of this server; `key`: "" for one without keys."""
+    return {
+        "base_url": server,
+        "timeout": _TIMEOUT,
+        "headers": {"Authorization": f"Bearer {key}"} if key else {},
+        "mounts": dict.fromkeys(_LOOPBACK),
+    }
 
 
-def no_proxy_here() -> dict[str, None]:
-    """httpx's `mounts` for this machine's own addresses."""
-    return dict.fromkeys(_LOOPBACK)
+class AsyncConnection:
+    """What the clients for an event loop have in common: connections that end with the block. `key`: for servers with
+    keys."""
+
+    def __init__(self, server: str = "http://127.0.0.1:8100", *, key: str = "") -> None:
+        self._http = httpx.AsyncClient(**place(server, key))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections; the server drops what was under way on them."""
+        await self._http.aclose()
 
 
 @contextmanager

@@ -63,12 +63,7 @@ class FileClient:
     """
 
     def __init__(self, server: str = "http://127.0.0.1:8100", *, key: str = "") -> None:
-        self._http = httpx.Client(
-            base_url=server,
-            timeout=exchange.TIMEOUT,
-            headers=exchange.headers(key),
-            mounts=exchange.no_proxy_here(),
-        )
+        self._http = httpx.Client(**exchange.place(server, key))
 
     def __enter__(self) -> FileClient:
         return self
@@ -129,28 +124,8 @@ class FileClient:
             yield answer
 
 
-class AsyncFileClient:
+class AsyncFileClient(exchange.AsyncConnection):
     """The same for an event loop; the recording is read from disk on the loop, 64 KiB at a time."""
-
-    def __init__(self, server: str = "http://127.0.0.1:8100", *, key: str = "") -> None:
-        self._http = httpx.AsyncClient(
-            base_url=server,
-            timeout=exchange.TIMEOUT,
-            headers=exchange.headers(key),
-            mounts=exchange.no_proxy_here(),
-        )
-
-    async def __aenter__(self) -> AsyncFileClient:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close the connections; the server drops what was under way."""
-        await self._http.aclose()
 
     async def transcribe(self, recording: Recording, options: FileOptions | None = None) -> str:
         """The server's answer in `options.response_format`, as it came."""

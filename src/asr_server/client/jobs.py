@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from enum import StrEnum
-from types import TracebackType
 from typing import Any
 from urllib.parse import quote
 
@@ -53,28 +52,8 @@ class JobStatus:
         return self.state in (JobState.SUCCEEDED, JobState.FAILED)
 
 
-class AsyncJobClient:
-    """Errors are `FileError`; `ServerUnreachable` among them. Leaving it stops no job. `key`: for servers with keys."""
-
-    def __init__(self, server: str = "http://127.0.0.1:8100", *, key: str = "") -> None:
-        self._http = httpx.AsyncClient(
-            base_url=server,
-            timeout=exchange.TIMEOUT,
-            headers=exchange.headers(key),
-            mounts=exchange.no_proxy_here(),
-        )
-
-    async def __aenter__(self) -> AsyncJobClient:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._http.aclose()
+class AsyncJobClient(exchange.AsyncConnection):
+    """Errors are `FileError`; `ServerUnreachable` among them. Leaving it stops no job."""
 
     async def submit(self, recording: Recording, options: Options) -> JobStatus:
         """Hand the recording over; when this returns, the server has all of it."""
