@@ -102,21 +102,6 @@ def test_what_is_only_compiled_says_so(name, tmp_path):
     assert "not by the tests" in head
 
 
-def test_the_browser_page_uses_what_the_socket_sends(here, tmp_path):
-    """Its script is valid; every field that it reads of a message is one that the socket sends."""
-    page = (EXAMPLES / "browser" / "index.html").read_text(encoding="utf-8")
-    script = tmp_path / "page.mjs"
-    script.write_text(re.search(r'<script type="module">(.*?)</script>', page, re.DOTALL)[1])
-    assert subprocess.run(["node", "--check", str(script)], capture_output=True, check=False).returncode == 0
-    sends = (Path(__file__).parents[1] / "src/asr_server/api/live_wire.py").read_text(
-        encoding="utf-8"
-    ) + '"message" "error"'
-    fields = set(re.findall(r"\bmessage\.(\w+)", page)) - {"error"}
-    assert fields
-    assert {field for field in fields if f'"{field}"' not in sends} == set()
-    assert set(re.findall(r'(?:getElementById|show)\("(\w+)"', page)) == set(re.findall(r'id="(\w+)"', page))
-
-
 def test_the_list_of_examples_is_whole():
     """examples/README.md names every file, and says of each what the tests do with it."""
     listed = dict(
