@@ -22,7 +22,7 @@ _FIRST_IDEOGRAPH = "\u2e80"
 
 
 class QwenAligner:
-    """Implements `engine.protocol.Aligner` over the SDK's weights, text splitting and repair of times."""
+    """Implements `engine.protocol.Aligner` over the SDK's weights and text splitting."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan

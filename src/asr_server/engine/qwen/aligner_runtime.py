@@ -17,7 +17,7 @@ from qwen_asr.inference.qwen3_forced_aligner import Qwen3ForceAlignProcessor
 
 from asr_server.core.errors import UnsupportedLanguage, UnsupportedValue
 from asr_server.engine.protocol import AlignedPiece, AlignItem, Alignment
-from asr_server.engine.qwen import loading, memory
+from asr_server.engine.qwen import chain, loading, memory
 from asr_server.engine.qwen.encoder import WindowedEncoder
 from asr_server.engine.qwen.frontend import SAMPLE_RATE, LogMel
 
@@ -64,9 +64,9 @@ class AlignerRuntime:
         """All items in one pass. Raises `UnsupportedLanguage` or `UnsupportedValue` when one cannot be aligned."""
         rows = [self._row(item) for item in items]
         asked = [row for row in rows if row.words]
-        slots = iter(self._slots(asked) if asked else [])
+        chances = iter(self._chances(asked) if asked else [])
         return [
-            self._alignment(item, row.words, next(slots)) if row.words else Alignment(())
+            self._alignment(item, row.words, next(chances)) if row.words else Alignment(())
             for item, row in zip(items, rows, strict=True)
         ]
 
@@ -82,8 +82,8 @@ class AlignerRuntime:
     def _ids(self, text: str) -> torch.Tensor:
         return torch.tensor(self._parts.processor.tokenizer(text).input_ids, dtype=torch.long)
 
-    def _slots(self, rows: Sequence[_Row]) -> list[NDArray[np.int64]]:
-        """The slot of every stamp of each row, (2 x words,)."""
+    def _chances(self, rows: Sequence[_Row]) -> list[torch.Tensor]:
+        """What the head says of every stamp of each row, (2 x words, slots), not normalised."""
         encoded = self._encoder([memory.upload(row.mel, self._device) for row in rows])
         embed = self._parts.text.embed_tokens
         inputs = [
@@ -97,12 +97,20 @@ class AlignerRuntime:
             hidden[n, len(given) - len(row.after) : len(given)][(row.after == self._parts.stamp_id).to(self._device)]
             for n, (row, given) in enumerate(zip(rows, inputs, strict=True))
         ]
-        chosen = self._parts.head(torch.cat(stamps)).argmax(-1).cpu()
-        return [part.numpy() for part in chosen.split([len(stamp) for stamp in stamps])]
+        told: torch.Tensor = self._parts.head(torch.cat(stamps))
+        return list(told.split([len(stamp) for stamp in stamps]))
 
-    def _alignment(self, item: AlignItem, words: Sequence[str], slots: NDArray[np.int64]) -> Alignment:
-        """The SDK's repair makes the times monotone; the end of the audio bounds them."""
+    def _alignment(self, item: AlignItem, words: Sequence[str], chances: torch.Tensor) -> Alignment:
+        """Times in order, bounded by the end of the audio."""
         last_ms = len(item.audio) * 1000 // SAMPLE_RATE
-        times = self._texts.fix_timestamp(slots * self._parts.slot_ms)
-        bounded = [min(time_ms, last_ms) for time_ms in times]
-        return Alignment(tuple(map(AlignedPiece, words, bounded[::2], bounded[1::2])))
+        inside = chances[:, : int(last_ms / self._parts.slot_ms) + 2]
+        times = [min(max(0, round(slot * self._parts.slot_ms)), last_ms) for slot in _in_order(chances, inside)]
+        return Alignment(tuple(map(AlignedPiece, words, times[::2], times[1::2])))
+
+
+def _in_order(chances: torch.Tensor, inside: torch.Tensor) -> NDArray[np.floating]:
+    """The likeliest slot of each stamp, which is the SDK's answer, if they are in order; else the chain's medians."""
+    likeliest = chances.argmax(-1).cpu().numpy()
+    if (np.diff(likeliest) >= 0).all():
+        return likeliest.astype(np.float64)
+    return chain.medians(inside.float().softmax(-1).cpu().numpy())
