@@ -6,6 +6,7 @@ import pytest
 
 from E2Etest import promises, recordings
 from E2Etest.process import running
+from E2Etest.scripted_llm import ScriptedLlm
 
 _SHOWN = pytest.StashKey[dict[str, promises.Shown]]()
 
@@ -70,13 +71,15 @@ def server(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def guarded(tmp_path_factory):
-    """A running server with two keys, the model loaded, that logs all it ever logs."""
+    """A running server with two keys and an endpoint for translations, the model loaded, that logs all it ever logs."""
     log = tmp_path_factory.mktemp("guarded") / "log"
     keys = {"API_KEYS": "sk-canary-first,sk-canary-second", "OPENAI_API_KEY": "sk-canary-elsewhere"}
     limits = {"MAX_UPLOAD_MB": "4", "MAX_AUDIO_S": "120", "IDLE_TIMEOUT": "0"}
-    with running(log, PRELOAD="true", LOG_LEVEL="TRACE", **keys, **limits) as server:
-        server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
-        yield server
+    with ScriptedLlm() as llm:
+        keys |= {"OPENAI_BASE_URL": llm.base_url, "TRANSLATE_MODEL": "scripted"}
+        with running(log, PRELOAD="true", LOG_LEVEL="TRACE", **keys, **limits) as server:
+            server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
+            yield server
 
 
 @pytest.fixture(scope="session")

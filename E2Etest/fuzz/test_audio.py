@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from E2Etest import recordings
 from E2Etest.fuzz.effort import effort
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.promise("fuzzing")]
 
 CONTAINERS = {
     "wav": ("wav", "pcm_s16le"),
@@ -65,15 +65,14 @@ def damaged(draw, kind):
 
 @pytest.mark.parametrize("kind", CONTAINERS)
 @pytest.mark.timeout(0)
-def test_a_damaged_recording_is_heard_or_refused(guarded, kind):
+def test_a_damaged_recording_is_heard_or_refused(guarded, timed, kind):
     """200 or 400 in time, whatever the damage; the next good one is heard."""
 
     @effort(80)
     @given(damaged(kind))
     def check(data):
-        answer = guarded.client.post(
-            "/v1/audio/transcriptions", files={"file": ("a", data)}, data={"model": "demo"}, timeout=30
-        )
+        with timed():
+            answer = guarded.transcribe(data, name="a")
         assert answer.status_code in (200, 400), answer.text
 
     check()
@@ -81,15 +80,14 @@ def test_a_damaged_recording_is_heard_or_refused(guarded, kind):
 
 
 @pytest.mark.timeout(0)
-def test_bytes_that_begin_like_a_recording_are_refused(guarded):
+def test_bytes_that_begin_like_a_recording_are_refused(guarded, timed):
     """The first bytes of each container, then anything."""
 
     @effort(100)
     @given(st.sampled_from([_file(kind)[:12] for kind in CONTAINERS]), st.binary(max_size=2_000))
     def check(start, rest):
-        answer = guarded.client.post(
-            "/v1/audio/transcriptions", files={"file": ("a", start + rest)}, data={"model": "demo"}, timeout=30
-        )
+        with timed():
+            answer = guarded.transcribe(start + rest, name="a")
         assert answer.status_code in (200, 400), answer.text
 
     check()

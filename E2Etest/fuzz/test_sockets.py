@@ -14,7 +14,7 @@ from websockets.sync.client import connect
 from asr_server.api.errors import TABLE
 from E2Etest.fuzz.effort import effort
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.promise("fuzzing")]
 
 TIMEOUT_S = 30
 # What a close may say: the codes of the table, and the protocol's own for frames that are none (bad UTF-8, too big).
@@ -107,33 +107,35 @@ def _talk(server, path, sent, last, answer):
 
 
 @pytest.mark.timeout(0)
-def test_frames_on_the_native_socket(guarded):
+def test_frames_on_the_native_socket(guarded, timed):
     """A ping at the end is answered."""
 
     @effort(100)
     @given(frames(NATIVE))
     def check(sent):
-        _talk(guarded, "/ws/transcribe", sent, {"action": "ping"}, '"pong"')
+        with timed():
+            _talk(guarded, "/ws/transcribe", sent, {"action": "ping"}, '"pong"')
 
     check()
 
 
 @pytest.mark.timeout(0)
-def test_frames_on_the_realtime_socket(guarded):
+def test_frames_on_the_realtime_socket(guarded, timed):
     """An event that does not exist, at the end, is refused under its id."""
 
     @effort(100)
     @given(frames(REALTIME), st.sampled_from(["", "&model=x"]))
     def check(sent, query):
         last = {"type": "no.such.event", "event_id": "the_last"}
-        _talk(guarded, f"/v1/realtime?intent=transcription{query}", sent, last, '"the_last"')
+        with timed():
+            _talk(guarded, f"/v1/realtime?intent=transcription{query}", sent, last, '"the_last"')
 
     check()
 
 
 @pytest.mark.parametrize("path", ["/ws/transcribe", "/v1/realtime"])
 @pytest.mark.timeout(0)
-def test_queries_of_the_sockets(guarded, path):
+def test_queries_of_the_sockets(guarded, timed, path):
     """Any text for any parameter: a session, an error on the socket, or a refusal."""
     names = ["use_server_vad", "sample_rate", "language", "hotwords", "session_id", "received", "model", "intent"]
 
@@ -143,7 +145,7 @@ def test_queries_of_the_sockets(guarded, path):
         asked = urlencode({n: v.encode("utf-8", "replace") for n, v in query.items()})
         url = f"{guarded.base.replace('http', 'ws', 1)}{path}?{asked}"
         headers = {"Authorization": f"Bearer {guarded.key}"}
-        with connect(url, additional_headers=headers, compression=None) as socket:
+        with timed(), connect(url, additional_headers=headers, compression=None) as socket:
             told = json.loads(socket.recv(timeout=TIMEOUT_S))
             assert told.get("code") != "internal_error"
 

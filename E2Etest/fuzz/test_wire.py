@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from E2Etest.fuzz.effort import effort
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.promise("fuzzing")]
 
 TIMEOUT_S = 30
 KEY = b"Authorization: Bearer sk-canary-first\r\n"
@@ -94,20 +94,21 @@ FRAMES = st.builds(
 
 
 @pytest.mark.timeout(0)
-def test_bytes_that_are_nearly_requests(guarded):
+def test_bytes_that_are_nearly_requests(guarded, timed):
     """Whatever is answered is no 5xx, and the connection ends."""
 
     @effort(250)
     @given(mutated(REQUESTS) | st.binary(max_size=200))
     @example(REQUESTS[2][:-20])  # the caller leaves in the middle of its body
     def check(data):
-        assert b"HTTP/1.1 5" not in _exchange(guarded, data)
+        with timed():
+            assert b"HTTP/1.1 5" not in _exchange(guarded, data)
 
     check()
 
 
 @pytest.mark.timeout(0)
-def test_handshakes_that_are_nearly_right(guarded):
+def test_handshakes_that_are_nearly_right(guarded, timed):
     """An upgrade, or a refusal below 500."""
 
     @effort(150)
@@ -116,13 +117,14 @@ def test_handshakes_that_are_nearly_right(guarded):
     @example(UPGRADE.replace(b"/ws/transcribe", b"/ws/\xc3\xa4"))
     @example(UPGRADE.replace(b"Host: localhost", b"Host: \xff"))
     def check(data):
-        assert b"HTTP/1.1 5" not in _exchange(guarded, data)
+        with timed():
+            assert b"HTTP/1.1 5" not in _exchange(guarded, data)
 
     check()
 
 
 @pytest.mark.timeout(0)
-def test_frames_that_are_none(guarded):
+def test_frames_that_are_none(guarded, timed):
     """Wrong opcodes, reserved bits, no mask, bad UTF-8, fragments, a frame that never ends."""
 
     @effort(150)
@@ -131,6 +133,7 @@ def test_frames_that_are_none(guarded):
     @example(_frame(1, b"\xff", final=False) + _frame(0, b"\xff"))
     @example(b"\x82\xff\x7f" + b"\xff" * 7)
     def check(frames):
-        _exchange(guarded, UPGRADE, more=frames)
+        with timed():
+            _exchange(guarded, UPGRADE, more=frames)
 
     check()

@@ -38,6 +38,35 @@ def _openai(server, key):
     return openai.OpenAI(base_url=f"{server.base}/v1", api_key=key, max_retries=0)
 
 
+@pytest.mark.promise("keys")
+def test_every_route_and_socket_refuses_who_has_no_key(guarded, figure):
+    """All that the schema names, the live sockets and a path that does not exist: 401, whatever name is in `Host`."""
+    schema = guarded.client.get("/openapi.json").json()["paths"]
+    open_to_all = {"/livez", "/readyz"}
+    routes = [(verb, path) for path, verbs in schema.items() for verb in verbs if path not in open_to_all]
+    routes += [("get", path) for path in ("/metrics", "/docs", "/openapi.json", "/no/such/path")]
+    assert ("post", "/v1/audio/transcriptions") in routes
+    for verb, path in routes:
+        for headers in ({}, {"Authorization": "Bearer sk-other"}, {"Host": "a.name.of.mine"}):
+            answer = httpx.request(verb, guarded.base + path.replace("{", "").replace("}", ""), headers=headers)
+            assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer"), (verb, path)
+    for path in ("/ws/transcribe", "/v1/realtime", "/no/such/socket"):
+        assert _refusal(guarded, path) == (401, "missing_api_key")
+        assert _refusal(guarded, path, key="sk-other") == (401, "invalid_api_key")
+    figure(f"{len(routes)} routes and 3 sockets")
+
+
+@pytest.mark.promise("keys")
+def test_a_server_without_keys_refuses_foreign_names_and_pages(server):
+    """403 for a name that is not its own, and for a page of another site: what a browser can be made to send."""
+    named = httpx.get(f"{server.base}/v1/models", headers={"Host": "evil.example"})
+    assert (named.status_code, named.json()["error"]["code"]) == (403, "host_not_allowed")
+    posted = httpx.post(f"{server.base}/v1/audio/transcriptions", headers={"Origin": "https://evil.example"})
+    assert (posted.status_code, posted.json()["error"]["code"]) == (403, "origin_not_allowed")
+    for path in ("/ws/transcribe", "/v1/realtime"):
+        assert _refusal(server, path, origin="https://evil.example") == (403, "origin_not_allowed")
+
+
 def test_openais_client_gets_in_with_a_key_and_its_error_without(guarded, sample):
     """`AuthenticationError` with the code; the words with a right key."""
     with pytest.raises(openai.AuthenticationError) as refused:
@@ -60,6 +89,7 @@ def test_probes_need_no_key_and_nothing_shows_one(guarded):
         assert "canary" not in shown.text + str(shown.headers)
 
 
+@pytest.mark.promise("keys")
 @pytest.mark.parametrize(("path", "query"), [("/ws/transcribe", ""), ("/v1/realtime", "?intent=transcription")])
 def test_sockets_are_refused_before_they_open(guarded, path, query):
     """401 without a key or with a wrong one, 403 for a page of another site although its key is right."""
@@ -97,7 +127,7 @@ def test_the_live_command_takes_the_key_from_the_environment(guarded, tmp_path):
     command = [sys.executable, "-m", "asr_server", "live", "--server", guarded.base, "--file", audio, "--speed", "0"]
     for keys, code in ((FIRST, 0), ("", 1)):
         done = subprocess.run(
-            command, env={**os.environ, "API_KEYS": keys}, cwd=tmp_path, capture_output=True, text=True, check=False
+            command, env={**os.environ, "ASR_API_KEY": keys}, cwd=tmp_path, capture_output=True, text=True, check=False
         )
         assert done.returncode == code, done.stderr
     assert "API key" in done.stderr

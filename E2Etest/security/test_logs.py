@@ -24,6 +24,7 @@ def heard(guarded):
     audio = recordings.wav(recordings.samples())
     fields = {"name": "canary-name.wav", "prompt": "canary prompt", "hotwords": "canary word"}
     words = [guarded.transcribe(audio, **fields).json()["text"]]
+    words.append(_translated(guarded, audio))
     for broken in ({"language": "canary"}, {"model": "canary"}, {"response_format": "canary"}):
         guarded.transcribe(audio, **broken)
     guarded.transcribe(b"canary" * 99, name="canary.mp3")
@@ -37,6 +38,15 @@ def heard(guarded):
     httpx.get(f"{guarded.base}/v1/models", headers={"Authorization": "Bearer sk-canary-wrong"})
     _talk(guarded)
     return words
+
+
+def _translated(server, audio):
+    """What comes back of a translation; and subtitles of the same, which have word times."""
+    wishes = {"model": "demo", "language": "de", "glossary": '{"canary": "canary"}'}
+    for path, fields in (("subtitles", {"hotwords": "canary"}), ("translations", wishes)):
+        answer = server.client.post(f"/v1/audio/{path}", files={"file": ("canary.wav", audio)}, data=fields)
+        assert answer.status_code == 200, answer.text
+    return answer.json()["text"]
 
 
 def _talk(server):
@@ -69,12 +79,15 @@ def _talk(server):
         receive(socket)
 
 
-def test_no_canary_is_in_the_log(guarded, heard):
+@pytest.mark.promise("logs")
+def test_no_canary_is_in_the_log(guarded, heard, figure):
     """Keys, another service's too, prompts, names, headers, paths, actions. Nor is a refusal a fault of ours."""
     lines = guarded.log().splitlines()
     assert [line for line in lines if CANARY in line.lower()] == []
     assert [line for line in lines if any(words in line for words in heard)] == []
     assert [line for line in lines if " ERROR " in line] == []
+    assert any(" DEBUG " in line for line in lines)
+    figure(f"no hit in {len(lines)} lines")
 
 
 def test_a_line_names_its_key_by_a_fingerprint(guarded, heard):

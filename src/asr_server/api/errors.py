@@ -5,6 +5,7 @@ Routes raise domain errors and never name a status. `docs/errors.md` holds the s
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 from fastapi import FastAPI, Request
@@ -13,6 +14,7 @@ from fastapi.responses import JSONResponse
 from loguru import logger
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from asr_server.core import errors
@@ -77,6 +79,8 @@ TABLE: dict[str, Wire] = {
     errors.AsrError.code: Wire(500, "server_error", 1011),
 }
 
+# How long a caller that is still sending has to read why nobody listens any more.
+_PARTING_S = 0.5
 _INTERNAL = "The server failed on this request; the log has the details under this request id."
 
 
@@ -110,14 +114,36 @@ def respond(error: errors.AsrError) -> JSONResponse:
     return JSONResponse(envelope(error.message, wire.type, error.param, error.code), wire.status, headers)
 
 
-async def _on_domain(request: Request, error: Exception) -> JSONResponse:
+class _Parting(Response):
+    """An answer to a body whose end nobody knows. uvicorn would read on to it, to keep the connection: it is closed.
+
+    Not at once, and nothing is read meanwhile: the reset that a sender gets from a closed connection may overtake what
+    it has not read yet.
+    """
+
+    def __init__(self, answer: Response) -> None:
+        super().__init__(answer.body, answer.status_code)
+        self.raw_headers = [*answer.raw_headers, (b"connection", b"close")]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it, wait, hang up."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": self.body, "more_body": True})
+        await asyncio.sleep(_PARTING_S)
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _on_domain(request: Request, error: Exception) -> Response:
     assert isinstance(error, errors.AsrError)
     request.state.outcome = error.code
     if TABLE[error.code].status >= 500:
         logger.opt(exception=error.__cause__).error(
             "request failed", id=request.state.id, code=error.code, reason=error.message
         )
-    return respond(error)
+    answer = respond(error)
+    if isinstance(error, errors.FileTooLarge) and "content-length" not in request.headers:
+        return _Parting(answer)
+    return answer
 
 
 async def _on_validation(request: Request, error: Exception) -> JSONResponse:
@@ -128,7 +154,7 @@ async def _on_validation(request: Request, error: Exception) -> JSONResponse:
     return respond(errors.InvalidValue(str(first["msg"]), param=param))
 
 
-async def _on_disconnect(request: Request, _: Exception) -> JSONResponse:
+async def _on_disconnect(request: Request, _: Exception) -> Response:
     """The caller left in the middle of its body; nobody reads the answer."""
     return await _on_domain(request, errors.Cancelled("The client closed the connection."))
 

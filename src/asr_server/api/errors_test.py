@@ -3,11 +3,14 @@
 from contextlib import asynccontextmanager
 
 import pytest
+from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from asr_server.api import app
-from asr_server.api.errors import TABLE, respond
+from asr_server.api.access import AccessRules, Caller
+from asr_server.api.errors import TABLE, install, respond
 from asr_server.core import errors
+from asr_server.core.settings import Settings
 
 
 @pytest.mark.parametrize("leaf", errors.leaves())
@@ -53,6 +56,21 @@ def test_close_codes_are_ones_that_may_be_sent():
         assert wire.ws_close in {1000, 1001, 1008, 1009, 1011, 1012, 1013} or 3000 <= wire.ws_close < 5000
 
 
+@pytest.mark.parametrize(("body", "connection"), [(b"x", None), (iter([b"x"]), "close")], ids=["length", "chunked"])
+def test_a_body_without_an_end_in_sight_is_read_no_further(body, connection):
+    """The server would read the rest to keep the connection: it is closed, unless its length was told."""
+    refusing = FastAPI()
+    install(refusing)
+
+    @refusing.post("/")
+    def refuse():
+        raise errors.FileTooLarge("too large")
+
+    with TestClient(refusing) as client:
+        answer = client.post("/", content=body)
+    assert (answer.status_code, answer.headers.get("connection")) == (413, connection)
+
+
 def test_a_fault_of_ours_has_its_request_id_too():
     """The id by which the log is searched is on the one answer that asks for that."""
 
@@ -60,7 +78,8 @@ def test_a_fault_of_ours_has_its_request_id_too():
     async def without_services(_):
         yield
 
-    with TestClient(app.create(without_services), raise_server_exceptions=False) as client:
-        answer = client.get("/health", headers={"X-Request-ID": "abc"})
+    rules = AccessRules.of(Settings(_env_file=None), lambda _: Caller())
+    with TestClient(app.create(without_services, rules), raise_server_exceptions=False) as client:
+        answer = client.get("/health", headers={"X-Request-ID": "abc", "Host": "localhost"})
     assert (answer.status_code, answer.headers["x-request-id"]) == (500, "abc")
     assert answer.json()["error"]["type"] == "server_error"

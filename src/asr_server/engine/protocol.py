@@ -36,9 +36,9 @@ class Utterance:
     None. `context`: text for the system turn (prompt, hotwords); control tokens in it are taken out. `draft`: token ids
     that the answer may turn out to be: verified, so it saves steps and never changes the answer. `temperature`: 0 is
     greedy. `seed`: makes sampling repeatable. `session`: a key under which the work on closed 8 s windows is kept for
-    the next, longer utterance of the same key and context; it never changes the answer either. `prefix`: token ids that
-    the answer begins with, whatever the model would say: words that were given out and are not taken back.
-    `stream`: deltas carry text.
+    the next, longer utterance of the same key and context; it never changes the answer either. `last`: no longer one is
+    to come, so what was kept can go. `prefix`: token ids that the answer begins with, whatever the model would say:
+    words that were given out and are not taken back. `stream`: deltas carry text.
     """
 
     audio: NDArray[np.float32]
@@ -48,6 +48,7 @@ class Utterance:
     temperature: float = 0.0
     seed: int = 0
     session: str | None = None
+    last: bool = False
     prefix: tuple[int, ...] = ()
     stream: bool = False
 

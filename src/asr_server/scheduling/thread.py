@@ -304,8 +304,8 @@ class EngineThread:
             return
         match outcome:
             case Delta(value=value):
-                if job.on_delta is not None:
-                    _deliver(job, value)
+                if (receive := job.on_delta) is not None:
+                    _deliver(job, receive, value)
             case Done(value=value):
                 self._remove(job)
                 self._watch.ended(job, End.LEFT if job.abandoned else End.DONE, value)
@@ -377,10 +377,9 @@ class EngineThread:
         self._unload()
 
 
-def _deliver(job: Job, value: Any) -> None:
+def _deliver(job: Job, receive: Callable[[Any], None], value: Any) -> None:
     try:
-        assert job.on_delta is not None
-        job.on_delta(value)
+        receive(value)
     except Exception:  # a broken receiver is its own caller's trouble: the row is given up at the next step
         job.future.cancel()
 

@@ -41,6 +41,8 @@ class Feed:
     def _ended(self, _: asyncio.Future[Hypothesis]) -> None:
         self.begun.set()
         self._news.set()
+        # The job holds this object by it, and this object the job with its audio: memory would wait for the collector.
+        self._job.on_delta = None
 
     async def pieces(self, deadline_s: float) -> AsyncGenerator[str, None]:
         """The text as it comes, until the job is done. Raises `TimeoutError` at `deadline_s` (monotonic)."""

@@ -279,6 +279,7 @@ class LiveSession:
             context=asked.context,
             draft=asked.draft,
             session=f"{self.id}:{asked.utterance}",
+            last=asked.kind is Kind.FINAL,
             prefix=asked.prefix,
         )
         cost_s = len(asked.audio) / SAMPLE_RATE

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from asr_server.core import settings
+from asr_server.core import heap, settings
 from asr_server.core.errors import AsrError, EngineOutOfMemory, TranscriptionFailed
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import EngineInfo, Finish, Hypothesis, Tokens, Utterance
@@ -84,10 +84,9 @@ class QwenEngine:
         # OpenMP threads spin at every barrier by default. A decode step has hundreds of barriers: beside any other busy
         # process on the same cores that made a 7 s clip take 2.6 s instead of 40 ms (2 cores, 2026-11). Read at import.
         settings.prefer("OMP_WAIT_POLICY", "PASSIVE")
-        from asr_server.engine.qwen import memory
         from asr_server.engine.qwen.runtime import Runtime
 
-        memory.share_arenas()
+        heap.share_arenas()
         plan = self._plan
         self._runtime = Runtime.load(
             directory, device=plan.device, dtype=plan.dtype, max_batch=plan.max_batch, kv_budget_mb=plan.kv_budget_mb

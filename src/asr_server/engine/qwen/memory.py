@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from asr_server.core import heap
+
 MIB = 1024 * 1024
-_M_ARENA_MAX = -8  # malloc.h
 
 
 def free_bytes(device: torch.device) -> int:
@@ -38,20 +38,8 @@ def upload(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
-def share_arenas() -> None:
-    """Let the threads of the process share two of the C library's heaps. By default each gets its own, whose holes no
-    other fills: 48 min of spans of all lengths then left 260 MiB behind instead of 205 (demo model, 2 cores)."""
-    try:
-        ctypes.CDLL("libc.so.6").mallopt(_M_ARENA_MAX, 2)
-    except (OSError, AttributeError):  # another C library: it has its own policy
-        return
-
-
 def give_back() -> None:
     """Return freed memory to the driver and the system; worth its cost only after a model was unloaded."""
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    try:
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
-    except (OSError, AttributeError):  # another C library: it has its own policy
-        return
+    heap.trim()

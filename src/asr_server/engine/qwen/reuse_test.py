@@ -130,6 +130,23 @@ def test_evicted_means_slower_never_different(make_engine, run, recording, fresh
     assert store.evictions > before
 
 
+def test_nothing_is_kept_of_sessions_that_are_over(make_engine, run, recording, fresh, monkeypatch):
+    """The last answer of a session takes along what was kept; whoever ended without one goes after a minute."""
+    engine = make_engine(1)
+    store = engine._runtime.sessions
+    for key in list(store._kept):
+        store.forget(key)
+    run(engine, [Utterance(_partials(recording)[8], session="one")])
+    assert len(store) == 1
+    assert run(engine, [Utterance(_partials(recording)[9], session="one", last=True)])[0].ids == fresh[9]
+    assert (len(store), store.held_bytes) == (0, 0)
+    run(engine, [Utterance(_partials(recording)[8], session="left")])
+    later_s = store.clock() + 61.0
+    monkeypatch.setattr(store, "clock", lambda: later_s)
+    run(engine, [Utterance(_partials(recording)[8], session="next")])
+    assert list(store._kept) == ["next"]
+
+
 def test_a_prefix_is_kept_and_the_rest_is_what_the_model_says_behind_it(make_engine, run, clips, alone):
     """Forced ids stand at the start whatever the model would say; forcing its own words changes nothing."""
     for clip, expected in zip(clips, alone, strict=True):

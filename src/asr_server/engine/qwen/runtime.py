@@ -114,6 +114,9 @@ class Runtime:
         work, old = prepared.utterance, prepared.kept
         if work.session is None:
             return
+        if work.last:
+            self.sessions.forget(work.session)
+            return
         closed_samples = self._encoder.window_frames * self._mel.hop
         windows = max(0, len(work.audio) - self._mel.reach) // closed_samples
         if windows == 0 or (old is not None and windows == old.windows):

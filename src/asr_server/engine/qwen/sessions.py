@@ -8,7 +8,9 @@ different.
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,6 +21,8 @@ from asr_server.engine.qwen.slots import KeysValues
 
 # Samples at the end of the closed part by which a session's audio is recognised as the same, longer.
 _PROBE_SAMPLES = 1_600
+# Partials come every second or so: a session that has asked for none in this time is over, or can begin anew.
+_UNUSED_S = 60.0
 
 
 @dataclass(slots=True, eq=False)
@@ -62,17 +66,21 @@ def probe(audio: NDArray[np.float32], samples: int) -> NDArray[np.float32]:
 
 @dataclass(slots=True)
 class SessionStore:
-    """Kept states by session key, at most `limit_bytes` in all; the least recently used leave first."""
+    """Kept states by session key, at most `limit_bytes` in all; the least recently used leave first, and those that
+    nobody used for a minute with them. `clock`: monotonic seconds."""
 
     limit_bytes: int
+    clock: Callable[[], float] = time.monotonic
     held_bytes: int = 0
     evictions: int = 0
     _kept: OrderedDict[str, Kept] = field(default_factory=OrderedDict)
+    _used_s: dict[str, float] = field(default_factory=dict)
 
     def get(self, key: str) -> Kept | None:
         """The state of a session, now the most recently used."""
         if key in self._kept:
             self._kept.move_to_end(key)
+            self._used_s[key] = self.clock()
         return self._kept.get(key)
 
     def put(self, key: str, kept: Kept) -> None:
@@ -81,16 +89,20 @@ class SessionStore:
         if kept.nbytes > self.limit_bytes:
             return
         self._kept[key] = kept
+        self._used_s[key] = self.clock()
         self.held_bytes += kept.nbytes
         while self.held_bytes > self.limit_bytes:
             self.forget(next(iter(self._kept)))
             self.evictions += 1
+        while self._used_s[oldest := next(iter(self._kept))] < self.clock() - _UNUSED_S:
+            self.forget(oldest)
 
     def forget(self, key: str) -> None:
         """Drop one session."""
         kept = self._kept.pop(key, None)
         if kept is not None:
             self.held_bytes -= kept.nbytes
+            del self._used_s[key]
 
     def __len__(self) -> int:
         return len(self._kept)

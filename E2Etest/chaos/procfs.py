@@ -1,0 +1,92 @@
+"""What the kernel knows of a server's processes: memory, bytes read, and which of them decode."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def family(pid: int) -> list[int]:
+    """A process and all below it, parents first; those that end meanwhile are left out."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
+    return [pid, *(found for child in children for found in family(int(child)))]
+
+
+def resident_mb(pid: int, field: str = "VmRSS") -> float:
+    """Resident memory in MiB; `VmHWM`: at its highest since the start or `forget_peak`. 0 for a process that ended."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith(field):
+                return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def forget_peak(pid: int) -> None:
+    """From now on `VmHWM` counts anew."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def bytes_read(pid: int) -> int:
+    """What the process has read from sockets, pipes and files since it began."""
+    return int(Path(f"/proc/{pid}/io").read_text().split()[1])
+
+
+def zygote(server_pid: int) -> int | None:
+    """The decoders' parent, if there is one."""
+    found = (pid for pid in family(server_pid) if b"asr_server.audio.zygote" in _command_of(pid))
+    return next(found, None)
+
+
+def decoders(server_pid: int) -> list[int]:
+    """The processes below the decoders' parent: a spare, and one for each file that is being decoded."""
+    parent = zygote(server_pid)
+    return family(parent)[1:] if parent else []
+
+
+def busiest(pids: list[int]) -> tuple[float, int]:
+    """The CPU seconds of the one that has used most of them, and which it is; (0, 0) if there is none."""
+    return max(((_cpu_s(pid), pid) for pid in pids), default=(0.0, 0))
+
+
+@contextmanager
+def growth(server_pid: int) -> Iterator[Callable[[], tuple[float, float]]]:
+    """Gives a function that says by how many MiB the server grew at most, and any of its decoders, since here."""
+    before = resident_mb(server_pid)
+    parent = zygote(server_pid)
+    fresh = max((resident_mb(pid) for pid in decoders(server_pid)), default=resident_mb(parent) if parent else 0.0)
+    forget_peak(server_pid)
+    peaks, over = [fresh], threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.002):
+            peaks[0] = max(peaks[0], *(resident_mb(pid, "VmHWM") for pid in decoders(server_pid)), 0.0)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield lambda: (resident_mb(server_pid, "VmHWM") - before, peaks[0] - fresh)
+    finally:
+        over.set()
+        watcher.join()
+
+
+def _cpu_s(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

@@ -1,0 +1,136 @@
+"""The faults of the soak: what callers, networks, codecs and operators do to a server, and what must come of each."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+
+from asr_server.client.live import LiveClient
+from E2Etest import recordings
+from E2Etest.chaos import bombs
+from E2Etest.chaos.procfs import busiest, decoders
+from E2Etest.chaos.soak_traffic import HANG_S, PAUSE, Unexpected
+from E2Etest.live.talking import data
+from E2Etest.process import ServerProcess
+
+UPLOAD_MB = 8
+_AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER: a close is a reset, as of a process that was killed
+_HOURS = bombs.opus(7_000)  # silence: nothing for the model, seconds of work for a decoder
+_AT_WORK_S = 0.2  # of CPU time: no other file of the soak needs so much
+_HEAD = (
+    b"POST /v1/audio/transcriptions/stream HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    b"Content-Type: multipart/form-data; boundary=b\r\nContent-Length: %d\r\n\r\n"
+)
+_FORM = b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\ndemo\r\n--b\r\nContent-Disposition: form-data; '
+
+
+class Faults:
+    """Each method is one fault; it returns when it is over, and raises `Unexpected` for a wrong end."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self._server = server
+        self._body = _FORM + b'name="file"; filename="a"\r\n\r\n' + recordings.sample()[0] + b"\r\n--b--\r\n"
+
+    def killed_client(self) -> None:
+        """A caller dies in the middle of its upload."""
+        with self._connected() as line:
+            line.sendall(_HEAD % len(self._body) + self._body[: len(self._body) // 2])
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+
+    def cut_socket(self) -> None:
+        """A live connection breaks three times in the middle of speech, and is taken up again."""
+        spoken = data(recordings.samples()) + data(PAUSE)
+        size, client = len(spoken) // 4, LiveClient(self._server.base)
+        for at in range(0, len(spoken), size):
+            client.send(spoken[at : at + size])
+            if at + size < len(spoken):
+                client.cut()
+                client.resume()
+        client.flush()
+        texts = {}
+        for line in client.lines(wait_s=HANG_S):
+            texts[line.utterance] = line.text
+            if line.ending == "flush":
+                break
+        client.close()
+        _expect(" ".join(filter(None, texts.values())), recordings.sample()[1])
+
+    def killed_decoder(self) -> None:
+        """The decoder of a long recording is killed at work."""
+        with ThreadPoolExecutor(1) as pool:
+            file = {"file": ("a", _HOURS)}
+            hurt = pool.submit(httpx.post, self._url, files=file, data={"model": "demo"}, timeout=HANG_S)
+            give_up_s = time.monotonic() + HANG_S
+            while (found := busiest(decoders(self._server.process.pid)))[0] < _AT_WORK_S:
+                if time.monotonic() > give_up_s:
+                    raise Unexpected("no decoder is at work")
+                time.sleep(0.02)
+            os.kill(found[1], signal.SIGKILL)
+            _expect(hurt.result().status_code, 400)
+
+    def garbage(self) -> None:
+        """What is no recording, under the name of one."""
+        answer = httpx.post(self._url, files={"file": ("a.wav", os.urandom(100_000))}, data={"model": "demo"})
+        _expect(answer.status_code, 400)
+
+    def oversize(self) -> None:
+        """More than is taken, with and without its length."""
+        size = (UPLOAD_MB + 1) * 2**20
+        told = httpx.post(self._url, files={"file": bytes(size)}, data={"model": "demo"}, timeout=HANG_S)
+
+        def parts():
+            yield _FORM + b'name="file"; filename="a"\r\n\r\n'
+            for _ in range(UPLOAD_MB + 1):
+                yield bytes(2**20)
+
+        untold = httpx.post(
+            self._url, content=parts(), headers={"Content-Type": "multipart/form-data; boundary=b"}, timeout=HANG_S
+        )
+        _expect((told.status_code, untold.status_code), (413, 413))
+
+    def slow_reader(self) -> None:
+        """A caller that takes its answer in drops, for ten seconds."""
+        with self._connected() as line:
+            line.sendall(_HEAD % len(self._body) + self._body)
+            answer = b""
+            while piece := line.recv(16):
+                answer += piece
+                time.sleep(0.2)
+            _expect(recordings.sample()[1].encode() in answer, True)
+
+    def stopped_server(self) -> None:
+        """The whole process stands still for two seconds."""
+        os.kill(self._server.process.pid, signal.SIGSTOP)
+        try:
+            time.sleep(2.0)
+        finally:
+            os.kill(self._server.process.pid, signal.SIGCONT)
+
+    @property
+    def _url(self) -> str:
+        return f"{self._server.base}/v1/audio/transcriptions"
+
+    def _connected(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self._server.port), timeout=HANG_S)
+
+
+FAULTS = (
+    "killed_client",
+    "cut_socket",
+    "killed_decoder",
+    "garbage",
+    "oversize",
+    "slow_reader",
+    "stopped_server",
+)
+
+
+def _expect(found: object, wanted: object) -> None:
+    if found != wanted:
+        raise Unexpected(f"{found!r} in place of {wanted!r}")

@@ -1,0 +1,89 @@
+"""Decoders that die, crash, hang or never come to an end: one caller is told so, nobody else notices."""
+
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from E2Etest.chaos import bombs, hasty
+from E2Etest.chaos.procfs import busiest, decoders, zygote
+from E2Etest.process import running
+
+pytestmark = [pytest.mark.integration, pytest.mark.promise("codec")]
+
+PROGRAM = str(Path(hasty.__file__))
+LIMITS = {"MAX_AUDIO_S": "40000", "MAX_QUEUE_AUDIO_S": "100000", "IDLE_TIMEOUT": "0"}
+
+
+@pytest.fixture(scope="module")
+def long():
+    """Ten hours of silence: under the limit here, and many seconds of work for a decoder."""
+    return bombs.opus(36_000)
+
+
+def _at_work(server, used_s=0.2, wait_s=60.0):
+    """The decoder that has used so much CPU time."""
+    give_up_s = time.monotonic() + wait_s
+    while (found := busiest(decoders(server.process.pid)))[0] < used_s:
+        assert time.monotonic() < give_up_s, server.log()
+        time.sleep(0.01)
+    return found[1]
+
+
+def _is_refused_alone(server, answer, sample, parent):
+    """400 for the one; the next is heard, by a child of the same parent, and nothing was logged as a fault."""
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_audio")
+    assert server.transcribe(sample[0]).json()["text"] == sample[1]
+    assert zygote(server.process.pid) == parent
+    assert "Traceback" not in server.log()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory, sample):
+    """A running server that has decoded before."""
+    with running(tmp_path_factory.mktemp("codec") / "log", **LIMITS) as found:
+        assert found.transcribe(sample[0]).json()["text"] == sample[1]
+        yield found
+
+
+@pytest.mark.parametrize("fatal", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT], ids=lambda number: number.name)
+def test_a_decoder_that_dies_at_work_hurts_its_own_request(server, long, sample, figure, fatal):
+    """Others are decoded and heard meanwhile, in children of the same parent."""
+    parent = zygote(server.process.pid)
+    with ThreadPoolExecutor(3) as pool:
+        hurt = pool.submit(server.transcribe, long)
+        child = _at_work(server)
+        others = [pool.submit(server.transcribe, sample[0]) for _ in range(2)]
+        os.kill(child, fatal)
+        _is_refused_alone(server, hurt.result(), sample, parent)
+    assert [other.result().json()["text"] for other in others] == [sample[1]] * 2
+    figure(f"{fatal.name}: 400, two others heard meanwhile")
+
+
+@pytest.fixture(scope="module")
+def hurried(tmp_path_factory, sample):
+    """The same, with less time for a file."""
+    with running(tmp_path_factory.mktemp("hurried") / "log", program=[PROGRAM], **LIMITS) as found:
+        assert found.transcribe(sample[0]).json()["text"] == sample[1]
+        yield found
+
+
+@pytest.mark.parametrize("fault", ["hangs", "works on"])
+def test_a_decoder_that_does_not_come_to_an_end_is_ended(hurried, long, sample, figure, fault):
+    """Its time is up whether it waits or works; the process is gone."""
+    parent, began_s = zygote(hurried.process.pid), time.monotonic()
+    with ThreadPoolExecutor(1) as pool:
+        hurt = pool.submit(hurried.transcribe, long)
+        child = _at_work(hurried)
+        if fault == "hangs":
+            os.kill(child, signal.SIGSTOP)
+        answer = hurt.result()
+    took_s = time.monotonic() - began_s
+    _is_refused_alone(hurried, answer, sample, parent)
+    while child in decoders(hurried.process.pid):
+        assert time.monotonic() - began_s < 90
+        time.sleep(0.01)
+    figure(f"one that {fault} beyond {hasty.LIMIT_S:g} s: 400 after {took_s:.1f} s")

@@ -1,0 +1,153 @@
+"""Twenty minutes of mixed traffic at four fifths of what the machine can do, with a fault every half minute.
+
+On a server alone, not on a gateway: a worker that is killed begins anew, and so would its memory, of which a slope is
+asked here. What callers see when a worker dies under load is shown by `E2Etest/gateway/test_crash.py`.
+"""
+
+import os
+import random
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from E2Etest.chaos.procfs import resident_mb, zygote
+from E2Etest.chaos.soak_faults import FAULTS, UPLOAD_MB, Faults
+from E2Etest.chaos.soak_traffic import HANG_S, Traffic
+from E2Etest.process import running
+
+pytestmark = [pytest.mark.integration, pytest.mark.soak, pytest.mark.timeout(0)]
+
+SOAK_S = float(os.environ.get("SOAK_S", "1200"))
+CALIBRATION_S = min(30.0, SOAK_S / 6)
+WARM_UP = 0.25  # of the time, before memory is watched: caches fill, the C library sees its busiest moments
+SHARE = 0.8
+FAULT_EVERY_S = 30.0
+AT_ONCE = 12
+SLOPE_PER_HOUR = 0.01
+
+
+class Ledger:
+    """What became of everything. Filled from many threads."""
+
+    def __init__(self):
+        self.done, self.errors, self.slowest_s = Counter(), [], 0.0
+        self._lock = threading.Lock()
+
+    def enter(self, name, play):
+        """Play, and note how it ended."""
+        began_s, error = time.monotonic(), None
+        try:
+            play()
+        except Exception as found:  # the edge: whatever happened to a caller is what is asked here
+            error = f"{name}: {type(found).__name__}: {found}"[:500]
+        with self._lock:
+            self.done[name] += 1
+            self.slowest_s = max(self.slowest_s, time.monotonic() - began_s)
+            self.errors += [error] if error else []
+
+
+def _capacity(traffic, ledger):
+    """Turns a second of callers who ask again as soon as they are answered."""
+    over_s = time.monotonic() + CALIBRATION_S
+
+    def call(seed):
+        chance = random.Random(seed)
+        while time.monotonic() < over_s:
+            ledger.enter(*traffic.turn(chance))
+
+    began_s = time.monotonic()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(call, range(AT_ONCE)))
+    return ledger.done.total() / (time.monotonic() - began_s)
+
+
+def _arrive(traffic, ledger, rate, over_s):
+    """Callers come at random at this rate; where all lines are taken, they wait for one."""
+    chance = random.Random(1)
+    room = threading.Semaphore(AT_ONCE)
+
+    def one(name, play):
+        try:
+            ledger.enter(name, play)
+        finally:
+            room.release()
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        at_s = time.monotonic()
+        while (at_s := at_s + chance.expovariate(rate)) < over_s:
+            time.sleep(max(0.0, at_s - time.monotonic()))
+            room.acquire()
+            pool.submit(one, *traffic.turn(chance))
+
+
+def _break(server, ledger, over_s):
+    faults, number = Faults(server), 0
+    while time.monotonic() + FAULT_EVERY_S < over_s:
+        time.sleep(FAULT_EVERY_S)
+        name = FAULTS[number % len(FAULTS)]
+        ledger.enter(name, getattr(faults, name))
+        number += 1
+
+
+def _watch(server, samples, over):
+    """Resident MiB of the server and the decoders' parent, each second."""
+    while not over.wait(1.0):
+        parent = zygote(server.process.pid)
+        held = resident_mb(server.process.pid) + (resident_mb(parent) if parent else 0.0)
+        samples.append((time.monotonic(), held))
+
+
+def _slope(samples):
+    """Memory's growth an hour as a share of what is held, by linear regression behind the warm-up, and what is held."""
+    times_s, held_mb = np.array(samples[int(WARM_UP * len(samples)) :]).T
+    a_second = np.polyfit(times_s - times_s[0], held_mb, 1)[0]
+    return 3_600 * a_second / held_mb.mean(), held_mb.mean()
+
+
+def _at_rest(health):
+    busy = [health["queue"][name] for name in ("live", "interactive", "bulk", "running", "audio_held_s")]
+    return not any(busy) and health["jobs"] == 0
+
+
+@pytest.mark.promise("soak")
+def test_it_stays_as_it_was(tmp_path, figure):
+    """Every answer is that of the quiet server, every fault hurts its own caller alone, and memory does not grow."""
+    with running(
+        tmp_path / "log", PRELOAD="true", IDLE_TIMEOUT="0", LOG_LEVEL="INFO", MAX_UPLOAD_MB=str(UPLOAD_MB)
+    ) as server:
+        server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
+        traffic, warm, ledger = Traffic(server), Ledger(), Ledger()
+        possible = _capacity(traffic, warm)
+        samples, over, began_s = [], threading.Event(), time.monotonic()
+        over_s = began_s + SOAK_S
+        breaking = threading.Thread(target=_break, args=(server, ledger, over_s))
+        watching = threading.Thread(target=_watch, args=(server, samples, over))
+        breaking.start()
+        watching.start()
+        _arrive(traffic, ledger, SHARE * possible, over_s)
+        breaking.join()
+        traffic.close()
+        over.set()
+        watching.join()
+        took_s = time.monotonic() - began_s
+        slope, held_mb = _slope(samples)
+        faults = sum(ledger.done[name] for name in FAULTS)
+        turns = ledger.done.total() - faults
+        figure(
+            f"{turns} requests in {took_s / 60:.0f} min ({turns / took_s:.1f}/s of {possible:.1f}/s possible), "
+            f"{faults} faults, {len(ledger.errors)} errors, slowest {ledger.slowest_s:.1f} s, "
+            f"memory {held_mb:.0f} MiB, slope {100 * slope:+.2f} % an hour"
+        )
+        np.savetxt(tmp_path / "memory", samples)
+
+        assert warm.errors + ledger.errors == []
+        assert ledger.slowest_s < HANG_S
+        server.wait_for(_at_rest)
+        log = server.log()
+        assert "Traceback" not in log
+        assert [line for line in log.splitlines() if " ERROR " in line] == []
+        assert slope < SLOPE_PER_HOUR

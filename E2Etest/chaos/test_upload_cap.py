@@ -1,0 +1,71 @@
+"""A body that never ends: refused while it is read, and read no further."""
+
+import select
+import socket
+
+import numpy as np
+import pytest
+
+from E2Etest import recordings
+from E2Etest.chaos.procfs import bytes_read, family, forget_peak, resident_mb
+from E2Etest.process import running
+
+pytestmark = pytest.mark.integration
+
+MIB = 1024 * 1024
+HEAD = (
+    b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
+    b"Content-Type: multipart/form-data; boundary=b\r\n\r\n"
+)
+FORM = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n'
+
+
+def _chunk(data):
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def _poured(server, size):
+    """Send chunks until so many bytes are taken or the connection is cut; what was taken, and the answer."""
+    taken, answer, piece = 0, b"", memoryview(_chunk(bytes(64 * 1024)))
+    with socket.create_connection(("127.0.0.1", server.port)) as line:
+        line.sendall(HEAD + _chunk(FORM))
+        line.setblocking(False)
+        try:
+            while taken < size:
+                readable, writable, _ = select.select([line], [line], [], 30)
+                assert readable or writable, "the server neither reads nor answers"
+                if readable:
+                    if not (part := line.recv(65_536)):
+                        break
+                    answer += part
+                elif writable:
+                    taken += line.send(piece[taken % len(piece) :])
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+    return taken, answer
+
+
+@pytest.mark.promise("upload-cap")
+@pytest.mark.parametrize("mode", ["server", "gateway"])
+def test_a_gigabyte_without_a_length(tmp_path, figure, mode):
+    """413 at the limit that a server has by default; what is read, counted by the kernel, and memory stay within it."""
+    with running(tmp_path / "log", GATEWAY_MODE=str(mode == "gateway"), IDLE_TIMEOUT="0") as server:
+        sound = recordings.wav(np.ones(8_000, np.int16))
+        assert server.transcribe(sound, language="nobody's").status_code == 400
+        cap = 200 * MIB
+        pids = family(server.process.pid)
+        before_mb, before = sum(resident_mb(pid) for pid in pids), bytes_read(server.process.pid)
+        for pid in pids:
+            forget_peak(pid)
+
+        taken, answer = _poured(server, 1024 * MIB)
+
+        assert answer.startswith(b"HTTP/1.1 413 "), answer
+        assert b'"file_too_large"' in answer
+        past = bytes_read(server.process.pid) - before - cap
+        grown_mb = sum(resident_mb(pid, "VmHWM") for pid in pids) - before_mb
+        assert 0 <= past <= MIB
+        assert taken < cap + 64 * MIB  # the kernel's own buffers are between
+        assert grown_mb < 16
+        figure(f"{mode}: {past / MIB:.2f} MiB read past 200 MiB, memory {grown_mb:+.1f} MiB")
+        assert server.transcribe(sound).status_code == 200
