@@ -78,6 +78,10 @@ class ServerProcess:
         """Resident memory of the server process and its children, in MiB."""
         return sum(_resident_kb(pid) for pid in _family(self.process.pid)) / 1024
 
+    def own_mb(self) -> float:
+        """Resident memory of the server process alone, in MiB."""
+        return _resident_kb(self.process.pid) / 1024
+
     def open_files(self) -> list[str]:
         """What the server process and its children hold open, but for sockets: files, deleted ones too, and pipes."""
         links = [link for pid in _family(self.process.pid) for link in Path(f"/proc/{pid}/fd").iterdir()]

@@ -3,9 +3,6 @@
 import json
 import os
 import random
-import socket
-import time
-from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -14,26 +11,6 @@ from websockets.exceptions import ConnectionClosed
 from E2Etest.live.talking import act, data, finals, receive, stream, talking, upto_flush
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.mark.timeout(120)
-@pytest.mark.slow
-def test_a_peer_that_never_reads_is_gone_within_forty_seconds(live_server, talk, said):
-    """It takes no pings, so the server ends the connection by itself; others are served meanwhile."""
-    place = urlsplit(live_server.base)
-    with socket.create_connection((place.hostname, place.port)) as peer:
-        peer.sendall(
-            b"GET /ws/transcribe HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
-        )
-        began_s = time.monotonic()
-        assert finals(stream(live_server, [data(talk)]))[0][0] == said
-        received = b""
-        peer.settimeout(60)
-        while piece := peer.recv(65_536):
-            received += piece
-        assert time.monotonic() - began_s < 41
-        assert (1011).to_bytes(2, "big") in received
 
 
 def test_random_frames_harm_nobody(live_server, speech, said):

@@ -2,7 +2,6 @@
 
 import itertools
 import random
-import threading
 
 import numpy as np
 import pytest
@@ -69,28 +68,6 @@ def test_utterances_lie_behind_one_another_and_cover_what_is_loud(live_server):
         covered[round(start * 16_000) : round(stop * 16_000)] = True
     power = np.square(pcm.astype(float))
     assert power[covered].sum() >= 0.995 * power.sum()
-
-
-@pytest.mark.timeout(300)
-def test_sessions_with_their_own_words_never_mix(live_server):
-    """Sixteen at once, each with its own recording, give what each gives alone."""
-    clips = [c for c in recordings.clips() if c.kind in {"digits", "phrase"}][:16]
-    bodies = [data(np.concatenate([pcm_of(clip.path), _PAUSE])) for clip in clips]
-    together: dict[int, list] = {}
-
-    def speak(number):
-        together[number] = finals(stream(live_server, pieces(bodies[number], 8_000)))
-
-    threads = [threading.Thread(target=speak, args=(n,)) for n in range(len(bodies))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for number, body in enumerate(bodies):
-        alone = finals(stream(live_server, pieces(body, 8_000)))
-        assert [f[1:] for f in together[number]] == [f[1:] for f in alone]
-        others = {f[0] for n, found in together.items() if n != number for f in found}
-        assert not {f[0] for f in together[number]} & others - {f[0] for f in alone}
 
 
 def test_forced_cuts_lose_no_sample(live_server):

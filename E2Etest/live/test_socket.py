@@ -162,15 +162,6 @@ def test_every_sample_rate_gives_the_words(live_server, speech, said, rate):
     assert 0 <= start < end <= len(speech) / 16_000
 
 
-def test_frames_of_one_byte_and_of_ten_megabytes_are_the_same_audio(live_server, speech, said):
-    """The size of a frame means nothing."""
-    small = stream(live_server, pieces(data(speech), 1))
-    large = np.zeros(5_000_000, np.int16)
-    large[: len(speech)] = speech
-    assert [f[0] for f in finals(small)] == [said]
-    assert finals(stream(live_server, [data(large)])) == finals(small)
-
-
 def test_without_the_voice_detector_loudness_ends_an_utterance(live_server, talk, said):
     """The fallback finds the same two utterances in clean speech."""
     messages = stream(live_server, pieces(data(talk), 3_200), use_server_vad="false")

@@ -25,7 +25,7 @@ def not_ready(here: Services) -> str:
         return "draining"
     if not here.ready:
         return "the model is being loaded"
-    if here.admission.held_s >= here.admission.limit_s:
+    if here.admission.full:
         return "saturated"
     snapshot = here.thread.snapshot()
     if snapshot.state is ModelState.FAILED:

@@ -10,14 +10,18 @@ from asr_server.core.errors import Overloaded
 
 # A guess at the speed before anything was measured: seconds of audio per second of work.
 _FIRST_GUESS_SPEED = 10.0
+# A recording counts as one of usual length until its own is known. Long ones do not make that longer: they are few, and
+# must not keep short ones out.
+_FIRST_GUESS_S = 10.0
+_LONGEST_GUESS_S = 30.0
 
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """What one recording holds of the bound. Its holder corrects `seconds` when the length becomes known: more is
-    never refused, since what is under way is not thrown away."""
+    """What one recording holds of the bound."""
 
     seconds: float
+    known: bool = False
 
 
 class Admission:
@@ -27,6 +31,7 @@ class Admission:
         self.limit_s = limit_s
         self._holds: set[Hold] = set()
         self._speed = _FIRST_GUESS_SPEED
+        self._usual_s = _FIRST_GUESS_S
         self.answered_s = 0.0  # seconds of audio of all recordings so far that were transcribed to their end
 
     @property
@@ -34,22 +39,39 @@ class Admission:
         """Seconds of audio under way."""
         return sum(hold.seconds for hold in self._holds)
 
+    @property
+    def full(self) -> bool:
+        """Whether a recording of usual length does not fit. Any one fits an empty server."""
+        return bool(self._holds) and self.held_s + self._usual_s > self.limit_s
+
     def check(self) -> None:
         """Raise `Overloaded` when nothing more fits: asked before a body is read."""
-        if self.held_s >= self.limit_s:
+        if self.full:
             raise self._refusal()
 
     @contextmanager
-    def hold(self, seconds: float) -> Iterator[Hold]:
-        """Hold `seconds` of the bound, or raise `Overloaded`. A single recording always fits an empty server."""
-        if self._holds and self.held_s + seconds > self.limit_s:
-            raise self._refusal()
-        hold = Hold(seconds)
+    def hold(self) -> Iterator[Hold]:
+        """Hold the usual length, or raise `Overloaded`. To be taken before anything is done for a recording, so that
+        those who come in a crowd do not all begin to find out that there is room for one."""
+        self.check()
+        hold = Hold(self._usual_s)
         self._holds.add(hold)
         try:
             yield hold
         finally:
             self._holds.remove(hold)
+
+    def measure(self, hold: Hold, seconds: float) -> None:
+        """The length became known, or turned out to be another. Raises `Overloaded` the first time when it does not fit
+        beside the others; later never, since what is under way is not thrown away."""
+        if not hold.known:
+            # Those whose length is not known yet will find out beside this one.
+            known_s = sum(other.seconds for other in self._holds if other.known)
+            if known_s and known_s + seconds > self.limit_s:
+                raise self._refusal()
+            hold.known = True
+            self._usual_s += 0.2 * (min(seconds, _LONGEST_GUESS_S) - self._usual_s)
+        hold.seconds = seconds
 
     def observe(self, audio_s: float, took_s: float) -> None:
         """Learn from a finished request how fast work goes, for the hint in `Retry-After`."""

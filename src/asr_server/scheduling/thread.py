@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -48,7 +48,7 @@ class Snapshot:
 
 
 class EngineThread:
-    """A min-heap of jobs in front of a one-thread executor that drives a `Batch`.
+    """A min-heap of jobs in front of one thread that drives a `Batch`.
 
     `idle_timeout_s` of 0 keeps the model for ever. `live_reserve` places in the batch are kept free for live work, so
     that it starts with the next step however much else waits. `on_state` hears of every change of the model's state
@@ -89,8 +89,10 @@ class EngineThread:
         self._state = ModelState.UNLOADED
         self._load_error = ""
         self._loaded_s = (0.0, 0.0)  # when the last load began and ended
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine")
-        self._ended: Future[None] = self._executor.submit(self._loop) if start else Future()
+        self._ended: Future[None] = Future()
+        if start:
+            # A daemon: the process must be able to end although an accelerator call never comes back.
+            threading.Thread(target=self._loop, name="engine", daemon=True).start()
 
     # -- from any thread ---------------------------------------------------------------------------------------------
 
@@ -153,7 +155,6 @@ class EngineThread:
         with self._wake:
             self._stopping = True
             self._wake.notify()
-        self._executor.shutdown(wait=False)
         try:
             self._ended.result(timeout=timeout_s)
         except TimeoutError:
@@ -163,9 +164,12 @@ class EngineThread:
     # -- on the engine thread ----------------------------------------------------------------------------------------
 
     def _loop(self) -> None:
-        while self._wait_for_work():
-            self.turn()
-        self._end()
+        try:
+            while self._wait_for_work():
+                self.turn()
+            self._end()
+        finally:
+            self._ended.set_result(None)
 
     def turn(self) -> None:
         """One round: calls, callers that left, admission by urgency, one step of the batch, what idleness asks for."""

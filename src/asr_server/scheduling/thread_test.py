@@ -1,5 +1,7 @@
 """The engine thread, driven with a scripted batch: faults are injected here, which no real model does on demand."""
 
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import CancelledError
@@ -259,6 +261,24 @@ def test_closing_settles_everyone(batch):
         thread.submit(Job(1))
     assert not batch.loaded
     assert not thread.snapshot().alive
+
+
+def test_a_hung_step_does_not_keep_the_process_from_ending(tmp_path):
+    """`close` gives up on it, and the interpreter does not wait for the thread either."""
+    program = tmp_path / "hangs.py"
+    program.write_text(
+        "import time\n"
+        "from asr_server.scheduling.thread import EngineThread\n"
+        "class Batch:\n"
+        "    loaded = False\n"
+        "thread = EngineThread(Batch(), idle_timeout_s=0)\n"
+        "thread.call(lambda: time.sleep(600))\n"
+        "while not thread.snapshot().busy:\n"
+        "    time.sleep(0.01)\n"
+        "thread.close(timeout_s=0.1)\n"
+        "assert thread.snapshot().alive\n"
+    )
+    subprocess.run([sys.executable, program], check=True, timeout=60)
 
 
 def test_a_result_that_races_a_cancellation_kills_nothing(make):

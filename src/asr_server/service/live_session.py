@@ -12,7 +12,7 @@ import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from loguru import logger
@@ -50,7 +50,8 @@ if TYPE_CHECKING:
 
 _SLICE_BYTES = 32 * 1024  # about 1 s at 16 kHz: 2 ms of work, then others get their turn
 _INBOX_BYTES = 32 * 1024 * 1024  # audio that may wait to be looked at; then the socket is not read any more
-_EVENT_BYTES = 64  # what an event counts besides its audio
+_PIECE_BYTES = 8 * 1024  # smaller pieces of audio wait as one: each alone would take many times its size
+_EVENT_BYTES = 8 * 1024  # what an event counts besides its audio: far more than it is, so that few of them wait
 _BACKLOG_SAMPLES = 120 * SAMPLE_RATE  # audio of ended utterances without a final, before no more is looked at
 _FINALS_KEPT = 256  # a client misses at most what was on its way when the connection broke
 _ARRIVALS_KEPT = 8_192
@@ -164,7 +165,7 @@ class LiveSession:
 
     async def accept(self, event: Event) -> None:
         """Take an event in. Waits while too much is waiting already."""
-        size = _EVENT_BYTES + (len(event.pcm) if isinstance(event, Audio) else 0)
+        size = _size(event)
         while self._inbox and self._inbox_bytes + size > _INBOX_BYTES:
             await self._next_move()
         self._put(event, size)
@@ -197,11 +198,23 @@ class LiveSession:
         match event:
             case Audio(pcm=pcm):
                 self.received_bytes += len(pcm)
+                if self._joined(pcm):
+                    return
             case Configure(rules=rules):
                 self.rules = rules
         self._inbox.append(_Incoming(event, time.monotonic(), size))
         self._inbox_bytes += size
         self._moved.set()
+
+    def _joined(self, pcm: bytes) -> bool:
+        """Whether the audio could be put behind the last that waits; the first is being worked on."""
+        last = self._inbox[-1] if len(self._inbox) > 1 else None
+        if last is None or not isinstance(last.event, Audio) or len(last.event.pcm) + len(pcm) > _PIECE_BYTES:
+            return False
+        joined = replace(last, event=Audio(last.event.pcm + pcm), size_bytes=last.size_bytes + len(pcm))
+        self._inbox[-1] = joined
+        self._inbox_bytes += len(pcm)
+        return True
 
     async def _work(self) -> None:
         """Empty the inbox, for the life of the session."""
@@ -326,3 +339,14 @@ class Connection:
     def messages(self) -> AsyncIterator[Outgoing]:
         """What to send, until the session ends; then the error that ended it is raised, if one did."""
         return self.outbox.messages()
+
+
+def _size(event: Event) -> int:
+    """What an event counts while it waits."""
+    match event:
+        case Audio(pcm=pcm):
+            return _EVENT_BYTES + len(pcm)
+        case Configure(rules=rules):
+            return _EVENT_BYTES + 4 * len(rules.context)
+        case _:
+            return _EVENT_BYTES

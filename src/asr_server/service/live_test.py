@@ -12,7 +12,7 @@ from asr_server.core import settings
 from asr_server.core.errors import SessionNotFound, SessionTaken, ShuttingDown, TranscriptionFailed
 from asr_server.engine import facts, plan, registry
 from asr_server.engine.protocol import Finish, Hypothesis, Utterance
-from asr_server.live.events import Audio, Ending, Final, Flush, Partial, Trouble
+from asr_server.live.events import Audio, Configure, Ending, Final, Flush, Partial, Trouble
 from asr_server.scheduling.admission import Admission
 from asr_server.scheduling.job import Job
 from asr_server.scheduling.ports import Done, Failed
@@ -213,3 +213,38 @@ async def test_a_session_is_resumed_by_its_owner_alone(make):
     live.leave(connection, clean=True)
     assert (await live.resume(connection.session.id, 0, "ann")).session is connection.session
     connection.session.end()
+
+
+async def test_tiny_pieces_wait_together(make, speech):
+    """However small the pieces that come at once, what waits is few events, and the words are those of one piece."""
+    live = make(Scripted(lambda item: f"{len(item.audio)} samples"))
+    finals = []
+    for size in (len(speech), 1):
+        connection = await _open(live)
+        for at in range(0, len(speech), size):
+            await connection.tell(Audio(speech[at : at + size]))
+        assert len(connection.session._inbox) <= 3 + len(speech) / 4_096
+        assert connection.session.received_bytes == len(speech)
+        await connection.tell(Flush())
+        finals.append([m for m in await _until_flush(connection) if isinstance(m, Final)])
+    assert finals[0] == finals[1]
+    await live.drain()
+
+
+async def test_what_waits_is_bounded_by_what_it_takes(make, speech):
+    """Thousands of wishes wait for the client to slow down, not for the memory to be full."""
+    live = make(Scripted())
+    connection = await _open(live)
+    rules = live.rules(use_voice=True, context="kitchen lights " * 1_000)
+
+    async def ask():
+        while True:
+            await connection.tell(Configure(rules))
+
+    # What is being looked at takes for ever.
+    connection.session._work_on = lambda incoming: asyncio.Event().wait()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(ask(), 0.5)
+    assert 100 < len(connection.session._inbox) < 1_000
+    connection.session.end()
+    await live.drain()

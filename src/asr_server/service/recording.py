@@ -81,17 +81,15 @@ class RecordingWork:
             await self._ready.put(error)
 
     async def _spans(self) -> None:
-        segmenter, progress = Segmenter(self._order.options.cutting), self.progress
+        segmenter, progress, admission = Segmenter(self._order.options.cutting), self.progress, self._means.admission
+        hold = self._held.enter_context(admission.hold())
         async with aclosing(self._means.decoder.stream(self._source, progress)) as blocks:
-            hold = None
             async for block in blocks:
                 length_s = max(progress.claimed_s, progress.decoded_s)
-                hold = hold or self._held.enter_context(self._means.admission.hold(length_s))
-                hold.seconds = length_s
+                admission.measure(hold, length_s)
                 for span in await asyncio.to_thread(segmenter.push, block):
                     await self._begin(span, length_s)
-            if hold is not None:
-                hold.seconds = progress.decoded_s
+            admission.measure(hold, progress.decoded_s)
         for span in await asyncio.to_thread(segmenter.finish):
             await self._begin(span, progress.decoded_s)
 

@@ -207,9 +207,9 @@ async def test_the_deadline_is_ours(make, recording):
 
 async def test_a_full_server_refuses_after_decoding_too(make, recording):
     """The seconds of a recording are known when it is decoded: the second one that does not fit is refused."""
-    transcriber, _, _ = make(lambda samples: None, limit_s=25.0)
+    transcriber, batch, _ = make(lambda samples: None, limit_s=25.0)
     first = asyncio.create_task(transcriber.transcribe(recording, TranscribeOptions()))
-    await _until(lambda: transcriber._means.admission.held_s > 0)
+    await _until(lambda: batch.rows)
     with pytest.raises(Overloaded):
         await transcriber.transcribe(recording, TranscribeOptions())
     first.cancel()

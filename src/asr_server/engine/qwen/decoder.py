@@ -113,9 +113,10 @@ class SlotDecoder:
         # One transfer for all rows: on a GPU each small one would cost as much as a layer.
         embeds = self.embed(torch.tensor([i for own in ids for i in own])).split([len(own) for own in ids])
         hidden = self._forward(0, embeds, [row.length for row in self.rows])
+        self._take(self.rows, fed, hidden)
+        # Last: a pass that fails has moved no row, and may be tried again.
         for row in self.rows:
             row.length += 1
-        self._take(self.rows, fed, hidden)
 
     def drop(self, row: Row) -> None:
         """Take a row out and close the gap."""

@@ -57,6 +57,7 @@ class QwenEngine:
         self._runtime: Runtime | None = None
         self._work: dict[int, _Work] = {}
         self._rows_limit = plan.max_batch
+        self._searching: int | None = None  # rows that decode together while the one at fault is looked for
         self._info = self._bare_info()
 
     @property
@@ -75,7 +76,11 @@ class QwenEngine:
         waiting = [w for w in self._work.values() if w.row is None]
         if sum(self._tokens(work) for work in waiting) >= _PREFILL_TOKENS:
             return 0
-        return max(0, self._rows_limit - len(self._work))
+        return max(0, self._places - len(self._work))
+
+    @property
+    def _places(self) -> int:
+        return self._rows_limit if self._searching is None else min(self._searching, self._rows_limit)
 
     def load(self) -> None:
         """Find, check and load the checkpoint, and plan the memory. Raises `ModelUnavailable`."""
@@ -91,7 +96,7 @@ class QwenEngine:
         self._runtime = Runtime.load(
             directory, device=plan.device, dtype=plan.dtype, max_batch=plan.max_batch, kv_budget_mb=plan.kv_budget_mb
         )
-        self._rows_limit = self._runtime.capacity.rows
+        self._rows_limit, self._searching = self._runtime.capacity.rows, None
         # The libraries bring half a million objects that stay: left among the others, each full collection of garbage
         # would walk them in the middle of a step.
         gc.collect()
@@ -146,7 +151,12 @@ class QwenEngine:
         try:
             runtime.step()
         except runtime.out_of_memory:
-            yield from self._shed()
+            self._rows_limit = _fewer(runtime.decoder.rows)
+            yield from self._shed(EngineOutOfMemory("No memory is left for this audio."))
+            return
+        except Exception as error:  # whatever one row provokes, the others go on
+            self._searching = _fewer(runtime.decoder.rows)
+            yield from self._shed(_failure(error))
             return
         for row in runtime.decoder.rows:
             yield from self._news(row)
@@ -168,7 +178,7 @@ class QwenEngine:
 
     def _groups(self, runtime: Runtime, waiting: Sequence[_Work]) -> Iterator[list[_Work]]:
         """What to prefill in this step: in the order of admission, similar lengths together, within the token limit."""
-        used, seats, group = 0, self._rows_limit - len(runtime.decoder.rows), list[_Work]()
+        used, seats, group = 0, self._places - len(runtime.decoder.rows), list[_Work]()
         for count, work in enumerate(waiting, 1):
             tokens = self._tokens(work)
             full = count > seats or not self._fits(runtime, waiting[:count])
@@ -195,9 +205,7 @@ class QwenEngine:
             yield from self._split(runtime, group, EngineOutOfMemory("No memory is left for this audio."))
             return
         except Exception as error:  # whatever this audio provokes, the other rows go on
-            failure = error if isinstance(error, AsrError) else TranscriptionFailed("The engine failed on this audio.")
-            failure.__cause__ = error if failure is not error else None
-            yield from self._split(runtime, group, failure)
+            yield from self._split(runtime, group, _failure(error))
             return
         for work, (row, _) in zip(group, rows, strict=True):
             work.row = row
@@ -227,16 +235,16 @@ class QwenEngine:
         for half in (group[: len(group) // 2], group[len(group) // 2 :]):
             yield from self._prefill(runtime, half)
 
-    def _shed(self) -> Iterator[Outcome]:
-        """Out of memory while decoding: the younger half of the rows starts again later, with fewer beside it."""
+    def _shed(self, failure: AsrError) -> Iterator[Outcome]:
+        """A decode failed: the younger half of the rows starts again later, with fewer beside it; who was alone is at
+        fault."""
         assert self._runtime is not None
-        rows = list(self._runtime.decoder.rows)
+        rows = sorted(self._runtime.decoder.rows, key=lambda row: row.key)
         if len(rows) == 1:
             self.drop(rows[0].key)
-            yield Failed(rows[0].key, EngineOutOfMemory("No memory is left for this audio."))
-            return
-        self._rows_limit = max(1, len(rows) // 2)
-        for row in sorted(rows, key=lambda row: row.key)[self._rows_limit :]:
+            self._searching = None
+            yield Failed(rows[0].key, failure)
+        for row in rows[_fewer(rows) :]:
             self._unseat(self._work[row.key])
 
     def _retire(self, runtime: Runtime) -> Iterator[Outcome]:
@@ -246,6 +254,7 @@ class QwenEngine:
             self.drop(row.key)
             yield Done(row.key, self._hypothesis(runtime, work, row))
         if finished:
+            self._searching = None
             self._publish()
 
     def _hypothesis(self, runtime: Runtime, work: _Work, row: Row) -> Hypothesis:
@@ -278,6 +287,18 @@ class QwenEngine:
 
 def _budget(utterance: Utterance) -> int:
     return token_budget(len(utterance.audio)) + len(utterance.prefix)
+
+
+def _fewer(rows: Sequence[Row]) -> int:
+    return max(1, len(rows) // 2)
+
+
+def _failure(error: Exception) -> AsrError:
+    if isinstance(error, AsrError):
+        return error
+    failure = TranscriptionFailed("The engine failed on this audio.")
+    failure.__cause__ = error
+    return failure
 
 
 def _finish(row: Row) -> Finish:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from asr_server import demo
-from asr_server.core.errors import EngineOutOfMemory, InvalidValue, ModelUnavailable
+from asr_server.core.errors import EngineOutOfMemory, InvalidValue, ModelUnavailable, TranscriptionFailed
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Finish, Utterance
 from asr_server.engine.qwen.engine import QwenEngine, token_budget
@@ -275,6 +275,46 @@ def test_out_of_memory_while_decoding_halves_the_batch_and_loses_nothing(make_en
         assert done[key].value.ids == expected.ids
         assert tuple(deltas[key]) == expected.ids
     assert engine._rows_limit < 8
+
+
+@pytest.mark.parametrize("at_fault", range(6))
+def test_a_row_that_breaks_the_decoding_of_all_fails_alone(make_engine, clips, alone, monkeypatch, at_fault):
+    """Whichever it is, the others get the ids they have alone, no delta twice, and then all places are there again."""
+    engine = make_engine(8)
+    runtime, room = engine._runtime, engine.room
+
+    def step(original=runtime.step):
+        if any(row.key == at_fault and len(row.ids) > 2 for row in runtime.decoder.rows):
+            raise ZeroDivisionError
+        original()
+
+    monkeypatch.setattr(runtime, "step", step)
+    done, deltas = _collect(engine, [Utterance(clip) for clip in clips])
+    assert isinstance(done[at_fault], Failed)
+    assert isinstance(done[at_fault].error, TranscriptionFailed)
+    assert isinstance(done[at_fault].error.__cause__, ZeroDivisionError)
+    for key, expected in enumerate(alone):
+        assert key == at_fault or (done[key].value.ids == tuple(deltas[key]) == expected.ids)
+    assert engine.room == room
+
+
+def test_a_pass_that_fails_at_its_end_has_moved_no_row(make_engine, clips, alone, monkeypatch):
+    """The logits are where memory runs out first: the rows that stay seated repeat the pass as if it had not been."""
+    engine = make_engine(8)
+    decoder, faults = engine._runtime.decoder, [MemoryError()]
+
+    def head(states, original=decoder._head):
+        if faults and len(decoder.rows) == len(clips):
+            raise faults.pop()
+        return original(states)
+
+    monkeypatch.setattr(decoder, "_head", head)
+    monkeypatch.setattr(engine, "_rows_limit", engine._rows_limit)
+    done, _ = _collect(engine, [Utterance(clip) for clip in clips])
+    assert not faults
+    for key, expected in enumerate(alone):
+        assert done[key].value.ids == expected.ids
+        assert done[key].value.logprobs == pytest.approx(expected.logprobs, abs=1e-3)
 
 
 def test_a_row_without_memory_fails_alone(make_engine, clips, alone, monkeypatch):

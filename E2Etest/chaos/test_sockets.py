@@ -1,0 +1,152 @@
+"""Peers of the live socket that take nothing up, or send in sizes that nobody would: what they may hold."""
+
+import asyncio
+import json
+import select
+import socket
+import time
+
+import numpy as np
+import pytest
+import soxr
+
+from E2Etest import recordings
+from E2Etest.live.talking import act, data, finals, stream, talking, upto_flush
+
+pytestmark = [pytest.mark.integration, pytest.mark.promise("sockets"), pytest.mark.timeout(300)]
+
+SHARE_MB = 2.0
+PEERS = 4
+FRAME_BYTES, RATE_HZ = 10_000_000, 48_000
+SPEECH = data(np.concatenate([recordings.samples(), np.zeros(14_400, np.int16)]))
+MIB = 1024 * 1024
+
+
+def frame(body, *, text=False):
+    """A client's frame, its mask all zeros."""
+    size = len(body)
+    if size < 126:
+        length = bytes([0x80 | size])
+    elif size < 65_536:
+        length = bytes([0x80 | 126]) + size.to_bytes(2, "big")
+    else:
+        length = bytes([0x80 | 127]) + size.to_bytes(8, "big")
+    return bytes([0x81 if text else 0x82]) + length + bytes(4) + body
+
+
+class Peer:
+    """A socket whose user reads nothing, unless it asks."""
+
+    def __init__(self, server):
+        self._socket = socket.socket()
+        # So small that the server's side soon has to keep what is not read.
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        self._socket.connect(("127.0.0.1", server.port))
+        self._socket.sendall(
+            b"GET /ws/transcribe HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+        )
+        self.sent_bytes = 0
+        self._began_s = time.monotonic()
+
+    def floods(self, give_up_s=60):
+        """Send speech and wishes until the server ends it; seconds until then."""
+        wishes = frame(json.dumps({"action": "config", "language": "en"}).encode(), text=True) * 100
+        self._socket.settimeout(1)
+        while time.monotonic() - self._began_s < give_up_s:
+            try:
+                self.sent_bytes += self._socket.send(frame(SPEECH[:3_200]) + wishes)
+            except TimeoutError:
+                if self._ended(0):
+                    break
+            except OSError:
+                break
+        return time.monotonic() - self._began_s
+
+    def is_silent(self, give_up_s=60):
+        """Neither send nor read anything; seconds until the server has ended it."""
+        assert self._ended(1000 * give_up_s)
+        return time.monotonic() - self._began_s
+
+    def received(self):
+        """All that came."""
+        parts = []
+        self._socket.settimeout(10)
+        while part := self._socket.recv(65_536):
+            parts.append(part)
+        return b"".join(parts)
+
+    def close(self):
+        self._socket.close()
+
+    def _ended(self, wait_ms):
+        poll = select.poll()
+        poll.register(self._socket, select.POLLRDHUP | select.POLLHUP | select.POLLERR)
+        return bool(poll.poll(wait_ms))
+
+
+async def _most_mb(server, work):
+    """By how many MiB the server's process had grown at most while it was done, and what it brought."""
+    before_mb = most_mb = server.own_mb()
+    task = asyncio.gather(*work)
+    while not task.done():
+        most_mb = max(most_mb, server.own_mb())
+        await asyncio.sleep(0.01)
+    return most_mb - before_mb, await task
+
+
+async def test_who_never_reads_is_gone_and_has_held_little(loaded, figure):
+    """Some are silent, as half-open connections are, some send without end: the server ends them all, meanwhile serves
+    others, and keeps nothing of them."""
+    (usual,) = finals(await asyncio.to_thread(stream, loaded, [SPEECH]))
+    silent, flooding = [[Peer(loaded) for _ in range(PEERS)] for _ in range(2)]
+    waits = [asyncio.to_thread(peer.is_silent) for peer in silent]
+    floods = [asyncio.to_thread(peer.floods) for peer in flooding]
+    grown_mb, (*gone_s, beside) = await _most_mb(loaded, [*waits, *floods, asyncio.to_thread(stream, loaded, [SPEECH])])
+    sent_mb = sum(peer.sent_bytes for peer in flooding) / MIB
+    endings = [peer.received() for peer in silent]
+    for peer in silent + flooding:
+        peer.close()
+    assert finals(beside) == [usual]
+    assert all((1011).to_bytes(2, "big") + b"keepalive ping timeout" in ending for ending in endings)
+    assert loaded.health()["live"] == {"sessions": 0, "waiting": 0}
+    share_mb = (grown_mb - sent_mb) / (2 * PEERS)
+    assert share_mb < SHARE_MB
+    assert max(gone_s) < 60
+    figure(f"{PEERS} silent and {PEERS} flooding peers gone in {max(gone_s):.1f} s")
+    figure(f"they held {max(0.0, share_mb):.1f} MiB each beyond their audio")
+
+
+async def test_frames_of_one_byte_hold_no_more_than_others(loaded, figure):
+    """And they are the same words."""
+    usual = finals(await asyncio.to_thread(stream, loaded, [SPEECH]))
+    body = b"".join(frame(SPEECH[at : at + 1]) for at in range(len(SPEECH)))
+    grown_mb, found = await _most_mb(loaded, [asyncio.to_thread(_spoken, loaded, body) for _ in range(PEERS)])
+    assert found == [usual] * PEERS
+    assert usual
+    share_mb = grown_mb / PEERS - len(SPEECH) / MIB
+    assert share_mb < SHARE_MB
+    figure(f"{max(0.0, share_mb):.1f} MiB in frames of 1 byte")
+
+
+async def test_frames_of_ten_megabytes_hold_no_more_than_others(loaded, figure):
+    """And they are the same words."""
+    body = data(soxr.resample(np.frombuffer(SPEECH, np.int16), 16_000, RATE_HZ))
+    usual = finals(await asyncio.to_thread(stream, loaded, [body], sample_rate=RATE_HZ))
+    body = frame(body + bytes(FRAME_BYTES - len(body)))
+    works = [asyncio.to_thread(_spoken, loaded, body, sample_rate=RATE_HZ) for _ in range(2 * PEERS)]
+    grown_mb, found = await _most_mb(loaded, works)
+    assert found == [usual] * (2 * PEERS)
+    assert usual
+    # A frame is there twice while its mask is taken off, which happens to one after the other.
+    share_mb = (grown_mb - FRAME_BYTES / MIB) / (2 * PEERS) - FRAME_BYTES / MIB
+    assert share_mb < SHARE_MB
+    figure(f"{max(0.0, share_mb):.1f} MiB in one of 10 MB")
+
+
+def _spoken(server, body, **query):
+    """The finals of a session whose frames go out as they are."""
+    with talking(server, **query) as session:
+        session.socket.sendall(body)
+        act(session, "flush")
+        return finals(upto_flush(session))
