@@ -8,7 +8,8 @@ import promql_parser
 import pytest
 import yaml
 
-from asr_server.api.metrics.table import METERS, VALUES, Kind
+from asr_server.api.metrics.meter import Kind
+from asr_server.api.metrics.table import METERS, VALUES
 
 PLACE = Path(__file__).parents[1] / "docs" / "observability"
 DOC = (PLACE.parent / "observability.md").read_text(encoding="utf-8")

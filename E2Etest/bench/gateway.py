@@ -9,14 +9,18 @@ import json
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from E2Etest import recordings
 from E2Etest.live.talking import TIMEOUT_S, act, data, talking
 from E2Etest.process import ServerProcess, running
+
+Asked = TypeVar("Asked")
 
 ROUNDS = 200
 LIVE_ROUNDS = 200
@@ -31,28 +35,33 @@ def measure() -> dict[str, object]:
         through = stack.enter_context(running(Path(folder) / "through", **usual, GATEWAY_MODE="true"))
         for server in (plain, through):
             server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
-        request = _pairs(plain, through, _request_ms, ROUNDS)
-        empty = _pairs(plain, through, _unknown_ms, ROUNDS)
-        live = _live(plain, through)
+        request = pairs(plain, through, request_ms, ROUNDS)
+        empty = pairs(plain, through, unknown_ms, ROUNDS)
+        refused = pairs(plain, through, refused_ms, ROUNDS)
+        message = live(plain, through)
     return {
         "question": "The gateway against the same server without it, demo checkpoint",
         "request_3_s_wav": request,
         "request_without_work": empty,
-        "live_message": live,
+        "upload_that_is_refused": refused,
+        "live_message": message,
         "idle": _idle(),
         "target": "3 ms at p50 to a request, 5 ms at p50 to a live message; under 80 MB; load time + 2 s",
     }
 
 
-def _pairs(plain: ServerProcess, through: ServerProcess, ask, rounds: int) -> dict[str, float]:
-    """Each in turn, the order changing; the difference is that of neighbours in time."""
-    pairs = []
+def pairs(plain: Asked, through: Asked, ask: Callable[[Asked], float], rounds: int) -> dict[str, float]:
+    """What `ask` measures on both: servers, or sockets of theirs.
+
+    Each in turn, the order changing; the difference is that of neighbours in time.
+    """
+    asked = []
     for number in range(rounds + 10):
         if number % 2:
-            pairs.append((ask(plain), ask(through)))
+            asked.append((ask(plain), ask(through)))
         else:
-            pairs.append((ask(through), ask(plain))[::-1])
-    return _figures(pairs[10:])
+            asked.append((ask(through), ask(plain))[::-1])
+    return _figures(asked[10:])
 
 
 def _figures(pairs: list[tuple[float, float]]) -> dict[str, float]:
@@ -68,19 +77,28 @@ def _figures(pairs: list[tuple[float, float]]) -> dict[str, float]:
 _AUDIO = recordings.wav(np.resize(recordings.samples(), CLIP_S * 16_000))
 
 
-def _request_ms(server: ServerProcess) -> float:
+def request_ms(server: ServerProcess) -> float:
+    """A recording and its words."""
     began = time.perf_counter()
     assert server.transcribe(_AUDIO).status_code == 200
     return 1000 * (time.perf_counter() - began)
 
 
-def _unknown_ms(server: ServerProcess) -> float:
+def refused_ms(server: ServerProcess) -> float:
+    """The same upload, refused when it has been read: the way of a request without the engine's own moods."""
+    began = time.perf_counter()
+    assert server.transcribe(_AUDIO, model="nobody").status_code == 404
+    return 1000 * (time.perf_counter() - began)
+
+
+def unknown_ms(server: ServerProcess) -> float:
+    """The shortest request of all."""
     began = time.perf_counter()
     assert server.client.get("/v1/nothing").status_code == 404
     return 1000 * (time.perf_counter() - began)
 
 
-def _live(plain: ServerProcess, through: ServerProcess) -> dict[str, float]:
+def live(plain: ServerProcess, through: ServerProcess, rounds: int = LIVE_ROUNDS) -> dict[str, float]:
     """An action that takes its way through the session and back, beside audio that is sent meanwhile."""
     quiet = data(np.zeros(512, np.int16))
     with talking(plain) as one, talking(through) as other:
@@ -92,8 +110,7 @@ def _live(plain: ServerProcess, through: ServerProcess) -> dict[str, float]:
             assert json.loads(socket.recv(timeout=TIMEOUT_S))["status"] == "configured"
             return 1000 * (time.perf_counter() - began)
 
-        pairs = [(ask(one), ask(other)) for _ in range(LIVE_ROUNDS + 10)]
-    return _figures(pairs[10:])
+        return pairs(one, other, ask, rounds)
 
 
 def _idle() -> dict[str, float]:

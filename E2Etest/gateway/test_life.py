@@ -1,5 +1,6 @@
 """The worker comes when needed and goes when idle; a stop ends everything in order."""
 
+import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,23 +16,51 @@ from E2Etest.process import ServerProcess, running
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.promise("idle-memory")
 @pytest.mark.timeout(300)
-def test_an_idle_worker_gives_all_its_memory_back_and_comes_again(tmp_path, sample):
+def test_an_idle_worker_gives_all_its_memory_back_and_comes_again(tmp_path, sample, figure):
     """Health, probes and models do not wake it; under 80 MB are left; the next request is answered."""
     with running(tmp_path / "log", GATEWAY_MODE="true", IDLE_TIMEOUT="1") as server:
         asleep = server.health()
         assert (asleep["mode"], asleep["worker"], asleep["model_loaded"]) == ("gateway", "stopped", False)
         assert [server.client.get(path).status_code for path in ("/livez", "/readyz", "/v1/models")] == [200] * 3
         assert worker_of(server) is None
+        fresh_mb = server.resident_mb()
         for _ in range(2):
-            assert server.transcribe(sample[0]).json()["text"] == sample[1]
-            pid = worker_of(server)
+            answer = server.transcribe(sample[0])
+            assert answer.json()["text"] == sample[1]
+            pid, loaded_mb = worker_of(server), server.resident_mb()
             assert server.health()["model_loaded"] is True
             after = server.wait_for(lambda health: health["worker"] == "stopped", timeout_s=60)
             wait_until_gone(pid)
             assert set(after) == set(asleep)
             assert after["status"] == "ok"
             assert server.resident_mb() < 80
+        idle_mb, took_s = server.resident_mb(), answer.elapsed.total_seconds()
+        process_s, load_s = (_last(server, what) for what in ("worker ready", "state=loaded"))
+    figure(f"gateway: fresh {fresh_mb:.0f} MB, in use {loaded_mb:.0f} MB, after the idle time {idle_mb:.0f} MB")
+    assert took_s - load_s < 10 * 2
+    beyond_s = took_s - load_s
+    figure(
+        f"the first request after a sleep: {took_s:.1f} s, of that the load {load_s:.1f} s, so {beyond_s:.1f} s beyond "
+        f"it; the start of the process is {process_s:.1f} s of these"
+    )
+
+
+def _last(server, what):
+    """The last time in seconds that the log tells of it."""
+    return float(re.findall(rf"{what} .*?took_s=([\d.]+)", server.log())[-1])
+
+
+@pytest.mark.promise("idle-memory")
+def test_a_server_alone_is_small_until_its_first_request(tmp_path, figure):
+    """All processes of it, after looks at its page, its state and its metrics."""
+    with running(tmp_path / "log") as server:
+        for path in ("/", "/health", "/livez", "/readyz", "/metrics", "/v1/models"):
+            assert server.client.get(path).status_code == 200
+        resident_mb = server.resident_mb()
+        assert resident_mb < 80
+    figure(f"a server alone: {resident_mb:.0f} MB")
 
 
 @pytest.mark.timeout(300)

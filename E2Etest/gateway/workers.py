@@ -41,8 +41,3 @@ def wait_until_gone(pid: int, wait_s: float = 30.0) -> None:
     while command_of(pid):
         assert time.monotonic() < give_up_s, f"{pid} runs"
         time.sleep(0.02)
-
-
-def at_work(server, timeout_s: float = 120.0) -> dict:
-    """`/health` once the engine has begun to decode."""
-    return server.wait_for(lambda health: health["queue"]["running"] > 0, timeout_s=timeout_s)

@@ -60,7 +60,7 @@ ONLY_IN = {
     "wcwidth": {"text"},
     "budoux": {"text"},
     "rich": {"cli"},
-    "prometheus_client": {"api.metrics"},
+    "prometheus_client": {"api.metrics", "gateway"},
 }
 BAD_NAMES = {"utils", "helpers", "helper", "manager", "common", "misc"}
 HEAVY = ("torch", "transformers", "qwen_asr", "onnxruntime", "librosa", "av", "openai", "babel", "prometheus_client")

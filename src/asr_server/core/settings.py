@@ -128,6 +128,11 @@ class Settings(BaseSettings):
     worker_start_s: float = Field(
         60.0, gt=0, description="Gateway: seconds in which the worker process must take requests, without the model."
     )
+    worker_hang_s: float = Field(
+        20.0,
+        ge=0,
+        description="Gateway: seconds after which a worker that says it hangs or does not answer is killed; 0: never.",
+    )
 
     max_upload_mb: float = Field(200.0, gt=0, description="Largest request body, in MiB.")
     max_audio_s: float = Field(7200.0, gt=0, description="Longest recording, in seconds of audio.")

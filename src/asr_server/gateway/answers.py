@@ -1,17 +1,15 @@
-"""What the gateway answers itself: health, probes and models, with the fields they have without a gateway.
+"""What the gateway answers itself: health, probes, metrics and models, with the fields they have without a gateway.
 
 None of it starts the worker or keeps it from being idle.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 
-import httpx
 from fastapi import APIRouter
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 
 from asr_server import __version__
 from asr_server.api.schemas import (
@@ -26,18 +24,20 @@ from asr_server.api.schemas import (
 )
 from asr_server.core.settings import Settings
 from asr_server.engine.plan import Plan
+from asr_server.gateway import exposition
+from asr_server.gateway.exposition import Exposition
 from asr_server.gateway.life import State
-from asr_server.gateway.worker import Link, Worker
+from asr_server.gateway.questions import Questions
+from asr_server.gateway.worker import Worker
 from asr_server.service.catalog import Catalog, Model
-
-_ASK_S = 3.0  # a probe of the worker's that takes longer has failed
 
 
 class Answers:
     """The routes, and what they know."""
 
-    def __init__(self, settings: Settings, plan: Plan, worker: Worker) -> None:
-        self._settings, self._plan, self._worker = settings, plan, worker
+    def __init__(self, settings: Settings, plan: Plan, worker: Worker, questions: Questions) -> None:
+        self._settings, self._plan, self._worker, self._questions = settings, plan, worker, questions
+        self.exposition = Exposition(worker, questions)
         self._catalog = Catalog(plan.model_id)
         self._began_s = time.monotonic()
 
@@ -47,6 +47,7 @@ class Answers:
         router.add_api_route("/health", self.health)
         router.add_api_route("/livez", self.livez)
         router.add_api_route("/readyz", self.readyz)
+        router.add_api_route("/metrics", self.metrics)
         router.add_api_route("/v1/models", self.list_models)
         router.add_api_route("/v1/models/{model_id:path}", self.retrieve_model, responses={404: {"model": ErrorBody}})
         return router
@@ -104,11 +105,19 @@ class Answers:
 
     async def readyz(self) -> JSONResponse:
         """Whether new work is taken now: a worker that sleeps is started for it."""
+        return await self._probe("/readyz", self._not_ready())
+
+    def _not_ready(self) -> str:
+        """Why not, without asking a worker; "" if nothing speaks against it."""
         without = {State.FAILED: "the worker process does not stay up"}
         if self._settings.preload:
             without[State.STARTING] = "the model is being loaded"
-        reason = "draining" if self._worker.draining else without.get(self._worker.state, "")
-        return await self._probe("/readyz", reason)
+        return "draining" if self._worker.draining else without.get(self._worker.state, "")
+
+    async def metrics(self) -> Response:
+        """For Prometheus. While a worker runs and does not answer, nothing is ready."""
+        ready = not self._not_ready() and self._worker.link is None
+        return Response(await self.exposition.text(ready=ready), headers={"Content-Type": exposition.CONTENT_TYPE})
 
     async def _probe(self, path: str, reason: str) -> JSONResponse:
         if not reason:
@@ -123,7 +132,7 @@ class Answers:
         """The worker's answer; None when there is no worker, or it does not answer."""
         if (link := self._worker.link) is None:
             return 0, None
-        status, body = await ask(link, path)
+        status, body = await self._questions.body(link, path)
         if body is None:
             await self._worker.lost(link)  # perhaps it has just died, and there is none any more
         return status, body
@@ -135,29 +144,6 @@ class Answers:
     async def retrieve_model(self, model_id: str) -> ModelBody:
         """One name."""
         return _body(self._catalog.find(model_id))
-
-
-async def ask(link: Link, path: str) -> tuple[int, dict[str, Any] | None]:
-    """A JSON answer of the worker's; None when it does not answer, as when it is just ending."""
-    limits = dict.fromkeys(("connect", "read", "write", "pool"), _ASK_S)
-    request = httpx.Request("GET", f"http://worker{path}", extensions={"timeout": limits})
-    try:
-        answer = await link.http.handle_async_request(request)
-        try:
-            return answer.status_code, json.loads(b"".join([piece async for piece in answer.stream]))  # type: ignore[union-attr]  # async here
-        finally:
-            await answer.aclose()
-    except (httpx.TransportError, ValueError):
-        return 0, None
-
-
-async def has_work(link: Link) -> bool:
-    """Whether the worker has work that no open request shows."""
-    _, body = await ask(link, "/health")
-    if not body:
-        return False
-    queue = body["queue"]
-    return bool(body["jobs"]) or any(queue[name] for name in ("live", "interactive", "bulk", "running", "audio_held_s"))
 
 
 def _body(model: Model) -> ModelBody:

@@ -21,12 +21,14 @@ from asr_server.api.access import AccessRules, Caller
 from asr_server.core.errors import AsrError, InvalidKey
 from asr_server.core.settings import Settings
 from asr_server.engine import facts, plan
-from asr_server.gateway.answers import Answers, has_work
+from asr_server.gateway.answers import Answers
 from asr_server.gateway.child import spawner
 from asr_server.gateway.live import LiveSockets
 from asr_server.gateway.proxy import Proxy
+from asr_server.gateway.questions import ANSWER_S, Questions
 from asr_server.gateway.sockets import Sockets
-from asr_server.gateway.worker import Worker, WorkerRules
+from asr_server.gateway.vigil import VigilRules
+from asr_server.gateway.worker import PAUSE_S, Link, Worker, WorkerRules
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -34,12 +36,23 @@ def create_app(settings: Settings) -> FastAPI:
     resolved = plan.resolve(settings, facts.probe())
     folder = Path(tempfile.gettempdir()) / f"asr-server-{secrets.token_hex(8)}"
     rules = WorkerRules(start_s=settings.worker_start_s, idle_s=settings.idle_timeout)
-    worker = Worker(spawner(settings), folder, rules, has_work)
+    questions = Questions(settings)
+
+    async def busy(link: Link) -> bool:
+        if await questions.has_work(link):
+            return True
+        await answers.exposition.remember(link)
+        return False
+
+    worker = Worker(spawner(settings), folder, rules, busy)
+    answers = Answers(settings, resolved, worker, questions)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         folder.mkdir(mode=0o700)  # nobody else may reach the worker
         tasks = [asyncio.create_task(worker.end_when_idle())] if settings.idle_timeout else []
+        if settings.worker_hang_s:
+            tasks.append(asyncio.create_task(worker.end_when_hung(questions.sign, _patience(settings))))
         tasks += [asyncio.create_task(_start(worker))] if settings.preload else []
         logger.info("gateway", idle_timeout_s=settings.idle_timeout)
         try:
@@ -52,7 +65,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.worker = worker
-    app.include_router(Answers(settings, resolved, worker).router())
+    app.include_router(answers.router())
     app.include_router(page.router)  # looking at the page wakes nobody
     everything_else = "/{path:path}"
     app.router.routes += [
@@ -69,6 +82,12 @@ async def drain(app: FastAPI) -> None:
     """Before the sockets are closed: the worker ends what it has, which gives every live session its final."""
     worker: Worker = app.state.worker
     await worker.drain()
+
+
+def _patience(settings: Settings) -> VigilRules:
+    """Nobody waits longer for a load than a request may take. A look is two questions and a pause."""
+    hang_s = settings.worker_hang_s
+    return VigilRules(hang_s, max(hang_s, settings.request_timeout), look_s=2 * ANSWER_S + PAUSE_S)
 
 
 def _holder(worker: Worker, _: str) -> Caller:

@@ -37,11 +37,15 @@ _ATTEMPTS = 3  # workers that one session may see die without moving on
 _LEAVE_GRACE_S = 0.25
 _LAST_FRAMES_S = 1.0
 _GOODBYE_S = 5.0
+_KEY = "token"  # in the query
 
 
 @dataclass(eq=False, slots=True)
 class _Session:
-    """A session and whoever serves its client just now. `query`: that of the first connection."""
+    """A session and whoever serves its client just now.
+
+    `query`: that of the first connection, but with the key of the present one, which may be in its headers.
+    """
 
     replay: Replay
     link: Link
@@ -89,7 +93,7 @@ class LiveSockets:
         ):
             await self._begin(socket, query)
         else:
-            await self._resume(socket, session, int(received))
+            await self._resume(socket, session, query, int(received))
 
     # -- the beginning of a connection -------------------------------------------------------------------------------
 
@@ -108,8 +112,11 @@ class LiveSockets:
         await session.mine.acquire()
         await self._talk(socket, session, upstream)
 
-    async def _resume(self, socket: WebSocket, session: _Session, received: int) -> None:
+    async def _resume(self, socket: WebSocket, session: _Session, query: list[tuple[str, str]], received: int) -> None:
         await _take_over(session)
+        session.query = [pair for pair in session.query if pair[0] != _KEY] + [
+            pair for pair in query if pair[0] == _KEY
+        ]
         try:
             if session.timer is not None:
                 session.timer.cancel()

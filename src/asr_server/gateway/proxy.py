@@ -29,6 +29,8 @@ _HOP_BY_HOP = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding"
     b" upgrade date expect x-request-id".split()
 )
+# The door of this process says it too.
+_SAID_AT_THE_DOOR = (b"vary", b"Origin")
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -109,8 +111,12 @@ class Proxy:
 
 
 async def _pass_on(answer: httpx.Response, scope: Scope, send: Send) -> None:
-    headers = [(name.lower(), value) for name, value in answer.headers.raw if name.lower() not in _HOP_BY_HOP]
+    given = [(name.lower(), value) for name, value in answer.headers.raw]
+    headers = [header for header in given if header[0] not in _HOP_BY_HOP and header != _SAID_AT_THE_DOOR]
     await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
+    if isinstance(answer.stream, httpx.ByteStream):  # complete
+        await send({"type": "http.response.body", "body": b"".join(answer.stream), "more_body": False})
+        return
     events = answer.headers.get("content-type", "").startswith("text/event-stream")
     unfinished = b""  # of an event: half an event would be read as a broken one
     try:

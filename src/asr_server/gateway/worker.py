@@ -14,11 +14,14 @@ from typing import Protocol
 import httpx
 from loguru import logger
 
+from asr_server.api.metrics.meter import WorkerEnd
 from asr_server.core.errors import ShuttingDown, WorkerUnavailable
 from asr_server.gateway.life import Life, LifeRules, State, Want
+from asr_server.gateway.vigil import Sign, Vigil, VigilRules
 
 _POLL_S = 0.01  # between two attempts to connect to a worker that starts
 _LOOK_S = 1.0  # between two looks whether the worker is idle
+PAUSE_S = 2.0  # between two looks whether the worker moves
 _DEATH_S = 1.0  # between a connection's end and the end of the process that broke it
 # The worker keeps idle connections for longer, so it never closes one that is being taken up.
 _KEEP_ALIVE_S = 30.0
@@ -90,6 +93,9 @@ class Worker:
         self._asked_to_stop = asyncio.Event()
         self._number = self._uses = 0
         self._used_s = clock()
+        self._killed_for: WorkerEnd | None = None
+        self.starts = 0
+        self.ends = dict.fromkeys(WorkerEnd, 0)
         self.draining = False
 
     @property
@@ -151,6 +157,30 @@ class Worker:
                 logger.info("worker idle", idle_s=round(self._clock() - self._used_s, 1))
                 await self.stop()
 
+    async def end_when_hung(self, look: Callable[[Link], Awaitable[Sign]], rules: VigilRules) -> None:
+        """Kill the process whenever it has not moved for too long. Runs for ever.
+
+        What follows is what follows a crash.
+        """
+        pause_s = min(PAUSE_S, rules.hang_s / 4)
+        watched: Link | None = None
+        while True:
+            await asyncio.sleep(pause_s)
+            if (link := self.link) is None:
+                continue
+            if link is not watched:
+                watched, vigil = link, Vigil(rules, self._clock())
+            sign = await look(link)
+            if vigil.sees(sign, self._clock()) and link is self.link:
+                self._kill(WorkerEnd.HUNG, "worker hangs and is killed", sign=sign.name.lower(), after_s=rules.hang_s)
+                watched = None  # if even that does not end it, it is tried again, and not at every look
+
+    def _kill(self, cause: WorkerEnd, why: str, **details: object) -> None:
+        if (process := self._process) is not None:
+            logger.error(why, pid=process.pid, **details)
+            self._killed_for = cause
+            _signal(process.kill)
+
     async def stop(self) -> None:
         """End the process in order; if it does not end, kill it. Returns when it is gone."""
         self._life.stop()
@@ -200,10 +230,13 @@ class Worker:
         self._number += 1
         path = self._folder / f"worker-{self._number}.sock"
         began_s = self._clock()
+        self._killed_for = None
+        self.starts += 1
         try:
             self._process = process = await self._spawn(path)
         except OSError as error:
             logger.opt(exception=error).error("worker cannot be started")
+            self.ends[WorkerEnd.CRASHED] += 1
             return
         exit_code = asyncio.create_task(process.wait())
         if self._life.state is State.STOPPING:
@@ -213,8 +246,11 @@ class Worker:
         self._process = None
         await self._close_link()
         path.unlink(missing_ok=True)
-        log = logger.info if self._life.state is State.STOPPING else logger.error
-        log("worker ended", pid=process.pid, code=code)
+        asked_to = self._life.state is State.STOPPING
+        cause = WorkerEnd.STOPPED if asked_to else self._killed_for or WorkerEnd.CRASHED
+        self.ends[cause] += 1
+        log = logger.info if asked_to else logger.error
+        log("worker ended", pid=process.pid, code=code, cause=cause.value)
 
     async def _await_ready(self, process: Process, path: Path, exit_code: asyncio.Task[int], began_s: float) -> None:
         ready = asyncio.create_task(_connectable(path))
@@ -230,8 +266,7 @@ class Worker:
                 self._used_s = self._clock()
                 self._move()
         elif not exit_code.done():
-            logger.error("worker not ready in time", pid=process.pid, limit_s=self._rules.start_s)
-            _signal(process.kill)
+            self._kill(WorkerEnd.LATE, "worker not ready in time", limit_s=self._rules.start_s)
 
     async def _close_link(self) -> None:
         if (link := self._link) is not None:

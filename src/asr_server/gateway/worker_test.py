@@ -5,8 +5,10 @@ import contextlib
 
 import pytest
 
+from asr_server.api.metrics.meter import WorkerEnd
 from asr_server.core.errors import ShuttingDown, WorkerUnavailable
 from asr_server.gateway.life import LifeRules, State
+from asr_server.gateway.vigil import Sign, VigilRules
 from asr_server.gateway.worker import Worker, WorkerRules
 
 
@@ -193,3 +195,54 @@ async def test_draining_without_a_worker_is_done_at_once(house):
             await here.worker.drain()
     assert here.worker.state is State.STOPPED
     assert not here.processes
+
+
+def _watched(here, signs):
+    """Looks at the worker; what is seen is `signs[process]`, of the last started one."""
+    rules = VigilRules(hang_s=0.05, load_s=60.0, look_s=1.0)
+
+    async def look(_):
+        return signs[min(len(here.processes), len(signs)) - 1]
+
+    return asyncio.create_task(here.worker.end_when_hung(look, rules))
+
+
+async def test_a_hung_worker_is_killed_and_followed_by_another(house):
+    """As after a crash: the old link is gone, who needs a worker gets the next, which is well and stays."""
+    here = house()
+    watch = _watched(here, [Sign.HUNG, Sign.WELL])
+    first = await here.worker.running()
+    async with asyncio.timeout(10):
+        await first.gone.wait()
+    assert here.processes[0].signals == ["KILL"]
+    second = await here.worker.running()
+    await asyncio.sleep(0.3)
+    assert here.worker.link is second
+    assert here.worker.starts == 2
+    watch.cancel()
+    await here.worker.stop()
+    assert here.worker.ends == {end: int(end in (WorkerEnd.HUNG, WorkerEnd.STOPPED)) for end in WorkerEnd}
+
+
+@pytest.mark.parametrize("sign", [Sign.WELL, Sign.LOADING, Sign.SILENT])
+async def test_one_that_moves_or_may_load_is_let_be(house, sign):
+    """Silence alone is no hang while its model was never seen."""
+    here = house()
+    watch = _watched(here, [sign])
+    link = await here.worker.running()
+    await asyncio.sleep(0.3)
+    assert here.worker.link is link
+    watch.cancel()
+    await here.worker.stop()
+
+
+async def test_every_end_is_counted_by_its_cause(house):
+    """A crash, one that came up too late, one that was stopped."""
+    here = house("good", "mute", "good", start_s=0.1)
+    await here.worker.running()
+    here.processes[0].end(-9)
+    await _until(lambda: len(here.processes) == 3)
+    await here.worker.running()
+    await here.worker.stop()
+    assert here.worker.starts == 3
+    assert here.worker.ends == {end: int(end is not WorkerEnd.HUNG) for end in WorkerEnd}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import HTTPConnection
 
 from asr_server.api.metrics import table
+from asr_server.api.metrics.meter import Kind, Meter
 from asr_server.api.metrics.surface import OTHER, Surface
-from asr_server.api.metrics.table import Kind, Meter
 from asr_server.core.errors import AsrError
 from asr_server.engine.protocol import Hypothesis
 from asr_server.live.events import Ending

@@ -7,9 +7,10 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from asr_server.api.metrics import table
+from asr_server.api.metrics.meter import Kind
 from asr_server.api.metrics.meters import Meters
 from asr_server.api.metrics.surface import Surface
-from asr_server.api.metrics.table import METERS, VALUES, Kind
+from asr_server.api.metrics.table import METERS, VALUES
 from asr_server.engine.protocol import Finish, Hypothesis
 from asr_server.scheduling.job import Job, Priority
 from asr_server.scheduling.thread import ModelState

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from asr_server import __version__
 from asr_server.api import probes
 from asr_server.api.metrics import table
-from asr_server.api.metrics.table import Kind, Meter
+from asr_server.api.metrics.meter import READY, Kind, Meter
 from asr_server.scheduling.thread import ModelState
 from asr_server.service.jobs.record import JobState
 from asr_server.translator.endpoint import Asked
@@ -81,7 +81,7 @@ def _live(here: Services) -> Iterable[Reading]:
 
 
 def _server(here: Services) -> Iterable[Reading]:
-    yield _one(table.READY, not probes.not_ready(here))
+    yield _one(READY, not probes.not_ready(here))
     yield _one(table.UPTIME, time.monotonic() - here.started_s)
     plan = here.plan
     yield Reading(table.BUILD, {(__version__, plan.engine, plan.device, plan.dtype): 1})

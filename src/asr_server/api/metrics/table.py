@@ -5,10 +5,9 @@ The values of every label come from a closed set, so the number of series is bou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
-
 from asr_server.api.errors import TABLE
+from asr_server.api.metrics import meter
+from asr_server.api.metrics.meter import Kind, Meter, WorkerEnd
 from asr_server.api.metrics.surface import OTHER, Surface
 from asr_server.live.events import Ending
 from asr_server.scheduling.job import Priority
@@ -17,26 +16,6 @@ from asr_server.scheduling.watch import End
 from asr_server.service.jobs.record import JobState
 from asr_server.service.live_tally import Outcome
 from asr_server.translator.endpoint import Asked
-
-
-class Kind(StrEnum):
-    """What Prometheus makes of it."""
-
-    COUNTER = "counter"
-    GAUGE = "gauge"
-    HISTOGRAM = "histogram"
-
-
-@dataclass(frozen=True, slots=True)
-class Meter:
-    """One metric. `buckets`: upper bounds, of histograms only."""
-
-    name: str
-    kind: Kind
-    meaning: str
-    labels: tuple[str, ...] = ()
-    buckets: tuple[float, ...] = ()
-
 
 METHODS = ("GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH", OTHER)
 STATUSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
@@ -54,6 +33,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "state": tuple(dict.fromkeys((*ModelState, *JobState))),
     "ending": tuple(ending.value for ending in Ending),
     "outcome": tuple(dict.fromkeys((*Outcome, *Asked))),
+    "cause": tuple(WorkerEnd),
 }
 
 # From a short command to a recording of hours; the bounds lie closest where people wait.
@@ -147,7 +127,6 @@ MODEL_STATE = Meter("asr_model_state", _G, "1 for the state in which the model i
 MODEL_LOADS = Meter("asr_model_loads_total", _C, "Loads of the model.", ("result",))
 MODEL_UNLOADS = Meter("asr_model_unloads_total", _C, "Unloads of the model: it was idle, or the server ended.")
 MODEL_LOAD_SECONDS = Meter("asr_model_load_seconds", _H, "One load of the model, failed or not.", (), _LOAD_S)
-READY = Meter("asr_ready", _G, "1 when `/readyz` answers 200.")
 
 LIVE_SESSIONS = Meter(
     "asr_live_sessions", _G, "Live sessions that are open, those that wait for their client included."
@@ -181,4 +160,8 @@ TRANSLATION_QUESTIONS = Meter(
 BUILD = Meter("asr_build_info", _G, "1; the labels say what runs.", ("version", "engine", "device", "dtype"))
 UPTIME = Meter("asr_uptime_seconds", _G, "Seconds since the server was started.")
 
-METERS: tuple[Meter, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Meter))
+METERS: tuple[Meter, ...] = (
+    *(value for value in list(globals().values()) if isinstance(value, Meter)),
+    meter.READY,
+    *meter.OF_GATEWAY,
+)

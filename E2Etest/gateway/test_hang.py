@@ -1,0 +1,80 @@
+"""A worker that is there and does not move is killed, and then all is as after a crash."""
+
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from E2Etest.exposition import scrape, value
+from E2Etest.gateway.workers import wait_until_gone, worker_of
+from E2Etest.live.talking import act, data, finals, talking, upto_flush
+from E2Etest.process import ServerProcess, running
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+PROGRAM = ("-P", str(Path(__file__).parent / "stalling.py"))
+
+
+@contextmanager
+def _stalling(tmp_path, **settings):
+    once = {"STALLED_ONCE": str(tmp_path / "stalled"), "GATEWAY_MODE": "true", "IDLE_TIMEOUT": "600"}
+    server = ServerProcess(tmp_path / "log", program=PROGRAM, **once, **settings)
+    try:
+        server.wait_until_live()
+        yield server
+    finally:
+        server.stop()
+
+
+def _ends(server):
+    series = scrape(server)
+    return {cause: value(series, "asr_worker_ends_total", cause=cause) for cause in ("hung", "crashed", "late")}
+
+
+def test_a_stopped_worker_is_killed_and_nothing_is_lost(tmp_path, sample, speech):
+    """SIGSTOP, as a deadlock in native code looks from outside: a request gets its words, a session goes on."""
+    settings = {"GATEWAY_MODE": "true", "IDLE_TIMEOUT": "600", "WORKER_HANG_S": "4"}
+    with running(tmp_path / "log", **settings) as server, ThreadPoolExecutor(1) as pool:
+        assert server.transcribe(sample[0]).json()["text"] == sample[1]
+        with talking(server) as socket:
+            socket.send(data(speech[:20_000]))
+            pid = worker_of(server)
+            _wait_until_seen_well(server)
+            os.kill(pid, signal.SIGSTOP)
+            work = pool.submit(server.transcribe, sample[0])
+            socket.send(data(speech[20_000:]))
+            act(socket, "flush")
+            wait_until_gone(pid, wait_s=120)
+            assert [text for text, *_ in finals(upto_flush(socket))] == [sample[1]]
+        assert work.result().json()["text"] == sample[1]
+        assert worker_of(server) not in (pid, None)
+        assert _ends(server) == {"hung": 1, "crashed": 0, "late": 0}
+
+
+def _wait_until_seen_well(server):
+    """A worker that was never seen with its model is given the time of a load."""
+    looks = server.log().count("/livez")
+    server.wait_for(lambda _: server.log().count("/livez") >= looks + 2)
+
+
+def test_a_worker_whose_engine_hangs_is_killed_and_the_request_answered(tmp_path, sample):
+    """It says itself that it is not live, and answers all that needs no engine. The next worker has the words."""
+    with _stalling(tmp_path, ENGINE_HANG_S="3", WORKER_HANG_S="3") as server:
+        assert server.transcribe(sample[0]).json()["text"] == sample[1]
+        assert _ends(server) == {"hung": 1, "crashed": 0, "late": 0}
+        assert value(scrape(server), "asr_worker_starts_total") == 2
+
+
+def test_a_worker_that_loads_is_not_killed_however_still_it_stands(tmp_path, sample):
+    """For many times the bound none of its threads moves, since importing native libraries can do that."""
+    with _stalling(tmp_path, STALL_LOAD_S="8", WORKER_HANG_S="1") as server:
+        assert server.client.get("/docs").status_code == 200
+        pid = worker_of(server)
+        answer = server.transcribe(sample[0])
+        assert answer.json()["text"] == sample[1]
+        assert answer.elapsed.total_seconds() > 8
+        assert worker_of(server) == pid
+        assert _ends(server) == {"hung": 0, "crashed": 0, "late": 0}
