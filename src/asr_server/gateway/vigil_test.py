@@ -8,7 +8,7 @@ from asr_server.gateway.vigil import Sign, Vigil, VigilRules
 
 RULES = VigilRules(hang_s=20.0, load_s=300.0, look_s=8.0)
 STILL = [Sign.HUNG, Sign.SILENT]
-LOOKS = st.lists(st.tuples(st.sampled_from(Sign), st.floats(0.1, 8.0)), max_size=80)
+LOOKS = st.lists(st.tuples(st.sampled_from(Sign), st.integers(1, 80).map(lambda tenths: tenths / 10)), max_size=80)
 
 
 def _killed_after(vigil, sign, every_s=2.0, begin_s=0.0):
