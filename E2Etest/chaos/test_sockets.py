@@ -11,12 +11,13 @@ import pytest
 import soxr
 
 from E2Etest import recordings
-from E2Etest.live.talking import act, data, finals, stream, talking, upto_flush
+from E2Etest.live.talking import act, data, finals, pieces, stream, talking, upto_flush
 
 pytestmark = [pytest.mark.integration, pytest.mark.promise("sockets"), pytest.mark.timeout(300)]
 
 SHARE_MB = 2.0
 PEERS = 4
+USUAL_BYTES = 3_200  # a tenth of a second at 16 kHz
 FRAME_BYTES, RATE_HZ = 10_000_000, 48_000
 SPEECH = data(np.concatenate([recordings.samples(), np.zeros(14_400, np.int16)]))
 MIB = 1024 * 1024
@@ -86,23 +87,24 @@ class Peer:
 
 
 async def _most_mb(server, work):
-    """By how many MiB the server's process had grown at most while it was done, and what it brought."""
-    before_mb = most_mb = server.own_mb()
+    """How many MiB the server's process had at most while it was done, and what it brought."""
+    most_mb = server.own_mb()
     task = asyncio.gather(*work)
     while not task.done():
         most_mb = max(most_mb, server.own_mb())
         await asyncio.sleep(0.01)
-    return most_mb - before_mb, await task
+    return most_mb, await task
 
 
 async def test_who_never_reads_is_gone_and_has_held_little(loaded, figure):
     """Some are silent, as half-open connections are, some send without end: the server ends them all, meanwhile serves
     others, and keeps nothing of them."""
-    (usual,) = finals(await asyncio.to_thread(stream, loaded, [SPEECH]))
+    usual_mb, (heard,) = await _most_mb(loaded, [asyncio.to_thread(stream, loaded, [SPEECH])])
+    (usual,) = finals(heard)
     silent, flooding = [[Peer(loaded) for _ in range(PEERS)] for _ in range(2)]
     waits = [asyncio.to_thread(peer.is_silent) for peer in silent]
     floods = [asyncio.to_thread(peer.floods) for peer in flooding]
-    grown_mb, (*gone_s, beside) = await _most_mb(loaded, [*waits, *floods, asyncio.to_thread(stream, loaded, [SPEECH])])
+    most_mb, (*gone_s, beside) = await _most_mb(loaded, [*waits, *floods, asyncio.to_thread(stream, loaded, [SPEECH])])
     sent_mb = sum(peer.sent_bytes for peer in flooding) / MIB
     endings = [peer.received() for peer in silent]
     for peer in silent + flooding:
@@ -110,7 +112,7 @@ async def test_who_never_reads_is_gone_and_has_held_little(loaded, figure):
     assert finals(beside) == [usual]
     assert all((1011).to_bytes(2, "big") + b"keepalive ping timeout" in ending for ending in endings)
     assert loaded.health()["live"] == {"sessions": 0, "waiting": 0}
-    share_mb = (grown_mb - sent_mb) / (2 * PEERS)
+    share_mb = (most_mb - usual_mb - sent_mb) / (2 * PEERS)
     assert share_mb < SHARE_MB
     assert max(gone_s) < 60
     figure(f"{PEERS} silent and {PEERS} flooding peers gone in {max(gone_s):.1f} s")
@@ -119,27 +121,32 @@ async def test_who_never_reads_is_gone_and_has_held_little(loaded, figure):
 
 async def test_frames_of_one_byte_hold_no_more_than_others(loaded, figure):
     """And they are the same words."""
-    usual = finals(await asyncio.to_thread(stream, loaded, [SPEECH]))
-    body = b"".join(frame(SPEECH[at : at + 1]) for at in range(len(SPEECH)))
-    grown_mb, found = await _most_mb(loaded, [asyncio.to_thread(_spoken, loaded, body) for _ in range(PEERS)])
-    assert found == [usual] * PEERS
-    assert usual
-    share_mb = grown_mb / PEERS - len(SPEECH) / MIB
+    plain, body = [b"".join(frame(part) for part in pieces(SPEECH, size)) for size in (USUAL_BYTES, 1)]
+    usual_mb, usual = await _most_mb(loaded, [asyncio.to_thread(_spoken, loaded, plain) for _ in range(PEERS)])
+    most_mb, found = await _most_mb(loaded, [asyncio.to_thread(_spoken, loaded, body) for _ in range(PEERS)])
+    assert found == usual == usual[:1] * PEERS
+    assert usual[0]
+    share_mb = (most_mb - usual_mb) / PEERS
     assert share_mb < SHARE_MB
     figure(f"{max(0.0, share_mb):.1f} MiB in frames of 1 byte")
 
 
 async def test_frames_of_ten_megabytes_hold_no_more_than_others(loaded, figure):
     """And they are the same words."""
-    body = data(soxr.resample(np.frombuffer(SPEECH, np.int16), 16_000, RATE_HZ))
-    usual = finals(await asyncio.to_thread(stream, loaded, [body], sample_rate=RATE_HZ))
-    body = frame(body + bytes(FRAME_BYTES - len(body)))
-    works = [asyncio.to_thread(_spoken, loaded, body, sample_rate=RATE_HZ) for _ in range(2 * PEERS)]
-    grown_mb, found = await _most_mb(loaded, works)
-    assert found == [usual] * (2 * PEERS)
-    assert usual
-    # A frame is there twice while its mask is taken off, which happens to one after the other.
-    share_mb = (grown_mb - FRAME_BYTES / MIB) / (2 * PEERS) - FRAME_BYTES / MIB
+    sound = data(soxr.resample(np.frombuffer(SPEECH, np.int16), 16_000, RATE_HZ))
+    sound += bytes(FRAME_BYTES - len(sound))
+    plain, body = b"".join(frame(part) for part in pieces(sound, 6 * USUAL_BYTES)), frame(sound)
+
+    def works(frames):
+        return [asyncio.to_thread(_spoken, loaded, frames, sample_rate=RATE_HZ) for _ in range(2 * PEERS)]
+
+    usual_mb, usual = await _most_mb(loaded, works(plain))
+    most_mb, found = await _most_mb(loaded, works(body))
+    assert found == usual == usual[:1] * (2 * PEERS)
+    assert usual[0]
+    # In one piece all of it is there before the first of it is heard; and a frame is there twice while its mask is
+    # taken off, which happens to one after the other.
+    share_mb = (most_mb - usual_mb - FRAME_BYTES / MIB) / (2 * PEERS) - FRAME_BYTES / MIB
     assert share_mb < SHARE_MB
     figure(f"{max(0.0, share_mb):.1f} MiB in one of 10 MB")
 
