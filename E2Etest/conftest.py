@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from E2Etest import promises, recordings
-from E2Etest.process import running
+from E2Etest.process import ready, running
 from E2Etest.scripted_llm import ScriptedLlm
 
 _SHOWN = pytest.StashKey[dict[str, promises.Shown]]()
@@ -74,11 +74,10 @@ def guarded(tmp_path_factory):
     """A running server with two keys and an endpoint for translations, the model loaded, that logs all it ever logs."""
     log = tmp_path_factory.mktemp("guarded") / "log"
     keys = {"API_KEYS": "sk-canary-first,sk-canary-second", "OPENAI_API_KEY": "sk-canary-elsewhere"}
-    limits = {"MAX_UPLOAD_MB": "4", "MAX_AUDIO_S": "120", "IDLE_TIMEOUT": "0"}
+    limits = {"MAX_UPLOAD_MB": "4", "MAX_AUDIO_S": "120"}
     with ScriptedLlm() as llm:
         keys |= {"OPENAI_BASE_URL": llm.base_url, "TRANSLATE_MODEL": "scripted"}
-        with running(log, PRELOAD="true", LOG_LEVEL="TRACE", **keys, **limits) as server:
-            server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
+        with ready(log, LOG_LEVEL="TRACE", **keys, **limits) as server:
             yield server
 
 

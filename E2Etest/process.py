@@ -114,6 +114,14 @@ def running(log: Path, **settings: str) -> Iterator[ServerProcess]:
         server.stop()
 
 
+@contextmanager
+def ready(log: Path, **settings: str) -> Iterator[ServerProcess]:
+    """The same with its model loaded, which it keeps unless `settings` say otherwise."""
+    with running(log, **{"PRELOAD": "true", "IDLE_TIMEOUT": "0", **settings}) as server:
+        server.wait_for(lambda health: health["model_loaded"], timeout_s=LOAD_TIMEOUT_S)
+        yield server
+
+
 def tls(folder: Path) -> dict[str, str]:
     """The settings for TLS with a certificate of one's own, which is put into `folder`."""
     certificate, key = folder / "certificate.pem", folder / "key.pem"

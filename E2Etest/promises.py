@@ -101,8 +101,8 @@ _HEAD = """\
 
 What the server keeps to under load, faults and bad input, and the tests that show it: `make promises` runs them all,
 the soak included, and writes this page; `make test` runs all but the soak. Since nobody knows how busy the machine is
-that runs a test, times are told here and asserted with room to spare; all else is asserted as it stands. Measured on
-two cores without a GPU, with the demonstration model.
+that runs a test, times and the slope of the soak's memory are told here and asserted with room to spare; all else is
+asserted as it stands. Measured on two cores without a GPU, with the demonstration model.
 
 | promise | bound | measured | on | shown by |
 | --- | --- | --- | --- | --- |"""

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from E2Etest import recordings
-from E2Etest.process import running
+from E2Etest.process import ready
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 MISSING = """The tests of the page need a Chromium. Install one and run again:
@@ -73,8 +73,7 @@ def playwright(chromium):
 def page_server(tmp_path_factory):
     """A running server with the model loaded and a small upload limit, which answers to the name asr.test too."""
     log = tmp_path_factory.mktemp("page") / "log"
-    with running(log, PRELOAD="true", IDLE_TIMEOUT="0", MAX_UPLOAD_MB="4", ALLOWED_ORIGINS="http://asr.test") as server:
-        server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
+    with ready(log, MAX_UPLOAD_MB="4", ALLOWED_ORIGINS="http://asr.test") as server:
         yield server
 
 

@@ -7,15 +7,14 @@ import pytest
 
 from asr_server import demo
 from E2Etest import recordings
-from E2Etest.process import running
+from E2Etest.process import ready
 
 
 @pytest.fixture(scope="session")
 def cli_server(tmp_path_factory):
     """A running server that has loaded the model."""
     log = tmp_path_factory.mktemp("cli") / "log"
-    with running(log, PRELOAD="true", IDLE_TIMEOUT="0") as server:
-        server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
+    with ready(log) as server:
         yield server
 
 

@@ -5,15 +5,14 @@ import pytest
 
 from E2Etest import recordings
 from E2Etest.live.talking import data, finals, stream
-from E2Etest.process import running
+from E2Etest.process import ready
 
 
 @pytest.fixture(scope="session")
 def live_server(tmp_path_factory):
     """A running server that has transcribed once."""
     log = tmp_path_factory.mktemp("live") / "log"
-    with running(log, PRELOAD="true", IDLE_TIMEOUT="0") as server:
-        server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
+    with ready(log) as server:
         yield server
 
 

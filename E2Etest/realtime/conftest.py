@@ -3,15 +3,14 @@
 import pytest
 
 from E2Etest import recordings
-from E2Etest.process import running
+from E2Etest.process import ready
 
 
 @pytest.fixture(scope="session")
 def realtime_server(tmp_path_factory):
     """A running server whose model is loaded; utterances are cut after 6 s, so that turns of several are seen."""
     log = tmp_path_factory.mktemp("realtime") / "log"
-    with running(log, PRELOAD="true", IDLE_TIMEOUT="0", WS_UTTERANCE_MAX_S="6") as server:
-        server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
+    with ready(log, WS_UTTERANCE_MAX_S="6") as server:
         yield server
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from E2Etest.process import running
+from E2Etest.process import ready
 
 
 @contextmanager
@@ -27,8 +27,7 @@ def bridged(server, *more):
 def wyoming_server(tmp_path_factory):
     """A running server that has loaded the model."""
     log = tmp_path_factory.mktemp("wyoming") / "log"
-    with running(log, PRELOAD="true", IDLE_TIMEOUT="0") as server:
-        server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
+    with ready(log) as server:
         yield server
 
 

@@ -1,0 +1,29 @@
+"""What the server does by itself while it runs."""
+
+import asyncio
+
+import pytest
+
+from asr_server import server
+from asr_server.core import heap
+from asr_server.core.settings import Settings
+
+
+@pytest.mark.parametrize(("free_mb", "trims"), [(10, False), (100, True)])
+async def test_free_heap_goes_back_when_it_is_much(monkeypatch, tmp_path, free_mb, trims):
+    """While the app runs; a little stays for the next batch."""
+    looked, trimmed = asyncio.Semaphore(0), []
+    loop = asyncio.get_running_loop()
+
+    def free_bytes():
+        loop.call_soon_threadsafe(looked.release)
+        return free_mb * 2**20
+
+    monkeypatch.setattr(server, "_TRIM_EVERY_S", 0.001)
+    monkeypatch.setattr(heap, "free_bytes", free_bytes)
+    monkeypatch.setattr(heap, "trim", lambda: trimmed.append(True))
+    app = server.create_app(Settings(_env_file=None, model_id="demo", state_dir=str(tmp_path)))
+    async with app.router.lifespan_context(app):
+        for _ in range(3):
+            await asyncio.wait_for(looked.acquire(), 20)
+    assert bool(trimmed) is trims
