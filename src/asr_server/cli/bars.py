@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -52,13 +52,18 @@ class Bars:
     def bar(self, name: str) -> Iterator[Bar]:
         """A bar while the block runs."""
         if not self._progress:
-            yield Bar(None, None)
+            yield Bar(None, None, self._draw)
             return
         task = self._progress.add_task(name, total=None, began_s=time.monotonic())
         try:
-            yield Bar(self._progress, task)
+            yield Bar(self._progress, task, self._draw)
         finally:
             self._progress.remove_task(task)
+
+    def _draw(self) -> None:
+        """Now rather than with the next tick: a recording may be over before it, and its speed never seen."""
+        if self._live:
+            self._live.refresh()
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -73,9 +78,10 @@ class Bars:
 class Bar:
     """One recording's."""
 
-    def __init__(self, progress: Progress | None, task: TaskID | None) -> None:
+    def __init__(self, progress: Progress | None, task: TaskID | None, draw: Callable[[], None]) -> None:
         self._progress = progress
         self._task = task
+        self._draw = draw
 
     def length(self, seconds: float) -> None:
         """How long the recording is; until then the bar only shows that something moves."""
@@ -86,6 +92,7 @@ class Bar:
         """How much of it is text."""
         if self._progress and self._task is not None:
             self._progress.update(self._task, completed=seconds)
+            self._draw()
 
 
 def speed_text(reached_s: float, took_s: float) -> str:

@@ -49,3 +49,19 @@ def test_without_a_terminal_nothing_is_written(monkeypatch):
         bar.length(10)
         bar.reached(5)
     assert stream.getvalue() == ""
+
+
+class _Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_what_is_reached_is_on_the_terminal_at_once(monkeypatch):
+    """Also of a recording that is over before the display's next tick."""
+    stream = _Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    with Bars(wanted=True) as bars, bars.bar("a.wav") as bar:
+        bar.length(10)
+        bar.reached(5)
+        assert "left" in stream.getvalue()
