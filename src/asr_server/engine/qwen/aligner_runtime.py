@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from qwen_asr.inference.qwen3_forced_aligner import Qwen3ForceAlignProcessor
 
 from asr_server.core.errors import UnsupportedLanguage, UnsupportedValue
 from asr_server.engine.protocol import AlignedPiece, AlignItem, Alignment
 from asr_server.engine.qwen import chain, loading, memory
 from asr_server.engine.qwen.encoder import WindowedEncoder
 from asr_server.engine.qwen.frontend import SAMPLE_RATE, LogMel
+from asr_server.engine.qwen.sdk import Qwen3ForceAlignProcessor
 
 # What the released aligner was trained on; its own configuration wins where it names languages.
 LANGUAGES = (

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from qwen_asr.core.transformers_backend import Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
 from torch import nn
 
 from asr_server.core.errors import ModelUnavailable
+from asr_server.engine.qwen.sdk import Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from qwen_asr import parse_asr_output
-from transformers.models.qwen2.tokenization_qwen2 import bytes_to_unicode
 
+from asr_server.engine.qwen.sdk import bytes_to_unicode, parse_asr_output
 from asr_server.text import repetition
 
 ASR_TEXT = "<asr_text>"

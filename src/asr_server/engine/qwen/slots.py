@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 from torch.nn import functional as F
-from transformers.cache_utils import Cache
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from asr_server.engine.qwen.sdk import ALL_ATTENTION_FUNCTIONS, Cache
 
 # Lengths grow in steps of this many tokens: few different shapes, little wasted attention.
 BUCKET_TOKENS = 128

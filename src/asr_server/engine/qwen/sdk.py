@@ -1,0 +1,58 @@
+"""What comes from the SDK and from transformers, imported without what they load and nothing here ever calls.
+
+Their imports pull in a Japanese tokenizer with its model, scikit-learn, pandas and SciPy: half of the time to the first
+word of a fresh process, and 300 MB that stay. Every other module of the engine takes these names from here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any, cast
+
+
+class _Later(ModuleType):
+    """Stands for a module until someone wants something of it."""
+
+    def __getattr__(self, name: str) -> Any:
+        # Whoever walks over all modules asks for dunders, and that is no use of this one.
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+@contextmanager
+def _spared(*, later: str, hidden: tuple[str, ...]) -> Iterator[None]:
+    """Meanwhile `import` of `later` gives its stand-in, and the `hidden` seem not to be installed."""
+    stand_ins: dict[str, ModuleType | None] = {later: _Later(later), **dict.fromkeys(hidden)}
+    stand_ins = {name: module for name, module in stand_ins.items() if name not in sys.modules}
+    modules = cast(dict[str, ModuleType | None], sys.modules)
+    modules.update(stand_ins)
+    try:
+        yield
+    finally:
+        for name in stand_ins:
+            del modules[name]
+
+
+# nagisa splits Japanese for the aligner. transformers asks for the others with a fallback: they serve its losses.
+with _spared(later="nagisa", hidden=("sklearn", "scipy")):
+    from qwen_asr import parse_asr_output
+    from qwen_asr.core.transformers_backend import Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
+    from qwen_asr.inference.qwen3_forced_aligner import Qwen3ForceAlignProcessor
+    from transformers.cache_utils import Cache
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+    from transformers.models.qwen2.tokenization_qwen2 import bytes_to_unicode
+
+__all__ = [
+    "ALL_ATTENTION_FUNCTIONS",
+    "Cache",
+    "Qwen3ASRForConditionalGeneration",
+    "Qwen3ASRProcessor",
+    "Qwen3ForceAlignProcessor",
+    "bytes_to_unicode",
+    "parse_asr_output",
+]
