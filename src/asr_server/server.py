@@ -32,7 +32,7 @@ from asr_server.service.catalog import Catalog
 from asr_server.service.jobs.runner import JobRules, Jobs
 from asr_server.service.jobs.store import JobStore
 from asr_server.service.live import LiveSessions
-from asr_server.service.live_session import Engines
+from asr_server.service.live_answers import Engines
 from asr_server.service.produce import Producer
 from asr_server.service.transcribe import Transcriber
 from asr_server.service.translate import Translations

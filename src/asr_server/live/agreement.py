@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from asr_server.live.events import Heard
 from asr_server.text import scripts
+from asr_server.text.continuation import continued
 
 # A word is a run without spaces, or one character of a script that is written without them.
 _WORD = re.compile(rf"[{scripts.LETTERS}]|[^\s{scripts.LETTERS}]+")
@@ -50,7 +51,7 @@ class Agreement:
         agreed = _agreed(self.ids, heard.ids)
         self._since = self._since[:agreed] + [end_samples] * (len(heard.ids) - agreed)
         self.ids = heard.ids
-        self.text = following(self.committed, heard.text)
+        self.text = following(self.committed, heard)
         if commit and heard.offsets and heard.text == self.text:
             self._commit(heard, self._certain(heard, end_samples))
 
@@ -80,11 +81,15 @@ class Agreement:
                 return
 
 
-def following(committed: str, text: str) -> str:
-    """`text`, or what it adds to `committed` if it does not begin with it.
+def following(committed: str, heard: Heard) -> str:
+    """The text, or what it adds to `committed` if it does not begin with it.
 
-    The ids do begin with the committed ones, but a text whose repetition was folded may have lost some of it.
+    The ids do begin with the committed ones, but a text whose repetition was folded may have lost some of it. One that
+    was made apart may say the committed words otherwise.
     """
+    text = heard.text
+    if heard.apart:
+        return continued(committed, text).text
     if text.startswith(committed):
         return text
     shared = 0

@@ -86,6 +86,12 @@ def test_a_text_that_does_not_map_to_its_ids_commits_nothing():
 
 def test_a_text_that_lost_some_of_what_was_committed_keeps_it():
     """What was committed stays, what follows is added."""
-    assert following("no no no", "no yes") == "no no no yes"
-    assert following("one", "one two") == "one two"
-    assert following("one two", "one") == "one two"
+    assert following("no no no", Heard(1, "no yes")) == "no no no yes"
+    assert following("one", Heard(1, "one two")) == "one two"
+    assert following("one two", Heard(1, "one")) == "one two"
+
+
+def test_a_text_made_apart_goes_on_from_what_was_committed():
+    """It may say the committed words otherwise; none is taken back, and none said twice."""
+    assert following("turn on the", Heard(1, "Turn of the kitchen lights", apart=True)) == "turn on the kitchen lights"
+    assert following("turn on the", Heard(1, "turn on", apart=True)) == "turn on the"

@@ -88,9 +88,10 @@ class Desk:
             return
         utterance = request.utterance
         if self._is_final(request):
-            self._ended.popleft()
-            self._out.append(utterance.final(heard))
-            self._deliver_known()
+            if not heard.rough:
+                self._ended.popleft()
+                self._out.append(utterance.final(heard))
+                self._deliver_known()
         else:
             shown = utterance.partial()
             commit = request.samples <= self._commit_limit_samples
@@ -142,8 +143,11 @@ class Desk:
 
     def _deliver_known(self) -> None:
         """Finals that need no further answer: nothing was said, or the last hypothesis was made from all of it."""
-        while self._ended and self._serves(self._ended[0].heard_samples, self._ended[0].heard_kind, self._ended[0]):
+        while self._ended and self._is_known(self._ended[0]):
             self._out.append(self._ended.popleft().final(None))
+
+    def _is_known(self, ended: Utterance) -> bool:
+        return not ended.heard_roughly and self._serves(ended.heard_samples, ended.heard_kind, ended)
 
     def _ask(self) -> None:
         if self._request is not None:

@@ -109,7 +109,8 @@ class Heard:
 
     `ids`: all token ids, `logprobs` (natural, <= 0) one for each. `offsets`: for each id the length of `text` once
     that id is there; empty when text and ids do not map. `language`: the model's name, "" for no speech. `pieces`: the
-    bytes that each id writes, nothing for those that name the language.
+    bytes that each id writes, nothing for those that name the language. `rough`: the model looped or came to no end, so
+    words may be missing, and a final would be made with more care. `apart`: made in pieces and not behind the prefix.
     """
 
     ticket: int
@@ -119,6 +120,8 @@ class Heard:
     offsets: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
     pieces: tuple[bytes, ...] = ()
+    rough: bool = False
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,12 @@
 """What a session does, example by example, with the speaker and listener of `conftest`."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from asr_server.live.conftest import SAMPLE_RATE, WORDS, Run, config, heard, play, silence, speech
+from asr_server.live.conftest import SAMPLE_RATE, WORDS, Run, config, heard, listen, play, silence, speech
 from asr_server.live.events import (
     Audio,
     Close,
@@ -329,6 +330,27 @@ def test_a_final_from_a_lesser_engine_is_asked_again():
     run.tell(Flush())
     assert run.asked[-1].kind is Kind.FINAL
     assert run.asked[-1].audio.shape == run.asked[-2].audio.shape
+
+
+@pytest.mark.parametrize("flushed_first", [True, False])
+def test_a_rough_answer_closes_no_utterance(flushed_first):
+    """Words may be missing from it: the final is asked for, once, although nothing new was said."""
+    run = _run(rules=Rules(detection=Detection.MANUAL), partial_every_samples=512)
+    run.delay = 1.0
+    run.tell(Audio(speech([1, 2])[: 512 * 10].astype("<i2").tobytes()))
+    run.answer()  # of the first frame; the question that waits now is about all of them
+    (asked,) = run.waiting
+    rough = replace(heard(asked.ticket, listen(asked.audio)), rough=True)
+    events = [Flush(), rough] if flushed_first else [rough, Flush()]
+    run.waiting.clear()
+    for event in events:
+        run.tell(event)
+    assert not run.of(Final)
+    (again,) = run.waiting
+    assert (again.kind, again.audio.shape) == (Kind.FINAL, asked.audio.shape)
+    run.answer()
+    assert [final.text for final in run.of(Final)] == [rough.text]
+    assert not run.waiting
 
 
 @pytest.mark.parametrize("rate", [8_000, 24_000, 44_100, 48_000])

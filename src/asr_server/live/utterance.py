@@ -35,6 +35,7 @@ class Utterance:
         self.settled_samples: int | None = None  # where it ends if the pause that is running ends it
         self.heard_samples = 0  # how much of the audio the last hypothesis was made from,
         self.heard_kind = Kind.FINAL  # and what for; no audio needs no hypothesis
+        self.heard_roughly = False
         self.attempts = 0
         self.troubled = False
         self.ending = Ending.PAUSE
@@ -109,7 +110,7 @@ class Utterance:
     def hear(self, heard: Heard, samples: int, kind: Kind, *, commit: bool) -> None:
         """A hypothesis made from the first `samples`."""
         self._agreement.hear(heard, samples, commit=commit)
-        self.heard_samples, self.heard_kind = samples, kind
+        self.heard_samples, self.heard_kind, self.heard_roughly = samples, kind, heard.rough
         self._tokens = _tokens(heard)
         self.language = heard.language or self.language
 
@@ -137,7 +138,7 @@ class Utterance:
         """
         known = self._agreement
         if heard is not None:
-            text, language, tokens = following(known.committed, heard.text), heard.language, _tokens(heard)
+            text, language, tokens = following(known.committed, heard), heard.language, _tokens(heard)
         elif self.heard_samples <= self._samples:
             text, language, tokens = known.text, self.language, self._tokens
         else:

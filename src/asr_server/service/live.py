@@ -15,7 +15,8 @@ from asr_server.core.keyring import fingerprint
 from asr_server.live.events import SAMPLE_RATE, Detection, Rules
 from asr_server.live.session import SessionConfig
 from asr_server.service import hearing
-from asr_server.service.live_session import Connection, Engines, LiveSession
+from asr_server.service.live_answers import Engines
+from asr_server.service.live_session import Connection, LiveSession
 from asr_server.service.live_tally import Outcome
 from asr_server.service.request import WordTimes
 

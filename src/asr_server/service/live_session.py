@@ -13,12 +13,10 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from loguru import logger
 
-from asr_server.core.errors import AsrError, SessionTaken, ShuttingDown
-from asr_server.engine.protocol import Hypothesis, Utterance
+from asr_server.core.errors import AsrError, SessionTaken
 from asr_server.live.events import (
     SAMPLE_RATE,
     Audio,
@@ -32,21 +30,17 @@ from asr_server.live.events import (
     Forget,
     Heard,
     Interrupted,
-    Kind,
     Partial,
     Stopped,
     Transcribe,
 )
 from asr_server.live.session import Session, SessionConfig
 from asr_server.live.table import State
-from asr_server.scheduling.job import Job, Priority
-from asr_server.service.live_tally import LiveWatch, Outcome, SessionTally
+from asr_server.service.live_answers import Answers, Engines
+from asr_server.service.live_tally import Outcome, SessionTally
 from asr_server.service.live_words import FinalWords
 from asr_server.service.outbox import Outbox, Outgoing
 from asr_server.service.request import WordTimes
-
-if TYPE_CHECKING:
-    from asr_server.scheduling.thread import EngineThread
 
 _SLICE_BYTES = 32 * 1024  # about 1 s at 16 kHz: 2 ms of work, then others get their turn
 _INBOX_BYTES = 32 * 1024 * 1024  # audio that may wait to be looked at; then the socket is not read any more
@@ -55,19 +49,6 @@ _EVENT_BYTES = 8 * 1024  # what an event counts besides its audio: far more than
 _BACKLOG_SAMPLES = 120 * SAMPLE_RATE  # audio of ended utterances without a final, before no more is looked at
 _FINALS_KEPT = 256  # a client misses at most what was on its way when the connection broke
 _ARRIVALS_KEPT = 8_192
-
-
-@dataclass(frozen=True, slots=True)
-class Engines:
-    """Who makes partials and who makes finals (with one model both are the same), and who counts them."""
-
-    fast: EngineThread
-    accurate: EngineThread
-    watch: LiveWatch = field(default_factory=LiveWatch)
-
-    def of(self, kind: Kind) -> EngineThread:
-        """The engine for this kind of answer."""
-        return self.fast if kind is Kind.PARTIAL else self.accurate
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +101,6 @@ class LiveSession:
         self.received_bytes = 0
         self.rules = config.rules  # as last wished, also while that still waits in the inbox
         self._machine = Session(config)
-        self._engines = engines
-        self._timeout_s = timeout_s
         self._outbox = Outbox()
         self._words = FinalWords(engines.accurate, words, lambda spoken: self._outbox.put(Outgoing(spoken)))
         self._inbox: deque[_Incoming] = deque()
@@ -129,7 +108,8 @@ class LiveSession:
         self._arrivals = _Arrivals()
         self.tally = SessionTally(engines.watch, lambda end: self._arrivals.lag_ms(end) / 1000)
         self._finals: deque[Outgoing] = deque(maxlen=_FINALS_KEPT)
-        self._jobs: dict[int, asyncio.Future[Hypothesis]] = {}
+        self._answers = Answers(engines, identity, timeout_s)
+        self._jobs: dict[int, asyncio.Task[Heard]] = {}
         self._moved = asyncio.Event()
         self._task = asyncio.create_task(self._work())
         self._task.add_done_callback(self._stopped)
@@ -286,36 +266,19 @@ class LiveSession:
 
     def _submit(self, asked: Transcribe) -> None:
         self._words.asked(asked)
-        item = Utterance(
-            audio=asked.audio,
-            language=asked.language,
-            context=asked.context,
-            draft=asked.draft,
-            session=f"{self.id}:{asked.utterance}",
-            last=asked.kind is Kind.FINAL,
-            prefix=asked.prefix,
-        )
-        cost_s = len(asked.audio) / SAMPLE_RATE
-        job = Job(item, Priority.LIVE, cost_s, deadline_s=time.monotonic() + self._timeout_s)
-        try:
-            future = asyncio.wrap_future(self._engines.of(asked.kind).submit(job))
-        except ShuttingDown as error:
-            # Not from inside the machine's own turn: its effects must be performed in order.
-            asyncio.get_running_loop().call_soon(self._fail, asked.ticket, error)
-            return
-        self._jobs[asked.ticket] = future
-        future.add_done_callback(functools.partial(self._answered, asked.ticket))
+        job = asyncio.create_task(self._answers.to(asked))
+        self._jobs[asked.ticket] = job
+        job.add_done_callback(functools.partial(self._answered, asked.ticket))
 
-    def _answered(self, ticket: int, future: asyncio.Future[Hypothesis]) -> None:
+    def _answered(self, ticket: int, job: asyncio.Task[Heard]) -> None:
         self._jobs.pop(ticket, None)
-        if future.cancelled():
+        if job.cancelled():
             return
-        error = future.exception()
+        error = job.exception()
         if error is not None:
             self._fail(ticket, error)
-            return
-        said = future.result()
-        self._tell(Heard(ticket, said.text, said.language, said.ids, said.offsets, said.logprobs, said.pieces))
+        else:
+            self._tell(job.result())
 
     def _fail(self, ticket: int, error: BaseException) -> None:
         known = error if isinstance(error, AsrError) else AsrError("The server failed on this audio.")

@@ -18,11 +18,11 @@ from asr_server.scheduling.job import Job
 from asr_server.scheduling.ports import Done, Failed
 from asr_server.scheduling.thread import EngineThread
 from asr_server.service.live import LiveOptions, LiveSessions
-from asr_server.service.live_session import Engines
+from asr_server.service.live_answers import Engines
 
 
 class Scripted:
-    """A batch that answers each utterance with how long it is, by `script(item)`: an error, or None for never."""
+    """A batch that answers by `script(item)`: a text, a text and its `Finish`, an error, or None for never."""
 
     loaded, room = True, 8
 
@@ -47,7 +47,8 @@ class Scripted:
             if isinstance(said, Exception):
                 yield Failed(key, said)
             else:
-                yield Done(key, Hypothesis(said, "English", (1,), (-0.1,), Finish.END, 1, 1, 1))
+                text, finish = said if isinstance(said, tuple) else (said, Finish.END)
+                yield Done(key, Hypothesis(text, "English", (1,), (-0.1,), finish, 1, 1, 1))
 
     def drop(self, key):
         self.rows.pop(key, None)
@@ -120,6 +121,31 @@ async def test_partials_ask_the_fast_engine_and_finals_the_accurate_one(make, sp
     assert [m.text for m in messages if isinstance(m, Final)] == ["right words", ""]
     assert {m.text for m in messages if isinstance(m, Partial)} <= {"quick words", "right words"}
     assert len(fast.seen) >= 2
+    connection.session.end()
+
+
+@pytest.mark.parametrize("finish", [Finish.LOOP, Finish.BUDGET])
+async def test_a_final_that_loops_is_heard_in_halves(make, speech, finish):
+    """Which lie end to end; the words of both come, as they do for a file."""
+
+    def script(item):
+        if item.session is not None:
+            return "first first first", finish
+        return "first" if np.array_equal(item.audio, whole().audio[: len(item.audio)]) else "last"
+
+    def whole():
+        return [item for item in batch.seen if item.last][-1]
+
+    batch = Scripted(script)
+    connection = await _open(make(batch))
+    for at in range(0, len(speech), 3_000):
+        await connection.tell(Audio(speech[at : at + 3_000]))
+        await asyncio.sleep(0.003)
+    await connection.tell(Flush())
+    finals = [m for m in await _until_flush(connection) if isinstance(m, Final)]
+    assert [m.text for m in finals] == ["first last", ""]
+    halves = [item for item in batch.seen if item.session is None][-2:]
+    assert np.array_equal(np.concatenate([half.audio for half in halves]), whole().audio)
     connection.session.end()
 
 

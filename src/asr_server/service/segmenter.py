@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from asr_server.audio import SAMPLE_RATE
 from asr_server.audio.rules import SpanRules
 from asr_server.audio.spans import Span, SpanCutter
 from asr_server.audio.vad import FRAME_SAMPLES, SpeechProbability, frame_power
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+_MIN_SPLIT_SAMPLES = 2 * SAMPLE_RATE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,6 +38,12 @@ class SpeechSpan:
         audio = self.audio[start - self.start : end - self.start]
         stretches = tuple((max(a, start), min(b, end)) for a, b in self.stretches if a < end and b > start)
         return replace(self, start=start, end=end, audio=audio, stretches=stretches)
+
+    @property
+    def divisible(self) -> bool:
+        """Whether halves are worth trying: in a shorter span a word would be lost at the joint sooner than a loop is
+        mended."""
+        return len(self.audio) >= _MIN_SPLIT_SAMPLES
 
     def halves(self) -> tuple[SpeechSpan, SpeechSpan]:
         """The span as two, parted where its middle third is quietest."""

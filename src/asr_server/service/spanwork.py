@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from asr_server.service.request import TranscribeOptions
     from asr_server.service.segmenter import SpeechSpan
 
-# A span shorter than this is not cut in two: a word would be lost at the joint sooner than a loop is mended.
-_MIN_SPLIT_SAMPLES = 2 * SAMPLE_RATE
-
 
 @dataclass(frozen=True, slots=True)
 class Order:
@@ -121,7 +118,7 @@ class SpanWork:
         self._replaced = True
         if temperature > 0:
             (answer,) = await self._again([self._span])
-        if answer.hypothesis.finish is Finish.END or len(self._span.audio) < _MIN_SPLIT_SAMPLES:
+        if answer.hypothesis.finish is Finish.END or not self._span.divisible:
             return [answer]
         return await self._again(self._span.halves())
 
