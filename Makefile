@@ -11,9 +11,12 @@ TOOLS := $(VENV)/tools/bin
 PORT ?= 8100
 FUZZ_S ?= 600
 
-# The stamps hold what was installed: a second run installs nothing.
+# The stamps hold what was installed: a second run installs nothing. Without pip the venv is half made, as where Debian's
+# python3-venv was missing the first time.
 $(VENV)/.runtime: requirements.txt pyproject.toml
-	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
+		echo "asr-server needs Python 3.11 or later, and $(PYTHON) is not: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $@

@@ -24,9 +24,8 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CODE = "".join(p.read_text("utf-8") for p in sorted((ROOT / "src").rglob("*")) if p.suffix in {".py", ".js"})
-# Names that belong to others: a custom of terminals, which rich keeps.
-# Names of other programs: terminals, Prometheus.
-ELSEWHERE = {"NO_COLOR", "rule_files"}
+# Names of other programs: terminals, Prometheus, pip, uvicorn.
+ELSEWHERE = {"NO_COLOR", "rule_files", "FORWARDED_ALLOW_IPS"}
 
 
 def _named(value):

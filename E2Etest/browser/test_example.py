@@ -56,3 +56,11 @@ def test_a_page_that_is_not_allowed_is_told_so(speaking, page_server):
         page = _speak(browser, origin, page_server)
         expect(page.locator("#tentative")).to_have_text(re.compile("ALLOWED_ORIGINS"))
         expect(page.locator("#start")).to_be_enabled()
+
+
+def test_a_refused_microphone_is_told(launch, page_server):
+    """In the browser's words, and the page can be started again."""
+    with _site() as origin, launch("--use-fake-device-for-media-stream") as browser:
+        page = _speak(browser, origin, page_server)
+        expect(page.locator("#tentative")).to_have_text(re.compile("No microphone: "))
+        expect(page.locator("#start")).to_be_enabled()

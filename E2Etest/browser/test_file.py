@@ -149,6 +149,21 @@ def test_what_is_wrong_with_a_file_is_told(browser, page_server, content, said):
         expect(page.locator("#file-notice")).to_have_text(re.compile(said))
         expect(page.locator("#file-busy")).to_be_hidden()
         expect(page.locator("#file-again")).to_be_visible()
+        expect(page.locator("#file-sheet")).to_be_hidden()
+        expect(page.locator("#file-unplayable")).to_be_hidden()
+
+
+def test_what_the_server_says_is_told_once(browser, page_server):
+    """Its own sentence is added where it holds a number, and nowhere else."""
+    with opened(browser, page_server.base, "file") as watched:
+        watched.allowed += ["Failed to load resource"]
+        page = watched.page
+        _give(page, b"no sound at all" * 100)
+        expect(page.locator("#file-notice")).to_have_text(
+            "This file has no sound that the server can read, or it is damaged."
+        )
+        _give(page, recordings.wav(np.zeros(100, np.int16)))
+        expect(page.locator("#file-notice")).to_have_text(re.compile("too short to hold a word.*0.1 s"))
 
 
 def test_what_the_browser_cannot_play_is_transcribed_all_the_same(browser, page_server, sample):

@@ -22,7 +22,9 @@ def test_without_a_right_key_the_page_says_so_and_with_it_it_hears(speaking, gua
         page.click("#live-start")
         expect(page.locator("#live-notice")).to_have_text(re.compile("key is missing or wrong.*Key"))
         expect(page.locator("#live-start")).to_have_text("Start")
+        expect(page.locator("#server-word")).to_have_text("Wrong key" if wrong else "Key needed")
         _enter(page, guarded.key)
+        expect(page.locator("#live-notice")).to_be_hidden()
         page.click("#live-start")
         expect(page.locator("#live-lines li:not(.open) p")).to_have_text(words)
         page.click("#live-start")
@@ -41,6 +43,7 @@ def test_files_and_the_state_need_the_key_too(browser, guarded, tmp_path):
         expect(page.locator("#server-word")).to_have_text("Key needed")
         _enter(page, guarded.key)
         expect(page.locator("#server-word")).not_to_have_text("Key needed")
+        expect(page.locator("#file-notice")).to_be_hidden()
         page.set_input_files("#file-input", path)
         expect(page.locator("#file-lines")).to_contain_text(words)
 

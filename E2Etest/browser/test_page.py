@@ -54,6 +54,35 @@ def test_everything_has_a_name_and_room(browser, page_server, panel, viewport, s
         page.screenshot(path=shots / f"{panel}-{viewport['width']}.png", full_page=True)
 
 
+@pytest.mark.parametrize("width", [320, 390])
+@pytest.mark.parametrize("word", ["Shutting down", "Loading model", "Key needed"])
+def test_the_head_has_room_for_every_state(browser, page_server, width, word):
+    """On a phone too, with a key: nothing is cut off, nothing scrolls sideways."""
+    with opened(browser, page_server.base, viewport={"width": width, "height": 640}) as watched:
+        page = watched.page
+        page.click("#key-open")
+        page.fill("#key-field", "any")
+        page.keyboard.press("Enter")
+        expect(page.locator("#server-word")).to_have_text("Ready")
+        page.evaluate("word => { document.getElementById('server-word').textContent = word; }", word)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate("document.getElementById('key-open').getBoundingClientRect().right") <= width
+
+
+@pytest.mark.parametrize(("model", "told"), [("demo", True), ("Qwen/Qwen3-ASR-0.6B", False)])
+def test_the_demonstration_model_is_told_as_one(browser, page_server, model, told):
+    """Whoever speaks freely to it would take its answers for the server's; of another model nothing is said."""
+    health = page_server.health() | {"model_id": model}
+    with opened(browser, page_server.base) as watched:
+        page = watched.page
+        page.route("**/health", lambda route: route.fulfill(json=health))
+        page.reload()
+        expect(page.locator("#server-word")).to_have_text("Ready")
+        expect(page.locator("#live .demo")).to_be_visible(visible=told)
+        page.click("#tab-file")
+        expect(page.locator("#file .demo")).to_be_visible(visible=told)
+
+
 def test_the_tabs_work_with_the_keyboard(browser, page_server):
     """One stop of the Tab key for all tabs, arrows between them, and the focus can be seen."""
     with opened(browser, page_server.base) as watched:

@@ -97,7 +97,9 @@ def add_workers(group: argparse._ArgumentGroup) -> None:
 
 def add_server(group: argparse._ActionsContainer) -> None:
     """Which server."""
-    group.add_argument("--server", type=server_address, default=DEFAULT_SERVER, metavar="URL", help=f"{DEFAULT_SERVER}")
+    group.add_argument(
+        "--server", type=server_address, default=DEFAULT_SERVER, metavar="URL", help=f"default: {DEFAULT_SERVER}"
+    )
 
 
 def add_key(group: argparse._ActionsContainer) -> None:

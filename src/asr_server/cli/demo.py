@@ -136,9 +136,11 @@ def _print_next_steps(base: str) -> None:
         f"""
 Go on:
   curl {base}/v1/audio/transcriptions -F file=@{recording} -F model=whisper-1
-  the page:        {base}/docs
+  the page:        {base}/   (press Start and say one of its words: "turn on the lights")
+  the API:         {base}/docs
   a real model:    make serve MODEL_ID=Qwen/Qwen3-ASR-0.6B
-The demonstration model knows about a hundred words; a real one knows 30 languages.
+The demonstration model knows about a hundred words and takes all else for one of
+them; a real one knows 30 languages.
 The server is running. Ctrl-C stops it.""",
         flush=True,
     )

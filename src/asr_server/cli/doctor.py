@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import platform
 import shutil
-import socket
 import sys
 import tempfile
 import time
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 from asr_server import __version__
 from asr_server.cli.failure import Exit, Failure, UsageError
 from asr_server.cli.hearer import Answer, Length, Wish
+from asr_server.cli.port import refusal
 
 if TYPE_CHECKING:
     from asr_server.cli.local import Local
@@ -174,13 +174,8 @@ def _model(model_id: str) -> Finding:
 
 
 def _port(host: str, port: int) -> Finding:
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-    except OSError as error:
-        return Finding(Mark.NOTE, "port", f"{host}:{port} cannot be taken ({error.strerror}); choose another with PORT")
+    if reason := refusal(host, port):
+        return Finding(Mark.NOTE, "port", f"{host}:{port} cannot be taken ({reason}); choose another with PORT")
     return Finding(Mark.OK, "port", f"{host}:{port} is free")
 
 

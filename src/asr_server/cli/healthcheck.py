@@ -26,7 +26,8 @@ def healthcheck(settings: Settings) -> int:
         connection.request("GET", "/livez")
         status = connection.getresponse().status
     except (OSError, http.client.HTTPException) as error:
-        print(f"asr-server healthcheck: {error}", file=sys.stderr)
+        place = f"{settings.host}:{settings.port} (HOST, PORT)"
+        print(f"asr-server healthcheck: no server answers at {place}: {error}", file=sys.stderr)
         return 1
     finally:
         connection.close()

@@ -17,6 +17,12 @@ from asr_server.cli import arguments, pcm
 from asr_server.cli.failure import Exit, Failure, complain, no_server, shown
 from asr_server.client.live import ConnectionClosed, Line, LiveClient, LiveError, LiveOptions
 
+EXAMPLES = (
+    "asr-server live --file talk.mp3",
+    "asr-server live --mic --language en             Ctrl-C ends it, after the last words",
+    "asr-server live --mic --server https://asr.example.org --api-key-file key.txt",
+)
+_CODES = "exit codes: 0 done; 1 it failed; 2 wrong arguments; 3 no server; 130 a file was left with Ctrl-C"
 _BOLD, _PLAIN, _CLEAR = "\x1b[1m", "\x1b[0m", "\r\x1b[2K"
 
 
@@ -34,6 +40,7 @@ class LiveCommand:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
+    arguments.explain(parser, EXAMPLES, _CODES)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--file", type=Path, help="a recording in any container")
     source.add_argument("--mic", action="store_true", help="the microphone (needs the package sounddevice)")

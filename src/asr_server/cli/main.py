@@ -29,13 +29,17 @@ COMMANDS = {
 }
 # Started by another command, not by people.
 HIDDEN = ("worker",)
-_MORE = "asr-server COMMAND --help has the arguments of a command, and examples."
+_MORE = "To see it work: asr-server demo. asr-server COMMAND --help has the arguments of a command, and examples."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code (`cli.failure.Exit`)."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    parsed = _parser(given[0] if given else "").parse_args(given)
+    parser = _parser(given[0] if given else "")
+    if not given:
+        parser.print_help(sys.stderr)
+        parser.exit(Exit.USAGE)
+    parsed = parser.parse_args(given)
     try:
         return int(parsed.run(parsed))
     except UsageError as error:

@@ -1,6 +1,7 @@
 """The table of commands."""
 
 import importlib
+import socket
 import subprocess
 import sys
 
@@ -90,6 +91,24 @@ def test_what_excludes_each_other_is_refused_in_one_line(command, arguments, wor
     told = capsys.readouterr().err
     assert told.count("\n") == 1
     assert word in told
+
+
+def test_no_command_at_all_shows_them_all(capsys):
+    """Whoever types the bare name wants to know what there is."""
+    with pytest.raises(SystemExit) as end:
+        main([])
+    assert end.value.code == 2
+    assert set(COMMANDS) <= set(capsys.readouterr().err.split())
+
+
+def test_a_server_whose_port_is_taken_says_so_in_one_line(capsys):
+    """With the ways out, before anything is built."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert main(["serve", "--host", "127.0.0.1", "--port", port, "--model", "demo"]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert all(word in told for word in (port, "in use", "--port", "PORT"))
 
 
 def test_wrong_settings_exit_with_2(monkeypatch, capsys):

@@ -14,11 +14,22 @@ from typing import Any
 
 import uvicorn
 
+from asr_server.cli.failure import UsageError
+from asr_server.cli.port import refusal
 from asr_server.cli.socket_protocol import SocketProtocol
 from asr_server.core import logger
 from asr_server.core import settings as settings_module
 from asr_server.core.settings import Settings
 
+EXAMPLES = """\
+examples:
+  asr-server serve --port 8100
+  asr-server serve --port 8100 --model Qwen/Qwen3-ASR-0.6B
+  MODEL_ID=demo PORT=8100 asr-server serve
+
+The commands ask port 8100, and the page is at http://127.0.0.1:8100/ then.
+Every other setting is a variable of the environment, or a line of .env: docs/configuration.md.
+"""
 # Clients pool connections for longer than uvicorn's default of 5 s, and would race its close.
 _KEEP_ALIVE_S = 75
 _DRAIN_S = 30
@@ -43,9 +54,12 @@ class _Server(uvicorn.Server):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("--host", help="address to listen on (HOST)")
-    parser.add_argument("--port", type=int, help="port to listen on (PORT)")
-    parser.add_argument("--model", dest="model_id", help="model: hub id, directory or 'demo' (MODEL_ID)")
+    parser.epilog, parser.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--host", help="address to listen on (HOST; 127.0.0.1: this machine alone)")
+    parser.add_argument("--port", type=int, help="port to listen on (PORT; 8000)")
+    parser.add_argument(
+        "--model", dest="model_id", help="model: hub id, directory or 'demo' (MODEL_ID; Qwen/Qwen3-ASR-1.7B)"
+    )
     parser.set_defaults(run=_run)
 
 
@@ -55,7 +69,14 @@ def _run(parsed: argparse.Namespace) -> int:
 
 
 def serve(settings: Settings) -> int:
-    """Serve until SIGTERM or SIGINT; requests under way get up to 30 s to finish."""
+    """Serve until SIGTERM or SIGINT; requests under way get up to 30 s to finish. Raises `UsageError` where it cannot
+    listen."""
+    if reason := refusal(settings.host, settings.port):
+        # uvicorn would say it in the middle of a log, after all parts were built.
+        raise UsageError(
+            f"{settings.host}:{settings.port} cannot be taken ({reason}). Stop what listens there, or choose another "
+            "place: --port or PORT, --host or HOST."
+        )
     _log(settings)
     place = {
         "host": settings.host,

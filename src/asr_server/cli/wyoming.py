@@ -19,7 +19,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", type=int, default=_DEFAULT_PORT, help=f"port (default {_DEFAULT_PORT}; 0: a free one)"
     )
-    parser.add_argument("--server", default="http://127.0.0.1:8100", help="address (default http://127.0.0.1:8100)")
+    parser.add_argument(
+        "--server",
+        default=arguments.DEFAULT_SERVER,
+        metavar="URL",
+        help=f"the server that hears (default {arguments.DEFAULT_SERVER})",
+    )
     arguments.add_key(parser)
     parser.add_argument("--language", default="", help="for clients that name none; found out if left out")
     parser.set_defaults(run=_run)

@@ -331,4 +331,5 @@ def _line(error: Any) -> str:
     meaning = f" ({field.description})" if field and field.description else ""
     secret = field and SecretStr in (field.annotation, *get_args(field.annotation))
     value = "***" if secret else repr(error["input"])
-    return f"{name}={value}: {error['msg']}{meaning}"
+    # The prefix is pydantic's, and says nothing to whoever reads the rest.
+    return f"{name}={value}: {error['msg'].removeprefix('Value error, ')}{meaning}"

@@ -5,6 +5,7 @@ import { find } from "./dom.js";
 import * as file from "./file.js";
 import { ask, watch } from "./health.js";
 import * as live from "./live.js";
+import { settle } from "./notice.js";
 import * as status from "./status.js";
 
 const PANELS = ["live", "file", "status"];
@@ -54,6 +55,8 @@ function beginKey() {
     keepKey(value.trim());
     mark();
     dialog.close();
+    // What was said of the last key says nothing of this one.
+    for (const panel of PANELS) settle(panel, "unauthorized");
     ask();
   };
   find("key-form").onsubmit = (event) => {
@@ -76,4 +79,5 @@ watch((told) => {
   const [kind, text] = status.summary(told);
   find("server").className = `server ${kind}`;
   find("server-word").textContent = text;
+  for (const note of document.querySelectorAll(".demo")) note.hidden = told.health?.model_id !== "demo";
 }, 10);

@@ -17,6 +17,7 @@ let view = null;
 let player = null;
 let file = null;
 let sending = null;
+let unplayable = false; // by this browser
 let answer = null; // {text, language, duration} when all is there
 
 export function begin() {
@@ -24,7 +25,10 @@ export function begin() {
     ui[name] = find(`file-${name}`);
   player = new Player(find("file-player"), {
     time: (s) => view.mark(s),
-    unplayable: () => say(find("file-unplayable"), new Problem("unplayable").text),
+    unplayable: () => {
+      unplayable = true;
+      showSheet();
+    },
   });
   view = new SegmentsView(find("file-lines"), { seek: (s) => player.seek(s), edited: () => player.subtitles(cues()) });
   fill(ui.language);
@@ -73,7 +77,7 @@ function take(chosen) {
   find("file-name").textContent = file.name;
   find("file-work").hidden = false;
   ui.drop.classList.add("small");
-  say(find("file-unplayable"), "");
+  unplayable = false;
   player.open(file);
   transcribe();
 }
@@ -166,11 +170,19 @@ function refresh() {
   find("file-lines").setAttribute("aria-busy", String(busy));
   ui.again.hidden = busy;
   find("file-actions").hidden = busy || !view.segments.length;
+  showSheet();
   if (busy) progress(0);
   const words = view.segments.reduce((sum, { text }) => sum + text.split(/\s+/).length, 0);
   const language = answer?.language ? answer.language[0].toUpperCase() + answer.language.slice(1) : "";
   const said = answer && view.segments.length ? [clock(answer.duration), language, `${words} words`] : [];
   find("file-summary").textContent = said.filter(Boolean).join(" · ");
+}
+
+/** Where nothing came there is nothing to read, and no text that a missing player leaves as it is. */
+function showSheet() {
+  const some = sending !== null || view.segments.length > 0;
+  find("file-sheet").hidden = !some;
+  say(find("file-unplayable"), some && unplayable ? new Problem("unplayable").text : "");
 }
 
 function cues() {

@@ -36,13 +36,11 @@ document.addEventListener("visibilitychange", ask);
 
 const MODEL = {
   unloaded: "The model is not in memory; it is loaded with the first words.",
-  loading: "The model is being loaded…",
-  failed: "The model could not be loaded.",
+  loading: "The model is being loaded… If the server does not have it yet, it is downloaded first.",
+  failed: "The model could not be loaded; “Status” says why.",
 };
 
 /** What there is to say about a model that is not ready, else "". */
 export function modelNote({ health }) {
-  if (!health) return "";
-  const note = MODEL[health.model_state] ?? "";
-  return health.model_state === "failed" ? `${note} ${health.model_error}`.trim() : note;
+  return health ? (MODEL[health.model_state] ?? "") : "";
 }

@@ -188,7 +188,7 @@ function become(name) {
 
 function refresh() {
   const some = view.finished.length > 0;
-  find("live-empty").hidden = !view.empty;
+  find("live-blank").hidden = !view.empty;
   find("live-empty").textContent = state === "idle" ? "Press Start and speak." : "Listening…";
   find("live-actions").hidden = !some;
 }

@@ -18,6 +18,9 @@ export const SERVER_CODES = {
   slow_reader: "The connection was too slow.",
 };
 
+// Those where the server's words hold a number or a way out that no fixed sentence can. The others would say it twice.
+const TELLING = new Set(["file_too_large", "audio_too_short", "rate_limit_exceeded", "deadline_exceeded", "engine_out_of_memory"]);
+
 // What the page finds out by itself.
 export const PAGE_CODES = {
   unreachable: "The server cannot be reached. Is it running, and is this device online?",
@@ -38,8 +41,7 @@ export class Problem extends Error {
   constructor(code, serverMessage = "") {
     super(SERVER_CODES[code] ?? PAGE_CODES[code] ?? (serverMessage || PAGE_CODES.cut));
     this.code = code;
-    // The server names numbers and ways out that no fixed sentence can.
-    this.detail = serverMessage && serverMessage !== this.message ? serverMessage : "";
+    this.detail = TELLING.has(code) ? serverMessage : "";
   }
 
   /** An HTTP status and body: the server's envelope, or whatever a proxy says. */

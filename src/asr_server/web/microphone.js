@@ -87,6 +87,6 @@ async function ask(deviceId) {
   try {
     return await navigator.mediaDevices.getUserMedia({ audio });
   } catch (error) {
-    throw new Problem(REFUSALS[error.name] ?? "microphone_busy", error.message);
+    throw new Problem(REFUSALS[error.name] ?? "microphone_busy");
   }
 }

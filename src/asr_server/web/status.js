@@ -1,5 +1,6 @@
 // The Status panel: what `/health` says, in words. Asks nothing else.
 
+import { key } from "./api.js";
 import { clock, find, make } from "./dom.js";
 import { watch } from "./health.js";
 import { notice } from "./notice.js";
@@ -21,7 +22,8 @@ export function close() {
 
 /** One word on the server for the head of the page: [class, text]. */
 export function summary({ health, problem }) {
-  if (!health) return ["bad", problem.code === "unauthorized" ? "Key needed" : "Unreachable"];
+  if (!health && problem.code === "unauthorized") return ["bad", key() ? "Wrong key" : "Key needed"];
+  if (!health) return ["bad", "Unreachable"];
   if (health.status !== "ok") return ["bad", STATUS[health.status] ?? health.status];
   if (health.model_state === "loading") return ["busy", "Loading model"];
   return [health.model_loaded ? "good" : "rest", health.model_loaded ? "Ready" : "Model asleep"];
