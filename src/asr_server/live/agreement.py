@@ -1,8 +1,8 @@
 """Which words of an open utterance are certain: those that hypotheses go on to agree on. Knows no audio.
 
-A token is committed when it has been in every hypothesis for `age_samples` of audio, at least two of them, no token
-up to it was a guess, the last words of the text are not reached, and a word ends there. Committed ids are the forced
-prefix of every later answer, so they are never taken back.
+A token is committed when it has been in every hypothesis for a while, at least two of them, all tokens up to it have,
+the last words of the text are not reached, and a word ends there. Committed ids are the forced prefix of every later
+answer, so they are never taken back.
 """
 
 from __future__ import annotations
@@ -23,11 +23,15 @@ _BROKEN = "\ufffd"  # an unfinished character of a byte-level token
 
 @dataclass(frozen=True, slots=True)
 class CommitRules:
-    """`held_words`: as many at the end stay open. `age_samples`: see above. `least_probability`: of a token."""
+    """`held_words`: as many at the end stay open. `age_samples`: of audio for which a token must have stood;
+    `guess_age_samples`: for which one must whose probability is below `least_probability`. `latest_samples`: what first
+    stood in a hypothesis on more audio of the utterance is not committed."""
 
     held_words: int = 2
     age_samples: int = 12_800
+    guess_age_samples: int = 32_000
     least_probability: float = 0.8
+    latest_samples: float = math.inf
 
 
 class Agreement:
@@ -46,25 +50,24 @@ class Agreement:
         """The text behind what is committed."""
         return self.text[len(self.committed) :]
 
-    def hear(self, heard: Heard, end_samples: int, *, commit: bool) -> None:
-        """The next hypothesis, made from the audio up to `end_samples`; `commit`: whether words may become certain."""
+    def hear(self, heard: Heard, end_samples: int) -> None:
+        """The next hypothesis, made from the audio up to `end_samples`."""
         agreed = _agreed(self.ids, heard.ids)
         self._since = self._since[:agreed] + [end_samples] * (len(heard.ids) - agreed)
         self.ids = heard.ids
         self.text = following(self.committed, heard)
-        if commit and heard.offsets and heard.text == self.text:
+        if heard.offsets and heard.text == self.text:
             self._commit(heard, self._certain(heard, end_samples))
 
     def _certain(self, heard: Heard, end_samples: int) -> int:
         """How many ids are old and sure enough."""
         floor = math.log(self._rules.least_probability)
         count = len(self.committed_ids)
-        while (
-            count < len(heard.ids)
-            and self._since[count] < end_samples
-            and end_samples - self._since[count] >= self._rules.age_samples
-            and (not heard.logprobs or heard.logprobs[count] >= floor)
-        ):
+        for since in self._since[count:]:
+            guess = bool(heard.logprobs) and heard.logprobs[count] < floor
+            wanted_samples = max(1, self._rules.guess_age_samples if guess else self._rules.age_samples)
+            if end_samples - since < wanted_samples or since > self._rules.latest_samples:
+                break
             count += 1
         return count
 

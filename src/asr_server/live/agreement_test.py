@@ -1,9 +1,11 @@
 """Which words are committed."""
 
+from dataclasses import replace
+
 from asr_server.live.agreement import Agreement, CommitRules, following
 from asr_server.live.events import Heard
 
-_RULES = CommitRules(held_words=1, age_samples=1_000, least_probability=0.5)
+_RULES = CommitRules(held_words=1, age_samples=1_000, guess_age_samples=3_000, least_probability=0.5)
 
 
 def _heard(*tokens, logprobs=None):
@@ -18,7 +20,7 @@ def _heard(*tokens, logprobs=None):
 def _after(*hypotheses, rules=_RULES, step=1_000):
     known = Agreement(rules)
     for place, heard in enumerate(hypotheses):
-        known.hear(heard, place * step, commit=True)
+        known.hear(heard, place * step)
     return known
 
 
@@ -43,7 +45,7 @@ def test_a_folded_text_does_not_take_committed_words_back():
     """The text that is shown goes on from what was committed."""
     known = _after(*[_heard("no", " no", " no", " yes")] * 2)
     assert known.committed == "no no no"
-    known.hear(Heard(1, "no yes", "English", (1,)), 5_000, commit=True)
+    known.hear(Heard(1, "no yes", "English", (1,)), 5_000)
     assert known.text == "no no no yes"
 
 
@@ -52,11 +54,21 @@ def test_young_words_wait():
     assert _after(_heard("a", " b", " c"), _heard("a", " b", " c"), step=999).committed == ""
 
 
-def test_a_token_that_was_a_guess_stops_the_commit():
-    """Nothing from an improbable token on is committed."""
+def test_a_token_that_was_a_guess_has_to_stand_longer():
+    """Until then nothing from it on is committed."""
     sure, guess = 0.0, -2.0
-    twice = [_heard("a", " b", " c", " d", logprobs=(sure, guess, sure, sure))] * 2
-    assert _after(*twice).committed == "a"
+    heard = _heard("a", " b", " c", " d", logprobs=(sure, guess, sure, sure))
+    assert _after(*[heard] * 3).committed == "a"
+    assert _after(*[heard] * 4).committed == "a b c"
+
+
+def test_what_first_stood_too_late_is_not_committed():
+    """What stood before is, also from a later hypothesis."""
+    rules = replace(_RULES, latest_samples=999)
+    early, late = _heard("a", " b", " c"), _heard("a", " b", " c", " d", " e")
+    assert _after(early, late, late, late, rules=rules).committed == "a b c"
+    assert _after(early, late, late, late).committed == "a b c d"
+    assert _after(_heard(), _heard(), late, late, late, rules=rules).committed == ""
 
 
 def test_a_commit_ends_with_a_word_and_its_punctuation():

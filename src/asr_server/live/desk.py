@@ -27,12 +27,10 @@ class _Request:
 class Desk:
     """Appends the effects of its decisions to `out`, which the session hands over after each event.
 
-    `commit_limit_samples`: hypotheses on more audio than this commit nothing, because the utterance may be cut
-    anywhere behind it and committed words cannot move to the next. `finals_apart`: see `SessionConfig`.
+    `finals_apart`: see `SessionConfig`.
     """
 
-    def __init__(self, commit_limit_samples: int, finals_apart: bool, out: list[Effect]) -> None:
-        self._commit_limit_samples = commit_limit_samples
+    def __init__(self, finals_apart: bool, out: list[Effect]) -> None:
         self._finals_apart = finals_apart
         self._out = out
         self._tickets = 0
@@ -94,8 +92,7 @@ class Desk:
                 self._deliver_known()
         else:
             shown = utterance.partial()
-            commit = request.samples <= self._commit_limit_samples
-            utterance.hear(heard, request.samples, request.kind, commit=commit)
+            utterance.hear(heard, request.samples, request.kind)
             now = utterance.partial()
             if (now.committed, now.tentative) != (shown.committed, shown.tentative):
                 self._out.append(now)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -101,7 +101,9 @@ class Session:
     def __init__(self, config: SessionConfig) -> None:
         self._config = config
         self._out: list[Effect] = []
-        self._desk = Desk(2 * config.max_utterance_samples // 3, config.finals_apart, self._out)
+        self._desk = Desk(config.finals_apart, self._out)
+        # Behind that the utterance may be cut, and a committed word cannot move to the next.
+        self._commit = replace(config.commit, latest_samples=2 * config.max_utterance_samples // 3)
         self._framing = Framing(config.input_rate_hz, config.resampler)
         self._state = State.LISTENING
         self._utterance: Utterance | None = None
@@ -303,7 +305,7 @@ class Session:
         """Open an utterance with these frames, the last that came."""
         self._number += 1
         begin = self._clock - sum(len(frame.samples) for frame in frames)
-        self._utterance = Utterance(self._number, begin, self._rules, self._config.commit)
+        self._utterance = Utterance(self._number, begin, self._rules, self._commit)
         self._out.append(Started(self._number, begin))
         self._fresh_samples = 0
         for frame in frames:
@@ -361,7 +363,7 @@ class Session:
 
     def _answer(self) -> None:
         self._number += 1
-        nothing = Utterance(self._number, self._clock, self._rules, self._config.commit)
+        nothing = Utterance(self._number, self._clock, self._rules, self._commit)
         nothing.ending = self._ending
         self._desk.end(nothing)
 

@@ -107,9 +107,9 @@ class Utterance:
         """Ids of the last hypothesis."""
         return self._agreement.ids
 
-    def hear(self, heard: Heard, samples: int, kind: Kind, *, commit: bool) -> None:
+    def hear(self, heard: Heard, samples: int, kind: Kind) -> None:
         """A hypothesis made from the first `samples`."""
-        self._agreement.hear(heard, samples, commit=commit)
+        self._agreement.hear(heard, samples)
         self.heard_samples, self.heard_kind, self.heard_roughly = samples, kind, heard.rough
         self._tokens = _tokens(heard)
         self.language = heard.language or self.language
