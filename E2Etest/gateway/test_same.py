@@ -169,7 +169,8 @@ def test_live_actions_and_errors_are_those_of_the_server_itself(gateway, server)
                 yield receive(socket)
             act(socket, "config", language="en-US", use_server_vad=False, hotwords=["lamp"])
             yield receive(socket)
-            for frame in ("{", "[1]", '{"action":"dance"}', '{"action":"config","language":"tlh"}'):
+            wrong = ("{", "[1]", '{"action":"dance"}', '{"action":"config","language":"tlh"}')
+            for frame in (*wrong, '{"action":"flush","language":"tlh"}', '{"action":"config","hotwords":"\\ud800"}'):
                 socket.send(frame)
                 yield receive(socket)
         for query in ({"sample_rate": "11025"}, {"language": "tlh"}, {"received": "-1"}, {"session_id": "live_0.none"}):
@@ -186,6 +187,23 @@ def test_live_actions_and_errors_are_those_of_the_server_itself(gateway, server)
     for message in (m for m in ours + theirs if isinstance(m, dict)):
         message.pop("lag_ms", None)
     assert ours == theirs
+
+
+def test_a_session_is_resumed_by_any_spelling_of_a_number(gateway, server, speech):
+    """Of the last final that the client has; what is no number, or no possible one, is refused."""
+    kept = []
+    for base in (server, gateway):
+        with talking(base) as socket:
+            identity = socket.hello["session_id"]
+            socket.send(data(speech))
+            act(socket, "flush")
+            upto_flush(socket)
+        for received in ("2", "2.0", "%2B2", "-1", "x", "9" * 5_000):
+            with talking(base, session_id=identity, received=received) as socket:
+                kept.append((received[:9], socket.hello.get("received_bytes"), socket.hello.get("code")))
+    half = len(kept) // 2
+    assert kept[:half] == kept[half:]
+    assert [told for _, told, _ in kept[:half]] == [2 * len(speech)] * 3 + [None] * 3
 
 
 def test_a_live_session_is_resumed_through_the_gateway(gateway, speech):

@@ -56,8 +56,9 @@ def parse_action(text: str) -> Action:
         raise MalformedBody("The message is too long; audio belongs into binary frames.")
     try:
         values = json.loads(text)
+        json.dumps(values, ensure_ascii=False).encode()  # JSON may hold halves of characters, which no model can read
     except (ValueError, RecursionError):
-        raise MalformedBody("The message is not valid JSON.") from None
+        raise MalformedBody("The message is not valid JSON in UTF-8.") from None
     if not isinstance(values, dict):
         raise MalformedBody("The message must be a JSON object with an 'action'.")
     try:

@@ -126,6 +126,7 @@ def _show(client: LiveClient, screen: Screen) -> None:
         screen.show(line)
         if line.ending == "flush":
             return
+    raise LiveError("connection_lost", "the server ended the session before all was heard")
 
 
 def _send(client: LiveClient, chunks: Iterator[bytes], leaving: threading.Event) -> None:

@@ -3,6 +3,7 @@
 import io
 import sys
 
+from asr_server import demo
 from asr_server.cli.live import LiveCommand, Screen, live
 from asr_server.client.live import Line
 
@@ -48,6 +49,30 @@ def test_without_a_microphone_package_the_message_says_what_to_do(monkeypatch, c
     monkeypatch.setitem(sys.modules, "sounddevice", None)
     assert live(LiveCommand("http://127.0.0.1:1", None)) == 1
     assert "pip install sounddevice" in capsys.readouterr().err
+
+
+class _Drained:
+    """A session that its server ends in order after one line, as a server that shuts down does."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_): ...
+
+    def send(self, pcm): ...
+
+    def flush(self): ...
+
+    def lines(self):
+        yield _line("turn on", "", "close")
+
+
+def test_a_session_that_the_server_ends_early_is_a_failure(monkeypatch, capsys):
+    """Half of the words are not taken for all of them."""
+    monkeypatch.setattr("asr_server.cli.live._connected", lambda command: _Drained())
+    assert live(LiveCommand("http://127.0.0.1:1", demo.sample().recording, speed=0.0)) == 1
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.count("\n")) == ("turn on\n", 1)
 
 
 def test_a_missing_file_or_server_is_one_line_on_stderr(tmp_path, capsys):

@@ -15,6 +15,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -101,12 +102,11 @@ class LiveClient:
 
     def send(self, pcm: bytes) -> None:
         """The next audio: 16-bit little-endian mono at `sample_rate_hz`, cut anywhere. Raises `ConnectionClosed`."""
-        with self._lock:
+        with self._lock:  # also while it is sent: a resume on another thread would send it again, or before it
             self._sent += len(pcm)
             self._kept += pcm
             del self._kept[: max(0, len(self._kept) - _KEPT_BYTES)]
-            connection = self._socket
-        connection.send(pcm)
+            self._socket.send(pcm)
 
     def flush(self) -> None:
         """End the utterance; a line whose `ending` is `flush` answers."""
@@ -140,12 +140,17 @@ class LiveClient:
 
     def resume(self) -> None:
         """Connect again to the same session, and send again what had not arrived. Raises `LiveError`."""
-        self._socket = self._connect({"session_id": self.session_id, "received": str(self._received)})
+        with suppress(OSError):
+            self.cut()  # who still waits for the old connection is let go
         with self._lock:
+            fresh = self._connect({"session_id": self.session_id, "received": str(self._received)})
             missing = self._sent - int(self.hello["received_bytes"])
-            again = bytes(self._kept[len(self._kept) - missing :]) if missing else b""
-        if again:
-            self._socket.send(again)
+            if missing > len(self._kept):
+                fresh.close()
+                raise LiveError("audio_lost", "More audio had not arrived than is kept to be sent again.")
+            self._socket = fresh
+            if missing:
+                self._socket.send(bytes(self._kept[len(self._kept) - missing :]))
 
     def close(self) -> None:
         """End in order."""
@@ -156,7 +161,8 @@ class LiveClient:
         self._socket.socket.shutdown(socket.SHUT_RDWR)
 
     def _act(self, **action: Any) -> None:
-        self._socket.send(json.dumps(action))
+        with self._lock:
+            self._socket.send(json.dumps(action))
 
     def _connect(self, extra: dict[str, str]) -> ClientConnection:
         wishes = self._options
@@ -170,10 +176,11 @@ class LiveClient:
             connection = connect(f"{self._url}?{asked}", additional_headers=headers, max_size=None, compression=None)
         except InvalidStatus as refused:
             raise _refusal(refused) from None
-        self.hello = json.loads(connection.recv())
-        if "error" in self.hello:
+        hello = json.loads(connection.recv())
+        if "error" in hello:
             connection.close()
-            raise LiveError(self.hello["code"], self.hello["error"]["message"])
+            raise LiveError(hello["code"], hello["error"]["message"])
+        self.hello = hello
         return connection
 
 

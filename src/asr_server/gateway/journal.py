@@ -16,6 +16,7 @@ from typing import Any
 _PIECE_BYTES = 256 * 1024  # of audio sent in one frame
 _ARRIVAL_STEP_S = 0.05
 _ROUNDED_BYTES = 192  # times are told in milliseconds
+_ACT_BYTES = 32 * 1024  # what an action counts besides its frame: far more than it is, so that few of them wait
 
 
 class Kind(Enum):
@@ -59,8 +60,8 @@ class Journal:
 
     @property
     def held_bytes(self) -> int:
-        """Audio kept."""
-        return len(self._audio)
+        """What is kept counts so much."""
+        return len(self._audio) + sum(_ACT_BYTES + len(act.frame) for act in self._acts)
 
     @property
     def start(self) -> int:
@@ -202,7 +203,9 @@ class Journal:
             if not over:
                 kept.append(act)
             elif act.kind is Kind.CONFIG:
-                self._rules |= {name: value for name, value in json.loads(act.frame).items() if name != "action"}
+                # A null changes nothing, as what is left out.
+                asked = json.loads(act.frame)
+                self._rules |= {name: value for name, value in asked.items() if name != "action" and value is not None}
         self._keep(kept)
 
     def arrived_s(self, position: int) -> float | None:

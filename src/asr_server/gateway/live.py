@@ -22,7 +22,7 @@ from websockets.exceptions import ConnectionClosed
 
 from asr_server.api.disconnect import ended_in_order
 from asr_server.api.errors import TABLE, respond
-from asr_server.api.live_actions import parse_action, render_error
+from asr_server.api.live_actions import parse_action, parse_query, render_error
 from asr_server.core.errors import AsrError, InvalidInput, SessionTaken, WorkerLost
 from asr_server.gateway.journal import Kind
 from asr_server.gateway.live_replay import Replay
@@ -82,18 +82,16 @@ class LiveSockets:
 
     async def _serve(self, socket: WebSocket) -> None:
         query = parse_qsl(socket.scope["query_string"].decode("latin-1"))
-        asked = dict(query)
-        session = self._sessions.get(asked.get("session_id", ""))
-        received = asked.get("received", "") or "0"
-        if (
-            session is None
-            or session.owner != socket.state.caller.owner
-            or not received.isascii()
-            or not received.isdigit()
-        ):
+        try:
+            asked = parse_query(dict(query))
+        except InvalidInput:
+            await self._begin(socket, query)  # the worker says what is wrong
+            return
+        session = self._sessions.get(asked.session_id)
+        if session is None or session.owner != socket.state.caller.owner:
             await self._begin(socket, query)
         else:
-            await self._resume(socket, session, query, int(received))
+            await self._resume(socket, session, query, asked.received)
 
     # -- the beginning of a connection -------------------------------------------------------------------------------
 
@@ -287,7 +285,7 @@ async def _act(socket: WebSocket, session: _Session, text: str) -> None:
         if action.action == "ping":
             await socket.send_json({"status": "pong"})
             return
-        if action.language is not None:
+        if action.action == "config" and action.language is not None:
             languages.normalize(action.language)
         session.replay.journal.take_act(Kind(action.action), text)
     except InvalidInput as error:

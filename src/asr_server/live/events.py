@@ -39,7 +39,7 @@ class Ending(Enum):
     """Why an utterance ended."""
 
     PAUSE = "pause"  # the speaker was silent for long enough
-    CUT = "cut"  # it reached the longest length; the next utterance goes on with the next sample
+    CUT = "cut"  # it reached the longest length; if not in a pause, the next utterance goes on with the next sample
     FLUSH = "flush"  # the caller asked
     CLOSE = "close"  # no more audio will come
 
@@ -185,7 +185,10 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """An utterance has all its audio now, `[start, end)`; its `Final` follows, perhaps after other effects."""
+    """An utterance has all its audio now, `[start, end)`; its `Final` follows, perhaps after other effects.
+
+    One without any, that never `Started`, answers a flush when none was open.
+    """
 
     utterance: int
     start_samples: int

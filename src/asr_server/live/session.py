@@ -254,7 +254,9 @@ class Session:
         self._sentence_frames = None if sentence_ms is None else frames_of(sentence_ms)
         self._prefix_frames = frames_of(rules.prefix_ms)
         tail_ms = 1000 * self._config.tail_samples / SAMPLE_RATE
-        self._tail_frames = frames_of(min(tail_ms, rules.min_silence_ms))
+        pause_ms = min(rules.min_silence_ms, rules.min_silence_ms if sentence_ms is None else sentence_ms)
+        # Not nothing: it is with the margin that the text of the pause is asked for.
+        self._tail_frames = max(1, frames_of(min(tail_ms, pause_ms)))
         factories = {Detection.VOICE: self._config.voice, Detection.LOUDNESS: self._config.loudness}
         factory = factories.get(rules.detection)
         self._probability = factory() if factory else None
@@ -364,8 +366,7 @@ class Session:
     def _answer(self) -> None:
         self._number += 1
         nothing = Utterance(self._number, self._clock, self._rules, self._commit)
-        nothing.ending = self._ending
-        self._desk.end(nothing)
+        self._close_utterance(nothing)
 
     def _settle(self) -> None:
         self._trim(0)

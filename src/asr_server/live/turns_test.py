@@ -56,6 +56,15 @@ def test_a_short_pause_ends_an_utterance_only_behind_a_sentence(mark, utterances
     assert [e.ending for e in effects if isinstance(e, Stopped)] == [Ending.PAUSE] * utterances
 
 
+@pytest.mark.parametrize("tail_samples", [0, 2_400, 16_000])
+def test_a_sentence_ends_after_its_own_pause_whatever_margin_belongs_to_it(tail_samples):
+    """The text is asked for in time, also with no margin or with one longer than the pause."""
+    session = Session(config(rules=SENTENCES, tail_samples=tail_samples))
+    pieces = [speech([1, 2, 3]), silence(800), speech([4, 5]), silence(2_500)]
+    frames = [_pcm(part[at : at + 512]) for part in pieces for at in range(0, len(part), 512)]
+    assert sum(isinstance(e, Stopped) for e in _told(session, frames, ".")) == 2
+
+
 def test_without_sentences_a_full_stop_means_nothing():
     """The rule is off by default: a pause shorter than the limit never ends an utterance."""
     session = Session(config(rules=Rules(min_silence_ms=2_000)))

@@ -80,10 +80,9 @@ class LiveSessions:
 
     async def open(self, options: LiveOptions) -> Connection:
         """A connection to a new session. Raises `ShuttingDown`, `Overloaded`, `ModelUnavailable`."""
-        if self._draining:
-            raise ShuttingDown("The server is shutting down.")
-        self._admission.check()
+        self._check_room()
         await self.prepare(options.rules)
+        self._check_room()  # again: a session that begins while all others are drained would outlive them
         identity = f"live_{secrets.token_hex(4)}.{secrets.token_urlsafe(16)}"
         session = LiveSession(
             identity, self._config(options), self._engines, self._settings.request_timeout, options.words
@@ -105,12 +104,17 @@ class LiveSessions:
             raise SessionNotFound("No session of this id is kept; open a new one.", param="session_id")
         if identity in self._open:
             await self._wait_until_left(self._open[identity][0])
-        if identity not in self._open:
+        if identity not in self._open or self._open[identity][0].over:
             raise SessionNotFound("No session of this id is kept; open a new one.", param="session_id")
         if (timer := self._detached.pop(identity, None)) is not None:
             timer.cancel()
         session, _ = self._open[identity]
         return session.connect(received)
+
+    def _check_room(self) -> None:
+        if self._draining:
+            raise ShuttingDown("The server is shutting down.")
+        self._admission.check()
 
     async def _wait_until_left(self, session: LiveSession) -> None:
         """A client that closed and came back at once: what it sent before, and its close, may still be on their way."""

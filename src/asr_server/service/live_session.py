@@ -100,6 +100,7 @@ class LiveSession:
         self.free = asyncio.Event()  # set while no connection has the session
         self.received_bytes = 0
         self.rules = config.rules  # as last wished, also while that still waits in the inbox
+        self.over = False  # given up: nobody can go on with it
         self._machine = Session(config)
         self._outbox = Outbox()
         self._words = FinalWords(engines.accurate, words, lambda spoken: self._outbox.put(Outgoing(spoken)))
@@ -130,11 +131,10 @@ class LiveSession:
         The connection that had the session before ends with `SessionTaken`.
         """
         self._outbox.close(SessionTaken("The session goes on over another connection."))
-        self._outbox = Outbox()
+        self._outbox = Outbox(
+            [kept for kept in self._finals if isinstance(kept.message, Final) and kept.message.utterance > received]
+        )
         self.free.clear()
-        for final in self._finals:
-            if isinstance(final.message, Final) and final.message.utterance > received:
-                self._outbox.put(final)
         if (standing := self._machine.standing) is not None:
             self._outbox.put(Outgoing(standing, self._arrivals.lag_ms(standing.end_samples)))
         return Connection(self, self._outbox)
@@ -143,11 +143,17 @@ class LiveSession:
         """Whether this outbox is that of the present connection."""
         return self._outbox is outbox
 
-    async def accept(self, event: Event) -> None:
-        """Take an event in. Waits while too much is waiting already."""
+    async def accept(self, event: Event, outbox: Outbox) -> None:
+        """Take an event in from the connection with this outbox. Waits while too much is waiting already.
+
+        Raises `SessionTaken`, also when the connection lost the session in that time: the next one was told how much
+        audio had arrived, and its client sends the rest again.
+        """
         size = _size(event)
-        while self._inbox and self._inbox_bytes + size > _INBOX_BYTES:
+        while self.has(outbox) and self._inbox and self._inbox_bytes + size > _INBOX_BYTES:
             await self._next_move()
+        if not self.has(outbox):
+            raise SessionTaken("The session goes on over another connection.")
         self._put(event, size)
 
     def leave(self, *, clean: bool) -> None:
@@ -165,6 +171,7 @@ class LiveSession:
 
     def end(self, error: AsrError | None = None) -> None:
         """Give up whatever is under way, and end the connection."""
+        self.over = True
         self._task.cancel()
         self._words.close()
         self._moved.set()
@@ -216,11 +223,14 @@ class LiveSession:
                 self._tell(event)
 
     def _stopped(self, task: asyncio.Task[None]) -> None:
-        """A fault of ours in the middle of a session ends it with an error instead of leaving it mute."""
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.opt(exception=error).error("live session failed", session=self.log_name)
-            self.tally.outcome = Outcome.FAILED
-            self.end(AsrError("The server failed on this session; the log has the details."))
+            self._broke(error)
+
+    def _broke(self, error: BaseException) -> None:
+        """A fault of ours in the middle of a session ends it with an error instead of leaving it mute."""
+        logger.opt(exception=error).error("live session failed", session=self.log_name)
+        self.tally.outcome = Outcome.FAILED
+        self.end(AsrError("The server failed on this session; the log has the details."))
 
     async def _hear(self, pcm: bytes, arrived_s: float) -> None:
         for at in range(0, len(pcm), _SLICE_BYTES):
@@ -278,12 +288,21 @@ class LiveSession:
         if error is not None:
             self._fail(ticket, error)
         else:
-            self._tell(job.result())
+            self._bring(job.result())
 
     def _fail(self, ticket: int, error: BaseException) -> None:
         known = error if isinstance(error, AsrError) else AsrError("The server failed on this audio.")
         logger.opt(exception=error.__cause__).warning("live answer failed", session=self.log_name, code=known.code)
-        self._tell(Failed(ticket, known.code, known.message))
+        self._bring(Failed(ticket, known.code, known.message))
+
+    def _bring(self, answer: Heard | Failed) -> None:
+        """An answer to the machine. This runs as a callback: nobody but us would see a fault of ours in it."""
+        if self.over:
+            return
+        try:
+            self._tell(answer)
+        except Exception as error:
+            self._broke(error)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -295,9 +314,7 @@ class Connection:
 
     async def tell(self, event: Event) -> None:
         """One event from the client. Raises `SessionTaken`."""
-        if not self.session.has(self.outbox):
-            raise SessionTaken("The session goes on over another connection.")
-        await self.session.accept(event)
+        await self.session.accept(event, self.outbox)
 
     def messages(self) -> AsyncIterator[Outgoing]:
         """What to send, until the session ends; then the error that ended it is raised, if one did."""

@@ -36,7 +36,7 @@ class LiveWatch:
         """A word was committed, so long after its audio had arrived."""
 
     def stopped(self, ending: Ending) -> None:
-        """An utterance has all its audio."""
+        """An utterance has all its audio; one without any is not told of."""
 
     def final(self, after_s: float) -> None:
         """The final of an utterance was made, so long after its end was found."""
@@ -68,7 +68,7 @@ class SessionTally:
                 self.partials += 1
                 self._watch.partial()
                 self._commit(effect, number, len(committed))
-            case Stopped(utterance=number, ending=ending):
+            case Stopped(utterance=number, ending=ending) if effect.start_samples < effect.end_samples:
                 self.utterances += 1
                 self._stopped_s[number] = time.monotonic()
                 self._watch.stopped(ending)

@@ -9,7 +9,7 @@ import pytest
 
 from asr_server import demo
 from asr_server.core import settings
-from asr_server.core.errors import SessionNotFound, SessionTaken, ShuttingDown, TranscriptionFailed
+from asr_server.core.errors import AsrError, SessionNotFound, SessionTaken, ShuttingDown, TranscriptionFailed
 from asr_server.engine import facts, plan, registry
 from asr_server.engine.protocol import Finish, Hypothesis, Utterance
 from asr_server.live.events import Audio, Configure, Ending, Final, Flush, Partial, Trouble
@@ -19,6 +19,7 @@ from asr_server.scheduling.ports import Done, Failed
 from asr_server.scheduling.thread import EngineThread
 from asr_server.service.live import LiveOptions, LiveSessions
 from asr_server.service.live_answers import Engines
+from asr_server.service.outbox import Outgoing
 
 
 class Scripted:
@@ -226,6 +227,75 @@ async def test_a_fault_of_ours_ends_the_session_with_an_error(make, speech, monk
     await connection.tell(Audio(speech))
     with pytest.raises(Exception, match="server failed"):
         await _until_flush(connection)
+
+
+async def test_a_fault_of_ours_in_an_answer_ends_the_session_too(make, speech, monkeypatch):
+    """It is found where nobody waits for it, and the client is told all the same."""
+    connection = await _open(make(Scripted()))
+    monkeypatch.setattr(connection.session.machine._desk, "hear", lambda heard: 1 / 0)
+    await connection.tell(Audio(speech))
+    with pytest.raises(AsrError, match="server failed"):
+        await asyncio.wait_for(_until_flush(connection), 10)
+
+
+async def test_a_session_that_failed_cannot_be_resumed(make, speech, monkeypatch):
+    """Nobody works on it any more: its client opens another one instead of talking to nobody."""
+    live = make(Scripted())
+    connection = await _open(live)
+    monkeypatch.setattr(connection.session.machine, "_signal", lambda probability: 1 / 0)
+    await connection.tell(Audio(speech))
+    with pytest.raises(AsrError, match="server failed"):
+        await _until_flush(connection)
+    live.leave(connection, clean=False)
+    with pytest.raises(SessionNotFound):
+        await live.resume(connection.session.id, 0)
+
+
+async def test_all_finals_that_are_kept_are_given_out_however_long(make):
+    """A client that comes back without any is not taken for one that does not read."""
+    connection = await _open(make(Scripted()))
+    text = "word " * 200
+    for number in range(1, 257):
+        connection.session._send(Outgoing(Final(number, text, "English", 0, 1, Ending.CUT)))
+    again = connection.session.connect(0)
+    connection.session.end()
+    assert [outgoing.message.utterance async for outgoing in again.messages()] == list(range(1, 257))
+
+
+async def test_audio_that_waits_for_room_is_not_taken_from_a_connection_that_lost_the_session(make):
+    """The next connection was told how much had arrived, and sends the rest itself."""
+    live = make(Scripted())
+    connection = await _open(live)
+    session = connection.session
+    session._work_on = lambda incoming: asyncio.Event().wait()
+    await connection.tell(Audio(bytes(32 * 1024 * 1024)))
+    late = asyncio.create_task(connection.tell(Audio(b"12")))
+    await asyncio.sleep(0)
+    assert not late.done()
+    again = await live.resume(session.id, 0)
+    told = session.received_bytes
+    session._inbox_bytes = 0
+    session._moved.set()
+    with pytest.raises(SessionTaken):
+        await late
+    assert session.received_bytes == told
+    again.session.end()
+
+
+async def test_a_session_that_opens_while_all_are_drained_is_refused(make, monkeypatch):
+    """Otherwise nobody would end it."""
+    live = make(Scripted())
+    loading = asyncio.Event()
+    monkeypatch.setattr(live, "prepare", lambda rules: loading.wait())
+    opening = asyncio.create_task(_open(live))
+    await asyncio.sleep(0)
+    draining = asyncio.create_task(live.drain())
+    await asyncio.sleep(0)
+    loading.set()
+    with pytest.raises(ShuttingDown):
+        await opening
+    await draining
+    assert len(live) == 0
 
 
 async def test_a_session_is_resumed_by_its_owner_alone(make):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 
 from asr_server.core.errors import AsrError, SlowReader
@@ -28,12 +28,15 @@ class Outgoing:
 
 
 class Outbox:
-    """Messages for one connection, in order. A newer partial of an utterance takes the place of one not sent yet."""
+    """Messages for one connection, in order. A newer partial of an utterance takes the place of one not sent yet.
 
-    def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
-        self._limit_bytes = limit_bytes
-        self._waiting: deque[Outgoing] = deque()
-        self._bytes = 0
+    `missed`: what waits from the beginning, beside the limit: no fault of this connection's reader.
+    """
+
+    def __init__(self, missed: Iterable[Outgoing] = (), *, limit_bytes: int = LIMIT_BYTES) -> None:
+        self._waiting = deque(missed)
+        self._bytes = sum(_size(outgoing.message) for outgoing in self._waiting)
+        self._limit_bytes = limit_bytes + self._bytes
         self._wake = asyncio.Event()
         self._closed = False
         self._error: AsrError | None = None

@@ -115,18 +115,20 @@ class Conversation:
         if self._open is not None:  # it was cut, and goes on
             self._of[started.utterance] = self._open
             return []
-        turn = self._open = self._of[started.utterance] = self._turn()
+        turn = self._open = self._of[started.utterance] = self._turn(announced=not self._by_commit)
         if not turn.announced:
             return []
         start_ms = _ms(started.start_samples)
         return [self._event("input_audio_buffer.speech_started", audio_start_ms=start_ms, item_id=turn.item_id)]
 
-    def _turn(self) -> _Turn:
+    def _turn(self, *, announced: bool) -> _Turn:
         self._turns += 1
-        return _Turn(f"item_{self._token}_{self._turns}", self._config, announced=not self._by_commit)
+        return _Turn(f"item_{self._token}_{self._turns}", self._config, announced)
 
     def _stopped(self, stopped: Stopped) -> list[Json]:
-        turn = self._of[stopped.utterance]
+        turn = self._of.get(stopped.utterance)
+        if turn is None:  # a commit when nobody was speaking
+            turn = self._of[stopped.utterance] = self._turn(announced=False)
         turn.samples += stopped.end_samples - stopped.start_samples
         if stopped.ending is Ending.CUT and self._by_commit:
             return []
@@ -166,11 +168,8 @@ class Conversation:
     # -- transcripts -------------------------------------------------------------------------------------------------
 
     def _final(self, final: Final) -> list[Json]:
-        turn, told = self._of.pop(final.utterance, None), []
-        if turn is None:  # a commit when nobody was speaking
-            turn = self._turn()
-            told = self._commit(turn, final.utterance)
-        told += self._delta(turn, final.text)
+        turn = self._of.pop(final.utterance)
+        told = self._delta(turn, final.text)
         turn.texts.append(final.text)
         turn.tokens += final.tokens
         turn.trouble = turn.trouble or final.trouble

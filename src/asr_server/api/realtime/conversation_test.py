@@ -3,6 +3,7 @@
 import json
 import random
 
+import numpy as np
 import openai.types.realtime
 import pydantic
 import pytest
@@ -163,8 +164,17 @@ def _final(number, text, ending=Ending.FLUSH, **more):
     return Final(number, text, "English", 0, 16_000, ending, **more)
 
 
+def _answered(number, text, **more):
+    """A commit when nobody speaks, and its final."""
+    return Stopped(number, 0, 0, Ending.FLUSH), _final(number, text, **more)
+
+
+def _events(conversation, *messages):
+    return [event for message in messages for event in conversation.hear(message)]
+
+
 def _kinds(conversation, *messages):
-    return [event["type"] for message in messages for event in conversation.hear(message)]
+    return [event["type"] for event in _events(conversation, *messages)]
 
 
 def test_a_beta_conversation_has_one_event_for_an_item():
@@ -220,7 +230,19 @@ def test_a_turn_that_failed_says_why_and_has_no_transcript():
 
 def test_a_commit_when_nobody_speaks_is_an_empty_item():
     """Committed, and completed without a word."""
-    assert _kinds(_told(), _final(1, "")) == [COMMITTED, ADDED, DONE, COMPLETED]
+    assert _kinds(_told(), *_answered(1, "")) == [COMMITTED, ADDED, DONE, COMPLETED]
+
+
+def test_a_commit_when_nobody_speaks_has_its_place_before_what_is_said_later():
+    """However late the transcripts are: items and transcripts come in the order of the audio."""
+    talk = Talk(random.Random(0), manual=False)
+    talk.run.delay = 1.0
+    for words in ([1, 2], [3, 4]):
+        talk.tell(Audio(np.concatenate([speech(words), silence(900)]).astype("<i2").tobytes()))
+        talk.tell(Flush())
+    talk.finish()
+    assert [event["transcript"] for event in talk.of(COMPLETED)] == ["one two", "", "three four", ""]
+    assert [_item(event) for event in talk.of(COMPLETED)] == [_item(event) for event in talk.of(COMMITTED)]
 
 
 def test_items_show_their_transcripts_and_the_oldest_are_forgotten(monkeypatch):
@@ -229,7 +251,7 @@ def test_items_show_their_transcripts_and_the_oldest_are_forgotten(monkeypatch):
     conversation = _told()
     ids = []
     for number in (1, 2, 3):
-        committed, *_ = conversation.hear(_final(number, f"text {number}"))
+        committed, *_ = _events(conversation, *_answered(number, f"text {number}"))
         ids.append(committed["item_id"])
     assert conversation.retrieved(ids[2])["item"]["content"][0]["transcript"] == "text 3"
     conversation.deleted(ids[2])
@@ -242,8 +264,9 @@ def test_log_probabilities_are_those_of_the_tokens():
     """Only where the session asks for them."""
     tokens = (Token(b" hi", -0.25), Token(b"\xc3", -0.5))
     asked = _told(include=["item.input_audio_transcription.logprobs"])
-    assert "logprobs" not in _told().hear(_final(1, "hi", tokens=tokens))[-1]
-    assert asked.hear(_final(1, "hi", tokens=tokens))[-1]["logprobs"] == [
+    plain, told = (_events(each, *_answered(1, "hi", tokens=tokens))[-1] for each in (_told(), asked))
+    assert "logprobs" not in plain
+    assert told["logprobs"] == [
         {"token": " hi", "logprob": -0.25, "bytes": [32, 104, 105]},
         {"token": "\ufffd", "logprob": -0.5, "bytes": [195]},
     ]

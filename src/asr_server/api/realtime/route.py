@@ -148,7 +148,7 @@ class _Talk:
         if self._fresh_ms < _LEAST_COMMIT_MS:
             raise NothingToCommit(
                 f"Nothing to commit: at least {_LEAST_COMMIT_MS} ms of audio is needed, "
-                f"the buffer has {self._fresh_ms:.0f} ms."
+                f"the buffer has {int(self._fresh_ms)} ms."
             )
 
     async def _update(self, connection: Connection, update: events.Update) -> None:

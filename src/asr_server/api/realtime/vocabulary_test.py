@@ -24,6 +24,7 @@ def test_the_server_events_are_those_that_are_sent():
             Started(1, 0),
             Stopped(1, 0, 100, Ending.PAUSE),
             Final(1, "a", "English", 0, 100, Ending.PAUSE),
+            Stopped(2, 100, 100, Ending.FLUSH),
             Final(2, "b", "", 0, 0, Ending.FLUSH, trouble=Trouble("internal_error", "no", 2)),
             WasReset(None),
         ):

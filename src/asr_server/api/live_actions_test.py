@@ -1,0 +1,18 @@
+"""What the native live socket takes for an action."""
+
+import pytest
+
+from asr_server.api.live_actions import parse_action
+from asr_server.core.errors import MalformedBody
+
+
+@pytest.mark.parametrize("hotwords", ['["\\ud800"]', '"lamp \\udfff"'])
+def test_halves_of_characters_are_refused_and_not_left_to_the_model(hotwords):
+    """JSON may hold them; every utterance with them in its prompt would fail."""
+    with pytest.raises(MalformedBody):
+        parse_action(f'{{"action":"config","hotwords":{hotwords}}}')
+
+
+def test_whole_characters_may_be_written_as_two_halves():
+    """As JavaScript and Python write them."""
+    assert parse_action('{"action":"config","hotwords":["\\ud83d\\ude00"]}').words == "\U0001f600"

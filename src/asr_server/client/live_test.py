@@ -1,0 +1,132 @@
+"""A live session that outlives its connections, from the client's side; the server is scripted to break them."""
+
+import json
+import threading
+from contextlib import contextmanager, suppress
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.server import serve
+
+from asr_server.client import live
+from asr_server.client.live import LiveClient, LiveError
+
+_REFUSAL = {"error": {"message": "The server is full.", "code": "overloaded"}, "code": "overloaded"}
+
+
+class _Server:
+    """Keeps the bytes that it hears. Its first connection breaks after `breaks_after`; then come `refusals`."""
+
+    def __init__(self, breaks_after, refusals=0):
+        self.heard = bytearray()
+        self.done = threading.Event()
+        self._breaks_after = breaks_after
+        self._refusals = refusals
+        self._connections = 0
+
+    def talk(self, socket):
+        self._connections += 1
+        if 1 < self._connections <= 1 + self._refusals:
+            socket.send(json.dumps(_REFUSAL))
+            return
+        first = self._connections == 1
+        socket.send(json.dumps({"session_id": "live_1", "received_bytes": len(self.heard)}))
+        for message in socket:
+            if isinstance(message, str):
+                self.done.set()
+                continue
+            self.heard += message
+            if first and len(self.heard) >= self._breaks_after:
+                socket.close_socket()
+                return
+
+
+@contextmanager
+def _serving(script):
+    with serve(script.talk, "127.0.0.1", 0, max_size=None) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.socket.getsockname()[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class _Yielding:
+    """A lock that gives others a turn each time before it is taken, and each time it was given back."""
+
+    def __init__(self, *turns):
+        self._lock = threading.Lock()
+        self._turns = list(turns)
+
+    def __enter__(self):
+        self._yield()
+        self._lock.acquire()
+
+    def __exit__(self, *_):
+        self._lock.release()
+        self._yield()
+
+    def _yield(self):
+        if self._turns:
+            self._turns.pop(0)()
+
+
+def _nothing(): ...
+
+
+def _until_broken(client):
+    with pytest.raises(ConnectionClosed):
+        list(client.lines())
+
+
+def test_what_is_sent_during_a_resume_arrives_once_and_in_its_place():
+    """A sender that does not know of the cut may have its turn at any moment of it."""
+    script = _Server(breaks_after=2)
+    with _serving(script) as url:
+        client = LiveClient(url)
+
+        def send(pcm):
+            with suppress(ConnectionClosed):  # it is sent again
+                client.send(pcm)
+
+        client.send(b"12")
+        _until_broken(client)
+        client._lock = _Yielding(lambda: send(b"34"), _nothing, _nothing, lambda: send(b"56"))
+        client.resume()
+        client.flush()
+        assert script.done.wait(10)
+        client.close()
+    assert bytes(script.heard) == b"123456"
+
+
+def test_a_resume_that_was_refused_can_be_tried_again():
+    """The session is known by its id as before."""
+    with _serving(_Server(breaks_after=2, refusals=1)) as url:
+        client = LiveClient(url)
+        client.send(b"12")
+        _until_broken(client)
+        with pytest.raises(LiveError) as refused:
+            client.resume()
+        assert refused.value.code == "overloaded"
+        client.resume()
+        assert client.session_id == "live_1"
+        client.close()
+
+
+def test_audio_that_is_not_kept_any_more_is_not_passed_over_in_silence(monkeypatch):
+    """More was sent without arriving than is kept: an error, not a recording with a hole."""
+    monkeypatch.setattr(live, "_KEPT_BYTES", 1_000)
+    script = _Server(breaks_after=2)
+    with _serving(script) as url:
+        client = LiveClient(url)
+        client.send(b"12")
+        _until_broken(client)
+        with pytest.raises(ConnectionClosed):
+            client.send(bytes(2_000))
+        with pytest.raises(LiveError) as lost:
+            client.resume()
+        assert lost.value.code == "audio_lost"
+        client.close()
+    assert bytes(script.heard) == b"12"
