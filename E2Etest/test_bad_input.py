@@ -109,7 +109,10 @@ def test_lying_sizes_in_the_header(server, sample):
         ({"chunking_strategy": "always"}, (400, "invalid_value", "chunking_strategy.type")),
         ({"chunking_strategy[threshold]": "2"}, (400, "invalid_value", "chunking_strategy.threshold")),
         ({"chunking_strategy": "{oops"}, (400, "invalid_value", "chunking_strategy.type")),
+        ({"chunking_strategy": '{"a":' * 100_000}, (400, "invalid_value", "chunking_strategy.type")),
         ({"prompt": "x" * 20_000}, (400, "invalid_value", "prompt")),
+        ({"hotwords": "x, " * 20_000}, (400, "invalid_value", "hotwords")),
+        ({"keywords": "[" * 100_000}, (400, "invalid_value", "hotwords")),
     ],
 )
 def test_wrong_fields(server, sample, fields, expected):

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import time
 
 import numpy as np
 import pytest
@@ -105,6 +106,39 @@ def test_a_killed_server_loses_no_job(tmp_path, sample):
         assert events(second, long["id"])[-1]["status"] == "succeeded"
         words = second.client.get(f"/v1/jobs/{long['id']}/result").text.split()
         assert words == 20 * sample[1].split()
+
+
+def test_a_gateway_takes_up_what_was_left(tmp_path, sample):
+    """Its worker starts for a job that an earlier server began, though nobody asks for anything."""
+    state = tmp_path / "state"
+    first = ServerProcess(tmp_path / "first", STATE_DIR=str(state))
+    try:
+        first.wait_until_live()
+        job = submit(first, long_recording(20), response_format="text")
+        first.process.send_signal(signal.SIGKILL)
+    finally:
+        first.stop()
+    with running(tmp_path / "second", STATE_DIR=str(state), GATEWAY_MODE="true", IDLE_TIMEOUT="0"):
+        result = state / "jobs" / job["id"] / "result"
+        give_up_s = time.monotonic() + 90
+        while not result.exists():
+            assert time.monotonic() < give_up_s
+            time.sleep(0.1)
+        assert result.read_text().split() == 20 * sample[1].split()
+
+
+def test_who_watches_a_job_does_not_hold_up_the_end(tmp_path):
+    """SIGTERM sends the watcher away with a reason; the server does not wait for the job to be over."""
+    with running(tmp_path / "log") as server:
+        job = submit(server, recordings.wav(np.tile(recordings.samples()[::2], 800), rate=8000))
+        with server.client.stream("GET", f"/v1/jobs/{job['id']}/events") as answer:
+            lines = (json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: "))
+            next(event for event in lines if event.get("status") == "running")
+            server.process.send_signal(signal.SIGTERM)
+            last = list(lines)[-1]
+        assert last["error"]["code"] == "shutting_down"
+        assert server.process.wait(60) == 0
+        assert "Traceback" not in server.log()
 
 
 def test_two_servers_do_not_share_a_directory(server, sample):

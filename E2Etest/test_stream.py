@@ -34,6 +34,13 @@ def test_our_own_events_come_span_by_span(server, three):
     assert whole["text"] == " ".join(span["text"] for span in spans) == server.transcribe(three).json()["text"]
 
 
+def test_what_our_own_events_do_not_have_is_refused(server):
+    """Log-probabilities would be left out without a word."""
+    form = {"files": {"file": ("a.wav", recordings.sample()[0])}, "data": {"model": "demo", "include[]": "logprobs"}}
+    error = server.client.post(f"{URL}/stream", **form).json()["error"]
+    assert (error["code"], error["param"]) == ("unsupported_value", "include")
+
+
 @pytest.mark.parametrize("path", [URL, f"{URL}/stream"])
 def test_what_is_wrong_with_a_recording_is_a_status(server, path):
     """Bad audio, a bad field, an unknown model: refused before the first event, as without streaming."""

@@ -84,9 +84,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 
 async def drain(app: FastAPI) -> None:
-    """Before the sockets are closed: report unready, and give every live session its final and an orderly end."""
+    """Before the sockets are closed: report unready, send away who only watches a job, and give every live session its
+    final and an orderly end."""
     here: Services = app.state.services
     here.draining = True
+    here.jobs.drain()
     await here.live.drain()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from starlette.datastructures import FormData, UploadFile
@@ -17,6 +18,8 @@ from asr_server.core.errors import Cancelled, FileTooLarge, MalformedBody, Unsup
 _MAX_TEXT_PART_BYTES = 8 * 1024 * 1024
 _MAX_FIELDS = 200
 _MULTIPART = "multipart/form-data"
+# What `json` raises for a text that is none, and for one that is nested deeper than it can go.
+NOT_JSON = (ValueError, RecursionError)
 
 
 async def read_form(request: Request, max_bytes: int) -> FormData:
@@ -48,7 +51,7 @@ async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:
         json.dumps(values, ensure_ascii=False).encode()  # halves of characters could not be answered
     except FileTooLarge as error:
         raise FileTooLarge(error.message) from None
-    except (ValueError, RecursionError):
+    except NOT_JSON:
         raise MalformedBody("The body is not valid JSON.") from None
     if not isinstance(values, dict):
         raise MalformedBody("The body must be a JSON object.")
@@ -106,15 +109,13 @@ def nested(form: FormData, name: str) -> Any:
         return value
     try:
         return json.loads(value)
-    except ValueError:
+    except NOT_JSON:
         return value
 
 
 def _items(value: str) -> list[str]:
-    parts: list[Any] = value.split(",")
+    parts = value.split(",")
     if value.lstrip().startswith("["):
-        try:
-            parts = json.loads(value)
-        except ValueError:
-            parts = value.split(",")
-    return [text for part in parts if (text := str(part).strip())]
+        with suppress(*NOT_JSON):
+            parts = [str(part) for part in json.loads(value)]
+    return [text for part in parts if (text := part.strip())]

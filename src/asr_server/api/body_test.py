@@ -36,6 +36,13 @@ def test_text_that_only_looks_like_json_stays_text():
     assert body.listed(FormData([("k", "[oops")]), "k") == ["[oops"]
 
 
+def test_what_is_nested_too_deep_is_no_json():
+    """Text that no reader can follow stays text, as a broken array or object does."""
+    array, nest = "[" * 100_000, '{"a":' * 100_000
+    assert body.listed(FormData([("k", array)]), "k") == [array]
+    assert body.nested(FormData([("k", nest)]), "k") == nest
+
+
 @pytest.mark.parametrize(
     ("items", "expected"),
     [

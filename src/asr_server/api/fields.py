@@ -11,8 +11,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from asr_server.api.body import NOT_JSON
 from asr_server.audio.rules import SpanRules
 from asr_server.service.request import ResponseFormat, WordTimes
+
+# Of a prompt, and of all hotwords: the engine's thread reads them, for each span anew.
+MAX_TEXT_CHARS = 16_000
 
 
 def _boolean(value: Any) -> Any:
@@ -23,7 +27,7 @@ def _boolean(value: Any) -> Any:
 def _object(value: Any) -> Any:
     try:
         return json.loads(value) if isinstance(value, str) else value
-    except ValueError:
+    except NOT_JSON:
         return value
 
 
@@ -79,7 +83,9 @@ class RecordingForm(BaseModel):
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
-    prompt: str = Field("", description="Text that helps recognition: names, terms, the topic.", max_length=16_000)
+    prompt: str = Field(
+        "", description="Text that helps recognition: names, terms, the topic.", max_length=MAX_TEXT_CHARS
+    )
     hotwords: list[str] = Field([], description="Words to listen for, comma-separated or repeated.")
     keywords: list[str] = Field([], description="OpenAI's name for hotwords.")
     temperature: float = Field(0.0, ge=0, le=1, description="0 is greedy and repeatable; above that, sampling.")

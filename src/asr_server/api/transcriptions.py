@@ -14,6 +14,7 @@ from asr_server.api.deps import Services, services
 from asr_server.api.disconnect import while_connected
 from asr_server.api.fields import TranscriptionForm
 from asr_server.api.schemas import TranscriptionBody, VerboseTranscriptionBody
+from asr_server.core.errors import UnsupportedValue
 from asr_server.service.transcribe import Item
 
 router = APIRouter(prefix="/v1/audio", tags=["audio"])
@@ -61,6 +62,8 @@ async def stream_transcription(request: Request, here: Services_) -> Response:
     """Transcribe a recording and send each span when it is finished; the same form as above."""
     async with forms.received(request, here, TranscriptionForm) as (fields, file):
         wanted = wishes.transcription(fields, here.settings)
+        if wanted.shape.logprobs:
+            raise UnsupportedValue("'include' is not served in this stream.", param="include")
         items = await _accepted(request, here.transcriber.stream(file.file, wanted.options, pieces=False))
         return sse.respond(request, sse.native(items, wanted.shape))
 

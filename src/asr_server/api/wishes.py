@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from asr_server.api.fields import CueForm, RecordingForm, SubtitleForm, TranscriptionForm, TranslationForm
+from asr_server.api.fields import (
+    MAX_TEXT_CHARS,
+    CueForm,
+    RecordingForm,
+    SubtitleForm,
+    TranscriptionForm,
+    TranslationForm,
+)
 from asr_server.core.errors import InvalidLanguage, InvalidValue, UnsupportedLanguage, UnsupportedValue
 from asr_server.core.settings import Settings
 from asr_server.service import subtitling
@@ -61,11 +68,18 @@ def _cues(fields: CueForm, settings: Settings) -> CueRules:
 def _options(fields: RecordingForm, language: str | None, *, needed: bool) -> TranscribeOptions:
     return TranscribeOptions(
         language=language,
-        context=context(fields.prompt, fields.hotwords + fields.keywords),
+        context=context(fields.prompt, _hotwords(fields)),
         temperature=fields.temperature,
         words=fields.mode.word_times if needed else WordTimes.NONE,
         cutting=fields.chunking_strategy.rules(),
     )
+
+
+def _hotwords(fields: RecordingForm) -> list[str]:
+    words = fields.hotwords + fields.keywords
+    if sum(map(len, words)) > MAX_TEXT_CHARS:
+        raise InvalidValue(f"The hotwords are longer than {MAX_TEXT_CHARS} characters together.", param="hotwords")
+    return words
 
 
 def _check(fields: TranscriptionForm) -> None:

@@ -81,8 +81,11 @@ def read_all(file: BinaryIO) -> bytes:
     return file.read()
 
 
-def film(codec: str, sound: NDArray[np.float32] | None) -> BinaryIO:
-    """Two seconds of black, with a mono 48 kHz track of `sound` (1, n) or without one."""
+def film(codec: str, sound: NDArray[np.float32] | None, late_s: float = 0.0, pause_s: float = 0.0) -> BinaryIO:
+    """Two seconds of black, with a mono 48 kHz track of `sound` (1, n) or without one.
+
+    The track begins `late_s` behind the picture, and has a hole of `pause_s` after its first second.
+    """
     file = open_bytes(b"")
     with av.open(file, "w", format="mp4" if codec == "mpeg4" else "matroska") as out:
         video = out.add_stream(
@@ -96,7 +99,8 @@ def film(codec: str, sound: NDArray[np.float32] | None) -> BinaryIO:
         if isinstance(audio, av.AudioStream) and sound is not None:
             for at in range(0, sound.shape[1], 1024):
                 frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(sound[:, at : at + 1024]), "fltp", "mono")
-                frame.sample_rate, frame.pts = 48_000, at
+                hole_s = late_s + (pause_s if at >= 48_000 else 0.0)
+                frame.sample_rate, frame.pts = 48_000, at + round(48_000 * hole_s)
                 out.mux(audio.encode(frame))
             out.mux(audio.encode(None))
     file.flush()

@@ -50,11 +50,16 @@ class DecodeLimits:
 
 @dataclass(slots=True)
 class Progress:
-    """How long a recording says it is, and how much of it was decoded, in seconds. `claimed_s` is 0 if unknown, and it
+    """How long a recording says it is, and how much of it was decoded, at 16 kHz. `claimed_s` is 0 if unknown, and it
     may be a lie, but never over the limit."""
 
     claimed_s: float = 0.0
-    decoded_s: float = 0.0
+    decoded_samples: int = 0
+
+    @property
+    def decoded_s(self) -> float:
+        """The same in seconds."""
+        return self.decoded_samples / SAMPLE_RATE
 
 
 class Source(Protocol):
@@ -70,8 +75,8 @@ class Decoder:
 
     Every failure is of the one file: `EmptyFile`, `InvalidAudio` (also if its decoder crashed or ran into a limit),
     `NoAudioTrack`, `AudioTooShort` (under 0.1 s), `AudioTooLong`. Only a decoder that cannot be run at all is ours:
-    `EngineError`. Where a file is damaged, what lies before and after the damage is kept, without the gap, if it is
-    0.1 s at least.
+    `EngineError`. Where a file is damaged, what lies before and after the damage is kept, if it is 0.1 s at least;
+    without the gap, unless the container's own times show it.
     """
 
     def __init__(self, limits: DecodeLimits) -> None:
@@ -154,7 +159,7 @@ class Decoder:
                     async with aclosing(self._attempt(job, source.fileno(), progress)) as blocks:
                         async for block in blocks:
                             given += 1
-                            progress.decoded_s += len(block) / (4 * SAMPLE_RATE)
+                            progress.decoded_samples += len(block) // 4
                             yield block
                     return
                 except ZygoteLost as lost:

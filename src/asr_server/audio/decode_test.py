@@ -199,6 +199,27 @@ async def test_film_with_sound(decoder: Decoder) -> None:
         assert is_tone(await decoder.decode(file), 2.0, 0.05)
 
 
+@pytest.mark.parametrize("codec", ["mpeg4", "mjpeg"])  # in MP4 and in Matroska
+@pytest.mark.parametrize(("late_s", "pause_s"), [(1.5, 0.0), (0.0, 1.5), (1.0, 2.0), (0.1, 0.1)])
+async def test_sound_keeps_its_place_beside_the_picture(
+    decoder: Decoder, codec: str, late_s: float, pause_s: float
+) -> None:
+    """A track that begins late, or has a hole, is silent there: subtitles follow the picture. Jitter is none."""
+    with film(codec, tone(2.0, 48_000), late_s, pause_s) as file:
+        samples = await decoder.decode(file)
+    late_s, pause_s = (0.0, 0.0) if late_s == 0.1 else (late_s, pause_s)
+    assert len(samples) / SAMPLE_RATE == pytest.approx(2.0 + late_s + pause_s, abs=0.05)
+    loud_s = np.flatnonzero(np.abs(samples) > 0.1) / SAMPLE_RATE
+    assert loud_s[0] == pytest.approx(late_s, abs=0.05)
+    assert np.diff(loud_s).max() == pytest.approx(pause_s, abs=0.05)
+
+
+async def test_a_time_that_cannot_be_is_no_gap(decoder: Decoder) -> None:
+    """A damaged time a day ahead does not fill a day with silence."""
+    with film("mjpeg", tone(2.0, 48_000), 0.0, 86_400.0) as file:
+        assert is_tone(await decoder.decode(file), 2.0, 0.05)
+
+
 @pytest.mark.parametrize("data_bytes", [0, 0xFFFF_FFFF, 0x7FFF_FFFF, 0xFFFF_FF00])
 async def test_lying_sizes_do_not_matter(decoder: Decoder, data_bytes: int) -> None:
     """A WAV whose header claims nothing or hours is what it holds: streamed recordings are like that."""
@@ -215,6 +236,20 @@ async def test_webm_without_duration(decoder: Decoder) -> None:
     content[at : at + 11] = b"\xec\x89" + bytes(9)
     with open_bytes(bytes(content)) as file:
         assert is_tone(await decoder.decode(file), 3.0, 0.03)
+
+
+async def test_a_chain_is_read_to_its_end(decoder: Decoder) -> None:
+    """Oggs one behind the other, as radio stations send them, also where codec, rate or channels change."""
+    links = []
+    for codec, rate_hz, channels in (("libopus", 48_000, 1), ("libopus", 48_000, 2), ("flac", 44_100, 1)):
+        with encode("ogg", codec, tone(2.0, rate_hz, channels), rate_hz) as file:
+            links.append(read_all(file))
+    mono, stereo, flac = links
+    for chain in ((mono, stereo), (stereo, mono, stereo), (mono, flac, stereo)):
+        with open_bytes(b"".join(chain)) as file:
+            assert is_tone(await decoder.decode(file), 2.0 * len(chain), 0.01)
+    with open_bytes(mono + stereo[:20] + b"OggS\x00\x02" + bytes(20)) as file:
+        assert is_tone(await decoder.decode(file), 2.0, 0.01)
 
 
 async def test_damage_keeps_the_rest(decoder: Decoder) -> None:

@@ -26,6 +26,14 @@ MAX_CHANNELS = 64  # more is a damaged header
 _MAX_ID3_TAGS = 8
 _MAX_PACKET_S = 10.0  # a FLAC block at 8 kHz lasts 8.2 s; an Ogg with a wrong last granule claims a packet of a day
 
+# Containers that say when their packets are to be heard: a track may begin behind the picture, and pause. In the others
+# times are counted from the bytes.
+_TIMED = frozenset({"mov", "matroska"})
+# A shorter gap is jitter, or a recorder's clock that drifts; a longer one is a damaged time.
+_LEAST_GAP_S, _LONGEST_GAP_S = 0.25, 3_600.0
+
+_OGG_LINK = b"OggS\x00\x02"  # a page that begins a stream (RFC 3533, section 6)
+
 _PCM = [f"pcm_{kind}{bits}{order}" for kind in "suf" for bits in (16, 24, 32, 64) for order in ("le", "be")]
 _PLAIN = ["pcm_u8", "pcm_s8", "pcm_alaw", "pcm_mulaw", "adpcm_ms", "adpcm_ima_wav", "adpcm_ima_qt"]
 _PHONE = ["gsm", "gsm_ms", "g722", "amrnb", "amrwb", "speex"]
@@ -51,13 +59,14 @@ _DTYPES = {  # libav sample format without its planar mark: numpy type, value of
 
 
 class FileBytes:
-    """A descriptor as the file object that PyAV reads; its own position, so the server's is never moved."""
+    """A descriptor from byte `begin` on as the file object that PyAV reads; its own position, so the server's is never
+    moved."""
 
-    def __init__(self, fd: int, size_bytes: int) -> None:
-        self._fd, self._size_bytes, self._at = fd, size_bytes, 0
+    def __init__(self, fd: int, size_bytes: int, begin: int = 0) -> None:
+        self._fd, self._size_bytes, self._begin, self._at = fd, size_bytes - begin, begin, 0
 
     def read(self, count: int) -> bytes:
-        piece = os.pread(self._fd, count, self._at)
+        piece = os.pread(self._fd, count, self._begin + self._at)
         self._at += len(piece)
         return piece
 
@@ -101,16 +110,23 @@ class Track:
         demuxer = demuxer_of(fd)
         if demuxer is None:
             raise Refusal(Kind.INVALID_AUDIO)
+        self._fd, self._size_bytes, self._demuxer = fd, size_bytes, demuxer
+        self._read_to = 0
+        self._open(0)
+        self._gaps = _Gaps(self._container.start_time if demuxer in _TIMED else None)
+        self.damaged = False
+
+    def _open(self, begin: int) -> None:
         self._container = av.open(
-            FileBytes(fd, size_bytes),
+            FileBytes(self._fd, self._size_bytes, begin),
             "r",
-            format=demuxer,
+            format=self._demuxer,
             options=_OPTIONS,
             metadata_errors="ignore",
             io_open=_refuse_to_open,
         )
         self._stream = _first_audio(self._container)
-        self.damaged = False
+        self._begin = begin
 
     def claimed_s(self) -> float | None:
         """The longest duration that the headers claim, or None; a hint, as headers lie."""
@@ -120,29 +136,56 @@ class Track:
         return max(claims, default=None)
 
     def lasts_over(self, seconds: float) -> bool:
-        """Whether the packets truly add up to more than that, counted without decoding (uses the track up)."""
+        """Whether packets and gaps truly add up to more than that, counted without decoding (uses the track up)."""
         total = 0.0
-        for packet in self._container.demux(self._stream):
+        for packet in self._packets():
             lasts_s = float((packet.duration or 0) * (packet.time_base or 0))
             if 0.0 < lasts_s <= _MAX_PACKET_S:
-                total += lasts_s
+                starts_s = None if packet.pts is None else float(packet.pts * packet.time_base)
+                total += lasts_s + self._gaps.before(starts_s, lasts_s)
             if total > seconds:
                 return True
         return False
 
     def stretches(self) -> Iterator[Stretch]:
-        """Decoded audio in order, about 1 s at a time, bounded in memory.
+        """Decoded audio in order, about 1 s at a time, bounded in memory; silence where the container has a gap.
 
         Damaged packets are left out, and a file that breaks off ends there, as in players; `damaged` then is True.
         """
         pending = _Pending()
         try:
-            for packet in self._container.demux(self._stream):
+            for packet in self._packets():
                 for frame in self._frames(packet):
-                    yield from pending.add(frame)
-        except (av.error.FFmpegError, OSError):
+                    lasts_s = frame.samples / max(1, frame.sample_rate)
+                    yield from pending.add(frame, self._gaps.before(frame.time, lasts_s))
+        except av.error.MemoryError:
             self.damaged = True
         yield from pending.drain()
+
+    def _packets(self) -> Iterator[av.Packet[av.AudioStream]]:
+        """All there are, up to where the file breaks off."""
+        while True:
+            try:
+                for packet in self._container.demux(self._stream):
+                    self._read_to = max(self._read_to, self._begin + (packet.pos or 0))
+                    yield packet
+                return
+            except (av.error.FFmpegError, OSError):
+                self.damaged = True
+            if not self._goes_on():
+                return
+
+    def _goes_on(self) -> bool:
+        """Go to the next link of a chained Ogg; libavformat stops at one with another codec or other channels."""
+        at = _find(self._fd, _OGG_LINK, self._read_to + 1) if self._demuxer == "ogg" else None
+        if at is None:
+            return False
+        self._read_to = at
+        try:
+            self._open(at)
+        except (av.error.FFmpegError, OSError, Refusal):
+            return False
+        return True
 
     def _frames(self, packet: av.Packet[av.AudioStream]) -> list[av.AudioFrame]:
         try:
@@ -154,6 +197,35 @@ class Track:
             return []
 
 
+def _find(fd: int, sign: bytes, begin: int) -> int | None:
+    """Where `sign` is, from byte `begin` on."""
+    while block := os.pread(fd, sniff.HEAD_BYTES, begin):
+        if (found := block.find(sign)) >= 0:
+            return begin + found
+        if len(block) <= len(sign):
+            return None
+        begin += len(block) - len(sign)
+    return None
+
+
+class _Gaps:
+    """What is missing between the pieces of a track by their own times. `start_us`: when the file begins, all its
+    tracks together; None where times mean nothing."""
+
+    def __init__(self, start_us: int | None) -> None:
+        self._due_s = None if start_us is None else start_us / 1e6
+
+    def before(self, starts_s: float | None, lasts_s: float) -> float:
+        """Seconds of silence before the next piece."""
+        if self._due_s is None or starts_s is None:
+            return 0.0
+        lack_s = starts_s - self._due_s
+        gap_s = lack_s if _LEAST_GAP_S <= lack_s <= _LONGEST_GAP_S else 0.0
+        begins_s = starts_s if lack_s > _LONGEST_GAP_S else self._due_s + gap_s
+        self._due_s = begins_s + lasts_s
+        return gap_s
+
+
 class _Pending:
     """Frames of one format gathered to about a second, so that numpy and the resampler are called once a second."""
 
@@ -162,12 +234,15 @@ class _Pending:
         self._planes: list[NDArray[np.generic]] = []
         self._samples = 0
 
-    def add(self, frame: av.AudioFrame) -> Iterator[Stretch]:
+    def add(self, frame: av.AudioFrame, gap_s: float) -> Iterator[Stretch]:
         kind = (frame.format.name, frame.layout.nb_channels, frame.sample_rate)
         if kind != self._format:
             yield from self.drain()
             _check(kind)
             self._format = kind
+        if gap_s:
+            yield from self.drain()
+            yield from _silence(round(gap_s * kind[2]), kind[2])
         self._planes.append(frame.to_ndarray())
         self._samples += frame.samples
         if self._samples >= kind[2]:
@@ -178,6 +253,12 @@ class _Pending:
             raw = np.concatenate(self._planes, axis=1)
             self._planes, self._samples = [], 0
             yield Stretch(mix(_to_channels(raw, self._format)), self._format[2])
+
+
+def _silence(samples: int, rate_hz: int) -> Iterator[Stretch]:
+    second: Samples = np.zeros(rate_hz, np.float32)
+    for at in range(0, samples, rate_hz):
+        yield Stretch(second[: samples - at], rate_hz)
 
 
 def _check(kind: tuple[str, int, int]) -> None:

@@ -131,8 +131,12 @@ def _content(file: Path) -> str:
 
 def server_address(text: str) -> str:
     """An http(s) address, without a slash at its end."""
-    parts = urlsplit(text)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is none
+        usable = False
+    if not usable:
         raise argparse.ArgumentTypeError(f"{text!r} is no address like {DEFAULT_SERVER}")
     return text.rstrip("/")
 

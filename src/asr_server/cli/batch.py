@@ -57,7 +57,7 @@ class Batch:
                 with self.bars.aside():
                     self.outlet.drop(source)
                 self._tell(source, f"{failure.code}: {failure.message}")
-            except asyncio.CancelledError:
+            except (asyncio.CancelledError, OSError):  # of these, what ends the whole: a pipe or a disk takes no more
                 if source in self._jobs:
                     self._tell(source, f"goes on as a job: asr-server job {self._jobs[source]} --wait")
                 raise
@@ -79,12 +79,17 @@ class Batch:
     async def _heard(self, source: Source) -> Answer:
         self.outlet.check(source)
         with source.open() as recording, self.bars.bar(shown(source.below.name)) as bar:
+            answer: Answer | None = None
             async with aclosing(self.hearer.hear(recording, self.wish)) as events:
+                # To its end: a server would take one that leaves before for a caller who gave up.
                 async for event in events:
                     if isinstance(event, Answer):
-                        return event
-                    self._show(source, event, bar)
-        raise Failure("no_answer", "The transcription ended without a result.")
+                        answer = event
+                    else:
+                        self._show(source, event, bar)
+        if answer is None:
+            raise Failure("no_answer", "The transcription ended without a result.")
+        return answer
 
     def _show(self, source: Source, event: Taken | Length | Reached | Words, bar: Bar) -> None:
         match event:

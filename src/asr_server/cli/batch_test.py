@@ -20,7 +20,7 @@ class _Scripted:
     def __init__(self, **failures):
         self.failures = failures
         self.under_way = self.most = 0
-        self.left = 0
+        self.left = self.ended = 0
         self.forgotten = []
         self.two = asyncio.Event()  # set when two are under way
 
@@ -47,6 +47,7 @@ class _Scripted:
                 raise self.failures[text]
             yield Reached(1.0)
             yield Answer(text, ("worth knowing",) if text == "remarkable" else ())
+            self.ended += 1
         finally:
             self.under_way -= 1
             self.left += 1
@@ -71,6 +72,29 @@ async def test_what_fails_fails_alone_and_is_told_in_one_line(tmp_path, capsys):
     assert await batch.run(sources, jobs=2) is Exit.FAILED
     assert out.getvalue().decode().count("==>") == 2
     assert capsys.readouterr().err == f"asr-server transcribe: {sources[1].name}: invalid_audio: No audio.\n"
+
+
+async def test_what_is_heard_is_heard_to_its_end(tmp_path):
+    """Whoever is left in the middle counts a caller who gave up."""
+    hearer, sources = _Scripted(), _sources(tmp_path, "one", "two")
+    batch, _ = _batch(hearer, sources)
+    assert await batch.run(sources, jobs=2) is Exit.DONE
+    assert hearer.ended == 2
+
+
+async def test_a_job_whose_result_cannot_be_printed_is_named(tmp_path, capsys):
+    """The server keeps it; standard output takes no more."""
+
+    class Full(io.BytesIO):
+        def flush(self):
+            raise OSError(28, "No space left on device")
+
+    hearer, sources = _Scripted(), _sources(tmp_path, "one")
+    batch = Batch("transcribe", hearer, Printed(sources, Full()), Bars(wanted=False), Wish())
+    with pytest.raises(OSError, match="No space"):
+        await batch.run(sources, jobs=1)
+    assert "asr-server job job_one" in capsys.readouterr().err
+    assert not hearer.forgotten
 
 
 @pytest.mark.parametrize("jobs", [1, 3, 50])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import os
 import sys
@@ -29,11 +30,13 @@ COMMANDS = {
 }
 # Started by another command, not by people.
 HIDDEN = ("worker",)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _MORE = "To see it work: asr-server demo. asr-server COMMAND --help has the arguments of a command, and examples."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code (`cli.failure.Exit`)."""
+    _open_what_is_closed()
     given = list(sys.argv[1:] if arguments is None else arguments)
     parser = _parser(given[0] if given else "")
     if not given:
@@ -48,12 +51,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _told(f"asr-server {given[0]}: {error}", Exit.NO_SERVER)
     except _settings_errors() as error:
         return _told(f"asr-server cannot start:\n{error}", Exit.USAGE)
-    except BrokenPipeError:
-        # Whoever read our output left, which is no fault; the interpreter would complain when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # whoever read our output left, which is no fault
+        _drop_output()
         return Exit.BROKEN_PIPE
+    except OSError as error:
+        if error.errno not in _DISK_FULL:
+            raise
+        _drop_output()
+        return _told(f"asr-server {given[0]}: cannot_write: {error.strerror}.", Exit.FAILED)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
+
+
+def _open_what_is_closed() -> None:
+    """`2>&-` means that nobody wants it; Python would print errors to standard output instead."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  # open to the end, as the real one would be
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+
+
+def _drop_output() -> None:
+    """What waits to be written goes nowhere: the interpreter would complain when it flushes."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser(command: str) -> argparse.ArgumentParser:

@@ -45,6 +45,8 @@ def test_every_command_has_a_module_and_a_help_of_its_own(name, capsys):
         ["transcribe", "a.wav", "--language", "klingon!"],
         ["transcribe", "a.wav", "--jobs", "0"],
         ["transcribe", "a.wav", "--server", "127.0.0.1:8100"],
+        ["transcribe", "a.wav", "--server", "http://127.0.0.1:81000"],
+        ["transcribe", "a.wav", "--server", "http://localhost:http"],
         ["transcribe", "a.wav", "--output", "x", "--beside"],
         ["transcribe", "a.wav", "--server", "http://a", "--local"],
         ["transcribe", "a.wav", "--api-key", "secret"],
@@ -116,3 +118,28 @@ def test_wrong_settings_exit_with_2(monkeypatch, capsys):
     monkeypatch.setenv("PORT", "nowhere")
     assert main(["serve"]) == 2
     assert "PORT" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_one_line():
+    """Whatever was to be written to standard output: no traceback, also none when the interpreter flushes."""
+    command = [sys.executable, "-m", "asr_server", "models", "list"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "asr-server models: cannot_write: No space left on device.\n")
+
+
+@pytest.mark.parametrize(("closed", "printed"), [(">&-", b""), ("2>&-", b"words\n"), (">&- 2>&-", b"")])
+def test_closed_outputs_are_none(tmp_path, closed, printed):
+    """What nobody wants is not printed elsewhere: errors never among the words; the rest is done all the same."""
+    code = "from asr_server.cli import main; import sys; main.COMMANDS['said'] = 'x'; sys.exit(main.main(['said']))"
+    said = (
+        "import sys; from asr_server.cli.failure import complain\n"
+        "def add_arguments(parser): parser.set_defaults(run=run)\n"
+        "def run(_): sys.stdout.buffer.write(b'words\\n'); complain('said', 'an error'); return 7\n"
+    )
+    (tmp_path / "said.py").write_text(said)
+    start = f"import asr_server.cli as c; c.__path__.append({str(tmp_path)!r}); {code}"
+    done = subprocess.run(
+        ["sh", "-c", f'"$0" -c "$1" {closed}', sys.executable, start], capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (7, printed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -190,7 +191,8 @@ def single(source: Source, target: Path) -> dict[Source, Path]:
 
 
 def _write_whole(target: Path, content: bytes, *, replace: bool) -> None:
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    # Not named after the target: the longest name that a file can have would be too long with anything behind it.
+    part = target.with_name(f".{secrets.token_hex(8)}.part")
     try:
         with part.open("xb") as file:
             file.write(content)

@@ -35,6 +35,13 @@ def test_the_order_of_what_is_printed_is_that_of_the_sources(order, failed):
     assert out.getvalue().decode() == "\n".join(expected)
 
 
+def test_the_longest_name_can_be_written(tmp_path):
+    """A file's name may have 255 bytes, and what is written beside it first takes none of them."""
+    target = tmp_path / ("x" * 251 + ".txt")
+    Filed({A: target}, force=False).deliver(A, "words")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["words"]
+
+
 def test_a_single_source_is_printed_bare():
     """So that it can be piped on."""
     out = io.BytesIO()

@@ -21,6 +21,7 @@ from asr_server.service.request import ResponseFormat
 _PATIENCE_S = 600.0
 # A job outlives its server: so long a restart may take until nobody waits for the job any more.
 _RESTART_S = 60.0
+_RESTARTING = {"connection_lost", "shutting_down"}
 _RETRY_S = 1.0
 
 
@@ -106,7 +107,7 @@ async def followed(jobs: AsyncJobClient, identity: str) -> AsyncGenerator[JobSta
                     yield status
             return
         except files.FileError as error:
-            lost = isinstance(error, files.ServerUnreachable) or error.code == "connection_lost"
+            lost = isinstance(error, files.ServerUnreachable) or error.code in _RESTARTING
             if not lost or time.monotonic() - heard_s > _RESTART_S:
                 advice = f" Ask again: asr-server job {identity} --wait" if lost else ""
                 raise Failure(error.code, f"{error.message}{advice}") from error

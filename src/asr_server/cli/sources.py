@@ -88,17 +88,28 @@ def _named(path: Path) -> Source:
 
 def _within(directory: Path, recursive: bool) -> Iterator[Source | LeftOut]:
     """Sorted, so that two runs do the same."""
-    for top, folders, names in os.walk(directory):
+    unread: list[OSError] = []
+    for top, folders, names in os.walk(directory, onerror=unread.append):
         here = Path(top)
-        folders.sort()
-        skipped = [name for name in folders if not recursive or name.startswith(".")]
-        folders[:] = [name for name in folders if name not in skipped]
-        for name in skipped:
-            yield LeftOut(here / name, "hidden" if name.startswith(".") else "a directory; -r goes into it")
+        skipped = {name: reason for name in sorted(folders) if (reason := _passed_by(here / name, recursive))}
+        folders[:] = sorted(set(folders) - set(skipped))
+        for name, reason in skipped.items():
+            yield LeftOut(here / name, reason)
         for name in sorted(names):
             path = here / name
             reason = _unfit(path)
             yield LeftOut(path, reason) if reason else Source(path, path.relative_to(directory))
+    for error in unread:
+        yield LeftOut(Path(error.filename), f"cannot be read: {error.strerror}")
+
+
+def _passed_by(folder: Path, recursive: bool) -> str:
+    """Why a directory within a directory is not gone into; "" when it is."""
+    if folder.name.startswith("."):
+        return "hidden"
+    if folder.is_symlink():
+        return "a link to a directory"
+    return "" if recursive else "a directory; -r goes into it"
 
 
 def _unfit(path: Path) -> str:

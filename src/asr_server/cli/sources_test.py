@@ -53,6 +53,24 @@ def test_recursion_goes_all_the_way_but_not_into_what_is_hidden(folder):
     assert ".hidden" in {item.path.name for item in left_out}
 
 
+def test_no_directory_is_passed_by_in_silence(folder, monkeypatch):
+    """A link to a directory, which may lead in a circle, and one that cannot be read, are named too."""
+    (folder / "inner" / "around").symlink_to(folder)
+    scan = os.scandir
+
+    def scandir(path):
+        if str(path).endswith("deep"):
+            raise PermissionError(13, "Permission denied", path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    found, left_out = sources.find([str(folder)], recursive=True)
+    assert "inner/deep/c.wav" not in _names(found, folder)
+    reasons = {item.path.name: item.reason for item in left_out}
+    assert reasons["around"] == "a link to a directory"
+    assert reasons["deep"] == "cannot be read: Permission denied"
+
+
 def test_what_is_named_is_taken_in_order_and_once(folder):
     """Also what is no recording: whoever hears it will say so."""
     again = str(folder / "." / "b.wav")

@@ -53,7 +53,7 @@ def create_app(settings: Settings) -> FastAPI:
         tasks = [asyncio.create_task(worker.end_when_idle())] if settings.idle_timeout else []
         if settings.worker_hang_s:
             tasks.append(asyncio.create_task(worker.end_when_hung(questions.sign, _patience(settings))))
-        tasks += [asyncio.create_task(_start(worker))] if settings.preload else []
+        tasks += [asyncio.create_task(_start(worker))] if settings.preload or _has_left_jobs(settings) else []
         logger.info("gateway", idle_timeout_s=settings.idle_timeout)
         try:
             yield
@@ -95,6 +95,11 @@ def _holder(worker: Worker, _: str) -> Caller:
     if worker.link is None:
         raise InvalidKey("The ephemeral key is unknown or has expired.")
     return Caller()
+
+
+def _has_left_jobs(settings: Settings) -> bool:
+    """Whether an earlier server left jobs undone, for which nobody may ask: those still have their recordings."""
+    return any((settings.state_dir.expanduser() / "jobs").glob("*/recording"))
 
 
 async def _start(worker: Worker) -> None:

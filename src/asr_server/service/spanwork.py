@@ -85,7 +85,8 @@ class SpanWork:
             yield SpanPiece(text, opens)
         if not self._given:
             for answer in await self.answers():
-                yield SpanPiece(answer.hypothesis.text, opens=True)
+                if answer.hypothesis.text:
+                    yield SpanPiece(answer.hypothesis.text, opens=True)
 
     async def answers(self) -> list[Answer]:
         """One answer, or two for halves. Raises `TimeoutError` at the deadline, and what the engine raised."""

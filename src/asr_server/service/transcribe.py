@@ -118,10 +118,10 @@ class Transcriber:
                     spent.add(answer)
                     yield segment
                 work = await works.next()
-            duration_s = works.progress.decoded_s
-        self._means.admission.observe(duration_s, time.monotonic() - begun_s)
+            progress = works.progress
+        self._means.admission.observe(progress.decoded_s, time.monotonic() - begun_s)
         timings = Timings(1000 * (begun_s - began_s), 1000 * spent.queue_s, 1000 * spent.infer_s, 1000 * spent.load_s)
-        transcript = _assemble(segments, round(1000 * duration_s), timings)
+        transcript = _assemble(segments, _ms(progress.decoded_samples), timings)
         yield replace(transcript, text=text) if order.pieces else transcript
 
 
@@ -154,8 +154,8 @@ def _segment(answer: Answer) -> Segment:
     span, hypothesis = answer.span, answer.hypothesis
     silence = hypothesis.no_speech_prob
     return Segment(
-        start_ms=round(span.start * 1000 / SAMPLE_RATE),
-        end_ms=round(span.end * 1000 / SAMPLE_RATE),
+        start_ms=_ms(span.start),
+        end_ms=_ms(span.end),
         text=hypothesis.text,
         language=hypothesis.language,
         tokens=hypothesis.ids,
@@ -172,6 +172,11 @@ def _segment(answer: Answer) -> Segment:
         prompt_tokens=hypothesis.prompt_tokens,
         audio_tokens=hypothesis.audio_tokens,
     )
+
+
+def _ms(samples: int) -> int:
+    """One rounding for the ends of segments and of the recording: no segment ends behind it."""
+    return round(samples * 1000 / SAMPLE_RATE)
 
 
 def _main_language(segments: Sequence[Segment]) -> str:

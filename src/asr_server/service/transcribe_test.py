@@ -22,7 +22,7 @@ from asr_server.service.recording import RecordingWork
 from asr_server.service.request import TranscribeOptions
 from asr_server.service.segmenter import SpeechSpan
 from asr_server.service.spanwork import Order
-from asr_server.service.transcribe import Accepted, Transcriber
+from asr_server.service.transcribe import Accepted, Piece, Transcriber
 
 
 class Scripted:
@@ -31,7 +31,7 @@ class Scripted:
     `sampled`: whether the utterance in question is to be sampled.
     """
 
-    loaded, room = True, 4
+    loaded, room, text = True, 4, "w{samples}"
 
     def __init__(self, script):
         self.script, self.rows, self.seen, self.sampled = script, {}, [], False
@@ -54,7 +54,9 @@ class Scripted:
             if isinstance(finish, Exception):
                 yield Failed(key, finish)
             else:
-                yield Done(key, Hypothesis(f"w{samples}", "English", (1,), (-0.1,), finish, 1, 1, 1))
+                yield Done(
+                    key, Hypothesis(self.text.format(samples=samples), "English", (1,), (-0.1,), finish, 1, 1, 1)
+                )
 
     def drop(self, key):
         self.rows.pop(key, None)
@@ -225,6 +227,29 @@ def test_halves_meet_at_the_quietest_place():
     assert (first.start, second.end) == (0, len(audio))
     assert first.end == second.start
     assert 16_000 * 5 - 512 <= first.end <= 16_000 * 5 + 3_000
+
+
+async def test_nothing_said_is_no_piece(make, recording):
+    """Spans in which the model hears no words give no text, not even an empty one, and leave no segment."""
+    transcriber, batch, _ = make(lambda samples: Finish.END)
+    batch.text = ""
+    async with aclosing(transcriber.stream(recording, TranscribeOptions())) as items:
+        found = [item async for item in items]
+    assert len(batch.seen) == 3
+    assert not [item for item in found if isinstance(item, Piece)]
+    assert (found[-1].text, found[-1].segments) == ("", ())
+
+
+async def test_no_segment_ends_behind_the_recording(make, tmp_path):
+    """Half a millisecond over a whole one is rounded alike at both ends."""
+    transcriber, _, _ = make(lambda samples: Finish.END)
+    path = tmp_path / "short.wav"
+    with wave.open(str(demo.sample().recording)) as source, wave.open(str(path), "wb") as sink:
+        sink.setparams((1, 2, 16_000, 0, "NONE", ""))
+        sink.writeframes(source.readframes(4_000 + 32_056)[8_000:])
+    with path.open("rb") as file:
+        transcript = await transcriber.transcribe(file, TranscribeOptions())
+    assert transcript.segments[-1].end_ms == transcript.duration_ms
 
 
 async def test_long_recordings_are_bulk_work(make, tmp_path):

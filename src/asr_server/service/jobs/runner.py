@@ -19,6 +19,7 @@ from asr_server.core.errors import (
     JobNotFound,
     JobsUnavailable,
     Overloaded,
+    ShuttingDown,
     TranscriptionFailed,
 )
 from asr_server.service.jobs.record import JobError, JobRecord, JobState
@@ -53,6 +54,8 @@ class Jobs:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
+        self._coming = 0  # jobs whose recordings are being kept
+        self._draining = False
 
     @property
     def under_way(self) -> int:
@@ -74,6 +77,12 @@ class Jobs:
         self._tasks = [asyncio.create_task(self._work()) for _ in range(_AT_ONCE)]
         self._tasks.append(asyncio.create_task(self._sweep()))
 
+    def drain(self) -> None:
+        """Send the watchers away: the server is about to stop, and a job may take longer than it waits."""
+        self._draining = True
+        for news in self._news.values():
+            news.set()
+
     async def close(self) -> None:
         """Stop. What runs is left for the next server, which begins it anew."""
         for task in self._tasks:
@@ -85,10 +94,14 @@ class Jobs:
     async def add(self, request: Request, recording: BinaryIO, owner: str = "") -> JobRecord:
         """Take a job. Raises `JobsUnavailable`, and `Overloaded` when too many wait."""
         store = self._store
-        if self.under_way >= self._rules.most:
+        if self.under_way + self._coming >= self._rules.most:
             raise Overloaded("Too many jobs are waiting; try again later.", retry_after_s=60)
         record = JobRecord(f"job_{secrets.token_urlsafe(18)}", request, time.time(), owner=owner)
-        await asyncio.to_thread(store.add, record, recording)
+        self._coming += 1
+        try:
+            await asyncio.to_thread(store.add, record, recording)
+        finally:
+            self._coming -= 1
         self._take(record)
         return record
 
@@ -110,13 +123,18 @@ class Jobs:
             raise JobNotFound("The job was removed.", param="job_id") from None
 
     async def watch(self, identity: str, owner: str = "") -> AsyncGenerator[JobRecord, None]:
-        """The job as it stands, and again at every change, until it is over or removed. Raises `JobNotFound`."""
+        """The job as it stands, and again at every change, until it is over or removed.
+
+        Raises `JobNotFound`, and `ShuttingDown` where the next server will know more.
+        """
         record: JobRecord | None = self.get(identity, owner)
         while record is not None:
             news = self._news[identity]
             yield record
             if record.state.over:
                 return
+            if self._draining:
+                raise ShuttingDown("The server is stopping; the job is kept for the next.")
             await news.wait()
             record = self._records.get(identity)
 
@@ -218,6 +236,9 @@ class Jobs:
         except OSError as error:
             reason = JobsUnavailable(f"The result cannot be kept ({error.strerror}).")
             record = replace(record, state=JobState.FAILED, error=JobError.of(reason))
+            with suppress(OSError):  # the room of the recording may do to say so, also to the next server
+                await asyncio.to_thread(store.forget_recording, record.id)
+                await asyncio.to_thread(store.update, record)
         self._tell(record)
         logger.info(
             "job",

@@ -6,7 +6,7 @@ from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
-from asr_server.core.errors import InvalidAudio, JobNotFinished, JobNotFound, JobsUnavailable, Overloaded
+from asr_server.core.errors import InvalidAudio, JobNotFinished, JobNotFound, JobsUnavailable, Overloaded, ShuttingDown
 from asr_server.core.transcript import Transcript
 from asr_server.scheduling.job import Priority
 from asr_server.service.jobs.record import JobState
@@ -142,6 +142,22 @@ async def test_removing_stops_and_forgets(tmp_path):
         assert (await ended(jobs, another.id)).state is JobState.SUCCEEDED
 
 
+async def test_who_watches_does_not_hold_up_the_end(tmp_path):
+    """A server that stops says so to the watchers of what is not over; what is over is still told."""
+    async with running(tmp_path, Scripted(PRODUCT, None)) as jobs:
+        done = await jobs.add(REQUEST, io.BytesIO(b"audio"))
+        await ended(jobs, done.id)
+        taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
+        watcher = asyncio.create_task(ended(jobs, taken.id))
+        await begun(jobs, taken.id)
+        jobs.drain()
+        with pytest.raises(ShuttingDown):
+            await watcher
+        with pytest.raises(ShuttingDown):
+            await ended(jobs, taken.id)
+        assert (await ended(jobs, done.id)).state is JobState.SUCCEEDED
+
+
 async def test_results_are_forgotten_in_time(tmp_path):
     """After JOB_TTL a finished job is gone, from memory and from disk."""
     async with running(tmp_path, Scripted(), ttl_s=0.2) as jobs:
@@ -162,6 +178,34 @@ async def test_too_many_jobs_are_refused(tmp_path):
             await jobs.add(REQUEST, io.BytesIO(b"audio"))
         with pytest.raises(Overloaded):
             await jobs.add(REQUEST, io.BytesIO(b"audio"))
+
+
+async def test_jobs_that_come_together_are_counted_together(tmp_path):
+    """The bound holds also while recordings are still being kept."""
+    async with running(tmp_path, Scripted(None, None), most=2) as jobs:
+        coming = [jobs.add(REQUEST, io.BytesIO(b"audio")) for _ in range(5)]
+        taken = await asyncio.gather(*coming, return_exceptions=True)
+        assert sum(isinstance(one, Overloaded) for one in taken) == 3
+
+
+async def test_a_result_that_cannot_be_kept_fails_the_job_for_good(tmp_path, monkeypatch):
+    """A full disk: the job says so, its recording makes room, and the next server does not run it again."""
+    kept = JobStore._write
+
+    def full(self, identity, name, content):
+        if name == "result":
+            raise OSError(28, "No space left on device")
+        kept(self, identity, name, content)
+
+    monkeypatch.setattr(JobStore, "_write", full)
+    async with running(tmp_path, Scripted()) as jobs:
+        taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
+        assert (await ended(jobs, taken.id)).error.code == "jobs_unavailable"
+        assert [path.name for path in (tmp_path / "jobs" / taken.id).iterdir()] == ["job.json"]
+    producer = Scripted()
+    async with running(tmp_path, producer) as jobs:
+        assert jobs.get(taken.id).state is JobState.FAILED
+    assert not producer.calls
 
 
 async def test_without_a_store_every_call_says_why(tmp_path):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import threading
 from pathlib import Path
 from typing import BinaryIO
 
@@ -29,6 +30,7 @@ class JobStore:
 
     def __init__(self, directory: Path) -> None:
         self._jobs = directory / "jobs"
+        self._writing = threading.Lock()
         try:
             self._jobs.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock = (directory / "lock").open("wb")
@@ -57,8 +59,8 @@ class JobStore:
     def add(self, record: JobRecord, recording: BinaryIO) -> None:
         """Keep a new job. The record comes last: a folder without one is half made."""
         folder = self._jobs / record.id
-        folder.mkdir(mode=0o700)
         try:
+            folder.mkdir(mode=0o700)
             recording.seek(0)
             with (folder / _RECORDING).open("wb") as sink:
                 shutil.copyfileobj(recording, sink, 1024 * 1024)
@@ -90,14 +92,19 @@ class JobStore:
         return (self._jobs / identity / _RESULT).read_bytes()
 
     def remove(self, identity: str) -> None:
-        """Remove all of a job."""
-        shutil.rmtree(self._jobs / identity, ignore_errors=True)
+        """Remove all of a job. What is being written of it comes before or not at all."""
+        with self._writing:
+            shutil.rmtree(self._jobs / identity, ignore_errors=True)
 
     def _write(self, identity: str, name: str, content: bytes) -> None:
         path = self._jobs / identity / name
         part = path.with_suffix(".part")
-        with part.open("wb") as sink:
-            sink.write(content)
-            sink.flush()
-            os.fsync(sink.fileno())
-        part.replace(path)
+        with self._writing:
+            try:
+                with part.open("wb") as sink:
+                    sink.write(content)
+                    sink.flush()
+                    os.fsync(sink.fileno())
+                part.replace(path)
+            finally:
+                part.unlink(missing_ok=True)

@@ -1,7 +1,11 @@
 """Jobs on disk."""
 
 import io
+import os
+import shutil
+import threading
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -93,3 +97,48 @@ def test_a_recording_that_breaks_off_leaves_nothing(store, tmp_path):
     with pytest.raises(JobsUnavailable, match="No space"):
         store.add(record(), Full())
     assert not list((tmp_path / "jobs").iterdir())
+
+
+def test_a_directory_that_is_gone_refuses_the_job(store, tmp_path):
+    """The place for a job cannot be made: that is the same refusal, not a fault without a name."""
+    (tmp_path / "jobs").rmdir()
+    with pytest.raises(JobsUnavailable, match="No such file"):
+        store.add(record(), io.BytesIO(b"audio"))
+
+
+def test_what_cannot_be_written_whole_leaves_no_part(store, tmp_path, monkeypatch):
+    """A disk that is full in the middle of a result: its beginning does not stay on it."""
+    store.add(record(), io.BytesIO(b"audio"))
+    monkeypatch.setattr(os, "fsync", _full)
+    with pytest.raises(OSError, match="No space"):
+        store.finish(record(state=JobState.SUCCEEDED), b"words")
+    assert sorted(path.name for path in (tmp_path / "jobs" / "job_1").iterdir()) == ["job.json", "recording"]
+
+
+def test_a_removed_job_stays_removed(store, tmp_path, monkeypatch):
+    """One that ends while it is being removed does not write itself anew into its half removed folder."""
+    store.add(record(), io.BytesIO(b"audio"))
+    folder = tmp_path / "jobs" / "job_1"
+    ending = threading.Thread(target=_quietly, args=(store.update, record(state=JobState.SUCCEEDED)))
+
+    def removed(path, **_):
+        for file in path.iterdir():
+            file.unlink()
+        ending.start()
+        ending.join(0.3)
+        with suppress(OSError):
+            path.rmdir()
+
+    monkeypatch.setattr(shutil, "rmtree", removed)
+    store.remove("job_1")
+    ending.join()
+    assert not folder.exists()
+
+
+def _full(_):
+    raise OSError(28, "No space left on device")
+
+
+def _quietly(act, *arguments):
+    with suppress(OSError):
+        act(*arguments)
