@@ -110,9 +110,9 @@ def _example(language):
 def test_the_examples_of_the_docs_print_the_words(realtime_server, tls_server, said, tmp_path):
     """Python and JavaScript as docs/realtime.md has them, but for the port."""
     (tmp_path / "speech.pcm").write_bytes(speech())
-    python = _example("python").replace("127.0.0.1:8000", f"127.0.0.1:{realtime_server.port}")
+    python = _example("python").replace("127.0.0.1:8100", f"127.0.0.1:{realtime_server.port}")
     script = tmp_path / "example.cjs"
-    script.write_text(_example("js").replace("localhost:8000", f"localhost:{tls_server.port}"), encoding="utf-8")
+    script.write_text(_example("js").replace("localhost:8100", f"localhost:{tls_server.port}"), encoding="utf-8")
     (tmp_path / "node_modules").mkdir()
     package = openai_clients.javascript() / "node_modules" / openai_clients.javascript_packages()[NEWEST]
     (tmp_path / "node_modules" / "openai").symlink_to(package)
