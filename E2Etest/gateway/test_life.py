@@ -1,9 +1,11 @@
 """The worker comes when needed and goes when idle; a stop ends everything in order."""
 
 import re
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 from websockets.exceptions import ConnectionClosed
@@ -77,6 +79,27 @@ def test_what_is_open_or_under_way_keeps_the_worker(tmp_path, speech):
         time.sleep(2)
         assert worker_of(server) == pid
         server.wait_for(lambda health: health["worker"] == "stopped", timeout_s=60)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("path", ["/v1/realtime?intent=transcription", "/ws/transcribe"])
+def test_a_client_that_leaves_while_the_worker_starts_leaves_no_session(tmp_path, path):
+    """Its socket to the worker is closed too, as the one that waits shows."""
+    with running(tmp_path / "log", GATEWAY_MODE="true", WS_RESUME_S="0") as server, ExitStack() as opened:
+        asked = (
+            f"GET {path} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+        ).encode()
+        place = ("127.0.0.1", server.port)
+        callers = [opened.enter_context(socket.create_connection(place)) for _ in range(4)]
+        for caller in callers:
+            caller.sendall(asked)
+        server.wait_for(lambda health: health["worker"] == "starting")
+        for caller in callers[1:]:
+            caller.close()
+        assert callers[0].recv(12) == b"HTTP/1.1 101"
+        time.sleep(1)  # for those of the others that would come
+        server.wait_for(lambda health: health["live"] == {"sessions": 1, "waiting": 0}, timeout_s=10)
 
 
 @pytest.mark.timeout(300)

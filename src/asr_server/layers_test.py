@@ -52,7 +52,8 @@ ONLY_IN = {
     "av": {"audio"},
     "onnxruntime": {"audio"},
     "asyncio": {"audio", "service", "api", "server", "gateway", "translator"}
-    | {f"cli.{name}" for name in ("live", "batch", "remote", "local", "work", "job", "bench", "load", "doctor")},
+    | {f"cli.{name}" for name in ("live", "batch", "remote", "local", "work", "job", "bench", "load", "doctor")}
+    | {"cli.http_protocol"},
     "websockets": {"client", "gateway", "bridge"},
     "wyoming": {"bridge"},
     "openai": {"translator"},

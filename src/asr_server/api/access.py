@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from loguru import logger
 from starlette.requests import HTTPConnection
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from asr_server.api import credentials
@@ -73,7 +73,7 @@ class Access:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check, then pass on."""
-        if scope["type"] == "lifespan" or scope["path"] in PROBES:
+        if scope["type"] == "lifespan" or (scope["type"] == "http" and scope["path"] in PROBES):
             await self._app(scope, receive, send)
             return
         with ExitStack() as held:
@@ -82,7 +82,14 @@ class Access:
             except AsrError as error:
                 await _refuse(scope, receive, send, error)
                 return
-            await self._app(scope, receive, send)
+
+            async def give_back_at_the_end(message: Message) -> None:
+                # Before the caller sees the end of its answer: it may ask again at once.
+                if _ends(message):
+                    held.close()
+                await send(message)
+
+            await self._app(scope, receive, give_back_at_the_end)
 
     def _admit(self, connection: HTTPConnection) -> AbstractContextManager[None]:
         """The caller's place. Raises what it is refused with."""
@@ -121,6 +128,11 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, error: AsrError) -
     if (services := getattr(scope["app"].state, "services", None)) is not None:  # a gateway counts nothing
         services.meters.http.error(Surface.SOCKET, error.code)
     await refusal.turn_away(WebSocket(scope, receive, send), error)
+
+
+def _ends(message: Message) -> bool:
+    kind: str = message["type"]
+    return kind == "websocket.close" or (kind.endswith("http.response.body") and not message.get("more_body"))
 
 
 def _is_page(scope: Scope) -> bool:

@@ -8,7 +8,8 @@ import pytest
 from starlette.routing import Mount, Route, WebSocketRoute
 
 from asr_server import server
-from asr_server.api.access import PROBES
+from asr_server.api.access import PROBES, Access, AccessRules
+from asr_server.core.errors import Overloaded
 from asr_server.core.settings import Settings
 
 KEYS = "sk-first,sk-second"
@@ -243,6 +244,30 @@ async def test_without_keys_the_address_counts(addresses, shared):
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             statuses.append((await client.get("/nowhere")).status_code)
     assert statuses == [404, 429 if shared else 404]
+
+
+async def test_a_place_is_free_when_the_caller_has_its_answer():
+    """Not when the server has tidied up behind it: the caller may ask again at once."""
+    free = []
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"a", "more_body": True})
+        await send({"type": "http.response.body", "body": b"b"})
+
+    async def answered(message):
+        if message["type"] == "http.response.body":
+            try:
+                with rules.quota.taken("me"):
+                    free.append(True)
+            except Overloaded:
+                free.append(False)
+
+    rules = AccessRules.of(Settings(_env_file=None, key_max_requests=1), None)
+    headers = [(b"host", b"127.0.0.1")]
+    scope = {"type": "http", "method": "GET", "path": "/v1/models", "headers": headers, "client": ("me", 1)}
+    await Access(app, rules)(scope, None, answered)
+    assert free == [False, True]
 
 
 async def test_a_fault_of_ours_has_id_and_headers_and_gives_its_place_back():

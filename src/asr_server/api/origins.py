@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -10,6 +11,7 @@ from urllib.parse import urlsplit
 from asr_server.core.errors import ForeignHost, ForeignOrigin
 
 _ANY = "*"
+_BARE_NAME = re.compile(r"[\w-]+")
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
@@ -47,7 +49,11 @@ class Origins:
 
     def _is_own(self, name: str) -> bool:
         """`localhost` and below. Names without a dot are those of a local network: no stranger can own one."""
-        return name == "localhost" or name.endswith(".localhost") or (not self.loopback and name.isalnum())
+        return (
+            name == "localhost"
+            or name.endswith(".localhost")
+            or (not self.loopback and _BARE_NAME.fullmatch(name) is not None)
+        )
 
 
 def _same(origin: str, host: str) -> bool:

@@ -66,7 +66,7 @@ async def index(request: Request) -> Response:
     return _answer(request, _INDEX)
 
 
-@router.api_route("/web/{name}", methods=_METHODS, include_in_schema=False)
+@router.api_route("/web/{name:path}", methods=_METHODS, include_in_schema=False)
 async def file(request: Request, name: str) -> Response:
     """A script, the style or the icon."""
     return _answer(request, name)

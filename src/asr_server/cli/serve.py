@@ -15,6 +15,7 @@ from typing import Any
 import uvicorn
 
 from asr_server.cli.failure import UsageError
+from asr_server.cli.http_protocol import HttpProtocol
 from asr_server.cli.port import refusal
 from asr_server.cli.socket_protocol import SocketProtocol
 from asr_server.core import logger
@@ -123,6 +124,7 @@ def _serve_app(app: Any, drained: Callable[[], Awaitable[None]], place: dict[str
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=_DRAIN_S,
         server_header=False,
+        http=HttpProtocol,
         ws=SocketProtocol,
         ws_max_size=_MAX_FRAME_BYTES,
         ws_ping_interval=_PING_S,

@@ -11,6 +11,7 @@ _ABORT_AFTER_S = 4.0
 # Bytes that are parsed at a time. A message costs some 500 bytes until the app takes it, and the network brings up to
 # 256 KiB at once: parsed whole, messages of one byte would become 20 MB.
 _PART_BYTES = 4 * 1024
+_NO_HANDSHAKE = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
@@ -25,6 +26,10 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         """Bytes from the peer."""
         self._unparsed += data
         self._parse()
+        # uvicorn brings the whole head at once. It would wait for ever behind one that is too large, or has a body.
+        if not self.handshake_initiated and not self.transport.is_closing():
+            self.transport.write(b"".join(self.conn.data_to_send()) or _NO_HANDSHAKE)
+            self.transport.close()
 
     async def receive(self) -> ASGIReceiveEvent:
         """The next message for the app."""

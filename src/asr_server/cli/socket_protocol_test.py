@@ -57,6 +57,31 @@ async def protocol():
     made.connection_lost(None)
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        (b"Content-Length: 5\r\n", b"400"),
+        (b"Transfer-Encoding: chunked\r\n", b"400"),
+        (b"x: y\r\n" * 200, b"431"),
+        (b"Cookie: " + b"y" * 10_000 + b"\r\n", b"431"),
+    ],
+)
+async def test_what_is_no_handshake_is_answered(headers, status):
+    """And the connection is over: nobody would ever have said another word on it."""
+
+    async def app(scope, receive, send):
+        raise AssertionError("nobody has connected")
+
+    made = SocketProtocol(uvicorn.Config(app, log_config=None), ServerState(), {})
+    transport, said = Transport(), []
+    transport.write = said.append
+    made.connection_made(transport)
+    made.data_received(HANDSHAKE.replace(b"Host:", headers + b"Host:"))
+    assert b"".join(said).startswith(b"HTTP/1.1 " + status)
+    assert transport.closing
+    made.connection_lost(None)
+
+
 def _tiny(body):
     return b"".join(b"\x82\x81\0\0\0\0" + bytes([byte]) for byte in body)
 

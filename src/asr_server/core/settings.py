@@ -65,6 +65,7 @@ class Settings(BaseSettings):
         extra="ignore",
         env_ignore_empty=True,
         protected_namespaces=(),
+        allow_inf_nan=False,  # JSON has neither, and bounds are sized by some of these
     )
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
@@ -228,7 +229,10 @@ class Settings(BaseSettings):
     @field_validator("api_keys")
     @classmethod
     def _are_keys(cls, value: SecretStr) -> SecretStr:
-        for key in _listed(value.get_secret_value()):
+        keys = _listed(value.get_secret_value())
+        if value.get_secret_value() and not keys:
+            raise ValueError("there is no key in it, and an empty list would let everyone in")
+        for key in keys:
             if not _KEY.fullmatch(key):
                 raise ValueError("a key has letters, digits and -._~+/= only: it must fit a header and an address")
             if key.startswith("ek_"):

@@ -22,6 +22,23 @@ def test_a_bad_value_names_itself_and_what_was_expected(monkeypatch):
     assert any("DEVICE='tpu'" in line and "cuda" in line for line in lines)
 
 
+@pytest.mark.parametrize("value", ["inf", "Infinity", "nan", "1e999"])
+@pytest.mark.parametrize("name", ["MAX_QUEUE_AUDIO_S", "MAX_UPLOAD_MB", "IDLE_TIMEOUT", "WORKER_HANG_S"])
+def test_a_number_that_is_none_stops_the_start(monkeypatch, name, value):
+    """`/health` could not show it, and no buffer can be sized by it."""
+    monkeypatch.setenv(name, value)
+    with pytest.raises(settings.SettingsError, match=f"{name}=.*finite"):
+        settings.load()
+
+
+@pytest.mark.parametrize("value", [",", " ", " , ,"])
+def test_a_list_of_no_keys_opens_nothing(monkeypatch, value):
+    """Whoever wrote it wanted keys, as in `$ONE,$TWO` where both are empty."""
+    monkeypatch.setenv("API_KEYS", value)
+    with pytest.raises(settings.SettingsError, match="there is no key in it"):
+        settings.load()
+
+
 def test_an_empty_variable_means_the_default(monkeypatch):
     """`NAME=` in a compose file is not a value."""
     monkeypatch.setenv("MAX_BATCH", "")

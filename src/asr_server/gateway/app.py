@@ -5,16 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import secrets
-import shutil
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from fastapi import FastAPI
 from loguru import logger
-from starlette.routing import Route, WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from asr_server.api import door, errors, page
 from asr_server.api.access import AccessRules, Caller
@@ -34,7 +30,6 @@ from asr_server.gateway.worker import PAUSE_S, Link, Worker, WorkerRules
 def create_app(settings: Settings) -> FastAPI:
     """The app for these settings. Raises `PlanError`, as the worker would."""
     resolved = plan.resolve(settings, facts.probe())
-    folder = Path(tempfile.gettempdir()) / f"asr-server-{secrets.token_hex(8)}"
     rules = WorkerRules(start_s=settings.worker_start_s, idle_s=settings.idle_timeout)
     questions = Questions(settings)
 
@@ -44,12 +39,11 @@ def create_app(settings: Settings) -> FastAPI:
         await answers.exposition.remember(link)
         return False
 
-    worker = Worker(spawner(settings), folder, rules, busy)
+    worker = Worker(spawner(settings), rules, busy)
     answers = Answers(settings, resolved, worker, questions)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        folder.mkdir(mode=0o700)  # nobody else may reach the worker
         tasks = [asyncio.create_task(worker.end_when_idle())] if settings.idle_timeout else []
         if settings.worker_hang_s:
             tasks.append(asyncio.create_task(worker.end_when_hung(questions.sign, _patience(settings))))
@@ -61,21 +55,32 @@ def create_app(settings: Settings) -> FastAPI:
             for task in tasks:
                 task.cancel()
             await worker.drain()
-            shutil.rmtree(folder, ignore_errors=True)
 
     app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.worker = worker
     app.include_router(answers.router())
     app.include_router(page.router)  # looking at the page wakes nobody
-    everything_else = "/{path:path}"
-    app.router.routes += [
-        WebSocketRoute("/ws/transcribe", LiveSockets(worker, settings.ws_resume_s)),
-        WebSocketRoute(everything_else, Sockets(worker)),
-        Route(everything_else, Proxy(worker, settings.max_upload_bytes, settings.request_timeout)),
-    ]
+    # No routes, which would also get what the routes above answer with 405, of callers who need no key for these paths.
+    app.router.default = _everything_else(
+        LiveSockets(worker, settings.ws_resume_s),
+        Sockets(worker),
+        Proxy(worker, settings.max_upload_bytes, settings.request_timeout),
+    )
     errors.install(app)
     door.put_before(app, AccessRules.of(settings, functools.partial(_holder, worker)))
     return app
+
+
+def _everything_else(live: ASGIApp, sockets: ASGIApp, proxy: ASGIApp) -> ASGIApp:
+    async def pass_on(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await proxy(scope, receive, send)
+        elif scope["path"] == "/ws/transcribe":
+            await live(scope, receive, send)
+        else:
+            await sockets(scope, receive, send)
+
+    return pass_on
 
 
 async def drain(app: FastAPI) -> None:

@@ -4,6 +4,7 @@ import pytest
 from starlette.testclient import TestClient, WebSocketDenialResponse
 
 from asr_server.core.settings import Settings
+from asr_server.gateway import app as gateway
 from asr_server.gateway.app import create_app
 from asr_server.gateway.life import State
 
@@ -11,8 +12,13 @@ KEYS = "sk-first,sk-second"
 
 
 @pytest.fixture
-def app():
-    """With keys; no worker can be started, since nothing has made its folder."""
+def app(monkeypatch):
+    """With keys; no worker can be started."""
+
+    async def spawn(path):
+        raise FileNotFoundError("no such program")
+
+    monkeypatch.setattr(gateway, "spawner", lambda _: spawn)
     return create_app(Settings(_env_file=None, model_id="demo", gateway_mode=True, api_keys=KEYS))
 
 
@@ -35,6 +41,40 @@ def test_who_has_no_key_wakes_nobody(app, client, headers):
             pass
         assert denied.value.status_code == 401
     assert app.state.worker.state is State.STOPPED
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("HEAD", "/livez", 405),
+        ("POST", "/readyz", 405),
+        ("POST", "/", 401),
+        ("GET", "/web/", 404),
+        ("GET", "/web/a/b", 404),
+        ("HEAD", "/web/%2e%2e/v1/jobs", 404),
+    ],
+)
+def test_what_needs_no_key_wakes_nobody(app, client, method, path, status):
+    """Probes by another method and files that the page does not have are answered here."""
+    assert client.request(method, path).status_code == status
+    assert (app.state.worker.state, app.state.worker.starts) == (State.STOPPED, 0)
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/", "/web/app.js"])
+def test_no_socket_opens_without_a_key(app, client, path):
+    """Also where a request needs none."""
+    with pytest.raises(WebSocketDenialResponse) as denied, client.websocket_connect(path):
+        pass
+    assert denied.value.status_code == 401
+    assert (app.state.worker.state, app.state.worker.starts) == (State.STOPPED, 0)
+
+
+@pytest.mark.parametrize("path", ["/health", "/metrics", "/v1/models", "/v1/models/demo"])
+def test_its_own_answers_are_its_own_by_every_method(app, client, path):
+    """A monitor that asks with HEAD wakes nobody either."""
+    for method in ("HEAD", "POST", "DELETE"):
+        assert client.request(method, path, headers={"api-key": "sk-first"}).status_code == 405
+    assert (app.state.worker.state, app.state.worker.starts) == (State.STOPPED, 0)
 
 
 def test_probes_and_the_page_need_no_key(client):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -42,8 +41,10 @@ def end_with_gateway(path: Path) -> None:
         with contextlib.suppress(OSError):
             while os.read(0, 1024):
                 pass
+        with contextlib.suppress(OSError):  # the folder only if nothing else is in it
+            path.unlink(missing_ok=True)
+            path.parent.rmdir()
         os.kill(os.getpid(), signal.SIGTERM)
-        shutil.rmtree(path.parent, ignore_errors=True)
         time.sleep(_END_S)
         os._exit(1)
 

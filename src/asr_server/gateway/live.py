@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -26,7 +25,18 @@ from asr_server.api.live_actions import parse_action, parse_query, render_error
 from asr_server.core.errors import AsrError, InvalidInput, SessionTaken, WorkerLost
 from asr_server.gateway.journal import Kind
 from asr_server.gateway.live_replay import Replay
-from asr_server.gateway.sockets import CLEAN, UNCLEAN, Closed, Refused, WorkerGone, connect, end, pump, sendable
+from asr_server.gateway.sockets import (
+    CLEAN,
+    UNCLEAN,
+    Closed,
+    Refused,
+    WorkerGone,
+    closing,
+    connect,
+    end,
+    pump,
+    sendable,
+)
 from asr_server.gateway.worker import Link, Worker
 from asr_server.text import languages
 
@@ -97,7 +107,7 @@ class LiveSockets:
 
     async def _begin(self, socket: WebSocket, query: list[tuple[str, str]]) -> None:
         link, upstream, hello, raw = await self._reach(socket.scope, query)
-        async with _closing(upstream):
+        async with closing(upstream):
             await socket.accept()
             await socket.send_text(raw)
             if hello.get("status") != "connected":
@@ -119,7 +129,7 @@ class LiveSockets:
             if session.timer is not None:
                 session.timer.cancel()
             upstream, hello, raw = await self._reach_again(socket.scope, session, received)
-            async with _closing(upstream):
+            async with closing(upstream):
                 await socket.accept()
                 if hello.get("status") != "connected":
                     self._drop(session)
@@ -236,16 +246,6 @@ class LiveSockets:
             session.timer.cancel()
         self._sessions.pop(session.replay.id, None)
         session.hold.close()
-
-
-@asynccontextmanager
-async def _closing(upstream: ClientConnection) -> AsyncIterator[None]:
-    """Leaves no connection to the worker open when the client is lost meanwhile."""
-    try:
-        yield
-    except BaseException:
-        await upstream.close(UNCLEAN)
-        raise
 
 
 async def _take_over(session: _Session) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from starlette.responses import Response
@@ -111,12 +113,23 @@ class Sockets:
                 upstream = await connect(link, socket.scope, socket.scope["query_string"].decode("latin-1"))
             except WorkerGone as gone:
                 raise WorkerLost("The worker process ended; connect again.") from gone
-        await socket.accept(upstream.subprotocol)
+        async with closing(upstream):
+            await socket.accept(upstream.subprotocol)
         closed = await pump(socket, upstream)
         if closed is not None and closed.code is None:
             closed = Closed(TABLE[WorkerLost.code].ws_close, WorkerLost.code)
         if closed is not None:
             await socket.close(sendable(closed.code), closed.reason)
+
+
+@asynccontextmanager
+async def closing(upstream: ClientConnection) -> AsyncIterator[None]:
+    """Leaves no connection to the worker open when the client is lost meanwhile, as while the worker started."""
+    try:
+        yield
+    except BaseException:
+        await upstream.close(UNCLEAN)
+        raise
 
 
 async def end(socket: WebSocket, answer: Response, closed: Closed) -> None:

@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Protocol
 
 import httpx
@@ -79,12 +80,11 @@ class Worker:
     def __init__(
         self,
         spawn: Spawn,
-        folder: Path,
         rules: WorkerRules,
         busy: Callable[[Link], Awaitable[bool]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._spawn, self._folder, self._rules, self._busy, self._clock = spawn, folder, rules, busy, clock
+        self._spawn, self._rules, self._busy, self._clock = spawn, rules, busy, clock
         self._life = Life(rules.life)
         self._moved = asyncio.Event()
         self._process: Process | None = None
@@ -228,16 +228,23 @@ class Worker:
     async def _live_once(self) -> None:
         """Start a process and stay with it until it is gone."""
         self._number += 1
-        path = self._folder / f"worker-{self._number}.sock"
         began_s = self._clock()
         self._killed_for = None
         self.starts += 1
-        try:
-            self._process = process = await self._spawn(path)
-        except OSError as error:
-            logger.opt(exception=error).error("worker cannot be started")
-            self.ends[WorkerEnd.CRASHED] += 1
-            return
+        with ExitStack() as place:
+            try:
+                # Nobody else may reach the worker. Each has a folder of its own: systems clear away what lies unused
+                # among the temporary files, which it would while the worker sleeps.
+                folder = place.enter_context(TemporaryDirectory(prefix="asr-server-", ignore_cleanup_errors=True))
+                path = Path(folder) / "worker.sock"
+                self._process = process = await self._spawn(path)
+            except OSError as error:
+                logger.opt(exception=error).error("worker cannot be started")
+                self.ends[WorkerEnd.CRASHED] += 1
+            else:
+                await self._stay_with(process, path, began_s)
+
+    async def _stay_with(self, process: Process, path: Path, began_s: float) -> None:
         exit_code = asyncio.create_task(process.wait())
         if self._life.state is State.STOPPING:
             _signal(process.terminate)  # nobody could while there was no process
@@ -245,7 +252,6 @@ class Worker:
         code = await exit_code
         self._process = None
         await self._close_link()
-        path.unlink(missing_ok=True)
         asked_to = self._life.state is State.STOPPING
         cause = WorkerEnd.STOPPED if asked_to else self._killed_for or WorkerEnd.CRASHED
         self.ends[cause] += 1

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import tempfile
 
 import pytest
 
@@ -51,11 +52,11 @@ class _Process:
 class _House:
     """A worker and all its processes; `kinds` are what they are, the last one for all that follow."""
 
-    def __init__(self, folder, *kinds, idle_s=0.0, start_s=5.0, stop_s=5.0, busy=None):
+    def __init__(self, *kinds, idle_s=0.0, start_s=5.0, stop_s=5.0, busy=None):
         self.processes, self._kinds = [], list(kinds)
         self._busy = busy or (lambda: False)
         life = LifeRules(first_wait_s=0.01, rest_s=60.0)
-        self.worker = Worker(self._spawn, folder, WorkerRules(start_s, idle_s, stop_s, life), self._has_work)
+        self.worker = Worker(self._spawn, WorkerRules(start_s, idle_s, stop_s, life), self._has_work)
 
     async def _has_work(self, _):
         return self._busy()
@@ -76,12 +77,13 @@ async def _until(holds):
 
 
 @pytest.fixture
-def house(tmp_path):
+def house(tmp_path, monkeypatch):
     """Makes houses, and stops what is left in them."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     made = []
 
     def make(*kinds, **rules):
-        made.append(_House(tmp_path, *(kinds or ("good",)), **rules))
+        made.append(_House(*(kinds or ("good",)), **rules))
         return made[-1]
 
     yield make
@@ -96,6 +98,29 @@ async def test_all_who_need_it_get_the_same_worker(house):
     links = await asyncio.gather(*(here.worker.running() for _ in range(10)))
     assert len({id(link) for link in links}) == len(here.processes) == 1
     await here.worker.stop()
+
+
+async def test_a_worker_that_sleeps_leaves_nothing_that_could_be_cleared_away(house, tmp_path):
+    """Its folder is its own, for us alone, and goes with it; the next has another."""
+    here, places = house(), []
+    for _ in range(2):
+        socket = (await here.worker.running()).socket
+        assert [socket.parent] == list(tmp_path.iterdir())
+        assert socket.parent.stat().st_mode & 0o077 == 0
+        places.append(socket.parent)
+        await here.worker.stop()
+        assert not list(tmp_path.iterdir())
+    assert places[0] != places[1]
+
+
+async def test_a_place_that_cannot_be_made_is_told_and_tried_again(house, tmp_path, monkeypatch):
+    """As a program that cannot be started."""
+    here = house()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(WorkerUnavailable):
+        await here.worker.running()
+    assert here.worker.state is State.FAILED
+    assert not here.processes
 
 
 async def test_a_crash_is_followed_by_a_new_worker_and_the_old_link_says_so(house):

@@ -1,0 +1,161 @@
+"""The protocol's reading side, without a network: requests go in as bytes."""
+
+import asyncio
+
+import pytest
+import uvicorn
+from hypothesis import given
+from hypothesis import strategies as st
+from uvicorn.server import ServerState
+
+from asr_server.cli.http_protocol import HttpProtocol
+
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n"
+POST = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+OK = b"HTTP/1.1 200 OK"
+LIMIT = 64 * 1024
+
+
+class Transport(asyncio.Transport):
+    """Takes everything, and keeps it."""
+
+    def __init__(self):
+        super().__init__()
+        self.closing, self.sent = False, b""
+
+    def pause_reading(self): ...
+
+    def resume_reading(self): ...
+
+    def is_closing(self):
+        return self.closing
+
+    def close(self):
+        self.closing = True
+
+    def write(self, data):
+        self.sent += data
+
+
+async def _app(scope, receive, send):
+    while (await receive()).get("more_body"):
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _opened(app=_app, keep_alive_s=75):
+    config = uvicorn.Config(app, log_config=None, timeout_keep_alive=keep_alive_s)
+    config.load()
+    protocol = HttpProtocol(config, ServerState(), {})
+    protocol.connection_made(Transport())
+    return protocol
+
+
+async def _fed(pieces):
+    """What is answered to these pieces, whether the connection is over, and how many bytes it took."""
+    protocol, taken = _opened(), 0
+    for piece in pieces:
+        if protocol.transport.closing:
+            break
+        taken += len(piece)
+        protocol.data_received(piece)
+    await asyncio.sleep(0.01)
+    answer, over = protocol.transport.sent, protocol.transport.closing
+    protocol.connection_lost(None)
+    return answer, over, taken
+
+
+@pytest.mark.parametrize(
+    ("before", "piece"),
+    [
+        (b"", b"x: y\r\n" * 200),  # many headers
+        (b"x: ", b"y" * 1200),  # one that is long
+    ],
+)
+async def test_a_head_without_an_end_is_not_kept(before, piece):
+    """400 at 64 KiB and a piece of the network's at most, and the end of the connection."""
+    answer, over, taken = await _fed([GET + before] + [piece] * 1000)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert over
+    assert taken <= LIMIT + 2 * len(piece)
+
+
+async def test_an_address_without_an_end_is_not_kept():
+    """It is the first line of a head."""
+    answer, over, taken = await _fed([b"GET /"] + [b"a" * 1000] * 1000)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert over
+    assert taken <= LIMIT + 2000
+
+
+async def test_trailers_without_an_end_are_not_kept():
+    """What follows a body in pieces is a head too."""
+    answer, over, taken = await _fed([POST + b"1\r\na\r\n0\r\n"] + [b"x: y\r\n" * 200] * 1000)
+    assert b"HTTP/1.1 400 " in answer
+    assert over
+    assert taken <= LIMIT + 3000
+
+
+@pytest.mark.parametrize(("size", "answer"), [(LIMIT - 100, OK), (LIMIT, b"HTTP/1.1 400 ")])
+async def test_a_whole_head_has_the_same_limit(size, answer):
+    """Also when the network brings it at once."""
+    given, _, _ = await _fed([GET + b"x: " + b"y" * size + b"\r\n\r\n"])
+    assert given.startswith(answer)
+
+
+@given(st.lists(st.integers(1, 40_000), min_size=1, max_size=10), st.integers(1, 5))
+def test_a_body_has_no_part_in_it(chunks, requests):
+    """Requests one behind the other, with bodies of any size in pieces of any size, are all answered."""
+    body = b"".join(b"%x\r\n%s\r\n" % (size, b"a" * size) for size in chunks)
+
+    async def answered():
+        protocol = _opened()
+        for at in range(requests):
+            data = POST + body + b"0\r\n\r\n"
+            for start in range(0, len(data), 7000):
+                protocol.data_received(data[start : start + 7000])
+            async with asyncio.timeout(10):
+                while protocol.transport.sent.count(OK) <= at:  # noqa: ASYNC110 - the transport sets no event
+                    await asyncio.sleep(0)
+        found = protocol.transport.sent.count(OK), protocol.transport.closing
+        protocol.connection_lost(None)
+        return found
+
+    assert asyncio.run(answered()) == (requests, False)
+
+
+@pytest.mark.parametrize("before", [b"", GET + b"\r\n"])
+async def test_who_asks_nothing_is_not_kept(before):
+    """Neither at the beginning nor behind an answer, however often a byte of a head comes."""
+    protocol = _opened(keep_alive_s=0.2)
+    protocol.data_received(before + GET)
+    await asyncio.sleep(0.05)
+    for _ in range(40):
+        if not protocol.transport.closing:
+            protocol.data_received(b"x: y\r\n")
+        await asyncio.sleep(0.01)
+    assert protocol.transport.closing
+    protocol.connection_lost(None)
+
+
+@pytest.mark.parametrize("asked", [GET + b"\r\n", 2 * (GET + b"\r\n"), POST])
+async def test_who_waits_for_an_answer_is_kept(asked):
+    """However long the answer takes, and the sending of a body; also the second of two requests at once."""
+    go_on = asyncio.Event()
+
+    async def slow(scope, receive, send):
+        await asyncio.sleep(0.05)
+        if protocol.transport.sent or asked.count(b"GET") < 2:
+            await go_on.wait()
+        await _app(scope, receive, send)
+
+    protocol = _opened(slow, keep_alive_s=0.1)
+    protocol.data_received(asked)
+    await asyncio.sleep(0.5)
+    assert not protocol.transport.closing
+    go_on.set()
+    protocol.data_received(b"0\r\n\r\n" if asked is POST else b"")
+    await asyncio.sleep(0.05)
+    assert protocol.transport.sent.count(OK) == max(1, asked.count(b"GET"))
+    protocol.connection_lost(None)
