@@ -83,7 +83,12 @@ class AligningEngine:
 
     @property
     def room(self) -> int:
-        """Places left; an alignment that waits takes one, and a pass's worth of them lets no more in."""
+        """Places left; an alignment that waits takes one, and a pass's worth of them lets no more in.
+
+        Not while the aligner is being found, which may take minutes: they would keep transcription out.
+        """
+        if self._state is AlignerState.LOADING:
+            return self._engine.room
         if sum(waiting.tokens for waiting in self._pending.values()) >= self._pass_tokens:
             return 0
         return max(0, self._engine.room - len(self._pending))
@@ -124,6 +129,9 @@ class AligningEngine:
         if self._pending.pop(key, None) is None:
             self._transcribing.discard(key)
             self._engine.drop(key)
+        elif not self._pending and self._state is AlignerState.LOADING:
+            # Nobody waits for it any more: it may be found, but is not loaded.
+            self._state = AlignerState.UNLOADED
 
     def tend(self, now_s: float) -> float | None:
         """Unload the aligner when it was idle for long enough; seconds until it is to be looked at again, or None."""
@@ -165,9 +173,10 @@ class AligningEngine:
         return picked
 
     def _made_ready(self) -> bool:
-        """Find the aligner in the background, then load it here; False while it is being found."""
+        """Find the aligner in the background, then load it here; False until a step begins with it loaded: a load may
+        take long, and the thread shows that it moves between that and the pass."""
+        self._state = AlignerState.LOADING
         if self._located is None:
-            self._state = AlignerState.LOADING
             self._located = _in_background(self._aligner.locate)
         if not self._located.done():
             if not self._transcribing:
@@ -176,7 +185,8 @@ class AligningEngine:
         self._located.result()
         self._aligner.load()
         self._located, self._error, self._state = None, "", AlignerState.LOADED
-        return True
+        self._used_s = self._clock()
+        return False
 
     def _give_up(self, error: Exception) -> Iterator[Outcome]:
         """The aligner cannot be had: all who wait for it get the reason."""

@@ -264,6 +264,43 @@ def test_a_caller_that_leaves_frees_its_place(engine, words):
     assert words.passes == []
 
 
+def test_what_waits_for_the_aligner_to_be_found_keeps_nobody_out(engine, words, transcriber):
+    """A download takes minutes: more than a pass of alignments waits for it, and rows still have all their places."""
+    words.gate.clear()
+    for key in range(20):
+        engine.admit(key, _item("50"))
+    list(engine.step())
+    assert engine.room == transcriber.room == 8
+    words.gate.set()
+    assert set(_ended(engine, 10_000)) == set(range(20))
+
+
+def test_an_aligner_that_nobody_waits_for_is_not_being_loaded(engine, words):
+    """While it is, the thread may stand still unsuspected: it must not be said for longer than it is true."""
+    words.gate.clear()
+    engine.admit(1, _item())
+    list(engine.step())
+    assert engine.info.aligner_state is AlignerState.LOADING
+    engine.drop(1)
+    assert engine.info.aligner_state is AlignerState.UNLOADED
+    engine.admit(2, _item())
+    list(engine.step())
+    assert engine.info.aligner_state is AlignerState.LOADING
+    words.gate.set()
+    assert isinstance(_ended(engine, 10_000)[2], Done)
+
+
+def test_the_step_that_loads_the_aligner_makes_no_pass(engine, words):
+    """The state says loaded when the load is over; the thread must show that it moves before anything else is long."""
+    engine.admit(1, _item())
+    for _ in range(10_000):
+        list(engine.step())
+        if engine.info.aligner_state is AlignerState.LOADED:
+            break
+    assert words.passes == []
+    assert isinstance(_ended(engine)[1], Done)
+
+
 def test_the_aligner_is_unloaded_on_its_own_clock(engine, words, clock, transcriber):
     """Rows at work keep the model, not the aligner; it says when it wants to be looked at again."""
     _ready(engine)

@@ -72,7 +72,12 @@ class Answers:
     async def _in_halves(self, asked: Transcribe, span: SpeechSpan) -> Heard:
         # Not behind the committed words: nobody knows in which half they end.
         halves = [Utterance(half.audio, asked.language, asked.context) for half in span.halves()]
-        first, second = await asyncio.gather(*(self._said(asked.kind, half) for half in halves))
+        jobs = [asyncio.create_task(self._said(asked.kind, half)) for half in halves]
+        try:
+            first, second = await asyncio.gather(*jobs)
+        finally:
+            for job in jobs:  # of two, where one failed
+                job.cancel()
         text = joining.join((first.text, second.text))
         return Heard(asked.ticket, text, first.language or second.language, apart=True)
 

@@ -28,7 +28,8 @@ class Spoken:
 
 
 class FinalWords:
-    """Of one session. Holds the audio of utterances that have no final yet, as the engine was last asked about it."""
+    """Of one session. Holds the audio that the engine was last asked about: of any utterance before, the final has been
+    told, or it was thrown away and has none."""
 
     def __init__(self, engine: EngineThread, how: WordTimes, tell: Callable[[Spoken], None]) -> None:
         self._engine = engine
@@ -40,7 +41,7 @@ class FinalWords:
     def asked(self, question: Transcribe) -> None:
         """The engine is asked for the text of this audio, which begins where its utterance does."""
         if self._how is not WordTimes.NONE:
-            self._audio[question.utterance] = question.audio
+            self._audio = {question.utterance: question.audio}
 
     def told(self, final: Final) -> None:
         """A final has been sent: find its words."""

@@ -35,7 +35,8 @@ async def words(
         if found is not None:
             return found
     stretches = span.stretches or ((span.start, span.end),)
-    return timing.estimate(text, language, [(_ms(start), _ms(end)) for start, end in stretches])
+    # Less than a millisecond is one still: a stretch of none is no place for words.
+    return timing.estimate(text, language, [(_ms(start), max(_ms(end), _ms(start) + 1)) for start, end in stretches])
 
 
 async def _aligned(

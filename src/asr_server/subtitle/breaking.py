@@ -151,5 +151,7 @@ def _prices(unit: Unit, silence_ms: int, rules: CueRules) -> tuple[float, float]
     """Of a border behind `unit`, and of none, with so much silence there."""
     if silence_ms >= rules.pause_ms:
         return 0.0, _INNER_PAUSE
-    border = _BORDER[unit.ends] * (1 - max(0, silence_ms) / rules.pause_ms)
+    border = _BORDER[unit.ends]
+    if silence_ms > 0:  # words may also overlap, and a pause be 0
+        border *= 1 - silence_ms / rules.pause_ms
     return border, _INNER_SENTENCE if unit.ends is Boundary.SENTENCE else 0.0

@@ -225,6 +225,7 @@ def test_no_words_are_no_cues():
     """Silence has no subtitles."""
     assert breaking.cues([], RULES) == []
     assert breaking.cues([Passage("", [])], RULES) == []
+    assert breaking.cues([_passage("\x00 \x1b\x07")], RULES) == []
 
 
 def test_overlapping_speakers_are_shown_one_after_the_other():
@@ -233,6 +234,12 @@ def test_overlapping_speakers_are_shown_one_after_the_other():
     cues = breaking.cues(passages, RULES)
     assert [cue.text for cue in cues] == ["one two three", "four five six"]
     assert cues[0].start_ms < cues[0].end_ms <= cues[1].start_ms < cues[1].end_ms
+
+
+def test_overlapping_words_are_cues_also_where_any_silence_is_a_pause():
+    """A word that ends after the next begins leaves a silence below nothing, which is no division of it."""
+    cues = breaking.cues([_passage("one two three", length_ms=400)], CueRules(pause_ms=0))
+    assert [cue.text for cue in cues] == ["one two three"]
 
 
 @pytest.mark.parametrize(

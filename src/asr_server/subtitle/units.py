@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from asr_server.core.transcript import TimeSource, Word
+from asr_server.subtitle.cues import text_lines
 from asr_server.subtitle.rules import CueRules
 from asr_server.text import boundary, phrases, words
 from asr_server.text.boundary import Boundary
@@ -62,7 +63,7 @@ def _single(passages: Iterable[Passage]) -> Iterator[Unit]:
         gaps = words.gaps(passage.text, [word.text for word in passage.words])
         for i, (word, gap) in enumerate(zip(passage.words, gaps, strict=True)):
             text = _WHITE.sub(" ", word.text).strip()
-            if not text:
+            if not text_lines(text):  # control characters alone would be a cue of nothing
                 continue
             spaced = bool(last and (gap if i else joint(last.text, text)))
             if last:

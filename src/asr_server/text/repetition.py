@@ -45,10 +45,11 @@ def _loop_at(text: str, start: int) -> tuple[str, int]:
     probe = text[start : start + 8]
     next_at = text.find(probe, start + _SHORT_UNIT_CHARS + 1, start + longest + len(probe) + 1)
     while next_at != -1:
-        unit = text[start:next_at]
-        end, turns = _count(text, start, unit.rstrip())
-        if turns >= _LONG_REPEATS:
-            return unit.rstrip(), end
+        # White space alone is no unit: nothing would stand everywhere, without end.
+        if unit := text[start:next_at].rstrip():
+            end, turns = _count(text, start, unit)
+            if turns >= _LONG_REPEATS:
+                return unit, end
         next_at = text.find(probe, next_at + 1, start + longest + len(probe) + 1)
     return "", start
 

@@ -52,3 +52,10 @@ def test_cost_stays_bounded_on_hostile_text():
 
     small = min(cost(200) for _ in range(3))
     assert min(cost(800) for _ in range(3)) < small * 40
+
+
+@pytest.mark.parametrize("gap", [" " * 60, "\n" * 200, " \n\t" * 400])
+def test_a_long_gap_is_no_loop(gap):
+    """White space has no unit that could be repeated: the search ends, and the words stay."""
+    text = f"{SENTENCE}, twice over and more{gap}{SENTENCE} again and again until it is over"
+    assert repetition.collapse(text).split() == text.split()

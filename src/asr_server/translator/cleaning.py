@@ -6,14 +6,15 @@ import re
 import unicodedata
 
 _CLOCK = r"(?:\d{1,3}:)?\d{1,2}:\d{2}[.,]\d{1,3}"
+# This and the arrow begin only where a run does: else blanks and dashes are searched anew from each sign of theirs.
 # A cue's head as models copy it: the number on a line of its own, the times, and WebVTT's settings behind them.
 _TIMING = re.compile(
-    rf"(?:^[ \t]*\d+[ \t]*\r?\n)?[ \t]*{_CLOCK}[ \t]*--+>[ \t]*{_CLOCK}(?:[ \t]+\w+:\S+)*", re.MULTILINE
+    rf"(?:^[ \t]*\d+[ \t]*\r?\n)?(?<![ \t])[ \t]*{_CLOCK}[ \t]*--+>[ \t]*{_CLOCK}(?:[ \t]+\w+:\S+)*", re.MULTILINE
 )
 _HEADER = re.compile(r"\A\s*WEBVTT[^\r\n]*[\r\n]+")
 # Tags of SubRip and WebVTT, WebVTT's time tags, and override blocks of Advanced SubStation.
 _MARKUP = re.compile(rf"</?(?:i|b|u|s|c|v|font|lang|ruby|rt)\b[^<>]*>|<{_CLOCK}>|\{{\\[^{{}}]*\}}", re.IGNORECASE)
-_ARROW = re.compile(r"-{2,}>")
+_ARROW = re.compile(r"(?<!-)-{2,}>")
 _GAPS = re.compile(r"[\s\x1c-\x1f\x85\u2028\u2029]+")
 # Control characters that are no gaps, and halves of characters, which cannot be written as UTF-8.
 _NOTHING = {"Cc", "Cs"}

@@ -60,3 +60,9 @@ def test_one_line_keeps_every_visible_character(text):
     """Only gaps are joined and what cannot be written is dropped: letters, digits and signs stay in order."""
     kept = [c for c in text if c.isalnum()]
     assert [c for c in one_line(text) if c.isalnum()] == kept
+
+
+@pytest.mark.parametrize("run", [" ", "\t ", "-", "--\n"])
+def test_a_run_without_end_is_cleaned_in_one_go(run):
+    """Models in a loop write blanks or dashes by the ten thousand: by the square that would take minutes."""
+    assert cue_text(f"Guten{run * 200_000}Tag").startswith("Guten")

@@ -29,6 +29,8 @@ _MAX_FAILURES = 3
 _PATIENCE = 4
 # A translation longer than this is the model talking or going round in circles.
 _LENGTH_FREE, _LENGTH_FACTOR = 80, 6
+# So much longer it may be with the markup and the times that are taken out.
+_MARKUP_FACTOR = 3
 # Fewer letters than this may be the same in both languages: names, numbers, "OK".
 _SAME_LETTERS = 12
 
@@ -138,8 +140,11 @@ class _Run:
         left: list[int] = []
         before = len(self.found)
         for index in asked:
-            text = cue_text(given.get(index, ""))
-            reason = _fault(self.texts[index], text, self.order.target)
+            source, written = self.texts[index], given.get(index, "")
+            # Before it is cleaned, which may take long for what goes on without end.
+            endless = len(written) > _MARKUP_FACTOR * _longest(source)
+            text = "" if endless else cue_text(written)
+            reason = Reason.TOO_LONG if endless else _fault(source, text, self.order.target)
             if reason is Reason.NONE:
                 self.found[index] = text
             else:
@@ -201,11 +206,16 @@ class _Run:
         ]
 
 
+def _longest(source: str) -> int:
+    """Characters that a translation of `source` has at most."""
+    return _LENGTH_FREE + _LENGTH_FACTOR * len(source)
+
+
 def _fault(source: str, text: str, target: Tongue) -> Reason:
     """Why `text` cannot be the translation of `source`; `NONE` when it can."""
     if not text:
         return Reason.NO_ANSWER
-    if len(text) > _LENGTH_FREE + _LENGTH_FACTOR * len(source):
+    if len(text) > _longest(source):
         return Reason.TOO_LONG
     if text.casefold() == source.casefold() and sum(c.isalpha() for c in source) >= _SAME_LETTERS:
         return Reason.UNCHANGED

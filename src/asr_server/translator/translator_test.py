@@ -1,6 +1,7 @@
 """Lines through a scripted endpoint that misbehaves in every way known: what comes out is always as many, in order."""
 
 import asyncio
+import json
 from dataclasses import replace
 
 import pytest
@@ -35,6 +36,14 @@ async def test_every_line_is_found_behind_a_mistake_that_can_be_mended(llm, tran
         outcomes = await translator.translate(SENTENCES, order())
     assert [o.text for o in outcomes] == [translation(line.text) for line in SENTENCES]
     assert all(o.translated and not o.kept for o in outcomes)
+
+
+async def test_an_answer_without_end_is_not_even_cleaned(llm, translating, order):
+    """Markup in markup by the ten thousand, which is taken out layer by layer: the line stays, and nobody waits."""
+    llm.script = lambda call: completion(json.dumps(dict.fromkeys(call.lines, "<i" * 50_000 + ">" * 50_000)))
+    async with translating() as translator:
+        (outcome,) = await translator.translate(SENTENCES[:1], order())
+    assert (outcome.text, outcome.reason) == (SENTENCES[0].text, Reason.TOO_LONG)
 
 
 @pytest.mark.parametrize("name", HOPELESS)

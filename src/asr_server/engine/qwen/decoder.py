@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,9 @@ from asr_server.engine.qwen.capacity import ROW_TOKENS, Capacity
 from asr_server.engine.qwen.drafting import MAX_PROPOSAL, Draft, accepted
 from asr_server.engine.qwen.loops import loop
 from asr_server.engine.qwen.slots import ATTENTION, PADDING, KeysValues, SlotCache, bucket
+
+# Sampling is greedy long before this; by less than that, logits cannot be divided.
+_COLDEST = 1e-4
 
 
 @dataclass(slots=True, eq=False)
@@ -45,6 +49,11 @@ class Row:
     def finished(self) -> bool:
         """Whether no more steps are wanted."""
         return self.ended or self.looping > 0 or len(self.ids) >= self.budget
+
+    @property
+    def overflowed(self) -> bool:
+        """Whether its numbers left the range of their format: then its answer means nothing."""
+        return not all(map(math.isfinite, self.logprobs))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,6 +130,8 @@ class SlotDecoder:
     def drop(self, row: Row) -> None:
         """Take a row out and close the gap."""
         slot, last = self.rows.index(row), len(self.rows) - 1
+        if row.overflowed:
+            self.cache.clear(slot)
         if slot != last:
             self.cache.move(last, slot, self.rows[last].length)
             self.rows[slot] = self.rows[last]
@@ -210,7 +221,7 @@ def _choose(logits: torch.Tensor, rows: Sequence[Row], counts: Sequence[int]) ->
     at = 0
     for row, count in zip(rows, counts, strict=True):
         if row.temperature > 0:  # a sampled row has no draft: only the last of its queries is open
-            weights = (logits[at + count - 1] / row.temperature).softmax(-1)
+            weights = (logits[at + count - 1] / max(row.temperature, _COLDEST)).softmax(-1)
             chosen[at + count - 1] = torch.multinomial(weights, 1, generator=row.generator)[0]
         if row.forced and not row.ids:
             chosen[at : at + len(row.forced)] = torch.tensor(row.forced, device=chosen.device)

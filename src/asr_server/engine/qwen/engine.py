@@ -83,7 +83,7 @@ class QwenEngine:
         return self._rows_limit if self._searching is None else min(self._searching, self._rows_limit)
 
     def load(self) -> None:
-        """Find, check and load the checkpoint, and plan the memory. Raises `ModelUnavailable`."""
+        """Find, check and load the checkpoint, and plan the memory. Raises `ModelUnavailable`, `EngineOutOfMemory`."""
         settings.prefer("HF_HUB_DISABLE_TELEMETRY", "1")  # the hub is asked for weights and told nothing else
         directory = checkpoint.locate(self._plan.model_id)
         # OpenMP threads spin at every barrier by default. A decode step has hundreds of barriers: beside any other busy
@@ -93,9 +93,16 @@ class QwenEngine:
 
         heap.share_arenas()
         plan = self._plan
-        self._runtime = Runtime.load(
-            directory, device=plan.device, dtype=plan.dtype, max_batch=plan.max_batch, kv_budget_mb=plan.kv_budget_mb
-        )
+        try:
+            self._runtime = Runtime.load(
+                directory,
+                device=plan.device,
+                dtype=plan.dtype,
+                max_batch=plan.max_batch,
+                kv_budget_mb=plan.kv_budget_mb,
+            )
+        except Runtime.out_of_memory as error:
+            raise EngineOutOfMemory("No memory is left for the model; free some or choose a smaller one.") from error
         self._rows_limit, self._searching = self._runtime.capacity.rows, None
         # The libraries bring half a million objects that stay: left among the others, each full collection of garbage
         # would walk them in the middle of a step.
@@ -252,7 +259,10 @@ class QwenEngine:
         for row in finished:
             work = self._work[row.key]
             self.drop(row.key)
-            yield Done(row.key, self._hypothesis(runtime, work, row))
+            if row.overflowed:
+                yield Failed(row.key, TranscriptionFailed("The model's numbers left the range of DTYPE on this audio."))
+            else:
+                yield Done(row.key, self._hypothesis(runtime, work, row))
         if finished:
             self._searching = None
             self._publish()

@@ -114,6 +114,17 @@ def test_another_recording_or_context_is_not_taken_for_the_old_one(make_engine, 
     assert run(engine, [hinted])[0].ids == run(engine, [Utterance(hinted.audio, context="kitchen")])[0].ids
 
 
+@pytest.mark.parametrize("extra", [1, 40, 159, 160, 199, 200])
+def test_hardly_more_than_the_closed_windows_is_heard_as_without_them(make_engine, run, recording, extra):
+    """A shorter clip than the last, cut behind a window: its end is mirrored into that window's last frame."""
+    engine = make_engine(1)
+    run(engine, [Utterance(recording[: 9 * RATE], session="shorter")])
+    cut = recording[: 8 * RATE + extra]
+    (kept,), (anew,) = run(engine, [Utterance(cut, session="shorter")]), run(engine, [Utterance(cut)])
+    assert kept.ids == anew.ids
+    assert kept.logprobs == pytest.approx(anew.logprobs, abs=1e-4)
+
+
 def test_evicted_means_slower_never_different(make_engine, run, recording, fresh, monkeypatch):
     """With room for hardly one state, sessions push each other out, the bound holds, and the ids stay."""
     engine = make_engine(1)

@@ -101,7 +101,10 @@ class Runtime:
         first = len(self.decoder.rows)
         self.decoder.prefill([self._start(row, p, audio) for (row, p), audio in zip(rows, encoded, strict=True)])
         for slot, (_, prepared) in enumerate(rows, first):
-            self._keep(slot, prepared)
+            try:
+                self._keep(slot, prepared)
+            except self.out_of_memory:  # the rows are seated and well: their next partials are slower, no more
+                continue
 
     def _start(self, row: Row, prepared: Prepared, audio: torch.Tensor) -> Prefill:
         around, kept = prepared.prompt, prepared.kept
@@ -127,6 +130,7 @@ class Runtime:
         kept = Kept(
             before=tuple(prepared.prompt.before.tolist()),
             samples=samples,
+            reach=self._mel.reach,
             probe=sessions.probe(work.audio, samples),
             decades=decades,
             lowest=float(decades.min()),

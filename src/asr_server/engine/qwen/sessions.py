@@ -29,13 +29,15 @@ _UNUSED_S = 60.0
 class Kept:
     """State of one session after a partial.
 
-    `before`: the prompt's token ids ahead of the audio. `probe`: the last samples of the closed part. `decades`:
+    `before`: the prompt's token ids ahead of the audio. `samples`: how many the closed windows are; `reach`: how many
+    more their frames depend on. `probe`: the last samples of the closed part. `decades`:
     unclamped log-mel (128, T) of the closed windows, `lowest` their smallest value, `floor` the clamp they were
     encoded with. `stretch`: keys and values of `before` and the closed windows, `windows` of them.
     """
 
     before: tuple[int, ...]
     samples: int
+    reach: int
     probe: NDArray[np.float32]
     decades: torch.Tensor
     lowest: float
@@ -52,7 +54,8 @@ class Kept:
     def continues(self, audio: NDArray[np.float32], before: tuple[int, ...]) -> bool:
         """Whether `audio` is the same recording, gone on, behind the same prompt."""
         tail = audio[max(0, self.samples - len(self.probe)) : self.samples]
-        return before == self.before and len(audio) > self.samples and np.array_equal(tail, self.probe)
+        long_enough = len(audio) >= self.samples + self.reach
+        return before == self.before and long_enough and np.array_equal(tail, self.probe)
 
     def exact_under(self, floor: float) -> bool:
         """Whether the closed windows would be encoded the same with another clamp."""

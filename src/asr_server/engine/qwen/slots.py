@@ -37,6 +37,7 @@ class SlotCache(Cache):
         self._slots = torch.empty(0, dtype=torch.long)
         self._positions = torch.empty(0, dtype=torch.long)
         self._first, self._width = 0, 0
+        self._size = (0, 0)
 
     def _empty(self, slots: int, tokens: int) -> torch.Tensor:
         heads, dim = self._shape
@@ -45,12 +46,12 @@ class SlotCache(Cache):
     @property
     def slots(self) -> int:
         """Rows of the buffers."""
-        return self._keys[0].shape[0]
+        return self._size[0]
 
     @property
     def tokens(self) -> int:
         """Columns of the buffers. The last one is never a row's: padding is written there."""
-        return self._keys[0].shape[2]
+        return self._size[1]
 
     @property
     def nbytes(self) -> int:
@@ -61,11 +62,14 @@ class SlotCache(Cache):
         """Make the buffers that many slots of that many tokens; the first `keep` slots keep what they hold."""
         if (slots, tokens) == (self.slots, self.tokens):
             return
-        have = min(self.tokens, tokens)
+        # What every buffer has for certain, should memory run out between two of them.
+        self._size = (min(self.slots, slots), min(self.tokens, tokens))
         for buffers in (self._keys, self._values):
             for i, old in enumerate(buffers):
-                buffers[i] = self._empty(slots, tokens)
-                buffers[i][:keep, :, :have] = old[:keep, :, :have]
+                made, have = self._empty(slots, tokens), min(old.shape[2], tokens)
+                made[:keep, :, :have] = old[:keep, :, :have]
+                buffers[i] = made
+        self._size = (slots, tokens)
 
     def aim(self, first: int, positions: torch.Tensor) -> torch.Tensor:
         """Say what the next forward pass is about, and get its mask.
@@ -90,6 +94,11 @@ class SlotCache(Cache):
         values[rows, :, where] = value_states.transpose(1, 2)
         seen = slice(self._first, self._first + len(self._slots))
         return keys[seen, :, : self._width], values[seen, :, : self._width]
+
+    def clear(self, slot: int) -> None:
+        """Make a slot as it was made: a mask hides any number, but not what is none."""
+        for buffer in (*self._keys, *self._values):
+            buffer[slot] = 0
 
     def move(self, source: int, target: int, tokens: int) -> None:
         """Copy the first `tokens` of one slot over another."""

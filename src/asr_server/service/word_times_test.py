@@ -1,0 +1,21 @@
+"""Word times where there is hardly any audio, or none that an aligner could help with."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from asr_server.scheduling.job import Priority
+from asr_server.service import word_times
+from asr_server.service.request import WordTimes
+from asr_server.service.segmenter import SpeechSpan
+
+
+@pytest.mark.parametrize(("samples", "stretches"), [(1, ()), (7, ()), (7, ((0, 7),)), (16, ())])
+def test_a_span_of_less_than_a_millisecond_has_words(samples, stretches):
+    """A text that was heard in next to nothing keeps its words, in order, none of them empty."""
+    span = SpeechSpan(0, samples, np.zeros(samples, np.float32), 1.0, stretches)
+    how, urgency = WordTimes.ESTIMATED, Priority.INTERACTIVE
+    found = asyncio.run(word_times.words(None, span, "thank you", "English", how, priority=urgency))
+    assert [word.text for word in found] == ["thank", "you"]
+    assert all(word.start_ms < word.end_ms for word in found)
