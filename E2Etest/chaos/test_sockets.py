@@ -12,6 +12,7 @@ import soxr
 
 from E2Etest import recordings
 from E2Etest.live.talking import act, data, finals, pieces, stream, talking, upto_flush
+from E2Etest.process import ready
 
 pytestmark = [pytest.mark.integration, pytest.mark.promise("sockets"), pytest.mark.timeout(300)]
 
@@ -85,6 +86,15 @@ class Peer:
         poll = select.poll()
         poll.register(self._socket, select.POLLRDHUP | select.POLLHUP | select.POLLERR)
         return bool(poll.poll(wait_ms))
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory):
+    """A server that has loaded the model, and whose C library gives every larger block back at once: what its process
+    has is what it holds."""
+    log = tmp_path_factory.mktemp("sockets") / "log"
+    with ready(log, WS_RESUME_S="0", MALLOC_MMAP_THRESHOLD_="65536") as server:
+        yield server
 
 
 async def _most_mb(server, work):
