@@ -104,6 +104,7 @@ def _holder(worker: Worker, _: str) -> Caller:
 
 def _has_left_jobs(settings: Settings) -> bool:
     """Whether an earlier server left jobs undone, for which nobody may ask: those still have their recordings."""
+    # Where `service/jobs/store.py` keeps them; importing that would bring numpy into this process.
     return any((settings.state_dir.expanduser() / "jobs").glob("*/recording"))
 
 
