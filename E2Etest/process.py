@@ -10,10 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
+import openai
 
 START_TIMEOUT_S = 60.0
 LOAD_TIMEOUT_S = 180.0
@@ -44,6 +46,8 @@ class ServerProcess:
         self.key = settings.get("API_KEYS", "").partition(",")[0]
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         self.client = httpx.Client(base_url=self.base, timeout=LOAD_TIMEOUT_S, verify=trusted, headers=headers)
+        self._clients = ExitStack()
+        self._clients.enter_context(self.client)
 
     def wait_until_live(self) -> None:
         """Return when `/livez` answers; fail with the log when the process ends."""
@@ -56,6 +60,11 @@ class ServerProcess:
                     return
             except httpx.TransportError:
                 time.sleep(0.02)
+
+    def openai(self, **options: Any) -> openai.OpenAI:
+        """OpenAI's own client, set up as a user does it, without retries; closed with the server."""
+        usual = {"base_url": f"{self.base}/v1", "api_key": self.key or "any", "max_retries": 0}
+        return self._clients.enter_context(openai.OpenAI(**{**usual, **options}))
 
     def transcribe(self, audio: bytes, *, name: str = "audio.wav", **fields: object) -> httpx.Response:
         """Post a recording."""
@@ -93,7 +102,7 @@ class ServerProcess:
 
     def stop(self) -> int:
         """SIGTERM, and the exit code."""
-        self.client.close()
+        self._clients.close()
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:

@@ -105,9 +105,7 @@ def test_verbose_json_keeps_times_and_scores(translating, two):
 
 def test_the_unmodified_client_gets_english_by_default(translating, llm, sample):
     """English speech into English is the transcript itself, and nobody is asked; the client's strict reading passes."""
-    client = openai.OpenAI(
-        base_url=f"{translating.base}/v1", api_key="none", max_retries=0, _strict_response_validation=True
-    )
+    client = translating.openai(_strict_response_validation=True)
     plain = client.audio.translations.create(file=("a.wav", sample[0]), model="whisper-1")
     verbose = client.audio.translations.create(
         file=("a.wav", sample[0]), model="whisper-1", response_format="verbose_json"
@@ -159,7 +157,7 @@ def test_a_failure_is_an_error_or_the_source(translating, llm, sample):
 def test_an_endpoint_that_does_not_let_us_in_is_not_knocked_at_again(translating, llm, sample):
     """501, which OpenAI's clients are told not to repeat; one question was asked."""
     llm.script = lambda call: refusal(401, f"wrong key {KEY}")
-    client = openai.OpenAI(base_url=f"{translating.base}/v1", api_key="none", max_retries=2)
+    client = translating.openai(max_retries=2)
     with pytest.raises(openai.InternalServerError) as caught:
         client.audio.translations.create(file=("a.wav", sample[0]), model="demo", extra_body=TARGET)
     assert (caught.value.status_code, caught.value.code) == (501, "translation_unavailable")
@@ -209,7 +207,7 @@ def test_a_caller_who_leaves_takes_the_question_along(translating, llm, sample):
     llm.script = lambda call: replace(right(call), wait_s=60.0)
     llm.hung_up.clear()
     with pytest.raises(openai.APITimeoutError):
-        openai.OpenAI(base_url=f"{translating.base}/v1", api_key="none", max_retries=0).audio.translations.create(
+        translating.openai().audio.translations.create(
             file=("a.wav", sample[0]), model="demo", extra_body=TARGET, timeout=3.0
         )
     assert llm.hung_up.wait(20)

@@ -5,7 +5,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
-import openai
 import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
@@ -84,8 +83,7 @@ def test_a_right_key_gets_a_realtime_session_and_an_ephemeral_one(keyed):
     def protocols(key):
         return {"subprotocols": ["realtime", f"openai-insecure-api-key.{key}"]}
 
-    client = openai.OpenAI(base_url=f"{keyed.base}/v1", api_key=FIRST, max_retries=0)
-    made = client.realtime.client_secrets.create(session={"type": "transcription"}).value
+    made = keyed.openai(api_key=FIRST).realtime.client_secrets.create(session={"type": "transcription"}).value
     for key in (FIRST, made):
         with _socket(keyed, **opening, **protocols(key)) as socket:
             assert socket.subprotocol == "realtime"

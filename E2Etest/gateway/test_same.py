@@ -233,6 +233,7 @@ def test_a_live_session_is_resumed_through_the_gateway(gateway, speech):
         assert closed.value.rcvd.code == 4009
         act(second, "flush")
         assert [m["text"] for m in upto_flush(second) if m["text"]] == [whole[0][0]]
+    client.close()
 
 
 def test_nothing_secret_is_logged(gateway, speech):

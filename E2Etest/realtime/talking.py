@@ -7,7 +7,6 @@ import json
 from contextlib import contextmanager
 
 import numpy as np
-import openai
 import pydantic
 import soxr
 from openai.types.realtime import RealtimeServerEvent
@@ -22,11 +21,6 @@ DELTA = "conversation.item.input_audio_transcription.delta"
 COMMITTED = "input_audio_buffer.committed"
 STARTED, STOPPED = "input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped"
 ADDED, DONE = "conversation.item.added", "conversation.item.done"
-
-
-def client(server, **options) -> openai.OpenAI:
-    """The client, set up as a user does."""
-    return openai.OpenAI(base_url=f"{server.base}/v1", **{"api_key": "any", "max_retries": 0, **options})
 
 
 def pcm24(pcm: np.ndarray) -> bytes:
@@ -100,7 +94,7 @@ class Talk:
 def talking(server, *, hello: str = "session.created", **options):
     """An open connection behind its first event, kept as `talk.hello`."""
     options.setdefault("extra_query", {"intent": "transcription"})
-    with client(server).realtime.connect(**options) as connection:
+    with server.openai().realtime.connect(**options) as connection:
         talk = Talk(connection)
         talk.hello = talk.only(hello)
         yield talk

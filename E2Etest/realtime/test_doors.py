@@ -15,7 +15,7 @@ from websockets.sync.client import connect
 from asr_server import demo
 from E2Etest import recordings
 from E2Etest.process import running
-from E2Etest.realtime.talking import COMMITTED, COMPLETED, FAILED, STARTED, Talk, client, kinds, speech, talking
+from E2Etest.realtime.talking import COMMITTED, COMPLETED, FAILED, STARTED, Talk, kinds, speech, talking
 
 pytestmark = pytest.mark.integration
 
@@ -34,19 +34,19 @@ def test_an_ephemeral_key_opens_the_session_it_was_made_for(realtime_server):
         "type": "transcription",
         "audio": {"input": {"turn_detection": None, "transcription": {"language": "en"}}},
     }
-    caller = client(realtime_server, _strict_response_validation=True)
+    caller = realtime_server.openai(_strict_response_validation=True)
     made = caller.realtime.client_secrets.create(session=wanted, expires_after={"anchor": "created_at", "seconds": 10})
     assert made.value.startswith("ek_")
     assert 0 < made.expires_at - time.time() <= 10
     assert made.session.audio.input.turn_detection is None
-    with client(realtime_server, api_key=made.value).realtime.connect() as connection:
+    with realtime_server.openai(api_key=made.value).realtime.connect() as connection:
         heard = Talk(connection).only("session.created").session.audio.input
         assert (heard.turn_detection, heard.transcription.language) == (None, "en")
     with _offer(realtime_server, "realtime", f"openai-insecure-api-key.{made.value}") as socket:
         assert socket.subprotocol == "realtime"
         assert json.loads(socket.recv())["session"]["audio"]["input"]["turn_detection"] is None
     time.sleep(max(0.0, made.expires_at - time.time()) + 0.1)
-    with pytest.raises(InvalidStatus) as refused, client(realtime_server, api_key=made.value).realtime.connect():
+    with pytest.raises(InvalidStatus) as refused, realtime_server.openai(api_key=made.value).realtime.connect():
         pass
     assert refused.value.response.status_code == 401
     assert json.loads(refused.value.response.body)["error"]["code"] == "invalid_api_key"
@@ -92,7 +92,7 @@ def test_a_key_for_a_wrong_session_is_refused(realtime_server, body, code, param
 
 def test_a_beta_session_is_made_over_http(realtime_server):
     """The flat shape, with its key; what is wrong is named as the flat shape names it."""
-    made = client(realtime_server).beta.realtime.transcription_sessions.create(
+    made = realtime_server.openai().beta.realtime.transcription_sessions.create(
         input_audio_format="g711_ulaw",
         input_audio_transcription={"model": "whisper-1", "language": "en"},
         turn_detection={"type": "server_vad", "silence_duration_ms": 300},
@@ -101,7 +101,7 @@ def test_a_beta_session_is_made_over_http(realtime_server):
     assert made.input_audio_format == "g711_ulaw"
     assert made.turn_detection.silence_duration_ms == 300
     with pytest.raises(openai.NotFoundError) as refused:
-        client(realtime_server).beta.realtime.transcription_sessions.create(
+        realtime_server.openai().beta.realtime.transcription_sessions.create(
             input_audio_transcription={"model": "gpt-9"}
         )
     assert refused.value.param == "input_audio_transcription.model"
@@ -110,7 +110,7 @@ def test_a_beta_session_is_made_over_http(realtime_server):
 def test_a_beta_connection_speaks_the_beta_shape(realtime_server, said):
     """Its first event, its answer to an update, and one event for an item where GA has two."""
     base = realtime_server.base.replace("http", "ws", 1) + "/v1"
-    caller = client(realtime_server, websocket_base_url=base)
+    caller = realtime_server.openai(websocket_base_url=base)
     with caller.beta.realtime.connect(model="x", extra_query={"intent": "transcription"}) as connection:
 
         def receive():
@@ -188,7 +188,7 @@ def test_an_idle_session_outlives_the_pings_of_a_busy_server(realtime_server, sa
 
     def busy():
         while not ended.is_set():
-            client(realtime_server).audio.transcriptions.create(file=recordings.sample()[0], model="whisper-1")
+            realtime_server.openai().audio.transcriptions.create(file=recordings.sample()[0], model="whisper-1")
 
     worker = threading.Thread(target=busy)
     with talking(realtime_server) as talk:

@@ -8,7 +8,7 @@ import pytest
 
 from E2Etest import recordings
 from E2Etest.process import running
-from E2Etest.realtime.talking import COMPLETED, RATE, Talk, client, encoded, speech, talking
+from E2Etest.realtime.talking import COMPLETED, RATE, Talk, encoded, speech, talking
 
 pytestmark = pytest.mark.integration
 
@@ -132,8 +132,10 @@ def test_binary_json_is_json_too(realtime_server):
 
 async def test_the_async_client_loses_nothing_when_it_stops_waiting(realtime_server, said):
     """`recv` given up and called again gets the next event; a turn has its words."""
-    caller = openai.AsyncOpenAI(base_url=f"{realtime_server.base}/v1", api_key="any")
-    async with caller.realtime.connect(extra_query={"intent": "transcription"}) as connection:
+    async with (
+        openai.AsyncOpenAI(base_url=f"{realtime_server.base}/v1", api_key="any") as caller,
+        caller.realtime.connect(extra_query={"intent": "transcription"}) as connection,
+    ):
         assert (await connection.recv()).type == "session.created"
         for language in ("en", "de"):
             with pytest.raises(TimeoutError):
@@ -156,7 +158,7 @@ async def test_the_async_client_loses_nothing_when_it_stops_waiting(realtime_ser
 
 def test_a_session_ends_when_its_time_is_over(tmp_path):
     """An error with its code, then 1001, which ends the client's loop without an exception."""
-    with running(tmp_path / "log", REALTIME_SESSION_S="1") as server, client(server).realtime.connect() as connection:
+    with running(tmp_path / "log", REALTIME_SESSION_S="1") as server, server.openai().realtime.connect() as connection:
         seen = [event.type if event.type != "error" else event.error.code for event in connection]
         assert seen == ["session.created", "session_expired"]
         assert Talk(connection).close_code == 1001

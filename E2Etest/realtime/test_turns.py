@@ -19,7 +19,6 @@ from E2Etest.realtime.talking import (
     RATE,
     STARTED,
     STOPPED,
-    client,
     encoded,
     kinds,
     pcm24,
@@ -317,7 +316,7 @@ def test_many_sessions_and_files_keep_their_order(realtime_server, said):
         return _spoken(realtime_server, speech(1.0) * 2, 20)
 
     def file(_):
-        return client(realtime_server).audio.transcriptions.create(file=recordings.sample()[0], model="whisper-1").text
+        return realtime_server.openai().audio.transcriptions.create(file=recordings.sample()[0], model="whisper-1").text
 
     with ThreadPoolExecutor(10) as pool:
         files = pool.map(file, range(6))

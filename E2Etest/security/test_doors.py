@@ -34,10 +34,6 @@ def _refusal(server, path, **how):
     return answer.status_code, json.loads(answer.body)["error"]["code"]
 
 
-def _openai(server, key):
-    return openai.OpenAI(base_url=f"{server.base}/v1", api_key=key, max_retries=0)
-
-
 @pytest.mark.promise("keys")
 def test_every_route_and_socket_refuses_who_has_no_key(guarded, figure):
     """All that the schema names, the live sockets and a path that does not exist: 401, whatever name is in `Host`."""
@@ -70,11 +66,11 @@ def test_a_server_without_keys_refuses_foreign_names_and_pages(server):
 def test_openais_client_gets_in_with_a_key_and_its_error_without(guarded, sample):
     """`AuthenticationError` with the code; the words with a right key."""
     with pytest.raises(openai.AuthenticationError) as refused:
-        _openai(guarded, "sk-other").audio.transcriptions.create(file=sample[0], model="whisper-1")
+        guarded.openai(api_key="sk-other").audio.transcriptions.create(file=sample[0], model="whisper-1")
     assert (refused.value.code, refused.value.type) == ("invalid_api_key", "invalid_request_error")
     assert refused.value.request_id
     for key in (FIRST, SECOND):
-        heard = _openai(guarded, key).audio.transcriptions.create(file=sample[0], model="whisper-1")
+        heard = guarded.openai(api_key=key).audio.transcriptions.create(file=sample[0], model="whisper-1")
         assert heard.text == sample[1]
 
 
@@ -136,13 +132,13 @@ def test_the_live_command_takes_the_key_from_the_environment(guarded, tmp_path):
 def test_an_ephemeral_key_opens_a_realtime_session_and_nothing_else(guarded, sample):
     """Made with a real key; good as a browser's subprotocol; no request, no native session, no further key by it."""
     assert httpx.post(f"{guarded.base}/v1/realtime/client_secrets").status_code == 401
-    made = _openai(guarded, FIRST).realtime.client_secrets.create(session={"type": "transcription"})
+    made = guarded.openai(api_key=FIRST).realtime.client_secrets.create(session={"type": "transcription"})
     with _socket(guarded, "/v1/realtime", protocols=["realtime", f"openai-insecure-api-key.{made.value}"]) as socket:
         assert receive(socket)["type"] == "session.created"
     with pytest.raises(openai.AuthenticationError):
-        _openai(guarded, made.value).realtime.client_secrets.create(session={"type": "transcription"})
+        guarded.openai(api_key=made.value).realtime.client_secrets.create(session={"type": "transcription"})
     with pytest.raises(openai.AuthenticationError):
-        _openai(guarded, made.value).audio.transcriptions.create(file=sample[0], model="whisper-1")
+        guarded.openai(api_key=made.value).audio.transcriptions.create(file=sample[0], model="whisper-1")
     assert _refusal(guarded, "/ws/transcribe", key=made.value) == (401, "invalid_api_key")
     with _socket(guarded, "/v1/realtime", protocols=["realtime", "openai-insecure-api-key.sk-other"]) as socket:
         assert receive(socket)["error"]["code"] == "invalid_api_key"
