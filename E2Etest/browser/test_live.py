@@ -10,8 +10,8 @@ from playwright.sync_api import expect
 from E2Etest import recordings
 from E2Etest.browser.conftest import opened
 from E2Etest.browser.cues import cues
-from E2Etest.browser.proxy import Proxy
 from E2Etest.process import running
+from E2Etest.proxy import Proxy
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -7,8 +7,8 @@ from playwright.sync_api import expect
 
 from asr_server import demo
 from E2Etest.browser.conftest import DESK, PHONE, opened
-from E2Etest.browser.proxy import Proxy
 from E2Etest.process import running
+from E2Etest.proxy import Proxy
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

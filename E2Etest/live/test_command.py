@@ -8,6 +8,7 @@ import time
 import pytest
 
 from E2Etest import recordings
+from E2Etest.proxy import Proxy
 
 pytestmark = pytest.mark.integration
 
@@ -33,6 +34,26 @@ def test_ctrl_c_ends_it_with_the_words_that_were_said(live_server, speech, tmp_p
         printed, told = process.communicate(timeout=60)
     assert (process.returncode, told) == (130, "")
     assert printed.strip()
+
+
+@pytest.mark.promise("resume")
+def test_a_connection_that_breaks_is_made_anew(live_server, speech, said, tmp_path):
+    """Cut twice, and kept away for a second: each word once, and a line on stderr for each cut."""
+    path = tmp_path / "speech.wav"
+    path.write_bytes(recordings.wav(speech))
+    with Proxy(live_server.port) as proxy:
+        command = [sys.executable, "-m", "asr_server", "live", "--file", str(path), "--server", proxy.base]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            for away_s in (0.0, 1.0):
+                live_server.wait_for(lambda health: health["live"]["sessions"] > health["live"]["waiting"])
+                time.sleep(0.5)
+                proxy.refusing = True
+                proxy.cut()
+                time.sleep(away_s)
+                proxy.refusing = False
+            printed, told = process.communicate(timeout=60)
+    assert (process.returncode, printed) == (0, f"{said}\n"), told
+    assert told.splitlines() == ["The connection broke; trying to come back."] * 2
 
 
 def test_without_a_server_it_says_so(speech, tmp_path):

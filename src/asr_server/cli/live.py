@@ -7,11 +7,14 @@ import asyncio
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
+
+from websockets.exceptions import WebSocketException
 
 from asr_server.cli import arguments, pcm
 from asr_server.cli.failure import Exit, Failure, complain, no_server, shown
@@ -24,6 +27,12 @@ EXAMPLES = (
 )
 _CODES = "exit codes: 0 done; 1 it failed; 2 wrong arguments; 3 no server; 130 a file was left with Ctrl-C"
 _BOLD, _PLAIN, _CLEAR = "\x1b[1m", "\x1b[0m", "\r\x1b[2K"
+# For so long a server keeps the session of a client that was cut off, unless WS_RESUME_S says otherwise there.
+_BACK_WITHIN_S = 30.0
+_TRY_EVERY_S = 0.5
+# Trying again would not help: a frame that is too long; someone else has taken the session over.
+_FINAL_CLOSES = {1009, 4009}
+_FINAL_CODES = {"session_not_found", "audio_lost"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +72,7 @@ def live(command: LiveCommand) -> int:
         chunks = _file(command.file, command.speed) if command.file else _microphone()
         with _connected(command) as client:
             ended = _stream(client, chunks, Screen(sys.stdout))
-    except (OSError, LiveError, ConnectionClosed, _NoSource) as error:
+    except (OSError, LiveError, WebSocketException, _NoSource) as error:
         complain("live", str(error))
         return Exit.FAILED
     return Exit.DONE if ended or command.file is None else Exit.INTERRUPTED
@@ -110,32 +119,63 @@ def _fitted(line: Line, columns: int) -> str:
 
 def _stream(client: LiveClient, chunks: Iterator[bytes], screen: Screen) -> bool:
     """Until the last line; False when Ctrl-C ended it, which leaves out no word that was sent."""
-    leaving = threading.Event()
-    threading.Thread(target=_send, args=(client, chunks, leaving), daemon=True).start()
+    leaving, sent = threading.Event(), threading.Event()
+    threading.Thread(target=_send, args=(client, chunks, leaving, sent), daemon=True).start()
     try:
-        _show(client, screen)
+        _show(client, screen, sent)
     except KeyboardInterrupt:
         leaving.set()
-        _show(client, screen)
+        _show(client, screen, sent)
         return False
     return True
 
 
-def _show(client: LiveClient, screen: Screen) -> None:
-    for line in client.lines():
-        screen.show(line)
-        if line.ending == "flush":
+def _show(client: LiveClient, screen: Screen, sent: threading.Event) -> None:
+    """Until all that was sent is heard, whatever becomes of the connection meanwhile."""
+    while True:
+        try:
+            for line in client.lines():
+                screen.show(line)
+                if line.ending == "flush":
+                    return
+        except ConnectionClosed as cut:
+            _come_back(client, cut)
+            if sent.is_set():  # the flush may not have arrived; one too many does no harm
+                with suppress(ConnectionClosed):
+                    client.flush()
+        else:
+            raise LiveError("connection_lost", "the server ended the session before all was heard")
+
+
+def _come_back(client: LiveClient, cut: ConnectionClosed) -> None:
+    """To the same session, as long as it may be there. Raises what is in the way then."""
+    if cut.rcvd is not None and cut.rcvd.code in _FINAL_CLOSES:
+        raise cut
+    print("The connection broke; trying to come back.", file=sys.stderr)
+    give_up_s = time.monotonic() + _BACK_WITHIN_S
+    while True:
+        try:
+            client.resume()
             return
-    raise LiveError("connection_lost", "the server ended the session before all was heard")
+        except (OSError, LiveError, WebSocketException) as error:
+            final = isinstance(error, LiveError) and error.code in _FINAL_CODES
+            if final or time.monotonic() > give_up_s:
+                raise
+        time.sleep(_TRY_EVERY_S)
 
 
-def _send(client: LiveClient, chunks: Iterator[bytes], leaving: threading.Event) -> None:
+def _send(client: LiveClient, chunks: Iterator[bytes], leaving: threading.Event, sent: threading.Event) -> None:
     """Until the source ends or is left; the server's answer to the flush ends the command."""
-    with suppress(ConnectionClosed):  # the reader sees the same, with the reason
-        for chunk in chunks:
-            if leaving.is_set():
-                break
+    for chunk in chunks:
+        if leaving.is_set():
+            break
+        try:
             client.send(chunk)
+        except ConnectionClosed:
+            # The client keeps it for when it is back, but only so much: no more comes meanwhile than is spoken.
+            time.sleep(pcm.CHUNK_MS / 1000)
+    sent.set()
+    with suppress(ConnectionClosed):  # the reader sees the same
         client.flush()
 
 

@@ -15,7 +15,7 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """`rows` of up to `ROW_TOKENS` tokens fit into `rows_bytes`; longer rows leave room for fewer.
+    """At most `rows` rows, as many as fit into `rows_bytes`: those of more than `ROW_TOKENS` tokens may be fewer.
 
     `sessions_bytes` bounds what is kept of live sessions between their partials.
     """
@@ -45,4 +45,6 @@ def plan(*, free_bytes: int, kv_budget_mb: int, max_batch: int, token_bytes: int
     budget = kv_budget_mb * _MIB or int(free_bytes * _SHARE[device])
     row_bytes = ROW_TOKENS * token_bytes
     rows = max(1, min(max_batch, budget // 2 // row_bytes))
-    return Capacity(rows, rows * row_bytes, max(0, budget - rows * row_bytes), token_bytes)
+    # All of that half, not what the rows need as planned: where memory is left, a long prompt takes nobody's place.
+    rows_bytes = max(rows * row_bytes, budget // 2)
+    return Capacity(rows, rows_bytes, max(0, budget - rows_bytes), token_bytes)

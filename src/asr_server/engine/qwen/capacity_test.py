@@ -48,3 +48,13 @@ def test_longer_rows_leave_room_for_fewer():
     assert not plan.fits(8, 2 * capacity.ROW_TOKENS)
     assert plan.fits(4, 2 * capacity.ROW_TOKENS)
     assert plan.fits(1, 10**6)
+
+
+def test_where_memory_is_left_a_long_row_takes_nobodys_place():
+    """Eight rows are wanted and the budget holds more: they may be longer than planned."""
+    plan = capacity.plan(
+        free_bytes=0, kv_budget_mb=2 * 32 * 896 * 112 // 1024, max_batch=8, token_bytes=RELEASED, device="cuda"
+    )
+    assert plan.rows == 8
+    assert plan.fits(8, 4 * capacity.ROW_TOKENS)
+    assert not plan.fits(8, 5 * capacity.ROW_TOKENS)
