@@ -21,11 +21,9 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     """
 
     _unparsed = b""
-    _heard_s = 0.0  # when the peer last sent anything; 0 after that was taken for its pong
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the peer."""
-        self._heard_s = self.loop.time()
         self._unparsed += data
         self._parse()
         # uvicorn brings the whole head at once. It would wait for ever behind one that is too large, or has a body.
@@ -48,16 +46,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._unparsed = data[at:]
 
     def keepalive_timeout(self) -> None:
-        """No pong came: close with 1011, and if that is not taken up, cut.
-
-        Not where something else came, or the pong may lie behind what this side has not read yet: a peer that sends
-        faster than the app works is alive. One that does not read what the app says is not waited for.
-        """
-        heard = self.read_paused or self._heard_s > self.ping_sent_at
-        if heard and self.writable.is_set() and not self.close_sent:
-            self._heard_s = 0.0
-            self.pong_timer = self.loop.call_later(self.ping_timeout or 0.0, self.keepalive_timeout)
-            return
+        """No pong came: close with 1011, and if that is not taken up, cut."""
         super().keepalive_timeout()
         self.loop.call_later(_ABORT_AFTER_S, self.transport.abort)
 

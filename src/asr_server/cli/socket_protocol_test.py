@@ -99,45 +99,6 @@ async def test_few_messages_wait_however_many_come_at_once(protocol):
     assert protocol.transport.reading
 
 
-def _time_is_up(protocol):
-    """A ping was sent, and no pong came in its time."""
-    protocol.ping_timeout = 60.0
-    protocol.send_keepalive_ping()
-    protocol.pong_timer.cancel()
-    protocol.keepalive_timeout()
-
-
-async def test_a_peer_without_a_pong_is_closed(protocol):
-    """Nothing of it waits, and nothing came since the ping."""
-    protocol.data_received(_tiny(b"x"))
-    await protocol.receive()
-    _time_is_up(protocol)
-    assert protocol.transport.closing
-
-
-async def test_a_peer_whose_pong_may_wait_behind_its_audio_is_not_closed(protocol):
-    """Nor one that sends: until neither is so."""
-    protocol.data_received(_tiny(b"xy"))
-    _time_is_up(protocol)
-    assert not protocol.transport.closing
-    for _ in range(2):
-        await protocol.receive()
-    protocol.data_received(_tiny(b"z"))
-    await protocol.receive()
-    protocol.keepalive_timeout()
-    assert not protocol.transport.closing
-    protocol.keepalive_timeout()
-    assert protocol.transport.closing
-
-
-async def test_a_peer_that_does_not_read_is_closed_whatever_it_sends(protocol):
-    """What is said to it waits, and would for ever."""
-    protocol.data_received(_tiny(b"xy"))
-    protocol.pause_writing()
-    _time_is_up(protocol)
-    assert protocol.transport.closing
-
-
 async def test_a_close_behind_much_audio_is_heard_in_its_place(protocol):
     """And nothing after it is looked at."""
     protocol.data_received(_tiny(bytes(5_000)) + CLOSE + _tiny(b"x"))
