@@ -26,6 +26,7 @@ from asr_server.core.settings import Settings
 from asr_server.engine import facts, plan, registry
 from asr_server.engine.protocol import Engine
 from asr_server.scheduling.admission import Admission
+from asr_server.scheduling.heart import Heart
 from asr_server.scheduling.thread import EngineThread, ModelState
 from asr_server.scheduling.watch import Watch
 from asr_server.service.catalog import Catalog
@@ -127,9 +128,11 @@ def machinery(
     settings: Settings, resolved: plan.Plan, *, watch: Watch | None = None, on_state: OnState = _log_state
 ) -> Machinery:
     """Build it; the model is loaded by the first job."""
-    engine = registry.build_aligning(resolved, idle_timeout_s=settings.idle_timeout)
+    heart = Heart()
+    engine = registry.build_aligning(resolved, idle_timeout_s=settings.idle_timeout, moved=heart.beat)
     thread = EngineThread(
         engine,
+        heart=heart,
         idle_timeout_s=settings.idle_timeout,
         live_reserve=resolved.max_batch // _LIVE_SHARE,
         on_state=on_state,

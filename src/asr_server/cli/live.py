@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from websockets.exceptions import WebSocketException
-
 from asr_server.cli import arguments, pcm
 from asr_server.cli.failure import Exit, Failure, complain, no_server, shown
-from asr_server.client.live import ConnectionClosed, Line, LiveClient, LiveError, LiveOptions
+from asr_server.client.live import ConnectionClosed, Line, LiveClient, LiveError, LiveOptions, WebSocketException
 
 EXAMPLES = (
     "asr-server live --file talk.mp3",

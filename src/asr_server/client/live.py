@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlencode
 
-from websockets.exceptions import ConnectionClosed, ConnectionClosedOK, InvalidStatus
+from websockets.exceptions import ConnectionClosed, ConnectionClosedOK, InvalidStatus, WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
 # What is kept to be sent again after a cut: a minute at 48 kHz and more.
@@ -139,7 +139,10 @@ class LiveClient:
                 yield line
 
     def resume(self) -> None:
-        """Connect again to the same session, and send again what had not arrived. Raises `LiveError`."""
+        """Connect again to the same session, and send again what had not arrived.
+
+        Raises `LiveError`, and `OSError` or `WebSocketException` where nobody answers; it may be tried again.
+        """
         with suppress(OSError):
             self.cut()  # who still waits for the old connection is let go
         with self._lock:
@@ -206,4 +209,4 @@ def _line(message: dict[str, Any]) -> Line:
     )
 
 
-__all__ = ["ConnectionClosed", "Line", "LiveClient", "LiveError", "LiveOptions"]
+__all__ = ["ConnectionClosed", "Line", "LiveClient", "LiveError", "LiveOptions", "WebSocketException"]

@@ -8,27 +8,32 @@ from asr_server.engine.aligning import AligningEngine
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Engine
 
+Moved = Callable[[], None]
 
-def _qwen(plan: Plan) -> Engine:
+
+def _qwen(plan: Plan, moved: Moved) -> Engine:
     from asr_server.engine.qwen.engine import QwenEngine
 
-    return QwenEngine(plan)
+    return QwenEngine(plan, moved)
 
 
-CREATORS: dict[str, Callable[[Plan], Engine]] = {"qwen": _qwen}
+CREATORS: dict[str, Callable[[Plan, Moved], Engine]] = {"qwen": _qwen}
 
 
-def build(plan: Plan) -> Engine:
-    """The engine that the plan names."""
-    return CREATORS[plan.engine](plan)
+def build(plan: Plan, moved: Moved = lambda: None) -> Engine:
+    """The engine that the plan names. It calls `moved`, on its thread, inside of passes that may take long."""
+    return CREATORS[plan.engine](plan, moved)
 
 
-def build_aligning(plan: Plan, *, idle_timeout_s: float) -> AligningEngine:
-    """The engine that the plan names, with its aligner beside it."""
+def build_aligning(plan: Plan, *, idle_timeout_s: float, moved: Moved = lambda: None) -> AligningEngine:
+    """The same with its aligner beside it."""
     from asr_server.engine.qwen.aligner import QwenAligner
 
     return AligningEngine(
-        build(plan), QwenAligner(plan), pass_tokens=pass_tokens(plan.device), idle_timeout_s=idle_timeout_s
+        build(plan, moved),
+        QwenAligner(plan, moved),
+        pass_tokens=pass_tokens(plan.device),
+        idle_timeout_s=idle_timeout_s,
     )
 
 

@@ -18,6 +18,7 @@ from enum import StrEnum
 from typing import Any
 
 from asr_server.core.errors import AsrError, DeadlineExceeded, ShuttingDown, TranscriptionFailed
+from asr_server.scheduling.heart import Heart
 from asr_server.scheduling.job import Job
 from asr_server.scheduling.ports import Batch, Delta, Done, Failed, Outcome
 from asr_server.scheduling.queue import JobQueue
@@ -54,8 +55,8 @@ class EngineThread:
     that it starts with the next step however much else waits. `on_state` hears of every change of the model's state
     and how many seconds the change took; it is called on the engine thread, as is `watch`. `tend` is called there once
     a turn with the time, for what the batch does when it is idle: it returns the seconds after which it wants to be
-    called again, or None. `clock` is monotonic seconds. Without `start` nothing runs until `turn` is called: for tests
-    that want each turn in hand.
+    called again, or None. `heart` tells when the thread last moved. `clock` is monotonic seconds. Without `start`
+    nothing runs until `turn` is called: for tests that want each turn in hand.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class EngineThread:
         on_state: Callable[[ModelState, float], None] = lambda state, took_s: None,
         tend: Callable[[float], float | None] = lambda now_s: None,
         watch: Watch | None = None,
+        heart: Heart | None = None,
         clock: Callable[[], float] = time.monotonic,
         start: bool = True,
     ) -> None:
@@ -77,6 +79,7 @@ class EngineThread:
         self._tend = tend
         self._tend_at_s: float | None = None
         self._watch = watch or Watch()
+        self._heart = heart or Heart(clock)
         self._clock = clock
         self._wake = threading.Condition()
         self._queue = JobQueue()
@@ -84,7 +87,7 @@ class EngineThread:
         self._rows: dict[int, Job] = {}
         self._leases = 0
         self._stopping = False
-        self._used_s = self._beat_s = clock()
+        self._used_s = clock()
         self._busy = False
         self._state = ModelState.UNLOADED
         self._load_error = ""
@@ -145,7 +148,7 @@ class EngineThread:
                 running=len(self._rows),
                 depth=self._queue.depth(),
                 waiting_s=self._queue.waiting_s(),
-                beat_age_s=self._clock() - self._beat_s,
+                beat_age_s=self._heart.age_s,
                 busy=self._busy,
                 alive=not self._ended.done(),
             )
@@ -188,7 +191,7 @@ class EngineThread:
                 if remaining_s is not None and remaining_s <= 0:
                     break
                 self._wake.wait(remaining_s)
-            self._beat()
+            self._heart.beat()
             self._busy = True
             return not self._stopping
 
@@ -215,9 +218,6 @@ class EngineThread:
             idle = remaining_s is not None and remaining_s <= 0 and not (self._rows or self._queue)
         if idle:
             self._unload()
-
-    def _beat(self) -> None:
-        self._beat_s = self._clock()
 
     def _run_calls(self) -> None:
         while self._calls:
@@ -267,7 +267,7 @@ class EngineThread:
             job.fail(DeadlineExceeded(f"The time limit of the request passed {when}."))
 
     def _start(self, job: Job) -> None:
-        self._beat()
+        self._heart.beat()
         job.started_s = self._clock()
         began_s, ended_s = self._loaded_s
         job.load_s = max(0.0, ended_s - max(began_s, job.queued_s))
@@ -283,7 +283,7 @@ class EngineThread:
     def _step(self) -> None:
         if not self._rows:
             return
-        self._beat()
+        self._heart.beat()
         rows, began_s = len(self._rows), self._clock()
         try:
             outcomes = list(self._moving(self._batch.step()))
@@ -299,7 +299,7 @@ class EngineThread:
     def _moving(self, outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
         """A step may be several passes: each that brings something shows that the accelerator moves."""
         for outcome in outcomes:
-            self._beat()
+            self._heart.beat()
             yield outcome
 
     def _hand_out(self, outcome: Outcome) -> None:
@@ -337,11 +337,11 @@ class EngineThread:
             self._batch.load()
         except Exception as error:
             self._load_error = error.message if isinstance(error, AsrError) else type(error).__name__
-            self._beat()
+            self._heart.beat()
             self._become(ModelState.FAILED, self._clock() - began_s)
             raise
         # Before the state says that no load is under way: the long beat was the load's.
-        self._beat()
+        self._heart.beat()
         self._loaded_s = (began_s, self._clock())
         self._become(ModelState.LOADED, self._clock() - began_s)
         self._touch()

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asr_server.core.errors import DeadlineExceeded, ModelUnavailable, ShuttingDown, TranscriptionFailed
+from asr_server.scheduling.heart import Heart
 from asr_server.scheduling.job import Job, Priority
 from asr_server.scheduling.ports import Delta, Done, Failed
 from asr_server.scheduling.thread import EngineThread, ModelState
@@ -536,6 +537,25 @@ def test_a_job_knows_how_long_it_waited_for_a_load():
     assert early.load_s == 60.0
     assert early.started_s - early.queued_s == 65.0
     assert late.load_s == 0.0
+
+
+def test_a_step_that_moves_inside_is_no_hang():
+    """The batch beats the thread's heart: nobody has to wait for the step's end to see that it goes on."""
+    clock = Clock()
+    heart, ages = Heart(clock), []
+
+    class Deep(Scripted):
+        def step(self):
+            clock.now_s += 20.0
+            ages.append(thread.snapshot().beat_age_s)
+            heart.beat()
+            ages.append(thread.snapshot().beat_age_s)
+            return super().step()
+
+    thread = EngineThread(Deep(), idle_timeout_s=0, heart=heart, clock=clock, start=False)
+    thread.submit(Job(3))
+    thread.turn()
+    assert ages == [20.0, 0.0]
 
 
 def test_a_load_is_no_hang_and_each_outcome_is_a_beat():

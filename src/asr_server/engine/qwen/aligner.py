@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,10 +22,14 @@ _FIRST_IDEOGRAPH = "\u2e80"
 
 
 class QwenAligner:
-    """Implements `engine.protocol.Aligner` over the SDK's weights and text splitting."""
+    """Implements `engine.protocol.Aligner` over the SDK's weights and text splitting.
 
-    def __init__(self, plan: Plan) -> None:
+    `moved` is called from inside of passes that may take long, on the thread that makes them.
+    """
+
+    def __init__(self, plan: Plan, moved: Callable[[], None] = lambda: None) -> None:
         self._plan = plan
+        self._moved = moved
         self._directory: Path | None = None
         self._runtime: AlignerRuntime | None = None
 
@@ -52,6 +56,7 @@ class QwenAligner:
             self._runtime = AlignerRuntime.load(self._directory, device=self._plan.device, dtype=self._plan.dtype)
         except AlignerRuntime.out_of_memory as error:
             raise EngineOutOfMemory("No memory is left for the aligner; lower KV_BUDGET_MB or MAX_BATCH.") from error
+        self._runtime.tell(self._moved)
 
     def unload(self) -> None:
         """Free the weights and what the libraries hold back."""

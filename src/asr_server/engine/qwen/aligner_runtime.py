@@ -6,7 +6,7 @@ the word begins and ends. Rows are padded behind their end, where causal attenti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from asr_server.core.errors import UnsupportedLanguage, UnsupportedValue
 from asr_server.engine.protocol import AlignedPiece, AlignItem, Alignment
-from asr_server.engine.qwen import chain, loading, memory
+from asr_server.engine.qwen import chain, loading, memory, pulse
 from asr_server.engine.qwen.encoder import WindowedEncoder
 from asr_server.engine.qwen.frontend import SAMPLE_RATE, LogMel
 from asr_server.engine.qwen.sdk import Qwen3ForceAlignProcessor
@@ -58,6 +58,10 @@ class AlignerRuntime:
     def load(cls, directory: Path, *, device: str, dtype: str) -> AlignerRuntime:
         """Load a checked aligner. Raises `ModelUnavailable`."""
         return cls(loading.load_aligner(directory, device=device, dtype=dtype))
+
+    def tell(self, moved: Callable[[], None]) -> None:
+        """From now on call `moved` inside of every pass that may take long."""
+        pulse.tell(moved, self._parts.tower, self._parts.text)
 
     @torch.inference_mode()
     def align(self, items: Sequence[AlignItem]) -> list[Alignment]:

@@ -29,6 +29,17 @@ def _loaded(aligner_id="demo"):
     return aligner
 
 
+def test_a_long_pass_says_that_it_moves(items):
+    """At the convolutions and each layer of the audio tower and of the language model."""
+    beats = []
+    aligner = QwenAligner(Plan("qwen", "demo", "cpu", "float32", 4, 0, (), "demo"), lambda: beats.append(1))
+    aligner.locate()
+    aligner.load()
+    aligner.align(items[:1])
+    parts = aligner._runtime._parts
+    assert len(beats) == 1 + len(parts.tower.layers) + len(parts.text.layers)
+
+
 @pytest.fixture(scope="module")
 def aligner():
     return _loaded()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -48,12 +48,16 @@ class _Work:
 
 
 class QwenEngine:
-    """Implements `engine.protocol.Engine` over the SDK's modules. torch is imported by `load`, not before."""
+    """Implements `engine.protocol.Engine` over the SDK's modules. torch is imported by `load`, not before.
+
+    `moved` is called from inside of passes that may take long, on the thread that makes them.
+    """
 
     name = "qwen"
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, moved: Callable[[], None] = lambda: None) -> None:
         self._plan = plan
+        self._moved = moved
         self._runtime: Runtime | None = None
         self._work: dict[int, _Work] = {}
         self._rows_limit = plan.max_batch
@@ -103,6 +107,7 @@ class QwenEngine:
             )
         except Runtime.out_of_memory as error:
             raise EngineOutOfMemory("No memory is left for the model; free some or choose a smaller one.") from error
+        self._runtime.tell(self._moved)
         self._rows_limit, self._searching = self._runtime.capacity.rows, None
         # The libraries bring half a million objects that stay: left among the others, each full collection of garbage
         # would walk them in the middle of a step.

@@ -15,6 +15,8 @@ from asr_server.engine.qwen.engine import QwenEngine, token_budget
 from asr_server.scheduling.ports import Delta, Done, Failed
 
 SILENCE = np.zeros(16_000, np.float32)
+# Keys and values of four planned rows of this model take 7.9 MiB, half of the budget.
+FOUR_ROWS_MB = 16
 
 
 @pytest.fixture(scope="module")
@@ -371,9 +373,21 @@ def test_the_cache_is_planned_once_and_told(make_engine, run, clips):
     assert 0 < engine._runtime.decoder.cache.nbytes <= planned
 
 
+def test_a_long_pass_says_that_it_moves(run, speech):
+    """At the convolutions, and each layer of the audio tower and of the language model: slow is no hang."""
+    beats = []
+    engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 1, 0, ()), lambda: beats.append(1))
+    engine.load()
+    engine.admit(0, Utterance(speech))
+    assert not beats
+    list(engine.step())
+    parts = engine._runtime._parts
+    assert len(beats) == 1 + len(parts.tower.layers) + len(parts.text.layers)
+
+
 def test_a_row_longer_than_planned_takes_the_place_of_several_and_gives_it_back(run, clips, alone):
     """A long prompt beside ordinary rows stays within the planned memory, changes nobody, and leaves no trace."""
-    engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 0, ()))
+    engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, FOUR_ROWS_MB, ()))
     engine.load()
     runtime = engine._runtime
     long = Utterance(clips[0], context="kitchen lights " * 800)

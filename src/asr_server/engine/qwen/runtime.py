@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import torch
 
 from asr_server.core.errors import InvalidValue
 from asr_server.engine.protocol import Utterance
-from asr_server.engine.qwen import capacity, loading, memory, prompt, sessions
+from asr_server.engine.qwen import capacity, loading, memory, prompt, pulse, sessions
 from asr_server.engine.qwen.decoder import Prefill, Row, SlotDecoder
 from asr_server.engine.qwen.encoder import WindowedEncoder
 from asr_server.engine.qwen.frontend import LogMel, features, floor
@@ -58,6 +58,10 @@ class Runtime:
     def load(cls, directory: Path, *, device: str, dtype: str, max_batch: int, kv_budget_mb: int) -> Runtime:
         """Load a checked checkpoint. Raises `ModelUnavailable`."""
         return cls(loading.load(directory, device=device, dtype=dtype), max_batch, kv_budget_mb)
+
+    def tell(self, moved: Callable[[], None]) -> None:
+        """From now on call `moved` inside of every pass that may take long."""
+        pulse.tell(moved, self._parts.tower, self._parts.text)
 
     @torch.inference_mode()
     def prepare(self, work: Utterance, budget: int) -> Prepared:
