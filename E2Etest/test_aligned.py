@@ -62,25 +62,25 @@ def _of(distances, language):
 
 
 def test_borders_of_english_words_in_voices_never_heard(distances):
-    """The mean and the 95th percentile stay at the card's figures (70 and 183 ms), which miss the aim of 60 and 160."""
+    """The mean and the 95th percentile stay near the card's figures (31 and 90 ms; the aim was 60 and 160)."""
     found = _of(distances, "English")
     assert len(found) > 100
-    assert found.mean() <= 78
-    assert np.percentile(found, 95) <= 205
+    assert found.mean() <= 36
+    assert np.percentile(found, 95) <= 105
 
 
 def test_borders_of_mandarin_characters_in_voices_never_heard(distances):
-    """The same for Mandarin, character by character (48 and 127 ms)."""
+    """The same for Mandarin, character by character (19 and 42 ms)."""
     found = _of(distances, "Chinese")
     assert len(found) > 30
-    assert found.mean() <= 55
-    assert np.percentile(found, 95) <= 145
+    assert found.mean() <= 24
+    assert np.percentile(found, 95) <= 55
 
 
 def test_a_long_clip_is_aligned_to_its_end(distances):
-    """Past two windows of the encoder the last ten words are found, if less well than others (102 ms)."""
+    """Past two windows of the encoder the last ten words are found, if less well than others (41 ms)."""
     (found,) = [found for row, found in distances if row["words_ms"][-1][2] > 16_000]
-    assert found[-20:].mean() <= 115
+    assert found[-20:].mean() <= 50
 
 
 def test_the_words_are_placed_better_than_by_counting_letters(distances):
@@ -93,4 +93,4 @@ def test_the_words_are_placed_better_than_by_counting_letters(distances):
         true = np.array([(start, end) for _, start, end in row["words_ms"]]).T
         estimated += [np.abs(ends[:-1] - true[0]), np.abs(ends[1:] - true[1])]
         told.append(found)
-    assert np.concatenate(told).mean() < 0.6 * np.concatenate(estimated).mean()
+    assert np.concatenate(told).mean() < 0.3 * np.concatenate(estimated).mean()
