@@ -102,6 +102,11 @@ class Screen:
         elif self._terminal:
             self._write(_CLEAR + _fitted(line, shutil.get_terminal_size().columns - 1))
 
+    def clear(self) -> None:
+        """Take the open line away, to say something else in its place."""
+        if self._terminal:
+            self._write(_CLEAR)
+
     def _write(self, text: str) -> None:
         self._out.write(text)
         self._out.flush()
@@ -137,6 +142,7 @@ def _show(client: LiveClient, screen: Screen, sent: threading.Event) -> None:
                 if line.ending == "flush":
                     return
         except ConnectionClosed as cut:
+            screen.clear()
             _come_back(client, cut)
             if sent.is_set():  # the flush may not have arrived; one too many does no harm
                 with suppress(ConnectionClosed):
