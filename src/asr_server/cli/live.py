@@ -122,14 +122,16 @@ def _fitted(line: Line, columns: int) -> str:
 
 def _stream(client: LiveClient, chunks: Iterator[bytes], screen: Screen) -> bool:
     """Until the last line; False when Ctrl-C ended it, which leaves out no word that was sent."""
-    leaving, sent = threading.Event(), threading.Event()
-    threading.Thread(target=_send, args=(client, chunks, leaving, sent), daemon=True).start()
+    sender = _Sender(client, chunks)
+    sender.start()
     try:
-        _show(client, screen, sent)
+        _show(client, screen, sender.sent)
     except KeyboardInterrupt:
-        leaving.set()
-        _show(client, screen, sent)
+        sender.leaving.set()
+        _show(client, screen, sender.sent)
         return False
+    if sender.error is not None:
+        raise _NoSource(f"the microphone ended: {sender.error}")
     return True
 
 
@@ -168,19 +170,34 @@ def _come_back(client: LiveClient, cut: ConnectionClosed) -> None:
         time.sleep(_TRY_EVERY_S)
 
 
-def _send(client: LiveClient, chunks: Iterator[bytes], leaving: threading.Event, sent: threading.Event) -> None:
-    """Until the source ends or is left; the server's answer to the flush ends the command."""
-    for chunk in chunks:
-        if leaving.is_set():
-            break
+class _Sender(threading.Thread):
+    """Sends until the source ends, fails (`error`) or is left; the server's answer to the flush ends the command."""
+
+    def __init__(self, client: LiveClient, chunks: Iterator[bytes]) -> None:
+        super().__init__(daemon=True)
+        self._client = client
+        self._chunks = chunks
+        self.leaving, self.sent = threading.Event(), threading.Event()
+        self.error: Exception | None = None
+
+    def run(self) -> None:
         try:
-            client.send(chunk)
-        except ConnectionClosed:
-            # The client keeps it for when it is back, but only so much: no more comes meanwhile than is spoken.
-            time.sleep(pcm.CHUNK_MS / 1000)
-    sent.set()
-    with suppress(ConnectionClosed):  # the reader sees the same
-        client.flush()
+            self._send()
+        except Exception as error:  # of the sound library: a microphone that was unplugged
+            self.error = error
+        self.sent.set()
+        with suppress(ConnectionClosed):  # the reader sees the same
+            self._client.flush()
+
+    def _send(self) -> None:
+        for chunk in self._chunks:
+            if self.leaving.is_set():
+                return
+            try:
+                self._client.send(chunk)
+            except ConnectionClosed:
+                # The client keeps it for when it is back, but only so much: no more comes meanwhile than is spoken.
+                time.sleep(pcm.CHUNK_MS / 1000)
 
 
 def _file(path: Path, speed: float) -> Iterator[bytes]:

@@ -2,6 +2,7 @@
 
 import io
 import sys
+import threading
 
 from asr_server import demo
 from asr_server.cli.live import LiveCommand, Screen, live
@@ -73,6 +74,35 @@ def test_a_session_that_the_server_ends_early_is_a_failure(monkeypatch, capsys):
     assert live(LiveCommand("http://127.0.0.1:1", demo.sample().recording, speed=0.0)) == 1
     printed = capsys.readouterr()
     assert (printed.out, printed.err.count("\n")) == ("turn on\n", 1)
+
+
+class _Heard(_Drained):
+    """A session that answers the flush."""
+
+    def __init__(self):
+        self._flushed = threading.Event()
+
+    def flush(self):
+        self._flushed.set()
+
+    def lines(self):
+        assert self._flushed.wait(10)
+        yield _line("turn on", "", "flush")
+
+
+def test_a_microphone_that_fails_is_told_behind_what_was_heard(monkeypatch, capsys):
+    """The words until then are shown, and the command does not wait for more."""
+
+    def unplugged():
+        yield b"12"
+        raise RuntimeError("device unavailable")
+
+    monkeypatch.setattr("asr_server.cli.live._connected", lambda command: _Heard())
+    monkeypatch.setattr("asr_server.cli.live._microphone", unplugged)
+    assert live(LiveCommand("http://127.0.0.1:1", None)) == 1
+    printed = capsys.readouterr()
+    assert printed.out == "turn on\n"
+    assert "device unavailable" in printed.err
 
 
 def test_a_missing_file_or_server_is_one_line_on_stderr(tmp_path, capsys):
