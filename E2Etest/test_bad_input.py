@@ -113,6 +113,7 @@ def test_lying_sizes_in_the_header(server, sample):
         ({"chunking_strategy": '{"a":' * 100_000}, (400, "invalid_value", "chunking_strategy.type")),
         ({"prompt": "x" * 20_000}, (400, "invalid_value", "prompt")),
         ({"hotwords": "x, " * 20_000}, (400, "invalid_value", "hotwords")),
+        ({"hotwords": '["\\ud83d"]'}, (400, "invalid_value", "hotwords")),
         ({"keywords": "[" * 100_000}, (400, "invalid_value", "hotwords")),
     ],
 )

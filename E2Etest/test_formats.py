@@ -82,6 +82,13 @@ def test_text_formats_are_plain_text(server, sample):
     assert vtt.text.startswith("WEBVTT\n\n00:00:")
 
 
+def test_a_default_that_is_sent_along_is_as_if_absent(server, sample):
+    """Some clients name the granularity `segment` with every format: the answer is the usual one."""
+    for wanted in ("json", "text"):
+        told = server.transcribe(sample[0], response_format=wanted, **{"timestamp_granularities[]": "segment"})
+        assert (told.status_code, told.text) == (200, server.transcribe(sample[0], response_format=wanted).text)
+
+
 def test_verbose_json_tells_times_and_scores(server, sample):
     """Segments lie inside the recording, with real scores."""
     body = server.transcribe(

@@ -34,11 +34,19 @@ def test_our_own_events_come_span_by_span(server, three):
     assert whole["text"] == " ".join(span["text"] for span in spans) == server.transcribe(three).json()["text"]
 
 
-def test_what_our_own_events_do_not_have_is_refused(server):
-    """Log-probabilities would be left out without a word."""
-    form = {"files": {"file": ("a.wav", recordings.sample()[0])}, "data": {"model": "demo", "include[]": "logprobs"}}
-    error = server.client.post(f"{URL}/stream", **form).json()["error"]
-    assert (error["code"], error["param"]) == ("unsupported_value", "include")
+@pytest.mark.parametrize(
+    ("wish", "param"),
+    [
+        ({"include[]": "logprobs"}, "include"),
+        *(({"response_format": name}, "response_format") for name in ("srt", "vtt", "verbose_json")),
+    ],
+)
+def test_what_our_own_events_do_not_have_is_refused(server, wish, param):
+    """Log-probabilities, subtitles and scores would be left out without a word."""
+    form = {"files": {"file": ("a.wav", recordings.sample()[0])}, "data": {"model": "demo", **wish}}
+    answer = server.client.post(f"{URL}/stream", **form)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (400, "unsupported_value", param)
 
 
 @pytest.mark.parametrize("path", [URL, f"{URL}/stream"])

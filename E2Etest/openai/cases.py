@@ -163,7 +163,12 @@ REFUSALS = (
     Refusal(13, "language-unknown", "Language `is`", 400, "unsupported_language", "language"),
     Refusal(13, "format-unknown", "Format `docx`", 400, "invalid_value", "response_format"),
     Refusal(
-        13, "granularity-alone", "Granularities without `verbose_json`", 400, "invalid_value", "timestamp_granularities"
+        13,
+        "granularity-alone",
+        "Granularity `word` without `verbose_json`",
+        400,
+        "invalid_value",
+        "timestamp_granularities",
     ),
     Refusal(13, "granularity-unknown", "Granularity `syllable`", 400, "invalid_value", "timestamp_granularities"),
     Refusal(13, "include-alone", "`logprobs` with `text`", 400, "unsupported_value", "include"),

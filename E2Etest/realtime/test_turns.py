@@ -99,6 +99,19 @@ def test_less_than_a_tenth_of_a_second_is_not_committed(realtime_server, said):
         assert events[0].previous_item_id is None
 
 
+@pytest.mark.parametrize("ending", ["commit", "clear"])
+def test_half_a_sample_does_not_outlive_its_turn(realtime_server, said, ending):
+    """A clip whose last byte is one too many: what follows the commit, or the clear, begins with a whole sample."""
+    with talking(realtime_server) as talk:
+        talk.update(turn_detection=None)
+        talk.say(speech()[:20_001])
+        getattr(talk.connection.input_audio_buffer, ending)()
+        talk.until(COMPLETED if ending == "commit" else "input_audio_buffer.cleared")
+        talk.say(speech())
+        talk.commit()
+        assert recordings.word_errors(said.split(), talk.until(COMPLETED)[-1].transcript.split()) <= 1
+
+
 def test_what_is_cleared_is_never_heard_of_again(realtime_server, said):
     """A turn that was cut already, and then cleared: none of its words come, and the next turn is the first item."""
     with talking(realtime_server) as talk:

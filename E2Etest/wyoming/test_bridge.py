@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from wyoming.asr import TranscriptChunk
 from wyoming.audio import AudioChunk, AudioStart, AudioStop
-from wyoming.event import Event
+from wyoming.event import Event, read_event
 from wyoming.info import Describe, Info
 from wyoming.ping import Ping, Pong
 
@@ -205,6 +205,14 @@ async def test_other_protocols_end_their_own_connection_alone(port, noise):
         with contextlib.suppress(ConnectionResetError):
             assert raw.recv(100) == b""
     assert (await heard(port, bytes(32_000))).text == ""
+
+
+async def test_half_a_character_is_refused(port):
+    """JSON may hold one, and no answer can: an error event, not a fault of the bridge."""
+    with socket.create_connection((HOST, port), timeout=30) as raw, raw.makefile("rb") as answers:
+        raw.sendall(b'{"type": "ping", "data": {"text": "\\ud83d"}}\n')
+        event = read_event(answers)
+    assert (event.type, event.data["code"]) == ("error", "invalid_event")
 
 
 async def test_unknown_events_are_passed_over(port):

@@ -53,7 +53,7 @@ _CALLS: dict[tuple[int, str], Callable[[], object]] = {
     (13, "language-format"): _fields(language="tlh!"),
     (13, "language-unknown"): _fields(language="is"),
     (13, "format-unknown"): _fields(response_format="docx"),
-    (13, "granularity-alone"): _fields(timestamp_granularities=["segment"]),
+    (13, "granularity-alone"): _fields(timestamp_granularities=["word"]),
     (13, "granularity-unknown"): _fields(timestamp_granularities=["syllable"], response_format="verbose_json"),
     (13, "include-alone"): _fields(include=["logprobs"], response_format="text"),
     (13, "temperature"): _fields(temperature=7),

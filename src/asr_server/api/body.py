@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable
@@ -12,11 +13,13 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive
 
-from asr_server.core.errors import Cancelled, FileTooLarge, MalformedBody, UnsupportedContentType
+from asr_server.core.errors import Cancelled, FileTooLarge, MalformedBody, UnsupportedContentType, UploadStalled
 
 # Text parts beside the file; speaker references arrive as data URLs of a few MiB.
 _MAX_TEXT_PART_BYTES = 8 * 1024 * 1024
 _MAX_FIELDS = 200
+# A network may lose a client without a word: who sends nothing for so long is not waited for.
+_STALLED_S = 60.0
 _MULTIPART = "multipart/form-data"
 # What `json` raises for a text that is none, and for one that is nested deeper than it can go.
 NOT_JSON = (ValueError, RecursionError)
@@ -25,9 +28,9 @@ NOT_JSON = (ValueError, RecursionError)
 async def read_form(request: Request, max_bytes: int) -> FormData:
     """The parsed form. The caller closes it.
 
-    Raises `UnsupportedContentType`, `MalformedBody`, `Cancelled` when the caller leaves before the end, and
-    `FileTooLarge`: at once for a declared length over the cap, otherwise while reading, after at most one network
-    chunk too many.
+    Raises `UnsupportedContentType`, `MalformedBody`, `Cancelled` when the caller leaves before the end,
+    `UploadStalled`, and `FileTooLarge`: at once for a declared length over the cap, otherwise while reading, after at
+    most one network chunk too many.
     """
     if not request.headers.get("content-type", "").lower().startswith(_MULTIPART):
         raise UnsupportedContentType(f"The request body must be {_MULTIPART}.")
@@ -44,7 +47,7 @@ async def read_form(request: Request, max_bytes: int) -> FormData:
 
 
 async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:
-    """The body as a JSON object, {} for none. Raises `MalformedBody` and `FileTooLarge`."""
+    """The body as a JSON object, {} for none. Raises `MalformedBody`, `FileTooLarge` and `UploadStalled`."""
     try:
         data = await Request(request.scope, _limit(request.receive, max_bytes)).body()
         values = json.loads(data or b"{}")
@@ -63,13 +66,22 @@ def _limit(receive: Receive, max_bytes: int) -> Callable[[], Awaitable[Message]]
 
     async def limited() -> Message:
         nonlocal seen
-        message = await receive()
+        message = await next_message(receive)
         seen += len(message.get("body", b""))
         if seen > max_bytes:
             raise too_large(max_bytes)
         return message
 
     return limited
+
+
+async def next_message(receive: Receive) -> Message:
+    """The next piece of a body that is not complete. Raises `UploadStalled`."""
+    try:
+        async with asyncio.timeout(_STALLED_S):
+            return await receive()
+    except TimeoutError:
+        raise UploadStalled(f"Nothing of the upload came for {_STALLED_S:g} s.") from None
 
 
 def too_large(max_bytes: int) -> FileTooLarge:

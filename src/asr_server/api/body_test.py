@@ -1,11 +1,13 @@
 """Form fields in the spellings that clients use."""
 
+import asyncio
+
 import pytest
 from starlette.datastructures import FormData
 from starlette.requests import Request
 
 from asr_server.api import body
-from asr_server.core.errors import Cancelled
+from asr_server.core.errors import Cancelled, UploadStalled
 
 NAMES = frozenset({"model", "language", "stream"})
 
@@ -77,3 +79,17 @@ async def test_a_caller_that_leaves_in_the_middle_of_its_upload_is_no_fault_of_o
     scope = {"type": "http", "headers": [(b"content-type", b"multipart/form-data; boundary=b")]}
     with pytest.raises(Cancelled):
         await body.read_form(Request(scope, receive), 1000)
+
+
+@pytest.mark.parametrize("read", [body.read_form, body.read_json])
+async def test_a_caller_that_stops_in_the_middle_of_its_upload_is_not_waited_for(read, monkeypatch):
+    """As a phone does whose network is gone: no end of the connection tells of it, and its place is given back."""
+    monkeypatch.setattr(body, "_STALLED_S", 0.05)
+    messages = [{"type": "http.request", "body": b"--b\r\n", "more_body": True}]
+
+    async def receive():
+        return messages.pop(0) if messages else await asyncio.Event().wait()
+
+    scope = {"type": "http", "headers": [(b"content-type", b"multipart/form-data; boundary=b")]}
+    with pytest.raises(UploadStalled):
+        await read(Request(scope, receive), 1000)

@@ -11,7 +11,17 @@ from asr_server.api.headers import BrowserHeaders
 from asr_server.api.middleware import RequestLog
 
 # What a page of another origin may read of an answer, beside the body.
-_EXPOSED = ("x-request-id", "retry-after", "server-timing", "content-disposition", "x-subtitle-timing", "location")
+_EXPOSED = (
+    "x-request-id",
+    "retry-after",
+    "x-should-retry",
+    "server-timing",
+    "content-disposition",
+    "x-subtitle-timing",
+    "x-untranslated",
+    "x-translation-error",
+    "location",
+)
 
 
 def put_before(app: FastAPI, rules: AccessRules) -> None:

@@ -52,6 +52,7 @@ TABLE: dict[str, Wire] = {
     errors.UnsupportedContentType.code: _INVALID,
     errors.UnknownModel.code: Wire(404, "invalid_request_error", 4000),
     errors.FileTooLarge.code: Wire(413, "invalid_request_error", 1009),
+    errors.UploadStalled.code: Wire(408, "invalid_request_error", 1008),
     errors.EmptyFile.code: _INVALID,
     errors.InvalidAudio.code: _INVALID,
     errors.NoAudioTrack.code: _INVALID,

@@ -9,7 +9,7 @@ import json
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from asr_server.api.body import NOT_JSON
 from asr_server.audio.rules import SpanRules
@@ -35,7 +35,17 @@ def _strategy(value: Any) -> Any:
     return {"type": value} if isinstance(value, str) else value
 
 
+def _whole(value: str) -> str:
+    """JSON may hold halves of characters, which no model can read."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError("it cannot be written in UTF-8") from None
+    return value
+
+
 Boolean = Annotated[bool, BeforeValidator(_boolean)]
+Hotword = Annotated[str, AfterValidator(_whole)]
 Term = Annotated[str, Field(min_length=1, max_length=100)]
 Glossary = Annotated[dict[Term, Term], BeforeValidator(_object), Field(max_length=200)]
 
@@ -86,8 +96,8 @@ class RecordingForm(BaseModel):
     prompt: str = Field(
         "", description="Text that helps recognition: names, terms, the topic.", max_length=MAX_TEXT_CHARS
     )
-    hotwords: list[str] = Field([], description="Words to listen for, comma-separated or repeated.")
-    keywords: list[str] = Field([], description="OpenAI's name for hotwords.")
+    hotwords: list[Hotword] = Field([], description="Words to listen for, comma-separated or repeated.")
+    keywords: list[Hotword] = Field([], description="OpenAI's name for hotwords.")
     temperature: float = Field(0.0, ge=0, le=1, description="0 is greedy and repeatable; above that, sampling.")
     chunking_strategy: Annotated[ChunkingStrategy, BeforeValidator(_strategy)] = Field(
         ChunkingStrategy(), description="`auto`, or a `server_vad` object: threshold and times of the cuts at pauses."

@@ -12,6 +12,8 @@ from asr_server.api import errors as error_table
 from asr_server.core.errors import AsrError, InvalidValue, MalformedBody
 
 _MAX_TEXT_BYTES = 256 * 1024
+# Of all hotwords: the engine's thread reads them, for each partial anew.
+_MAX_HOTWORDS_CHARS = 16_000
 
 
 class Query(BaseModel):
@@ -20,7 +22,7 @@ class Query(BaseModel):
     use_server_vad: bool | None = None
     sample_rate: Literal["8000", "16000", "24000", "44100", "48000"] = "16000"
     language: str = ""
-    hotwords: str = Field("", max_length=10_000)
+    hotwords: str = Field("", max_length=_MAX_HOTWORDS_CHARS)
     words: Literal["none", "accurate", "fast"] = "none"
     session_id: str = Field("", max_length=200)
     received: int = Field(0, ge=0)
@@ -62,9 +64,12 @@ def parse_action(text: str) -> Action:
     if not isinstance(values, dict):
         raise MalformedBody("The message must be a JSON object with an 'action'.")
     try:
-        return Action.model_validate(values)
+        action = Action.model_validate(values)
     except ValidationError as error:
         raise _invalid(error) from None
+    if len(action.words or "") > _MAX_HOTWORDS_CHARS:
+        raise InvalidValue(f"The hotwords are longer than {_MAX_HOTWORDS_CHARS} characters.", param="hotwords")
+    return action
 
 
 def render_error(error: AsrError) -> dict[str, Any]:

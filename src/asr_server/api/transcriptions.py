@@ -61,6 +61,7 @@ async def create_transcription(request: Request, here: Services_) -> Response:
 async def stream_transcription(request: Request, here: Services_) -> Response:
     """Transcribe a recording and send each span when it is finished; the same form as above."""
     async with forms.received(request, here, TranscriptionForm) as (fields, file):
+        wishes.check_streamed(fields)
         wanted = wishes.transcription(fields, here.settings)
         if wanted.shape.logprobs:
             raise UnsupportedValue("'include' is not served in this stream.", param="include")

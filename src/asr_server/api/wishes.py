@@ -82,15 +82,22 @@ def _hotwords(fields: RecordingForm) -> list[str]:
     return words
 
 
+def check_streamed(fields: TranscriptionForm) -> None:
+    """Raises `UnsupportedValue` for a format that no stream of events has."""
+    if fields.response_format not in (ResponseFormat.JSON, ResponseFormat.TEXT):
+        raise UnsupportedValue("Only json and text can be streamed.", param="response_format")
+
+
 def _check(fields: TranscriptionForm) -> None:
     wanted = fields.response_format
-    if fields.stream and wanted not in (ResponseFormat.JSON, ResponseFormat.TEXT):
-        raise UnsupportedValue("Only json and text can be streamed.", param="response_format")
+    if fields.stream:
+        check_streamed(fields)
     if fields.include and wanted is not ResponseFormat.JSON:
         raise UnsupportedValue("'include' needs response_format=json.", param="include")
     if fields.return_timestamps and wanted not in (ResponseFormat.JSON, ResponseFormat.VERBOSE_JSON):
         raise UnsupportedValue("'return_timestamps' needs json or verbose_json.", param="return_timestamps")
-    if fields.timestamp_granularities and wanted is not ResponseFormat.VERBOSE_JSON:
+    # `segment` is the default, which some clients send along with every format: it asks for nothing more.
+    if "word" in fields.timestamp_granularities and wanted is not ResponseFormat.VERBOSE_JSON:
         raise InvalidValue(
-            "'timestamp_granularities' needs response_format=verbose_json.", param="timestamp_granularities"
+            "'timestamp_granularities' with 'word' needs response_format=verbose_json.", param="timestamp_granularities"
         )

@@ -13,6 +13,7 @@ import socket
 import socketserver
 import threading
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import BinaryIO, cast
 
 from wyoming.asr import Transcribe, Transcript, TranscriptChunk, TranscriptStart, TranscriptStop
@@ -32,6 +33,8 @@ _NAME = "asr-server"
 # Both far above what clients send: a header is one line of JSON, a chunk a fraction of a second.
 _MAX_LINE_BYTES = 65_536
 _MAX_READ_BYTES = 16 * 1024 * 1024
+# What the server takes of names and terms, with the commas between them.
+_MAX_WORDS_CHARS = 16_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,7 @@ class _Caller(socketserver.StreamRequestHandler):
             return self._refuse(error.code, str(error), event)
         except UnknownFormat as error:
             return self._refuse("invalid_audio", str(error), event)
-        except (KeyError, TypeError, AttributeError):
+        except (KeyError, TypeError, AttributeError, UnicodeEncodeError):
             return self._refuse("invalid_event", f"The fields of this event are not Wyoming's: {event.type}.", event)
 
     def _act(self, event: Event) -> bool:
@@ -209,5 +212,8 @@ def _next(stream: _Bounded) -> Event | None:
 
 
 def _wish(asked: Transcribe, target: Target) -> Wish:
-    words = [*(asked.transcript_names or ()), *(asked.transcript_terms or ())]
-    return Wish(asked.language or target.language, tuple(str(word) for word in words))
+    words = [str(word) for word in (*(asked.transcript_names or ()), *(asked.transcript_terms or ()))]
+    # The first ones: a house with too many names must not lose its commands over the last.
+    ends = accumulate(len(word) + len(", ") for word in words)
+    kept = tuple(word for word, end in zip(words, ends, strict=True) if end <= _MAX_WORDS_CHARS)
+    return Wish(asked.language or target.language, kept)

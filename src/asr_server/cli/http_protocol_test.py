@@ -165,3 +165,43 @@ async def test_who_waits_for_an_answer_is_kept(asked):
     await _turns()
     assert protocol.transport.sent.count(OK) == max(1, asked.count(b"GET"))
     protocol.connection_lost(None)
+
+
+@pytest.mark.parametrize("offer", [b"h2c", b"TLS/1.2", b"h2c, websocket"])
+@pytest.mark.parametrize("framing", [b"Content-Length: 20", b"Transfer-Encoding: chunked"])
+async def test_an_offer_to_speak_another_protocol_costs_no_body(offer, framing):
+    """Java's and Apache's clients make one with every upload; what looks like one inside a body stays."""
+    body = b"a\r\nUpgrade: h2c\r\n\r\nb"
+    seen = []
+
+    async def app(scope, receive, send):
+        message, whole = {"more_body": True}, b""
+        while message.get("more_body"):
+            message = await receive()
+            whole += message.get("body", b"")
+        seen.append(whole)
+        await _app(scope, lambda: asyncio.sleep(0, {}), send)
+
+    protocol = _opened(app)
+    lines = [b"POST / HTTP/1.1", b"Host: x", b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: " + offer, framing]
+    head = b"\r\n".join(lines) + b"\r\n\r\n"
+    sent = body if b"Length" in framing else b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    for _ in range(2):  # over one connection, the body apart and with the head
+        protocol.data_received(head)
+        protocol.data_received(sent)
+        await _turns()
+        protocol.data_received(head + sent)
+        await _turns()
+    assert seen == [body] * 4
+    protocol.connection_lost(None)
+
+
+@pytest.mark.parametrize("line", [b"Upgrade: websocket", b"upgrade:WebSocket", b"UPGRADE: \twebsocket"])
+async def test_a_handshake_is_no_such_offer(line, monkeypatch):
+    """However it is written: the socket's protocol takes over."""
+    taken = []
+    protocol = _opened()
+    monkeypatch.setattr(protocol, "handle_websocket_upgrade", lambda: taken.append(line))
+    protocol.data_received(GET + b"Connection: Upgrade\r\n" + line + b"\r\n\r\n")
+    assert taken == [line]
+    protocol.connection_lost(None)

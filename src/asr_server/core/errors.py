@@ -20,6 +20,7 @@ AsrError
 |   |-- UnsupportedContentType   unsupported_content_type
 |   |-- UnknownModel             model_not_found
 |   |-- FileTooLarge             file_too_large
+|   |-- UploadStalled            upload_stalled
 |   |-- EmptyFile                empty_file
 |   |-- InvalidAudio             invalid_audio
 |   |-- NoAudioTrack             no_audio_track
@@ -179,6 +180,12 @@ class FileTooLarge(InvalidInput):
     """The upload exceeds `MAX_UPLOAD_MB`."""
 
     code = "file_too_large"
+
+
+class UploadStalled(InvalidInput):
+    """The client stopped in the middle of its upload and stayed connected, or its network lost it."""
+
+    code = "upload_stalled"
 
 
 class EmptyFile(InvalidInput):

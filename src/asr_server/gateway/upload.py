@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import httpx
 from starlette.types import Receive
 
-from asr_server.api.body import too_large
+from asr_server.api.body import next_message, too_large
 from asr_server.core.errors import Cancelled
 
 _IN_MEMORY_BYTES = 1024 * 1024
@@ -19,8 +19,8 @@ _PIECE_BYTES = 256 * 1024
 class Upload(httpx.AsyncByteStream):
     """Every iteration gives the whole body: what has come already from the file, the rest as it comes.
 
-    `empty`: the request has none. Raises `FileTooLarge` at most one network chunk past the cap, and `Cancelled` when
-    the client leaves.
+    `empty`: the request has none. Raises `FileTooLarge` at most one network chunk past the cap, `Cancelled` when the
+    client leaves, and `UploadStalled` when it sends nothing.
     """
 
     def __init__(self, receive: Receive, max_bytes: int, *, empty: bool = False) -> None:
@@ -46,7 +46,7 @@ class Upload(httpx.AsyncByteStream):
                 yield piece
 
     async def _next(self) -> bytes:
-        message = await self._receive()
+        message = await next_message(self._receive)
         if message["type"] == "http.disconnect":
             raise Cancelled("The client closed the connection.")
         piece: bytes = message.get("body", b"")

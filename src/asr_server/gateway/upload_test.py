@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from asr_server.core.errors import Cancelled, FileTooLarge
+from asr_server.core.errors import Cancelled, FileTooLarge, UploadStalled
 from asr_server.gateway.upload import Upload
 
 MIB = 1024 * 1024
@@ -86,3 +86,15 @@ async def test_a_client_that_leaves_is_noticed_in_the_body_and_after_it(make):
     await _read(upload)
     async with asyncio.timeout(1):
         await upload.gone()
+
+
+async def test_a_client_that_stops_in_the_middle_is_not_waited_for(make, monkeypatch):
+    """The worker's own limit is behind this one: it waits for the whole body."""
+    monkeypatch.setattr("asr_server.api.body._STALLED_S", 0.05)
+    pieces = [{"type": "http.request", "body": b"a", "more_body": True}]
+
+    async def receive():
+        return pieces.pop(0) if pieces else await asyncio.Event().wait()
+
+    with pytest.raises(UploadStalled):
+        await _read(make(receive))

@@ -27,7 +27,7 @@ from asr_server.text import languages
 
 LOGPROBS = "item.input_audio_transcription.logprobs"
 
-_LONGEST_TEXT = 16_000
+_LONGEST_TEXT = 16_000  # of a prompt, and of all keywords: the engine's thread reads them, for each partial anew
 _LONGEST_PATH = 200
 _TELEPHONE_HZ = 8_000
 _LAWS = {"audio/pcmu": Law.MU, "audio/pcma": Law.A}
@@ -213,6 +213,9 @@ class House:
         if said.model not in self.models:
             path = _path(root, (*place, "model"))
             raise UnknownModel("This server has no model of that name; GET /v1/models lists those it has.", param=path)
+        if sum(map(len, said.keywords or ())) > _LONGEST_TEXT:
+            path = _path(root, (*place, "keywords"))
+            raise InvalidValue(f"The keywords are longer than {_LONGEST_TEXT} characters together.", param=path)
         for name, value in [("language", said.language), *(("languages", each) for each in said.languages or ())]:
             try:
                 languages.normalize(value)

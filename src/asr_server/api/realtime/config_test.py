@@ -5,7 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asr_server.api.realtime.config import Config, House, merge
-from asr_server.core.errors import InvalidInput, InvalidType, MissingParameter, UnknownModel, UnknownParameter
+from asr_server.core.errors import (
+    InvalidInput,
+    InvalidType,
+    InvalidValue,
+    MissingParameter,
+    UnknownModel,
+    UnknownParameter,
+)
 from asr_server.live.events import Detection, Rules
 
 HOUSE = House(("demo", "whisper-1"), Rules(min_silence_ms=400))
@@ -98,6 +105,14 @@ def test_another_kind_of_detection_begins_with_its_own_defaults():
     assert config.input.turn_detection.model_dump(exclude_none=True) == {"type": "semantic_vad", "eagerness": "auto"}
     config = _updated(config, turn_detection={"type": "server_vad"})
     assert (config.input.turn_detection.threshold, config.input.turn_detection.silence_duration_ms) == (0.5, 400)
+
+
+def test_keywords_have_a_length_together():
+    """The engine reads them for every partial: as many as in a file's form, however they are spread."""
+    config = _updated(HOUSE.initial(), transcription={"keywords": ["x" * 200] * 80})
+    with pytest.raises(InvalidValue) as refused:
+        _updated(config, transcription={"keywords": ["x" * 200] * 81})
+    assert refused.value.param == "session.audio.input.transcription.keywords"
 
 
 def test_what_the_rules_say():

@@ -73,6 +73,7 @@ class _Talk:
         identity = Identity(f"sess_{secrets.token_hex(12)}", int(time.time() + self._lasts_s))
         self._conversation = Conversation(self._config, identity, beta=hands.beta)
         self._fresh_ms = 0.0  # audio since the last commit
+        self._half = b""  # the first byte of a sample whose second one is still to come
 
     async def run(self) -> None:
         """Until the client leaves. Raises the `AsrError` that ended it otherwise."""
@@ -127,10 +128,10 @@ class _Talk:
                 await self._append(connection, audio)
             case events.Commit():
                 self._check_commit()
-                self._fresh_ms = 0.0
+                self._begin_anew()
                 await connection.tell(Flush())
             case events.Clear():
-                self._fresh_ms = 0.0
+                self._begin_anew()
                 await connection.tell(Reset())
             case events.Update():
                 await self._update(connection, event)
@@ -142,7 +143,19 @@ class _Talk:
     async def _append(self, connection: Connection, audio: bytes) -> None:
         heard = self._config.input.format
         self._fresh_ms += len(audio) / heard.bytes_per_ms
-        await connection.tell(Audio(audio if heard.law is None else g711.decode(audio, heard.law)))
+        await connection.tell(Audio(self._whole(audio) if heard.law is None else g711.decode(audio, heard.law)))
+
+    def _whole(self, pcm: bytes) -> bytes:
+        """What is there of whole samples; an append may end inside one."""
+        pcm = self._half + pcm
+        whole = len(pcm) & ~1
+        self._half = pcm[whole:]
+        return pcm[:whole]
+
+    def _begin_anew(self) -> None:
+        """The buffer is empty, and the next byte is the first of a sample: half of one would turn all that follows into
+        noise."""
+        self._fresh_ms, self._half = 0.0, b""
 
     def _check_commit(self) -> None:
         if self._fresh_ms < _LEAST_COMMIT_MS:
@@ -156,6 +169,7 @@ class _Talk:
         rules = self._house.rules_of(config)
         await self._here.live.prepare(rules)
         changed = config.input.format != self._config.input.format
+        self._half = b"" if changed else self._half
         self._config = config
         answer = self._conversation.updated(config)
         await connection.tell(Configure(rules, config.input.format.rate_hz if changed else None))
