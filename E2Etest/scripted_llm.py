@@ -39,7 +39,8 @@ class Call:
     @property
     def content(self) -> dict[str, Any]:
         """The user's message."""
-        return json.loads(self.body["messages"][-1]["content"])
+        # Where the instruction stands in the same turn, the object is its last line.
+        return json.loads(self.body["messages"][-1]["content"].split("\n")[-1])
 
     @property
     def lines(self) -> dict[str, str]:
@@ -159,6 +160,9 @@ MENDABLE: dict[str, Script] = {
     "fenced": lambda call: completion(f"```json\n{_whole(call)}\n```"),
     "prose": lambda call: completion(f"Sure! {{Here}} you are:\n{_whole(call)}\nShall I go on? [y]"),
     "thinking": lambda call: completion(f"<think>Is it {{'101'}}?\n{_whole(call)[:40]}</think>\n\n{_whole(call)}"),
+    "parts": lambda call: completion(
+        [{"type": "thinking", "thinking": [{"type": "text", "text": "hm {"}]}, {"type": "text", "text": _whole(call)}]
+    ),
     "wrapped": lambda call: _json({"translations": call.right}),
     "listed": lambda call: _json([{"id": n, "text": t} for n, t in call.right.items()]),
     "other-order": lambda call: _json(dict(reversed(call.right.items()))),
@@ -182,6 +186,10 @@ MENDABLE: dict[str, Script] = {
     "no-temperature": lambda call: (
         refusal(400, "Unsupported value: temperature") if "temperature" in call.body else right(call)
     ),
+    "no-system": lambda call: (
+        refusal(400, "System role not supported") if call.body["messages"][0]["role"] == "system" else right(call)
+    ),
+    "not-implemented": lambda call: refusal(501, "response_format") if call.form else right(call),
     "busy-once": once(refusal(429)),
     "broken-once": once(refusal(500)),
 }
@@ -190,6 +198,7 @@ HOPELESS: dict[str, Script] = {
     "twice": _twice,
     "echo": _each(lambda source, _: source),
     "empty": _each(lambda *_: ""),
+    "invisible": _each(lambda *_: "\u200b\u2060\u202e"),
     "only-times": _each(lambda *_: "00:00:01,000 --> 00:00:02,500"),
     "chinese": _each(lambda *_: "这是另一种语言的文字"),
     "babble": _each(lambda source, text: f"{text} " * (len(source) + 40)),
@@ -199,8 +208,8 @@ HOPELESS: dict[str, Script] = {
     "refused": lambda call: completion(None, refusal="I cannot help with that."),
     "filtered": lambda call: completion(None, finish="content_filter"),
     "tool": _tool,
+    "odd-parts": lambda call: completion(["x", None, 7, {"type": "text"}, {"type": "text", "text": [_whole(call)]}]),
     "no-content": lambda call: completion(None),
-    "parts": lambda call: completion([{"type": "text", "text": _whole(call)}]),
     "no-choices": lambda call: Answer(b'{"choices": []}'),
     "error-as-200": lambda call: Answer(b'{"error": {"message": "overloaded", "code": 502}}'),
     "page": lambda call: Answer(b"<html>Welcome</html>", headers={"content-type": "text/html"}),

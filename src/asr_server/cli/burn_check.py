@@ -62,7 +62,8 @@ def is_subtitles(path: Path) -> bool:
 
 
 def of_file(path: Path, rules: CueRules) -> list[str]:
-    """What is wrong with a file, a line each. Raises `Failure` where it cannot be read or holds no cue."""
+    """What is wrong with a file, a line each; broken time lines first. Raises `Failure` where it cannot be read or
+    holds no cue."""
     kind = _format(path)
     assert kind is not None
     try:
@@ -73,10 +74,11 @@ def of_file(path: Path, rules: CueRules) -> list[str]:
         raise Failure("cannot_read", f"{error.strerror}.") from None
     except UnicodeDecodeError:
         raise Failure("cannot_read", "It is not UTF-8.") from None
-    cues = _PARSERS[kind](content)
-    if not cues:
+    cues, lost = _PARSERS[kind](content), stamps.unread(content)
+    if not cues and not lost:
         raise Failure("no_cues", "There is no cue in it.")
-    return _named(shown(str(path)), faults(cues, rules))
+    broken = [f"line {number}: times that cannot be read, so no cue" for number in lost]
+    return _named(shown(str(path)), [*broken, *faults(cues, rules)])
 
 
 def faults(cues: list[Cue], rules: CueRules) -> list[str]:

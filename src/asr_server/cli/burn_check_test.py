@@ -57,6 +57,21 @@ def test_what_is_no_subtitle_file_is_no_file_without_faults(tmp_path, content, c
     assert failure.value.code == code
 
 
+@pytest.mark.parametrize("times", ["00:00:01,000 -> 00:00:02,000", "00:00:01 --> 00:00:02", "0:01,5-->0:02,5"])
+def test_a_broken_time_line_is_a_fault(tmp_path, times):
+    """Players drop its cue: the others being well, nothing else would tell."""
+    path = tmp_path / "a.srt"
+    path.write_text(f"1\n{times}\nlost\n\n" + srt.render(GOOD), encoding="utf-8")
+    assert of_file(path, RULES) == [f"{path}: line 2: times that cannot be read, so no cue"]
+
+
+def test_hours_without_end_are_no_time(tmp_path):
+    """Python makes no number of so many digits."""
+    path = tmp_path / "a.srt"
+    path.write_text(f"1\n00:00:01,000 --> {'9' * 5000}:00:02,000\nlost\n", encoding="utf-8")
+    assert of_file(path, RULES) == [f"{path}: line 2: times that cannot be read, so no cue"]
+
+
 def test_recordings_and_directories_are_no_subtitles(tmp_path):
     """They are transcribed."""
     (tmp_path / "folder.srt").mkdir()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
 
 from asr_server.core.errors import TranscriptionFailed
@@ -84,11 +86,12 @@ class Producer:
         """
         deadline_s = time.monotonic() + (request.options.timeout_s or self._timeout_s)
         transcript = await self._transcript(source, request.options, on_progress)
+        # Cues of two hours take a second to find, and live sessions have a word in between.
         match request:
             case TranscriptionRequest():
-                return Product(render(transcript, request.shape), transcript)
+                return Product(await asyncio.to_thread(render, transcript, request.shape), transcript)
             case SubtitleRequest():
-                return Product(_subtitles(transcript, request.shape), transcript)
+                return Product(await asyncio.to_thread(_subtitles, transcript, request.shape), transcript)
             case TranslationRequest():
                 return await self._translation(transcript, request, max(0.0, deadline_s - time.monotonic()))
 
@@ -110,11 +113,13 @@ class Producer:
         wanted = replace(request.translating, limit_s=limit_s)
         if not request.shape.response_format.is_subtitles:
             text = await self._translations.transcript(transcript, wanted)
-            return Product(render_transcript(text, request.shape, bilingual=request.bilingual), transcript, text.kept)
-        cues = subtitling.cues(transcript.segments, request.shape.cues)
+            body = await asyncio.to_thread(render_transcript, text, request.shape, bilingual=request.bilingual)
+            return Product(body, transcript, text.kept)
+        cues = await asyncio.to_thread(subtitling.cues, transcript, request.shape.cues)
         spoken = _languages(cues, transcript.segments)
         lines = await self._translations.cues(cues, wanted, languages=spoken)
-        return Product(render_cues(lines, request.shape, bilingual=request.bilingual), transcript, lines.kept)
+        body = await asyncio.to_thread(render_cues, lines, request.shape, bilingual=request.bilingual)
+        return Product(body, transcript, lines.kept)
 
 
 def patient(request: Request, timeout_s: float) -> Request:
@@ -132,6 +137,12 @@ def _subtitles(transcript: Transcript, shape: Shape) -> Body:
 
 
 def _languages(cues: Sequence[Cue], segments: Sequence[Segment]) -> list[str]:
-    """The language of each cue: that of the segment in which it begins."""
-    starts = [segment.start_ms for segment in segments]
-    return [segments[max(0, bisect_right(starts, cue.start_ms) - 1)].language for cue in cues]
+    """The language of each cue; "" for one whose words are of segments in several."""
+    spoken = [(word.start_ms, segment.language) for segment in segments for word in segment.words]
+    starts = list(accumulate((start for start, _ in spoken), max))
+    found = []
+    for cue in cues:
+        first = max(0, bisect_right(starts, cue.start_ms) - 1)
+        languages = {language for _, language in spoken[first : max(first + 1, bisect_left(starts, cue.end_ms))]}
+        found.append(languages.pop() if len(languages) == 1 else "")
+    return found

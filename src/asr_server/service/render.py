@@ -98,11 +98,11 @@ def _text(transcript: Transcript, shape: Shape) -> str:
 
 
 def _srt(transcript: Transcript, shape: Shape) -> str:
-    return srt.render(subtitling.cues(transcript.segments, shape.cues))
+    return srt.render(subtitling.cues(transcript, shape.cues))
 
 
 def _vtt(transcript: Transcript, shape: Shape) -> str:
-    return vtt.render(subtitling.cues(transcript.segments, shape.cues))
+    return vtt.render(subtitling.cues(transcript, shape.cues))
 
 
 def _verbose_json(transcript: Transcript, shape: Shape) -> str:

@@ -27,8 +27,9 @@ def render_transcript(found: TranslatedTranscript, shape: Shape, *, bilingual: b
     if is_verbose:
         code = content["language_code"]
         content |= {"task": "translate", "language": content["language"].lower(), "languages": [{"code": code}]}
-        for segment, line in zip(content["segments"], found.lines, strict=True):
+        for segment, line, source in zip(content["segments"], found.lines, found.source.segments, strict=True):
             segment |= {"translated": line.translated, "reason": line.reason.value}
+            segment["compression_ratio"] = source.compression_ratio  # it tells of loops in the recognition
     if bilingual:
         content["source_text"] = found.source.text
         for segment, source in zip(content.get("segments", []), found.source.segments, strict=is_verbose):

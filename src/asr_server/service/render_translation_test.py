@@ -1,6 +1,7 @@
 """Bodies of translated transcripts."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -43,6 +44,14 @@ def test_every_segment_says_what_became_of_it():
         ("word 1", False, "no_answer"),
     ]
     assert [(s["tokens"], s["source_text"]) for s in segments] == [([], "word 0"), ([1], "word 1")]
+
+
+def test_scores_are_those_of_the_recognition():
+    """A loop that was heard is told by its compression, also where the translation does not repeat it."""
+    loop = replace(SEGMENTS[0], text="ha " * 60)
+    found = TranslatedTranscript(replace(SOURCE, segments=(loop,)), LINES[:1], KLINGON)
+    (segment,) = _json(found, ResponseFormat.VERBOSE_JSON)["segments"]
+    assert segment["compression_ratio"] == loop.compression_ratio > 5
 
 
 @pytest.mark.parametrize("response_format", [ResponseFormat.JSON, ResponseFormat.VERBOSE_JSON])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from asr_server.core.settings import Settings
-from asr_server.core.transcript import Segment, TimeSource
+from asr_server.core.transcript import Segment, TimeSource, Transcript
 from asr_server.subtitle import breaking
 from asr_server.subtitle.cues import Cue
 from asr_server.subtitle.rules import CueRules
@@ -26,9 +26,10 @@ def rules(settings: Settings, *, max_line_columns: int = 42, max_lines: int = 2)
     )
 
 
-def cues(segments: Iterable[Segment], cue_rules: CueRules) -> list[Cue]:
+def cues(transcript: Transcript, cue_rules: CueRules) -> list[Cue]:
     """The words of all segments, in order, as cues. A segment without words has no cue."""
-    return breaking.cues([Passage(segment.text, segment.words) for segment in segments], cue_rules)
+    passages = [Passage(segment.text, segment.words) for segment in transcript.segments]
+    return breaking.cues(passages, cue_rules, transcript.duration_ms)
 
 
 def timing(segments: Iterable[Segment]) -> str:

@@ -1,7 +1,7 @@
 """Settings to rules, segments to cues."""
 
 from asr_server.core import settings
-from asr_server.core.transcript import Segment, TimeSource, Word
+from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
 from asr_server.service import subtitling
 from asr_server.subtitle.rules import CueRules
 
@@ -9,6 +9,10 @@ from asr_server.subtitle.rules import CueRules
 def _segment(text, start, source):
     words = tuple(Word(w, start + 300 * i, start + 300 * (i + 1), source) for i, w in enumerate(text.split()))
     return Segment(start, start + 300 * len(words), text, "English", (), 0.0, 0.0, words=words)
+
+
+def _transcript(segments):
+    return Transcript("", "English", segments[-1].end_ms, tuple(segments))
 
 
 def test_the_default_settings_are_the_default_rules():
@@ -26,7 +30,14 @@ def test_every_setting_arrives(monkeypatch):
 def test_segments_become_cues_in_order():
     """A pause between segments is the end of a cue; their texts stay apart."""
     segments = [_segment("one two three", 0, TimeSource.ALIGNED), _segment("four five six", 3000, TimeSource.ALIGNED)]
-    assert [cue.text for cue in subtitling.cues(segments, CueRules())] == ["one two three", "four five six"]
+    cues = subtitling.cues(_transcript(segments), CueRules())
+    assert [cue.text for cue in cues] == ["one two three", "four five six"]
+
+
+def test_the_last_cue_ends_with_the_recording():
+    """A short word at the very end is not shown on where there is no picture any more."""
+    (cue,) = subtitling.cues(_transcript([_segment("stop", 100, TimeSource.ALIGNED)]), CueRules())
+    assert (cue.start_ms, cue.end_ms) == (100, 400)
 
 
 def test_timing_names_what_the_times_are():

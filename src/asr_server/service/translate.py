@@ -29,7 +29,7 @@ _NOT_SET_UP = "No translation endpoint is set up: set {names} to an OpenAI-compa
 class TranslateOptions:
     """What a caller wants. `source`: the language of all the text, or None to go by what was recognised. `glossary`:
     terms and how they must be translated. `keep_on_failure`: a failure comes with the source text instead of being
-    raised. `limit_s`: the time it may take, at most the server's own limit, which is also the default.
+    raised. `limit_s`: the time it may take; the server's limit for one request if not given.
     """
 
     target: Tongue
@@ -128,7 +128,10 @@ class Translations:
         translated; single lines that could not be are kept and say why. Cancelling hangs up on the endpoint.
         """
         known = languages or [""] * len(cues)
-        lines = [Line(cue.text, options.source or _tongue(name)) for cue, name in zip(cues, known, strict=True)]
+        lines = [
+            Line(joining.unbroken(cue.text), options.source or _tongue(name))
+            for cue, name in zip(cues, known, strict=True)
+        ]
         found, failure = await self._translate(lines, options, self._settings.translate_srt_temperature)
         return TranslatedCues(tuple(cues), found, options.target, failure)
 
@@ -152,9 +155,7 @@ class Translations:
     async def _translate(
         self, lines: Sequence[Line], options: TranslateOptions, temperature: float
     ) -> tuple[tuple[Translated, ...], TranslationError | None]:
-        limit_s = self._settings.request_timeout
-        if options.limit_s is not None:
-            limit_s = min(limit_s, options.limit_s)
+        limit_s = self._settings.request_timeout if options.limit_s is None else options.limit_s
         order = Order(options.target, temperature, limit_s, options.glossary)
         try:
             self.check()

@@ -208,3 +208,13 @@ async def test_a_callers_own_limit_is_kept(llm, translating):
     async with translating() as translations:
         with pytest.raises(TranslationFailed, match=r"within 0\.1 s"):
             await translations.cues(CUES, replace(TO_GERMAN, limit_s=0.1))
+
+
+async def test_a_job_may_take_longer_than_a_request(llm, translating):
+    """Its own limit counts: the translation of a long recording is not cut off where a request's would be."""
+    llm.script = lambda call: replace(right(call), wait_s=0.5)
+    async with translating(request_timeout=0.1) as translations:
+        found = await translations.cues(CUES, replace(TO_GERMAN, limit_s=60.0))
+        assert found.kept == 0
+        with pytest.raises(TranslationFailed, match=r"within 0\.1 s"):
+            await translations.cues(CUES, TO_GERMAN)

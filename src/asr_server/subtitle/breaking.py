@@ -2,7 +2,8 @@
 
 What gives way to what, the strongest first:
 
-1. Nothing is lost and nothing overlaps: every word is in one cue, in order; every cue lasts 1 ms at least.
+1. Nothing is lost and nothing overlaps: every word is in one cue, in order; every cue lasts 1 ms at least. None is
+   shown beyond the end of the recording.
 2. A cue has one speaker.
 3. Lines: a cue fits into `max_lines` of `max_line_columns`. Only a single word wider than a line overruns it.
 4. Time: no cue lasts longer than `max_duration_ms`; that of a single word that does is taken away early.
@@ -31,20 +32,24 @@ from asr_server.text.boundary import Boundary
 
 # Prices, chosen by eye; only their order matters to the rules above. A border inside a clause is 30.
 _CUE = 15.0
-_BORDER = {Boundary.NONE: 30.0, Boundary.CLAUSE: 10.0, Boundary.SENTENCE: 0.0}  # less the longer the pause there is
+# Less the longer the pause there is.
+_BORDER = {Boundary.TIED: 60.0, Boundary.NONE: 30.0, Boundary.CLAUSE: 10.0, Boundary.SENTENCE: 0.0}
 _INNER_SENTENCE = 8.0
 _INNER_PAUSE = 40.0
 _FULL = 10.0  # of a cue that uses all columns; by the square, so that cues are filled alike
 _SHORT = 1000.0  # and 1 for each missing millisecond
 _FAST_MS = 0.03  # for each millisecond too few for reading
 
-_NEVER_MS = 1 << 62  # when what follows the last unit begins
+_NEVER_MS = 1 << 62  # when a recording ends of which nobody knows
 
 
-def cues(passages: Iterable[Passage], rules: CueRules) -> list[Cue]:
-    """The passages, in order of time, as cues that follow `rules` as far as possible (see above)."""
+def cues(passages: Iterable[Passage], rules: CueRules, over_ms: int = _NEVER_MS) -> list[Cue]:
+    """The passages, in order of time, as cues that follow `rules` as far as possible (see above).
+
+    `over_ms`: when the recording ends.
+    """
     spoken = units(passages, rules)
-    table = _Table(spoken, rules)
+    table = _Table(spoken, rules, over_ms)
     borders = table.cheapest()
     return [
         Cue(spoken[first].start_ms, table.end_ms(first, last), lines(spoken[first:last], rules))
@@ -55,9 +60,11 @@ def cues(passages: Iterable[Passage], rules: CueRules) -> list[Cue]:
 class _Table:
     """Sums over the units, by which the cost of any cue is found in constant time."""
 
-    def __init__(self, spoken: Sequence[Unit], rules: CueRules) -> None:
+    def __init__(self, spoken: Sequence[Unit], rules: CueRules, over_ms: int = _NEVER_MS) -> None:
         self._units, self._rules = spoken, rules
-        self._start = [*(unit.start_ms for unit in spoken), _NEVER_MS]
+        self._over_ms = max([over_ms, *(unit.end_ms for unit in spoken[-1:])])
+        # Behind the last cue nothing begins to which it would need a gap.
+        self._start = [*(unit.start_ms for unit in spoken), self._over_ms + rules.min_gap_ms]
         self._end = [unit.end_ms for unit in spoken]
         # Columns and reading time up to each unit, and up to it with the space before it, which a cue does not show.
         self._columns = [0, *accumulate(unit.columns + unit.spaced for unit in spoken)]
@@ -90,7 +97,7 @@ class _Table:
         """When a cue of units [first, last) ends: after its speech and its reading time, but before it must."""
         needed = max(self._rules.min_duration_ms, self._reading[last] - self._reading_before[first])
         wanted = max(self._end[last - 1], self._start[first] + math.ceil(needed))
-        return min(wanted, self._start[first] + self.longest_ms(first, last))
+        return min(wanted, self._start[first] + self.longest_ms(first, last), self._over_ms)
 
     def longest_ms(self, first: int, last: int) -> int:
         """How long a cue of units [first, last) may stay."""

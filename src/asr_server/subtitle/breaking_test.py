@@ -250,3 +250,35 @@ def test_other_rules_hold_as_well(rules):
     for script in VOCABULARY:
         for one in transcripts(script, 50, seed=1):
             assert not {v.rule for v in check(breaking.cues(one.passages, rules), rules)} & NEVER
+
+
+def test_no_cue_is_shown_beyond_the_end_of_the_recording():
+    """The last one is taken away there, rather than read to its end; one that has no time left joins the one before."""
+    assert breaking.cues([_passage("stop", length_ms=400)], RULES, 500)[-1].end_ms == 500
+    passages = [_passage("one two three. four", step_ms=300, length_ms=300)]
+    assert [(cue.text, cue.end_ms) for cue in breaking.cues(passages, RULES, 1250)] == [("one two three. four", 1200)]
+
+
+@pytest.mark.parametrize("script", VOCABULARY)
+def test_the_end_of_a_recording_breaks_no_other_rule(script):
+    """Cut off behind the last word, all that never happens does not happen, and every word is there."""
+    for one in transcripts(script, 100, seed=2):
+        over_ms = one.words[-1].end_ms + 30
+        cues = breaking.cues(one.passages, RULES, over_ms)
+        assert not {v.rule for v in check(cues, RULES)} & NEVER
+        assert max(cue.end_ms for cue in cues) <= max(over_ms, units(one.passages, RULES)[-1].end_ms)
+        assert "".join(_plain(cue.text) for cue in cues) == "".join(_plain(w.text) for w in one.words)
+
+
+def test_control_characters_are_no_way_to_a_wide_line():
+    """They are not shown, so they are not measured: else a line that has one would seem to have no columns at all."""
+    (cue, *_) = cues = breaking.cues([_passage(" ".join(["seven\x9bteen"] * 12))], RULES)
+    assert " ".join(cue.lines[0].split()) == cue.lines[0]
+    assert not {v.rule for v in check(cues, RULES)} & {Rule.LINE_WIDTH, Rule.LINES}
+
+
+def test_a_title_is_not_torn_from_its_name():
+    """Neither a cue nor a line ends with one, as if its point ended a sentence."""
+    said = "and in the end nobody was left in the house but Mr. Jones who had lived there with old Mrs. Jones for ever"
+    shown = [line for cue in breaking.cues([_passage(said)], RULES) for line in cue.lines]
+    assert not [line for line in shown if line.endswith(".")]

@@ -140,6 +140,25 @@ def test_others_files_are_read():
     assert srt.parse("1\r\n0:00:01,000 --> 0:00:02,500  X1:0\r\na\r\n") == [Cue(1000, 2500, "a")]
 
 
+def test_others_markup_is_no_text():
+    """Italics, colours and places of SubRip take no columns; what only looks like them does."""
+    (cue,) = srt.parse('1\n00:00:01,000 --> 00:00:02,000\n{\\an8}<i>up</i> <font color="#fff">a < b</font> {b}\n')
+    assert cue.text == "up a < b {b}"
+
+
+@pytest.mark.parametrize(("kind", "number"), [(srt, "2\n"), (srt, " 2 \n"), (vtt, "")])
+def test_a_cue_ends_where_the_next_begins(kind, number):
+    """Also where nobody left a blank line between them: players see two, and so must a check."""
+    file = f"00:00:01.000 --> 00:00:02.000\n7\n{number}00:00:01.500 --> 00:00:03.000\nb\n"
+    assert kind.parse(file)[1:] == [Cue(1500, 3000, "b")]
+    assert kind.parse(file)[0] == Cue(1000, 2000, "7" if number else "")
+
+
+def test_signs_that_open_nothing_are_read_in_one_go():
+    """A tag that is never closed goes to the end of the text, and is not looked for again from each of its signs."""
+    assert vtt.parse("00:01.000 --> 00:02.000\nbefore " + "<" * 500_000)[0].text == "before "
+
+
 def test_a_bilingual_cue_has_both_texts():
     """The translation stands below, in both formats."""
     cue = Cue(0, 1000, "one\ntwo", "eins\n\nzwei")

@@ -15,7 +15,7 @@ from asr_server.subtitle.units import Unit, unspoken
 from asr_server.text.boundary import Boundary
 
 # What a line break costs, in squared columns of unevenness: ten columns buy a clause, chosen by eye.
-_BREAK = {Boundary.NONE: 100.0, Boundary.CLAUSE: 25.0, Boundary.SENTENCE: 0.0}
+_BREAK = {Boundary.TIED: 400.0, Boundary.NONE: 100.0, Boundary.CLAUSE: 25.0, Boundary.SENTENCE: 0.0}
 
 
 def relayout(text: str, rules: CueRules) -> str:

@@ -26,6 +26,11 @@ RULES = CueRules()
             "今日はとても良い天気ですね。明日も東京タワーへ行きましょう。",
             "今日はとても良い天気ですね。\n明日も東京タワーへ行きましょう。",
         ),
+        (
+            "Die Sitzung des Bundestages findet am 3. Oktober in Berlin statt.",
+            "Die Sitzung des Bundestages findet\nam 3. Oktober in Berlin statt.",
+        ),
+        ("and then there was nobody else but Mr. Jones left", "and then there was nobody\nelse but Mr. Jones left"),
         ("already\nlaid   out", "already laid out"),
         ("", ""),
     ],

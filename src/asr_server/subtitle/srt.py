@@ -13,6 +13,8 @@ from asr_server.subtitle import stamps
 from asr_server.subtitle.cues import Cue
 
 _TROUBLE = re.compile(r"--(?=>)|<(?=[/!?A-Za-z])|\{(?=[\\A-Za-z])")
+# What players take as markup of others' files; in ours a joiner stands inside.
+_MARKUP = re.compile(r"</?(?:i|b|u|s|font)\b[^<>]*>|\{\\[^{}]*\}", re.IGNORECASE)
 
 
 def render(cues: Iterable[Cue]) -> str:
@@ -21,8 +23,11 @@ def render(cues: Iterable[Cue]) -> str:
 
 
 def parse(file: str) -> list[Cue]:
-    """The cues of a SubRip file; of bilingual ones all lines as text. What does not follow a time line is skipped."""
-    return [Cue(start, end, text.replace(stamps.JOINER, "")) for start, end, text in stamps.blocks(file)]
+    """The cues of a SubRip file without their markup; of bilingual ones all lines as text. What does not follow a time
+    line is skipped."""
+    return [
+        Cue(start, end, _MARKUP.sub("", text).replace(stamps.JOINER, "")) for start, end, text in stamps.blocks(file)
+    ]
 
 
 def _text(cue: Cue) -> str:

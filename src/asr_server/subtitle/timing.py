@@ -16,7 +16,7 @@ from asr_server.text.boundary import Boundary
 from asr_server.text.syllables import syllables
 
 # How much nearer than a border behind a sentence another must be to have the pause; chosen, not measured.
-_DETOUR_MS = {Boundary.NONE: 500.0, Boundary.CLAUSE: 100.0, Boundary.SENTENCE: 0.0}
+_DETOUR_MS = {Boundary.TIED: 500.0, Boundary.NONE: 500.0, Boundary.CLAUSE: 100.0, Boundary.SENTENCE: 0.0}
 
 
 def estimate(text: str, language: str, stretches: Sequence[tuple[int, int]]) -> tuple[Word, ...]:

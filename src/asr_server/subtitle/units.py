@@ -62,8 +62,8 @@ def _single(passages: Iterable[Passage]) -> Iterator[Unit]:
     for passage in passages:
         gaps = words.gaps(passage.text, [word.text for word in passage.words])
         for i, (word, gap) in enumerate(zip(passage.words, gaps, strict=True)):
-            text = _WHITE.sub(" ", word.text).strip()
-            if not text_lines(text):  # control characters alone would be a cue of nothing
+            text = _WHITE.sub(" ", " ".join(text_lines(word.text)))
+            if not text:  # control characters alone would be a cue of nothing
                 continue
             spaced = bool(last and (gap if i else joint(last.text, text)))
             if last:
@@ -103,7 +103,7 @@ def _runs(single: Sequence[Unit], rules: CueRules) -> Iterator[list[Unit]]:
 
 def _parted(before: Unit, unit: Unit, rules: CueRules) -> bool:
     silence = unit.start_ms - before.end_ms
-    return before.ends is not Boundary.NONE or (silence > 0 and silence >= rules.pause_ms)
+    return before.ends > Boundary.NONE or (silence > 0 and silence >= rules.pause_ms)
 
 
 def _groups(run: Sequence[Unit], rules: CueRules) -> Iterator[list[Unit]]:

@@ -11,7 +11,7 @@ from asr_server.subtitle.cues import Cue
 
 # Cue text may not hold these raw: WebVTT, section 4.2.2 "WebVTT cue text".
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
-_TAG = re.compile(r"<[^>]*>")
+_TAG = re.compile(r"<[^>]*(?:>|\Z)")  # a tag that is not closed goes to the end of the text
 
 
 def render(cues: Iterable[Cue]) -> str:

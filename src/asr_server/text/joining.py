@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
+from asr_server.text import scripts
 from asr_server.text.scripts import is_unspaced
+
+_CJK = f"[{scripts.HAN}{scripts.KANA}\u3000-\u303f\u30fb\uff01-\uff65]"
+_RUNNING_ON = re.compile(f"(?<={_CJK})\n(?={_CJK})")
 
 
 def join(texts: Iterable[str]) -> str:
@@ -15,6 +20,12 @@ def join(texts: Iterable[str]) -> str:
             continue
         joined += f"{joint(joined, text)}{text}"
     return joined
+
+
+def unbroken(text: str) -> str:
+    """The lines of a text as one. Chinese and Japanese go on without a space; elsewhere a line ends where one was, also
+    in scripts that part clauses by it."""
+    return " ".join(_RUNNING_ON.sub("", text).splitlines())
 
 
 def joint(left: str, right: str) -> str:

@@ -30,3 +30,19 @@ def test_no_character_is_lost_or_doubled(texts):
     """Joining only adds spaces and trims white space at the edges of spans."""
     kept = "".join("".join(t.split()) for t in texts)
     assert "".join(joining.join(texts).split()) == kept
+
+
+@pytest.mark.parametrize(
+    ("lines", "one"),
+    [
+        ("turn on\nthe light", "turn on the light"),
+        ("我们的人工智能\n实验室", "我们的人工智能实验室"),
+        ("今日は、\nいい天気", "今日は、いい天気"),
+        ("打开\nWiFi", "打开 WiFi"),
+        ("วันนี้ดี\nมาก", "วันนี้ดี มาก"),
+        ("안녕\n하세요", "안녕 하세요"),
+    ],
+)
+def test_lines_become_one_as_they_are_written(lines, one):
+    """No space comes into the middle of Chinese and Japanese; where spaces mean something there is one."""
+    assert joining.unbroken(lines) == one

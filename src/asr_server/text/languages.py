@@ -85,7 +85,7 @@ def normalize(value: str | None) -> str | None:
 
 def _lookup(text: str) -> str | None:
     primary, _, rest = text.partition("-")
-    if primary == "zh" and rest.split("-")[0] in {"hk", "yue"}:
+    if primary == "zh" and not {"hk", "yue"}.isdisjoint(rest.split("-")):
         return "Cantonese"
     return _NAMES.get(primary) or _ALIASES.get(primary) or (text.title() if text.title() in _CODES else None)
 

@@ -36,7 +36,7 @@ def test_what_is_no_language_is_malformed(value):
 
 def test_hong_kong_chinese_is_cantonese():
     """`zh-HK` names a place where the model's Cantonese is spoken."""
-    assert languages.normalize("zh-HK") == "Cantonese"
+    assert languages.normalize("zh-HK") == languages.normalize("zh-Hant-HK") == "Cantonese"
     assert languages.normalize("zh-TW") == "Chinese"
 
 

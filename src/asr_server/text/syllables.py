@@ -34,7 +34,7 @@ _INDIC = re.compile("[\\u0900-\\u0dff]")
 _SOUTH_EAST = re.compile("[\\u0e00-\\u0eff\\u1000-\\u109f\\u1780-\\u17ff]")
 _ABJAD = re.compile("[\\u0590-\\u08ff\\ufb1d-\\ufdff\\ufe70-\\ufeff]")
 _VIRAMA_CLASS = 9  # the canonical combining class of viramas
-_DRAWL = {Boundary.NONE: 0.0, Boundary.CLAUSE: 0.5, Boundary.SENTENCE: 0.5}
+_DRAWL = {Boundary.TIED: 0.0, Boundary.NONE: 0.0, Boundary.CLAUSE: 0.5, Boundary.SENTENCE: 0.5}
 _FLOOR = 0.5  # no word takes no time
 
 

@@ -27,6 +27,8 @@ CLOSING = ")]}!?,;、。，．：；！？…‥）］｝｠｣」』】〕〗�
 GLUED = "ぁぃぅぇぉっゃゅょゎゕゖァィゥェォッャュョヮヵヶㇰㇱㇲㇳㇴㇵㇶㇷㇸㇹㇺㇻㇼㇽㇾㇿｧｨｩｪｫｬｭｮｯｰー々ゝゞヽヾ"
 _LEADING_VOWELS = "เแโใไເແໂໃໄ"  # written before the consonant that they follow in speech
 _SPOKEN_PUNCTUATION = "%&@#‰％＆＠＃"
+_DASHES = "-‐–—"
+_SENTENCE_ENDS = ".!?…؟"
 _UNBREAKABLE_SPACES = "\u00a0\u2007\u202f"
 
 _LETTER = re.compile(f"[{scripts.LETTERS}]")
@@ -116,9 +118,12 @@ def _belongs(text: str, offset: int, thai: set[int]) -> bool:
 
 def _kinds(clusters: Sequence[str]) -> list[_Kind]:
     kinds: list[_Kind] = []
-    quoting = False
+    quoting = ended = False
     for i, cluster in enumerate(clusters):
         kind = _kind(cluster[0])
+        if kind is _Kind.MARK and ended and kinds[-1] is _Kind.SPACE and cluster in _DASHES:
+            kind = _Kind.OPEN  # of what the next speaker says
+        ended = cluster in _SENTENCE_ENDS or (ended and kind not in _WORDY)
         if cluster == '"':
             quoting = not quoting
             kind = _Kind.OPEN if quoting else _Kind.MARK

@@ -31,10 +31,11 @@ def read(written: str, ids: Sequence[str]) -> dict[str, str]:
     if len(ids) == 1:
         # A lone line has one place to go, whatever the model called it.
         return {ids[0]: texts[0][1]} if len(texts) == 1 and whole else {}
-    names = {name for name, _ in texts}
-    if not names <= set(ids) or (whole and ids[-1] not in names):
+    first = dict(reversed(texts))
+    if not first.keys() <= set(ids) or (whole and ids[-1] not in first):
         return {}
-    return {name: text for name, text in texts if all(t == text for n, t in texts if n == name)}
+    twice = {name for name, text in texts if text != first[name]}
+    return {name: text for name, text in first.items() if name not in twice}
 
 
 class _Object(list[tuple[str, Any]]):

@@ -15,6 +15,8 @@ _HEADER = re.compile(r"\A\s*WEBVTT[^\r\n]*[\r\n]+")
 # Tags of SubRip and WebVTT, WebVTT's time tags, and override blocks of Advanced SubStation.
 _MARKUP = re.compile(rf"</?(?:i|b|u|s|c|v|font|lang|ruby|rt)\b[^<>]*>|<{_CLOCK}>|\{{\\[^{{}}]*\}}", re.IGNORECASE)
 _ARROW = re.compile(r"(?<!-)-{2,}>")
+_MAX_NESTED = 8
+_NO_OPENING = str.maketrans("", "", "<{")
 _GAPS = re.compile(r"[\s\x1c-\x1f\x85\u2028\u2029]+")
 # Control characters that are no gaps, and halves of characters, which cannot be written as UTF-8.
 _NOTHING = {"Cc", "Cs"}
@@ -29,11 +31,13 @@ def one_line(text: str) -> str:
 def cue_text(text: str) -> str:
     """A translation as it may stand in a cue: one line without times, `-->`, or markup. May come out empty.
 
-    Taking a piece out may bring the halves of another together, so it is done until nothing changes.
+    Taking a piece out may bring the halves of another together, so it is done again; markup nested deeper than any
+    that means something loses its signs.
     """
     found = one_line(_TIMING.sub(" ", _MARKUP.sub("", _HEADER.sub("", text))))
-    while True:
+    for _ in range(_MAX_NESTED):
         cleaner = one_line(_ARROW.sub("→", _MARKUP.sub("", found)))
         if cleaner == found:
             return found
         found = cleaner
+    return one_line(_ARROW.sub("→", found.translate(_NO_OPENING)))

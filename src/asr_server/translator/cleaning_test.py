@@ -66,3 +66,14 @@ def test_one_line_keeps_every_visible_character(text):
 def test_a_run_without_end_is_cleaned_in_one_go(run):
     """Models in a loop write blanks or dashes by the ten thousand: by the square that would take minutes."""
     assert cue_text(f"Guten{run * 200_000}Tag").startswith("Guten")
+
+
+@pytest.mark.parametrize(
+    "nested", ["<" * 50_000 + "i>" * 50_000, "<i" * 50_000 + ">" * 50_000, "{\\" * 50_000 + "}" * 50_000]
+)
+def test_markup_nested_without_end_is_cleaned_in_a_few_passes(nested):
+    """Each pass takes out one layer: by the square that would take minutes, while nobody else is served."""
+    line = cue_text(f"Guten {nested} Tag")
+    assert line.startswith("Guten")
+    assert "<" not in line
+    assert cue_text(line) == line

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -32,6 +33,9 @@ _DENIED = {
     405: "takes no questions (405): check OPENAI_BASE_URL",
 }
 _BAD_QUESTION = frozenset({400, 413, 422})
+_TOO_MUCH_ASKED = _BAD_QUESTION | {501}  # "not implemented" is said of formats, too
+# How Gemma's and other templates without such a turn are refused by those who serve them.
+_NO_SYSTEM = re.compile(r"\b(?:system|developer) (?:role|message|prompt|instruction)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +73,12 @@ class Refused(Unanswered):
 
 @dataclass(frozen=True, slots=True)
 class _Manners:
-    """What the endpoint takes. `form`: the best `response_format` it is thought to know; `heat`: a temperature."""
+    """What the endpoint takes. `form`: the best `response_format` it is thought to know; `heat`: a temperature;
+    `turns`: a turn of the system before the user's."""
 
     form: int = 0
     heat: bool = True
+    turns: bool = True
 
 
 _FORMS = ("json_schema", "json_object", "")
@@ -140,24 +146,16 @@ class ChatEndpoint:
             # Half a second to import: not at start, as most servers never translate, and not on the event loop.
             await asyncio.to_thread(importlib.import_module, "openai.resources.chat")
         if self._client is None:
-            from openai import AsyncOpenAI
-
-            config = self._config
-            self._client = AsyncOpenAI(
-                base_url=config.base_url,
-                api_key=config.api_key or _NO_KEY,
-                timeout=config.timeout_s,
-                max_retries=config.max_retries,
-            )
+            self._client = _client(self._config)
         return self._client
 
     def _body(self, question: Question, manners: _Manners) -> dict[str, Any]:
+        turns = [("system", question.system), ("user", question.user)]
+        if not manners.turns:
+            turns = [("user", f"{question.system}\n\n{question.user}")]
         body: dict[str, Any] = {
             "model": self._config.model,
-            "messages": [
-                {"role": "system", "content": question.system},
-                {"role": "user", "content": question.user},
-            ],
+            "messages": [{"role": role, "content": content} for role, content in turns],
         }
         if manners.heat:
             body["temperature"] = question.temperature
@@ -172,9 +170,11 @@ class ChatEndpoint:
     def _refusal(self, error: APIStatusError, manners: _Manners) -> Exception:
         """What a status means: another try with less, a refusal of this question, a closed door, or a failure."""
         status = error.status_code
-        if status in _BAD_QUESTION:
+        if status in _TOO_MUCH_ASKED:
             if manners.heat and "temperature" in error.message:
                 return _Step(replace(manners, heat=False))
+            if manners.turns and _NO_SYSTEM.search(error.message):
+                return _Step(replace(manners, turns=False))
             if manners.form + 1 < len(_FORMS):
                 return _Step(replace(manners, form=manners.form + 1))
         cause = f"{type(error).__name__} {status}"
@@ -183,6 +183,32 @@ class ChatEndpoint:
         if status in _DENIED:
             return TranslationUnavailable(f"The translation endpoint {_DENIED[status]}.")
         return Unanswered(cause)
+
+
+def _client(config: EndpointConfig) -> AsyncOpenAI:
+    import httpx2
+    from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+
+    class Bounded(DefaultAsyncHttpxClient):
+        """Bounds a try from end to end: the library's own limit begins anew with every byte that comes."""
+
+        async def send(self, *args: Any, **options: Any) -> httpx2.Response:
+            try:
+                async with asyncio.timeout(config.timeout_s):
+                    return await super().send(*args, **options)
+            except TimeoutError:
+                raise httpx2.ReadTimeout("the whole answer took too long") from None
+
+    client = AsyncOpenAI(
+        base_url=config.base_url,
+        api_key=config.api_key or _NO_KEY,
+        timeout=config.timeout_s,
+        max_retries=config.max_retries,
+        http_client=Bounded(timeout=config.timeout_s),
+    )
+    # Of an account at OpenAI, which the library finds in the environment; the endpoint may be anybody's.
+    client.organization = client.project = None
+    return client
 
 
 def _asked(failure: Unanswered | TranslationUnavailable) -> Asked:
@@ -209,4 +235,7 @@ def _written(body: bytes) -> str:
         content = json.loads(body)["choices"][0]["message"]["content"]
     except (ValueError, LookupError, TypeError, RecursionError):
         return ""
-    return content if isinstance(content, str) else ""
+    # Some reasoning models answer in parts: their thoughts are of another type than the text.
+    parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
+    return "".join(text for text in texts if isinstance(text, str))

@@ -1,8 +1,11 @@
 """What goes over the wire to a chat endpoint, and what its failures become."""
 
 import asyncio
+import contextlib
 import logging
 import socket
+import threading
+import time
 import traceback
 
 import pytest
@@ -92,6 +95,14 @@ async def test_a_403_is_a_closed_door_only_where_none_was_open(llm, make):
         await endpoint.ask(ASKED)
 
 
+async def test_no_account_of_the_environment_is_told(llm, make, monkeypatch):
+    """The library reads more variables than we have settings; those name an account at OpenAI."""
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-mine")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-mine")
+    await make().ask(ASKED)
+    assert "-mine" not in str(llm.calls[0].headers)
+
+
 @pytest.mark.parametrize("name", ["busy", "broken"])
 async def test_the_library_repeats_what_may_pass(llm, make, name):
     """429 and 500 are asked three times in all, then given up with their kind."""
@@ -133,6 +144,28 @@ async def test_an_endpoint_that_is_too_slow_is_unanswered(llm, make):
     llm.script = lambda call: Answer(right(call).body, wait_s=30.0)
     with pytest.raises(Unanswered, match="APITimeoutError"):
         await make(timeout_s=0.1, max_retries=0).ask(ASKED)
+
+
+def _drip(listening):
+    """Answer one question with a blank at a time, until nobody listens."""
+    connection, _ = listening.accept()
+    with connection, contextlib.suppress(OSError):
+        connection.recv(65_536)
+        connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 10000\r\n\r\n")
+        for _ in range(10_000):
+            connection.sendall(b" ")
+            time.sleep(0.05)
+
+
+async def test_an_answer_that_comes_by_drops_is_unanswered(make):
+    """The limit is for the whole of a try, however regularly something of it comes."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        dripping = threading.Thread(target=_drip, args=(listening,), daemon=True)
+        dripping.start()
+        endpoint = make(base_url=f"http://127.0.0.1:{listening.getsockname()[1]}/v1", timeout_s=0.3, max_retries=0)
+        with pytest.raises(Unanswered, match="APITimeoutError"):
+            await endpoint.ask(ASKED)
+        dripping.join()
 
 
 @pytest.mark.parametrize("key", ["schlüssel", "two\nlines", "snow\u2603man"])

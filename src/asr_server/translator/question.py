@@ -46,9 +46,10 @@ class Question:
 def question(texts: Sequence[str], asked: Sequence[int], source: Tongue | None, order: Order) -> Question:
     """Ask for the lines of `texts` at the indices `asked` (ascending), with their neighbours as context."""
     ids = tuple(str(_FIRST_ID + i) for i in range(len(asked)))
-    first, last = max(0, asked[0] - _BEFORE), min(len(texts), asked[-1] + 1 + _AFTER)
     id_of = dict(zip(asked, ids, strict=True))
-    passage = [_entry(texts[i], id_of.get(i)) for i in range(first, last) if texts[i]]
+    # Lines may be asked for that lie far apart: what is between them is not their context.
+    near = {i for at in asked for i in range(max(0, at - _BEFORE), min(len(texts), at + 1 + _AFTER))}
+    passage = [_entry(texts[i], id_of.get(i)) for i in sorted(near) if texts[i]]
     content: dict[str, Any] = {"target_language": order.target.name}
     if source:
         content["source_language"] = source.name

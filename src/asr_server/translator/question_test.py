@@ -59,3 +59,10 @@ def test_questions_of_one_size_have_one_schema():
     """Endpoints compile schemas and keep them: full batches all use the same one."""
     order = Order(GERMAN, 0.1, 1.0)
     assert question(TEXTS, [0, 1, 2], None, order).schema == question(TEXTS, [5, 6, 9], None, order).schema
+
+
+def test_what_lies_between_lines_far_apart_is_no_context():
+    """Two lines at the ends of a thousand others: five neighbours at most for each, not the whole transcript."""
+    texts = [f"line {i}" for i in range(1000)]
+    entries = [e.get("text") or e["context"] for e in _content([0, 999], texts)["passage"]]
+    assert entries == [texts[i] for i in (0, 1, 2, 996, 997, 998, 999)]

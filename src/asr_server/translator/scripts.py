@@ -33,7 +33,8 @@ _LETTERS: dict[str, frozenset[str]] = {
     "Kore": frozenset({"HANGUL", "CJK"}),
     "Hans": frozenset({"CJK", "BOPOMOFO"}),
     "Hant": frozenset({"CJK", "BOPOMOFO"}),
-    "Jpan": frozenset({"HIRAGANA", "KATAKANA", "CJK"}),
+    # The last two are the marks of length (ー) and of repetition (々).
+    "Jpan": frozenset({"HIRAGANA", "KATAKANA", "CJK", "KATAKANA-HIRAGANA", "IDEOGRAPHIC"}),
 }
 # Latin letters stand in texts of every script: names, brands, formulas. This many and no others are a foreign text.
 _LATIN_ALONE = 12

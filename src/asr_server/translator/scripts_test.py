@@ -28,6 +28,8 @@ def test_another_script_is_noticed(text, target):
         ("Guten Morgen", "en"),  # the script is right; which language it is, nobody looks
         ("OpenAI", "ja"),
         ("東京タワー", "ja"),
+        ("あーーっ", "ja"),
+        ("うわーーー！", "ja"),
         ("Я купил iPhone 15 Pro Max", "ru"),
         ("Straße µ", "de"),
         ("42!", "zh"),

@@ -6,6 +6,7 @@ The law: as many lines come out as went in, in their order, each with its transl
 from __future__ import annotations
 
 import asyncio
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 # An endpoint is left alone after so many failures in a row, each of which the library has repeated already, or when for
 # each question at a time so many answers came of which not one line was of use: two of them are for lines together.
+# One that was of use before may only be starting again, which all questions at a time notice at once: it has both.
 _MAX_FAILURES = 3
 _PATIENCE = 4
 # A translation longer than this is the model talking or going round in circles.
@@ -33,6 +35,8 @@ _LENGTH_FREE, _LENGTH_FACTOR = 80, 6
 _MARKUP_FACTOR = 3
 # Fewer letters than this may be the same in both languages: names, numbers, "OK".
 _SAME_LETTERS = 12
+# Categories of characters that show something: a cue of joiners and direction marks alone would be an empty one.
+_SHOWN = "LNPS"
 
 
 class Translator:
@@ -166,7 +170,7 @@ class _Run:
         self.reasons.update(dict.fromkeys(asked, Reason.ENDPOINT))
         self.cause = cause
         self.failures += 1
-        if self.failures >= _MAX_FAILURES:
+        if self.failures >= _MAX_FAILURES * (self.patience if self.found else 1):
             self.give_up(cause, Reason.ENDPOINT)
 
     def _note_fruitless(self, cause: str) -> None:
@@ -213,7 +217,7 @@ def _longest(source: str) -> int:
 
 def _fault(source: str, text: str, target: Tongue) -> Reason:
     """Why `text` cannot be the translation of `source`; `NONE` when it can."""
-    if not text:
+    if not any(unicodedata.category(char)[0] in _SHOWN for char in text):
         return Reason.NO_ANSWER
     if len(text) > _longest(source):
         return Reason.TOO_LONG

@@ -197,13 +197,31 @@ async def test_a_small_order_does_not_wait_for_the_end_of_a_large_one(llm, trans
 
 
 async def test_an_endpoint_that_dies_midway_costs_only_the_rest(llm, translating, order):
-    """What was translated before stands; after three failures nobody is asked any more."""
+    """What was translated before stands; after twelve failures of one question at a time nobody is asked any more."""
     llm.script = lambda call: right(call) if call.number < 4 else refusal(500)
     async with translating(batch=1, concurrency=1, max_retries=0) as translator:
         outcomes = await translator.translate(SENTENCES, order())
     assert [o.translated for o in outcomes] == [True] * 4 + [False] * 9
     assert {o.reason for o in outcomes[4:]} == {Reason.ENDPOINT}
-    assert len(llm.calls) == 7
+    assert len(llm.calls) == 4 + 12
+
+
+async def test_an_endpoint_that_was_never_of_use_is_left_alone_soon(llm, translating, order):
+    """Nobody waits for long to hear that there is nobody."""
+    llm.script = lambda call: refusal(500)
+    async with translating(batch=1, concurrency=1, max_retries=0) as translator:
+        with pytest.raises(TranslationFailed, match="500"):
+            await translator.translate(SENTENCES, order())
+    assert len(llm.calls) == 3
+
+
+async def test_an_endpoint_that_starts_again_midway_costs_few_lines(llm, translating, order):
+    """All questions at a time fail at once: that is one failure seen by many, not the end of the whole."""
+    lines = [Line(f"the line with number {i}") for i in range(60)]
+    llm.script = lambda call: refusal(503) if 4 <= call.number < 16 else right(call)
+    async with translating(batch=1, concurrency=4, max_retries=0) as translator:
+        outcomes = await translator.translate(lines, order())
+    assert sum(o.translated for o in outcomes) >= 50
 
 
 async def test_failures_that_pass_do_not_add_up(llm, translating, order):

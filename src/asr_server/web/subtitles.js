@@ -6,8 +6,10 @@
 const COLUMNS = 42; // of a line
 const LINES = 2;
 const LONGEST_S = 7;
+const JOINER = "\u2060";
 const SENTENCE_END = /[.!?…。！？]["'”’)\]]*$/u;
-const WIDE = /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6]/u;
+const WIDE = /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\p{Emoji_Presentation}]/u;
+const NARROW = /[\p{Mn}\p{Me}\p{Cf}]/u;
 
 /** Cues of at most two lines and seven seconds, in order, none overlapping the next. */
 export function cuesOf(segments) {
@@ -34,7 +36,13 @@ export function cuesOf(segments) {
 
 /** The whole SRT file. */
 export function srt(cues) {
-  return cues.map((c, i) => `${i + 1}\n${span(c, ",")}\n${c.text}\n\n`).join("");
+  return cues.map((c, i) => `${i + 1}\n${span(c, ",")}\n${unmarked(c.text)}\n\n`).join("");
+}
+
+/** SubRip has no escapes: word joiners, which are not shown, keep text from being read as times or markup. */
+function unmarked(text) {
+  const untimed = text.replaceAll(/^.*-->.*$/gm, (line) => line.replaceAll(":", `:${JOINER}`));
+  return untimed.replaceAll(/--(?=>)|<(?=[/!?A-Za-z])|\{(?=[\\A-Za-z])/g, `$&${JOINER}`);
 }
 
 /** The whole WebVTT file. */
@@ -55,9 +63,9 @@ export function timestamp(seconds, point) {
   return `${whole.map(two).join(":")}${point}${String(ms % 1000).padStart(3, "0")}`;
 }
 
-/** Columns that a text takes: wide characters, as Chinese and Japanese are written with, take two. */
+/** Columns that a text takes: wide characters, as Chinese and Japanese are written with, take two, marks on them none. */
 export function width(text) {
-  return [...text].reduce((sum, character) => sum + (WIDE.test(character) ? 2 : 1), 0);
+  return [...text].reduce((sum, character) => sum + (NARROW.test(character) ? 0 : WIDE.test(character) ? 2 : 1), 0);
 }
 
 /** The words of a segment, spaces kept, each with its times: those it has, or estimated ones. */
@@ -125,7 +133,9 @@ function cue(open) {
 }
 
 function textOf(open) {
-  return open.map((piece) => piece.text).join("").trim();
+  // Corrections may hold line breaks, and a blank line would end the cue in a file.
+  const text = open.map((piece) => piece.text).join("");
+  return text.replaceAll(/[\s\p{Cc}]+/gu, " ").trim();
 }
 
 function wrapped(text, columns = COLUMNS) {
