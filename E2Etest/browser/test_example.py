@@ -50,6 +50,20 @@ def test_a_page_that_is_allowed_shows_what_is_said(speaking, tmp_path):
             expect(page.locator("#finals li")).to_have_text(recordings.sample()[1])
 
 
+def test_when_the_server_ends_the_page_is_quiet(speaking, tmp_path):
+    """Nothing is sent into a closed socket, which browsers complain of for every piece."""
+    said = []
+    with _site() as origin, running(tmp_path / "log", ALLOWED_ORIGINS=origin) as server, speaking() as browser:
+        page = _speak(browser, origin, server)
+        server.wait_for(lambda health: health["live"]["sessions"] == 1)
+        server.stop()
+        expect(page.locator("#tentative")).to_have_text(re.compile("Closed"))
+        page.wait_for_timeout(200)
+        page.on("console", lambda message: said.append(message.text))
+        page.wait_for_timeout(500)
+    assert said == []
+
+
 def test_a_page_that_is_not_allowed_is_told_so(speaking, page_server):
     """The socket never opens; the page names the setting."""
     with _site() as origin, speaking() as browser:

@@ -113,6 +113,19 @@ def test_a_corrected_line_is_what_is_shown_and_taken_away(browser, page_server, 
         assert shown == "Something <else> & more"
 
 
+@pytest.mark.parametrize("how", [{"isComposing": True}, {"keyCode": 229}], ids=["composing", "safari"])
+@pytest.mark.parametrize("key", ["Enter", "Escape"])
+def test_keys_of_an_input_method_do_not_end_a_correction(browser, page_server, sample, key, how):
+    """Enter takes a composed word and Escape drops it; the line is not theirs."""
+    with opened(browser, page_server.base, "file") as watched:
+        page = watched.page
+        _give(page, sample[0])
+        _done(page)
+        page.click("#file-lines .edit")
+        page.locator("#file-lines textarea").dispatch_event("keydown", {"key": key, **how})
+        expect(page.locator("#file-lines textarea")).to_be_visible()
+
+
 def test_a_dropped_file_is_taken_also_beside_the_field(browser, page_server, sample):
     """The whole page takes it: a file that misses the field would otherwise replace the page."""
     with opened(browser, page_server.base, "file") as watched:
@@ -128,6 +141,64 @@ def test_a_dropped_file_is_taken_also_beside_the_field(browser, page_server, sam
         )
         assert _done(page) == [sample[1]]
         assert page.inner_text("#file-name") == "dropped.wav"
+
+
+def test_of_several_files_the_first_is_taken_and_the_others_are_told(browser, page_server, sample):
+    """What is left out in silence would be missed much later."""
+    with opened(browser, page_server.base, "file") as watched:
+        page = watched.page
+        assert _drop(page, "document.body", [list(sample[0])] * 2)
+        assert _done(page) == [sample[1]]
+        assert page.inner_text("#file-name") == "0.wav"
+        expect(page.locator("#file-notice")).to_have_text(re.compile("One recording at a time"))
+
+
+def test_text_can_be_dragged_into_a_field(browser, page_server):
+    """Only what would replace the page is caught."""
+    with opened(browser, page_server.base, "file") as watched:
+        assert not _drop(watched.page, "document.getElementById('file-hotwords')", [])
+        assert _drop(watched.page, "document.body", [])
+
+
+def _drop(page, target, contents):
+    """Drop files with these bytes, or text; whether the page has taken it upon itself."""
+    return page.evaluate(
+        f"""contents => {{
+            const data = new DataTransfer();
+            contents.forEach((bytes, i) => data.items.add(new File([new Uint8Array(bytes)], `${{i}}.wav`)));
+            if (!contents.length) data.items.add("words", "text/plain");
+            const options = {{ dataTransfer: data, bubbles: true, cancelable: true }};
+            return !{target}.dispatchEvent(new DragEvent("drop", options));
+        }}""",
+        contents,
+    )
+
+
+def test_a_file_that_is_gone_is_told_as_that(browser, page_server, sample, tmp_path):
+    """Changed, removed, or a folder that was dropped: the server has nothing to do with it."""
+    path = tmp_path / "talk.wav"
+    path.write_bytes(sample[0])
+    with opened(browser, page_server.base, "file") as watched:
+        watched.allowed += ["Failed to load resource", "ERR_"]
+        page = watched.page
+        page.set_input_files("#file-input", path)
+        _done(page)
+        path.unlink()
+        page.click("#file-again")
+        expect(page.locator("#file-notice")).to_have_text(re.compile("The file cannot be read"))
+
+
+def test_a_button_that_was_pressed_twice_has_its_name_back(browser, page_server, sample):
+    """The second answer must not be taken for the name."""
+    with opened(browser, page_server.base, "file") as watched:
+        page = watched.page
+        _give(page, sample[0])
+        _done(page)
+        page.click("#file-copy")
+        expect(page.locator("#file-copy")).not_to_have_text("Copy")
+        page.click("#file-copy")
+        page.wait_for_timeout(2000)
+        expect(page.locator("#file-copy")).to_have_text("Copy", timeout=1000)
 
 
 @pytest.mark.parametrize(

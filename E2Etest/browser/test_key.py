@@ -44,8 +44,23 @@ def test_files_and_the_state_need_the_key_too(browser, guarded, tmp_path):
         _enter(page, guarded.key)
         expect(page.locator("#server-word")).not_to_have_text("Key needed")
         expect(page.locator("#file-notice")).to_be_hidden()
+        # What this server can do was not known before.
+        expect(page.locator("#file-words-field")).to_be_visible()
         page.set_input_files("#file-input", path)
         expect(page.locator("#file-lines")).to_contain_text(words)
+
+
+def test_a_key_is_taken_as_it_was_meant_also_where_nothing_may_be_kept(browser, guarded):
+    """Copied with an invisible character, in a browser that allows a page no storage."""
+    with opened(browser, guarded.base, "file") as watched:
+        watched.allowed += ["401"]
+        page = watched.page
+        denied = "get() { throw new DOMException('denied', 'SecurityError'); }"
+        page.add_init_script(f"Object.defineProperty(window, 'sessionStorage', {{ {denied} }})")
+        page.reload()
+        expect(page.locator("#server-word")).to_have_text("Key needed")
+        _enter(page, f" \u200b{guarded.key}\ufeff")
+        expect(page.locator("#file-words-field")).to_be_visible()
 
 
 def _enter(page, key):

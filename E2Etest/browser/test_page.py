@@ -171,6 +171,27 @@ def test_a_server_that_is_gone_is_told_and_found_again(browser, page_server):
         expect(page.locator("#status-notice")).to_be_hidden()
 
 
+def test_a_server_that_turns_away_is_not_called_unreachable(browser, page_server):
+    """It is there, and the panel says what it says."""
+    body = {"error": {"message": "Later.", "type": "requests", "param": None, "code": "rate_limit_exceeded"}}
+    with opened(browser, page_server.base, "status") as watched:
+        watched.allowed += ["429"]
+        page = watched.page
+        page.route("**/health", lambda route: route.fulfill(status=429, json=body))
+        expect(page.locator("#server-word")).to_have_text("Busy")
+        expect(page.locator("#status-notice")).to_have_text(re.compile("all the work it takes.*Later"))
+
+
+def test_a_server_that_does_not_answer_is_not_called_ready(browser, page_server):
+    """A stopped process still takes connections, for as long as anybody waits."""
+    with opened(browser, page_server.base, "status") as watched:
+        watched.allowed += ["Failed to load resource"]
+        page = watched.page
+        expect(page.locator("#server-word")).to_have_text("Ready")
+        page.route("**/health", lambda _: None)
+        expect(page.locator("#server-word")).to_have_text("Unreachable", timeout=30_000)
+
+
 def test_a_model_that_is_not_there_yet_is_told(browser, tmp_path):
     """A fresh server has no model in memory: the page says so while it is loaded, then shows the words."""
     recording = demo.sample()

@@ -36,6 +36,17 @@ def test_ctrl_c_ends_it_with_the_words_that_were_said(live_server, speech, tmp_p
     assert printed.strip()
 
 
+def test_whoever_reads_the_words_may_leave(live_server, speech, tmp_path):
+    """Exit code 141 and no word of it, as of every command."""
+    path = tmp_path / "speech.wav"
+    path.write_bytes(recordings.wav(speech))
+    command = [sys.executable, "-m", "asr_server", "live", "--file", str(path), "--server", live_server.base]
+    with subprocess.Popen([*command, "--speed", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        told = process.stderr.read()
+    assert (process.returncode, told) == (141, b"")
+
+
 @pytest.mark.promise("resume")
 def test_a_connection_that_breaks_is_made_anew(live_server, speech, said, tmp_path):
     """Cut twice, and kept away for a second: each word once, and a line on stderr for each cut."""

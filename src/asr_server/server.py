@@ -187,6 +187,8 @@ def _job_store(settings: Settings) -> JobStore | JobsUnavailable:
     """The store, or why there is none: everything but jobs works without."""
     try:
         return JobStore(settings.state_dir.expanduser())
+    except RuntimeError:  # pathlib's
+        return JobsUnavailable("STATE_DIR cannot be used (this user has no home directory).")
     except JobsUnavailable as reason:
         return reason
 

@@ -6,6 +6,7 @@ import pytest
 
 from asr_server import server
 from asr_server.core import heap
+from asr_server.core.errors import JobsUnavailable
 from asr_server.core.settings import Settings
 
 
@@ -27,3 +28,16 @@ async def test_free_heap_goes_back_when_it_is_much(monkeypatch, tmp_path, free_m
         for _ in range(3):
             await asyncio.wait_for(looked.acquire(), 20)
     assert bool(trimmed) is trims
+
+
+def test_a_user_without_a_home_has_no_jobs_and_a_server_all_the_same(monkeypatch):
+    """As in a container that runs under a number which nobody has."""
+    monkeypatch.setattr(
+        "pathlib.Path.expanduser", lambda _: _raise(RuntimeError("Could not determine home directory."))
+    )
+    with pytest.raises(JobsUnavailable, match="no home"):
+        raise server._job_store(Settings(_env_file=None, model_id="demo"))
+
+
+def _raise(fault):
+    raise fault

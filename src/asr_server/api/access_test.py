@@ -248,6 +248,17 @@ async def test_without_keys_the_address_counts(addresses, shared):
     assert statuses == [404, 429 if shared else 404]
 
 
+async def test_who_looks_at_the_state_may_still_ask():
+    """The page does so every few seconds; it needs a key, and takes nothing from what its user may ask for."""
+    app = _app(key_rate=1)
+    app.state.services = None  # the door is asked, and no route
+    key = {"api-key": "sk-first"}
+    assert (await _answer(app, "GET", "/health")).status_code == 401
+    for _ in range(3):
+        assert (await _answer(app, "GET", "/health", **key)).status_code == 500
+    assert [(await _answer(app, "GET", "/nowhere", **key)).status_code for _ in range(2)] == [404, 429]
+
+
 async def test_a_place_is_free_when_the_caller_has_its_answer():
     """Not when the server has tidied up behind it: the caller may ask again at once."""
     free = []

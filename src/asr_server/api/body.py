@@ -13,7 +13,14 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive
 
-from asr_server.core.errors import Cancelled, FileTooLarge, MalformedBody, UnsupportedContentType, UploadStalled
+from asr_server.core.errors import (
+    Cancelled,
+    FileTooLarge,
+    MalformedBody,
+    UnsupportedContentType,
+    UploadStalled,
+    UploadsUnavailable,
+)
 
 # Text parts beside the file; speaker references arrive as data URLs of a few MiB.
 _MAX_TEXT_PART_BYTES = 8 * 1024 * 1024
@@ -28,9 +35,9 @@ NOT_JSON = (ValueError, RecursionError)
 async def read_form(request: Request, max_bytes: int) -> FormData:
     """The parsed form. The caller closes it.
 
-    Raises `UnsupportedContentType`, `MalformedBody`, `Cancelled` when the caller leaves before the end,
-    `UploadStalled`, and `FileTooLarge`: at once for a declared length over the cap, otherwise while reading, after at
-    most one network chunk too many.
+    Raises `UnsupportedContentType`, `MalformedBody`, `UploadStalled`, `UploadsUnavailable`, `Cancelled` when the caller
+    leaves, and `FileTooLarge`: at once for a declared length over the cap, otherwise while reading, after at most one
+    network chunk too many.
     """
     if not request.headers.get("content-type", "").lower().startswith(_MULTIPART):
         raise UnsupportedContentType(f"The request body must be {_MULTIPART}.")
@@ -44,6 +51,8 @@ async def read_form(request: Request, max_bytes: int) -> FormData:
         raise MalformedBody("The multipart body cannot be parsed.") from error
     except ClientDisconnect:
         raise Cancelled("The client closed the connection before the end of its upload.") from None
+    except OSError as error:
+        raise UploadsUnavailable(f"The upload cannot be kept while it is read ({error.strerror}).") from error
 
 
 async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:

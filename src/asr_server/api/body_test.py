@@ -1,13 +1,14 @@
 """Form fields in the spellings that clients use."""
 
 import asyncio
+import tempfile
 
 import pytest
 from starlette.datastructures import FormData
 from starlette.requests import Request
 
 from asr_server.api import body
-from asr_server.core.errors import Cancelled, UploadStalled
+from asr_server.core.errors import Cancelled, UploadStalled, UploadsUnavailable
 
 NAMES = frozenset({"model", "language", "stream"})
 
@@ -93,3 +94,20 @@ async def test_a_caller_that_stops_in_the_middle_of_its_upload_is_not_waited_for
     scope = {"type": "http", "headers": [(b"content-type", b"multipart/form-data; boundary=b")]}
     with pytest.raises(UploadStalled):
         await read(Request(scope, receive), 1000)
+
+
+async def test_a_full_disk_is_told_as_that(monkeypatch):
+    """The tmpfs of a container, say: trying again later may do, and nothing is wrong with the request."""
+
+    class Full(tempfile.SpooledTemporaryFile):
+        def write(self, _):
+            raise OSError(28, "No space left on device")
+
+    async def receive():
+        head = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nabc\r\n--b--\r\n'
+        return {"type": "http.request", "body": head, "more_body": False}
+
+    monkeypatch.setattr("starlette.formparsers.SpooledTemporaryFile", Full)
+    scope = {"type": "http", "headers": [(b"content-type", b"multipart/form-data; boundary=b")]}
+    with pytest.raises(UploadsUnavailable, match="No space left"):
+        await body.read_form(Request(scope, receive), 1000)

@@ -70,6 +70,7 @@ TABLE: dict[str, Wire] = {
     errors.ShuttingDown.code: Wire(503, "server_error", 1001, retry_after_s=5),
     errors.Cancelled.code: Wire(499, "invalid_request_error", 1000),
     errors.JobsUnavailable.code: Wire(503, "server_error", 1013, retry_after_s=60),
+    errors.UploadsUnavailable.code: Wire(503, "server_error", 1013, retry_after_s=10),
     errors.TranslationUnavailable.code: Wire(501, "server_error", 1011, final=True),
     errors.TranslationFailed.code: Wire(502, "server_error", 1011),
     errors.ModelUnavailable.code: Wire(503, "server_error", 1013, retry_after_s=10),

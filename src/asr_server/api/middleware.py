@@ -12,6 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from asr_server.api.access import PROBES
 from asr_server.api.metrics.surface import NO_ROUTE, OTHER, Surface
 from asr_server.core.errors import AsrError
 from asr_server.core.transcript import Timings, Transcript
@@ -125,6 +126,8 @@ def _count(scope: Scope, status: int) -> None:
     meters.request(route, scope["method"], status, _took_ms(scope) / 1000)
     if (first_text_s := state.get("first_text_s")) is not None:
         meters.first_text(route, first_text_s - state["began_s"])
+    if scope["path"] in PROBES:  # that new work should go elsewhere is an answer, and no fault
+        return
     outcome = state.get("outcome", AsrError.code if status >= 500 else None)
     if outcome is not None or status >= 400:
         meters.error(Surface.HTTP, outcome or OTHER)

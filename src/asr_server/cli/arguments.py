@@ -167,6 +167,11 @@ def count(text: str) -> int:
     return int(text)
 
 
+def port(text: str) -> int:
+    """One that can be named to others."""
+    return _within(text, 1, 65_535)
+
+
 def callers(text: str) -> int:
     """No more than a client has connections."""
     return _within(text, 1, 100)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -58,7 +59,7 @@ class Reviewed:
 
 def is_subtitles(path: Path) -> bool:
     """Whether a name is that of a subtitle file."""
-    return _format(path) is not None and not path.is_dir()
+    return _format(path) is not None and not os.path.isdir(path)
 
 
 def of_file(path: Path, rules: CueRules) -> list[str]:

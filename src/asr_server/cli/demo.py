@@ -10,17 +10,21 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+from asr_server.cli import arguments
 from asr_server.demo import sample
 
 _START_TIMEOUT_S = 60.0
 # The first request loads the model: importing its libraries alone takes 10 s on a small CPU.
 _FIRST_ANSWER_TIMEOUT_S = 180.0
+# A proxy of the environment is for the world outside, and a certificate for the name that others use.
+_OF_OURS: dict[str, Any] = {"trust_env": False, "verify": False}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("--port", type=int, default=8100, help="port to listen on (default 8100)")
+    parser.add_argument("--port", type=arguments.port, default=8100, help="port to listen on (default 8100)")
     parser.add_argument("--once", action="store_true", help="stop after the first transcription")
     parser.set_defaults(run=_run)
 
@@ -36,7 +40,7 @@ def demo(port: int, *, once: bool) -> int:
             f"Port {port} is in use. Stop what listens there, or choose another: make demo PORT=8101", file=sys.stderr
         )
         return 1
-    base = f"http://127.0.0.1:{port}"
+    base = f"{_scheme()}://127.0.0.1:{port}"
     # Explicitly, since a shell that runs this in the background has told it to ignore Ctrl-C.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
@@ -88,7 +92,7 @@ def _wait_until_live(base: str, server: subprocess.Popen[bytes]) -> bool:
     give_up_s = time.monotonic() + _START_TIMEOUT_S
     while time.monotonic() < give_up_s and server.poll() is None:
         try:
-            if httpx.get(f"{base}/livez", timeout=2).status_code == 200:
+            if httpx.get(f"{base}/livez", timeout=2, **_OF_OURS).status_code == 200:
                 return True
         except httpx.TransportError:
             time.sleep(0.1)
@@ -117,9 +121,17 @@ def _transcribe(base: str, recording: Path) -> str:
             data={"model": "demo"},
             headers=_key(),
             timeout=_FIRST_ANSWER_TIMEOUT_S,
+            **_OF_OURS,
         )
     body = answer.json()
     return str(body["text"] if answer.status_code == 200 else body["error"]["message"])
+
+
+def _scheme() -> str:
+    """As `_key`: a certificate may be among the settings, too."""
+    from asr_server.core import settings
+
+    return "https" if settings.load(host="127.0.0.1").ssl_certfile else "http"
 
 
 def _key() -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import platform
 import shutil
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asr_server import __version__
+from asr_server.cli import certificate
 from asr_server.cli.failure import Exit, Failure, UsageError
 from asr_server.cli.hearer import Answer, Length, Wish
 from asr_server.cli.port import refusal
@@ -147,6 +149,9 @@ def _plan(settings: Settings) -> Findings:
 def _surroundings(settings: Settings) -> Findings:
     yield _model(settings.model_id)
     yield _port(settings.host, settings.port)
+    if settings.ssl_certfile:
+        reason = certificate.refusal(settings)
+        yield Finding(Mark.FAIL if reason else Mark.OK, "TLS", reason or "certificate and key belong together")
     yield _disk("disk for uploads", Path(tempfile.gettempdir()), settings.max_upload_bytes)
     from asr_server.engine.qwen import store
 
@@ -180,7 +185,7 @@ def _port(host: str, port: int) -> Finding:
 
 
 def _disk(subject: str, directory: Path, needed_bytes: float) -> Finding:
-    there = next(place for place in (directory, *directory.parents) if place.exists())
+    there = next(place for place in (directory, *directory.parents) if os.path.exists(place))
     free_bytes = shutil.disk_usage(there).free
     mark = Mark.OK if free_bytes >= needed_bytes else Mark.NOTE
     wish = "" if mark is Mark.OK else f"; {needed_bytes / _GIB:.1f} GiB would be good to have"

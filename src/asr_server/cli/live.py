@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import shutil
 import sys
 import threading
@@ -56,8 +57,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--language", type=arguments.language, default="", help="language code or name; found out if left out"
     )
-    parser.add_argument("--speed", type=float, default=1.0, help="times real time for a file; 0 is as fast as it goes")
+    parser.add_argument("--speed", type=_speed, default=1.0, help="times real time for a file; 0 is as fast as it goes")
     parser.set_defaults(run=_run)
+
+
+def _speed(text: str) -> float:
+    """Not so slow that no piece would ever come."""
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = -1.0
+    if speed != 0 and not 0.01 <= speed < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither 0 nor a number from 0.01 on")
+    return speed
 
 
 def _run(parsed: argparse.Namespace) -> int:
@@ -70,6 +82,8 @@ def live(command: LiveCommand) -> int:
         chunks = _file(command.file, command.speed) if command.file else _microphone()
         with _connected(command) as client:
             ended = _stream(client, chunks, Screen(sys.stdout))
+    except BrokenPipeError:  # of our own output
+        raise
     except (OSError, LiveError, WebSocketException, _NoSource) as error:
         complain("live", str(error))
         return Exit.FAILED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -37,14 +38,14 @@ _MORE = "To see it work: asr-server demo. asr-server COMMAND --help has the argu
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code (`cli.failure.Exit`)."""
     _open_what_is_closed()
+    _write_what_can_be_written()
     given = list(sys.argv[1:] if arguments is None else arguments)
-    parser = _parser(given[0] if given else "")
-    if not given:
-        parser.print_help(sys.stderr)
-        parser.exit(Exit.USAGE)
-    parsed = parser.parse_args(given)
     try:
-        return int(parsed.run(parsed))
+        return _run(given)
+    except SystemExit:  # help, which should not wait for what is looked up below
+        raise
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
     except UsageError as error:
         return _told(f"asr-server {given[0]}: {error}", Exit.USAGE)
     except NoServer as error:
@@ -59,14 +60,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         _drop_output()
         return _told(f"asr-server {given[0]}: cannot_write: {error.strerror}.", Exit.FAILED)
-    except KeyboardInterrupt:
-        return Exit.INTERRUPTED
+
+
+def _run(given: Sequence[str]) -> int:
+    parser = _parser(given[0] if given else "")
+    if not given:
+        parser.print_help(sys.stderr)
+        parser.exit(Exit.USAGE)
+    parsed = parser.parse_args(given)
+    return int(parsed.run(parsed))
 
 
 def _open_what_is_closed() -> None:
     """`2>&-` means that nobody wants it; Python would print errors to standard output instead."""
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  # open to the end, as the real one would be
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+
+
+def _write_what_can_be_written() -> None:
+    """In a locale without UTF-8 a question mark stands for what it does not have: words and names are in any script."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _drop_output() -> None:

@@ -1,13 +1,18 @@
 """The table of commands."""
 
 import importlib
+import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from asr_server.cli import certificate
 from asr_server.cli.main import COMMANDS, main
+from asr_server.core.settings import Settings
+from E2Etest.process import tls
 
 HEAVY = ("torch", "httpx", "uvicorn", "websockets", "rich", "pydantic", "numpy", "huggingface_hub")
 
@@ -56,6 +61,10 @@ def test_every_command_has_a_module_and_a_help_of_its_own(name, capsys):
         ["subtitles", "a.wav", "--format", "text"],
         ["subtitles", "a.wav", "--max-line-chars", "1"],
         ["subtitles", "a.wav", "--max-lines", "5"],
+        ["demo", "--port", "99999"],
+        ["live", "--file", "a.wav", "--speed", "nan"],
+        ["live", "--file", "a.wav", "--speed", "-1"],
+        ["live", "--file", "a.wav", "--speed", "1e-300"],
         ["job"],
         ["job", "job_x", "--wait", "--delete"],
         ["bench", "--callers", "101"],
@@ -111,6 +120,52 @@ def test_a_server_whose_port_is_taken_says_so_in_one_line(capsys):
     told = capsys.readouterr().err
     assert told.count("\n") == 1
     assert all(word in told for word in (port, "in use", "--port", "PORT"))
+
+
+def test_a_certificate_that_cannot_serve_is_told_in_one_line(capsys, monkeypatch, tmp_path):
+    """Before anything is built; a locked key is not asked for on the terminal."""
+    files = tls(tmp_path)
+    key, locked = Path(files["SSL_KEYFILE"]), tmp_path / "locked.pem"
+    subprocess.run(["openssl", "rsa", "-aes128", "-passout", "pass:x", "-in", key, "-out", locked], check=True)
+    monkeypatch.setenv("SSL_CERTFILE", files["SSL_CERTFILE"])
+    assert certificate.refusal(Settings(_env_file=None, ssl_keyfile=str(key))) == ""
+    for file, said in ((locked, "passphrase"), (Path(__file__), "belong together")):
+        monkeypatch.setenv("SSL_KEYFILE", str(file))
+        assert main(["serve", "--port", "0", "--model", "demo"]) == 2
+        told = capsys.readouterr().err
+        assert told.count("\n") == 1
+        assert "SSL_KEYFILE" in told
+        assert said in told
+
+
+@pytest.mark.parametrize("content", [b"MODEL_ID=d\xe9mo\n", None], ids=["latin-1", "unreadable"])
+def test_a_dotenv_file_that_cannot_be_read_is_told_in_one_line(content, capsys, monkeypatch, tmp_path):
+    """No traceback for a file that an editor or a deployment has left so."""
+    monkeypatch.chdir(tmp_path)
+    if content is None:
+        fault = PermissionError(13, "Permission denied")
+        monkeypatch.setattr("dotenv.main.open", lambda *_, **__: _raise(fault), raising=False)
+    Path(".env").write_bytes(content or b"MODEL_ID=demo\n")
+    assert main(["healthcheck"]) == 2
+    assert ".env in the working directory" in capsys.readouterr().err
+
+
+def test_words_that_the_locale_cannot_write_are_question_marks():
+    """A terminal without UTF-8 is no reason to end a live session."""
+    code = "from asr_server.cli import main; main._write_what_can_be_written(); print('caf\\xe9 \\u5f55')"
+    environment = {"PYTHONIOENCODING": "latin-1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
+    assert done.stdout == b"caf\xe9 ?\n"
+
+
+def test_an_interruption_while_a_command_is_imported_is_one_too(monkeypatch):
+    """Ctrl-C in the first half second is no traceback."""
+    monkeypatch.setattr(importlib, "import_module", lambda _: _raise(KeyboardInterrupt()))
+    assert main(["doctor"]) == 130
+
+
+def _raise(fault):
+    raise fault
 
 
 def test_wrong_settings_exit_with_2(monkeypatch, capsys):

@@ -44,9 +44,13 @@ def size_text(size_bytes: int) -> str:
 
 
 def _list(parsed: argparse.Namespace) -> int:
+    from asr_server.core.errors import ModelUnavailable
     from asr_server.engine.qwen import store
 
-    found = store.listed()
+    try:
+        found = store.listed()
+    except ModelUnavailable as error:
+        return _told(error.message)
     width = max(len(stored.name) for stored in found)
     for stored in found:
         print(f"{stored.name:{width}}  {size_text(stored.size_bytes):>8}  {stored.problem or 'complete'}")

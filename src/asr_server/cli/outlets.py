@@ -113,11 +113,11 @@ class Filed:
     def check(self, source: Source) -> None:
         """The file must be new or `force` set, and its directory writable; it is made if it is not there."""
         target = self._targets[source]
-        if target.exists() and not self._force:
-            raise _exists(target)
-        if target.exists() and not target.is_file():
-            raise Failure("cannot_write", f"{shown(str(target))} is not a file.")
         try:
+            if target.exists() and not self._force:
+                raise _exists(target)
+            if target.exists() and not target.is_file():
+                raise Failure("cannot_write", f"{shown(str(target))} is not a file.")
             target.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise _unwritable(target, error) from None

@@ -158,6 +158,13 @@ def test_a_place_that_cannot_be_written_fails_before_the_work(tmp_path):
     assert failure.value.code == "cannot_write"
 
 
+def test_a_name_that_no_file_can_have_is_a_failure():
+    """The others go on."""
+    with pytest.raises(Failure, match="too long") as failure:
+        Filed({A: Path("a" * 300)}, force=True).check(A)
+    assert failure.value.code == "cannot_write"
+
+
 def test_where_links_cannot_be_made_nothing_is_replaced_either(tmp_path, monkeypatch):
     """FAT knows no links: the file is moved, but only to a free place."""
 

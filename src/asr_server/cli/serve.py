@@ -14,6 +14,7 @@ from typing import Any
 
 import uvicorn
 
+from asr_server.cli import certificate
 from asr_server.cli.failure import UsageError
 from asr_server.cli.http_protocol import HttpProtocol
 from asr_server.cli.port import refusal
@@ -71,13 +72,15 @@ def _run(parsed: argparse.Namespace) -> int:
 
 def serve(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT; requests under way get up to 30 s to finish. Raises `UsageError` where it cannot
-    listen."""
+    listen, or not with the certificate."""
     if reason := refusal(settings.host, settings.port):
         # uvicorn would say it in the middle of a log, after all parts were built.
         raise UsageError(
             f"{settings.host}:{settings.port} cannot be taken ({reason}). Stop what listens there, or choose another "
             "place: --port or PORT, --host or HOST."
         )
+    if reason := certificate.refusal(settings):
+        raise UsageError(f"SSL_CERTFILE, SSL_KEYFILE: {reason}.")
     _log(settings)
     place = {
         "host": settings.host,

@@ -66,7 +66,7 @@ def find(arguments: Sequence[str], *, recursive: bool) -> tuple[list[Source], li
         if argument == STDIN:
             if STDIN not in sources:
                 sources[STDIN] = _standard_input()
-        elif Path(argument).is_dir():
+        elif os.path.isdir(argument):  # pathlib raises where a directory is closed
             for item in _within(Path(argument), recursive):
                 if isinstance(item, LeftOut):
                     left_out.append(item)
@@ -80,9 +80,13 @@ def find(arguments: Sequence[str], *, recursive: bool) -> tuple[list[Source], li
 
 
 def _named(path: Path) -> Source:
-    if not path.is_fifo():
+    try:
+        pipe = path.open("rb") if path.is_fifo() else None
+    except OSError:
+        pipe = None  # opening it again will say why
+    if pipe is None:
         return Source(path, Path(path.name))
-    with path.open("rb") as pipe:
+    with pipe:
         return Source(path, Path(path.name), _kept(pipe))
 
 
@@ -107,7 +111,7 @@ def _passed_by(folder: Path, recursive: bool) -> str:
     """Why a directory within a directory is not gone into; "" when it is."""
     if folder.name.startswith("."):
         return "hidden"
-    if folder.is_symlink():
+    if os.path.islink(folder):
         return "a link to a directory"
     return "" if recursive else "a directory; -r goes into it"
 
@@ -116,9 +120,9 @@ def _unfit(path: Path) -> str:
     """Why a file that was not named itself is no recording; "" when it is one by its first bytes."""
     if path.name.startswith("."):
         return "hidden"
-    if not path.is_file():
-        return "not a file"
     try:
+        if not path.is_file():
+            return "not a file"
         with path.open("rb") as file:
             head = file.read(sniff.HEAD_BYTES)
     except OSError as error:

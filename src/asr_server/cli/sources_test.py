@@ -96,6 +96,17 @@ def test_a_file_that_is_not_there_fails_when_it_is_opened(tmp_path):
     assert failure.value.code == "no_such_file"
 
 
+def test_a_name_that_cannot_be_looked_at_is_one_failure(tmp_path):
+    """Too long, or in a directory that is closed to this user: the others go on."""
+    long = "a" * 300
+    (tmp_path / "link.wav").symlink_to(long)
+    found, left_out = sources.find([long, str(tmp_path)], recursive=False)
+    with pytest.raises(Failure, match="too long") as failure:
+        found[0].open()
+    assert failure.value.code == "cannot_read"
+    assert [item.reason for item in left_out] == ["cannot be read: File name too long"]
+
+
 def test_a_named_pipe_is_read_to_its_end_and_kept(tmp_path):
     """What hears it needs a file that can be read again."""
     pipe = tmp_path / "pipe"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -70,9 +71,9 @@ class Order:
         ending = outlets.suffix(self.wish.response_format, target.tag if target else "")
         if place is None:
             return outlets.Filed(outlets.targets(found, None, ending), force=parsed.force)
-        if len(found) == 1 and not place.is_dir() and not _contains_directory(parsed.files):
+        if len(found) == 1 and not os.path.isdir(place) and not _contains_directory(parsed.files):
             return outlets.Filed(outlets.single(found[0], place), force=parsed.force)
-        if place.exists() and not place.is_dir():
+        if os.path.exists(place) and not os.path.isdir(place):
             raise UsageError(f"--output {shown(str(place))} is a file, and there are several recordings.")
         return outlets.Filed(outlets.targets(found, place, ending), force=parsed.force)
 
@@ -119,4 +120,4 @@ def _check(parsed: argparse.Namespace) -> None:
 
 def _contains_directory(named: Sequence[str]) -> bool:
     """How many recordings a directory holds must not decide what `--output` means."""
-    return any(Path(argument).is_dir() for argument in named)
+    return any(os.path.isdir(argument) for argument in named)

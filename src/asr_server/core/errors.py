@@ -37,6 +37,7 @@ AsrError
 |-- ShuttingDown                 shutting_down
 |-- Cancelled                    request_cancelled: the caller left
 |-- JobsUnavailable              jobs_unavailable: the directory for jobs cannot be used
+|-- UploadsUnavailable           uploads_unavailable: no room on the disk for an upload
 |-- TranslationError             the translation endpoint's side, and its settings
 |   |-- TranslationUnavailable   translation_unavailable: not set up, or not let in; trying again is no use
 |   `-- TranslationFailed        translation_failed: the endpoint gave no usable answer
@@ -280,6 +281,12 @@ class Cancelled(AsrError):
     """The caller left before the work was done."""
 
     code = "request_cancelled"
+
+
+class UploadsUnavailable(AsrError):
+    """The directory for temporary files has no room for the upload; others may end soon."""
+
+    code = "uploads_unavailable"
 
 
 class JobsUnavailable(AsrError):

@@ -220,8 +220,8 @@ class Settings(BaseSettings):
     @field_validator("ssl_certfile", "ssl_keyfile")
     @classmethod
     def _is_a_file(cls, value: str, info: ValidationInfo) -> str:
-        if value and not Path(value).is_file():
-            raise ValueError("there is no such file")
+        if value and not os.path.isfile(value):  # pathlib raises where a directory is closed
+            raise ValueError("there is no such file, or this user may not look into its directory")
         if value and info.field_name == "ssl_keyfile" and not info.data.get("ssl_certfile"):
             raise ValueError("a key needs SSL_CERTFILE")
         return value
@@ -281,6 +281,10 @@ def load(**overrides: Any) -> Settings:
         return Settings(**overrides)
     except ValidationError as error:
         raise SettingsError("\n".join(_line(e) for e in error.errors())) from None
+    except OSError as error:
+        raise SettingsError(f".env in the working directory cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SettingsError(".env in the working directory is not UTF-8") from None
 
 
 def client_key() -> str:

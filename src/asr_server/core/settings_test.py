@@ -66,6 +66,17 @@ def test_a_key_without_a_certificate_and_a_missing_file_are_told(tmp_path):
             settings.load(**values)
 
 
+def test_a_certificate_in_a_closed_directory_is_told(monkeypatch):
+    """Debian's /etc/ssl/private is one."""
+
+    def closed(path, **_):
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr("os.stat", closed)
+    with pytest.raises(settings.SettingsError, match=r"SSL_CERTFILE.*no such file, or this user may not look"):
+        settings.load(_env_file=None, ssl_certfile="/etc/ssl/private/asr.pem")
+
+
 def test_a_clients_key_is_the_environments_alone(monkeypatch, tmp_path):
     """A server's `.env` gives no key away, and a bad value in it stops no client."""
     monkeypatch.delenv("ASR_API_KEY", raising=False)

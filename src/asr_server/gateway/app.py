@@ -105,7 +105,11 @@ def _holder(worker: Worker, _: str) -> Caller:
 def _has_left_jobs(settings: Settings) -> bool:
     """Whether an earlier server left jobs undone, for which nobody may ask: those still have their recordings."""
     # Where `service/jobs/store.py` keeps them; importing that would bring numpy into this process.
-    return any((settings.state_dir.expanduser() / "jobs").glob("*/recording"))
+    try:
+        directory = settings.state_dir.expanduser()
+    except RuntimeError:  # a user without a home has none
+        return False
+    return any((directory / "jobs").glob("*/recording"))
 
 
 async def _start(worker: Worker) -> None:

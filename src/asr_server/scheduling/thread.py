@@ -24,6 +24,9 @@ from asr_server.scheduling.ports import Batch, Delta, Done, Failed, Outcome
 from asr_server.scheduling.queue import JobQueue
 from asr_server.scheduling.watch import End, Watch
 
+# Longer waits are several: the system knows no end of them that lies beyond its calendar.
+_LONGEST_SLEEP_S = 86_400.0
+
 
 class ModelState(StrEnum):
     """Where the model is in its life."""
@@ -190,7 +193,7 @@ class EngineThread:
                 remaining_s = self._sleep_s()
                 if remaining_s is not None and remaining_s <= 0:
                     break
-                self._wake.wait(remaining_s)
+                self._wake.wait(remaining_s and min(remaining_s, _LONGEST_SLEEP_S))
             self._heart.beat()
             self._busy = True
             return not self._stopping

@@ -233,6 +233,14 @@ def test_an_open_session_keeps_the_model(batch, make):
     _until(lambda: batch.unloads == 1)
 
 
+def test_a_wait_of_centuries_is_no_fault(batch, make):
+    """IDLE_TIMEOUT=99999999999 keeps the model; the system's own clock ends before."""
+    thread = make(idle_timeout_s=99_999_999_999.0)
+    thread.submit(Job(0)).result(WAIT_S)
+    _until(lambda: not thread.snapshot().busy)
+    assert thread.submit(Job(0)).result(WAIT_S) == "done"
+
+
 def test_zero_means_never_unload(batch, make):
     """IDLE_TIMEOUT=0 keeps the model."""
     thread = make(idle_timeout_s=0.0)

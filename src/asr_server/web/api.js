@@ -3,15 +3,29 @@
 import { Problem } from "./messages.js";
 
 const KEY = "api-key"; // of the browser's session storage: gone with the tab
+const ANSWER_MS = 10_000; // a server that is stopped or swapped out still takes connections
 const ROOT = new URL("..", import.meta.url);
 
+const kept = storage();
+
 export function key() {
-  return sessionStorage.getItem(KEY) ?? "";
+  return kept.getItem(KEY) ?? "";
 }
 
+/** What no key can have, such as the invisible characters that come along when one is copied, is left out. */
 export function keepKey(value) {
-  if (value) sessionStorage.setItem(KEY, value);
-  else sessionStorage.removeItem(KEY);
+  kept.setItem(KEY, value.replace(/[^ -~]/g, "").trim());
+  if (!key()) kept.removeItem(KEY);
+}
+
+/** The tab's, or where the browser allows none, the page's own: gone with a reload. */
+function storage() {
+  try {
+    return sessionStorage;
+  } catch {
+    const values = new Map();
+    return { getItem: (name) => values.get(name), setItem: (name, value) => values.set(name, value), removeItem: (name) => values.delete(name) };
+  }
 }
 
 /** A route of the server, given without its leading slash: the page may live under a prefix. */
@@ -39,15 +53,15 @@ export function authorization() {
 
 /** The JSON that a GET answers. Throws a `Problem`. */
 export async function get(path) {
-  let answer;
   try {
-    answer = await fetch(url(path), { headers: authorization(), cache: "no-store" });
-  } catch {
-    throw new Problem("unreachable");
+    const signal = AbortSignal.timeout(ANSWER_MS);
+    const answer = await fetch(url(path), { headers: authorization(), cache: "no-store", signal });
+    const body = await answer.text();
+    if (!answer.ok) throw Problem.ofAnswer(answer.status, body);
+    return JSON.parse(body);
+  } catch (problem) {
+    throw problem instanceof Problem ? problem : new Problem("unreachable");
   }
-  const body = await answer.text();
-  if (!answer.ok) throw Problem.ofAnswer(answer.status, body);
-  return JSON.parse(body);
 }
 
 /** Why a connection that told no reason could not be made. */

@@ -52,7 +52,7 @@ function beginKey() {
     dialog.showModal();
   };
   const keep = (value) => {
-    keepKey(value.trim());
+    keepKey(value);
     mark();
     dialog.close();
     // What was said of the last key says nothing of this one.
@@ -77,6 +77,8 @@ file.begin();
 show(named());
 watch((told) => {
   const [kind, text] = status.summary(told);
+  // A key was missing when the panel was looked at, or the server was.
+  if (told.health && !find("file").hidden) file.discover();
   find("server").className = `server ${kind}`;
   find("server-word").textContent = text;
   for (const note of document.querySelectorAll(".demo")) note.hidden = told.health?.model_id !== "demo";

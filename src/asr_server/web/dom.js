@@ -27,14 +27,14 @@ export function save(name, type, text) {
 
 /** A button that says for a moment that it has copied. */
 export async function copy(button, text) {
-  const label = button.textContent;
+  button.dataset.label ??= button.textContent; // of a second click this would be the answer to the first
   try {
     await navigator.clipboard.writeText(text);
     button.textContent = "Copied";
   } catch {
     button.textContent = "Not allowed";
   }
-  setTimeout(() => (button.textContent = label), 1500);
+  setTimeout(() => (button.textContent = button.dataset.label), 1500);
 }
 
 /** `m:ss`, or `h:mm:ss`. */

@@ -8,7 +8,7 @@ import { Problem } from "./messages.js";
 import { notice } from "./notice.js";
 import { Player } from "./player.js";
 import { SegmentsView } from "./segments-view.js";
-import { cuesOf, srt, vtt } from "./subtitles.js";
+import { countWords, cuesOf, srt, vtt } from "./subtitles.js";
 import { post, stream } from "./upload.js";
 
 const ui = {};
@@ -32,7 +32,7 @@ export function begin() {
   });
   view = new SegmentsView(find("file-lines"), { seek: (s) => player.seek(s), edited: () => player.subtitles(cues()) });
   fill(ui.language);
-  ui.input.onchange = () => ui.input.files.length && take(ui.input.files[0]);
+  ui.input.onchange = () => ui.input.files.length && take([...ui.input.files]);
   ui.again.onclick = () => file && transcribe();
   ui.cancel.onclick = () => sending?.abort();
   find("file-copy").onclick = (event) => copy(event.target, plain());
@@ -61,18 +61,24 @@ function catchDrops() {
   let inside = 0;
   const over = (on) => ui.drop.classList.toggle("over", on);
   // The whole page takes the file: one that missed the field would replace the page.
-  addEventListener("dragover", (event) => event.preventDefault());
+  addEventListener("dragover", (event) => ours(event) && event.preventDefault());
   addEventListener("dragenter", () => over((inside += 1) > 0));
   addEventListener("dragleave", () => over((inside -= 1) > 0));
   addEventListener("drop", (event) => {
-    event.preventDefault();
     over((inside = 0) > 0);
-    if (!find("file").hidden && event.dataTransfer.files.length) take(event.dataTransfer.files[0]);
+    if (!ours(event)) return;
+    event.preventDefault();
+    if (!find("file").hidden && event.dataTransfer.files.length) take([...event.dataTransfer.files]);
   });
 }
 
+/** Text that is dragged into a field is the browser's. */
+function ours(event) {
+  return event.dataTransfer.types.includes("Files") || !event.target.matches?.("input, textarea");
+}
+
 function take(chosen) {
-  file = chosen;
+  file = chosen[0];
   ui.input.value = ""; // so that the same file can be chosen again
   find("file-name").textContent = file.name;
   find("file-work").hidden = false;
@@ -80,6 +86,7 @@ function take(chosen) {
   unplayable = false;
   player.open(file);
   transcribe();
+  if (chosen.length > 1) notice("file", new Problem("one_at_a_time"));
 }
 
 async function transcribe() {
@@ -95,7 +102,8 @@ async function transcribe() {
     const got = await mine.done;
     if (mine !== sending) return;
     answer = got;
-    got.segments?.forEach(add);
+    got.segments?.forEach(list);
+    player.subtitles(cues());
     if (!view.segments.length) notice("file", new Problem("no_speech"));
   } catch (problem) {
     // Whoever cancels needs no message.
@@ -144,11 +152,14 @@ function verbose(body) {
   return { text, language, duration, segments: found.map((s) => ({ ...s, words: s.words ?? inside(s) })) };
 }
 
-function add({ start, end, text, words }) {
-  if (!text.trim()) return;
-  view.add({ start, end, text: text.trim(), words });
+function add(segment) {
+  list(segment);
   player.subtitles(cues());
   progress(1);
+}
+
+function list({ start, end, text, words }) {
+  if (text.trim()) view.add({ start, end, text: text.trim(), words });
 }
 
 function progress(fraction) {
@@ -172,7 +183,7 @@ function refresh() {
   find("file-actions").hidden = busy || !view.segments.length;
   showSheet();
   if (busy) progress(0);
-  const words = view.segments.reduce((sum, { text }) => sum + text.split(/\s+/).length, 0);
+  const words = view.segments.reduce((sum, { text }) => sum + countWords(text), 0);
   const language = answer?.language ? answer.language[0].toUpperCase() + answer.language.slice(1) : "";
   const said = answer && view.segments.length ? [clock(answer.duration), language, `${words} words`] : [];
   find("file-summary").textContent = said.filter(Boolean).join(" · ");

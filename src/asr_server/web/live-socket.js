@@ -20,8 +20,8 @@ export class LiveSocket {
   #refused = null; // the error the server told before it closed
   #flushing = false; // a flush is to be sent behind all sound
   #unanswered = 0; // flushes whose final has not come
-  #flushed = null;
-  #queued = []; // actions that wait for a connection
+  #flushed = []; // who waits for that final
+  #changes = {}; // of the query since it was opened: a new session would have the old ones, and a dead line told nobody
   #over = false;
 
   /** `on`: {state(name, detail), line(line), fresh(), trouble(error)}; states: connecting, live, waiting, closed. */
@@ -45,14 +45,14 @@ export class LiveSocket {
   /** End the utterance that is open; resolves when the server has answered with its final. */
   flush() {
     this.#flushing = true;
-    const answered = new Promise((resolve) => (this.#flushed = resolve));
+    const answered = new Promise((resolve) => this.#flushed.push(resolve));
     this.#pump();
     return answered;
   }
 
   configure(changes) {
-    this.#queued.push({ action: "config", ...changes });
-    this.#act();
+    Object.assign(this.#changes, changes);
+    this.#tellChanges();
   }
 
   close() {
@@ -91,7 +91,7 @@ export class LiveSocket {
   #greeted(message) {
     if (this.#link.hello(message)) this.#on.fresh();
     this.#on.state("live", { lostSeconds: this.#link.lostSeconds });
-    this.#act();
+    this.#tellChanges();
     this.#pump();
   }
 
@@ -99,7 +99,7 @@ export class LiveSocket {
     this.#on.line(line);
     if (line.ending !== "flush") return;
     this.#unanswered = Math.max(0, this.#unanswered - 1);
-    if (!this.#unanswered && !this.#flushing) this.#flushed?.();
+    if (!this.#unanswered && !this.#flushing) for (const done of this.#flushed.splice(0)) done();
   }
 
   #pump() {
@@ -122,9 +122,9 @@ export class LiveSocket {
     this.#socket.send('{"action":"flush"}');
   }
 
-  #act() {
-    if (!this.#link.connected) return;
-    for (const action of this.#queued.splice(0)) this.#socket.send(JSON.stringify(action));
+  #tellChanges() {
+    if (!this.#link.connected || !Object.keys(this.#changes).length) return;
+    this.#socket.send(JSON.stringify({ action: "config", ...this.#changes }));
   }
 
   #closed(code) {

@@ -15,6 +15,7 @@ import { TranscriptView } from "./transcript-view.js";
 // Three minutes: what a short outage and the longest utterance need, and 6 MB of memory.
 const TAPE_BYTES = 180 * BYTES_PER_SECOND;
 const FAILURES_TO_EXPLAIN = 3;
+const STANDING = { paused: "Paused", finishing: "Waiting for the last words…" };
 const LABELS = { idle: "Start", starting: "Starting…", live: "Stop", paused: "Stop", finishing: "Finishing…" };
 
 let state = "idle";
@@ -24,6 +25,7 @@ let microphone = null;
 let view = null;
 let unwatch = () => {};
 let awake = null;
+let choice = 0; // of a microphone, by number: only the last one counts
 let failures = 0; // connections that were tried in vain, one after the other
 
 const ui = {};
@@ -86,35 +88,43 @@ const sound = {
     ui.level.setAttribute("aria-valuenow", Math.round(100 * shown));
   },
   ended() {
+    if (state !== "live" && state !== "paused") return;
     notice("live", new Problem("microphone_gone"));
     stop();
   },
 };
 
-async function pause() {
+// Whatever is waited for below, other buttons may be pressed meanwhile.
+
+function pause() {
   become("paused");
-  await microphone.pause();
   sound.level(0);
   // What was said before the pause is over.
   socket.flush();
+  microphone.pause();
 }
 
 async function resume() {
-  await microphone.resume();
+  const mine = microphone;
+  await mine.resume();
+  if (state !== "paused" || mine !== microphone) return;
   become("live");
+  stayAwake();
 }
 
 async function stop() {
+  const mine = socket;
   become("finishing");
   microphone.close();
-  await socket.flush();
-  end();
+  await mine.flush();
+  if (mine === socket) end();
 }
 
 function end() {
   microphone?.close();
   socket?.close();
   unwatch();
+  choice += 1;
   awake?.release();
   socket = microphone = awake = null;
   sound.level(0);
@@ -124,11 +134,16 @@ function end() {
 
 async function changeDevice() {
   if (state !== "live" && state !== "paused") return;
-  const old = microphone;
+  const mine = (choice += 1);
   try {
-    microphone = await Microphone.open(ui.device.value, sound);
-    old.close();
-    if (state === "paused") await microphone.pause();
+    const opened = await Microphone.open(ui.device.value, sound);
+    if (mine !== choice || (state !== "live" && state !== "paused")) {
+      opened.close();
+      return;
+    }
+    microphone.close();
+    microphone = opened;
+    if (state === "paused") microphone.pause();
   } catch (problem) {
     notice("live", problem);
   }
@@ -145,7 +160,7 @@ function heard(line) {
 async function connection(name, detail) {
   // Every try would otherwise wipe out what is told about the last one.
   if (name === "connecting" && ui.connection.textContent) return;
-  const shown = { connecting: "Connecting…", live: "", waiting: "Connection lost. Still recording; trying again…", closed: "" };
+  const shown = { connecting: "Connecting…", live: STANDING[state] ?? "", waiting: "Connection lost. Still recording; trying again…", closed: "" };
   ui.connection.textContent = shown[name];
   if (name === "live") {
     failures = 0;
@@ -181,7 +196,7 @@ function become(name) {
   ui.start.title = name === "finishing" ? "Press again to end without the last words" : "";
   ui.pause.hidden = name !== "live" && name !== "paused";
   ui.pause.textContent = name === "paused" ? "Continue" : "Pause";
-  ui.connection.textContent = name === "finishing" ? "Waiting for the last words…" : name === "paused" ? "Paused" : "";
+  ui.connection.textContent = STANDING[name] ?? "";
   if (name === "starting") ui.lag.textContent = ui.heard.textContent = ui.time.textContent = "";
   refresh();
 }
@@ -213,6 +228,8 @@ function download(format) {
 
 /** A phone that falls asleep stops recording. Not every browser can be kept awake. */
 async function stayAwake() {
-  if (state !== "live" || document.hidden || !navigator.wakeLock) return;
-  awake = await navigator.wakeLock.request("screen").catch(() => null);
+  if (state !== "live" || document.hidden || !navigator.wakeLock || awake?.released === false) return;
+  const lock = await navigator.wakeLock.request("screen").catch(() => null);
+  if (state === "idle") lock?.release();
+  else awake = lock;
 }

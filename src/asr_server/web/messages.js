@@ -32,6 +32,8 @@ export const PAGE_CODES = {
   microphone_gone: "The microphone was disconnected, so the recording has stopped.",
   cut: "The connection broke before the end.",
   upload_cut: "The server ended the upload. The file may be larger than it takes.",
+  file_gone: "The file cannot be read. It was changed or removed, or is a folder: choose it again.",
+  one_at_a_time: "One recording at a time: the first one was taken.",
   no_speech: "No speech was found in this recording.",
   unplayable: "This browser cannot play the file. The text and its times are not affected.",
 };

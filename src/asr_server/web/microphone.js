@@ -20,6 +20,7 @@ const REFUSALS = {
 export class Microphone {
   #stream;
   #context;
+  #wanted = true; // to run, rather than to pause
 
   /** Ask for the microphone. `on`: {pcm(bytes), level(0..1), ended()}. Throws a `Problem`. */
   static async open(deviceId, on) {
@@ -41,24 +42,29 @@ export class Microphone {
 
   pause() {
     this.#enable(false);
-    return this.#context.suspend();
+    return this.#context.suspend().catch(() => {}); // closed meanwhile
   }
 
   resume() {
     this.#enable(true);
-    return this.#context.resume();
+    return this.#context.resume().catch(() => {});
   }
 
   close() {
     this.#stream.getTracks().forEach((track) => track.stop());
+    document.removeEventListener("visibilitychange", this.#run);
     if (this.#context && this.#context.state !== "closed") this.#context.close();
   }
 
   async #listen(on) {
     this.#context = new AudioContext({ latencyHint: "interactive" });
-    await this.#context.audioWorklet.addModule(fileUrl("audio-worklet.js"));
+    await this.#context.audioWorklet.addModule(fileUrl("audio-worklet.js")).catch(() => {
+      throw new Problem("unreachable");
+    });
     const resampler = new Resampler(this.#context.sampleRate, RATE);
-    const node = new AudioWorkletNode(this.#context, "gatherer", { numberOfOutputs: 1 });
+    // Where the browser gives more channels than it was asked for, the voice may be on any of them.
+    const mono = { channelCount: 1, channelCountMode: "explicit" };
+    const node = new AudioWorkletNode(this.#context, "gatherer", { numberOfOutputs: 1, ...mono });
     node.port.onmessage = ({ data }) => {
       on.level(level(data));
       on.pcm(toPcm(resampler.push(data)));
@@ -67,9 +73,17 @@ export class Microphone {
     this.#context.createMediaStreamSource(this.#stream).connect(node).connect(this.#context.destination);
     this.#stream.getAudioTracks()[0].onended = () => on.ended();
     await this.#context.resume();
+    this.#context.onstatechange = this.#run;
+    document.addEventListener("visibilitychange", this.#run);
   }
 
+  /** A call, a sleep or another program may stop the sound without a word. */
+  #run = () => {
+    if (this.#wanted && !["running", "closed"].includes(this.#context.state)) this.#context.resume().catch(() => {});
+  };
+
   #enable(enabled) {
+    this.#wanted = enabled;
     this.#stream.getAudioTracks().forEach((track) => (track.enabled = enabled));
   }
 }

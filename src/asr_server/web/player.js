@@ -47,7 +47,13 @@ export class Player {
 
   /** Show these cues over the video in place of the last ones. */
   subtitles(cues) {
-    for (const old of [...(this.#track.cues ?? [])]) this.#track.removeCue(old);
-    for (const { start, end, text } of cues) this.#track.addCue(new VTTCue(start, end, escaped(text)));
+    const shown = [...(this.#track.cues ?? [])];
+    const wanted = cues.map(({ start, end, text }) => ({ start, end, text: escaped(text) }));
+    const same = (c, i) => c.startTime === wanted[i]?.start && c.endTime === wanted[i].end && c.text === wanted[i].text;
+    // Of a long recording only the last ones are others.
+    const first = shown.findIndex((c, i) => !same(c, i));
+    const kept = first < 0 ? shown.length : first;
+    for (const old of shown.slice(kept)) this.#track.removeCue(old);
+    for (const { start, end, text } of wanted.slice(kept)) this.#track.addCue(new VTTCue(start, end, text));
   }
 }

@@ -91,7 +91,9 @@ export class SegmentsView {
       button.hidden = false;
     };
     area.onkeydown = (event) => {
-      if (event.key !== "Escape" && (event.key !== "Enter" || event.shiftKey || event.isComposing)) return;
+      // While a word is composed, as in Chinese, both keys are about that word. Safari says so by the code alone.
+      if (event.isComposing || event.keyCode === 229) return;
+      if (event.key !== "Escape" && (event.key !== "Enter" || event.shiftKey)) return;
       event.preventDefault();
       close(event.key === "Enter");
       button.focus();

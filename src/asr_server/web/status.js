@@ -23,7 +23,7 @@ export function close() {
 /** One word on the server for the head of the page: [class, text]. */
 export function summary({ health, problem }) {
   if (!health && problem.code === "unauthorized") return ["bad", key() ? "Wrong key" : "Key needed"];
-  if (!health) return ["bad", "Unreachable"];
+  if (!health) return ["bad", problem.code === "rate_limit_exceeded" ? "Busy" : "Unreachable"];
   if (health.status !== "ok") return ["bad", STATUS[health.status] ?? health.status];
   if (health.model_state === "loading") return ["busy", "Loading model"];
   return [health.model_loaded ? "good" : "rest", health.model_loaded ? "Ready" : "Model asleep"];

@@ -7,30 +7,38 @@ const COLUMNS = 42; // of a line
 const LINES = 2;
 const LONGEST_S = 7;
 const JOINER = "\u2060";
+const WORDS = new Intl.Segmenter(undefined, { granularity: "word" });
 const SENTENCE_END = /[.!?…。！？]["'”’)\]]*$/u;
 const WIDE = /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\p{Emoji_Presentation}]/u;
 const NARROW = /[\p{Mn}\p{Me}\p{Cf}]/u;
 
-/** Cues of at most two lines and seven seconds, in order, none overlapping the next. */
+const cut = new WeakMap(); // a segment to its cues: with each one that comes all others are asked for again
+
+/** Cues of at most two lines and seven seconds, in order, none overlapping the next. Segments must not be changed. */
 export function cuesOf(segments) {
-  const cues = [];
-  for (const segment of segments) {
-    let open = [];
-    const close = () => {
-      if (open.length) cues.push(cue(open));
-      open = [];
-    };
-    for (const piece of pieces(segment)) {
-      if (open.length && !fits(open, piece)) close();
-      open.push(piece);
-      if (SENTENCE_END.test(piece.text.trim()) && width(textOf(open)) > COLUMNS / 2) close();
-    }
-    close();
-  }
-  cues.forEach((c, i) => {
-    const next = cues[i + 1];
-    if (next && next.start > c.start) c.end = Math.min(c.end, next.start);
+  const cues = segments.flatMap((segment) => {
+    if (!cut.has(segment)) cut.set(segment, cutUp(segment));
+    return cut.get(segment);
   });
+  return cues.map((c, i) => {
+    const next = cues[i + 1];
+    return next && next.start > c.start ? { ...c, end: Math.min(c.end, next.start) } : c;
+  });
+}
+
+function cutUp(segment) {
+  const cues = [];
+  let open = [];
+  const close = () => {
+    if (open.length) cues.push(cue(open));
+    open = [];
+  };
+  for (const piece of pieces(segment)) {
+    if (open.length && !fits(open, piece)) close();
+    open.push(piece);
+    if (SENTENCE_END.test(piece.text.trim()) && width(textOf(open)) > COLUMNS / 2) close();
+  }
+  close();
   return cues;
 }
 
@@ -66,6 +74,11 @@ export function timestamp(seconds, point) {
 /** Columns that a text takes: wide characters, as Chinese and Japanese are written with, take two, marks on them none. */
 export function width(text) {
   return [...text].reduce((sum, character) => sum + (NARROW.test(character) ? 0 : WIDE.test(character) ? 2 : 1), 0);
+}
+
+/** In any script, also one without spaces. */
+export function countWords(text) {
+  return [...WORDS.segment(text)].filter((part) => part.isWordLike).length;
 }
 
 /** The words of a segment, spaces kept, each with its times: those it has, or estimated ones. */
@@ -106,7 +119,7 @@ function estimated({ start, end, text }) {
 function split(text) {
   const units = [];
   let afterWord = false;
-  for (const { segment, isWordLike } of new Intl.Segmenter(undefined, { granularity: "word" }).segment(text)) {
+  for (const { segment, isWordLike } of WORDS.segment(text)) {
     if (!units.length || begins(units.at(-1), segment, isWordLike, afterWord)) units.push(segment);
     else units[units.length - 1] += segment;
     afterWord = isWordLike;

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { cuesOf, escaped, pieces, srt, timestamp, vtt, width } from "./subtitles.js";
+import { countWords, cuesOf, escaped, pieces, srt, timestamp, vtt, width } from "./subtitles.js";
 
 const LONG = "the quick brown fox jumps over the lazy dog and then it runs away from all of them, because it is late. ".repeat(4).trim();
 const TEXTS = {
@@ -107,4 +107,27 @@ test("no segments are no cues", () => {
   assert.deepEqual(cuesOf([]), []);
   assert.equal(srt([]), "");
   assert.equal(vtt([]), "WEBVTT\n\n");
+});
+
+test("a correction with blank lines in it stays one cue", () => {
+  const segment = { start: 0, end: 4, text: "first\n\n00:00:00,000 --> 00:00:01,000\nsecond" };
+  const cues = cuesOf([segment]);
+  assert.equal(srt(cues).trim().split(/\n\n/).length, cues.length);
+});
+
+test("with a segment more only that one is cut into cues", () => {
+  let read = 0;
+  const segment = (start) => ({ start, end: start + 1, get text() { return (read += 1), "turn on the lights"; } });
+  const segments = [segment(0), segment(1)];
+  const before = cuesOf(segments);
+  const once = read;
+  segments.push(segment(2));
+  assert.deepEqual(cuesOf(segments).slice(0, 2), before);
+  assert.equal(read, 1.5 * once);
+});
+
+test("words are counted in scripts without spaces too", () => {
+  assert.equal(countWords("Turn on the kitchen lights, please."), 6);
+  assert.ok(countWords("请打开厨房的灯") > 2);
+  assert.equal(countWords(""), 0);
 });

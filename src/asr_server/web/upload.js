@@ -8,16 +8,20 @@ import { EventParser } from "./sse.js";
  * whole answer's text, or throws a `Problem`. */
 export function post(path, file, fields, on) {
   const request = new XMLHttpRequest();
+  let sent = false;
   const form = new FormData();
   for (const [name, value] of Object.entries(fields)) if (value) form.append(name, value);
   form.append("model", "whisper-1"); // a name that every server answers to
   form.append("file", file); // last, so that a wrong field is found before the upload
   const done = new Promise((resolve, reject) => {
     request.upload.onprogress = (event) => event.lengthComputable && on.sent(event.loaded / event.total);
-    request.upload.onload = () => on.sent(1);
+    request.upload.onload = () => {
+      sent = true;
+      on.sent(1);
+    };
     request.onprogress = () => request.status === 200 && on.text(request.responseText);
     request.onabort = () => reject(new Problem("cut"));
-    request.onerror = async () => reject(await reason());
+    request.onerror = async () => reject(await reason(file, sent));
     request.onload = () =>
       request.status === 200
         ? resolve(request.responseText)
@@ -53,7 +57,12 @@ export function stream(file, fields, on) {
 }
 
 /** A server that refuses a body before it has read it all may look like a broken line. */
-async function reason() {
+async function reason(file, sent) {
+  if (!(await readable(file))) return new Problem("file_gone");
   const found = await diagnosis();
-  return found.code === "cut" ? new Problem("upload_cut") : found;
+  return found.code === "cut" && !sent ? new Problem("upload_cut") : found;
+}
+
+function readable(file) {
+  return file.slice(0, 1).arrayBuffer().then(() => true, () => false);
 }

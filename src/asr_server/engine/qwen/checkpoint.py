@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ def _located(wanted: Wanted, bundled: Path) -> Path:
     name = wanted.value
     if name == DEMO:
         directory = bundled
-    elif Path(name).is_dir():
+    elif os.path.isdir(name):  # pathlib raises where a directory is closed
         directory = Path(name)
     elif not is_hub_id(name):
         raise ModelUnavailable(f"{wanted}: there is no such directory, and it is no hub id (owner/name).")
@@ -76,6 +77,8 @@ def _fetch(wanted: Wanted) -> Path:
     except (
         Exception
     ) as error:  # the hub client has dozens of error types; the operator needs the way out, and the cause
+        if isinstance(error, OSError) and error.filename:
+            raise ModelUnavailable(f"{wanted}: the hub's cache (HF_HOME) cannot be used: {error.strerror}.") from error
         raise ModelUnavailable(
             f"{wanted}: the checkpoint is not in the local cache and could not be downloaded "
             f"({type(error).__name__}). Check the name and the network, or download it elsewhere and set "

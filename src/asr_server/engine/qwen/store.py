@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,7 +47,7 @@ def find(model_id: str) -> Stored | None:
     """
     if model_id == checkpoint.DEMO:
         return _in_directory(model_id, demo.checkpoint_path())
-    if Path(model_id).is_dir():
+    if os.path.isdir(model_id):  # pathlib raises where a directory is closed
         return _in_directory(model_id, Path(model_id))
     if not checkpoint.is_hub_id(model_id):
         raise ModelUnavailable(f"MODEL_ID={model_id}: there is no such directory, and it is no hub id (owner/name).")
@@ -101,6 +102,8 @@ def _cached_repos() -> list[Any]:
         return [repo for repo in scan_cache_dir().repos if repo.repo_type == "model" and repo.revisions]
     except CacheNotFound:
         return []
+    except OSError as error:
+        raise ModelUnavailable(f"The hub's cache (HF_HOME) cannot be read: {error.strerror}.") from None
 
 
 def _stored(repo: Any) -> Stored:

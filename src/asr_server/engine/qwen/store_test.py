@@ -7,7 +7,7 @@ import pytest
 
 from asr_server import demo
 from asr_server.core.errors import ModelUnavailable
-from asr_server.engine.qwen import store
+from asr_server.engine.qwen import checkpoint, store
 
 HASH = "a" * 40
 
@@ -65,6 +65,28 @@ def test_without_a_cache_there_is_the_bundled_one(cache):
     """Nothing was ever downloaded."""
     cache.rmdir()
     assert [stored.name for stored in store.listed()] == ["demo"]
+
+
+@pytest.mark.parametrize(
+    "what", [store.listed, lambda: store.find("owner/name"), lambda: checkpoint.locate("owner/name")]
+)
+def test_a_cache_that_is_closed_to_this_user_is_told(cache, monkeypatch, what):
+    """A volume of root's, say: nothing is wrong with the name or the network."""
+
+    def closed(*_, **__):
+        raise PermissionError(13, "Permission denied", str(cache))
+
+    monkeypatch.setattr("huggingface_hub.scan_cache_dir", closed)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", closed)
+    with pytest.raises(ModelUnavailable, match=r"hub's cache \(HF_HOME\) cannot be .*: Permission denied"):
+        what()
+
+
+@pytest.mark.parametrize("what", [store.find, checkpoint.locate])
+def test_a_path_that_cannot_be_looked_at_is_no_directory(what):
+    """Too long, or in a directory that is closed."""
+    with pytest.raises(ModelUnavailable, match="no such directory"):
+        what("/" + "a" * 300)
 
 
 def test_a_model_is_found_by_name_directory_or_hub_id(cache):
