@@ -46,14 +46,17 @@ class JobStore:
         self._lock.close()
 
     def records(self) -> list[JobRecord]:
-        """Every job, oldest first. What cannot be read (half made, or of another version) is removed."""
+        """Every job, oldest first. What is half made, or of another version, is removed; what the disk does not give now
+        stays for the next start."""
         found = []
         for folder in self._jobs.iterdir():
             try:
                 found.append(_records.validate_json((folder / _RECORD).read_bytes()))
-            except (OSError, ValidationError) as error:
+            except (FileNotFoundError, NotADirectoryError, ValidationError) as error:
                 logger.warning("job is unreadable and removed", id=folder.name, reason=type(error).__name__)
                 shutil.rmtree(folder, ignore_errors=True)
+            except OSError as error:
+                logger.warning("job cannot be read and is left", id=folder.name, reason=error.strerror)
         return sorted(found, key=lambda record: record.created_at)
 
     def add(self, record: JobRecord, recording: BinaryIO) -> None:

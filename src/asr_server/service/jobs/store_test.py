@@ -72,6 +72,19 @@ def test_what_cannot_be_read_is_removed(store, tmp_path):
     assert sorted(path.name for path in (tmp_path / "jobs").iterdir()) == ["job_1"]
 
 
+def test_what_the_disk_does_not_give_now_is_not_removed(store, monkeypatch):
+    """A fault of a network's disk, or too many open files, cost no job."""
+    store.add(record(), io.BytesIO(b"audio"))
+
+    def failing(_):
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as faulty:
+        faulty.setattr("pathlib.Path.read_bytes", failing)
+        assert store.records() == []
+    assert [job.id for job in store.records()] == ["job_1"]
+
+
 def test_one_directory_is_one_servers(store, tmp_path):
     """A second server is told so; when the first has gone it may have it."""
     with pytest.raises(JobsUnavailable):
