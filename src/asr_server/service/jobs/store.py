@@ -46,8 +46,9 @@ class JobStore:
         self._lock.close()
 
     def records(self) -> list[JobRecord]:
-        """Every job, oldest first. What is half made, or of another version, is removed; what the disk does not give now
-        stays for the next start."""
+        """Every job, oldest first. What is half made, or of another version, is removed; what the disk does not give
+        now stays for the next start.
+        """
         found = []
         for folder in self._jobs.iterdir():
             try:
