@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from starlette.datastructures import FormData, UploadFile
@@ -46,13 +46,12 @@ async def read_form(request: Request, max_bytes: int) -> FormData:
         raise too_large(max_bytes)
     limited = Request(request.scope, _limit(request.receive, max_bytes))
     try:
-        return await limited.form(max_files=10, max_fields=_MAX_FIELDS, max_part_size=_MAX_TEXT_PART_BYTES)
+        with keeping():
+            return await limited.form(max_files=10, max_fields=_MAX_FIELDS, max_part_size=_MAX_TEXT_PART_BYTES)
     except (KeyError, UnicodeDecodeError, ValueError) as error:
         raise MalformedBody("The multipart body cannot be parsed.") from error
     except ClientDisconnect:
         raise Cancelled("The client closed the connection before the end of its upload.") from None
-    except OSError as error:
-        raise UploadsUnavailable(f"The upload cannot be kept while it is read ({error.strerror}).") from error
 
 
 async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:
@@ -91,6 +90,15 @@ async def next_message(receive: Receive) -> Message:
             return await receive()
     except TimeoutError:
         raise UploadStalled(f"Nothing of the upload came for {_STALLED_S:g} s.") from None
+
+
+@contextmanager
+def keeping() -> Iterator[None]:
+    """Around what writes an upload to the disk. Raises `UploadsUnavailable`."""
+    try:
+        yield
+    except OSError as error:
+        raise UploadsUnavailable(f"The upload cannot be kept while it is read ({error.strerror}).") from error
 
 
 def too_large(max_bytes: int) -> FileTooLarge:

@@ -32,6 +32,7 @@ from asr_server.core.errors import (
     InvalidAudio,
     NoAudioTrack,
     ShuttingDown,
+    UploadsUnavailable,
 )
 
 __all__ = ["SAMPLE_RATE", "DecodeLimits", "Decoder", "Progress", "Source"]
@@ -75,8 +76,9 @@ class Decoder:
 
     Every failure is of the one file: `EmptyFile`, `InvalidAudio` (also if its decoder crashed or ran into a limit),
     `NoAudioTrack`, `AudioTooShort` (under 0.1 s), `AudioTooLong`. Only a decoder that cannot be run at all is ours:
-    `EngineError`. Where a file is damaged, what lies before and after the damage is kept, if it is 0.1 s at least;
-    without the gap, unless the container's own times show it.
+    `EngineError`; and a disk that is too full for the file: `UploadsUnavailable`. Where a file is damaged, what lies
+    before and after the damage is kept, if it is 0.1 s at least; without the gap, unless the container's own times
+    show it.
     """
 
     def __init__(self, limits: DecodeLimits) -> None:
@@ -199,8 +201,11 @@ class Decoder:
     def _job(self, source: Source) -> Job:
         if self._closed:
             raise ShuttingDown("The server is stopping.")
-        source_fd = source.fileno()  # first: a spooled upload moves to disk here, and so into a buffer
-        source.flush()
+        try:
+            source_fd = source.fileno()  # first: a spooled upload moves to disk here, and so into a buffer
+            source.flush()
+        except OSError as error:
+            raise UploadsUnavailable(f"The upload cannot be put on the disk ({error.strerror}).") from error
         file_bytes = os.fstat(source_fd).st_size
         if not file_bytes:
             raise EmptyFile("The file is empty.", param="file")

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest_asyncio
 
 from asr_server.audio.conftest import encode, open_bytes, tone, wav
 from asr_server.audio.decode import SAMPLE_RATE, DecodeLimits, Decoder
-from asr_server.core.errors import EngineError, InvalidAudio, ShuttingDown
+from asr_server.core.errors import EngineError, InvalidAudio, ShuttingDown, UploadsUnavailable
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -189,6 +190,19 @@ async def test_many_at_once(decoder: Decoder) -> None:
     assert [round(float(samples.mean()) * 64) for samples in answers] == list(range(40))
     for file in files:
         file.close()
+
+
+async def test_a_file_that_the_disk_does_not_take_is_not_at_fault(decoder: Decoder) -> None:
+    """A small upload is in memory until here, and moves to the disk for the decoder: which may be full."""
+
+    class Full(tempfile.SpooledTemporaryFile[bytes]):
+        def rollover(self) -> None:
+            raise OSError(28, "No space left on device")
+
+    with Full(max_size=1 << 20) as file:
+        file.write(b"RIFF")
+        with pytest.raises(UploadsUnavailable, match="No space left"):
+            await decoder.decode(file)
 
 
 async def test_idle_decoder_is_ended() -> None:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import httpx
 from starlette.types import Receive
 
-from asr_server.api.body import next_message, too_large
+from asr_server.api.body import keeping, next_message, too_large
 from asr_server.core.errors import Cancelled
 
 _IN_MEMORY_BYTES = 1024 * 1024
@@ -20,7 +20,7 @@ class Upload(httpx.AsyncByteStream):
     """Every iteration gives the whole body: what has come already from the file, the rest as it comes.
 
     `empty`: the request has none. Raises `FileTooLarge` at most one network chunk past the cap, `Cancelled` when the
-    client leaves, and `UploadStalled` when it sends nothing.
+    client leaves, `UploadStalled` when it sends nothing, and `UploadsUnavailable`.
     """
 
     def __init__(self, receive: Receive, max_bytes: int, *, empty: bool = False) -> None:
@@ -53,8 +53,10 @@ class Upload(httpx.AsyncByteStream):
         self._size += len(piece)
         if self._size > self._max_bytes:
             raise too_large(self._max_bytes)
-        self._file.seek(0, 2)
-        self._file.write(piece)
+        with keeping():
+            self._file.seek(0, 2)
+            self._file.write(piece)
+            self._file.flush()
         if not message.get("more_body", False):
             self._complete.set()
         return piece

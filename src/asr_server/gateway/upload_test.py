@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from asr_server.core.errors import Cancelled, FileTooLarge, UploadStalled
+from asr_server.core.errors import Cancelled, FileTooLarge, UploadStalled, UploadsUnavailable
 from asr_server.gateway.upload import Upload
 
 MIB = 1024 * 1024
@@ -98,3 +98,15 @@ async def test_a_client_that_stops_in_the_middle_is_not_waited_for(make, monkeyp
 
     with pytest.raises(UploadStalled):
         await _read(make(receive))
+
+
+async def test_a_full_disk_is_told_as_that(make, monkeypatch):
+    """As by the worker: trying again later may do."""
+    upload = make(_receive(b"a" * MIB, b"b"))
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(upload._file, "write", full, raising=False)
+    with pytest.raises(UploadsUnavailable, match="No space left"):
+        await _read(upload)
