@@ -9,11 +9,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from asr_server.api import errors as error_table
+from asr_server.api.fields import MAX_TEXT_CHARS
 from asr_server.core.errors import AsrError, InvalidValue, MalformedBody
 
 _MAX_TEXT_BYTES = 256 * 1024
-# Of all hotwords: the engine's thread reads them, for each partial anew.
-_MAX_HOTWORDS_CHARS = 16_000
 
 
 class Query(BaseModel):
@@ -22,7 +21,7 @@ class Query(BaseModel):
     use_server_vad: bool | None = None
     sample_rate: Literal["8000", "16000", "24000", "44100", "48000"] = "16000"
     language: str = ""
-    hotwords: str = Field("", max_length=_MAX_HOTWORDS_CHARS)
+    hotwords: str = Field("", max_length=MAX_TEXT_CHARS)
     words: Literal["none", "accurate", "fast"] = "none"
     session_id: str = Field("", max_length=200)
     received: int = Field(0, ge=0)
@@ -67,8 +66,8 @@ def parse_action(text: str) -> Action:
         action = Action.model_validate(values)
     except ValidationError as error:
         raise _invalid(error) from None
-    if len(action.words or "") > _MAX_HOTWORDS_CHARS:
-        raise InvalidValue(f"The hotwords are longer than {_MAX_HOTWORDS_CHARS} characters.", param="hotwords")
+    if len(action.words or "") > MAX_TEXT_CHARS:
+        raise InvalidValue(f"The hotwords are longer than {MAX_TEXT_CHARS} characters.", param="hotwords")
     return action
 
 

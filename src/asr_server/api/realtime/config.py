@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from asr_server.api.fields import MAX_TEXT_CHARS
 from asr_server.audio.g711 import Law
 from asr_server.core.errors import (
     InvalidInput,
@@ -27,7 +28,6 @@ from asr_server.text import languages
 
 LOGPROBS = "item.input_audio_transcription.logprobs"
 
-_LONGEST_TEXT = 16_000  # of a prompt, and of all keywords: the engine's thread reads them, for each partial anew
 _LONGEST_PATH = 200
 _TELEPHONE_HZ = 8_000
 _LAWS = {"audio/pcmu": Law.MU, "audio/pcma": Law.A}
@@ -78,7 +78,7 @@ class Transcription(_Part):
     language: str | None = None
     languages: list[str] | None = Field(None, max_length=100)
     keywords: list[Annotated[str, Field(max_length=200)]] | None = Field(None, max_length=1_000)
-    prompt: str | None = Field("", max_length=_LONGEST_TEXT)
+    prompt: str | None = Field("", max_length=MAX_TEXT_CHARS)
     delay: Literal["minimal", "low", "medium", "high", "xhigh"] | None = None
 
 
@@ -213,9 +213,9 @@ class House:
         if said.model not in self.models:
             path = _path(root, (*place, "model"))
             raise UnknownModel("This server has no model of that name; GET /v1/models lists those it has.", param=path)
-        if sum(map(len, said.keywords or ())) > _LONGEST_TEXT:
+        if sum(map(len, said.keywords or ())) > MAX_TEXT_CHARS:
             path = _path(root, (*place, "keywords"))
-            raise InvalidValue(f"The keywords are longer than {_LONGEST_TEXT} characters together.", param=path)
+            raise InvalidValue(f"The keywords are longer than {MAX_TEXT_CHARS} characters together.", param=path)
         for name, value in [("language", said.language), *(("languages", each) for each in said.languages or ())]:
             try:
                 languages.normalize(value)

@@ -7,10 +7,8 @@ from typing import Any
 
 from torch import nn
 
-Moved = Callable[[], None]
 
-
-def tell(moved: Moved, tower: Any, text: Any) -> None:
+def tell(moved: Callable[[], None], tower: Any, text: Any) -> None:
     """Call `moved` at each chunk of the convolutions and each layer of the audio tower and of the language model.
 
     On a CPU only: on a GPU a pass is queued in milliseconds, and each call would be a share of them.
