@@ -11,7 +11,7 @@ import pytest
 import soxr
 
 from E2Etest import recordings
-from E2Etest.live.talking import act, data, finals, pieces, stream, talking, upto_flush
+from E2Etest.live.session import act, data, finals, open_session, pieces, stream, upto_flush
 from E2Etest.process import ready
 
 pytestmark = [pytest.mark.integration, pytest.mark.promise("sockets"), pytest.mark.timeout(300)]
@@ -188,7 +188,7 @@ async def test_frames_of_ten_megabytes_hold_no_more_than_others(loaded, figure):
 
 def _spoken(server, body, **query):
     """The finals of a session whose frames go out as they are."""
-    with talking(server, **query) as session:
+    with open_session(server, **query) as session:
         session.socket.sendall(body)
         act(session, "flush")
         return finals(upto_flush(session))

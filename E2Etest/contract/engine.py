@@ -30,7 +30,7 @@ class Behaviour:
     """What the engine does; a test may change it while the server runs. Times in seconds.
 
     `answer`: the words of an utterance. `load_s`, `step_s`: how long a load and a step take. `before_step`: called
-    before each step with the utterances in the batch. `load_error`: what the next loads raise.
+    before each step with the utterances in the batch. `load_error`, `aligner_error`: what the next loads raise.
     """
 
     answer: Callable[[Utterance], list[str]] = field(default_factory=lambda: words_of)
@@ -38,6 +38,7 @@ class Behaviour:
     step_s: float = 0.0
     before_step: Callable[[Sequence[Utterance]], None] = lambda utterances: None
     load_error: Exception | None = None
+    aligner_error: Exception | None = None
 
 
 def words_of(utterance: Utterance) -> list[str]:
@@ -166,8 +167,9 @@ class FakeEngine:
 class FakeAligner:
     """Implements `engine.protocol.Aligner`: words of equal length."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, behaviour: Behaviour) -> None:
         self._id = plan.aligner_id
+        self._behaviour = behaviour
         self._loaded = False
 
     @property
@@ -184,7 +186,9 @@ class FakeAligner:
         """There is nothing to find."""
 
     def load(self) -> None:
-        """Be loaded."""
+        """Be loaded. Raises `aligner_error`."""
+        if self._behaviour.aligner_error is not None:
+            raise self._behaviour.aligner_error
         self._loaded = True
 
     def unload(self) -> None:
@@ -213,4 +217,4 @@ class FakeAligner:
 def aligning(plan: Plan, behaviour: Behaviour, idle_timeout_s: float) -> AligningEngine:
     """Both side by side, as the server has them."""
     engine = FakeEngine(plan, behaviour)
-    return AligningEngine(engine, FakeAligner(plan), pass_tokens=1_024, idle_timeout_s=idle_timeout_s)
+    return AligningEngine(engine, FakeAligner(plan, behaviour), pass_tokens=1_024, idle_timeout_s=idle_timeout_s)

@@ -36,9 +36,9 @@ class InProcessServer(Server):
         self.behaviour = behaviour or Behaviour()
         self.log_path = log
         self._logged_before = log.stat().st_size
-        given = {"MODEL_ID": "demo", "STATE_DIR": str(folder / "state"), **settings, "PORT": str(port)}
+        self.state = Path(settings.get("STATE_DIR", folder / "state"))
+        given = {"MODEL_ID": "demo", **settings, "STATE_DIR": str(self.state), "PORT": str(port)}
         self._settings = _settings(given)
-        # The environment's settings would fill what is not given.
         with mock.patch.object(composition.registry, "build_aligning", self._build_engine):
             self._app = composition.create_app(self._settings)
             self._server = serve.http_server(self._app, functools.partial(composition.drain, self._app), {})

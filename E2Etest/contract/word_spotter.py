@@ -48,9 +48,7 @@ def spot(audio: NDArray[np.float32], words: Sequence[Word]) -> list[SpottedWord]
     if len(audio) < 1_000:
         return []
     sound = decimate(audio.astype(np.float64), _DECIMATION, ftype="fir")
-    candidates = [
-        (correlation, start, word) for word in words for correlation, start in _matches(sound, word.sound)
-    ]
+    candidates = [(correlation, start, word) for word in words for correlation, start in _matches(sound, word.sound)]
     taken, found = np.zeros(len(sound), bool), list[SpottedWord]()
     for _, start, word in sorted(candidates, key=lambda candidate: -candidate[0]):
         place = slice(start, start + len(word.sound))

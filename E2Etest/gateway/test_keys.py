@@ -11,7 +11,7 @@ from websockets.sync.client import connect
 
 from asr_server.client.live import LiveClient, LiveOptions
 from E2Etest.gateway.workers import kill_worker, wait_until_gone, worker_of
-from E2Etest.live.talking import act, data, finals, receive, upto_flush
+from E2Etest.live.session import act, data, finals, receive, upto_flush
 from E2Etest.process import running
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]

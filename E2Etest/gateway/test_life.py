@@ -12,7 +12,7 @@ from websockets.exceptions import ConnectionClosed
 
 from E2Etest import recordings
 from E2Etest.gateway.workers import wait_until_gone, worker_of
-from E2Etest.live.talking import act, data, receive, talking, upto_flush
+from E2Etest.live.session import act, data, open_session, receive, upto_flush
 from E2Etest.process import ServerProcess, running
 
 pytestmark = pytest.mark.integration
@@ -69,7 +69,7 @@ def test_a_server_alone_is_small_until_its_first_request(tmp_path, figure):
 def test_what_is_open_or_under_way_keeps_the_worker(tmp_path, speech):
     """A silent socket for several times IDLE_TIMEOUT, and a session that waits for its client."""
     with running(tmp_path / "log", GATEWAY_MODE="true", IDLE_TIMEOUT="0.5", WS_RESUME_S="4") as server:
-        with talking(server) as socket:
+        with open_session(server) as socket:
             pid = worker_of(server)
             time.sleep(3)
             assert worker_of(server) == pid
@@ -123,7 +123,7 @@ def test_sigterm_drains_through_the_gateway(tmp_path, speech, long):
         pid, ends, ready = worker_of(server), {}, threading.Barrier(4)
 
         def speak(number):
-            with talking(server) as socket:
+            with open_session(server) as socket:
                 socket.send(data(speech[:40_000]))
                 kept = [receive(socket)]
                 ready.wait()

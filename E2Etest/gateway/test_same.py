@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from E2Etest import recordings
-from E2Etest.live.talking import act, data, finals, pieces, receive, stream, talking, upto_flush
+from E2Etest.live.session import act, data, finals, open_session, pieces, receive, stream, upto_flush
 
 pytestmark = pytest.mark.integration
 URL = "/v1/audio/transcriptions"
@@ -163,7 +163,7 @@ def test_live_actions_and_errors_are_those_of_the_server_itself(gateway, server)
     """Every action, and every wrong frame and query, has the same answer and close code."""
 
     def said(base):
-        with talking(base) as socket:
+        with open_session(base) as socket:
             for action in ("ping", "reset", "flush", "settled"):
                 act(socket, action)
                 yield receive(socket)
@@ -174,7 +174,7 @@ def test_live_actions_and_errors_are_those_of_the_server_itself(gateway, server)
                 socket.send(frame)
                 yield receive(socket)
         for query in ({"sample_rate": "11025"}, {"language": "tlh"}, {"received": "-1"}, {"session_id": "live_0.none"}):
-            with talking(base, **query) as socket:
+            with open_session(base, **query) as socket:
                 yield socket.hello
                 while True:
                     try:
@@ -193,13 +193,13 @@ def test_a_session_is_resumed_by_any_spelling_of_a_number(gateway, server, speec
     """Of the last final that the client has; what is no number, or no possible one, is refused."""
     kept = []
     for base in (server, gateway):
-        with talking(base) as socket:
+        with open_session(base) as socket:
             identity = socket.hello["session_id"]
             socket.send(data(speech))
             act(socket, "flush")
             upto_flush(socket)
         for received in ("2", "2.0", "%2B2", "-1", "x", "9" * 5_000):
-            with talking(base, session_id=identity, received=received) as socket:
+            with open_session(base, session_id=identity, received=received) as socket:
                 kept.append((received[:9], socket.hello.get("received_bytes"), socket.hello.get("code")))
     half = len(kept) // 2
     assert kept[:half] == kept[half:]
@@ -226,7 +226,7 @@ def test_a_live_session_is_resumed_through_the_gateway(gateway, speech):
         if line.ending == "flush":
             break
     assert [(n.text, n.start_s, n.end_s, n.ending) for n in lines.values() if n.text] == whole
-    with talking(gateway, session_id=client.session_id, received=0) as second:
+    with open_session(gateway, session_id=client.session_id, received=0) as second:
         assert second.hello["received_bytes"] == len(body)
         with pytest.raises(ConnectionClosed) as closed:
             list(iter(lambda: client._socket.recv(timeout=10), None))
@@ -238,7 +238,7 @@ def test_a_live_session_is_resumed_through_the_gateway(gateway, speech):
 
 def test_nothing_secret_is_logged(gateway, speech):
     """Neither words nor session ids nor a token of the query."""
-    with talking(gateway, token="very-secret") as socket:
+    with open_session(gateway, token="very-secret") as socket:
         identity = socket.hello["session_id"]
         socket.send(data(speech))
         act(socket, "flush")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from E2Etest import recordings
-from E2Etest.live.talking import data, finals, stream
+from E2Etest.live.session import data, finals, stream
 from E2Etest.process import ready
 
 

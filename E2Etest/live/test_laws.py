@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from E2Etest import recordings
-from E2Etest.live.talking import act, data, finals, pcm_of, pieces, receive, stream, talking, upto_flush
+from E2Etest.live.session import act, data, finals, open_session, pcm_of, pieces, receive, stream, upto_flush
 
 pytestmark = pytest.mark.integration
 
@@ -84,7 +84,7 @@ def test_forced_cuts_lose_no_sample(live_server):
 
 def test_a_partial_shows_words_before_the_speaker_is_done(live_server):
     """After two seconds of speech there is text, while the utterance is open."""
-    with talking(live_server) as socket:
+    with open_session(live_server) as socket:
         socket.send(data(recordings.samples()[: 2 * 16_000]))
         message = receive(socket)
         assert message["is_partial"]

@@ -14,10 +14,10 @@ from wyoming.ping import Ping, Pong
 
 from E2Etest import recordings
 from E2Etest.cli.commands import command
-from E2Etest.live.talking import data, pcm_of
+from E2Etest.live.session import data, pcm_of
 from E2Etest.process import ServerProcess
+from E2Etest.wyoming.client import HOST, answer, connected, heard, refused, speak
 from E2Etest.wyoming.conftest import bridged
-from E2Etest.wyoming.talking import HOST, answer, connected, heard, refused, speak
 
 pytestmark = pytest.mark.integration
 
@@ -32,7 +32,7 @@ def _sample(width=2, channels=1, rate=16_000):
     return (wide * (2 ** (8 * width - 1) - 1)).astype("<i8").view(np.uint8).reshape(-1, 8)[:, :width].tobytes()
 
 
-def _talking(health):
+def _open_sessions(health):
     return health["live"]["sessions"] - health["live"]["waiting"]
 
 
@@ -236,8 +236,8 @@ async def test_who_leaves_in_the_middle_frees_the_session(port, wyoming_server):
     async with connected(port) as client:
         await client.write_event(AudioStart(16_000, 2, 1).event())
         await client.write_event(AudioChunk(16_000, 2, 1, bytes(32_000)).event())
-        await asyncio.to_thread(wyoming_server.wait_for, lambda health: _talking(health) == 1)
-    await asyncio.to_thread(wyoming_server.wait_for, lambda health: _talking(health) == 0)
+        await asyncio.to_thread(wyoming_server.wait_for, lambda health: _open_sessions(health) == 1)
+    await asyncio.to_thread(wyoming_server.wait_for, lambda health: _open_sessions(health) == 0)
 
 
 async def test_without_a_server_there_is_an_error_and_later_there_are_words(tmp_path):
@@ -257,7 +257,7 @@ async def test_without_a_server_there_is_an_error_and_later_there_are_words(tmp_
             async with connected(bridge) as client:
                 await client.write_event(AudioStart(16_000, 2, 1).event())
                 await client.write_event(AudioChunk(16_000, 2, 1, data(recordings.samples())).event())
-                await asyncio.to_thread(again.wait_for, lambda health: _talking(health) == 1)
+                await asyncio.to_thread(again.wait_for, lambda health: _open_sessions(health) == 1)
                 again.process.kill()
                 again.process.wait()
                 await client.write_event(AudioStop().event())

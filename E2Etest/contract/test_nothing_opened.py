@@ -11,9 +11,9 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from E2Etest import recordings
-from E2Etest.security.canary import watching
+from E2Etest.contract.canary import watching
 
-pytestmark = [pytest.mark.integration, pytest.mark.promise("nothing-opened")]
+pytestmark = [pytest.mark.promise("nothing-opened")]
 
 WORD = "kitchen"  # of the recording in the canary file
 

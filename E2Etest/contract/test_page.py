@@ -9,8 +9,6 @@ import pytest
 
 from asr_server import web
 
-pytestmark = pytest.mark.integration
-
 ROOT = Path(__file__).parents[1]
 PATHS = ["/", *(f"/web/{name}" for name in web.files())]
 

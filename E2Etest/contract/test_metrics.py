@@ -1,9 +1,9 @@
 """`/metrics` of a real server: what was done is what was counted, and asking never waits."""
 
 import re
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import httpx
 import numpy as np
@@ -12,27 +12,23 @@ import pytest
 from asr_server.api.metrics.labels import NO_ROUTE
 from asr_server.api.metrics.spec import OF_GATEWAY, MetricKind
 from asr_server.api.metrics.table import METRICS, VALUES
+from asr_server.core.errors import ModelUnavailable
 from E2Etest import recordings
+from E2Etest.contract.engine import Behaviour
 from E2Etest.exposition import moved, scrape, total, value
-from E2Etest.live.talking import act, data, finals, pieces, talking, upto_flush
-from E2Etest.process import ServerProcess, running
+from E2Etest.live.session import act, data, finals, open_session, pieces, upto_flush
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
-HERE = Path(__file__).parent
 ROUTE = "/v1/audio/transcriptions"
 AUDIO_S = len(recordings.samples()) / 16_000
 
 
 @pytest.fixture(scope="module")
-def during_load(tmp_path_factory):
+def during_load(start):
     """A server whose steps take some time, and what it said while it loaded the model for a first recording."""
-    log = tmp_path_factory.mktemp("metrics") / "log"
-    program = ("-P", str(HERE / "openai" / "slowed.py"))
-    settings = {"SLOWED_STEP_S": "0.02", "IDLE_TIMEOUT": "0", "WS_RESUME_S": "0", "MAX_AUDIO_S": "300"}
-    server = ServerProcess(log, program=program, **settings)
-    try:
-        server.wait_until_live()
+    slow = Behaviour(load_s=0.5, step_s=0.02)
+    with start(behaviour=slow, IDLE_TIMEOUT="0", WS_RESUME_S="0", MAX_AUDIO_S="300") as server:
         with ThreadPoolExecutor(1) as pool:
             first = pool.submit(server.transcribe, recordings.sample()[0])
             with httpx.Client(base_url=server.base, timeout=60) as other:
@@ -41,8 +37,6 @@ def during_load(tmp_path_factory):
                     seen.append(other.get("/metrics").text)
                     time.sleep(0.05)
         yield server, first.result(), seen
-    finally:
-        server.stop()
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +165,7 @@ def test_one_live_session_is_counted_word_by_word(server):
     """Its opening, its audio, each utterance, each partial, each committed word, its end; and one log line."""
     speech = np.concatenate([recordings.samples(), np.zeros(14_400, np.int16)])
     before = scrape(server)
-    with talking(server) as socket:
+    with open_session(server) as socket:
         for piece in pieces(data(speech), 6_400):
             socket.send(piece)
             time.sleep(0.02)
@@ -206,7 +200,7 @@ def test_one_live_session_is_counted_word_by_word(server):
 def test_a_refused_socket_is_counted_by_its_code(server):
     """Under `socket`, with the code that it was told."""
     before = scrape(server)
-    with talking(server, language="tlh") as socket:
+    with open_session(server, language="tlh") as socket:
         assert socket.hello["code"] == "unsupported_language"
     grew = moved(before, scrape(server))
     assert grew("asr_errors_total") == grew("asr_errors_total", surface="socket", code="unsupported_language") == 1
@@ -257,37 +251,40 @@ def test_jobs_are_shown_by_state(tmp_path, server):
     _settled(server, lambda s: moved(before, s)("asr_jobs", state="succeeded") == 1)
 
 
-def test_a_hanging_step_turns_live_false_and_a_load_does_not(tmp_path):
+def test_a_hanging_step_turns_live_false_and_a_load_does_not(start):
     """With a bound far below the time of a load: while loading all is well; in the step that hangs `/livez` fails, and
     when it comes back so does the server."""
-    program = ("-P", str(HERE / "hanging.py"))
-    server = ServerProcess(tmp_path / "log", program=program, FIRST_STEP_S="6", ENGINE_HANG_S="1")
-    try:
-        server.wait_until_live()
-        with ThreadPoolExecutor(1) as pool, httpx.Client(base_url=server.base, timeout=60) as other:
-            work = pool.submit(server.transcribe, recordings.sample()[0])
-            probes, loading = [], []
+    hanging = threading.Event()
+
+    def hang_once(utterances):
+        if not hanging.is_set():
+            hanging.set()
+            time.sleep(2.0)
+
+    slow = Behaviour(load_s=1.5, before_step=hang_once)
+    with start(behaviour=slow, ENGINE_HANG_S="0.5") as server, ThreadPoolExecutor(1) as pool:
+        work = pool.submit(server.transcribe, recordings.sample()[0])
+        probes, loading = [], []
+        with httpx.Client(base_url=server.base, timeout=60) as other:
             while not work.done():
-                probes.append(other.get("/livez"))
+                probes.append((hanging.is_set(), other.get("/livez")))
                 text = other.get("/metrics").text
                 if 'asr_model_state{state="loading"} 1.0' in text:
                     loading.append("asr_engine_hung 0.0" in text)
                 time.sleep(0.05)
-            assert work.result().json()["text"] == recordings.sample()[1]
+        assert work.result().json()["text"] == recordings.sample()[1]
         assert loading
         assert all(loading)
-        bad = [probe.json()["reason"] for probe in probes if probe.status_code == 503]
-        assert set(bad) == {"the engine thread does not move"}
+        assert {probe.status_code for hung, probe in probes if not hung} == {200}
+        assert {p.json()["reason"] for _, p in probes if p.status_code == 503} == {"the engine thread does not move"}
         assert server.client.get("/livez").status_code == 200
         assert server.health()["status"] == "ok"
-    finally:
-        server.stop()
 
 
-def test_a_failed_load_is_counted(tmp_path):
+def test_a_failed_load_is_counted(start):
     """A model that is not there: one failed load, one failed span, and the code."""
-    with running(tmp_path / "log", MODEL_ID=str(tmp_path / "none")) as server:
-        server.transcribe(recordings.sample()[0], model="whisper-1")
+    with start(behaviour=Behaviour(load_error=ModelUnavailable("It is not there."))) as server:
+        assert server.transcribe(recordings.sample()[0]).status_code == 503
         series = _settled(server, lambda s: total(s, "asr_errors_total") >= 1)
         assert value(series, "asr_model_loads_total", result="failed") == 1
         assert value(series, "asr_engine_jobs_total", priority="interactive", end="failed") == 1
@@ -296,13 +293,10 @@ def test_a_failed_load_is_counted(tmp_path):
         assert value(series, "asr_ready") == 0
 
 
-def test_a_missed_deadline_is_counted(tmp_path):
+def test_a_missed_deadline_is_counted(start):
     """By the code of the answer, and as a span that was late: not as one whose caller left."""
-    program = ("-P", str(HERE / "openai" / "slowed.py"))
-    settings = {"SLOWED_STEP_S": "0.5", "REQUEST_TIMEOUT": "2", "PRELOAD": "true", "IDLE_TIMEOUT": "0"}
-    server = ServerProcess(tmp_path / "log", program=program, **settings)
-    try:
-        server.wait_until_live()
+    slow = Behaviour(step_s=0.3)
+    with start(behaviour=slow, REQUEST_TIMEOUT="1", PRELOAD="true", IDLE_TIMEOUT="0") as server:
         before = _settled(server, lambda s: value(s, "asr_ready") == 1)
         assert server.transcribe(recordings.sample()[0]).status_code == 504
         after = _settled(server, lambda s: moved(before, s)("asr_engine_jobs_total") >= 1 and _done(before)(s))
@@ -310,5 +304,3 @@ def test_a_missed_deadline_is_counted(tmp_path):
         assert grew("asr_engine_jobs_total", priority="interactive", end="late") == grew("asr_engine_jobs_total") == 1
         assert grew("asr_errors_total", surface="http", code="deadline_exceeded") == grew("asr_errors_total") == 1
         assert grew("asr_recording_audio_seconds_total") == 0
-    finally:
-        server.stop()
