@@ -14,7 +14,6 @@ from unittest import mock
 
 from asr_server import server as composition
 from asr_server.cli import serve
-from asr_server.core import logger
 from asr_server.core.settings import LogLevel, Settings
 from E2Etest.contract import engine
 from E2Etest.contract.engine import Behaviour
@@ -90,5 +89,5 @@ def logging_to(path: Path, level: LogLevel = LogLevel.TRACE) -> Iterator[Path]:
     """Let this process log to a file, as a server does to its standard error."""
     with path.open("a", buffering=1, encoding="utf-8") as sink:
         with contextlib.redirect_stderr(sink):
-            logger.configure(level, as_json=False)
+            serve.configure_logging(Settings(_env_file=None, log_level=level))
         yield path

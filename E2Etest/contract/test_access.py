@@ -39,10 +39,11 @@ def test_every_route_and_socket_refuses_who_has_no_key(guarded, figure):
     routes = [(verb, path) for path, verbs in schema.items() for verb in verbs if path not in open_to_all]
     routes += [("get", path) for path in ("/metrics", "/docs", "/openapi.json", "/no/such/path")]
     assert ("post", "/v1/audio/transcriptions") in routes
-    for verb, path in routes:
-        for headers in ({}, {"Authorization": "Bearer sk-other"}, {"Host": "a.name.of.mine"}):
-            answer = httpx.request(verb, guarded.base + path.replace("{", "").replace("}", ""), headers=headers)
-            assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer"), (verb, path)
+    with httpx.Client(base_url=guarded.base) as caller:
+        for verb, path in routes:
+            for headers in ({}, {"Authorization": "Bearer sk-other"}, {"Host": "a.name.of.mine"}):
+                answer = caller.request(verb, path.replace("{", "").replace("}", ""), headers=headers)
+                assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer"), (verb, path)
     for path in ("/ws/transcribe", "/v1/realtime", "/no/such/socket"):
         assert _refusal(guarded, path) == (401, "missing_api_key")
         assert _refusal(guarded, path, key="sk-other") == (401, "invalid_api_key")

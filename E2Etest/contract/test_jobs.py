@@ -3,8 +3,10 @@
 import json
 
 import numpy as np
+import pytest
 
 from E2Etest import recordings
+from E2Etest.contract.engine import Behaviour
 
 PAUSE = np.zeros(40_000, np.int16)
 
@@ -26,6 +28,13 @@ def events(server, identity):
     with server.client.stream("GET", f"/v1/jobs/{identity}/events") as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         return [json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: ")]
+
+
+@pytest.fixture(scope="module")
+def server(start):
+    """The defaults, with steps that take some time."""
+    with start(behaviour=Behaviour(step_s=0.002)) as process:
+        yield process
 
 
 def test_a_job_gives_what_the_request_gives(server, sample):

@@ -39,7 +39,7 @@ def test_preload_is_before_ready(start, sample):
 
 def test_a_deadline_hurts_only_its_own_request(start, sample):
     """A request that cannot be done in time gets 504; the load it started goes on, and the next one is served."""
-    with start(behaviour=Behaviour(load_s=1.5), REQUEST_TIMEOUT="0.6") as server:
+    with start(behaviour=Behaviour(load_s=3.0), REQUEST_TIMEOUT="1.5") as server:
         late = server.transcribe(sample[0])
         assert (late.status_code, late.json()["error"]["code"]) == (504, "deadline_exceeded")
         server.wait_for(lambda h: h["model_loaded"], timeout_s=120)

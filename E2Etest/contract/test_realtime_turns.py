@@ -9,7 +9,6 @@ import pytest
 import soxr
 
 from E2Etest import recordings
-from E2Etest.live.session import pcm_of
 from E2Etest.realtime.session import (
     ADDED,
     COMMITTED,
@@ -22,7 +21,6 @@ from E2Etest.realtime.session import (
     encoded,
     kinds,
     open_session,
-    pcm24,
     speech,
     texts,
 )
@@ -138,8 +136,8 @@ def _spoken(realtime_server, audio, faster):
 
 
 def test_two_sentences_are_two_turns_at_any_speed(realtime_server, said):
-    """Whole milliseconds, a chain of items, deltas that are the transcript; the same boundaries at 1x and 20x."""
-    runs = [_spoken(realtime_server, speech(1.0) * 2, faster) for faster in (1, 20)]
+    """Whole milliseconds, a chain of items, deltas that are the transcript; the same boundaries at 4x and 20x."""
+    runs = [_spoken(realtime_server, speech(1.0) * 2, faster) for faster in (4, 20)]
     boundaries = []
     for events in runs:
         started = [e for e in events if e.type == STARTED]
@@ -163,9 +161,8 @@ def test_two_sentences_are_two_turns_at_any_speed(realtime_server, said):
 
 
 def test_certain_words_come_while_the_speaker_speaks(realtime_server):
-    """At real time, on a recording of whose words the model is sure: deltas before the turn is over."""
-    clip = pcm24(pcm_of(recordings.clips()[6].path)) + bytes(2 * RATE)
-    events = _spoken(realtime_server, clip * 2, 1)
+    """At twice real time: deltas before the turn is over."""
+    events = _spoken(realtime_server, speech(1.0) * 2, 2)
     early = [e.delta for e in itertools.takewhile(lambda e: e.type != STOPPED, events) if e.type == DELTA]
     assert early
     ((joined, transcript), _) = texts(events).values()

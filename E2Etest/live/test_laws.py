@@ -91,3 +91,22 @@ def test_a_partial_shows_words_before_the_speaker_is_done(live_server):
         assert message["text"]
         act(socket, "flush")
         upto_flush(socket)
+
+
+@pytest.mark.nightly
+@pytest.mark.serial
+@pytest.mark.timeout(180)
+def test_hundreds_of_sessions_that_come_and_go_leave_no_memory_behind(live_server, speech):
+    """After a first round, two hundred more sessions with speech change the resident memory by little."""
+    loud = data(speech[: 3 * 16_000])
+
+    def round_of(count):
+        for _ in range(count):
+            with open_session(live_server) as peer:
+                peer.send(loud)
+                act(peer, "flush")
+                upto_flush(peer)
+        return live_server.resident_mb()
+
+    before = round_of(40)
+    assert round_of(200) - before < 40

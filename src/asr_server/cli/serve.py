@@ -81,7 +81,7 @@ def serve(settings: Settings) -> int:
         )
     if reason := certificate.refusal(settings):
         raise UsageError(f"SSL_CERTFILE, SSL_KEYFILE: {reason}.")
-    _log(settings)
+    configure_logging(settings)
     place = {
         "host": settings.host,
         "port": settings.port,
@@ -101,7 +101,7 @@ def work(settings: Settings, path: Path) -> int:
     """Serve a gateway on a Unix socket, until it says so or is gone."""
     from asr_server.gateway.child import end_with_gateway
 
-    _log(settings)
+    configure_logging(settings)
     end_with_gateway(path)
     return _run_server(settings, {"uds": str(path)})
 
@@ -113,7 +113,8 @@ def _run_server(settings: Settings, place: dict[str, Any]) -> int:
     return _serve_app(app, functools.partial(drain, app), place)
 
 
-def _log(settings: Settings) -> None:
+def configure_logging(settings: Settings) -> None:
+    """Log what this process does to standard error, at the level and in the format of the settings."""
     logger.configure(settings.log_level, as_json=settings.log_json)
     logging.getLogger("uvicorn.error").addFilter(_fit_to_be_kept)
 
