@@ -268,6 +268,7 @@ class SessionError:
     code: str
     message: str
     utterance: int
+    param: None = None
 
 
 Action = (

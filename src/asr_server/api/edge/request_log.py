@@ -122,12 +122,12 @@ def _count(scope: Scope, status: int) -> None:
     services = getattr(scope["app"].state, "services", None)
     if services is None:  # a gateway: its worker counts
         return
-    meters = services.meters.http
-    meters.request(route, scope["method"], status, _took_ms(scope) / 1000)
+    metrics = services.metrics.http
+    metrics.request(route, scope["method"], status, _took_ms(scope) / 1000)
     if (first_text_s := state.get("first_text_s")) is not None:
-        meters.first_text(route, first_text_s - state["began_s"])
+        metrics.first_text(route, first_text_s - state["began_s"])
     if scope["path"] in PROBES:  # that new work should go elsewhere is an answer, and no fault
         return
     outcome = state.get("outcome", AsrError.code if status >= 500 else None)
     if outcome is not None or status >= 400:
-        meters.error(Transport.HTTP, outcome or OTHER)
+        metrics.error(Transport.HTTP, outcome or OTHER)

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from starlette.requests import HTTPConnection
-
 from asr_server.api.metrics import table
 from asr_server.api.metrics.labels import OTHER, Transport
 from asr_server.api.metrics.spec import MetricKind, MetricSpec
-from asr_server.core.errors import AsrError
 from asr_server.engine.protocol import Hypothesis
 from asr_server.live.events import Ending
 from asr_server.scheduling.job import Job
@@ -38,12 +35,6 @@ class Metrics:
         self.http = HttpMetrics(self.registry)
         self.engine = EngineMetrics(self.registry)
         self.live = LiveMetrics(self.registry)
-
-
-def count_error(connection: HTTPConnection, error: AsrError) -> None:
-    """A live connection was refused or ended because of this error."""
-    meters: Metrics = connection.app.state.services.meters
-    meters.http.error(Transport.SOCKET, error.code)
 
 
 class HttpMetrics:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Literal
+from typing import Literal
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
 from asr_server import __version__
-from asr_server.api.dependencies import Services, get_services
+from asr_server.api.dependencies import Services, ServicesDep
 from asr_server.api.http.schemas import HealthBody, LiveBody, OptionBody, ProbeBody, QueueBody
 from asr_server.api.ops import probes
 from asr_server.scheduling.thread import EngineSnapshot, ModelState
 
 router = APIRouter(tags=["operations"])
-ServicesDep = Annotated[Services, Depends(get_services)]
 
 
 @router.get("/health")

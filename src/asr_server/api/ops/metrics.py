@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 from fastapi.responses import Response
 
-from asr_server.api.dependencies import Services, get_services
+from asr_server.api.dependencies import ServicesDep
 from asr_server.api.ops import snapshots
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from asr_server.api.ops.snapshots import SampleCollector
 
 router = APIRouter(tags=["operations"])
-ServicesDep = Annotated[Services, Depends(get_services)]
 
 
 @router.get(
@@ -33,18 +32,18 @@ async def metrics(services: ServicesDep) -> Response:
 
     readings = snapshots.SampleCollector(snapshots.read(services))
     # Some thousand lines are milliseconds of work, which the event loop has better uses for.
-    body = await asyncio.to_thread(generate_latest, _CombinedCollector(services.meters, readings))
+    body = await asyncio.to_thread(generate_latest, _CombinedCollector(services.metrics, readings))
     return Response(body, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
 
 class _CombinedCollector:
     """What was counted and what was read, as the encoder wants it: it asks for nothing but this."""
 
-    def __init__(self, meters: Metrics, readings: SampleCollector) -> None:
-        self._meters = meters
+    def __init__(self, metrics: Metrics, readings: SampleCollector) -> None:
+        self._metrics = metrics
         self._readings = readings
 
     def collect(self) -> Iterable[Metric]:
         """All of it."""
-        yield from self._meters.registry.collect()
+        yield from self._metrics.registry.collect()
         yield from self._readings.collect()
