@@ -13,6 +13,7 @@ from asr_server.api import errors
 from asr_server.api.errors import TABLE
 from asr_server.api.http import sse
 from asr_server.api.http.schemas import HealthBody, OptionBody, QueueBody
+from asr_server.api.live import actions as live_actions
 from asr_server.api.live import messages, route
 from asr_server.text import languages
 
@@ -101,7 +102,7 @@ def test_the_live_messages_of_the_page_are_the_servers():
     assert _used("link.js", "message") | _used("live-socket.js", "message") <= sent | {"error", "message"}
     actions = set(re.findall(r'"?action"?: ?"(\w+)"', SCRIPTS["live-socket.js"]))
     assert actions
-    assert actions <= set(get_args(messages.Action.model_fields["action"].annotation))
+    assert actions <= set(get_args(live_actions.Action.model_fields["action"].annotation))
     assert re.findall(r'status === "(\w+)"', SCRIPTS["live-socket.js"]) == ["connected"]
 
 

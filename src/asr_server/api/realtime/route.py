@@ -162,4 +162,4 @@ class _RealtimeConnection:
         try:
             return self._defaults.updated(self._config, update.session)
         except InvalidInput as error:
-            raise shapes.in_beta_words(error) if update.flat else error from None
+            raise shapes.with_beta_path(error) if update.flat else error from None

@@ -84,7 +84,7 @@ async def create_transcription_session(request: Request, services: ServicesDep, 
     try:
         config = defaults.updated(defaults.initial(), shapes.from_beta(flat, ""), "")
     except InvalidInput as error:
-        raise shapes.in_beta_words(error) from None
+        raise shapes.with_beta_path(error) from None
     expiry = wanted.expires_at or wanted.expires_after or Expiry()
     key = services.ephemeral_keys.issue(config, expiry.seconds, caller.owner)
     return shapes.beta(config, _identity(key), {"value": key.value, "expires_at": key.expires_at})

@@ -56,6 +56,6 @@ def test_what_is_found_wrong_later_is_named_in_the_flat_shape_too():
     """The nested path is put back."""
     with pytest.raises(InvalidInput) as refused:
         DEFAULTS.updated(DEFAULTS.initial(), shapes.from_beta({"turn_detection": {"threshold": 9}}))
-    told = shapes.in_beta_words(refused.value)
+    told = shapes.with_beta_path(refused.value)
     assert told.param == "session.turn_detection.threshold"
     assert "session.turn_detection.threshold" in told.message
