@@ -81,7 +81,8 @@ def table(found: list[Module], root: Path) -> str:
     """Modules with tests of their own, the least covered first, then the modules without."""
     tested = sorted((m for m in found if m.own is not None), key=lambda m: (m.own or 0) / m.lines)
     untested = [m for m in found if m.own is None]
-    rows = [f"{'own tests':>9} {'all tests':>9} {'lines':>6}  module"]
+    rows = ["Lines that run in a child process are not counted.", ""]
+    rows += [f"{'own tests':>9} {'all tests':>9} {'lines':>6}  module"]
     rows += [f"{_share(m.own, m):>9} {_share(m.all, m):>9} {m.lines:>6}  {_name(m, root)}" for m in tested]
     rows += ["", f"Without a test module of their own: {len(untested)}", ""]
     rows += [f"{'-':>9} {_share(m.all, m):>9} {m.lines:>6}  {_name(m, root)}" for m in untested]

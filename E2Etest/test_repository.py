@@ -61,12 +61,16 @@ def test_a_workflow_takes_no_more_than_it_needs(workflow):
     assert list(ROOT.glob(python["cache-dependency-path"]))
 
 
-@pytest.mark.parametrize("target", sorted(TARGETS))
-def test_a_target_exists_with_all_it_depends_on_and_is_explained(target):
-    """`make` knows a way to it, and the text at the top of the Makefile says what it does."""
-    done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=False)
+def test_every_target_exists_with_all_it_depends_on():
+    """`make` knows how to make each of them; nothing is run."""
+    done = subprocess.run(["make", "--dry-run", *TARGETS], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert re.search(rf"^# make {target} +\w", MAKEFILE.partition(".PHONY")[0], re.MULTILINE)
+
+
+def test_the_help_explains_every_target():
+    """The comment at the top of the Makefile has a line for each, and for no other."""
+    explained = re.findall(r"^# make (\w+) +\w", MAKEFILE.partition(".PHONY")[0], re.MULTILINE)
+    assert sorted(explained) == sorted(TARGETS)
 
 
 @pytest.mark.parametrize("page", ["CLAUDE.md", "CONTRIBUTING.md", ".github/pull_request_template.md"])
