@@ -18,6 +18,7 @@ import coverage
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src"
+PACKAGE = SOURCE / "asr_server"
 # coverage.py's name for what ran outside any test.
 _COLLECTION = ""
 
@@ -100,7 +101,9 @@ def _name(module: Module, root: Path) -> str:
 def main() -> int:
     """Print the table. Return pytest's exit status; no share is too small."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("paths", nargs="*", type=Path, default=[SOURCE], metavar="PATH", help="default: src")
+    parser.add_argument(
+        "paths", nargs="*", type=Path, default=[PACKAGE], metavar="PATH", help="default: src/asr_server"
+    )
     found, status = measure(parser.parse_args().paths)
     print(table(found, SOURCE))
     return status
