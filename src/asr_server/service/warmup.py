@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from asr_server.core.audio import SAMPLE_RATE
 from asr_server.engine.protocol import Utterance
 from asr_server.scheduling.job import Job, Priority
 from asr_server.scheduling.thread import EngineThread
@@ -13,5 +14,5 @@ async def warm_up(engine: EngineThread) -> None:
     """Transcribe one second of silence. Raises what loading or transcribing raised."""
     import numpy as np
 
-    silence = Utterance(np.zeros(16_000, dtype=np.float32))
+    silence = Utterance(np.zeros(SAMPLE_RATE, dtype=np.float32))
     await asyncio.wrap_future(engine.submit(Job(silence, priority=Priority.LIVE)))

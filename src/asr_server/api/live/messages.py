@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from asr_server.api.errors import live_error_message
+from asr_server.core.audio import samples_to_s
 from asr_server.live.events import (
-    SAMPLE_RATE,
     Checkpoint,
     Configured,
     Detection,
@@ -39,7 +39,7 @@ def render(outgoing: Outgoing) -> dict[str, Any] | None:
                 "use_server_vad": rules.detection is Detection.VOICE,
             }
         case Checkpoint(end_samples=end_samples, utterance=utterance):
-            return {"status": "settled", "seconds": end_samples / SAMPLE_RATE, "utterance": utterance}
+            return {"status": "settled", "seconds": samples_to_s(end_samples), "utterance": utterance}
         case SessionError() as error:
             return live_error_message(error)
         case _:
@@ -55,8 +55,8 @@ def _text(result: Partial | Final, lag_ms: int, committed: str, tentative: str) 
         "committed": committed,
         "tentative": tentative,
         "utterance": result.utterance,
-        "start": round(result.start_samples / SAMPLE_RATE, 3),
-        "end": round(result.end_samples / SAMPLE_RATE, 3),
+        "start": round(samples_to_s(result.start_samples), 3),
+        "end": round(samples_to_s(result.end_samples), 3),
         "language": result.language,
         "language_code": languages.code(result.language),
         "lag_ms": lag_ms,

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from asr_server.audio import SAMPLE_RATE
+from asr_server.core.audio import samples_to_s
 from asr_server.engine.protocol import Finish, Hypothesis, Utterance
 from asr_server.scheduling.job import Job
 from asr_server.service import word_times
@@ -151,7 +151,7 @@ class SpanTask:
             Job(
                 utterance,
                 priority=self._priority,
-                cost_s=len(span.audio) / SAMPLE_RATE,
+                cost_s=samples_to_s(len(span.audio)),
                 deadline_s=self._order.deadline_s,
             ),
         )
