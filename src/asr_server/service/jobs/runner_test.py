@@ -130,7 +130,7 @@ async def test_a_restart_keeps_what_is_done_and_begins_anew_what_is_not(tmp_path
 
 
 async def test_what_a_server_that_is_gone_had_begun_waits_again(tmp_path):
-    """A record that says that the job runs is of the past: until the job's turn comes it is queued, without progress."""
+    """A record that says that the job runs is of the past: until its turn comes it is queued, without progress."""
     store = JobStore(tmp_path)
     for number in range(3):
         begun_before = {"state": JobState.RUNNING, "started_at": 2.0, "done_s": 3.0, "duration_s": 9.0}
