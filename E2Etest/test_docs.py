@@ -16,7 +16,7 @@ import pytest
 from asr_server import __version__, demo
 from asr_server.core.settings import Settings
 from asr_server.engine import plan
-from asr_server.engine.facts import Facts
+from asr_server.engine.capabilities import Capabilities
 from E2Etest import docs_tables
 from E2Etest.process import ServerProcess
 
@@ -116,7 +116,7 @@ def test_operations_quotes_messages_that_exist():
 def test_every_option_of_the_engine_is_explained():
     """docs/engine-options.md has a paragraph for each option of the plan, and for no other."""
     page = (ROOT / "docs" / "engine-options.md").read_text("utf-8")
-    options = plan.resolve(Settings(_env_file=None), Facts(gpu=False, torch_cuda=False)).options
+    options = plan.resolve(Settings(_env_file=None), Capabilities(gpu=False, torch_cuda=False)).options
     assert set(re.findall(r"\*\*`(\w+)`\*\*", page)) == {option.name for option in options}
 
 
