@@ -28,8 +28,8 @@ def test_every_character_of_a_key_counts(place):
     characters = list(key)
     characters[place] = "x"
     other = "".join(characters)
-    assert KeyRing([key]).owner(other) is None
-    assert KeyRing([key, other]).owner(other) != KeyRing([key, other]).owner(key)
+    assert ApiKeys([key]).owner(other) is None
+    assert ApiKeys([key, other]).owner(other) != ApiKeys([key, other]).owner(key)
 
 
 @given(KEYS)

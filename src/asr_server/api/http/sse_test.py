@@ -108,7 +108,7 @@ async def test_work_ends_in_order_although_its_reader_is_cancelled_again_and_aga
 
 async def test_openais_events_join_to_the_text_and_end_with_the_mark(request_):
     """Clients read until `[DONE]`: without it they would wait for more or report a broken stream."""
-    *events, mark = await _sent(request_, _items(Piece("hel"), Piece("lo")))
+    *events, mark = await _sent(request_, _items(TextDelta("hel"), TextDelta("lo")))
     bodies = [json.loads(event.removeprefix("data: ")) for event in events]
     assert [body["type"] for body in bodies] == ["transcript.text.delta"] * 2 + ["transcript.text.done"]
     assert "".join(body["delta"] for body in bodies[:-1]) == bodies[-1]["text"] == "hello"

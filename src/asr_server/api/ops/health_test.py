@@ -9,9 +9,9 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from asr_server.api import ops
+from asr_server.api.ops import health
 from asr_server.core.settings import Settings
-from asr_server.engine import facts, plan
+from asr_server.engine import capabilities, plan
 from asr_server.engine.protocol import EngineInfo
 from asr_server.scheduling.admission import Admission
 from asr_server.scheduling.job import Job
@@ -62,10 +62,10 @@ def app(batch):
     settings = Settings(_env_file=None, model_id="demo")
     thread = EngineThread(batch, idle_timeout_s=0)
     app = FastAPI()
-    app.include_router(ops.router)
+    app.include_router(health.router)
     app.state.services = SimpleNamespace(
         settings=settings,
-        plan=plan.resolve(settings, facts.probe()),
+        plan=plan.resolve(settings, capabilities.probe()),
         engine=SimpleNamespace(info=EngineInfo("scripted", "demo", "cpu", "float32")),
         thread=thread,
         admission=Admission(100.0),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from asr_server.engine.qwen.sessions import Kept, SessionStore
+from asr_server.engine.qwen.prefix_cache import CachedPrefix, PrefixCache
 
 STATE_BYTES = 4_000
 
@@ -12,13 +12,13 @@ STATE_BYTES = 4_000
 def _kept():
     state = torch.zeros(STATE_BYTES // 4)
     nothing = np.zeros(0, np.float32)
-    return Kept((), 0, 0, nothing, state, lowest=0.0, floor=0.0, windows=1, stretch=([], []))
+    return CachedPrefix((), 0, 0, nothing, state, lowest=0.0, floor=0.0, windows=1, stretch=([], []))
 
 
 @pytest.fixture
 def store():
     """With room for three states."""
-    return SessionStore(limit_bytes=3 * STATE_BYTES, clock=lambda: 0.0)
+    return PrefixCache(limit_bytes=3 * STATE_BYTES, clock=lambda: 0.0)
 
 
 def _stored(store):
@@ -50,7 +50,7 @@ def test_a_state_that_is_too_large_is_not_kept_and_pushes_nobody_out(store):
     """Its session is slower, and no other."""
     store.put("a", _kept())
     large = _kept()
-    large.decades = torch.zeros(STATE_BYTES)
+    large.log10_mel = torch.zeros(STATE_BYTES)
     store.put("b", large)
     assert _stored(store) == ["a"]
     assert store.held_bytes == STATE_BYTES
