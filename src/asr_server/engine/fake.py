@@ -104,23 +104,29 @@ class _Row:
 class FakeEngine:
     """Implements `engine.protocol.Engine`: one token a step for every row, and what its script says.
 
-    `on_progress` is called in every step. `script` counts in place of the file that the plan names.
+    `on_progress` is called in every step. `script` counts in place of the file that the plan names; a
+    test changes it by `scripts.replace`. `default_text` is what an utterance says for which no rule has a text.
     """
 
     name = "fake"
 
     def __init__(
-        self, plan: Plan, on_progress: Callable[[], None] = lambda: None, script: FakeScript | None = None
+        self,
+        plan: Plan,
+        on_progress: Callable[[], None] = lambda: None,
+        script: FakeScript | None = None,
+        default_text: Callable[[Utterance], str] | None = None,
     ) -> None:
         self._plan = plan
         self._on_progress = on_progress
-        self._scripts = ScriptSource(script or plan.fake_script or FakeScript())
+        self.scripts = ScriptSource(script or plan.fake_script or FakeScript())
+        self._text_of = default_text or self._counted
         self._vocabulary = _Vocabulary()
         self._rows: dict[int, _Row] = {}
         self._loaded = False
         self._loads = self._steps = self._calls = 0
         self._applied: Counter[Rule] = Counter()
-        self._changes = self._scripts.changes
+        self._changes = self.scripts.changes
 
     @property
     def info(self) -> EngineInfo:
@@ -188,9 +194,9 @@ class FakeEngine:
         self._rows.pop(key, None)
 
     def _script(self) -> FakeScript:
-        script = self._scripts.current()
-        if self._scripts.changes != self._changes:
-            self._changes = self._scripts.changes
+        script = self.scripts.current()
+        if self.scripts.changes != self._changes:
+            self._changes = self.scripts.changes
             self._loads = self._steps = self._calls = 0
             self._applied.clear()
         return script
@@ -225,7 +231,7 @@ class FakeEngine:
         return None
 
     def _answer(self, item: Utterance, rule: Rule) -> _Row:
-        text = self._default_text(item) if rule.text is None else rule.text
+        text = self._text_of(item) if rule.text is None else rule.text
         pieces = [_Piece(piece) for piece in _PIECE.findall(text)]
         if rule.text is None and item.temperature > 0:
             pieces = _sampled(pieces, item)
@@ -240,7 +246,7 @@ class FakeEngine:
         silence = rule.no_speech_prob if rule.no_speech_prob is not None else (0.02 if text else 0.98)
         return _Row(item, rule, tuple(ids), tuple(tail), finish, None if item.language is not None else silence)
 
-    def _default_text(self, item: Utterance) -> str:
+    def _counted(self, item: Utterance) -> str:
         if float(np.abs(item.audio).max(initial=0.0)) < _SILENCE_PEAK:
             return ""
         count = max(1, int(len(item.audio) / SAMPLE_RATE * self._script().words_per_s))
@@ -298,11 +304,11 @@ class FakeAligner:
     def __init__(self, plan: Plan, script: FakeScript | None = None) -> None:
         self.aligner_id = plan.aligner_id
         self.loaded = False
-        self._scripts = ScriptSource(script or plan.fake_script or FakeScript())
+        self.scripts = ScriptSource(script or plan.fake_script or FakeScript())
 
     def locate(self) -> None:
         """Take the time that the script says. Raises `ModelUnavailable` if it says so."""
-        script = self._scripts.current()
+        script = self.scripts.current()
         time.sleep(script.aligner_locate_s)
         if script.aligner_missing:
             raise ModelUnavailable(f"FORCED_ALIGNER_ID={self.aligner_id}: the script says that there is none.")
@@ -321,7 +327,7 @@ class FakeAligner:
 
     def align(self, items: Sequence[AlignItem]) -> list[Alignment | AsrError]:
         """Words of equal length, without a pause between them."""
-        script = self._scripts.current()
+        script = self.scripts.current()
         time.sleep(script.align_s)
         if script.align_fails:
             return [TranscriptionFailed("The aligner failed on this audio.") for _ in items]

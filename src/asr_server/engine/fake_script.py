@@ -154,6 +154,11 @@ class ScriptSource:
         self.changes = 0
         self.current()
 
+    def replace(self, script: FakeScript) -> None:
+        """Go on with another script. From any thread: the engine's next look finds it."""
+        self._path, self._script = None, script
+        self.changes += 1
+
     def current(self) -> FakeScript:
         """The script as it is now; `changes` counts how often it became another one. Raises `ScriptError`."""
         if self._path is not None and (stamp := _stamp(self._path)) != self._stamp:

@@ -207,6 +207,17 @@ def test_the_file_is_read_again_when_it_changes(tmp_path):
     assert texts == ["before", "one two three four", "after"]
 
 
+def test_a_test_in_the_process_may_give_another_script_and_another_default():
+    """Counts begin anew with the script; a rule without a text leaves the default."""
+    engine = FakeEngine(_plan(), script=FakeScript(rules=(Rule(call=1, text="before"),)), default_text=lambda _: "else")
+    engine.load()
+    texts = [_run(engine, Utterance(_sound()))[0].text for _ in range(2)]
+    engine.scripts.replace(FakeScript(rules=(Rule(call=1, text="after"), Rule(language="German"))))
+    found = [_run(engine, Utterance(_sound()))[0] for _ in range(2)]
+    assert [*texts, *(answer.text for answer in found)] == ["before", "else", "after", "else"]
+    assert found[1].language == "German"
+
+
 @pytest.mark.parametrize(
     ("content", "place"),
     [
