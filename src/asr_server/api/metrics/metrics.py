@@ -12,7 +12,7 @@ from asr_server.api.metrics.labels import OTHER, Transport
 from asr_server.api.metrics.spec import MetricKind, MetricSpec
 from asr_server.engine.protocol import Hypothesis
 from asr_server.live.events import Ending
-from asr_server.scheduling.job import Job
+from asr_server.scheduling.job import AnyJob
 from asr_server.scheduling.observer import JobEnd, SchedulerObserver
 from asr_server.scheduling.thread import ModelState
 from asr_server.service.live_session.session_stats import LiveObserver, SessionOutcome
@@ -82,11 +82,11 @@ class EngineMetrics(SchedulerObserver):
         self._unloads = _create(table.MODEL_UNLOADS, registry)
         self._load_seconds = _create(table.MODEL_LOAD_SECONDS, registry)
 
-    def started(self, job: Job) -> None:
+    def started(self, job: AnyJob) -> None:
         """A job entered the batch."""
         self._wait[job.priority.name.lower()].observe(job.started_s - job.queued_s - job.load_s)
 
-    def ended(self, job: Job, end: JobEnd, value: Any = None) -> None:
+    def ended(self, job: AnyJob, end: JobEnd, value: Any = None) -> None:
         """A job ended; `value`: its result."""
         name = job.priority.name.lower()
         self._jobs[name, end].inc()
