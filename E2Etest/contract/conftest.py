@@ -4,22 +4,16 @@ import numpy as np
 import pytest
 
 from E2Etest import recordings
-from E2Etest.contract.inprocess import logging_to, running
+from E2Etest.contract.inprocess import configure_logging, running
 from E2Etest.live.session import data, finals, stream
 from E2Etest.scripted_llm import ScriptedLlm
 
 
 @pytest.fixture(scope="session")
-def log(tmp_path_factory):
-    """The file that this process logs to."""
-    with logging_to(tmp_path_factory.mktemp("contract") / "log") as path:
-        yield path
-
-
-@pytest.fixture(scope="session")
-def start(tmp_path_factory, log):
+def start(tmp_path_factory):
     """A function that starts a server: `with start(MAX_UPLOAD_MB="4") as server`."""
-    return lambda **options: running(tmp_path_factory.mktemp("server"), log, **options)
+    configure_logging()
+    return lambda **options: running(tmp_path_factory.mktemp("server"), **options)
 
 
 @pytest.fixture(scope="session")

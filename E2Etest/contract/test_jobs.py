@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from asr_server.engine.fake_script import FakeScript
 from E2Etest import recordings
-from E2Etest.contract.engine import Behaviour
 
 PAUSE = np.zeros(40_000, np.int16)
 
@@ -33,7 +33,7 @@ def events(server, identity):
 @pytest.fixture(scope="module")
 def server(start):
     """The defaults, with steps that take some time."""
-    with start(behaviour=Behaviour(step_s=0.002)) as process:
+    with start(script=FakeScript(step_s=0.002)) as process:
         yield process
 
 

@@ -1,7 +1,7 @@
 """`/metrics` of a real server: what was done is what was counted, and asking never waits."""
 
+import http.client
 import re
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,9 +12,9 @@ import pytest
 from asr_server.api.metrics.labels import NO_ROUTE
 from asr_server.api.metrics.spec import OF_GATEWAY, MetricKind
 from asr_server.api.metrics.table import METRICS, VALUES
-from asr_server.core.errors import ModelUnavailable
+from asr_server.engine.fake_script import FakeScript, Fault, Rule
 from E2Etest import recordings
-from E2Etest.contract.engine import Behaviour
+from E2Etest.chaos import uploads
 from E2Etest.exposition import moved, scrape, total, value
 from E2Etest.live.session import act, data, finals, open_session, pieces, upto_flush
 
@@ -27,8 +27,8 @@ AUDIO_S = len(recordings.samples()) / 16_000
 @pytest.fixture(scope="module")
 def during_load(start):
     """A server whose steps take some time, and what it said while it loaded the model for a first recording."""
-    slow = Behaviour(load_s=0.5, step_s=0.02)
-    with start(behaviour=slow, IDLE_TIMEOUT="0", WS_RESUME_S="0", MAX_AUDIO_S="300") as server:
+    slow = FakeScript(load_s=0.5, step_s=0.02)
+    with start(script=slow, IDLE_TIMEOUT="0", WS_RESUME_S="0", MAX_AUDIO_S="300") as server:
         with ThreadPoolExecutor(1) as pool:
             first = pool.submit(server.transcribe, recordings.sample()[0])
             with httpx.Client(base_url=server.base, timeout=60) as other:
@@ -134,16 +134,11 @@ def test_a_refusal_is_counted_by_its_code(server, audio, fields, code, undecoded
 def test_a_caller_that_leaves_is_counted_as_one(server, stream):
     """Of the request and of its span; no figure of finished work moves."""
     before = scrape(server)
-    pcm = np.tile(recordings.samples(), 5)
-    with httpx.Client(base_url=server.base) as client, ThreadPoolExecutor(1) as pool:
-        form = {"files": {"file": ("a.wav", recordings.wav(pcm))}, "data": {"model": "demo", "stream": stream}}
-        with client.stream("POST", ROUTE, **form) if stream == "true" else _nothing() as answer:
-            if answer is None:
-                # The connection is cut in the middle of the work, by a time limit of the client's own.
-                work = pool.submit(client.post, ROUTE, timeout=1.0, **form)
-                assert isinstance(work.exception(), httpx.ReadTimeout)
-            else:
-                assert next(answer.iter_lines())
+    body = uploads.form(recordings.wav(np.tile(recordings.samples(), 5)), stream=stream)
+    caller = http.client.HTTPConnection("127.0.0.1", server.port)
+    caller.request("POST", ROUTE, body, {"Content-Type": uploads.MEDIA_TYPE})
+    server.wait_for(lambda health: health["queue"]["running"] > 0)
+    caller.close()
     after = _settled(server, lambda s: moved(before, s)("asr_errors_total", code="request_cancelled") >= 1)
     after = _settled(server, lambda s: value(s, "asr_engine_rows") == 0 and total(s, "asr_queue_jobs") == 0)
     grew = moved(before, after)
@@ -151,14 +146,6 @@ def test_a_caller_that_leaves_is_counted_as_one(server, stream):
     assert grew("asr_engine_jobs_total", end="left") >= 1
     assert grew("asr_recording_audio_seconds_total") == 0
     assert value(after, "asr_admission_held_seconds") == 0
-
-
-class _nothing:
-    def __enter__(self):
-        return None
-
-    def __exit__(self, *_):
-        return None
 
 
 def test_one_live_session_is_counted_word_by_word(server):
@@ -254,20 +241,14 @@ def test_jobs_are_shown_by_state(tmp_path, server):
 def test_a_hanging_step_turns_live_false_and_a_load_does_not(start):
     """With a bound far below the time of a load: while loading all is well; in the step that hangs `/livez` fails, and
     when it comes back so does the server."""
-    hanging = threading.Event()
-
-    def hang_once(utterances):
-        if not hanging.is_set():
-            hanging.set()
-            time.sleep(2.0)
-
-    slow = Behaviour(load_s=1.5, before_step=hang_once)
-    with start(behaviour=slow, ENGINE_HANG_S="0.5") as server, ThreadPoolExecutor(1) as pool:
+    hangs_once = Rule(call=1, fault=Fault.HANG, hang_s=2.0)
+    slow = FakeScript(load_s=1.5, rules=(hangs_once,))
+    with start(script=slow, ENGINE_HANG_S="0.5") as server, ThreadPoolExecutor(1) as pool:
         work = pool.submit(server.transcribe, recordings.sample()[0])
         probes, loading = [], []
         with httpx.Client(base_url=server.base, timeout=60) as other:
             while not work.done():
-                probes.append((hanging.is_set(), other.get("/livez")))
+                probes.append(other.get("/livez"))
                 text = other.get("/metrics").text
                 if 'asr_model_state{state="loading"} 1.0' in text:
                     loading.append("asr_engine_hung 0.0" in text)
@@ -275,15 +256,16 @@ def test_a_hanging_step_turns_live_false_and_a_load_does_not(start):
         assert work.result().json()["text"] == recordings.sample()[1]
         assert loading
         assert all(loading)
-        assert {probe.status_code for hung, probe in probes if not hung} == {200}
-        assert {p.json()["reason"] for _, p in probes if p.status_code == 503} == {"the engine thread does not move"}
+        bad = [probe.json()["reason"] for probe in probes if probe.status_code == 503]
+        assert set(bad) == {"the engine thread does not move"}
+        assert [probe.status_code for probe in probes[: len(loading)]] == [200] * len(loading)
         assert server.client.get("/livez").status_code == 200
         assert server.health()["status"] == "ok"
 
 
 def test_a_failed_load_is_counted(start):
     """A model that is not there: one failed load, one failed span, and the code."""
-    with start(behaviour=Behaviour(load_error=ModelUnavailable("It is not there."))) as server:
+    with start(script=FakeScript(load_failures=1)) as server:
         assert server.transcribe(recordings.sample()[0]).status_code == 503
         series = _settled(server, lambda s: total(s, "asr_errors_total") >= 1)
         assert value(series, "asr_model_loads_total", result="failed") == 1
@@ -295,9 +277,10 @@ def test_a_failed_load_is_counted(start):
 
 def test_a_missed_deadline_is_counted(start):
     """By the code of the answer, and as a span that was late: not as one whose caller left."""
-    slow = Behaviour(step_s=0.3)
-    with start(behaviour=slow, REQUEST_TIMEOUT="1", PRELOAD="true", IDLE_TIMEOUT="0") as server:
-        before = _settled(server, lambda s: value(s, "asr_ready") == 1)
+    with start(REQUEST_TIMEOUT="3") as server:
+        assert server.transcribe(recordings.sample()[0]).status_code == 200
+        before = _settled(server, lambda s: total(s, "asr_http_requests_total", route=ROUTE) == 1)
+        server.replace_script(FakeScript(step_s=0.5))
         assert server.transcribe(recordings.sample()[0]).status_code == 504
         after = _settled(server, lambda s: moved(before, s)("asr_engine_jobs_total") >= 1 and _done(before)(s))
         grew = moved(before, after)

@@ -10,9 +10,8 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from asr_server.core.errors import ModelUnavailable
+from asr_server.engine.fake_script import FakeScript
 from E2Etest import recordings
-from E2Etest.contract.engine import Behaviour
 from E2Etest.realtime.session import COMMITTED, COMPLETED, FAILED, STARTED, Talk, kinds, open_session, speech
 
 
@@ -133,15 +132,14 @@ def test_a_beta_connection_speaks_the_beta_shape(realtime_server, said):
 
 def test_a_turn_that_fails_says_so_and_the_next_is_heard(start):
     """The model cannot be loaded for one turn: it fails under its item; then it can, and the next turn has words."""
-    behaviour = Behaviour(load_error=ModelUnavailable("It is not there."))
-    with start(behaviour=behaviour) as server, open_session(server) as talk:
+    with start(script=FakeScript(load_failures=1_000)) as server, open_session(server) as talk:
         talk.update(turn_detection=None)
         talk.say(speech())
         talk.commit()
         failed = talk.until(FAILED)
         assert len({e.item_id for e in failed if hasattr(e, "item_id")}) == 1
         assert failed[-1].error.code == "model_unavailable"
-        behaviour.load_error = None
+        server.replace_script(FakeScript())
         talk.say(speech())
         talk.commit()
         events = talk.until(COMPLETED)

@@ -5,11 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from asr_server.core.errors import ModelUnavailable
+from asr_server.engine.fake_script import FakeScript
 from asr_server.subtitle import lint, srt, vtt
 from asr_server.subtitle.cue_config import CueConfig
 from E2Etest import recordings
-from E2Etest.contract.engine import Behaviour
 
 PAUSE = np.zeros(40_000, np.int16)
 
@@ -120,8 +119,7 @@ def test_a_job_makes_the_same_file(server, talk):
 
 def test_without_an_aligner_times_are_estimates(start, talk):
     """An aligner that is not there costs nobody the words; `/health` says what is the matter."""
-    missing = Behaviour(aligner_error=ModelUnavailable("FORCED_ALIGNER_ID is not there."))
-    with start(behaviour=missing) as server:
+    with start(script=FakeScript(aligner_missing=True)) as server:
         answer = subtitles(server, talk)
         assert (answer.status_code, answer.headers["x-subtitle-timing"]) == (200, "estimated")
         assert "FORCED_ALIGNER_ID" in server.health()["aligner_error"]
