@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from E2Etest import promises, recordings
-from E2Etest.process import ready, running
+from E2Etest.contract import inprocess
+from E2Etest.process import ready
 from E2Etest.scripted_llm import ScriptedLlm
 
 _SHOWN = pytest.StashKey[dict[str, promises.Shown]]()
@@ -22,8 +24,13 @@ def pytest_configure(config):
     config.stash[_SHOWN] = {}
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Notes who shows what. A soak runs only where it is asked for."""
+    """Notes who shows what. A soak runs only where it is asked for. The tests of a module run on one worker, which has
+    the servers that they share; those that need a certain port run on one worker too."""
+    for item in items:
+        if not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
     only = {name for name in config.getoption("only_promises").split(",") if name}
     soaking = "soak" in (config.getoption("markexpr") or "") or config.getoption("promises")
     kept = []
@@ -62,10 +69,17 @@ def figure(request):
 
 
 @pytest.fixture(scope="session")
+def start(tmp_path_factory):
+    """A function that starts a server in this process, with the fake engine: `with start(MAX_BATCH="1") as server`."""
+    inprocess.configure_logging()
+    return lambda **options: inprocess.running(tmp_path_factory.mktemp("server"), **options)
+
+
+@pytest.fixture(scope="session")
 def server(tmp_path_factory):
-    """A running server with the demonstration model and small limits."""
+    """A running server process with the demonstration model loaded and small limits."""
     log = tmp_path_factory.mktemp("server") / "log"
-    with running(log, MAX_UPLOAD_MB="4", MAX_AUDIO_S="120", IDLE_TIMEOUT="600") as server:
+    with ready(log, MAX_UPLOAD_MB="4", MAX_AUDIO_S="120") as server:
         yield server
 
 
@@ -79,6 +93,18 @@ def guarded(tmp_path_factory):
         keys |= {"OPENAI_BASE_URL": llm.base_url, "TRANSLATE_MODEL": "scripted"}
         with ready(log, LOG_LEVEL="TRACE", **keys, **limits) as server:
             yield server
+
+
+@pytest.fixture(scope="session")
+def speech():
+    """The bundled recording and a pause that ends it: int16 at 16 kHz."""
+    return np.concatenate([recordings.samples(), np.zeros(14_400, np.int16)])
+
+
+@pytest.fixture(scope="session")
+def talk(speech):
+    """The same, twice."""
+    return np.concatenate([speech, speech])
 
 
 @pytest.fixture(scope="session")

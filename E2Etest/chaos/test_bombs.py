@@ -8,7 +8,7 @@ from E2Etest.chaos import bombs
 from E2Etest.chaos.procfs import growth
 from E2Etest.process import running
 
-pytestmark = [pytest.mark.integration, pytest.mark.promise("decoded-cap")]
+pytestmark = [pytest.mark.serial, pytest.mark.nightly, pytest.mark.integration, pytest.mark.promise("decoded-cap")]
 
 LIMIT_S = 600
 CAP_MB = LIMIT_S * 16_000 * 4 / 2**20

@@ -12,7 +12,7 @@ from E2Etest.chaos import bombs, hasty
 from E2Etest.chaos.procfs import busiest, decoders, zygote
 from E2Etest.process import running
 
-pytestmark = [pytest.mark.integration, pytest.mark.promise("codec")]
+pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.promise("codec")]
 
 PROGRAM = str(Path(hasty.__file__))
 LIMITS = {"MAX_AUDIO_S": "40000", "MAX_QUEUE_AUDIO_S": "100000", "IDLE_TIMEOUT": "0"}

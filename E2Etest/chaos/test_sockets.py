@@ -14,7 +14,13 @@ from E2Etest import recordings
 from E2Etest.live.session import act, data, finals, open_session, pieces, stream, upto_flush
 from E2Etest.process import ready
 
-pytestmark = [pytest.mark.integration, pytest.mark.promise("sockets"), pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.serial,
+    pytest.mark.nightly,
+    pytest.mark.integration,
+    pytest.mark.promise("sockets"),
+    pytest.mark.timeout(300),
+]
 
 SHARE_MB = 2.0
 TRIES = 3

@@ -109,7 +109,7 @@ def test_a_job_makes_the_same_and_leaves_nothing(cli_server, talks, long_talk, t
     as_job = _subtitles(cli_server, talks / "hello.wav", "--output", tmp_path / "job.srt", "--job")
     assert direct.returncode == as_job.returncode == 0
     assert (tmp_path / "direct.srt").read_text() == (tmp_path / "job.srt").read_text()
-    state = cli_server.log_path.parent / "state"
+    state = cli_server.state
     assert state.is_dir()
     assert [path for path in state.rglob("*") if "job_" in path.name] == []
 

@@ -1,19 +1,9 @@
 """Servers in this process, each kind started once; and what is said to them."""
 
-import numpy as np
 import pytest
 
-from E2Etest import recordings
-from E2Etest.contract.inprocess import configure_logging, running
 from E2Etest.live.session import data, finals, stream
 from E2Etest.scripted_llm import ScriptedLlm
-
-
-@pytest.fixture(scope="session")
-def start(tmp_path_factory):
-    """A function that starts a server: `with start(MAX_UPLOAD_MB="4") as server`."""
-    configure_logging()
-    return lambda **options: running(tmp_path_factory.mktemp("server"), **options)
 
 
 @pytest.fixture(scope="session")
@@ -45,18 +35,6 @@ def realtime_server(start):
     """Utterances are cut after 6 s, so that turns of several are seen."""
     with start(WS_UTTERANCE_MAX_S="6") as server:
         yield server
-
-
-@pytest.fixture(scope="session")
-def speech():
-    """The bundled recording and a pause that ends it: int16 at 16 kHz."""
-    return np.concatenate([recordings.samples(), np.zeros(14_400, np.int16)])
-
-
-@pytest.fixture(scope="session")
-def talk(speech):
-    """The same, twice."""
-    return np.concatenate([speech, speech])
 
 
 @pytest.fixture(scope="session")

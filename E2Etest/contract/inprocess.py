@@ -66,7 +66,9 @@ class InProcessServer(Server):
         self._server.should_exit = True
 
     def stop(self) -> None:
-        """Drain and end."""
+        """Drain and end. Does nothing the second time."""
+        if not self._thread.is_alive():
+            return
         self._clients.close()
         self.begin_to_stop()
         self._thread.join(_END_S)

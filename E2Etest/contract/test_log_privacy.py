@@ -21,6 +21,7 @@ def heard(guarded):
     """A bit of everything, with canaries in it; the words that were heard."""
     audio = recordings.wav(recordings.samples())
     fields = {"name": "canary-name.wav", "prompt": "canary prompt", "hotwords": "canary word"}
+    guarded.health()
     words = [guarded.transcribe(audio, **fields).json()["text"]]
     words.append(_translated(guarded, audio))
     for broken in ({"language": "canary"}, {"model": "canary"}, {"response_format": "canary"}):

@@ -17,12 +17,6 @@ def gateway(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def speech():
-    """The bundled recording and a pause that ends it: int16 at 16 kHz."""
-    return np.concatenate([recordings.samples(), np.zeros(14_400, np.int16)])
-
-
-@pytest.fixture(scope="session")
 def long(speech):
     """The bundled recording again and again, with pauses: almost two minutes, so several spans."""
     return recordings.wav(np.tile(speech, 23))

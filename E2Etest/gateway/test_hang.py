@@ -13,7 +13,7 @@ from E2Etest.gateway.workers import wait_until_gone, worker_of
 from E2Etest.live.session import act, data, finals, open_session, upto_flush
 from E2Etest.process import ServerProcess, running
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.timeout(300)]
 
 PROGRAM = ("-P", str(Path(__file__).parent / "stalling.py"))
 

@@ -7,7 +7,7 @@ from E2Etest.openai.cases import CASES, SECTIONS
 from E2Etest.openai.clients import CLIENTS, cases_of
 
 # The first case of a client waits for all cases of that client, and the very first for the clients to be installed.
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
 
 EVERY = [pytest.param(client, case, id=f"{client}-{case.name}") for client in CLIENTS for case in cases_of(client)]
 

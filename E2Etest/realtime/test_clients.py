@@ -12,7 +12,7 @@ from E2Etest.process import running, tls
 from E2Etest.realtime import clients
 from E2Etest.realtime.session import ADDED, COMMITTED, COMPLETED, DONE, encoded, speech
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.nightly, pytest.mark.integration]
 
 GA = ["session.created", "session.updated", COMMITTED, ADDED, DONE, COMPLETED]
 BETA = [

@@ -64,17 +64,19 @@ async def test_any_rate_width_and_channel_count(port, rate, width, channels):
     assert found.text == recordings.sample()[1]
 
 
-async def test_the_words_of_the_recordings_are_those_of_the_file_route(port, wyoming_server):
+@pytest.mark.nightly
+async def test_the_words_of_the_recordings_are_those_of_the_file_route(server):
     """Every voice through both: few words differ, because live commits words before it has heard the end."""
     clips = [clip for clip in recordings.clips() if clip.kind in {"phrase", "digits", "noisy"}]
     assert len(clips) > 30
     live = files = words = 0
-    for clip in clips:
-        offline = wyoming_server.transcribe(clip.path.read_bytes(), language="en").json()["text"]
-        found = await heard(port, data(pcm_of(clip.path)), language="en")
-        live += recordings.word_errors(clip.text.split(), found.text.split())
-        files += recordings.word_errors(clip.text.split(), offline.split())
-        words += len(clip.text.split())
+    with bridged(server.base) as port:
+        for clip in clips:
+            offline = server.transcribe(clip.path.read_bytes(), language="en").json()["text"]
+            found = await heard(port, data(pcm_of(clip.path)), language="en")
+            live += recordings.word_errors(clip.text.split(), found.text.split())
+            files += recordings.word_errors(clip.text.split(), offline.split())
+            words += len(clip.text.split())
     print(f"word errors: wyoming {live}, file route {files}, of {words} words")
     assert live - files <= 0.02 * words
 
