@@ -25,8 +25,8 @@ SERVE = ("-m", "asr_server", "serve")
 class Server:
     """Something that serves on `port` of this machine, and clients for it that send its first key."""
 
-    def __init__(self, port: int, *, key: str = "", certificate: str | None = None) -> None:
-        self.port, self.key, self.certificate = port, key, certificate
+    def __init__(self, port: int, *, key: str = "", certificate: str | None = None, model: str = "demo") -> None:
+        self.port, self.key, self.certificate, self.model = port, key, certificate, model
         self.base = f"http{'s' if certificate else ''}://127.0.0.1:{port}"
         trusted = ssl.create_default_context(cafile=certificate) if certificate else True
         headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -41,7 +41,7 @@ class Server:
 
     def transcribe(self, audio: bytes, *, name: str = "audio.wav", **fields: object) -> httpx.Response:
         """Post a recording."""
-        data = {"model": "demo", **fields}
+        data = {"model": self.model, **fields}
         return self.client.post("/v1/audio/transcriptions", files={"file": (name, audio)}, data=data)
 
     def health(self) -> dict:
@@ -66,7 +66,8 @@ class ServerProcess(Server):
 
     def __init__(self, log: Path, *, program: Sequence[str] = SERVE, port: int = 0, **settings: str) -> None:
         certificate, key = settings.get("SSL_CERTFILE"), settings.get("API_KEYS", "").partition(",")[0]
-        super().__init__(port or _free_port(), key=key, certificate=certificate)
+        model = settings.get("MODEL_ID", "demo")
+        super().__init__(port or _free_port(), key=key, certificate=certificate, model=model)
         self.log_path = log
         environment = {key: value for key, value in os.environ.items() if key not in {"MODEL_ID", "PORT", "HOST"}}
         environment |= {

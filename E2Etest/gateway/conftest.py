@@ -1,4 +1,6 @@
-"""A server in gateway mode with the limits of the shared one."""
+"""Gateways whose workers run the fake engine: a gateway knows no model."""
+
+import json
 
 import numpy as np
 import pytest
@@ -6,13 +8,44 @@ import pytest
 from E2Etest import recordings
 from E2Etest.process import running
 
+# So much time that a worker can be killed while it loads and while it works.
+_DELAYS = {"load_s": 1.0, "step_s": 0.01}
+
 
 @pytest.fixture(scope="session")
-def gateway(tmp_path_factory):
+def fake(tmp_path_factory):
+    """The settings for the fake engine: recordings have the words of the bundled one in every span, and the words of
+    live sessions follow from how long one speaks."""
+    return _script(tmp_path_factory, {"live": False, "text": recordings.sample()[1]})
+
+
+@pytest.fixture(scope="session")
+def fake_sample(tmp_path_factory):
+    """The same, where live sessions have the words of the bundled recording too."""
+    return _script(tmp_path_factory, {"text": recordings.sample()[1]})
+
+
+def _script(tmp_path_factory, rule):
+    path = tmp_path_factory.mktemp("script") / "script.json"
+    path.write_text(json.dumps({**_DELAYS, "rules": [rule]}), encoding="utf-8")
+    return {"MODEL_ID": "fake", "FAKE_ENGINE_SCRIPT": str(path)}
+
+
+@pytest.fixture(scope="session")
+def gateway(tmp_path_factory, fake):
     """A running gateway; its worker starts with the first request, and takes one span after the other."""
     log = tmp_path_factory.mktemp("gateway") / "log"
     limits = {"MAX_UPLOAD_MB": "4", "MAX_AUDIO_S": "120", "IDLE_TIMEOUT": "600", "MAX_BATCH": "1"}
-    with running(log, GATEWAY_MODE="true", **limits) as server:
+    with running(log, GATEWAY_MODE="true", **limits, **fake) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def alone(tmp_path_factory, fake):
+    """A server without a gateway, with the same limits."""
+    log = tmp_path_factory.mktemp("alone") / "log"
+    limits = {"MAX_UPLOAD_MB": "4", "MAX_AUDIO_S": "120", "IDLE_TIMEOUT": "600", "MAX_BATCH": "1"}
+    with running(log, **limits, **fake) as server:
         yield server
 
 
