@@ -57,6 +57,11 @@ class LiveReplay:
         self._carried_over: tuple[int, str] = (0, "")
         self._finals: OrderedDict[int, str] = OrderedDict()
 
+    @property
+    def log_name(self) -> str:
+        """The part of the id that may be logged: who knows all of it may resume the session."""
+        return self.id.partition(".")[0]
+
     # -- from the client ---------------------------------------------------------------------------------------------
 
     def add_audio(self, pcm: bytes, now_s: float) -> None:
