@@ -43,6 +43,7 @@ SAME_LAYER = {
 }
 # Libraries that are heavy or belong to one task, and the only packages and modules that may import them.
 ONLY_IN = {
+    "asr_training": set(),  # not in the wheel
     "torch": {"engine"},
     "transformers": {"engine.qwen.sdk"},
     "qwen_asr": {"engine.qwen.sdk"},
@@ -51,7 +52,7 @@ ONLY_IN = {
     "uvicorn": {"cli"},
     "av": {"audio"},
     "onnxruntime": {"audio"},
-    "asyncio": {"audio", "service", "api", "server", "gateway", "translator"}
+    "asyncio": {"audio", "engine.client", "service", "api", "server", "gateway", "translator"}
     | {f"cli.{name}" for name in ("live", "batch", "remote_backend", "local_backend", "work", "job", "bench", "load")}
     | {"cli.doctor", "cli.http_protocol"},
     "websockets": {"client", "gateway", "bridge"},
