@@ -9,6 +9,7 @@ import pytest
 import soxr
 from websockets.asyncio.client import connect
 
+from E2Etest import recordings
 from E2Etest.contract.word_spotter import RATE, known_words
 from E2Etest.live.session import data, finals, pieces, stream
 
@@ -45,7 +46,9 @@ async def test_many_sessions_get_each_their_own_words(live_server):
     bodies = [data(np.concatenate([_spoken(order), pause])) for order in orders]
     ready = asyncio.Barrier(SESSIONS)
     found = await asyncio.gather(*(_heard(live_server, body, ready) for body in bodies))
-    assert found == [" ".join(word.text for word in order) for order in orders]
+    for order, text in zip(orders, found, strict=True):
+        # Where two words were joined, one may not be recognised.
+        assert recordings.word_errors([word.text for word in order], text.split()) <= 1
 
 
 def _cuts(body, seed):

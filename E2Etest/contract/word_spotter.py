@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 import numpy as np
+import soundfile
 from numpy.typing import NDArray
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.signal import decimate
@@ -50,7 +51,8 @@ def text_of(utterance: Utterance) -> str:
     assert audio.ndim == 1
     assert np.isfinite(audio).all()
     assert np.abs(audio).max(initial=0.0) <= 1.0
-    return " ".join(word.text for word in spot(audio, known_words()))
+    words = [word.text for word in spot(audio, (*known_words(), *_chinese_words()))]
+    return (" " if "".join(words).isascii() else "").join(words)
 
 
 def spot(audio: NDArray[np.float32], words: Sequence[Word]) -> list[SpottedWord]:
@@ -82,6 +84,13 @@ def known_words() -> tuple[Word, ...]:
     """The words of the bundled recording."""
     text = recordings.sample()[1]
     return _split(recordings.samples(), text.split())
+
+
+@cache
+def _chinese_words() -> tuple[Word, ...]:
+    clip = next(clip for clip in recordings.clips() if clip.language == "Chinese")
+    pcm, _ = soundfile.read(clip.path, dtype="int16")
+    return _split(pcm, tuple(clip.text))
 
 
 def _split(pcm: NDArray[np.int16], texts: Sequence[str]) -> tuple[Word, ...]:
