@@ -1,8 +1,8 @@
 # make demo   see it work            make serve   run it with the environment's settings
 # make test   everything CI runs     make bench   the benchmarks
-# make soak   20 minutes of load and faults     make promises   docs/promises.md, measured anew
+# make soak   20 minutes of load and faults     make guarantees   docs/guarantees.md, measured again
 # make fuzz   random input, longer   make lock, make sbom, make audit   the packages that an image is built from
-.PHONY: demo serve test bench check unit e2e browser docs clients promises soak fuzz lock sbom audit clean
+.PHONY: demo serve test bench check unit e2e browser docs clients guarantees soak fuzz lock sbom audit clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -64,9 +64,9 @@ docs: $(VENV)/.dev
 clients: $(VENV)/.dev
 	$(PY) -m E2Etest.openai
 
-# All that docs/promises.md says, measured anew, or some of it: make promises PROMISES="drain crash"
-promises: $(VENV)/.dev
-	$(PY) -m E2Etest.promises $(PROMISES)
+# Measures all guarantees and writes docs/guarantees.md, or some of them: make guarantees GUARANTEES="drain crash"
+guarantees: $(VENV)/.dev
+	$(PY) -m E2Etest.guarantees $(GUARANTEES)
 
 soak: $(VENV)/.dev
 	$(PY) -m pytest E2Etest/chaos -m soak --timeout 0
