@@ -8,12 +8,12 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from asr_server.api.errors import TABLE
-from asr_server.api.metrics.table import METERS
-from asr_server.api.realtime import vocabulary
+from asr_server.api.metrics.table import METRICS
+from asr_server.api.realtime import event_reference
 from asr_server.core import errors
 from asr_server.core.settings import Settings
 from asr_server.engine import plan
-from asr_server.engine.facts import Facts
+from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.plan import ABSENT
 from asr_server.live.table import TABLE as TRANSITIONS
 
@@ -63,7 +63,7 @@ def live_table() -> str:
 def options_table() -> str:
     """The plan with default settings on a machine without a GPU, and what setting an absent option says."""
     rows = ["| option | now | setting it |", "| --- | --- | --- |"]
-    for option in plan.resolve(Settings(_env_file=None), Facts(gpu=False, torch_cuda=False)).options:
+    for option in plan.resolve(Settings(_env_file=None), Capabilities(gpu=False, torch_cuda=False)).options:
         state = f"active, `{option.value}`" if option.active else "inactive"
         there = f"`{_SET_BY[option.name]}`" if option.name in _SET_BY else "no setting"
         advice = f"refused: {ABSENT[option.name]}" if option.name in ABSENT else there
@@ -73,12 +73,12 @@ def options_table() -> str:
 
 def client_events() -> str:
     """What a realtime client may say."""
-    return _events("what it does", vocabulary.CLIENT)
+    return _events("what it does", event_reference.CLIENT)
 
 
 def server_events() -> str:
     """What a realtime session says."""
-    return _events("what it holds", vocabulary.SERVER)
+    return _events("what it holds", event_reference.SERVER)
 
 
 def _events(heading: str, meanings: dict[str, str]) -> str:
@@ -91,7 +91,7 @@ def metrics_table() -> str:
     rows = ["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |"]
     rows += [
         f"| `{m.name}` | {m.kind.value} | {', '.join(f'`{label}`' for label in m.labels)} | {m.meaning} |"
-        for m in METERS
+        for m in METRICS
     ]
     return "\n".join(rows)
 

@@ -14,7 +14,7 @@ import av
 import numpy as np
 
 from asr_server import demo
-from asr_server.demo.recipe.scoring import distance as word_errors
+from asr_training.scoring import distance as word_errors
 
 __all__ = [
     "AUDIO",

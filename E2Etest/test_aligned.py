@@ -10,7 +10,7 @@ import pytest
 import soundfile
 
 from asr_server.core import settings
-from asr_server.engine import facts, plan, registry
+from asr_server.engine import capabilities, plan, registry
 from asr_server.engine.protocol import AlignItem
 from asr_server.scheduling.job import Job, Priority
 from asr_server.scheduling.thread import EngineThread
@@ -26,9 +26,9 @@ WAIT_S = 100
 def distances():
     """For each clip of the manifest its row, and |told - true| of all its borders in ms."""
     rows = json.loads((FOLDER / "manifest.json").read_text(encoding="utf-8"))
-    resolved = plan.resolve(settings.load(_env_file=None, model_id="demo"), facts.probe())
+    resolved = plan.resolve(settings.load(_env_file=None, model_id="demo"), capabilities.probe())
     engine = registry.build_aligning(resolved, idle_timeout_s=0)
-    thread = EngineThread(engine, idle_timeout_s=0, tend=engine.tend)
+    thread = EngineThread(engine, idle_timeout_s=0, poll_idle=engine.poll_idle)
     try:
         futures = [thread.submit(_job(row)) for row in rows]
         return [(row, _distances(row, future.result(WAIT_S))) for row, future in zip(rows, futures, strict=True)]

@@ -2,8 +2,8 @@
 
 import json
 
-from asr_server.demo.recipe.vocabulary import Language, is_known
-from asr_server.demo.recipe.voices import Role, voices
+from asr_training.vocabulary import Language, is_known
+from asr_training.voices import Role, voices
 from E2Etest.recordings import AUDIO
 
 CLIPS = json.loads((AUDIO / "manifest.json").read_text(encoding="utf-8"))

@@ -16,7 +16,7 @@ import pytest
 from asr_server import __version__, demo
 from asr_server.core.settings import Settings
 from asr_server.engine import plan
-from asr_server.engine.facts import Facts
+from asr_server.engine.capabilities import Capabilities
 from E2Etest import docs_tables
 from E2Etest.process import ServerProcess
 
@@ -60,16 +60,15 @@ def test_the_env_example_names_real_settings_with_their_defaults():
 
 
 def test_the_changelog_has_this_version():
-    """The newest version heading is the package's version."""
-    headings = re.findall(r"^## \[(\d[^\]]*)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert headings[0] == __version__
+    """The newest heading is the package's version, or "Unreleased" above it."""
+    headings = re.findall(r"^## \[([^\]]*)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert headings[1 if headings[0] == "Unreleased" else 0] == __version__
 
 
 def _links():
     found = re.compile(r"\]\(((?!https?:)[^)]+)\)")
-    return [
-        (page, target) for page in [*PAGES, ROOT / "CLAUDE.md"] for target in found.findall(page.read_text("utf-8"))
-    ]
+    pages = [*PAGES, *(ROOT / name for name in ("CLAUDE.md", "CONTRIBUTING.md", "SECURITY.md"))]
+    return [(page, target) for page in pages for target in found.findall(page.read_text("utf-8"))]
 
 
 def _anchor(heading):
@@ -116,7 +115,7 @@ def test_operations_quotes_messages_that_exist():
 def test_every_option_of_the_engine_is_explained():
     """docs/engine-options.md has a paragraph for each option of the plan, and for no other."""
     page = (ROOT / "docs" / "engine-options.md").read_text("utf-8")
-    options = plan.resolve(Settings(_env_file=None), Facts(gpu=False, torch_cuda=False)).options
+    options = plan.resolve(Settings(_env_file=None), Capabilities(gpu=False, torch_cuda=False)).options
     assert set(re.findall(r"\*\*`(\w+)`\*\*", page)) == {option.name for option in options}
 
 

@@ -9,9 +9,9 @@ import httpx
 import numpy as np
 import pytest
 
-from asr_server.api.metrics.meter import OF_GATEWAY, Kind
-from asr_server.api.metrics.surface import NO_ROUTE
-from asr_server.api.metrics.table import METERS, VALUES
+from asr_server.api.metrics.labels import NO_ROUTE
+from asr_server.api.metrics.spec import OF_GATEWAY, MetricKind
+from asr_server.api.metrics.table import METRICS, VALUES
 from E2Etest import recordings
 from E2Etest.exposition import moved, scrape, total, value
 from E2Etest.live.talking import act, data, finals, pieces, talking, upto_flush
@@ -221,7 +221,7 @@ def test_labels_come_from_closed_sets(server):
     server.client.request("OPTIONS", "/canary-path")
     series = scrape(server)
     routes = {NO_ROUTE, *server.client.get("/openapi.json").json()["paths"]}
-    known = {meter.name: meter for meter in METERS}
+    known = {meter.name: meter for meter in METRICS}
     for name, labels in series:
         if name.startswith("process_"):
             continue
@@ -240,13 +240,13 @@ def test_labels_come_from_closed_sets(server):
 def test_every_metric_of_the_table_is_exposed(server):
     """With its kind, and what it means in words; those that only a gateway has are not here."""
     text = server.client.get("/metrics").text
-    for meter in METERS:
+    for meter in METRICS:
         if meter in OF_GATEWAY:
             assert meter.name not in text
             continue
         assert f"# TYPE {meter.name} {meter.kind.value}" in text
         assert f"# HELP {meter.name} {meter.meaning}" in text
-    assert {meter.kind for meter in METERS} == set(Kind)
+    assert {meter.kind for meter in METRICS} == set(MetricKind)
 
 
 def test_jobs_are_shown_by_state(tmp_path, server):

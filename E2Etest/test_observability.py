@@ -8,8 +8,8 @@ import promql_parser
 import pytest
 import yaml
 
-from asr_server.api.metrics.meter import Kind
-from asr_server.api.metrics.table import METERS, VALUES
+from asr_server.api.metrics.spec import MetricKind
+from asr_server.api.metrics.table import METRICS, VALUES
 
 PLACE = Path(__file__).parents[1] / "docs" / "observability"
 DOC = (PLACE.parent / "observability.md").read_text(encoding="utf-8")
@@ -62,8 +62,8 @@ def _walk(node):
 def _series():
     """Every name that is exposed, and its labels."""
     names = {name: set() for name in PROCESS}
-    for meter in METERS:
-        if meter.kind is Kind.HISTOGRAM:
+    for meter in METRICS:
+        if meter.kind is MetricKind.HISTOGRAM:
             names |= {f"{meter.name}_{part}": set(meter.labels) for part in ("sum", "count")}
             names[f"{meter.name}_bucket"] = {*meter.labels, "le"}
         else:
@@ -103,7 +103,7 @@ def test_what_is_grouped_by_and_shown_is_a_label_of_what_is_asked_for(name, expr
 @pytest.mark.parametrize(("name", "expression"), EXPRESSIONS, ids=IDS)
 def test_functions_fit_the_kind(name, expression):
     """`rate` is of counters and of histograms' parts, `histogram_quantile` of buckets by their bound."""
-    counters = {meter.name for meter in METERS if meter.kind is Kind.COUNTER} | {"process_cpu_seconds_total"}
+    counters = {meter.name for meter in METRICS if meter.kind is MetricKind.COUNTER} | {"process_cpu_seconds_total"}
     parts = {found for found in SERIES if re.search(r"_(bucket|sum|count)$", found)}
     for node in _walk(promql_parser.parse(expression)):
         if not isinstance(node, promql_parser.Call):
@@ -139,7 +139,7 @@ def test_every_metric_is_on_the_dashboard():
         for n in _walk(promql_parser.parse(target["expr"].replace("$__rate_interval", "5m").replace("$instance", ".*")))
         if isinstance(n, promql_parser.VectorSelector)
     }
-    for meter in METERS:
+    for meter in METRICS:
         assert any(found == meter.name or found.startswith(f"{meter.name}_") for found in shown), meter.name
 
 

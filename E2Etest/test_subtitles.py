@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from asr_server.subtitle import check, srt, vtt
-from asr_server.subtitle.rules import CueRules
+from asr_server.subtitle import lint, srt, vtt
+from asr_server.subtitle.cue_config import CueConfig
 from E2Etest import recordings
 from E2Etest.process import running
 
@@ -64,9 +64,9 @@ def test_a_subtitle_file_keeps_the_rules(server, talk, sample, kind, reader, mod
     assert answer.headers["x-subtitle-timing"] in timing
     cues = reader.parse(answer.text)
     assert " ".join(" ".join(cue.lines) for cue in cues).split() == 3 * sample[1].split()
-    broken = check.check(cues, CueRules(max_line_columns=24))
+    broken = lint.check(cues, CueConfig(max_line_columns=24))
     # Speech may be faster than one can read; everything else can be kept here.
-    assert {violation.rule for violation in broken} <= {check.Rule.READING_SPEED, check.Rule.MIN_DURATION}
+    assert {violation.rule for violation in broken} <= {lint.LintRule.READING_SPEED, lint.LintRule.MIN_DURATION}
 
 
 def test_the_native_stream_carries_words_where_they_are_wanted(server, talk, sample):

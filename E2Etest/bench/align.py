@@ -6,7 +6,7 @@ import resource
 import time
 
 from asr_server.core import settings
-from asr_server.engine import facts, plan
+from asr_server.engine import capabilities, plan
 from asr_server.engine.protocol import AlignItem, Alignment
 from asr_server.engine.qwen.aligner import QwenAligner
 from asr_server.engine.registry import pass_tokens
@@ -21,7 +21,7 @@ def measure(spans: int = 8, dtype: str = "bfloat16") -> dict[str, object]:
     """Spans of 30 s in passes as the server makes them, on random weights of the released aligner's shape."""
     directory = random_aligner()
     resolved = plan.resolve(
-        settings.load(model_id="demo", forced_aligner_id=str(directory), dtype=dtype), facts.probe()
+        settings.load(model_id="demo", forced_aligner_id=str(directory), dtype=dtype), capabilities.probe()
     )
     aligner = QwenAligner(resolved)
     aligner.locate()

@@ -10,10 +10,10 @@ from unittest import mock
 import numpy as np
 
 from asr_server.core import settings
-from asr_server.engine import facts, plan
+from asr_server.engine import capabilities, plan
 from asr_server.engine.protocol import Hypothesis, Utterance
 from asr_server.engine.qwen.engine import QwenEngine
-from asr_server.scheduling.ports import Done, Failed
+from asr_server.scheduling.ports import RowDone, RowFailed
 from E2Etest import recordings
 
 RATE = 16_000
@@ -44,7 +44,9 @@ def forced_answers() -> Iterator[None]:
 
 def load(model_id: str, *, max_batch: int, dtype: str = "auto") -> QwenEngine:
     """A loaded engine."""
-    engine = QwenEngine(plan.resolve(settings.load(model_id=model_id, max_batch=max_batch, dtype=dtype), facts.probe()))
+    engine = QwenEngine(
+        plan.resolve(settings.load(model_id=model_id, max_batch=max_batch, dtype=dtype), capabilities.probe())
+    )
     engine.load()
     return engine
 
@@ -56,9 +58,9 @@ def run(engine: QwenEngine, utterances: Sequence[Utterance]) -> tuple[list[Hypot
         while waiting and engine.room:
             engine.admit(*waiting.pop(0))
         for outcome in engine.step():
-            if isinstance(outcome, Failed):
+            if isinstance(outcome, RowFailed):
                 raise outcome.error
-            if isinstance(outcome, Done):
+            if isinstance(outcome, RowDone):
                 done[outcome.key] = (outcome.value, time.perf_counter() - began)
     ordered = [done[i] for i in range(len(utterances))]
     return [hypothesis for hypothesis, _ in ordered], [at for _, at in ordered]

@@ -7,23 +7,23 @@ from collections.abc import Callable
 
 from prometheus_client import generate_latest
 
-from asr_server.api.metrics.meters import Meters
+from asr_server.api.metrics.metrics import Metrics
 from asr_server.engine.protocol import Finish, Hypothesis
 from asr_server.scheduling.job import Job
-from asr_server.scheduling.watch import End
+from asr_server.scheduling.observer import JobEnd
 
 CALLS, ROUNDS = 2_000, 15
 
 
 def measure() -> dict[str, object]:
     """The least of some rounds, in microseconds a call: what else the machine does is not ours."""
-    meters = Meters()
+    meters = Metrics()
     said = Hypothesis("on", "English", tuple(range(40)), (-0.1,) * 40, Finish.END, 40, 9, 40)
     job = Job(None, cost_s=4.0, queued_s=1.0, started_s=2.0, ended_s=3.0)
 
     def span() -> None:
         meters.engine.started(job)
-        meters.engine.ended(job, End.DONE, said)
+        meters.engine.ended(job, JobEnd.DONE, said)
 
     return {
         "question": "microseconds that counting takes, by what is counted",

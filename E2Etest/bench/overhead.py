@@ -12,9 +12,9 @@ import numpy as np
 from asr_server.audio.spans import SpanRules, cut
 from asr_server.audio.vad import SpeechProbability, frame_power
 from asr_server.core import settings
-from asr_server.engine import facts, plan, registry
+from asr_server.engine import capabilities, plan, registry
 from asr_server.engine.protocol import Engine, Utterance
-from asr_server.scheduling.ports import Done
+from asr_server.scheduling.ports import RowDone
 from E2Etest import recordings
 from E2Etest.process import ServerProcess, running
 
@@ -42,7 +42,7 @@ def measure() -> dict[str, object]:
 
 
 def _engine() -> Engine:
-    engine = registry.build(plan.resolve(settings.load(model_id="demo"), facts.probe()))
+    engine = registry.build(plan.resolve(settings.load(model_id="demo"), capabilities.probe()))
     engine.load()
     return engine
 
@@ -57,7 +57,7 @@ def _utterance(pcm: np.ndarray) -> Utterance:
 def _engine_ms(engine: Engine, utterance: Utterance) -> float:
     began = time.perf_counter()
     engine.admit(0, utterance)
-    while not any(isinstance(outcome, Done) for outcome in engine.step()):
+    while not any(isinstance(outcome, RowDone) for outcome in engine.step()):
         pass
     return 1000 * (time.perf_counter() - began)
 

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from asr_server.subtitle import breaking, srt, vtt
-from asr_server.subtitle.check import check
-from asr_server.subtitle.rules import CueRules
+from asr_server.subtitle import cue_segmentation, srt, vtt
+from asr_server.subtitle.cue_config import CueConfig
+from asr_server.subtitle.lint import check
 from asr_server.subtitle.timing import estimate
 from asr_server.subtitle.units import Passage
 
@@ -37,11 +37,11 @@ def measure() -> dict[str, object]:
 
 
 def _measure(language: str) -> dict[str, object]:
-    rules = CueRules()
-    per_span = len(breaking.cues(_passages(language, 100), rules)) / 100
+    rules = CueConfig()
+    per_span = len(cue_segmentation.cues(_passages(language, 100), rules)) / 100
     spans = round(COUNT / per_span)
     estimate_s, passages = _best(lambda: _passages(language, spans))
-    break_s, cues = _best(lambda: breaking.cues(passages, rules))
+    break_s, cues = _best(lambda: cue_segmentation.cues(passages, rules))
     return {
         "cues": len(cues),
         "words": sum(len(passage.words) for passage in passages),

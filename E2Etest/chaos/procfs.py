@@ -40,7 +40,7 @@ def bytes_read(pid: int) -> int:
 
 def zygote(server_pid: int) -> int | None:
     """The decoders' parent, if there is one."""
-    found = (pid for pid in family(server_pid) if b"asr_server.audio.zygote" in _command_of(pid))
+    found = (pid for pid in family(server_pid) if b"asr_server.audio.fork_server" in _command_of(pid))
     return next(found, None)
 
 

@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from asr_server.service.request import ResponseFormat
+from asr_server.service.requests import ResponseFormat
 from E2Etest import recordings
 from E2Etest.cli.commands import command, started
 

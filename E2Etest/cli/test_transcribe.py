@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from asr_server.service.request import ResponseFormat
+from asr_server.service.requests import ResponseFormat
 from E2Etest.cli.commands import COMMAND, command, environment, started
 from E2Etest.process import running
 

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from asr_server.api.metrics.meter import OF_GATEWAY, WorkerEnd
-from asr_server.api.metrics.table import METERS
+from asr_server.api.metrics.spec import OF_GATEWAY, WorkerEnd
+from asr_server.api.metrics.table import METRICS
 from E2Etest.exposition import scrape, total, value
 from E2Etest.gateway.workers import kill_worker, wait_until_gone, worker_of
 from E2Etest.process import running
@@ -88,13 +88,13 @@ def test_a_running_worker_tells_all_of_the_table_and_the_gateway_its_own(sleepy,
     """Each with its kind and its meaning, once; without a worker no gauge of it is made up."""
     assert sleepy.transcribe(sample[0]).status_code == 200
     text = sleepy.client.get("/metrics").text
-    for meter in METERS:
+    for meter in METRICS:
         assert text.count(f"# TYPE {meter.name} {meter.kind.value}\n") == 1
         assert text.count(f"# HELP {meter.name} {meter.meaning}\n") == 1
     _asleep(sleepy)
     series = scrape(sleepy)
     assert {dict(labels)["cause"] for name, labels in series if name == "asr_worker_ends_total"} == {*WorkerEnd}
-    gauges = {meter.name for meter in METERS if meter.kind == "gauge" and meter not in OF_GATEWAY} - {"asr_ready"}
+    gauges = {meter.name for meter in METRICS if meter.kind == "gauge" and meter not in OF_GATEWAY} - {"asr_ready"}
     assert not gauges & {name for name, _ in series}
 
 

@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any
 
-from asr_server.api import sse
+from asr_server.api.http import sse
 from asr_server.cli.main import main
 from asr_server.engine.qwen.engine import QwenEngine
 

@@ -13,30 +13,30 @@ from fastapi import FastAPI
 from loguru import logger
 
 from asr_server.api import app as api
-from asr_server.api.access import AccessRules, Caller
-from asr_server.api.deps import Services
-from asr_server.api.metrics.meters import Meters
-from asr_server.api.realtime.keys import Keys
+from asr_server.api.dependencies import Services
+from asr_server.api.edge.access import AccessRules, Caller
+from asr_server.api.metrics.metrics import Metrics
+from asr_server.api.realtime.ephemeral_keys import EphemeralKeys
 from asr_server.audio import sandbox
 from asr_server.audio.decode import DecodeLimits, Decoder
 from asr_server.core import heap
 from asr_server.core import settings as settings_module
 from asr_server.core.errors import JobsUnavailable
 from asr_server.core.settings import Settings
-from asr_server.engine import facts, plan, registry
+from asr_server.engine import capabilities, plan, registry
 from asr_server.engine.protocol import Engine
 from asr_server.scheduling.admission import Admission
-from asr_server.scheduling.heart import Heart
+from asr_server.scheduling.heartbeat import Heartbeat
+from asr_server.scheduling.observer import SchedulerObserver
 from asr_server.scheduling.thread import EngineThread, ModelState
-from asr_server.scheduling.watch import Watch
 from asr_server.service.catalog import Catalog
 from asr_server.service.jobs.runner import JobRules, Jobs
 from asr_server.service.jobs.store import JobStore
-from asr_server.service.live import LiveSessions
-from asr_server.service.live_answers import Engines
-from asr_server.service.produce import Producer
-from asr_server.service.transcribe import Transcriber
-from asr_server.service.translate import Translations
+from asr_server.service.live_session.inference import Engines
+from asr_server.service.live_session.sessions import LiveSessions
+from asr_server.service.processor import RequestProcessor
+from asr_server.service.recordings.transcriber import Transcriber
+from asr_server.service.translations import Translations
 from asr_server.service.warmup import warm_up
 
 # Told of every change of the model's state, and how many seconds it took.
@@ -55,30 +55,30 @@ _LEAST_KEY_LENGTH = 24
 def create_app(settings: Settings | None = None) -> FastAPI:
     """The app for these settings (by default the environment's). Raises `SettingsError` and `PlanError`."""
     settings = settings or settings_module.load()
-    resolved = plan.resolve(settings, facts.probe())
-    keys = Keys()
+    resolved = plan.resolve(settings, capabilities.probe())
+    keys = EphemeralKeys()
     rules = AccessRules.of(settings, functools.partial(_holder, keys))
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         _log_plan(resolved)
         _log_safety(settings)
-        meters = Meters()
+        meters = Metrics()
         built = machinery(settings, resolved, watch=meters.engine, on_state=_tell(meters))
-        app.state.services = here = _services(settings, resolved, built, meters, keys)
-        await here.jobs.start()
+        app.state.services = services = _services(settings, resolved, built, meters, keys)
+        await services.jobs.start()
         tasks = [
-            asyncio.create_task(_make_ready(here)),
+            asyncio.create_task(_make_ready(services)),
             asyncio.create_task(_end_idle_decoder(built.decoder, settings)),
             asyncio.create_task(_trim_heap()),
         ]
         try:
             yield
         finally:
-            here.draining = True
+            services.draining = True
             for task in tasks:
                 task.cancel()
-            await here.jobs.close()
+            await services.jobs.close()
             await built.close()
 
     return api.create(lifespan, rules)
@@ -87,17 +87,17 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 async def drain(app: FastAPI) -> None:
     """Before the sockets are closed: report unready, send away who only watches a job, and give every live session its
     final and an orderly end."""
-    here: Services = app.state.services
-    here.draining = True
-    here.jobs.drain()
-    await here.live.drain()
+    services: Services = app.state.services
+    services.draining = True
+    services.jobs.drain()
+    await services.live.drain()
 
 
 def _log_state(state: ModelState, took_s: float) -> None:
     logger.info("model", state=state.value, took_s=round(took_s, 3))
 
 
-def _tell(meters: Meters) -> OnState:
+def _tell(meters: Metrics) -> OnState:
     def tell(state: ModelState, took_s: float) -> None:
         _log_state(state, took_s)
         meters.engine.became(state, took_s)
@@ -115,7 +115,7 @@ class Machinery:
     decoder: Decoder
     transcriber: Transcriber
     translations: Translations
-    producer: Producer
+    producer: RequestProcessor
 
     async def close(self) -> None:
         """End the connections, the decoder's child and the engine's thread."""
@@ -125,18 +125,18 @@ class Machinery:
 
 
 def machinery(
-    settings: Settings, resolved: plan.Plan, *, watch: Watch | None = None, on_state: OnState = _log_state
+    settings: Settings, resolved: plan.Plan, *, watch: SchedulerObserver | None = None, on_state: OnState = _log_state
 ) -> Machinery:
     """Build it; the model is loaded by the first job."""
-    heart = Heart()
-    engine = registry.build_aligning(resolved, idle_timeout_s=settings.idle_timeout, moved=heart.beat)
+    heartbeat = Heartbeat()
+    engine = registry.build_aligning(resolved, idle_timeout_s=settings.idle_timeout, on_progress=heartbeat.tick)
     thread = EngineThread(
         engine,
-        heart=heart,
+        heartbeat=heartbeat,
         idle_timeout_s=settings.idle_timeout,
         live_reserve=resolved.max_batch // _LIVE_SHARE,
         on_state=on_state,
-        tend=engine.tend,
+        poll_idle=engine.poll_idle,
         watch=watch,
     )
     admission = Admission(settings.max_queue_audio_s)
@@ -149,11 +149,13 @@ def machinery(
         look_ahead=_LOOK_AHEAD * resolved.max_batch,
     )
     translations = Translations(settings)
-    producer = Producer(transcriber, translations, settings.request_timeout)
+    producer = RequestProcessor(transcriber, translations, settings.request_timeout)
     return Machinery(engine, thread, admission, decoder, transcriber, translations, producer)
 
 
-def _services(settings: Settings, resolved: plan.Plan, built: Machinery, meters: Meters, keys: Keys) -> Services:
+def _services(
+    settings: Settings, resolved: plan.Plan, built: Machinery, meters: Metrics, keys: EphemeralKeys
+) -> Services:
     engines = Engines(fast=built.thread, accurate=built.thread, watch=meters.live)
     return Services(
         settings=settings,
@@ -174,7 +176,7 @@ def _services(settings: Settings, resolved: plan.Plan, built: Machinery, meters:
     )
 
 
-def _holder(keys: Keys, presented: str) -> Caller:
+def _holder(keys: EphemeralKeys, presented: str) -> Caller:
     key = keys.authorised(presented)
     return Caller(key.owner, key)
 
@@ -193,13 +195,13 @@ def _job_store(settings: Settings) -> JobStore | JobsUnavailable:
         return reason
 
 
-async def _make_ready(here: Services) -> None:
-    if here.settings.preload:
+async def _make_ready(services: Services) -> None:
+    if services.settings.preload:
         try:
-            await warm_up(here.thread)
+            await warm_up(services.thread)
         except Exception as error:  # the reason stays visible in /health and /readyz; the next request tries again
             logger.opt(exception=error).error("preload failed")
-    here.ready = True
+    services.ready = True
 
 
 async def _end_idle_decoder(decoder: Decoder, settings: Settings) -> None:

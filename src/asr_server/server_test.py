@@ -9,9 +9,9 @@ from asr_server import demo, server
 from asr_server.core import heap
 from asr_server.core.errors import JobsUnavailable
 from asr_server.core.settings import Settings
-from asr_server.engine import facts, plan
+from asr_server.engine import capabilities, plan
 from asr_server.engine.protocol import Utterance
-from asr_server.scheduling.heart import Heart
+from asr_server.scheduling.heartbeat import Heartbeat
 from asr_server.scheduling.job import Job, Priority
 
 
@@ -49,16 +49,16 @@ def _raise(fault):
 
 
 async def test_a_pass_shows_that_it_moves_to_whoever_asks_whether_the_engine_lives(monkeypatch):
-    """The layers of the model beat the heart that `/livez` listens to: three a pass, beside a turn's own beats."""
-    beats = []
-    beat = Heart.beat
-    monkeypatch.setattr(Heart, "beat", lambda heart: (beats.append(heart), beat(heart)))
+    """The layers of the model beat the heart that `/livez` listens to: three a pass, beside a turn's own ticks."""
+    ticks = []
+    tick = Heartbeat.tick
+    monkeypatch.setattr(Heartbeat, "tick", lambda heartbeat: (ticks.append(heartbeat), tick(heartbeat)))
     settings = Settings(_env_file=None, model_id="demo")
-    built = server.machinery(settings, plan.resolve(settings, facts.probe()))
+    built = server.machinery(settings, plan.resolve(settings, capabilities.probe()))
     try:
         audio = soundfile.read(demo.sample().recording, dtype="float32")[0]
         job = Job(Utterance(audio), priority=Priority.BULK, cost_s=3.0)
         heard = await asyncio.wrap_future(built.thread.submit(job))
     finally:
         await built.close()
-    assert len(beats) >= 5 * heard.passes
+    assert len(ticks) >= 5 * heard.passes

@@ -1,4 +1,4 @@
-"""The FastAPI app: routers, error table, the door before them. Registers, and does nothing else."""
+"""The FastAPI app: routers, error handlers and middleware."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
 from asr_server import __version__
-from asr_server.api import door, errors, jobs, live, models, ops, page, subtitles, transcriptions, translations
-from asr_server.api.access import PROBES, AccessRules
-from asr_server.api.metrics import route as metrics
-from asr_server.api.realtime import route, secrets
+from asr_server.api import errors
+from asr_server.api.edge.access import PROBES, AccessRules
+from asr_server.api.edge.install import install_middleware
+from asr_server.api.http import jobs, models, subtitles, transcriptions, translations
+from asr_server.api.live import route as live
+from asr_server.api.ops import health, metrics, page
+from asr_server.api.realtime import route as realtime
+from asr_server.api.realtime import secrets
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
@@ -34,11 +38,23 @@ def create(lifespan: Callable[[FastAPI], AsyncIterator[None]] | Lifespan, rules:
         redoc_url=None,
         lifespan=lifespan,
     )
-    for room in (ops, metrics, models, transcriptions, subtitles, translations, jobs, live, secrets, route, page):
-        app.include_router(room.router)
+    for module in (
+        health,
+        metrics,
+        models,
+        transcriptions,
+        subtitles,
+        translations,
+        jobs,
+        live,
+        secrets,
+        realtime,
+        page,
+    ):
+        app.include_router(module.router)
     errors.install(app)
-    door.put_before(app, rules)
-    _document_what_is_ours(app, keyed=bool(rules.ring))
+    install_middleware(app, rules)
+    _document_what_is_ours(app, keyed=bool(rules.api_keys))
     return app
 
 

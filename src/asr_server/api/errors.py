@@ -21,7 +21,7 @@ from asr_server.core import errors
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class WireError:
     """How one error code leaves the server. `final`: OpenAI's clients are told not to repeat it as they do a 5xx."""
 
     status: int
@@ -31,9 +31,9 @@ class Wire:
     final: bool = False
 
 
-_INVALID = Wire(400, "invalid_request_error", 4000)
+_INVALID = WireError(400, "invalid_request_error", 4000)
 
-TABLE: dict[str, Wire] = {
+TABLE: dict[str, WireError] = {
     errors.MissingParameter.code: _INVALID,
     errors.InvalidValue.code: _INVALID,
     errors.UnsupportedValue.code: _INVALID,
@@ -41,44 +41,44 @@ TABLE: dict[str, Wire] = {
     errors.InvalidType.code: _INVALID,
     errors.InvalidEvent.code: _INVALID,
     errors.NothingToCommit.code: _INVALID,
-    errors.ItemNotFound.code: Wire(404, "invalid_request_error", 4000),
-    errors.InvalidKey.code: Wire(401, "invalid_request_error", 3000),
-    errors.MissingKey.code: Wire(401, "invalid_request_error", 3000),
-    errors.ForeignOrigin.code: Wire(403, "invalid_request_error", 3003),
-    errors.ForeignHost.code: Wire(403, "invalid_request_error", 3003),
+    errors.ItemNotFound.code: WireError(404, "invalid_request_error", 4000),
+    errors.InvalidKey.code: WireError(401, "invalid_request_error", 3000),
+    errors.MissingKey.code: WireError(401, "invalid_request_error", 3000),
+    errors.ForeignOrigin.code: WireError(403, "invalid_request_error", 3003),
+    errors.ForeignHost.code: WireError(403, "invalid_request_error", 3003),
     errors.InvalidLanguage.code: _INVALID,
     errors.UnsupportedLanguage.code: _INVALID,
     errors.MalformedBody.code: _INVALID,
     errors.UnsupportedContentType.code: _INVALID,
-    errors.UnknownModel.code: Wire(404, "invalid_request_error", 4000),
-    errors.FileTooLarge.code: Wire(413, "invalid_request_error", 1009),
-    errors.UploadStalled.code: Wire(408, "invalid_request_error", 1008),
+    errors.UnknownModel.code: WireError(404, "invalid_request_error", 4000),
+    errors.FileTooLarge.code: WireError(413, "invalid_request_error", 1009),
+    errors.UploadStalled.code: WireError(408, "invalid_request_error", 1008),
     errors.EmptyFile.code: _INVALID,
     errors.InvalidAudio.code: _INVALID,
     errors.NoAudioTrack.code: _INVALID,
     errors.AudioTooShort.code: _INVALID,
     errors.AudioTooLong.code: _INVALID,
-    errors.SessionNotFound.code: Wire(404, "invalid_request_error", 4004),
-    errors.SessionExpired.code: Wire(408, "invalid_request_error", 1001),
-    errors.SessionTaken.code: Wire(409, "invalid_request_error", 4009),
-    errors.JobNotFound.code: Wire(404, "invalid_request_error", 4000),
-    errors.JobNotFinished.code: Wire(409, "invalid_request_error", 4000),
-    errors.SlowReader.code: Wire(408, "invalid_request_error", 1008),
-    errors.Overloaded.code: Wire(429, "rate_limit_error", 1013, retry_after_s=1),
+    errors.SessionNotFound.code: WireError(404, "invalid_request_error", 4004),
+    errors.SessionExpired.code: WireError(408, "invalid_request_error", 1001),
+    errors.SessionTaken.code: WireError(409, "invalid_request_error", 4009),
+    errors.JobNotFound.code: WireError(404, "invalid_request_error", 4000),
+    errors.JobNotFinished.code: WireError(409, "invalid_request_error", 4000),
+    errors.SlowReader.code: WireError(408, "invalid_request_error", 1008),
+    errors.Overloaded.code: WireError(429, "rate_limit_error", 1013, retry_after_s=1),
     # Twice more the same recording against the same limit would be two more limits' worth of work for nothing.
-    errors.DeadlineExceeded.code: Wire(504, "server_error", 1011, final=True),
-    errors.ShuttingDown.code: Wire(503, "server_error", 1001, retry_after_s=5),
-    errors.Cancelled.code: Wire(499, "invalid_request_error", 1000),
-    errors.JobsUnavailable.code: Wire(503, "server_error", 1013, retry_after_s=60),
-    errors.UploadsUnavailable.code: Wire(503, "server_error", 1013, retry_after_s=10),
-    errors.TranslationUnavailable.code: Wire(501, "server_error", 1011, final=True),
-    errors.TranslationFailed.code: Wire(502, "server_error", 1011),
-    errors.ModelUnavailable.code: Wire(503, "server_error", 1013, retry_after_s=10),
-    errors.EngineOutOfMemory.code: Wire(503, "server_error", 1013, retry_after_s=5),
-    errors.WorkerLost.code: Wire(503, "server_error", 1012, retry_after_s=1),
-    errors.WorkerUnavailable.code: Wire(503, "server_error", 1013, retry_after_s=10),
-    errors.TranscriptionFailed.code: Wire(500, "server_error", 1011),
-    errors.AsrError.code: Wire(500, "server_error", 1011),
+    errors.DeadlineExceeded.code: WireError(504, "server_error", 1011, final=True),
+    errors.ShuttingDown.code: WireError(503, "server_error", 1001, retry_after_s=5),
+    errors.Cancelled.code: WireError(499, "invalid_request_error", 1000),
+    errors.JobsUnavailable.code: WireError(503, "server_error", 1013, retry_after_s=60),
+    errors.UploadsUnavailable.code: WireError(503, "server_error", 1013, retry_after_s=10),
+    errors.TranslationUnavailable.code: WireError(501, "server_error", 1011, final=True),
+    errors.TranslationFailed.code: WireError(502, "server_error", 1011),
+    errors.ModelUnavailable.code: WireError(503, "server_error", 1013, retry_after_s=10),
+    errors.EngineOutOfMemory.code: WireError(503, "server_error", 1013, retry_after_s=5),
+    errors.WorkerLost.code: WireError(503, "server_error", 1012, retry_after_s=1),
+    errors.WorkerUnavailable.code: WireError(503, "server_error", 1013, retry_after_s=10),
+    errors.TranscriptionFailed.code: WireError(500, "server_error", 1011),
+    errors.AsrError.code: WireError(500, "server_error", 1011),
 }
 
 # How long a caller that is still sending has to read why nobody listens any more.
@@ -116,7 +116,7 @@ def respond(error: errors.AsrError) -> JSONResponse:
     return JSONResponse(envelope(error.message, wire.type, error.param, error.code), wire.status, headers)
 
 
-class _Parting(Response):
+class ClosingResponse(Response):
     """An answer to a body whose end nobody knows. uvicorn would read on to it, to keep the connection: it is closed.
 
     Not at once, and nothing is read meanwhile: the reset that a sender gets from a closed connection may overtake what
@@ -144,7 +144,7 @@ async def _on_domain(request: Request, error: Exception) -> Response:
         )
     answer = respond(error)
     if isinstance(error, errors.FileTooLarge) and "content-length" not in request.headers:
-        return _Parting(answer)
+        return ClosingResponse(answer)
     return answer
 
 

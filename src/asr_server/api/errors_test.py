@@ -7,7 +7,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from asr_server.api import app
-from asr_server.api.access import AccessRules, Caller
+from asr_server.api.edge.access import AccessRules, Caller
 from asr_server.api.errors import TABLE, install, respond
 from asr_server.core import errors
 from asr_server.core.settings import Settings

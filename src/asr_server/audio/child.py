@@ -10,9 +10,9 @@ from typing import NoReturn
 import numpy as np
 
 from asr_server.audio import SAMPLE_RATE, sandbox
+from asr_server.audio.demuxer import Demuxer
 from asr_server.audio.resample import Resampler, Samples
-from asr_server.audio.track import Track
-from asr_server.audio.wire import CLAIM, HEADER, JOB_BYTES, MAX_PCM_BYTES, Job, Kind, Refusal
+from asr_server.audio.wire import CLAIM, HEADER, JOB_BYTES, MAX_PCM_BYTES, DecodeError, DecodeFrame, DecodeRequest
 
 MIN_SAMPLES = SAMPLE_RATE // 10  # 0.1 s: less than any word
 _WARM_UP_RATE_HZ = 48_000
@@ -32,7 +32,7 @@ def live(orders: socket.socket, parent_pid: int) -> NoReturn:
         if message:
             source_fd, out_fd = fds
             orders.close()
-            job = Job.from_bytes(message)
+            job = DecodeRequest.from_bytes(message)
             sandbox.lock(job.memory_bytes, job.cpu_s)
             _write(out_fd, HEADER.pack(_outcome(job, source_fd, out_fd), 0))
     finally:
@@ -47,47 +47,47 @@ def warm_up() -> None:
     wav = b"RIFF" + struct.pack("<I", 4 + len(chunks)) + b"WAVE" + chunks
     source_fd, null_fd = os.memfd_create("warm-up"), os.open(os.devnull, os.O_WRONLY)
     os.write(source_fd, wav)
-    decode(Job(len(wav), 1.0, 1, 0), source_fd, null_fd)
+    decode(DecodeRequest(len(wav), 1.0, 1, 0), source_fd, null_fd)
     os.close(source_fd)
     os.close(null_fd)
 
 
-def _outcome(job: Job, source_fd: int, out_fd: int) -> Kind:
+def _outcome(job: DecodeRequest, source_fd: int, out_fd: int) -> DecodeFrame:
     try:
         return decode(job, source_fd, out_fd)
-    except Refusal as refusal:
+    except DecodeError as refusal:
         return refusal.kind
     except Exception:  # the edge: whatever libav, numpy or memory say about this file, they say that it is no audio
-        return Kind.INVALID_AUDIO
+        return DecodeFrame.INVALID_AUDIO
 
 
-def decode(job: Job, source_fd: int, out_fd: int) -> Kind:
-    """Write the file's PCM frames to `out_fd` and say how it ended. Raises `Refusal` and libav's errors.
+def decode(job: DecodeRequest, source_fd: int, out_fd: int) -> DecodeFrame:
+    """Write the file's PCM frames to `out_fd` and say how it ended. Raises `DecodeError` and libav's errors.
 
     The claim of a header is believed only until decoding passes it (at once if it is missing or over the limit); then
     the packets are counted first, so that ten hours of silence in a megabyte are refused without being decoded.
     """
-    track, resampler = Track(source_fd, job.file_bytes), Resampler()
+    track, resampler = Demuxer(source_fd, job.file_bytes), Resampler()
     claimed_s = track.claimed_s() or 0.0
     trusted_s = claimed_s if claimed_s <= job.max_audio_s else 0.0
     if trusted_s > 0:
-        _write(out_fd, HEADER.pack(Kind.CLAIM, CLAIM.size) + CLAIM.pack(trusted_s))
+        _write(out_fd, HEADER.pack(DecodeFrame.CLAIM, CLAIM.size) + CLAIM.pack(trusted_s))
     max_samples = round(job.max_audio_s * SAMPLE_RATE) + 1
     written = 0
-    for stretch in track.stretches():
-        written += _write_pcm(out_fd, resampler.push(stretch.samples, stretch.rate_hz))
+    for region in track.speech_regions():
+        written += _write_pcm(out_fd, resampler.push(region.samples, region.rate_hz))
         if written > max_samples:
-            return Kind.AUDIO_TOO_LONG
+            return DecodeFrame.AUDIO_TOO_LONG
         if written > (trusted_s + _COUNT_SLACK_S) * SAMPLE_RATE:
             trusted_s = float("inf")
-            if Track(source_fd, job.file_bytes).lasts_over(job.max_audio_s + _COUNT_SLACK_S):
-                return Kind.AUDIO_TOO_LONG
+            if Demuxer(source_fd, job.file_bytes).lasts_over(job.max_audio_s + _COUNT_SLACK_S):
+                return DecodeFrame.AUDIO_TOO_LONG
     written += _write_pcm(out_fd, resampler.flush())
     if written > max_samples:
-        return Kind.AUDIO_TOO_LONG
+        return DecodeFrame.AUDIO_TOO_LONG
     if written < MIN_SAMPLES:
-        return Kind.INVALID_AUDIO if track.damaged else Kind.AUDIO_TOO_SHORT
-    return Kind.END
+        return DecodeFrame.INVALID_AUDIO if track.damaged else DecodeFrame.AUDIO_TOO_SHORT
+    return DecodeFrame.END
 
 
 def _write_pcm(out_fd: int, samples: Samples) -> int:
@@ -97,7 +97,7 @@ def _write_pcm(out_fd: int, samples: Samples) -> int:
     payload = np.ascontiguousarray(samples).data.cast("B")
     for at in range(0, len(payload), MAX_PCM_BYTES):
         piece = payload[at : at + MAX_PCM_BYTES]
-        _write(out_fd, HEADER.pack(Kind.PCM, len(piece)))
+        _write(out_fd, HEADER.pack(DecodeFrame.PCM, len(piece)))
         _write(out_fd, piece)
     return samples.size
 

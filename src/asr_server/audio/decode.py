@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from asr_server.audio import SAMPLE_RATE
 from asr_server.audio.frames import BrokenAnswer, Frames
-from asr_server.audio.launcher import Zygote, ZygoteLost
-from asr_server.audio.wire import CLAIM, Job, Kind
+from asr_server.audio.launcher import ForkServer, ForkServerLost
+from asr_server.audio.wire import CLAIM, DecodeFrame, DecodeRequest
 from asr_server.core.errors import (
     AsrError,
     AudioTooLong,
@@ -83,7 +83,7 @@ class Decoder:
 
     def __init__(self, limits: DecodeLimits) -> None:
         self._limits = limits
-        self._zygote = Zygote()
+        self._zygote = ForkServer()
         self._slots = asyncio.Semaphore(len(os.sched_getaffinity(0)))
         self._running = 0
         self._closed = False
@@ -164,7 +164,7 @@ class Decoder:
                             progress.decoded_samples += len(block) // 4
                             yield block
                     return
-                except ZygoteLost as lost:
+                except ForkServerLost as lost:
                     if self._closed:
                         raise ShuttingDown("The server is stopping.") from lost
                     if given or attempts > 1:
@@ -173,7 +173,7 @@ class Decoder:
             self._running -= 1
             self._idle_since_s = time.monotonic()
 
-    async def _attempt(self, job: Job, source_fd: int, progress: Progress) -> AsyncGenerator[bytearray, None]:
+    async def _attempt(self, job: DecodeRequest, source_fd: int, progress: Progress) -> AsyncGenerator[bytearray, None]:
         with Frames(self._limits.timeout_s) as frames:
             async with self._slots:
                 process = await self._zygote.send(job, source_fd, frames.write_fd)
@@ -187,18 +187,18 @@ class Decoder:
                     raise InvalidAudio("The file takes too long to decode.", param="file") from None
                 except BrokenAnswer:
                     if await self._zygote.has_died(process):
-                        raise ZygoteLost from None
-                    raise _refusal(Kind.INVALID_AUDIO, job) from None
-                if kind is Kind.END:
+                        raise ForkServerLost from None
+                    raise _refusal(DecodeFrame.INVALID_AUDIO, job) from None
+                if kind is DecodeFrame.END:
                     return
-                if kind is Kind.CLAIM:
+                if kind is DecodeFrame.CLAIM:
                     progress.claimed_s = CLAIM.unpack(payload)[0]
                     continue
-                if kind is not Kind.PCM:
+                if kind is not DecodeFrame.PCM:
                     raise _refusal(kind, job)
                 yield payload
 
-    def _job(self, source: Source) -> Job:
+    def _job(self, source: Source) -> DecodeRequest:
         if self._closed:
             raise ShuttingDown("The server is stopping.")
         try:
@@ -209,14 +209,16 @@ class Decoder:
         file_bytes = os.fstat(source_fd).st_size
         if not file_bytes:
             raise EmptyFile("The file is empty.", param="file")
-        return Job(file_bytes, self._limits.max_audio_s, int(self._limits.timeout_s) + 1, self._limits.memory_bytes)
+        return DecodeRequest(
+            file_bytes, self._limits.max_audio_s, int(self._limits.timeout_s) + 1, self._limits.memory_bytes
+        )
 
 
-def _refusal(kind: Kind, job: Job) -> AsrError:
-    if kind is Kind.NO_AUDIO_TRACK:
+def _refusal(kind: DecodeFrame, job: DecodeRequest) -> AsrError:
+    if kind is DecodeFrame.NO_AUDIO_TRACK:
         return NoAudioTrack("The file has no audio track.", param="file")
-    if kind is Kind.AUDIO_TOO_SHORT:
+    if kind is DecodeFrame.AUDIO_TOO_SHORT:
         return AudioTooShort("The audio is shorter than 0.1 s.", param="file")
-    if kind is Kind.AUDIO_TOO_LONG:
+    if kind is DecodeFrame.AUDIO_TOO_LONG:
         return AudioTooLong(f"The audio is longer than {job.max_audio_s:g} s.", param="file")
     return InvalidAudio("The file is not audio in a supported format, or it is damaged.", param="file")

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from asr_server.audio.conftest import encode, film, is_tone, open_bytes, read_all, tone, wav
 from asr_server.audio.decode import SAMPLE_RATE, DecodeLimits, Decoder
-from asr_server.audio.track import Track
+from asr_server.audio.demuxer import Demuxer
 from asr_server.core.errors import AudioTooLong, AudioTooShort, EmptyFile, InvalidAudio, InvalidInput, NoAudioTrack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -146,9 +146,9 @@ async def test_a_gap_is_counted_before_it_is_filled(decoder: Decoder) -> None:
     with film("mjpeg", tone(2.0, 48_000), 0.0, 2_000.0) as file:
         with pytest.raises(AudioTooLong):
             await decoder.decode(file)
-        track = Track(file.fileno(), os.fstat(file.fileno()).st_size)
+        track = Demuxer(file.fileno(), os.fstat(file.fileno()).st_size)
         assert track.lasts_over(2_001.0)
-        track = Track(file.fileno(), os.fstat(file.fileno()).st_size)
+        track = Demuxer(file.fileno(), os.fstat(file.fileno()).st_size)
         assert not track.lasts_over(2_003.0)
 
 

@@ -9,11 +9,11 @@ import os
 import time
 from types import TracebackType
 
-from asr_server.audio.wire import CLAIM, HEADER, MAX_PCM_BYTES, Kind
+from asr_server.audio.wire import CLAIM, HEADER, MAX_PCM_BYTES, DecodeFrame
 
 _PIPE_BYTES = 262_144  # 4 s of audio: a short clip then never waits for the reader; 64 KiB, the default, costs wake-ups
-_KINDS = {int(kind): kind for kind in Kind}
-_MAX_BYTES = {Kind.PCM: MAX_PCM_BYTES, Kind.CLAIM: CLAIM.size}
+_KINDS = {int(kind): kind for kind in DecodeFrame}
+_MAX_BYTES = {DecodeFrame.PCM: MAX_PCM_BYTES, DecodeFrame.CLAIM: CLAIM.size}
 
 
 class BrokenAnswer(Exception):
@@ -45,7 +45,7 @@ class Frames:
             os.close(self.write_fd)
             self.write_fd = -1
 
-    async def next(self) -> tuple[Kind, bytearray]:
+    async def next(self) -> tuple[DecodeFrame, bytearray]:
         """The next frame: its kind and payload (PCM and CLAIM: float32 bytes).
 
         Raises `TimeoutError` once the waits for this file add up to more than the budget, and `BrokenAnswer`.

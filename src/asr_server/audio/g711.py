@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Law(Enum):
+class Companding(Enum):
     """How the eight bits are spread over the amplitudes."""
 
     MU = "mu-law"
     A = "A-law"
 
 
-def decode(data: bytes, law: Law) -> bytes:
+def decode(data: bytes, law: Companding) -> bytes:
     """One byte a sample -> 16-bit little-endian PCM, two bytes a sample."""
     return _TABLES[law][np.frombuffer(data, np.uint8)].tobytes()
 
@@ -39,4 +39,4 @@ def _parts(code: NDArray[np.uint8]) -> tuple[NDArray[np.int32], NDArray[np.int32
     return ((code >> 4) & 7).astype(np.int32), (code & 15).astype(np.int32)
 
 
-_TABLES = {Law.MU: _mu_law(), Law.A: _a_law()}
+_TABLES = {Companding.MU: _mu_law(), Companding.A: _a_law()}

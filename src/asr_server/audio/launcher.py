@@ -9,17 +9,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-from asr_server.audio.wire import Job
+from asr_server.audio.wire import DecodeRequest
 
 _RETRY_S = 0.005  # between attempts to hand over a job while the socket is full
 _GRACE_S = 1.0  # the zygote leaves within milliseconds of our hanging up
 
 
-class ZygoteLost(Exception):
+class ForkServerLost(Exception):
     """The zygote died, before or while it worked for us; a new one may well live."""
 
 
-class Zygote:
+class ForkServer:
     """At most one running zygote process. Not thread-safe; all methods belong to one event loop."""
 
     def __init__(self) -> None:
@@ -37,10 +37,10 @@ class Zygote:
             self._forget()
         return self._process is not None
 
-    async def send(self, job: Job, source_fd: int, out_fd: int) -> subprocess.Popen[bytes]:
+    async def send(self, job: DecodeRequest, source_fd: int, out_fd: int) -> subprocess.Popen[bytes]:
         """Hand over one job; both descriptors stay the caller's to close. Starts the process if there is none.
 
-        Returns the process that has it, for `has_died`. Raises `ZygoteLost` if it is found dead or cannot be started.
+        Returns the process that has it, for `has_died`. Raises `ForkServerLost` if it is dead or cannot be started.
         """
         process, control = self._present()
         while True:
@@ -54,7 +54,7 @@ class Zygote:
                     self._forget()
                 process.kill()  # it is dying already: nothing else closes its end
                 process.wait()
-                raise ZygoteLost from lost
+                raise ForkServerLost from lost
 
     async def close(self) -> None:
         """End the process and every decode in it; returns when it is gone."""
@@ -86,7 +86,7 @@ class Zygote:
         ours.setblocking(False)
         try:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "asr_server.audio.zygote"],
+                [sys.executable, "-P", "-m", "asr_server.audio.fork_server"],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 env=_environment(),
@@ -94,7 +94,7 @@ class Zygote:
             )
         except OSError as unstarted:
             ours.close()
-            raise ZygoteLost from unstarted
+            raise ForkServerLost from unstarted
         finally:
             theirs.close()
         self._process, self._control = process, ours

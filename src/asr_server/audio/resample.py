@@ -25,7 +25,7 @@ Samples = NDArray[np.float32]
 
 
 class Resampler:
-    """One stream to 16 kHz; the input rate may change on the way (chained Ogg): each stretch is flushed on its own."""
+    """One stream to 16 kHz; the input rate may change on the way (chained Ogg): each region is flushed on its own."""
 
     def __init__(self) -> None:
         self._rate_hz = SAMPLE_RATE

@@ -1,12 +1,12 @@
 """Where to cut long audio: speech probabilities in, spans of at most 30 s out; pure, and ignorant of what is said.
 
-Stage one finds stretches of speech by hysteresis, as Silero's own `get_speech_timestamps` does: it starts where the
+Stage one finds speech regions by hysteresis, as Silero's own `get_speech_timestamps` does: it starts where the
 probability reaches `threshold`, and ends where it fell below `off_threshold` if it does not reach `threshold` again
-for `min_silence_ms`. Stage two gives stretches a margin and packs them into spans. A span never exceeds `max_span_s`:
-stretches are added while they fit and follow soon; a stretch that is itself too long is cut where its last third is
+for `min_silence_ms`. Stage two gives the regions a margin and packs them into spans. A span never exceeds `max_span_s`:
+regions are added while they fit and follow soon; a region that is itself too long is cut where its last third is
 quietest.
 
-Laws (see `spans_test`): spans are ordered and disjoint; every stretch of speech lies in spans, each sample in one;
+Laws (see `spans_test`): spans are ordered and disjoint; every region of speech lies in spans, each sample in one;
 how the frames are fed in does not matter.
 """
 
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asr_server.audio import SAMPLE_RATE
-from asr_server.audio.rules import FRAME_MS, SpanRules
+from asr_server.audio.segmentation_config import FRAME_MS, SegmentationConfig
 from asr_server.audio.vad import FRAME_SAMPLES
 
 _SMOOTHED_FRAMES = 5  # 160 ms: shorter dips of loudness are the closures of plosives, not gaps between words
@@ -30,14 +30,14 @@ _PROBABILITY_DB = 20.0  # what a probability of one weighs against loudness when
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Samples [start, end) at 16 kHz, the stretches of speech [from, to) among them, and how sure these are.
+    """Samples [start, end) at 16 kHz, the speech_regions of speech [from, to) among them, and how sure these are.
 
-    `stretches` are ordered, disjoint and without margins. `peak_probability`: the highest of a frame of the span.
+    `speech_regions` are ordered, disjoint and without margins. `peak_probability`: the highest of a frame of the span.
     """
 
     start_samples: int
     end_samples: int
-    stretches: tuple[tuple[int, int], ...] = ()
+    speech_regions: tuple[tuple[int, int], ...] = ()
     peak_probability: float = 0.0
 
     @property
@@ -50,7 +50,7 @@ class Span:
 
 
 def cut(
-    probabilities: NDArray[np.float32], power: NDArray[np.float32], total_samples: int, rules: SpanRules
+    probabilities: NDArray[np.float32], power: NDArray[np.float32], total_samples: int, rules: SegmentationConfig
 ) -> list[Span]:
     """Spans of a clip of `total_samples` from its speech probability and mean square power, each (frames,) float32."""
     cutter = SpanCutter(rules)
@@ -63,13 +63,13 @@ class SpanCutter:
     A span is final once a long silence or more speech than fits has followed it, so at most `max_span_s` later.
     """
 
-    def __init__(self, rules: SpanRules) -> None:
+    def __init__(self, rules: SegmentationConfig) -> None:
         self._speech = _Hysteresis(rules)
         self._pad, self._max_gap = _frames(rules.pad_ms), _frames(1000 * rules.max_gap_s)
         self._max_span = int(1000 * rules.max_span_s / FRAME_MS)  # down: a span is at most that long
         self._frame = 0
         self._start: int | None = None  # the open span: its first frame,
-        self._end = 0  # and the padded end of its last finished stretch; equal to _start if there is none yet
+        self._end = 0  # and the padded end of its last finished region; equal to _start if there is none yet
         self._floor = 0  # no span may start before this frame: the end of the last
         longest_wait = self._max_gap + self._pad + _frames(rules.min_silence_ms)
         self._recent = _Recent(self._max_span + longest_wait + _SMOOTHED_FRAMES)
@@ -123,11 +123,11 @@ class SpanCutter:
             self._stretches.append(closed)
 
     def _must_part(self, onset: int, end: int) -> bool:
-        """Whether a stretch that reaches from `onset` to `end` so far does not belong to the open span."""
+        """Whether a region that reaches from `onset` to `end` so far does not belong to the open span."""
         return onset - self._end > self._max_gap or end - (self._start or 0) > self._max_span
 
     def _emit(self, end: int, running: tuple[int, int] | None = None) -> None:
-        """Close the open span at `end`; `running`: a stretch that goes on beyond."""
+        """Close the open span at `end`; `running`: a region that goes on beyond."""
         start = self._start or 0
         found = [*self._stretches, *([running] if running else [])]
         inside = tuple(
@@ -147,17 +147,17 @@ class SpanCutter:
 
 
 class _Hysteresis:
-    """Frames of probability to stretches of speech [start, end), in frames, without margins."""
+    """Frames of probability to speech_regions of speech [start, end), in frames, without margins."""
 
-    def __init__(self, rules: SpanRules) -> None:
+    def __init__(self, rules: SegmentationConfig) -> None:
         self._on, self._off = rules.threshold, rules.off_threshold
         self._min_silence, self._min_speech = _frames(rules.min_silence_ms), _frames(rules.min_speech_ms)
         self._frame = 0
-        self.start: int | None = None  # of the stretch that goes on, which may still prove a click
+        self.start: int | None = None  # of the region that goes on, which may still prove a click
         self._quiet_since: int | None = None
 
     def add(self, probability: float) -> tuple[int, int] | None:
-        """The next frame; returns the stretch that it ends, if any."""
+        """The next frame; returns the region that it ends, if any."""
         here = self._frame
         self._frame += 1
         if probability >= self._on:
@@ -170,17 +170,17 @@ class _Hysteresis:
         return None
 
     def running(self) -> tuple[int, int] | None:
-        """The stretch that goes on, as far as it is certain; None if there is none, or it may still prove a click."""
+        """The region that goes on, as far as it is certain; None if there is none, or it may still prove a click."""
         if self.start is None:
             return None
         end = self._frame if self._quiet_since is None else self._quiet_since
         return (self.start, end) if end - self.start >= self._min_speech else None
 
     def finish(self) -> tuple[int, int] | None:
-        """End the running stretch here; None if there is none."""
-        stretch = self.running()
+        """End the running region here; None if there is none."""
+        region = self.running()
         self.start = self._quiet_since = None
-        return stretch
+        return region
 
 
 class _Recent:
@@ -213,8 +213,10 @@ class _Recent:
 
 def _within(span: Span, total_samples: int) -> Span:
     """The span without what lies past the end: the last frame may be filled up with silence."""
-    stretches = tuple((first, min(last, total_samples)) for first, last in span.stretches if first < total_samples)
-    return replace(span, end_samples=min(span.end_samples, total_samples), stretches=stretches)
+    speech_regions = tuple(
+        (first, min(last, total_samples)) for first, last in span.speech_regions if first < total_samples
+    )
+    return replace(span, end_samples=min(span.end_samples, total_samples), speech_regions=speech_regions)
 
 
 def _frames(duration_ms: float) -> int:

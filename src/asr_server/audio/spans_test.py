@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from asr_server.audio import SAMPLE_RATE
-from asr_server.audio.rules import SpanRules
+from asr_server.audio.segmentation_config import SegmentationConfig
 from asr_server.audio.spans import Span, SpanCutter, cut
 from asr_server.audio.vad import FRAME_SAMPLES
 
 Frames = NDArray[np.float32]
-RULES = SpanRules()
-SMALL = SpanRules(max_span_s=6.0, max_gap_s=1.0)
+RULES = SegmentationConfig()
+SMALL = SegmentationConfig(max_span_s=6.0, max_gap_s=1.0)
 FRAME_S = FRAME_SAMPLES / SAMPLE_RATE
 
 # Runs of frames at one probability: pauses and speech of all lengths, flicker between the thresholds, single frames.
@@ -39,7 +39,7 @@ def edges(spans: list[Span]) -> list[tuple[int, int]]:
     return [(span.start_samples, span.end_samples) for span in spans]
 
 
-def stretches(probabilities: Frames, rules: SpanRules) -> list[tuple[int, int]]:
+def speech_regions(probabilities: Frames, rules: SegmentationConfig) -> list[tuple[int, int]]:
     """Speech by the definition, the slow way: split at every silence that is long enough, drop what is too short."""
     min_silence, min_speech = (int(np.ceil(ms / 32)) for ms in (rules.min_silence_ms, rules.min_speech_ms))
     found, at, count = [], 0, len(probabilities)
@@ -77,7 +77,7 @@ def test_laws(runs: list[tuple[float, int]], seed: int) -> None:
     assert all(one.end_samples <= other.start_samples for one, other in itertools.pairwise(spans))
     assert inside.max(initial=0) <= 1
     speech = np.zeros(len(probabilities), bool)
-    for start, end in stretches(probabilities, SMALL):
+    for start, end in speech_regions(probabilities, SMALL):
         assert inside[start:end].all()
         speech[start:end] = True
     for span in spans:
@@ -104,18 +104,18 @@ def test_chunking_does_not_matter(runs: list[tuple[float, int]], lots: list[int]
 @settings(max_examples=150, deadline=None)
 @given(RUNS)
 def test_spans_know_their_stretches(runs: list[tuple[float, int]]) -> None:
-    """The stretches of all spans are the speech, cut only where spans are; the peak is the highest probability."""
+    """The speech_regions of all spans are the speech, cut only where spans are; the peak is the highest probability."""
     probabilities, power, total = clip(runs)
     speech = np.zeros(len(probabilities) + 1, bool)
-    for start, end in stretches(probabilities, SMALL):
+    for start, end in speech_regions(probabilities, SMALL):
         speech[start:end] = True
     said = np.zeros_like(speech)
     for span in cut(probabilities, power, total, SMALL):
         first, last = span.start_samples // FRAME_SAMPLES, -(-span.end_samples // FRAME_SAMPLES)
         assert span.peak_probability == probabilities[first:last].max()
-        assert all(span.start_samples <= a < b <= span.end_samples for a, b in span.stretches)
-        assert all(one[1] < other[0] for one, other in itertools.pairwise(span.stretches))
-        for start, end in span.stretches:
+        assert all(span.start_samples <= a < b <= span.end_samples for a, b in span.speech_regions)
+        assert all(one[1] < other[0] for one, other in itertools.pairwise(span.speech_regions))
+        for start, end in span.speech_regions:
             said[start // FRAME_SAMPLES : -(-end // FRAME_SAMPLES)] = True
     assert np.array_equal(said, speech)
 
@@ -146,7 +146,7 @@ def test_pads_and_edges() -> None:
     """A span is the speech with 300 ms to each side, not the silence beyond."""
     spans = cut(*clip([(0.0, 200), (1.0, 100), (0.0, 200)]), RULES)
     assert edges(spans) == [(190 * FRAME_SAMPLES, 310 * FRAME_SAMPLES)]
-    assert spans[0].stretches == ((200 * FRAME_SAMPLES, 300 * FRAME_SAMPLES),)
+    assert spans[0].speech_regions == ((200 * FRAME_SAMPLES, 300 * FRAME_SAMPLES),)
     assert spans[0].start_s == pytest.approx(6.08)
     assert spans[0].duration_s == pytest.approx(3.84)
 
@@ -196,4 +196,4 @@ def test_spans_come_early() -> None:
 def test_rules_are_checked(wrong: dict[str, float]) -> None:
     """Rules that contradict each other are refused when they are made."""
     with pytest.raises(ValueError, match=r"must|too short"):
-        SpanRules(**wrong)  # type: ignore[arg-type] # the point is a wrong value
+        SegmentationConfig(**wrong)  # type: ignore[arg-type] # the point is a wrong value

@@ -19,7 +19,7 @@ CLAIM = struct.Struct("<f")
 JOB_BYTES = 1024  # room for one job message
 
 
-class Kind(IntEnum):
+class DecodeFrame(IntEnum):
     """What a frame is; all but `PCM` and `CLAIM` are outcomes and end the answer."""
 
     PCM = 0
@@ -32,7 +32,7 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class DecodeRequest:
     """One decode: the file's size, and limits on audio length, CPU time and memory on top of what the child has."""
 
     file_bytes: int
@@ -44,7 +44,7 @@ class Job:
         return json.dumps(asdict(self)).encode()
 
     @classmethod
-    def from_bytes(cls, message: bytes) -> Job:
+    def from_bytes(cls, message: bytes) -> DecodeRequest:
         """Raises ValueError, TypeError or KeyError on anything but what `to_bytes` gives."""
         fields = json.loads(message)
         return cls(
@@ -52,9 +52,9 @@ class Job:
         )
 
 
-class Refusal(Exception):
+class DecodeError(Exception):
     """Raised in the child when the file cannot be served; `kind` is the outcome that the server will read."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: DecodeFrame) -> None:
         super().__init__(kind.name)
         self.kind = kind

@@ -24,8 +24,8 @@ from wyoming.info import AsrModel, AsrProgram, Attribution, Describe, Info
 from wyoming.ping import Ping, Pong
 
 from asr_server import __version__
-from asr_server.bridge.hearing import Hearing, HearingError, Wish
 from asr_server.bridge.pcm import PcmFormat, UnknownFormat
+from asr_server.bridge.utterance_session import UtteranceError, UtteranceOptions, UtteranceSession
 from asr_server.text import languages
 
 _ATTRIBUTION = Attribution(name="asr-server", url="https://github.com/QwenLM/Qwen3-ASR")
@@ -98,10 +98,10 @@ class _Caller(socketserver.StreamRequestHandler):
         self.request.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         super().setup()
         self._writing = threading.Lock()
-        self._hearing: Hearing | None = None
+        self._hearing: UtteranceSession | None = None
         self._failed = False
         self._told = False
-        self._wish = Wish(self.server.target.language)
+        self._wish = UtteranceOptions(self.server.target.language)
 
     def handle(self) -> None:
         # A caller that leaves, or speaks another protocol, ends its own connection and nothing else.
@@ -120,7 +120,7 @@ class _Caller(socketserver.StreamRequestHandler):
         """Act on it; False when the connection is over."""
         try:
             return self._act(event)
-        except HearingError as error:
+        except UtteranceError as error:
             return self._refuse(error.code, str(error), event)
         except UnknownFormat as error:
             return self._refuse("invalid_audio", str(error), event)
@@ -147,10 +147,10 @@ class _Caller(socketserver.StreamRequestHandler):
             self._end()
         return True
 
-    def _begin(self) -> Hearing:
+    def _begin(self) -> UtteranceSession:
         self._drop()
         target, self._told = self.server.target, False
-        self._hearing = Hearing(target.server, target.token, self._wish, self._tell)
+        self._hearing = UtteranceSession(target.server, target.token, self._wish, self._tell)
         return self._hearing
 
     def _drop(self) -> None:
@@ -165,7 +165,7 @@ class _Caller(socketserver.StreamRequestHandler):
     def _end(self) -> None:
         hearing = self._hearing or self._begin()
         heard = hearing.finish()
-        self._hearing, self._wish = None, Wish(self.server.target.language)
+        self._hearing, self._wish = None, UtteranceOptions(self.server.target.language)
         if not self._told:
             self._write(TranscriptStart(language=heard.language or None))
         self._write(Transcript(text=heard.text, language=heard.language or None))
@@ -211,9 +211,9 @@ def _next(stream: _Bounded) -> Event | None:
         return None
 
 
-def _wish(asked: Transcribe, target: Target) -> Wish:
+def _wish(asked: Transcribe, target: Target) -> UtteranceOptions:
     words = [str(word) for word in (*(asked.transcript_names or ()), *(asked.transcript_terms or ()))]
     # The first ones: a house with too many names must not lose its commands over the last.
     ends = accumulate(len(word) + len(", ") for word in words)
     kept = tuple(word for word, end in zip(words, ends, strict=True) if end <= _MAX_WORDS_CHARS)
-    return Wish(asked.language or target.language, kept)
+    return UtteranceOptions(asked.language or target.language, kept)

@@ -2,7 +2,7 @@
 
 from wyoming.asr import Transcribe
 
-from asr_server.api.fields import MAX_TEXT_CHARS
+from asr_server.api.http.fields import MAX_TEXT_CHARS
 from asr_server.bridge.wyoming import Target, _wish
 
 TARGET = Target("http://127.0.0.1:8100", language="de")

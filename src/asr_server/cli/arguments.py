@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from asr_server.cli.backend import MODES
 from asr_server.cli.failure import UsageError, shown
-from asr_server.cli.hearer import MODES
 from asr_server.core.errors import InvalidInput
 from asr_server.text import languages
 
@@ -152,10 +152,10 @@ def language(text: str) -> str:
 
 def tongue(text: str) -> str:
     """The tag of a language to translate into: any that there is."""
-    from asr_server.text import tongues
+    from asr_server.text import target_languages
 
     try:
-        return tongues.find(text).tag
+        return target_languages.find(text).tag
     except InvalidInput as error:
         raise argparse.ArgumentTypeError(error.message) from None
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from asr_server.cli.bars import Bar, Bars
+from asr_server.cli.backend import Backend, BackendResult, Duration, JobAccepted, Progress, RequestOptions, WordMode
 from asr_server.cli.failure import Exit, Failure, NoServer, complain, shown
-from asr_server.cli.hearer import Answer, Hearer, Length, Reached, Taken, Wish, Words
-from asr_server.cli.outlets import Outlet
+from asr_server.cli.progress import ProgressBar, ProgressBars
+from asr_server.cli.sinks import Sink
 from asr_server.cli.sources import Source
 
 
@@ -22,10 +22,10 @@ class Batch:
     """
 
     command: str
-    hearer: Hearer
-    outlet: Outlet
-    bars: Bars
-    wish: Wish
+    hearer: Backend
+    outlet: Sink
+    bars: ProgressBars
+    wish: RequestOptions
     quiet: bool = False
     _jobs: dict[Source, str] = field(default_factory=dict)
 
@@ -63,7 +63,7 @@ class Batch:
                 raise
         return failed
 
-    async def _deliver(self, source: Source, answer: Answer) -> None:
+    async def _deliver(self, source: Source, answer: BackendResult) -> None:
         """A job is removed only when its result is where it should be."""
         job = self._jobs.get(source)
         try:
@@ -76,14 +76,14 @@ class Batch:
             await self.hearer.forget(job)
             del self._jobs[source]
 
-    async def _heard(self, source: Source) -> Answer:
+    async def _heard(self, source: Source) -> BackendResult:
         self.outlet.check(source)
         with source.open() as recording, self.bars.bar(shown(source.below.name)) as bar:
-            answer: Answer | None = None
+            answer: BackendResult | None = None
             async with aclosing(self.hearer.hear(recording, self.wish)) as events:
                 # To its end: a server would take one that leaves before for a caller who gave up.
                 async for event in events:
-                    if isinstance(event, Answer):
+                    if isinstance(event, BackendResult):
                         answer = event
                     else:
                         self._show(source, event, bar)
@@ -91,15 +91,15 @@ class Batch:
             raise Failure("no_answer", "The transcription ended without a result.")
         return answer
 
-    def _show(self, source: Source, event: Taken | Length | Reached | Words, bar: Bar) -> None:
+    def _show(self, source: Source, event: JobAccepted | Duration | Progress | WordMode, bar: ProgressBar) -> None:
         match event:
-            case Taken():
+            case JobAccepted():
                 self._jobs[source] = event.job
-            case Length():
+            case Duration():
                 bar.length(event.seconds)
-            case Reached():
+            case Progress():
                 bar.reached(event.seconds)
-            case Words():
+            case WordMode():
                 self.outlet.words(source, event.text)
 
     def _tell(self, source: Source, line: str) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from asr_server.cli.bars import Bars
+from asr_server.cli.backend import BackendResult, Duration, JobAccepted, Progress, RequestOptions
 from asr_server.cli.batch import Batch
 from asr_server.cli.failure import Exit, Failure, NoServer
-from asr_server.cli.hearer import Answer, Length, Reached, Taken, Wish
-from asr_server.cli.outlets import Filed, Printed
+from asr_server.cli.progress import ProgressBars
+from asr_server.cli.sinks import FileSink, StdoutSink
 from asr_server.cli.sources import Source
 
 
@@ -40,13 +40,13 @@ class _Scripted:
         if self.under_way == 2:
             self.two.set()
         try:
-            yield Taken(f"job_{text}")
-            yield Length(2.0)
+            yield JobAccepted(f"job_{text}")
+            yield Duration(2.0)
             await asyncio.sleep(3600 if text == "forever" else 0.001)
             if text in self.failures:
                 raise self.failures[text]
-            yield Reached(1.0)
-            yield Answer(text, ("worth knowing",) if text == "remarkable" else ())
+            yield Progress(1.0)
+            yield BackendResult(text, ("worth knowing",) if text == "remarkable" else ())
             self.ended += 1
         finally:
             self.under_way -= 1
@@ -62,7 +62,9 @@ def _sources(tmp_path, *texts):
 
 def _batch(hearer, sources, **more):
     out = io.BytesIO()
-    return Batch("transcribe", hearer, Printed(sources, out), Bars(wanted=False), Wish(), **more), out
+    return Batch(
+        "transcribe", hearer, StdoutSink(sources, out), ProgressBars(wanted=False), RequestOptions(), **more
+    ), out
 
 
 async def test_what_fails_fails_alone_and_is_told_in_one_line(tmp_path, capsys):
@@ -90,7 +92,7 @@ async def test_a_job_whose_result_cannot_be_printed_is_named(tmp_path, capsys):
             raise OSError(28, "No space left on device")
 
     hearer, sources = _Scripted(), _sources(tmp_path, "one")
-    batch = Batch("transcribe", hearer, Printed(sources, Full()), Bars(wanted=False), Wish())
+    batch = Batch("transcribe", hearer, StdoutSink(sources, Full()), ProgressBars(wanted=False), RequestOptions())
     with pytest.raises(OSError, match="No space"):
         await batch.run(sources, jobs=1)
     assert "asr-server job job_one" in capsys.readouterr().err
@@ -159,9 +161,9 @@ async def test_a_job_is_forgotten_when_its_result_is_delivered_and_not_before(tm
     sources = _sources(tmp_path, "one", "two")
     hearer = _Scripted()
     places = {sources[0]: tmp_path / "a.txt", sources[1]: tmp_path / "b.txt"}
-    filed = Filed(places, force=False)
+    filed = FileSink(places, force=False)
     filed.check = lambda source: places[sources[1]].write_text("in the way")
-    batch = Batch("subtitles", hearer, filed, Bars(wanted=False), Wish())
+    batch = Batch("subtitles", hearer, filed, ProgressBars(wanted=False), RequestOptions())
     assert await batch.run(sources, jobs=1) is Exit.FAILED
     assert hearer.forgotten == ["job_one"]
     assert "asr-server job job_two --result" in capsys.readouterr().err

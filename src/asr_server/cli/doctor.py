@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 
 from asr_server import __version__
 from asr_server.cli import certificate
+from asr_server.cli.backend import BackendResult, Duration, RequestOptions
 from asr_server.cli.failure import Exit, Failure, UsageError
-from asr_server.cli.hearer import Answer, Length, Wish
 from asr_server.cli.port import refusal
 
 if TYPE_CHECKING:
-    from asr_server.cli.local import Local
+    from asr_server.cli.local_backend import LocalBackend
     from asr_server.core.settings import Settings
 
 EXAMPLES = """\
@@ -103,13 +103,13 @@ def _show(title: str, findings: Findings) -> bool:
 
 
 def _machine() -> Findings:
-    from asr_server.engine import facts, machine
+    from asr_server.engine import capabilities, system_info
 
-    here = machine.look()
+    here = system_info.look()
     flags = f"; {', '.join(here.cpu_flags)}" if here.cpu_flags else "; no AVX2, which will be slow"
     yield Finding(Mark.OK, "cpu", f"{here.cores} cores, {here.cpu}{flags}")
     yield Finding(Mark.OK, "memory", f"{here.memory_gib:.1f} GiB, {here.memory_free_gib:.1f} free")
-    probed = facts.probe()
+    probed = capabilities.probe()
     if probed.gpu:
         yield Finding(Mark.OK, "gpu", ", ".join(here.gpus) or "an NVIDIA driver is loaded")
     else:
@@ -117,26 +117,26 @@ def _machine() -> Findings:
 
 
 def _software() -> Findings:
-    from asr_server.audio import libraries
-    from asr_server.engine import facts, machine
+    from asr_server.audio import versions
+    from asr_server.engine import capabilities, system_info
 
     yield Finding(Mark.OK, "asr-server", f"{__version__}, Python {platform.python_version()}")
-    for name, version in machine.look().libraries.items():
+    for name, version in system_info.look().libraries.items():
         yield Finding(Mark.OK if version else Mark.FAIL, name, version or "missing: pip install -r requirements.txt")
-    probed = facts.probe()
+    probed = capabilities.probe()
     if probed.gpu and not probed.torch_cuda:
         yield Finding(Mark.NOTE, "torch", "a CPU build beside a GPU: pip install -r requirements-gpu.txt")
     try:
-        yield Finding(Mark.OK, "ffmpeg", f"{libraries.ffmpeg_version()}, brought along by av")
+        yield Finding(Mark.OK, "ffmpeg", f"{versions.ffmpeg_version()}, brought along by av")
     except ImportError as error:
         yield Finding(Mark.FAIL, "ffmpeg", f"its libraries cannot be loaded: {error}")
 
 
 def _plan(settings: Settings) -> Findings:
-    from asr_server.engine import facts, plan
+    from asr_server.engine import capabilities, plan
 
     try:
-        resolved = plan.resolve(settings, facts.probe())
+        resolved = plan.resolve(settings, capabilities.probe())
     except plan.PlanError as error:
         for line in str(error).splitlines():
             yield Finding(Mark.FAIL, "plan", line)
@@ -153,18 +153,18 @@ def _surroundings(settings: Settings) -> Findings:
         reason = certificate.refusal(settings)
         yield Finding(Mark.FAIL if reason else Mark.OK, "TLS", reason or "certificate and key belong together")
     yield _disk("disk for uploads", Path(tempfile.gettempdir()), settings.max_upload_bytes)
-    from asr_server.engine.qwen import store
+    from asr_server.engine.qwen import model_cache
 
-    yield _disk("disk for models", store.cache_directory(), _LARGEST_MODEL_BYTES)
+    yield _disk("disk for models", model_cache.cache_directory(), _LARGEST_MODEL_BYTES)
 
 
 def _model(model_id: str) -> Finding:
     from asr_server.cli.models import size_text
     from asr_server.core.errors import ModelUnavailable
-    from asr_server.engine.qwen import store
+    from asr_server.engine.qwen import model_cache
 
     try:
-        stored = store.find(model_id)
+        stored = model_cache.find(model_id)
         if stored is None:
             advice = f"asr-server models download {model_id}"
             return Finding(
@@ -172,7 +172,7 @@ def _model(model_id: str) -> Finding:
             )
         if stored.problem:
             return Finding(Mark.FAIL, "model", f"{model_id}: {stored.problem}")
-        store.verify(stored)
+        model_cache.verify(stored)
     except ModelUnavailable as error:
         return Finding(Mark.FAIL, "model", error.message)
     return Finding(Mark.OK, "model", f"{model_id}, {size_text(stored.size_bytes)}, complete")
@@ -194,19 +194,19 @@ def _disk(subject: str, directory: Path, needed_bytes: float) -> Finding:
 
 def _self_test() -> Findings:
     """The bundled recording through the bundled model, twice: the first time loads it."""
-    from asr_server.cli.local import Local, settings_for_one
+    from asr_server.cli.local_backend import LocalBackend, settings_for_one
     from asr_server.engine.plan import PlanError
 
     print("  loading the bundled model ...", file=sys.stderr, flush=True)
     try:
-        yield from asyncio.run(_heard_twice(Local(settings_for_one("demo"))))
+        yield from asyncio.run(_heard_twice(LocalBackend(settings_for_one("demo"))))
     except PlanError:
         yield Finding(Mark.FAIL, "demo model", "not tried: the settings above cannot work")
     except (Failure, UsageError) as error:
         yield Finding(Mark.FAIL, "demo model", str(error))
 
 
-async def _heard_twice(hearer: Local) -> list[Finding]:
+async def _heard_twice(hearer: LocalBackend) -> list[Finding]:
     from asr_server.demo import sample
 
     async with hearer:
@@ -223,16 +223,16 @@ async def _heard_twice(hearer: Local) -> list[Finding]:
     ]
 
 
-async def _heard(hearer: Local) -> tuple[str, float]:
+async def _heard(hearer: LocalBackend) -> tuple[str, float]:
     """Text and length of the bundled recording."""
     from asr_server.demo import sample
 
     text, length_s = "", 0.0
     with sample().recording.open("rb") as recording:
-        async with aclosing(hearer.hear(recording, Wish())) as events:
+        async with aclosing(hearer.hear(recording, RequestOptions())) as events:
             async for event in events:
-                if isinstance(event, Length):
+                if isinstance(event, Duration):
                     length_s = event.seconds
-                elif isinstance(event, Answer):
+                elif isinstance(event, BackendResult):
                     text = event.content
     return text, length_s

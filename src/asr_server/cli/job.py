@@ -69,11 +69,11 @@ async def _act(parsed: argparse.Namespace) -> Exit:
 
 
 async def _wait(jobs: AsyncJobClient, parsed: argparse.Namespace) -> None:
-    from asr_server.cli.bars import Bars
-    from asr_server.cli.remote import followed
+    from asr_server.cli.progress import ProgressBars
+    from asr_server.cli.remote_backend import followed
 
     await jobs.status(parsed.id)  # a server that does not answer now is not waited for
-    with Bars(wanted=not parsed.quiet) as bars, bars.bar(shown(parsed.id)) as bar:
+    with ProgressBars(wanted=not parsed.quiet) as bars, bars.bar(shown(parsed.id)) as bar:
         async with aclosing(followed(jobs, parsed.id)) as changes:
             async for status in changes:
                 if status.duration_s:

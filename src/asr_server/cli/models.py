@@ -45,10 +45,10 @@ def size_text(size_bytes: int) -> str:
 
 def _list(parsed: argparse.Namespace) -> int:
     from asr_server.core.errors import ModelUnavailable
-    from asr_server.engine.qwen import store
+    from asr_server.engine.qwen import model_cache
 
     try:
-        found = store.listed()
+        found = model_cache.listed()
     except ModelUnavailable as error:
         return _told(error.message)
     width = max(len(stored.name) for stored in found)
@@ -59,11 +59,11 @@ def _list(parsed: argparse.Namespace) -> int:
 
 def _download(parsed: argparse.Namespace) -> int:
     from asr_server.core.errors import ModelUnavailable
-    from asr_server.engine.qwen import checkpoint, store
+    from asr_server.engine.qwen import checkpoint, model_cache
 
     try:
         directory = checkpoint.locate(parsed.model)  # its library shows bars of its own on a terminal
-        stored = store.find(parsed.model)
+        stored = model_cache.find(parsed.model)
     except ModelUnavailable as error:
         return _told(error.message)
     if stored:
@@ -73,13 +73,13 @@ def _download(parsed: argparse.Namespace) -> int:
 
 def _verify(parsed: argparse.Namespace) -> int:
     from asr_server.core.errors import ModelUnavailable
-    from asr_server.engine.qwen import store
+    from asr_server.engine.qwen import model_cache
 
     try:
-        stored = store.find(parsed.model)
+        stored = model_cache.find(parsed.model)
         if stored is None:
             return _told(f"{parsed.model} is not on this machine: asr-server models download {parsed.model}")
-        weights = store.verify(stored)
+        weights = model_cache.verify(stored)
     except ModelUnavailable as error:
         return _told(error.message)
     print(
@@ -91,13 +91,13 @@ def _verify(parsed: argparse.Namespace) -> int:
 
 def _remove(parsed: argparse.Namespace) -> int:
     from asr_server.core.errors import ModelUnavailable
-    from asr_server.engine.qwen import store
+    from asr_server.engine.qwen import model_cache
 
     if not parsed.yes and not _agreed(f"Delete {parsed.model} from the cache? [y/N] "):
         print("Nothing was deleted.", file=sys.stderr)
         return Exit.FAILED
     try:
-        freed = store.remove(parsed.model)
+        freed = model_cache.remove(parsed.model)
     except ModelUnavailable as error:
         return _told(error.message)
     print(f"{parsed.model} is deleted; {size_text(freed)} became free.")

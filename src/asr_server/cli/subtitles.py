@@ -9,8 +9,8 @@ from pathlib import Path
 
 from asr_server.cli import arguments
 from asr_server.cli.failure import Exit, Failure, UsageError, complain, shown
-from asr_server.cli.work import STANDARD_OUTPUT, Order, wish
-from asr_server.subtitle.rules import CueRules
+from asr_server.cli.work import STANDARD_OUTPUT, Run, wish
+from asr_server.subtitle.cue_config import CueConfig
 
 EXAMPLES = (
     "asr-server subtitles talk.mp4",
@@ -40,22 +40,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Returns an `Exit`; `FAILED` also where a check finds something."""
-    from asr_server.cli import burn_check
+    from asr_server.cli import validate
 
     _check(parsed)
-    finished = [Path(name) for name in parsed.files if burn_check.is_subtitles(Path(name))]
+    finished = [Path(name) for name in parsed.files if validate.is_subtitles(Path(name))]
     recordings = [name for name in parsed.files if Path(name) not in finished]
     if finished and not parsed.burn_check:
         raise UsageError(f"{shown(str(finished[0]))} is a subtitle file already; --burn-check checks it.")
     parsed = argparse.Namespace(**{**vars(parsed), "files": recordings})
     ends = [_check_finished(finished, _rules(parsed))] if finished else []
     if recordings:
-        ends.append(_make(Order("subtitles", parsed, wish(parsed))))
+        ends.append(_make(Run("subtitles", parsed, wish(parsed))))
     return max(ends)
 
 
-def _make(order: Order) -> Exit:
-    from asr_server.cli.burn_check import Reviewed
+def _make(order: Run) -> Exit:
+    from asr_server.cli.validate import Reviewed
 
     parsed = order.parsed
     found = order.find()
@@ -70,13 +70,13 @@ def _make(order: Order) -> Exit:
     return Exit.FAILED if reviewed.faults else end
 
 
-def _check_finished(files: Sequence[Path], rules: CueRules) -> Exit:
-    from asr_server.cli import burn_check
+def _check_finished(files: Sequence[Path], rules: CueConfig) -> Exit:
+    from asr_server.cli import validate
 
     end = Exit.DONE
     for file in files:
         try:
-            faults = burn_check.of_file(file, rules)
+            faults = validate.of_file(file, rules)
         except Failure as failure:
             complain("subtitles", f"{shown(str(file))}: {failure.code}: {failure.message}")
             end = Exit.FAILED
@@ -86,15 +86,15 @@ def _check_finished(files: Sequence[Path], rules: CueRules) -> Exit:
     return end
 
 
-def _rules(parsed: argparse.Namespace) -> CueRules:
+def _rules(parsed: argparse.Namespace) -> CueConfig:
     """The rules of docs/subtitles.md, a server's unless it is set up otherwise; with `--local` the settings' own."""
-    layout = CueRules(max_line_columns=parsed.max_line_chars, max_lines=parsed.max_lines)
+    layout = CueConfig(max_line_columns=parsed.max_line_chars, max_lines=parsed.max_lines)
     if not parsed.local:
         return layout
-    from asr_server.cli.local import settings_for_one
-    from asr_server.service import subtitling
+    from asr_server.cli.local_backend import settings_for_one
+    from asr_server.service.output import subtitles
 
-    chosen = subtitling.rules(settings_for_one(parsed.model))
+    chosen = subtitles.rules(settings_for_one(parsed.model))
     return replace(chosen, max_line_columns=layout.max_line_columns, max_lines=layout.max_lines)
 
 

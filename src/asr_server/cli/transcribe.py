@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 
 from asr_server.cli import arguments
+from asr_server.cli.backend import RequestOptions
 from asr_server.cli.failure import UsageError
-from asr_server.cli.hearer import Wish
-from asr_server.cli.work import Order
-from asr_server.service.request import ResponseFormat
+from asr_server.cli.work import Run
+from asr_server.service.requests import ResponseFormat
 
 EXAMPLES = (
     "asr-server transcribe talk.mp3",
@@ -36,7 +36,7 @@ def run(parsed: argparse.Namespace) -> int:
     """Returns an `Exit`."""
     if parsed.stream:
         _check_stream(parsed)
-    wish = Wish(
+    wish = RequestOptions(
         response_format=ResponseFormat(parsed.format),
         language=parsed.language,
         prompt=parsed.prompt,
@@ -45,7 +45,7 @@ def run(parsed: argparse.Namespace) -> int:
         stream=parsed.stream,
         as_job=parsed.job,
     )
-    return Order("transcribe", parsed, wish).run()
+    return Run("transcribe", parsed, wish).run()
 
 
 def _check_stream(parsed: argparse.Namespace) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from asr_server.cli import arguments
-from asr_server.cli.work import Order, wish
-from asr_server.service.request import ResponseFormat
+from asr_server.cli.work import Run, wish
+from asr_server.service.requests import ResponseFormat
 
 EXAMPLES = (
     "asr-server translate talk.mp3 --to de",
@@ -32,4 +32,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Returns an `Exit`."""
-    return Order("translate", parsed, wish(parsed)).run()
+    return Run("translate", parsed, wish(parsed)).run()

@@ -10,24 +10,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from asr_server.cli import arguments, outlets, sources
-from asr_server.cli.bars import Bars
+from asr_server.cli import arguments, sinks, sources
+from asr_server.cli.backend import MODES, Backend, Layout, RequestOptions, Target
 from asr_server.cli.batch import Batch
 from asr_server.cli.failure import Exit, UsageError, complain, shown
-from asr_server.cli.hearer import MODES, Hearer, Layout, Target, Wish
-from asr_server.cli.outlets import Outlet
+from asr_server.cli.progress import ProgressBars
+from asr_server.cli.sinks import Sink
 from asr_server.cli.sources import LeftOut, Source
-from asr_server.service.request import ResponseFormat
+from asr_server.service.requests import ResponseFormat
 
 # More would only make a message that nobody reads.
 _MOST_NAMED = 20
 STANDARD_OUTPUT = Path("-")
 
 
-def wish(parsed: argparse.Namespace) -> Wish:
+def wish(parsed: argparse.Namespace) -> RequestOptions:
     """The wish for subtitles, or with `--to` for a translation."""
     target = Target(parsed.to, parsed.bilingual, dict(parsed.term)) if parsed.to else None
-    return Wish(
+    return RequestOptions(
         response_format=ResponseFormat(parsed.format),
         language=parsed.language,
         prompt=parsed.prompt,
@@ -40,12 +40,12 @@ def wish(parsed: argparse.Namespace) -> Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Run:
     """The common arguments of a command, and what it wishes for."""
 
     command: str
     parsed: argparse.Namespace
-    wish: Wish
+    wish: RequestOptions
 
     def run(self) -> int:
         """Returns an `Exit`. Raises `UsageError`, `NoServer` and what wrong settings raise."""
@@ -62,49 +62,49 @@ class Order:
             complain(self.command, "there is no recording in what was named")
         return found
 
-    def outlet(self, found: Sequence[Source]) -> Outlet:
+    def outlet(self, found: Sequence[Source]) -> Sink:
         """Where it goes. Raises `UsageError`."""
         parsed, target = self.parsed, self.wish.target
         place: Path | None = parsed.output
         if place == STANDARD_OUTPUT or (place is None and not parsed.beside):
-            return outlets.Printed(found)
-        ending = outlets.suffix(self.wish.response_format, target.tag if target else "")
+            return sinks.StdoutSink(found)
+        ending = sinks.suffix(self.wish.response_format, target.tag if target else "")
         if place is None:
-            return outlets.Filed(outlets.targets(found, None, ending), force=parsed.force)
+            return sinks.FileSink(sinks.targets(found, None, ending), force=parsed.force)
         if len(found) == 1 and not os.path.isdir(place) and not _contains_directory(parsed.files):
-            return outlets.Filed(outlets.single(found[0], place), force=parsed.force)
+            return sinks.FileSink(sinks.single(found[0], place), force=parsed.force)
         if os.path.exists(place) and not os.path.isdir(place):
             raise UsageError(f"--output {shown(str(place))} is a file, and there are several recordings.")
-        return outlets.Filed(outlets.targets(found, place, ending), force=parsed.force)
+        return sinks.FileSink(sinks.targets(found, place, ending), force=parsed.force)
 
-    def work(self, found: Sequence[Source], outlet: Outlet) -> Exit:
+    def work(self, found: Sequence[Source], outlet: Sink) -> Exit:
         """Work all of them off."""
         try:
             return asyncio.run(self._work(found, outlet))
         except KeyboardInterrupt:
             if self.parsed.local:
-                from asr_server.cli.local import end_now
+                from asr_server.cli.local_backend import end_now
 
                 end_now()
             raise
 
-    async def _work(self, found: Sequence[Source], outlet: Outlet) -> Exit:
+    async def _work(self, found: Sequence[Source], outlet: Sink) -> Exit:
         parsed, stream = self.parsed, self.wish.stream
         jobs = 1 if stream else parsed.jobs or arguments.DEFAULT_JOBS
         # Words that stream to a terminal are themselves what moves.
-        bars = Bars(wanted=not (parsed.quiet or (stream and sys.stdout.isatty())))
+        bars = ProgressBars(wanted=not (parsed.quiet or (stream and sys.stdout.isatty())))
         async with self._hearer() as hearer:
             with bars:
                 return await Batch(self.command, hearer, outlet, bars, self.wish, parsed.quiet).run(found, jobs)
 
-    def _hearer(self) -> Hearer:
+    def _hearer(self) -> Backend:
         if self.parsed.local:
-            from asr_server.cli.local import Local, settings_for_one
+            from asr_server.cli.local_backend import LocalBackend, settings_for_one
 
-            return Local(settings_for_one(self.parsed.model))
-        from asr_server.cli.remote import Remote
+            return LocalBackend(settings_for_one(self.parsed.model))
+        from asr_server.cli.remote_backend import RemoteBackend
 
-        return Remote(self.parsed.server, arguments.key(self.parsed))
+        return RemoteBackend(self.parsed.server, arguments.key(self.parsed))
 
     def _tell(self, left_out: Sequence[LeftOut]) -> None:
         for item in left_out[:_MOST_NAMED]:

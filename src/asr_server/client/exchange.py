@@ -43,7 +43,7 @@ class ServerUnreachable(FileError):
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class Response:
     """A whole answer. `timing`: where the times of subtitles come from (aligned, estimated, mixed), "" for what has
     none; `untranslated`: how many segments or cues stayed in the source language."""
 
@@ -52,10 +52,10 @@ class Made:
     untranslated: int = 0
 
 
-def made(content: bytes, headers: Mapping[str, str]) -> Made:
+def made(content: bytes, headers: Mapping[str, str]) -> Response:
     """A body and what the server said beside it."""
     kept = headers.get("X-Untranslated", "")
-    return Made(content.decode(), headers.get("X-Subtitle-Timing", ""), int(kept) if kept.isdigit() else 0)
+    return Response(content.decode(), headers.get("X-Subtitle-Timing", ""), int(kept) if kept.isdigit() else 0)
 
 
 def place(server: str, key: str) -> dict[str, Any]:

@@ -19,17 +19,17 @@ from typing import Any
 import httpx
 
 from asr_server.client import exchange
-from asr_server.client.exchange import FileError, Made, Recording, ServerUnreachable, T
+from asr_server.client.exchange import FileError, Recording, Response, ServerUnreachable, T
 from asr_server.client.options import FileOptions, Options, SubtitleOptions, TranslationOptions
 from asr_server.client.sse import EventStream
 
 __all__ = [
     "AsyncFileClient",
+    "Duration",
     "FileClient",
     "FileError",
     "FileOptions",
-    "Length",
-    "Made",
+    "Response",
     "ServerUnreachable",
     "Span",
     "SubtitleOptions",
@@ -39,7 +39,7 @@ _SPANS_ROUTE = "/v1/audio/transcriptions/stream"
 
 
 @dataclass(frozen=True, slots=True)
-class Length:
+class Duration:
     """How long the recording is; comes before any `Span`, from servers that say it."""
 
     seconds: float
@@ -81,15 +81,15 @@ class FileClient:
         """The server's answer in `options.response_format`, as it came."""
         return self.make(recording, options or FileOptions()).content
 
-    def subtitles(self, recording: Recording, options: SubtitleOptions | None = None) -> Made:
+    def subtitles(self, recording: Recording, options: SubtitleOptions | None = None) -> Response:
         """A subtitle file."""
         return self.make(recording, options or SubtitleOptions())
 
-    def translate(self, recording: Recording, options: TranslationOptions | None = None) -> Made:
+    def translate(self, recording: Recording, options: TranslationOptions | None = None) -> Response:
         """The transcript, or subtitles, in another language."""
         return self.make(recording, options or TranslationOptions())
 
-    def make(self, recording: Recording, options: Options) -> Made:
+    def make(self, recording: Recording, options: Options) -> Response:
         """Whatever the options ask for."""
         with self._answer(options.route, recording, options.form) as answer:
             return exchange.made(answer.read(), answer.headers)
@@ -98,7 +98,7 @@ class FileClient:
         """The text as it is decoded; all pieces joined are the whole. Close it to stop early."""
         return self._events(FileOptions.route, recording, _streamed(options or FileOptions()), _piece)
 
-    def spans(self, recording: Recording, options: FileOptions | None = None) -> Generator[Length | Span, None, None]:
+    def spans(self, recording: Recording, options: FileOptions | None = None) -> Generator[Duration | Span, None, None]:
         """Each span of speech when it is finished, in the order of the recording, then the whole."""
         return self._events(_SPANS_ROUTE, recording, (options or FileOptions()).fields, _span)
 
@@ -131,15 +131,15 @@ class AsyncFileClient(exchange.AsyncConnection):
         """The server's answer in `options.response_format`, as it came."""
         return (await self.make(recording, options or FileOptions())).content
 
-    async def subtitles(self, recording: Recording, options: SubtitleOptions | None = None) -> Made:
+    async def subtitles(self, recording: Recording, options: SubtitleOptions | None = None) -> Response:
         """A subtitle file."""
         return await self.make(recording, options or SubtitleOptions())
 
-    async def translate(self, recording: Recording, options: TranslationOptions | None = None) -> Made:
+    async def translate(self, recording: Recording, options: TranslationOptions | None = None) -> Response:
         """The transcript, or subtitles, in another language."""
         return await self.make(recording, options or TranslationOptions())
 
-    async def make(self, recording: Recording, options: Options) -> Made:
+    async def make(self, recording: Recording, options: Options) -> Response:
         """Whatever the options ask for."""
         async with self._answer(options.route, recording, options.form) as answer:
             return exchange.made(await answer.aread(), answer.headers)
@@ -148,7 +148,7 @@ class AsyncFileClient(exchange.AsyncConnection):
         """The text as it is decoded; all pieces joined are the whole. Close it (`aclosing`) to stop early."""
         return self._events(FileOptions.route, recording, _streamed(options or FileOptions()), _piece)
 
-    def spans(self, recording: Recording, options: FileOptions | None = None) -> AsyncGenerator[Length | Span, None]:
+    def spans(self, recording: Recording, options: FileOptions | None = None) -> AsyncGenerator[Duration | Span, None]:
         """Each span of speech when it is finished, in the order of the recording, then the whole."""
         return self._events(_SPANS_ROUTE, recording, (options or FileOptions()).fields, _span)
 
@@ -180,7 +180,7 @@ def _piece(event: dict[str, Any]) -> str | None:
     return str(event["delta"]) if event["type"] == "transcript.text.delta" else None
 
 
-def _span(event: dict[str, Any]) -> Length | Span | None:
+def _span(event: dict[str, Any]) -> Duration | Span | None:
     if "text" in event:
         return Span(event["text"], event["language"], event["start"], event["end"], event["is_final"])
-    return Length(float(event["duration"])) if "duration" in event else None
+    return Duration(float(event["duration"])) if "duration" in event else None

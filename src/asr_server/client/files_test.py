@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from asr_server.client.files import FileClient, FileError, FileOptions, Length, Made, ServerUnreachable, Span
+from asr_server.client.files import Duration, FileClient, FileError, FileOptions, Response, ServerUnreachable, Span
 
 _SPAN = b'data: {"text": "on", "language": "English", "is_final": false, "start": 0.5, "end": 1.5}\n\n'
 _WHOLE = b'data: {"text": "on", "language": "English", "is_final": true, "start": 0, "end": 2.0}\n\n'
@@ -111,7 +111,7 @@ def test_the_length_of_the_recording_comes_first_where_the_server_says_it():
     with _answering(body) as (base, _), FileClient(base) as client:
         items = list(client.spans(io.BytesIO(b"RIFF")))
     assert items == [
-        Length(2.0),
+        Duration(2.0),
         Span("on", "English", 0.5, 1.5, whole=False),
         Span("on", "English", 0, 2.0, whole=True),
     ]
@@ -167,4 +167,4 @@ def test_a_redirection_is_no_answer():
 def test_what_a_server_says_beside_a_product_is_kept():
     """Where its times come from, and how much is not translated."""
     with _answering(b"1\n", X_Subtitle_Timing="mixed", X_Untranslated="3") as (base, _), FileClient(base) as client:
-        assert client.subtitles(io.BytesIO(b"RIFF")) == Made("1\n", "mixed", 3)
+        assert client.subtitles(io.BytesIO(b"RIFF")) == Response("1\n", "mixed", 3)

@@ -19,7 +19,7 @@ from urllib.parse import quote
 import httpx
 
 from asr_server.client import exchange
-from asr_server.client.exchange import FileError, Made, Recording
+from asr_server.client.exchange import FileError, Recording, Response
 from asr_server.client.options import Options
 from asr_server.client.sse import EventStream
 
@@ -80,7 +80,7 @@ class AsyncJobClient(exchange.AsyncConnection):
             await self.status(identity)  # raises where the job was removed meanwhile
             raise FileError("connection_lost", "The server's answer broke off.")
 
-    async def result(self, identity: str) -> Made:
+    async def result(self, identity: str) -> Response:
         """What the job made."""
         answer = await self._ask("GET", identity, "/result")
         return exchange.made(answer.content, answer.headers)

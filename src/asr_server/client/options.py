@@ -11,7 +11,7 @@ Form = dict[str, str | list[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Hearing:
+class RecordingOptions:
     """How a recording is listened to. "" leaves a choice to the server.
 
     `language`: of the recording. `model`: a name from /v1/models; the default means the model that is there.
@@ -30,7 +30,7 @@ class Hearing:
 
 
 @dataclass(frozen=True, slots=True)
-class FileOptions(Hearing):
+class FileOptions(RecordingOptions):
     """Text. `response_format` (text, json, verbose_json, srt, vtt) is for whole answers, not for streams."""
 
     response_format: str = "text"
@@ -45,7 +45,7 @@ class FileOptions(Hearing):
 
 
 @dataclass(frozen=True, slots=True)
-class SubtitleOptions(Hearing):
+class SubtitleOptions(RecordingOptions):
     """A subtitle file. `format`: srt or vtt. `mode`: accurate (times from the sound) or fast (estimated).
 
     `max_line_chars`: widest line in columns; `max_lines`: most lines of a cue.
@@ -71,7 +71,7 @@ class SubtitleOptions(Hearing):
 
 
 @dataclass(frozen=True, slots=True)
-class TranslationOptions(Hearing):
+class TranslationOptions(RecordingOptions):
     """A transcript or subtitles in the language `to`: a tag or an English name. `bilingual`: along with the source.
 
     `glossary`: terms and how they are translated. The other fields are those of the options above.

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from asr_server.api.fields import SubtitleForm, TranscriptionForm, TranslationForm
+from asr_server.api.http.fields import SubtitleForm, TranscriptionForm, TranslationForm
 from asr_server.client.options import FileOptions, SubtitleOptions, TranslationOptions
 
 HEARD = {"prompt": "the kitchen", "hotwords": ("Zürich", "Qwen"), "model": "demo"}

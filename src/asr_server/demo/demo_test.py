@@ -9,18 +9,12 @@ import wave
 import pytest
 
 from asr_server.demo import aligner_path, checkpoint_path, sample
-from asr_server.demo.recipe.alignment.words import stamp_slots
-from asr_server.demo.recipe.phrases import phrase
-from asr_server.demo.recipe.scoring import Pair, distance, error_rate
-from asr_server.demo.recipe.speech import SpokenWord
-from asr_server.demo.recipe.vocabulary import ENGLISH_WORDS, Language, header, is_known, joined, units
-from asr_server.demo.recipe.voices import (
-    DEVELOPMENT_VARIANTS,
-    HELD_OUT_VARIANTS,
-    TRAINING_VARIANTS,
-    Role,
-    voices,
-)
+from asr_training.alignment.words import stamp_slots
+from asr_training.phrases import phrase
+from asr_training.scoring import Pair, distance, error_rate
+from asr_training.speech import SpokenWord
+from asr_training.vocabulary import ENGLISH_WORDS, Language, header, is_known, joined, units
+from asr_training.voices import DEVELOPMENT_VARIANTS, HELD_OUT_VARIANTS, TRAINING_VARIANTS, Role, voices
 
 MEGABYTE = 1_000_000
 CHECKPOINT_FILES = (

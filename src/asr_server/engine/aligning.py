@@ -14,16 +14,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from asr_server.core.errors import AsrError, ModelUnavailable
-from asr_server.engine.protocol import (
-    Aligner,
-    AlignerState,
-    AlignItem,
-    Alignment,
-    Engine,
-    EngineInfo,
-    Utterance,
-)
-from asr_server.scheduling.ports import Done, Failed, Outcome
+from asr_server.engine.protocol import Aligner, AlignerState, AlignItem, Alignment, Engine, EngineInfo, Utterance
+from asr_server.scheduling.ports import Outcome, RowDone, RowFailed
 
 # An aligner that could not be loaded is tried again at the first alignment after this time, not at every one.
 RETRY_S = 60.0
@@ -38,7 +30,7 @@ class _Waiting:
 
 
 class AligningEngine:
-    """Implements `engine.protocol.Engine`; `admit` also takes an `AlignItem`, whose `Done` carries an `Alignment`.
+    """Implements `engine.protocol.Engine`; `admit` also takes an `AlignItem`, whose `RowDone` carries an `Alignment`.
 
     `pass_tokens` bounds one pass of the aligner, and with it the wait of rows that decode; a longer item goes alone.
     `idle_timeout_s` of 0 keeps the aligner as long as the model. `clock` is monotonic seconds.
@@ -117,7 +109,7 @@ class AligningEngine:
         if self._transcribing:
             began_s = self._clock()
             for outcome in self._engine.step():
-                if isinstance(outcome, Done | Failed):
+                if isinstance(outcome, RowDone | RowFailed):
                     self._transcribing.discard(outcome.key)
                 yield outcome
             self._decoded_s += self._clock() - began_s
@@ -133,7 +125,7 @@ class AligningEngine:
             # Nobody waits for it any more: it may be found, but is not loaded.
             self._state = AlignerState.UNLOADED
 
-    def tend(self, now_s: float) -> float | None:
+    def poll_idle(self, now_s: float) -> float | None:
         """Unload the aligner when it was idle for long enough; seconds until it is to be looked at again, or None."""
         if not self._aligner.loaded or self._pending or self._idle_timeout_s == 0:
             return None
@@ -160,7 +152,7 @@ class AligningEngine:
         self._used_s = self._clock()
         self._last_pass_s, self._decoded_s = self._used_s - began_s, 0.0
         for key, result in zip(picked, results, strict=True):
-            yield Done(key, result) if isinstance(result, Alignment) else Failed(key, result)
+            yield RowDone(key, result) if isinstance(result, Alignment) else RowFailed(key, result)
 
     def _picked(self) -> list[int]:
         """What goes into one pass: the oldest first, as far as the tokens go, one at least."""
@@ -197,7 +189,7 @@ class AligningEngine:
         self._state = AlignerState.FAILED
         waiting, self._pending = list(self._pending), {}
         for key in waiting:
-            yield Failed(key, error)
+            yield RowFailed(key, error)
 
     def _unload_aligner(self) -> None:
         if self._aligner.loaded:

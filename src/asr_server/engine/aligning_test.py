@@ -12,7 +12,7 @@ from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable, Unsuppor
 from asr_server.engine.aligning import RETRY_S, AligningEngine
 from asr_server.engine.protocol import AlignerState, AlignItem, Alignment, EngineInfo, Utterance
 from asr_server.scheduling.job import Job
-from asr_server.scheduling.ports import Delta, Done, Failed
+from asr_server.scheduling.ports import RowDelta, RowDone, RowFailed
 from asr_server.scheduling.thread import EngineThread
 
 WAIT_S = 10
@@ -57,10 +57,10 @@ class Transcriber:
         self.clock.now_s += self.step_s
         for key in list(self.rows):
             if self.endless:
-                yield Delta(key, "more")
+                yield RowDelta(key, "more")
             else:
                 del self.rows[key]
-                yield Done(key, "text")
+                yield RowDone(key, "text")
 
     def drop(self, key):
         self.rows.pop(key, None)
@@ -131,14 +131,14 @@ def _ended(engine, steps=200):
     """What ended within so many steps, by key."""
     found = {}
     for _ in range(steps):
-        found |= {o.key: o for o in engine.step() if isinstance(o, Done | Failed)}
+        found |= {o.key: o for o in engine.step() if isinstance(o, RowDone | RowFailed)}
     return found
 
 
 def _ready(engine):
     """The aligner loaded by a first alignment."""
     engine.admit(0, _item())
-    assert isinstance(_ended(engine)[0], Done)
+    assert isinstance(_ended(engine)[0], RowDone)
     return engine
 
 
@@ -171,7 +171,7 @@ def test_transcription_goes_on_while_the_aligner_is_fetched(engine, words, trans
         assert [o.key for o in engine.step()] == [1]
     assert engine.info.aligner_state is AlignerState.LOADING
     words.gate.set()
-    assert isinstance(_ended(engine, 10_000)[2], Done)
+    assert isinstance(_ended(engine, 10_000)[2], RowDone)
     assert transcriber.rows
 
 
@@ -184,7 +184,7 @@ def test_an_aligner_that_cannot_be_had_costs_only_alignments(engine, words, tran
     engine.admit(2, _item())
     engine.admit(3, _item())
     ended = _ended(engine, 10_000)
-    assert {key: type(o) for key, o in ended.items()} == {2: Failed, 3: Failed}
+    assert {key: type(o) for key, o in ended.items()} == {2: RowFailed, 3: RowFailed}
     assert all(isinstance(o.error, ModelUnavailable | EngineOutOfMemory) for o in ended.values())
     assert engine.info.aligner_state is AlignerState.FAILED
     assert engine.info.aligner_error
@@ -201,7 +201,7 @@ def test_a_failed_aligner_is_tried_again_after_a_while(engine, words, clock):
         engine.admit(2, _item())
     clock.now_s += 2
     engine.admit(3, _item())
-    assert isinstance(_ended(engine)[3], Done)
+    assert isinstance(_ended(engine)[3], RowDone)
     assert engine.info.aligner_error == ""
 
 
@@ -211,8 +211,8 @@ def test_a_row_at_fault_fails_alone(engine):
         engine.admit(key, _item(text))
     ended = _ended(engine)
     assert isinstance(ended[1].error, UnsupportedLanguage)
-    assert isinstance(ended[0], Done)
-    assert isinstance(ended[2], Done)
+    assert isinstance(ended[0], RowDone)
+    assert isinstance(ended[2], RowDone)
 
 
 @given(st.lists(st.integers(1, 150), min_size=1, max_size=30))
@@ -287,7 +287,7 @@ def test_an_aligner_that_nobody_waits_for_is_not_being_loaded(engine, words):
     list(engine.step())
     assert engine.info.aligner_state is AlignerState.LOADING
     words.gate.set()
-    assert isinstance(_ended(engine, 10_000)[2], Done)
+    assert isinstance(_ended(engine, 10_000)[2], RowDone)
 
 
 def test_the_step_that_loads_the_aligner_makes_no_pass(engine, words):
@@ -298,7 +298,7 @@ def test_the_step_that_loads_the_aligner_makes_no_pass(engine, words):
         if engine.info.aligner_state is AlignerState.LOADED:
             break
     assert words.passes == []
-    assert isinstance(_ended(engine)[1], Done)
+    assert isinstance(_ended(engine)[1], RowDone)
 
 
 def test_the_aligner_is_unloaded_on_its_own_clock(engine, words, clock, transcriber):
@@ -306,10 +306,10 @@ def test_the_aligner_is_unloaded_on_its_own_clock(engine, words, clock, transcri
     _ready(engine)
     engine.admit(5, SPOKEN)
     clock.now_s += 4
-    assert engine.tend(clock.now_s) == pytest.approx(6.0)
+    assert engine.poll_idle(clock.now_s) == pytest.approx(6.0)
     clock.now_s += 7
     list(engine.step())
-    assert engine.tend(clock.now_s) is None
+    assert engine.poll_idle(clock.now_s) is None
     assert not words.loaded
     assert transcriber.loaded
     assert engine.info.aligner_state is AlignerState.UNLOADED
@@ -325,7 +325,7 @@ def test_the_aligner_leaves_with_the_model(engine, words):
 def test_the_thread_unloads_an_idle_aligner_under_an_open_session(transcriber, words):
     """A lease keeps the model for hours; the aligner goes when its own time is over, without any work coming in."""
     engine = AligningEngine(transcriber, words, pass_tokens=100, idle_timeout_s=0.05)
-    thread = EngineThread(engine, idle_timeout_s=0.05, tend=engine.tend)
+    thread = EngineThread(engine, idle_timeout_s=0.05, poll_idle=engine.poll_idle)
     unloaded = threading.Event()
     words.unload = lambda: (setattr(words, "loaded", False), unloaded.set())
     try:

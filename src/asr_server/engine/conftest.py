@@ -7,9 +7,9 @@ import pytest
 
 from asr_server import demo
 from asr_server.core import settings
-from asr_server.engine import facts, plan, registry
+from asr_server.engine import capabilities, plan, registry
 from asr_server.engine.protocol import Utterance
-from asr_server.scheduling.ports import Done, Failed
+from asr_server.scheduling.ports import RowDone, RowFailed
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +42,9 @@ def make_engine():
 
     def make(max_batch=8):
         if max_batch not in made:
-            resolved = plan.resolve(settings.load(_env_file=None, model_id="demo", max_batch=max_batch), facts.probe())
+            resolved = plan.resolve(
+                settings.load(_env_file=None, model_id="demo", max_batch=max_batch), capabilities.probe()
+            )
             made[max_batch] = registry.build(resolved)
             made[max_batch].load()
         return made[max_batch]
@@ -60,9 +62,9 @@ def run():
             while waiting and engine.room:
                 engine.admit(*waiting.pop(0))
             for outcome in engine.step():
-                if isinstance(outcome, Failed):
+                if isinstance(outcome, RowFailed):
                     raise outcome.error
-                if isinstance(outcome, Done):
+                if isinstance(outcome, RowDone):
                     done[outcome.key] = outcome.value
         return [done[i] for i in range(len(utterances))]
 

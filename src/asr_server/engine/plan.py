@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from asr_server.core.settings import Dtype, Settings
-from asr_server.engine.facts import Facts
+from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.qwen.checkpoint import DEMO
 
 
@@ -64,7 +64,7 @@ _GATEWAY_REASONS = {
 }
 
 
-def resolve(settings: Settings, facts: Facts) -> Plan:
+def resolve(settings: Settings, facts: Capabilities) -> Plan:
     """The plan for these settings on this machine. Raises `PlanError`."""
     conflicts = [
         f"{name.upper()} is not available in this version: {advice}."
@@ -110,7 +110,7 @@ def _aligner(settings: Settings) -> tuple[str, str]:
     return settings.forced_aligner_id, when
 
 
-def _device(wanted: str, facts: Facts, conflicts: list[str]) -> tuple[str, str]:
+def _device(wanted: str, facts: Capabilities, conflicts: list[str]) -> tuple[str, str]:
     if wanted == "auto":
         if facts.gpu and facts.torch_cuda:
             return "cuda", "an NVIDIA driver and a CUDA build of torch are installed"

@@ -4,10 +4,10 @@ import pytest
 
 from asr_server.core import settings
 from asr_server.engine import plan
-from asr_server.engine.facts import Facts
+from asr_server.engine.capabilities import Capabilities
 
-NO_GPU = Facts(gpu=False, torch_cuda=False)
-GPU = Facts(gpu=True, torch_cuda=True)
+NO_GPU = Capabilities(gpu=False, torch_cuda=False)
+GPU = Capabilities(gpu=True, torch_cuda=True)
 
 
 def _settings(**values):
@@ -19,7 +19,7 @@ def _settings(**values):
     [
         ("auto", NO_GPU, "cpu"),
         ("auto", GPU, "cuda"),
-        ("auto", Facts(gpu=True, torch_cuda=False), "cpu"),
+        ("auto", Capabilities(gpu=True, torch_cuda=False), "cpu"),
         ("cpu", GPU, "cpu"),
         ("cuda:1", GPU, "cuda:1"),
     ],

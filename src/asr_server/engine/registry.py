@@ -8,30 +8,30 @@ from asr_server.engine.aligning import AligningEngine
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Engine
 
-Moved = Callable[[], None]
+OnProgress = Callable[[], None]
 
 
-def _qwen(plan: Plan, moved: Moved) -> Engine:
+def _qwen(plan: Plan, on_progress: OnProgress) -> Engine:
     from asr_server.engine.qwen.engine import QwenEngine
 
-    return QwenEngine(plan, moved)
+    return QwenEngine(plan, on_progress)
 
 
-CREATORS: dict[str, Callable[[Plan, Moved], Engine]] = {"qwen": _qwen}
+CREATORS: dict[str, Callable[[Plan, OnProgress], Engine]] = {"qwen": _qwen}
 
 
-def build(plan: Plan, moved: Moved = lambda: None) -> Engine:
-    """The engine that the plan names. It calls `moved`, on its thread, inside of passes that may take long."""
-    return CREATORS[plan.engine](plan, moved)
+def build(plan: Plan, on_progress: OnProgress = lambda: None) -> Engine:
+    """The engine that the plan names. It calls `on_progress`, on its thread, inside of passes that may take long."""
+    return CREATORS[plan.engine](plan, on_progress)
 
 
-def build_aligning(plan: Plan, *, idle_timeout_s: float, moved: Moved = lambda: None) -> AligningEngine:
+def build_aligning(plan: Plan, *, idle_timeout_s: float, on_progress: OnProgress = lambda: None) -> AligningEngine:
     """The same with its aligner beside it."""
     from asr_server.engine.qwen.aligner import QwenAligner
 
     return AligningEngine(
-        build(plan, moved),
-        QwenAligner(plan, moved),
+        build(plan, on_progress),
+        QwenAligner(plan, on_progress),
         pass_tokens=pass_tokens(plan.device),
         idle_timeout_s=idle_timeout_s,
     )

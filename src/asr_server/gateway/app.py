@@ -12,35 +12,37 @@ from fastapi import FastAPI
 from loguru import logger
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from asr_server.api import door, errors, page
-from asr_server.api.access import AccessRules, Caller
+from asr_server.api import errors
+from asr_server.api.edge import install
+from asr_server.api.edge.access import AccessRules, Caller
+from asr_server.api.ops import page
 from asr_server.core.errors import AsrError, InvalidKey
 from asr_server.core.settings import Settings
-from asr_server.engine import facts, plan
-from asr_server.gateway.answers import Answers
+from asr_server.engine import capabilities, plan
 from asr_server.gateway.child import spawner
+from asr_server.gateway.hang_detector import HangConfig
 from asr_server.gateway.live import LiveSockets
 from asr_server.gateway.proxy import Proxy
-from asr_server.gateway.questions import ANSWER_S, Questions
+from asr_server.gateway.routes import GatewayRoutes
 from asr_server.gateway.sockets import Sockets
-from asr_server.gateway.vigil import VigilRules
-from asr_server.gateway.worker import PAUSE_S, Link, Worker, WorkerRules
+from asr_server.gateway.worker import PAUSE_S, Worker, WorkerConfig, WorkerConnection
+from asr_server.gateway.worker_client import ANSWER_S, WorkerClient
 
 
 def create_app(settings: Settings) -> FastAPI:
     """The app for these settings. Raises `PlanError`, as the worker would."""
-    resolved = plan.resolve(settings, facts.probe())
-    rules = WorkerRules(start_s=settings.worker_start_s, idle_s=settings.idle_timeout)
-    questions = Questions(settings)
+    resolved = plan.resolve(settings, capabilities.probe())
+    rules = WorkerConfig(start_s=settings.worker_start_s, idle_s=settings.idle_timeout)
+    questions = WorkerClient(settings)
 
-    async def busy(link: Link) -> bool:
+    async def busy(link: WorkerConnection) -> bool:
         if await questions.has_work(link):
             return True
         await answers.exposition.remember(link)
         return False
 
     worker = Worker(spawner(settings), rules, busy)
-    answers = Answers(settings, resolved, worker, questions)
+    answers = GatewayRoutes(settings, resolved, worker, questions)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -67,7 +69,7 @@ def create_app(settings: Settings) -> FastAPI:
         Proxy(worker, settings.max_upload_bytes, settings.request_timeout),
     )
     errors.install(app)
-    door.put_before(app, AccessRules.of(settings, functools.partial(_holder, worker)))
+    install.install_middleware(app, AccessRules.of(settings, functools.partial(_holder, worker)))
     return app
 
 
@@ -89,10 +91,10 @@ async def drain(app: FastAPI) -> None:
     await worker.drain()
 
 
-def _patience(settings: Settings) -> VigilRules:
+def _patience(settings: Settings) -> HangConfig:
     """Nobody waits longer for a load than a request may take. A look is two questions and a pause."""
     hang_s = settings.worker_hang_s
-    return VigilRules(hang_s, max(hang_s, settings.request_timeout), look_s=2 * ANSWER_S + PAUSE_S)
+    return HangConfig(hang_s, max(hang_s, settings.request_timeout), look_s=2 * ANSWER_S + PAUSE_S)
 
 
 def _holder(worker: Worker, _: str) -> Caller:

@@ -6,7 +6,7 @@ from starlette.testclient import TestClient, WebSocketDenialResponse
 from asr_server.core.settings import Settings
 from asr_server.gateway import app as gateway
 from asr_server.gateway.app import create_app
-from asr_server.gateway.life import State
+from asr_server.gateway.restart_policy import WorkerState
 
 KEYS = "sk-first,sk-second"
 
@@ -40,7 +40,7 @@ def test_who_has_no_key_wakes_nobody(app, client, headers):
         with pytest.raises(WebSocketDenialResponse) as denied, client.websocket_connect(path, headers=headers):
             pass
         assert denied.value.status_code == 401
-    assert app.state.worker.state is State.STOPPED
+    assert app.state.worker.state is WorkerState.STOPPED
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_who_has_no_key_wakes_nobody(app, client, headers):
 def test_what_needs_no_key_wakes_nobody(app, client, method, path, status):
     """Probes by another method and files that the page does not have are answered here."""
     assert client.request(method, path).status_code == status
-    assert (app.state.worker.state, app.state.worker.starts) == (State.STOPPED, 0)
+    assert (app.state.worker.state, app.state.worker.starts) == (WorkerState.STOPPED, 0)
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/", "/web/app.js"])
@@ -66,7 +66,7 @@ def test_no_socket_opens_without_a_key(app, client, path):
     with pytest.raises(WebSocketDenialResponse) as denied, client.websocket_connect(path):
         pass
     assert denied.value.status_code == 401
-    assert (app.state.worker.state, app.state.worker.starts) == (State.STOPPED, 0)
+    assert (app.state.worker.state, app.state.worker.starts) == (WorkerState.STOPPED, 0)
 
 
 @pytest.mark.parametrize("path", ["/health", "/metrics", "/v1/models", "/v1/models/demo"])
@@ -74,7 +74,7 @@ def test_its_own_answers_are_its_own_by_every_method(app, client, path):
     """A monitor that asks with HEAD wakes nobody either."""
     for method in ("HEAD", "POST", "DELETE"):
         assert client.request(method, path, headers={"api-key": "sk-first"}).status_code == 405
-    assert (app.state.worker.state, app.state.worker.starts) == (State.STOPPED, 0)
+    assert (app.state.worker.state, app.state.worker.starts) == (WorkerState.STOPPED, 0)
 
 
 def test_probes_and_the_page_need_no_key(client):

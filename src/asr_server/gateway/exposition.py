@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from asr_server.api.metrics.meter import READY, WORKER_ENDS, WORKER_RUNNING, WORKER_STARTS, Kind, Meter
-from asr_server.gateway.questions import Questions
-from asr_server.gateway.totals import Totals
-from asr_server.gateway.worker import Link, Worker
+from asr_server.api.metrics.spec import READY, WORKER_ENDS, WORKER_RUNNING, WORKER_STARTS, MetricKind, MetricSpec
+from asr_server.gateway.counter_accumulator import CounterAccumulator
+from asr_server.gateway.worker import Worker, WorkerConnection
+from asr_server.gateway.worker_client import WorkerClient
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -22,9 +22,9 @@ _PATH = "/metrics"
 class Exposition:
     """In Prometheus' text format. Asking for it neither starts the worker nor keeps it from being idle."""
 
-    def __init__(self, worker: Worker, questions: Questions) -> None:
+    def __init__(self, worker: Worker, questions: WorkerClient) -> None:
         self._worker, self._questions = worker, questions
-        self._totals = Totals()
+        self._totals = CounterAccumulator()
 
     async def text(self, *, ready: bool) -> bytes:
         """All of it. `ready`: what `/readyz` says while there is no worker that could say it."""
@@ -34,14 +34,14 @@ class Exposition:
         link = self._worker.link
         told = await self._scrape(link) if link is not None else None
         own = [*self._own(), *([] if told else [_family(READY, {(): float(ready)})])]
-        return generate_latest(_Collected([*(told or self._totals.counts()), *own]))
+        return generate_latest(_ParsedCollector([*(told or self._totals.counts()), *own]))
 
-    async def remember(self, link: Link) -> None:
+    async def remember(self, link: WorkerConnection) -> None:
         """This worker is about to be ended: the last chance to ask what it has counted, if anybody ever asks."""
         if not self._totals.empty:
             await self._scrape(link)
 
-    async def _scrape(self, link: Link) -> list[Metric] | None:
+    async def _scrape(self, link: WorkerConnection) -> list[Metric] | None:
         status, raw = await self._questions.raw(link, _PATH)
         return self._totals.scraped(link.number, raw.decode()) if status == httpx.codes.OK else None
 
@@ -51,7 +51,7 @@ class Exposition:
         yield _family(WORKER_ENDS, {(cause,): count for cause, count in self._worker.ends.items()})
 
 
-class _Collected:
+class _ParsedCollector:
     """As the encoder wants it."""
 
     def __init__(self, families: list[Metric]) -> None:
@@ -62,10 +62,10 @@ class _Collected:
         return self._families
 
 
-def _family(meter: Meter, values: Mapping[tuple[str, ...], float]) -> Metric:
+def _family(meter: MetricSpec, values: Mapping[tuple[str, ...], float]) -> Metric:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-    family = CounterMetricFamily if meter.kind is Kind.COUNTER else GaugeMetricFamily
+    family = CounterMetricFamily if meter.kind is MetricKind.COUNTER else GaugeMetricFamily
     metric = family(meter.name, meter.meaning, labels=meter.labels)
     for labels, value in values.items():
         metric.add_metric(labels, value)

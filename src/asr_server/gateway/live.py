@@ -21,10 +21,10 @@ from websockets.exceptions import ConnectionClosed
 
 from asr_server.api.disconnect import ended_in_order
 from asr_server.api.errors import TABLE, respond
-from asr_server.api.live_actions import parse_action, parse_query, render_error
+from asr_server.api.live.actions import parse_action, parse_query, render_error
 from asr_server.core.errors import AsrError, InvalidInput, SessionTaken, WorkerLost
-from asr_server.gateway.journal import Kind
 from asr_server.gateway.live_replay import Replay
+from asr_server.gateway.replay_buffer import Kind
 from asr_server.gateway.sockets import (
     CLEAN,
     UNCLEAN,
@@ -37,7 +37,7 @@ from asr_server.gateway.sockets import (
     pump,
     sendable,
 )
-from asr_server.gateway.worker import Link, Worker
+from asr_server.gateway.worker import Worker, WorkerConnection
 from asr_server.text import languages
 
 # As much as a worker takes in before it stops reading.
@@ -58,7 +58,7 @@ class _Session:
     """
 
     replay: Replay
-    link: Link
+    link: WorkerConnection
     query: list[tuple[str, str]]
     hold: ExitStack  # keeps the worker from being idle
     owner: str = ""
@@ -173,7 +173,7 @@ class LiveSockets:
 
     async def _reach(
         self, scope: Scope, query: list[tuple[str, str]]
-    ) -> tuple[Link, ClientConnection, dict[str, Any], str]:
+    ) -> tuple[WorkerConnection, ClientConnection, dict[str, Any], str]:
         """A connection to a worker, and its first message."""
         for _ in range(_ATTEMPTS):
             link = await self._worker.running()

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from asr_server.gateway.journal import Journal, Kind
-from asr_server.text.continuation import continued, without_beginning
+from asr_server.gateway.replay_buffer import Kind, ReplayBuffer
+from asr_server.text.stable_merge import continued, without_beginning
 
 _ASK_EVERY_S = 5.0  # of audio: how much silence is kept at most beside an open utterance
 _FINALS_KEPT = 256
@@ -34,7 +34,7 @@ class Replay:
 
     def __init__(self, hello: dict[str, Any]) -> None:
         self.id = self.worker_id = str(hello["session_id"])
-        self.journal = Journal(int(hello["sample_rate"]))
+        self.journal = ReplayBuffer(int(hello["sample_rate"]))
         self.fruitless_restarts = 0  # since the session last moved on
         self._asked = 0
         self._base = self._offset = 0  # utterances: done before `journal.start`, and before the present worker's first

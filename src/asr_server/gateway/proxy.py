@@ -13,11 +13,11 @@ from typing import Any
 import httpx
 from starlette.types import Receive, Scope, Send
 
-from asr_server.api.body import too_large
 from asr_server.api.errors import TABLE, envelope
+from asr_server.api.http.body import too_large
 from asr_server.core.errors import AsrError, DeadlineExceeded, MalformedBody, WorkerLost
 from asr_server.gateway.upload import Upload
-from asr_server.gateway.worker import Link, Worker
+from asr_server.gateway.worker import Worker, WorkerConnection
 
 _ATTEMPTS = 2  # workers that may die over one request
 _TRIES = 5  # and in all, with those that were dead before it reached them
@@ -88,7 +88,7 @@ class Proxy:
             return
         raise WorkerLost("The worker process ended while it worked on this request; try again.")
 
-    async def _ask(self, link: Link, scope: Scope, upload: Upload) -> httpx.Response:
+    async def _ask(self, link: WorkerConnection, scope: Scope, upload: Upload) -> httpx.Response:
         """The worker's answer: complete if it is short, else with its body still to come."""
         request = httpx.Request(
             scope["method"],

@@ -7,15 +7,15 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asr_server.api import live_wire
-from asr_server.api.live_actions import parse_action
-from asr_server.gateway.journal import Kind
+from asr_server.api.live import messages
+from asr_server.api.live.actions import parse_action
 from asr_server.gateway.live_replay import Replay
+from asr_server.gateway.replay_buffer import Kind
 from asr_server.live.conftest import SAMPLE_RATE, Run, config, silence, speech
-from asr_server.live.events import AskSettled, Audio, Configure, Flush, Interrupted, Reset, Rules
-from asr_server.live.session import Session
+from asr_server.live.events import Audio, Configure, Flush, GetCheckpoint, Interrupted, Reset, TurnConfig
+from asr_server.live.session import LiveMachine
 from asr_server.live.table import State
-from asr_server.service.outbox import Outgoing
+from asr_server.service.live_session.outbox import Outgoing
 
 _SETTINGS = settings(max_examples=80, deadline=None, derandomize=True)
 _FRAME_S = 512 / SAMPLE_RATE
@@ -26,7 +26,7 @@ class _Worker:
 
     def __init__(self, number, rng, delay, longest_s):
         self.hello = {"status": "connected", "session_id": f"live_{number}", "sample_rate": SAMPLE_RATE}
-        self._run = Run(Session(config(max_utterance_samples=longest_s * SAMPLE_RATE)), rng, delay=delay)
+        self._run = Run(LiveMachine(config(max_utterance_samples=longest_s * SAMPLE_RATE)), rng, delay=delay)
         self.contexts = {}
         self.messages = []
         self._finals = []
@@ -38,8 +38,8 @@ class _Worker:
             self._run.tell(Audio(frame))
         else:
             action = parse_action(frame)
-            rules = Rules(context=action.words or "")
-            events = {"flush": Flush(), "reset": Reset(), "settled": AskSettled(), "config": Configure(rules)}
+            rules = TurnConfig(context=action.words or "")
+            events = {"flush": Flush(), "reset": Reset(), "settled": GetCheckpoint(), "config": Configure(rules)}
             self._run.tell(events[action.action])
         self._collect()
 
@@ -63,7 +63,7 @@ class _Worker:
         for asked in self._run.asked:
             self.contexts[asked.utterance] = asked.context
         effects, self._run.effects = self._run.effects, []
-        found = (live_wire.render(Outgoing(effect)) for effect in effects)
+        found = (messages.render(Outgoing(effect)) for effect in effects)
         found = [json.dumps(message) for message in found if message is not None]
         self.messages += found
         self._finals += [message for message in found if json.loads(message).get("is_final")]

@@ -18,7 +18,7 @@ from websockets.typing import Origin, Subprotocol
 from asr_server.api.disconnect import ended_in_order
 from asr_server.api.errors import TABLE, respond
 from asr_server.core.errors import AsrError, MalformedBody, WorkerLost
-from asr_server.gateway.worker import Link, Worker
+from asr_server.gateway.worker import Worker, WorkerConnection
 
 _OPEN_S, _CLOSE_S = 10.0, 1.0
 _NO_STATUS = 1005
@@ -55,7 +55,7 @@ class Closed:
         return cls(closed.rcvd.code, closed.rcvd.reason) if closed.rcvd is not None else cls(None)
 
 
-async def connect(link: Link, scope: Scope, query: str) -> ClientConnection:
+async def connect(link: WorkerConnection, scope: Scope, query: str) -> ClientConnection:
     """A connection to the worker in the client's name. Raises `Refused`, `WorkerGone`, `MalformedBody`."""
     given = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
     headers = dict(given)

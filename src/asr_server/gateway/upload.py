@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import httpx
 from starlette.types import Receive
 
-from asr_server.api.body import keeping, next_message, too_large
+from asr_server.api.http.body import map_disk_errors, next_message, too_large
 from asr_server.core.errors import Cancelled
 
 _IN_MEMORY_BYTES = 1024 * 1024
@@ -53,7 +53,7 @@ class Upload(httpx.AsyncByteStream):
         self._size += len(piece)
         if self._size > self._max_bytes:
             raise too_large(self._max_bytes)
-        with keeping():
+        with map_disk_errors():
             self._file.seek(0, 2)
             self._file.write(piece)
             self._file.flush()

@@ -90,7 +90,7 @@ async def test_a_client_that_leaves_is_noticed_in_the_body_and_after_it(make):
 
 async def test_a_client_that_stops_in_the_middle_is_not_waited_for(make, monkeypatch):
     """The worker's own limit is behind this one: it waits for the whole body."""
-    monkeypatch.setattr("asr_server.api.body._STALLED_S", 0.05)
+    monkeypatch.setattr("asr_server.api.http.body._STALLED_S", 0.05)
     pieces = [{"type": "http.request", "body": b"a", "more_body": True}]
 
     async def receive():

@@ -15,10 +15,10 @@ from typing import Protocol
 import httpx
 from loguru import logger
 
-from asr_server.api.metrics.meter import WorkerEnd
+from asr_server.api.metrics.spec import WorkerEnd
 from asr_server.core.errors import ShuttingDown, WorkerUnavailable
-from asr_server.gateway.life import Life, LifeRules, State, Want
-from asr_server.gateway.vigil import Sign, Vigil, VigilRules
+from asr_server.gateway.hang_detector import HangConfig, HangDetector, ProbeResult
+from asr_server.gateway.restart_policy import Decision, RestartConfig, RestartPolicy, WorkerState
 
 _POLL_S = 0.01  # between two attempts to connect to a worker that starts
 _LOOK_S = 1.0  # between two looks whether the worker is idle
@@ -48,7 +48,7 @@ Spawn = Callable[[Path], Awaitable[Process]]
 
 
 @dataclass(eq=False, slots=True)
-class Link:
+class WorkerConnection:
     """One running worker: its socket, and the HTTP connections to it. `gone` is set when the process has ended."""
 
     number: int
@@ -62,13 +62,13 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerRules:
+class WorkerConfig:
     """Limits in seconds: to be ready after its start, to live without use (0: for ever), to end in order."""
 
     start_s: float
     idle_s: float
     stop_s: float = 28.0
-    life: LifeRules = field(default_factory=LifeRules)
+    life: RestartConfig = field(default_factory=RestartConfig)
 
 
 class Worker:
@@ -80,15 +80,15 @@ class Worker:
     def __init__(
         self,
         spawn: Spawn,
-        rules: WorkerRules,
-        busy: Callable[[Link], Awaitable[bool]],
+        rules: WorkerConfig,
+        busy: Callable[[WorkerConnection], Awaitable[bool]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._spawn, self._rules, self._busy, self._clock = spawn, rules, busy, clock
-        self._life = Life(rules.life)
+        self._life = RestartPolicy(rules.life)
         self._moved = asyncio.Event()
         self._process: Process | None = None
-        self._link: Link | None = None
+        self._link: WorkerConnection | None = None
         self._run: asyncio.Task[None] | None = None
         self._asked_to_stop = asyncio.Event()
         self._number = self._uses = 0
@@ -99,31 +99,31 @@ class Worker:
         self.draining = False
 
     @property
-    def state(self) -> State:
+    def state(self) -> WorkerState:
         """Where the process is."""
         return self._life.state
 
     @property
-    def link(self) -> Link | None:
+    def link(self) -> WorkerConnection | None:
         """The running worker, if there is one."""
-        return self._link if self._life.state is State.RUNNING else None
+        return self._link if self._life.state is WorkerState.RUNNING else None
 
-    async def running(self) -> Link:
+    async def running(self) -> WorkerConnection:
         """The running worker, started if there is none. Raises `WorkerUnavailable`, `ShuttingDown`."""
         while True:
             if self.draining:
                 raise ShuttingDown("The server is shutting down.")
             match self._life.want(self._clock()):
-                case Want.GO if self._link is not None:
+                case Decision.GO if self._link is not None:
                     return self._link
-                case Want.GIVE_UP:
+                case Decision.GIVE_UP:
                     raise WorkerUnavailable("The worker process does not stay up; its last words are in the log.")
-                case Want.START:
+                case Decision.START:
                     self._asked_to_stop.clear()
                     self._run = asyncio.create_task(self._keep_running())
             await self._moved.wait()
 
-    async def lost(self, link: Link) -> None:
+    async def lost(self, link: WorkerConnection) -> None:
         """A connection to this worker broke: wait until its process is gone too, or it is clear that it lives."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_DEATH_S):
@@ -157,19 +157,21 @@ class Worker:
                 logger.info("worker idle", idle_s=round(self._clock() - self._used_s, 1))
                 await self.stop()
 
-    async def end_when_hung(self, look: Callable[[Link], Awaitable[Sign]], rules: VigilRules) -> None:
+    async def end_when_hung(
+        self, look: Callable[[WorkerConnection], Awaitable[ProbeResult]], rules: HangConfig
+    ) -> None:
         """Kill the process whenever it has not moved for too long. Runs for ever.
 
         What follows is what follows a crash.
         """
         pause_s = min(PAUSE_S, rules.hang_s / 4)
-        watched: Link | None = None
+        watched: WorkerConnection | None = None
         while True:
             await asyncio.sleep(pause_s)
             if (link := self.link) is None:
                 continue
             if link is not watched:
-                watched, vigil = link, Vigil(rules, self._clock())
+                watched, vigil = link, HangDetector(rules, self._clock())
             sign = await look(link)
             if vigil.sees(sign, self._clock()) and link is self.link:
                 self._kill(WorkerEnd.HUNG, "worker hangs and is killed", sign=sign.name.lower(), after_s=rules.hang_s)
@@ -211,7 +213,7 @@ class Worker:
     async def _keep_running(self) -> None:
         """One process after another, until one ends on purpose or they do not stay up."""
         wait_s: float | None = 0.0
-        while wait_s is not None and self._life.state is State.STARTING:
+        while wait_s is not None and self._life.state is WorkerState.STARTING:
             await self._live_once()
             wait_s = self._life.exited(self._clock())
             if self._life.given_up:
@@ -221,7 +223,7 @@ class Worker:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(wait_s):
                         await self._asked_to_stop.wait()
-        if self._life.state is State.STOPPING:  # asked to while no process ran
+        if self._life.state is WorkerState.STOPPING:  # asked to while no process ran
             self._life.exited(self._clock())
             self._move()
 
@@ -246,13 +248,13 @@ class Worker:
 
     async def _stay_with(self, process: Process, path: Path, began_s: float) -> None:
         exit_code = asyncio.create_task(process.wait())
-        if self._life.state is State.STOPPING:
+        if self._life.state is WorkerState.STOPPING:
             _signal(process.terminate)  # nobody could while there was no process
         await self._await_ready(process, path, exit_code, began_s)
         code = await exit_code
         self._process = None
         await self._close_link()
-        asked_to = self._life.state is State.STOPPING
+        asked_to = self._life.state is WorkerState.STOPPING
         cause = WorkerEnd.STOPPED if asked_to else self._killed_for or WorkerEnd.CRASHED
         self.ends[cause] += 1
         log = logger.info if asked_to else logger.error
@@ -265,8 +267,8 @@ class Worker:
         finally:
             ready.cancel()
         if ready.done() and not ready.cancelled() and not exit_code.done():
-            if self._life.state is State.STARTING:
-                self._link = Link(self._number, path)
+            if self._life.state is WorkerState.STARTING:
+                self._link = WorkerConnection(self._number, path)
                 self._life.ready(self._clock())
                 logger.info("worker ready", pid=process.pid, took_s=round(self._clock() - began_s, 3))
                 self._used_s = self._clock()

@@ -6,11 +6,11 @@ import tempfile
 
 import pytest
 
-from asr_server.api.metrics.meter import WorkerEnd
+from asr_server.api.metrics.spec import WorkerEnd
 from asr_server.core.errors import ShuttingDown, WorkerUnavailable
-from asr_server.gateway.life import LifeRules, State
-from asr_server.gateway.vigil import Sign, VigilRules
-from asr_server.gateway.worker import Worker, WorkerRules
+from asr_server.gateway.hang_detector import HangConfig, ProbeResult
+from asr_server.gateway.restart_policy import RestartConfig, WorkerState
+from asr_server.gateway.worker import Worker, WorkerConfig
 
 
 class _Process:
@@ -55,8 +55,8 @@ class _House:
     def __init__(self, *kinds, idle_s=0.0, start_s=5.0, stop_s=5.0, busy=None):
         self.processes, self._kinds = [], list(kinds)
         self._busy = busy or (lambda: False)
-        life = LifeRules(first_wait_s=0.01, rest_s=60.0)
-        self.worker = Worker(self._spawn, WorkerRules(start_s, idle_s, stop_s, life), self._has_work)
+        life = RestartConfig(first_wait_s=0.01, rest_s=60.0)
+        self.worker = Worker(self._spawn, WorkerConfig(start_s, idle_s, stop_s, life), self._has_work)
 
     async def _has_work(self, _):
         return self._busy()
@@ -119,7 +119,7 @@ async def test_a_place_that_cannot_be_made_is_told_and_tried_again(house, tmp_pa
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     with pytest.raises(WorkerUnavailable):
         await here.worker.running()
-    assert here.worker.state is State.FAILED
+    assert here.worker.state is WorkerState.FAILED
     assert not here.processes
 
 
@@ -143,7 +143,7 @@ async def test_a_crash_loop_is_given_up_with_an_error(house, kind):
     here = house(kind)
     results = await asyncio.gather(*(here.worker.running() for _ in range(3)), return_exceptions=True)
     assert [type(r) for r in results] == [WorkerUnavailable] * 3
-    assert here.worker.state is State.FAILED
+    assert here.worker.state is WorkerState.FAILED
     tried = len(here.processes)
     with pytest.raises(WorkerUnavailable):
         await here.worker.running()
@@ -167,12 +167,12 @@ async def test_an_idle_worker_is_ended_but_not_while_it_is_used_or_busy(house):
         await here.worker.running()
         busy = False
         await asyncio.sleep(0.3)
-        assert here.worker.state is State.RUNNING
+        assert here.worker.state is WorkerState.RUNNING
         busy = True
     await asyncio.sleep(0.3)
-    assert here.worker.state is State.RUNNING
+    assert here.worker.state is WorkerState.RUNNING
     busy = False
-    await _until(lambda: here.worker.state is State.STOPPED)
+    await _until(lambda: here.worker.state is WorkerState.STOPPED)
     assert here.processes[0].signals == ["TERM"]
     assert here.worker.link is None
     await here.worker.running()
@@ -187,7 +187,7 @@ async def test_one_that_does_not_end_is_killed(house):
     await here.worker.running()
     await here.worker.stop()
     assert here.processes[0].signals == ["TERM", "KILL"]
-    assert here.worker.state is State.STOPPED
+    assert here.worker.state is WorkerState.STOPPED
 
 
 async def test_a_stop_in_the_middle_of_a_start_leaves_no_process_behind(house):
@@ -218,13 +218,13 @@ async def test_draining_without_a_worker_is_done_at_once(house):
     with contextlib.suppress(ShuttingDown):
         async with asyncio.timeout(1):
             await here.worker.drain()
-    assert here.worker.state is State.STOPPED
+    assert here.worker.state is WorkerState.STOPPED
     assert not here.processes
 
 
 def _watched(here, signs):
     """Looks at the worker; what is seen is `signs[process]`, of the last started one."""
-    rules = VigilRules(hang_s=0.05, load_s=60.0, look_s=1.0)
+    rules = HangConfig(hang_s=0.05, load_s=60.0, look_s=1.0)
 
     async def look(_):
         return signs[min(len(here.processes), len(signs)) - 1]
@@ -235,7 +235,7 @@ def _watched(here, signs):
 async def test_a_hung_worker_is_killed_and_followed_by_another(house):
     """As after a crash: the old link is gone, who needs a worker gets the next, which is well and stays."""
     here = house()
-    watch = _watched(here, [Sign.HUNG, Sign.WELL])
+    watch = _watched(here, [ProbeResult.HUNG, ProbeResult.WELL])
     first = await here.worker.running()
     async with asyncio.timeout(10):
         await first.gone.wait()
@@ -249,7 +249,7 @@ async def test_a_hung_worker_is_killed_and_followed_by_another(house):
     assert here.worker.ends == {end: int(end in (WorkerEnd.HUNG, WorkerEnd.STOPPED)) for end in WorkerEnd}
 
 
-@pytest.mark.parametrize("sign", [Sign.WELL, Sign.LOADING, Sign.SILENT])
+@pytest.mark.parametrize("sign", [ProbeResult.WELL, ProbeResult.LOADING, ProbeResult.SILENT])
 async def test_one_that_moves_or_may_load_is_let_be(house, sign):
     """Silence alone is no hang while its model was never seen."""
     here = house()

@@ -11,9 +11,9 @@ import math
 import re
 from dataclasses import dataclass
 
-from asr_server.live.events import Heard
+from asr_server.live.events import TranscribeResult
 from asr_server.text import scripts
-from asr_server.text.continuation import continued
+from asr_server.text.stable_merge import continued
 
 # A word is a run without spaces, or one character of a script that is written without them.
 _WORD = re.compile(rf"[{scripts.LETTERS}]|[^\s{scripts.LETTERS}]+")
@@ -50,7 +50,7 @@ class Agreement:
         """The text behind what is committed."""
         return self.text[len(self.committed) :]
 
-    def hear(self, heard: Heard, end_samples: int) -> None:
+    def on_result(self, heard: TranscribeResult, end_samples: int) -> None:
         """The next hypothesis, made from the audio up to `end_samples`."""
         agreed = _agreed(self.ids, heard.ids)
         self._since = self._since[:agreed] + [end_samples] * (len(heard.ids) - agreed)
@@ -59,7 +59,7 @@ class Agreement:
         if heard.offsets and heard.text == self.text:
             self._commit(heard, self._certain(heard, end_samples))
 
-    def _certain(self, heard: Heard, end_samples: int) -> int:
+    def _certain(self, heard: TranscribeResult, end_samples: int) -> int:
         """How many ids are old and sure enough."""
         floor = math.log(self._rules.least_probability)
         count = len(self.committed_ids)
@@ -71,7 +71,7 @@ class Agreement:
             count += 1
         return count
 
-    def _commit(self, heard: Heard, certain: int) -> None:
+    def _commit(self, heard: TranscribeResult, certain: int) -> None:
         """Commit the longest stretch of whole words within `certain` ids and before the held words."""
         words = [match.start() for match in _WORD.finditer(heard.text)]
         if len(words) <= self._rules.held_words:
@@ -84,14 +84,14 @@ class Agreement:
                 return
 
 
-def following(committed: str, heard: Heard) -> str:
+def following(committed: str, heard: TranscribeResult) -> str:
     """The text, or what it adds to `committed` if it does not begin with it.
 
     The ids do begin with the committed ones, but a text whose repetition was folded may have lost some of it. One that
     was made apart may say the committed words otherwise.
     """
     text = heard.text
-    if heard.apart:
+    if heard.detached:
         return continued(committed, text).text
     if text.startswith(committed):
         return text

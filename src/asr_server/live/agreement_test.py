@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from asr_server.live.agreement import Agreement, CommitRules, following
-from asr_server.live.events import Heard
+from asr_server.live.events import TranscribeResult
 
 _RULES = CommitRules(held_words=1, age_samples=1_000, guess_age_samples=3_000, least_probability=0.5)
 
@@ -14,13 +14,13 @@ def _heard(*tokens, logprobs=None):
         text += token
         offsets.append(len(text))
     ids = tuple(hash(token) for token in tokens)
-    return Heard(1, text, "English", ids, tuple(offsets), logprobs or (0.0,) * len(ids))
+    return TranscribeResult(1, text, "English", ids, tuple(offsets), logprobs or (0.0,) * len(ids))
 
 
 def _after(*hypotheses, rules=_RULES, step=1_000):
     known = Agreement(rules)
     for place, heard in enumerate(hypotheses):
-        known.hear(heard, place * step)
+        known.on_result(heard, place * step)
     return known
 
 
@@ -45,7 +45,7 @@ def test_a_folded_text_does_not_take_committed_words_back():
     """The text that is shown goes on from what was committed."""
     known = _after(*[_heard("no", " no", " no", " yes")] * 2)
     assert known.committed == "no no no"
-    known.hear(Heard(1, "no yes", "English", (1,)), 5_000)
+    known.on_result(TranscribeResult(1, "no yes", "English", (1,)), 5_000)
     assert known.text == "no no no yes"
 
 
@@ -92,18 +92,21 @@ def test_tokens_without_text_are_no_commit():
 
 def test_a_text_that_does_not_map_to_its_ids_commits_nothing():
     """Folded repetitions have no offsets."""
-    folded = Heard(1, "a b", "English", (1, 2, 3, 4))
+    folded = TranscribeResult(1, "a b", "English", (1, 2, 3, 4))
     assert _after(folded, folded).committed == ""
 
 
 def test_a_text_that_lost_some_of_what_was_committed_keeps_it():
     """What was committed stays, what follows is added."""
-    assert following("no no no", Heard(1, "no yes")) == "no no no yes"
-    assert following("one", Heard(1, "one two")) == "one two"
-    assert following("one two", Heard(1, "one")) == "one two"
+    assert following("no no no", TranscribeResult(1, "no yes")) == "no no no yes"
+    assert following("one", TranscribeResult(1, "one two")) == "one two"
+    assert following("one two", TranscribeResult(1, "one")) == "one two"
 
 
 def test_a_text_made_apart_goes_on_from_what_was_committed():
     """It may say the committed words otherwise; none is taken back, and none said twice."""
-    assert following("turn on the", Heard(1, "Turn of the kitchen lights", apart=True)) == "turn on the kitchen lights"
-    assert following("turn on the", Heard(1, "turn on", apart=True)) == "turn on the"
+    assert (
+        following("turn on the", TranscribeResult(1, "Turn of the kitchen lights", detached=True))
+        == "turn on the kitchen lights"
+    )
+    assert following("turn on the", TranscribeResult(1, "turn on", detached=True)) == "turn on the"

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from asr_server.live.events import Audio, Close, Failed, Final, Forget, Heard, Transcribe
-from asr_server.live.session import Session, SessionConfig
+from asr_server.live.events import Audio, CancelRequest, Close, Final, Transcribe, TranscribeFailed, TranscribeResult
+from asr_server.live.session import LiveMachine, LiveMachineConfig
 
 SAMPLE_RATE = 16_000
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
@@ -55,7 +55,7 @@ def heard(ticket, ids):
     for word in ids:
         text += (" " if text else "") + WORDS[word]
         offsets.append(len(text))
-    return Heard(ticket, text, "English" if ids else "", tuple(ids), tuple(offsets), (0.0,) * len(ids))
+    return TranscribeResult(ticket, text, "English" if ids else "", tuple(ids), tuple(offsets), (0.0,) * len(ids))
 
 
 def text_of(audio):
@@ -65,7 +65,7 @@ def text_of(audio):
 
 def config(**changes):
     """A session over the arithmetic voice detector."""
-    return SessionConfig(voice=lambda: probability, loudness=lambda: probability, resampler=_linear, **changes)
+    return LiveMachineConfig(voice=lambda: probability, loudness=lambda: probability, resampler=_linear, **changes)
 
 
 def _linear(rate_hz):
@@ -86,7 +86,7 @@ def _linear(rate_hz):
 class Run:
     """A session with a listener that answers late, wrongly or not at all, as told; everything said is kept."""
 
-    session: Session
+    session: LiveMachine
     rng: random.Random = field(default_factory=lambda: random.Random(0))
     delay: float = 0.0  # chance that an answer waits for another event
     failures: float = 0.0
@@ -105,7 +105,7 @@ class Run:
         """The oldest waiting request is answered, or fails."""
         request = self.waiting.pop(0)
         if self.rng.random() < self.failures:
-            self._perform(self.session.receive(Failed(request.ticket, "transcription_failed", "injected")))
+            self._perform(self.session.receive(TranscribeFailed(request.ticket, "transcription_failed", "injected")))
         else:
             self._perform(self.session.receive(heard(request.ticket, listen(request.audio, request.prefix))))
 
@@ -116,7 +116,7 @@ class Run:
                 self.asked.append(effect)
                 self.waiting.append(effect)
                 self.audio_of[effect.utterance, len(effect.audio)] = effect.audio
-            if isinstance(effect, Forget) and self.rng.random() < 0.5:  # a cancelled job may still answer
+            if isinstance(effect, CancelRequest) and self.rng.random() < 0.5:  # a cancelled job may still answer
                 self.waiting = [w for w in self.waiting if w.ticket != effect.ticket]
 
     def finish(self, *, close=True):
@@ -147,7 +147,7 @@ def chunks(data, rng):
 
 def play(pcm, *, rng=None, close=True, **changes):
     """A whole recording through a fresh session."""
-    run = Run(Session(config(**changes)), rng or random.Random(0))
+    run = Run(LiveMachine(config(**changes)), rng or random.Random(0))
     data = pcm.astype("<i2").tobytes()
     for piece in chunks(data, rng) if rng else [data[i : i + 1024] for i in range(0, len(data), 1024)]:
         run.tell(Audio(piece))

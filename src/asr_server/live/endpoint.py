@@ -22,7 +22,7 @@ class Voice(Enum):
     SILENT = "silent"  # no speech, or not yet enough of it to be more than a click
     ONSET = "onset"  # speech is certain now; it began `Endpointer.onset_frames` ago, this frame included
     VOICED = "voiced"  # speech goes on
-    HUSHED = "hushed"  # a pause inside the utterance, `Endpointer.quiet_frames` long so far
+    PAUSED = "hushed"  # a pause inside the utterance, `Endpointer.quiet_frames` long so far
     ENDPOINT = "endpoint"  # the pause is long enough: the utterance is over
 
 
@@ -79,4 +79,4 @@ class Endpointer:
     def _go_on(self) -> Voice:
         if not self.quiet_frames:
             return Voice.VOICED
-        return Voice.HUSHED if self.quiet_frames < self._min_silence else Voice.ENDPOINT
+        return Voice.PAUSED if self.quiet_frames < self._min_silence else Voice.ENDPOINT

@@ -28,7 +28,7 @@ class Detection(Enum):
     MANUAL = "manual"  # the caller: everything between two flushes is one utterance
 
 
-class Kind(Enum):
+class ResultKind(Enum):
     """What an answer of the engine is wanted for."""
 
     PARTIAL = "partial"  # shown and replaced: wanted fast
@@ -45,7 +45,7 @@ class Ending(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class TurnConfig:
     """What may change in the middle of a session; a change holds from the next utterance on.
 
     Only from and to `Detection.MANUAL` the change holds at once, also for the utterance that is open.
@@ -89,7 +89,7 @@ class Reset:
 class Configure:
     """New rules, whole, and perhaps another input rate. The rate holds from the next byte on."""
 
-    rules: Rules
+    rules: TurnConfig
     input_rate_hz: int | None = None
 
 
@@ -104,13 +104,14 @@ class Close:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class TranscribeResult:
     """The engine's answer to a `Transcribe`.
 
     `ids`: all token ids, `logprobs` (natural, <= 0) one for each. `offsets`: for each id the length of `text` once
     that id is there; empty when text and ids do not map. `language`: the model's name, "" for no speech. `pieces`: the
-    bytes that each id writes, nothing for those that name the language. `rough`: the model looped or came to no end, so
-    words may be missing, and a final would be made with more care. `apart`: made in pieces and not behind the prefix.
+    bytes that each id writes, nothing for those that name the language. `truncated`: the model looped or found no end,
+    so words may be missing, and a final would be made with more care. `detached`: made in pieces and not behind the
+    prefix.
     """
 
     ticket: int
@@ -120,12 +121,12 @@ class Heard:
     offsets: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
     pieces: tuple[bytes, ...] = ()
-    rough: bool = False
-    apart: bool = False
+    truncated: bool = False
+    detached: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class TranscribeFailed:
     """The engine could not answer a `Transcribe`: a stable error code and a message for people."""
 
     ticket: int
@@ -134,11 +135,11 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class AskSettled:
-    """Up to where is the audio done with? Answered by exactly one `Settled`."""
+class GetCheckpoint:
+    """Up to where is the audio done with? Answered by exactly one `Checkpoint`."""
 
 
-Event = Audio | Flush | Reset | Configure | Interrupted | Close | AskSettled | Heard | Failed
+Event = Audio | Flush | Reset | Configure | Interrupted | Close | GetCheckpoint | TranscribeResult | TranscribeFailed
 
 
 # -- effects: from the session to the shell --------------------------------------------------------------------------
@@ -146,14 +147,15 @@ Event = Audio | Flush | Reset | Configure | Interrupted | Close | AskSettled | H
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Transcribe:
-    """Ask the engine; answer with `Heard` or `Failed` of the same ticket. At most one is under way in a session.
+    """Ask the engine; answer with `TranscribeResult` or `TranscribeFailed` of the same ticket. At most one is under
+    way in a session.
 
     `audio`: the utterance from its start at `start_samples`. `prefix`: ids with which the answer must begin.
     `draft`: ids that the answer may turn out to be.
     """
 
     ticket: int
-    kind: Kind
+    kind: ResultKind
     utterance: int
     start_samples: int
     audio: Samples
@@ -169,14 +171,14 @@ class Transcribe:
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
+class CancelRequest:
     """The answer to this ticket is not wanted any more; one that still comes is ignored."""
 
     ticket: int
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class UtteranceStarted:
     """An utterance opened; its audio begins at `start_samples`, the prefix included."""
 
     utterance: int
@@ -184,10 +186,10 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class UtteranceEnded:
     """An utterance has all its audio now, `[start, end)`; its `Final` follows, perhaps after other effects.
 
-    One without any, that never `Started`, answers a flush when none was open.
+    One without any, that never `UtteranceStarted`, answers a flush when none was open.
     """
 
     utterance: int
@@ -230,11 +232,11 @@ class Final:
     end_samples: int
     ending: Ending
     tokens: tuple[Token, ...] = ()
-    trouble: Trouble | None = None
+    trouble: SessionError | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class WasReset:
+class ResetDone:
     """The answer to `Reset`. `utterance`: the number of the one thrown away, None if none was open."""
 
     utterance: int | None
@@ -244,12 +246,12 @@ class WasReset:
 class Configured:
     """The answer to `Configure`: the rules of the next utterance."""
 
-    rules: Rules
+    rules: TurnConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """The answer to `AskSettled`. A fresh session that is fed from `end_samples` on says what this one will say.
+class Checkpoint:
+    """The answer to `GetCheckpoint`. A fresh session that is fed from `end_samples` on says what this one will say.
 
     All before it is silence, discarded, or in utterances that have their `Final`; `utterance` is the last number
     given away there.
@@ -260,7 +262,7 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class SessionError:
     """Something failed and the session goes on. If a final failed, its `Final` follows with what is known of it."""
 
     code: str
@@ -268,4 +270,15 @@ class Trouble:
     utterance: int
 
 
-Effect = Transcribe | Forget | Started | Stopped | Partial | Final | WasReset | Configured | Settled | Trouble
+Action = (
+    Transcribe
+    | CancelRequest
+    | UtteranceStarted
+    | UtteranceEnded
+    | Partial
+    | Final
+    | ResetDone
+    | Configured
+    | Checkpoint
+    | SessionError
+)

@@ -8,23 +8,23 @@ from hypothesis import strategies as st
 
 from asr_server.live.conftest import SAMPLE_RATE, Run, config, listen, play, silence, speech, text_of
 from asr_server.live.events import (
-    AskSettled,
     Audio,
+    Checkpoint,
     Close,
     Configure,
     Detection,
     Ending,
     Final,
     Flush,
+    GetCheckpoint,
     Interrupted,
     Partial,
     Reset,
-    Rules,
-    Settled,
-    Stopped,
     Transcribe,
+    TurnConfig,
+    UtteranceEnded,
 )
-from asr_server.live.session import Session
+from asr_server.live.session import LiveMachine
 
 _SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
 
@@ -75,12 +75,12 @@ def _events(draw):
         at += size
         if rng.random() < 0.05:
             detection = rng.choice(list(Detection))
-            events.append(rng.choice([Flush(), Reset(), Interrupted(), Configure(Rules(detection=detection))]))
+            events.append(rng.choice([Flush(), Reset(), Interrupted(), Configure(TurnConfig(detection=detection))]))
     return events + ([Close()] if rng.random() < 0.5 else [])
 
 
 def _told(events, seed):
-    run = Run(Session(config(max_utterance_samples=4 * SAMPLE_RATE)), random.Random(seed), delay=0.7, failures=0.1)
+    run = Run(LiveMachine(config(max_utterance_samples=4 * SAMPLE_RATE)), random.Random(seed), delay=0.7, failures=0.1)
     for event in events:
         run.tell(event)
         account = run.session.account
@@ -110,12 +110,12 @@ def test_every_sample_has_one_place_and_utterances_do_not_overlap(events, seed):
     """The account adds up after every event, and utterances with audio lie behind one another."""
     run = _told(events, seed)
     end = 0
-    for stopped in run.of(Stopped):
+    for stopped in run.of(UtteranceEnded):
         assert stopped.start_samples <= stopped.end_samples
         if stopped.start_samples < stopped.end_samples:
             assert end <= stopped.start_samples
             end = stopped.end_samples
-    assert sum(s.end_samples - s.start_samples for s in run.of(Stopped)) == run.session.account.in_utterances
+    assert sum(s.end_samples - s.start_samples for s in run.of(UtteranceEnded)) == run.session.account.in_utterances
 
 
 @_SETTINGS
@@ -126,7 +126,7 @@ def test_every_ended_utterance_gets_one_final_in_order_and_every_flush_its_own(e
     run.finish(close=False)
     numbers = [f.utterance for f in run.of(Final)]
     assert numbers == sorted(set(numbers))
-    assert [s.utterance for s in run.of(Stopped)] == numbers
+    assert [s.utterance for s in run.of(UtteranceEnded)] == numbers
     flushed = sum(isinstance(event, Flush) for event in events)
     assert sum(f.ending is Ending.FLUSH for f in run.of(Final)) == flushed
 
@@ -151,7 +151,7 @@ def test_cutting_the_connection_at_any_byte_loses_nothing():
     data = pcm.astype("<i2").tobytes()
     whole = play(pcm).finals
     for cut in range(1, len(data), len(data) // 60):
-        run = Run(Session(config()))
+        run = Run(LiveMachine(config()))
         run.tell(Audio(data[:cut]))
         run.tell(Interrupted())
         run.tell(Audio(data[cut:]))
@@ -163,7 +163,7 @@ def test_two_sessions_never_mix():
     """Interleaved sessions give what each gives alone."""
     talks = [_talk(random.Random(seed)) for seed in (11, 12)]
     alone = [play(pcm).finals for pcm in talks]
-    runs = [Run(Session(config())) for _ in talks]
+    runs = [Run(LiveMachine(config())) for _ in talks]
     for at in range(0, max(map(len, talks)), 800):
         for run, pcm in zip(runs, talks, strict=True):
             run.tell(Audio(pcm[at : at + 800].astype("<i2").tobytes()))
@@ -174,7 +174,7 @@ def test_two_sessions_never_mix():
 
 def test_memory_is_bounded_in_endless_speech_without_a_pause():
     """Ten minutes: what is held stays within one utterance, whatever came before."""
-    run = Run(Session(config(max_utterance_samples=10 * SAMPLE_RATE, partial_every_samples=5 * SAMPLE_RATE)))
+    run = Run(LiveMachine(config(max_utterance_samples=10 * SAMPLE_RATE, partial_every_samples=5 * SAMPLE_RATE)))
     minute = speech([i % 10 for i in range(214)]).astype("<i2").tobytes()
     for _ in range(10):
         run.tell(Audio(minute))
@@ -195,10 +195,10 @@ def test_a_fresh_session_goes_on_from_where_one_is_settled():
     whole = play(pcm, **changes).finals
     assert len(whole) > 4
     for cut in range(0, len(data), len(data) // 80):
-        run = Run(Session(config(**changes)))
+        run = Run(LiveMachine(config(**changes)))
         run.tell(Audio(data[:cut]))
-        run.tell(AskSettled())
-        (settled,) = run.of(Settled)
+        run.tell(GetCheckpoint())
+        (settled,) = run.of(Checkpoint)
         assert [f[0] for f in run.finals] == list(range(1, settled.utterance + 1))
         rest = play(pcm[settled.end_samples :], **changes).finals
         shifted = [
@@ -210,12 +210,12 @@ def test_a_fresh_session_goes_on_from_where_one_is_settled():
 
 def test_what_has_no_final_yet_is_not_settled():
     """While answers are outstanding, the place stays before the first utterance without a final."""
-    run = Run(Session(config()), delay=1.0)
+    run = Run(LiveMachine(config()), delay=1.0)
     run.tell(Audio(np.concatenate([speech([1, 2, 3]), silence(900), speech([4, 5]), silence(900)]).tobytes()))
-    run.tell(AskSettled())
+    run.tell(GetCheckpoint())
     run.finish(close=False)
-    run.tell(AskSettled())
-    before, after = run.of(Settled)
+    run.tell(GetCheckpoint())
+    before, after = run.of(Checkpoint)
     assert (before.end_samples, before.utterance) == (0, 0)
     assert after.end_samples > run.finals[-1][3]
     assert after.utterance == 2

@@ -13,36 +13,36 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from asr_server.live.agreement import CommitRules
-from asr_server.live.desk import Desk
 from asr_server.live.endpoint import Endpointer, Voice, frames_of
 from asr_server.live.events import (
     FRAME_SAMPLES,
     SAMPLE_RATE,
-    AskSettled,
+    Action,
     Audio,
+    Checkpoint,
     Close,
     Configure,
     Configured,
     Detection,
-    Effect,
     Ending,
     Event,
-    Failed,
     Flush,
-    Heard,
+    GetCheckpoint,
     Interrupted,
     Partial,
     Reset,
-    Rules,
+    ResetDone,
     Samples,
-    Settled,
-    Started,
-    Stopped,
-    WasReset,
+    TranscribeFailed,
+    TranscribeResult,
+    TurnConfig,
+    UtteranceEnded,
+    UtteranceStarted,
 )
 from asr_server.live.framing import Framing, Resample
-from asr_server.live.table import TABLE, Act, Signal, State
-from asr_server.live.utterance import Frame, Utterance
+from asr_server.live.request_scheduler import RequestScheduler
+from asr_server.live.table import TABLE, Signal, State, TurnAction
+from asr_server.live.utterance import Frame, OpenUtterance
 
 # Speech probability of the next 512 samples of one stream, float32 -> [0, 1].
 Probability = Callable[[Samples], float]
@@ -51,7 +51,7 @@ _SIGNALS = {
     Voice.SILENT: Signal.SILENT,
     Voice.ONSET: Signal.ONSET,
     Voice.VOICED: Signal.VOICED,
-    Voice.HUSHED: Signal.HUSHED,
+    Voice.PAUSED: Signal.PAUSED,
     Voice.ENDPOINT: Signal.ENDPOINT,
 }
 _ENDINGS = {
@@ -63,7 +63,7 @@ _ENDINGS = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SessionConfig:
+class LiveMachineConfig:
     """What holds for the whole session, and the rules it begins with.
 
     `voice`, `loudness`: make a fresh speech probability for `Detection.VOICE` and `Detection.LOUDNESS`. `resampler`:
@@ -75,7 +75,7 @@ class SessionConfig:
     voice: Callable[[], Probability]
     loudness: Callable[[], Probability]
     resampler: Callable[[int], Resample]
-    rules: Rules = field(default_factory=Rules)
+    rules: TurnConfig = field(default_factory=TurnConfig)
     input_rate_hz: int = SAMPLE_RATE
     partial_every_samples: int = 7_200
     tail_samples: int = 2_400
@@ -85,7 +85,7 @@ class SessionConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class AudioAccount:
     """Where all samples at 16 kHz are that came so far: `received` is the sum of the others."""
 
     received: int
@@ -95,45 +95,45 @@ class Account:
     open: int
 
 
-class Session:
+class LiveMachine:
     """Feed it events with `receive`, perform the effects in their order, bring answers of the engine back as events."""
 
-    def __init__(self, config: SessionConfig) -> None:
+    def __init__(self, config: LiveMachineConfig) -> None:
         self._config = config
-        self._out: list[Effect] = []
-        self._desk = Desk(config.finals_apart, self._out)
+        self._out: list[Action] = []
+        self._desk = RequestScheduler(config.finals_apart, self._out)
         # Behind that the utterance may be cut, and a committed word cannot move to the next.
         self._commit = replace(config.commit, latest_samples=2 * config.max_utterance_samples // 3)
         self._framing = Framing(config.input_rate_hz, config.resampler)
         self._state = State.LISTENING
-        self._utterance: Utterance | None = None
+        self._utterance: OpenUtterance | None = None
         self._kept: deque[Frame] = deque()
         self._frame = Frame(np.zeros(0, np.float32), 0.0)
         self._ending = Ending.PAUSE
         self._fresh_samples = 0  # speech since the last partial was asked for
         self._number = self._clock = self._in_utterances = self._in_silence = self._discarded = 0
-        self._coming_rules: Rules | None = None
+        self._coming_rules: TurnConfig | None = None
         self._use(config.rules)
-        self._acts: dict[Act, Callable[[], None]] = {
-            Act.NOTHING: lambda: None,
-            Act.KEEP: self._keep,
-            Act.OPEN: self._open,
-            Act.GROW: self._grow,
-            Act.REST: self._rest,
-            Act.END: self._end,
-            Act.CUT: self._cut,
-            Act.END_FULL: self._finish,
-            Act.FINISH: self._finish,
-            Act.ANSWER: self._answer,
-            Act.SETTLE: self._settle,
-            Act.DISCARD: self._discard,
-            Act.IGNORE: self._ignore,
-            Act.CATCH_UP: self._catch_up,
+        self._acts: dict[TurnAction, Callable[[], None]] = {
+            TurnAction.NOTHING: lambda: None,
+            TurnAction.KEEP: self._keep,
+            TurnAction.OPEN: self._open,
+            TurnAction.EXTEND: self._grow,
+            TurnAction.EXTEND_PAUSE: self._rest,
+            TurnAction.END: self._end,
+            TurnAction.CUT: self._cut,
+            TurnAction.END_FULL: self._finish,
+            TurnAction.FINISH: self._finish,
+            TurnAction.ANSWER: self._answer,
+            TurnAction.SETTLE: self._settle,
+            TurnAction.DISCARD: self._discard,
+            TurnAction.IGNORE: self._ignore,
+            TurnAction.CATCH_UP: self._catch_up,
         }
 
     # -- for the shell -----------------------------------------------------------------------------------------------
 
-    def receive(self, event: Event) -> list[Effect]:
+    def receive(self, event: Event) -> list[Action]:
         """The effects of one event, in the order in which to perform them. Raises nothing for any order of events."""
         match event:
             case Audio(pcm=pcm):
@@ -150,11 +150,11 @@ class Session:
             case Close():
                 self._hear_frames(self._framing.flush())
                 self._step(Signal.CLOSE)
-            case AskSettled():
+            case GetCheckpoint():
                 self._out.append(self._settled())
-            case Heard():
-                self._desk.hear(event)
-            case Failed():
+            case TranscribeResult():
+                self._desk.on_result(event)
+            case TranscribeFailed():
                 self._desk.fail(event)
         effects, self._out[:] = list(self._out), []
         return effects
@@ -165,17 +165,17 @@ class Session:
         return self._state
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> TurnConfig:
         """Those of the next utterance."""
         return self._coming_rules or self._rules
 
     @property
-    def account(self) -> Account:
+    def account(self) -> AudioAccount:
         """Where all samples are."""
         kept = sum(len(frame.samples) for frame in self._kept)
         held = self._utterance.samples if self._utterance else 0
         buffered = self._framing.buffered_samples
-        return Account(
+        return AudioAccount(
             received=self._clock + buffered,
             in_utterances=self._in_utterances,
             in_silence=self._in_silence,
@@ -199,7 +199,7 @@ class Session:
         return self._desk.busy
 
     @property
-    def standing(self) -> Partial | None:
+    def current_partial(self) -> Partial | None:
         """The open utterance as last understood; None when none is open or nothing was understood yet."""
         partial = self._utterance.partial() if self._utterance else None
         return partial if partial and partial.text else None
@@ -232,7 +232,7 @@ class Session:
         self._clock += lost
         self._discarded += lost
         self._use(self._rules)
-        self._out.append(WasReset(thrown))
+        self._out.append(ResetDone(thrown))
 
     def _configure(self, event: Configure) -> None:
         if event.input_rate_hz is not None:
@@ -247,7 +247,7 @@ class Session:
             self._endpointer.resume()
         self._out.append(Configured(event.rules))
 
-    def _use(self, rules: Rules) -> None:
+    def _use(self, rules: TurnConfig) -> None:
         self._rules, self._coming_rules = rules, None
         self._endpointer = Endpointer(rules.threshold, rules.min_silence_ms)
         sentence_ms = rules.sentence_silence_ms
@@ -261,11 +261,11 @@ class Session:
         factory = factories.get(rules.detection)
         self._probability = factory() if factory else None
 
-    def _settled(self) -> Settled:
+    def _settled(self) -> Checkpoint:
         unfinished = self._desk.unanswered or self._utterance
         if unfinished is not None:
-            return Settled(unfinished.start_samples, unfinished.number - 1)
-        return Settled(self._clock - sum(len(frame.samples) for frame in self._kept), self._number)
+            return Checkpoint(unfinished.start_samples, unfinished.number - 1)
+        return Checkpoint(self._clock - sum(len(frame.samples) for frame in self._kept), self._number)
 
     # -- frames ------------------------------------------------------------------------------------------------------
 
@@ -280,7 +280,7 @@ class Session:
         if self._rules.detection is Detection.MANUAL:
             return Signal.VOICED if self._utterance else Signal.ONSET
         voice = self._endpointer.add(probability)
-        return Signal.ENDPOINT if voice is Voice.HUSHED and self._sentence_is_over() else _SIGNALS[voice]
+        return Signal.ENDPOINT if voice is Voice.PAUSED and self._sentence_is_over() else _SIGNALS[voice]
 
     def _sentence_is_over(self) -> bool:
         """Whether the pause is long enough for what was said before it."""
@@ -307,8 +307,8 @@ class Session:
         """Open an utterance with these frames, the last that came."""
         self._number += 1
         begin = self._clock - sum(len(frame.samples) for frame in frames)
-        self._utterance = Utterance(self._number, begin, self._rules, self._commit)
-        self._out.append(Started(self._number, begin))
+        self._utterance = OpenUtterance(self._number, begin, self._rules, self._commit)
+        self._out.append(UtteranceStarted(self._number, begin))
         self._fresh_samples = 0
         for frame in frames:
             self._add(frame)
@@ -357,15 +357,15 @@ class Session:
             self._endpointer.resume()
         self._start(rest)
 
-    def _close_utterance(self, utterance: Utterance) -> None:
+    def _close_utterance(self, utterance: OpenUtterance) -> None:
         self._in_utterances += utterance.samples
         utterance.ending = self._ending
-        self._out.append(Stopped(utterance.number, utterance.start_samples, utterance.end_samples, self._ending))
+        self._out.append(UtteranceEnded(utterance.number, utterance.start_samples, utterance.end_samples, self._ending))
         self._desk.end(utterance)
 
     def _answer(self) -> None:
         self._number += 1
-        nothing = Utterance(self._number, self._clock, self._rules, self._commit)
+        nothing = OpenUtterance(self._number, self._clock, self._rules, self._commit)
         self._close_utterance(nothing)
 
     def _settle(self) -> None:
@@ -386,6 +386,6 @@ class Session:
     def _catch_up(self) -> None:
         self._desk.want(self._opened())
 
-    def _opened(self) -> Utterance:
+    def _opened(self) -> OpenUtterance:
         assert self._utterance is not None, "the table leads here only with an open utterance"
         return self._utterance

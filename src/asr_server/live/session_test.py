@@ -9,32 +9,32 @@ import pytest
 from asr_server.live.conftest import SAMPLE_RATE, WORDS, Run, config, heard, listen, play, silence, speech
 from asr_server.live.events import (
     Audio,
+    CancelRequest,
     Close,
     Configure,
     Configured,
     Detection,
     Ending,
-    Failed,
     Final,
     Flush,
-    Forget,
     Interrupted,
-    Kind,
     Partial,
     Reset,
-    Rules,
-    Started,
-    Stopped,
+    ResetDone,
+    ResultKind,
+    SessionError,
     Transcribe,
-    Trouble,
-    WasReset,
+    TranscribeFailed,
+    TurnConfig,
+    UtteranceEnded,
+    UtteranceStarted,
 )
-from asr_server.live.session import Session
+from asr_server.live.session import LiveMachine
 from asr_server.live.table import TABLE, Signal, State
 
 
 def _run(**changes):
-    return Run(Session(config(**changes)))
+    return Run(LiveMachine(config(**changes)))
 
 
 def _pcm(*parts):
@@ -69,16 +69,16 @@ def test_a_click_is_no_speech():
 
 def test_the_prefix_before_the_onset_belongs_to_the_utterance(talk):
     """The audio begins 300 ms before the first voiced frame, or at the end of the one before."""
-    first = play(talk).of(Started)[0]
+    first = play(talk).of(UtteranceStarted)[0]
     assert 900 - 300 - 64 <= first.start_samples / 16 <= 900 - 300
 
 
 def test_the_final_comes_with_the_endpoint_frame_when_the_pause_was_already_heard(talk):
     """Asked once the margin behind the speech is there, answered before the endpoint: nothing to wait for."""
     run = play(talk)
-    effects = [e for e in run.effects if isinstance(e, Stopped | Final | Transcribe)]
+    effects = [e for e in run.effects if isinstance(e, UtteranceEnded | Final | Transcribe)]
     for place, effect in enumerate(effects):
-        if isinstance(effect, Stopped):
+        if isinstance(effect, UtteranceEnded):
             assert isinstance(effects[place + 1], Final)
 
 
@@ -90,7 +90,7 @@ def test_an_unanswered_question_about_the_settled_pause_becomes_the_final(talk):
     while not run.of(Final):
         run.answer()
     last = [a for a in run.asked if a.utterance == 1][-1]
-    assert last.kind is Kind.FINAL
+    assert last.kind is ResultKind.FINAL
     assert last.end_samples == run.of(Final)[0].end_samples
 
 
@@ -156,8 +156,8 @@ def test_reset_throws_the_open_utterance_away_and_the_next_is_clean():
     run.delay = 1.0
     run.tell(_pcm(speech([1, 2, 3, 4])))
     run.tell(Reset())
-    assert run.of(WasReset) == [WasReset(1)]
-    assert run.of(Forget)
+    assert run.of(ResetDone) == [ResetDone(1)]
+    assert run.of(CancelRequest)
     run.delay = 0.0
     run.tell(_pcm(speech([7, 8])))
     run.tell(Flush())
@@ -168,7 +168,7 @@ def test_new_rules_hold_from_the_next_utterance_on(talk):
     """The open utterance keeps its language; the next has the new one."""
     run = _run()
     run.tell(_pcm(speech([1, 2, 3, 4])))
-    run.tell(Configure(Rules(language="German", context="names")))
+    run.tell(Configure(TurnConfig(language="German", context="names")))
     run.tell(_pcm(silence(900), speech([5, 6, 7]), silence(900)))
     assert {a.language for a in run.asked if a.utterance == 1} == {None}
     assert {(a.language, a.context) for a in run.asked if a.utterance == 2} == {("German", "names")}
@@ -177,7 +177,7 @@ def test_new_rules_hold_from_the_next_utterance_on(talk):
 
 def test_manual_detection_takes_everything_between_two_flushes():
     """Silence included: the caller says where an utterance ends."""
-    run = _run(rules=Rules(detection=Detection.MANUAL))
+    run = _run(rules=TurnConfig(detection=Detection.MANUAL))
     run.tell(_pcm(silence(700), speech([1, 2]), silence(900), speech([3])))
     run.tell(Flush())
     (final,) = run.of(Final)
@@ -223,9 +223,9 @@ def test_after_a_short_pause_the_questions_cover_the_new_speech():
     run = _run()
     run.tell(_pcm(speech([1, 2, 3]), silence(300)))
     settled = run.asked[-1]
-    assert settled.kind is Kind.FINAL
+    assert settled.kind is ResultKind.FINAL
     run.tell(_pcm(speech([4, 5, 6])))
-    assert run.asked[-1].kind is Kind.PARTIAL
+    assert run.asked[-1].kind is ResultKind.PARTIAL
     assert run.asked[-1].end_samples >= settled.end_samples + 7_200
     assert run.of(Partial)[-1].text.startswith("one two three four")
 
@@ -236,8 +236,8 @@ def test_a_final_that_fails_once_is_asked_again():
     run.delay = 1.0
     run.tell(_pcm(speech([1, 2, 3, 4])))
     run.tell(Flush())
-    run.session.receive(Failed(run.asked[-1].ticket - 1, "x", "stale"))
-    again = run.session.receive(Failed(run.asked[-1].ticket, "transcription_failed", "injected"))
+    run.session.receive(TranscribeFailed(run.asked[-1].ticket - 1, "x", "stale"))
+    again = run.session.receive(TranscribeFailed(run.asked[-1].ticket, "transcription_failed", "injected"))
     assert [type(effect) for effect in again] == [Transcribe]
     (final,) = run.session.receive(heard(again[0].ticket, (1, 2, 3, 4)))
     assert final.text == "one two three four"
@@ -251,12 +251,12 @@ def test_a_failed_final_after_a_cut_claims_no_word_of_the_next_utterance():
     run.tell(_pcm(silence(110)))
     for word in range(5):
         run.tell(_pcm(speech([5 + word % 5])))
-    assert not run.of(Stopped)
+    assert not run.of(UtteranceEnded)
     assert len(run.of(Partial)[-1].text.split()) > 12
     committed = run.of(Partial)[-1].committed
     run.failures = 1.0
     run.tell(_pcm(speech([6, 7, 8])))
-    assert run.of(Stopped)[0].ending is Ending.CUT
+    assert run.of(UtteranceEnded)[0].ending is Ending.CUT
     assert run.of(Final)[0].text == committed
     assert committed
 
@@ -270,7 +270,7 @@ def test_a_failed_partial_is_told_once_and_the_session_goes_on():
     run.failures = 0.0
     run.tell(_pcm(speech([8])))
     run.tell(Flush())
-    assert [t.utterance for t in run.of(Trouble)] == [1]
+    assert [t.utterance for t in run.of(SessionError)] == [1]
     assert [f.text for f in run.of(Final)] == ["one two three four five six seven eight"]
 
 
@@ -282,7 +282,7 @@ def test_a_final_that_fails_twice_closes_with_what_was_known():
     run.failures = 1.0
     run.tell(_pcm(speech([5])))
     run.tell(Flush())
-    assert isinstance(run.effects[-2], Trouble)
+    assert isinstance(run.effects[-2], SessionError)
     assert run.effects[-1].text == known
     run.failures = 0.0
     run.tell(_pcm(speech([6, 7])))
@@ -299,7 +299,7 @@ def test_stale_and_unknown_answers_change_nothing():
     run.tell(Flush())
     assert run.session.receive(heard(old.ticket, (9, 9, 9))) == []
     assert run.session.receive(heard(4711, (9,))) == []
-    assert run.session.receive(Failed(4712, "x", "y")) == []
+    assert run.session.receive(TranscribeFailed(4712, "x", "y")) == []
     run.waiting = [w for w in run.waiting if w.ticket != old.ticket]
     run.finish(close=False)
     assert [f.text for f in run.of(Final)] == ["one two three four"]
@@ -311,7 +311,7 @@ def test_an_interrupted_session_is_transcribed_and_goes_on_as_if_nothing_had_bee
     run.tell(_pcm(speech([1, 2, 3]), speech([4])[:1_000]))
     run.tell(Interrupted())
     assert run.asked[-1].end_samples == run.session.clock_samples
-    assert run.session.standing.text.startswith("one two three")
+    assert run.session.current_partial.text.startswith("one two three")
     run.tell(_pcm(speech([4])[1_000:], speech([5]), silence(900)))
     assert [f.text for f in run.of(Final)] == ["one two three four five"]
 
@@ -327,32 +327,32 @@ def test_after_close_audio_is_counted_and_not_heard():
 
 def test_a_final_from_a_lesser_engine_is_asked_again():
     """With two engines, an answer made for a partial never closes an utterance."""
-    run = _run(finals_apart=True, rules=Rules(detection=Detection.MANUAL), partial_every_samples=512)
+    run = _run(finals_apart=True, rules=TurnConfig(detection=Detection.MANUAL), partial_every_samples=512)
     run.tell(Audio(speech([1, 2])[: 512 * 10].astype("<i2").tobytes()))
-    assert run.asked[-1].kind is Kind.PARTIAL
+    assert run.asked[-1].kind is ResultKind.PARTIAL
     run.tell(Flush())
-    assert run.asked[-1].kind is Kind.FINAL
+    assert run.asked[-1].kind is ResultKind.FINAL
     assert run.asked[-1].audio.shape == run.asked[-2].audio.shape
 
 
 @pytest.mark.parametrize("flushed_first", [True, False])
 def test_a_rough_answer_closes_no_utterance(flushed_first):
     """Words may be missing from it: the final is asked for, once, although nothing new was said."""
-    run = _run(rules=Rules(detection=Detection.MANUAL), partial_every_samples=512)
+    run = _run(rules=TurnConfig(detection=Detection.MANUAL), partial_every_samples=512)
     run.delay = 1.0
     run.tell(Audio(speech([1, 2])[: 512 * 10].astype("<i2").tobytes()))
     run.answer()  # of the first frame; the question that waits now is about all of them
     (asked,) = run.waiting
-    rough = replace(heard(asked.ticket, listen(asked.audio)), rough=True)
-    events = [Flush(), rough] if flushed_first else [rough, Flush()]
+    truncated = replace(heard(asked.ticket, listen(asked.audio)), truncated=True)
+    events = [Flush(), truncated] if flushed_first else [truncated, Flush()]
     run.waiting.clear()
     for event in events:
         run.tell(event)
     assert not run.of(Final)
     (again,) = run.waiting
-    assert (again.kind, again.audio.shape) == (Kind.FINAL, asked.audio.shape)
+    assert (again.kind, again.audio.shape) == (ResultKind.FINAL, asked.audio.shape)
     run.answer()
-    assert [final.text for final in run.of(Final)] == [rough.text]
+    assert [final.text for final in run.of(Final)] == [truncated.text]
     assert not run.waiting
 
 
@@ -361,7 +361,7 @@ def test_a_change_of_the_input_rate_keeps_the_words(rate):
     """The new rate holds from the next byte on."""
     run = _run()
     run.tell(_pcm(speech([1, 2]), silence(900)))
-    run.tell(Configure(Rules(), rate))
+    run.tell(Configure(TurnConfig(), rate))
     pcm = np.concatenate([speech([3, 4, 5]), silence(1_000)])
     places = (np.arange(len(pcm) * rate // SAMPLE_RATE) * SAMPLE_RATE / rate).astype(int)
     run.tell(_pcm(pcm[places]))
@@ -374,6 +374,6 @@ def test_the_table_leads_every_state_everywhere_it_can():
     outer = {Signal.FLUSH, Signal.RESET, Signal.INTERRUPTED, Signal.CLOSE}
     for state in State:
         assert outer <= {signal for (at, signal) in TABLE if at is state}
-    opened = {Signal.VOICED, Signal.HUSHED, Signal.ENDPOINT, Signal.FULL}
+    opened = {Signal.VOICED, Signal.PAUSED, Signal.ENDPOINT, Signal.FULL}
     for state in (State.SPEAKING, State.PAUSING):
         assert opened <= {signal for (at, signal) in TABLE if at is state}

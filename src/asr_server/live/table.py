@@ -25,7 +25,7 @@ class Signal(Enum):
     SILENT = "silent frame"
     ONSET = "frame that makes speech certain"
     VOICED = "voiced frame"
-    HUSHED = "quiet frame"
+    PAUSED = "quiet frame"
     ENDPOINT = "quiet frame that makes the pause long enough"
     FULL = "longest length reached"
     FLUSH = "flush"
@@ -34,14 +34,16 @@ class Signal(Enum):
     CLOSE = "close"
 
 
-class Act(Enum):
+class TurnAction(Enum):
     """What a transition does, in words for the table of the docs."""
 
     NOTHING = "nothing"
     KEEP = "keep the frame as a possible prefix; what is too old for one is silence"
     OPEN = "open an utterance at the onset, prefix included"
-    GROW = "add the frame; ask for a partial when enough speech is new"
-    REST = "add the frame; once the margin behind the speech is there, ask about the utterance as if it were over"
+    EXTEND = "add the frame; ask for a partial when enough speech is new"
+    EXTEND_PAUSE = (
+        "add the frame; once the margin behind the speech is there, ask about the utterance as if it were over"
+    )
     END = "end the utterance behind its margin; the rest may be the next one's prefix"
     CUT = "cut at the quietest point of the last third; the next utterance opens there"
     END_FULL = "as at an endpoint, in the pause that is running"
@@ -57,38 +59,38 @@ class Act(Enum):
 class Step:
     """One entry: the act, and the state after it."""
 
-    act: Act
+    act: TurnAction
     next: State
 
 
 _L, _S, _P, _C = State.LISTENING, State.SPEAKING, State.PAUSING, State.CLOSED
 
 TABLE: dict[tuple[State, Signal], Step] = {
-    (_L, Signal.SILENT): Step(Act.KEEP, _L),
-    (_L, Signal.ONSET): Step(Act.OPEN, _S),
-    (_L, Signal.FLUSH): Step(Act.ANSWER, _L),
-    (_L, Signal.RESET): Step(Act.DISCARD, _L),
-    (_L, Signal.INTERRUPTED): Step(Act.NOTHING, _L),
-    (_L, Signal.CLOSE): Step(Act.SETTLE, _C),
-    (_S, Signal.VOICED): Step(Act.GROW, _S),
-    (_S, Signal.HUSHED): Step(Act.REST, _P),
-    (_S, Signal.ENDPOINT): Step(Act.END, _L),
-    (_S, Signal.FULL): Step(Act.CUT, _S),
-    (_S, Signal.FLUSH): Step(Act.FINISH, _L),
-    (_S, Signal.RESET): Step(Act.DISCARD, _L),
-    (_S, Signal.INTERRUPTED): Step(Act.CATCH_UP, _S),
-    (_S, Signal.CLOSE): Step(Act.FINISH, _C),
-    (_P, Signal.VOICED): Step(Act.GROW, _S),
-    (_P, Signal.HUSHED): Step(Act.REST, _P),
-    (_P, Signal.ENDPOINT): Step(Act.END, _L),
-    (_P, Signal.FULL): Step(Act.END_FULL, _L),
-    (_P, Signal.FLUSH): Step(Act.FINISH, _L),
-    (_P, Signal.RESET): Step(Act.DISCARD, _L),
-    (_P, Signal.INTERRUPTED): Step(Act.CATCH_UP, _P),
-    (_P, Signal.CLOSE): Step(Act.FINISH, _C),
-    (_C, Signal.SILENT): Step(Act.IGNORE, _C),
-    (_C, Signal.FLUSH): Step(Act.ANSWER, _C),
-    (_C, Signal.RESET): Step(Act.NOTHING, _C),
-    (_C, Signal.INTERRUPTED): Step(Act.NOTHING, _C),
-    (_C, Signal.CLOSE): Step(Act.NOTHING, _C),
+    (_L, Signal.SILENT): Step(TurnAction.KEEP, _L),
+    (_L, Signal.ONSET): Step(TurnAction.OPEN, _S),
+    (_L, Signal.FLUSH): Step(TurnAction.ANSWER, _L),
+    (_L, Signal.RESET): Step(TurnAction.DISCARD, _L),
+    (_L, Signal.INTERRUPTED): Step(TurnAction.NOTHING, _L),
+    (_L, Signal.CLOSE): Step(TurnAction.SETTLE, _C),
+    (_S, Signal.VOICED): Step(TurnAction.EXTEND, _S),
+    (_S, Signal.PAUSED): Step(TurnAction.EXTEND_PAUSE, _P),
+    (_S, Signal.ENDPOINT): Step(TurnAction.END, _L),
+    (_S, Signal.FULL): Step(TurnAction.CUT, _S),
+    (_S, Signal.FLUSH): Step(TurnAction.FINISH, _L),
+    (_S, Signal.RESET): Step(TurnAction.DISCARD, _L),
+    (_S, Signal.INTERRUPTED): Step(TurnAction.CATCH_UP, _S),
+    (_S, Signal.CLOSE): Step(TurnAction.FINISH, _C),
+    (_P, Signal.VOICED): Step(TurnAction.EXTEND, _S),
+    (_P, Signal.PAUSED): Step(TurnAction.EXTEND_PAUSE, _P),
+    (_P, Signal.ENDPOINT): Step(TurnAction.END, _L),
+    (_P, Signal.FULL): Step(TurnAction.END_FULL, _L),
+    (_P, Signal.FLUSH): Step(TurnAction.FINISH, _L),
+    (_P, Signal.RESET): Step(TurnAction.DISCARD, _L),
+    (_P, Signal.INTERRUPTED): Step(TurnAction.CATCH_UP, _P),
+    (_P, Signal.CLOSE): Step(TurnAction.FINISH, _C),
+    (_C, Signal.SILENT): Step(TurnAction.IGNORE, _C),
+    (_C, Signal.FLUSH): Step(TurnAction.ANSWER, _C),
+    (_C, Signal.RESET): Step(TurnAction.NOTHING, _C),
+    (_C, Signal.INTERRUPTED): Step(TurnAction.NOTHING, _C),
+    (_C, Signal.CLOSE): Step(TurnAction.NOTHING, _C),
 }

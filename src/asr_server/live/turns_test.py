@@ -10,19 +10,19 @@ from asr_server.live.events import (
     Configure,
     Detection,
     Ending,
-    Failed,
     Final,
     Flush,
-    Heard,
-    Rules,
-    Started,
-    Stopped,
+    SessionError,
     Transcribe,
-    Trouble,
+    TranscribeFailed,
+    TranscribeResult,
+    TurnConfig,
+    UtteranceEnded,
+    UtteranceStarted,
 )
-from asr_server.live.session import Session
+from asr_server.live.session import LiveMachine
 
-SENTENCES = Rules(min_silence_ms=2_000, sentence_silence_ms=500)
+SENTENCES = TurnConfig(min_silence_ms=2_000, sentence_silence_ms=500)
 
 
 def _pcm(*parts):
@@ -41,7 +41,7 @@ def _told(session, events, mark):
             for question in asked:
                 answer = heard(question.ticket, listen(question.audio, question.prefix))
                 fresh += session.receive(
-                    Heard(answer.ticket, answer.text + mark, answer.language, answer.ids, answer.offsets)
+                    TranscribeResult(answer.ticket, answer.text + mark, answer.language, answer.ids, answer.offsets)
                 )
     return effects
 
@@ -49,47 +49,47 @@ def _told(session, events, mark):
 @pytest.mark.parametrize(("mark", "utterances"), [(".", 2), ("?", 2), ("", 1), (",", 1)])
 def test_a_short_pause_ends_an_utterance_only_behind_a_sentence(mark, utterances):
     """Of 0.8 s, with 2 s as the longest pause: the full stop decides."""
-    session = Session(config(rules=SENTENCES))
+    session = LiveMachine(config(rules=SENTENCES))
     pieces = [speech([1, 2, 3]), silence(800), speech([4, 5]), silence(2_500)]
     frames = [_pcm(part[at : at + 512]) for part in pieces for at in range(0, len(part), 512)]
     effects = _told(session, frames, mark)
-    assert [e.ending for e in effects if isinstance(e, Stopped)] == [Ending.PAUSE] * utterances
+    assert [e.ending for e in effects if isinstance(e, UtteranceEnded)] == [Ending.PAUSE] * utterances
 
 
 @pytest.mark.parametrize("tail_samples", [0, 2_400, 16_000])
 def test_a_sentence_ends_after_its_own_pause_whatever_margin_belongs_to_it(tail_samples):
     """The text is asked for in time, also with no margin or with one longer than the pause."""
-    session = Session(config(rules=SENTENCES, tail_samples=tail_samples))
+    session = LiveMachine(config(rules=SENTENCES, tail_samples=tail_samples))
     pieces = [speech([1, 2, 3]), silence(800), speech([4, 5]), silence(2_500)]
     frames = [_pcm(part[at : at + 512]) for part in pieces for at in range(0, len(part), 512)]
-    assert sum(isinstance(e, Stopped) for e in _told(session, frames, ".")) == 2
+    assert sum(isinstance(e, UtteranceEnded) for e in _told(session, frames, ".")) == 2
 
 
 def test_without_sentences_a_full_stop_means_nothing():
     """The rule is off by default: a pause shorter than the limit never ends an utterance."""
-    session = Session(config(rules=Rules(min_silence_ms=2_000)))
+    session = LiveMachine(config(rules=TurnConfig(min_silence_ms=2_000)))
     pieces = [speech([1, 2, 3]), silence(1_500), speech([4, 5]), silence(2_500)]
     frames = [_pcm(part[at : at + 512]) for part in pieces for at in range(0, len(part), 512)]
-    assert sum(isinstance(e, Stopped) for e in _told(session, frames, ".")) == 1
+    assert sum(isinstance(e, UtteranceEnded) for e in _told(session, frames, ".")) == 1
 
 
 def test_an_open_utterance_becomes_the_callers_at_once():
     """From the detector to the caller in mid-speech: no pause ends it any more, only the flush does."""
-    run = Run(Session(config()))
+    run = Run(LiveMachine(config()))
     run.tell(_pcm(silence(400), speech([1, 2])))
-    run.tell(Configure(Rules(detection=Detection.MANUAL)))
+    run.tell(Configure(TurnConfig(detection=Detection.MANUAL)))
     run.tell(_pcm(silence(3_000), speech([3])))
-    assert not run.of(Stopped)
+    assert not run.of(UtteranceEnded)
     run.tell(Flush())
     assert [(f.text, f.ending) for f in run.of(Final)] == [("one two three", Ending.FLUSH)]
-    assert len(run.of(Started)) == 1
+    assert len(run.of(UtteranceStarted)) == 1
 
 
 def test_the_callers_open_utterance_becomes_the_detectors_at_once():
     """From the caller to the detector: the next pause ends it."""
-    run = Run(Session(config(rules=Rules(detection=Detection.MANUAL))))
+    run = Run(LiveMachine(config(rules=TurnConfig(detection=Detection.MANUAL))))
     run.tell(_pcm(speech([1, 2])))
-    run.tell(Configure(Rules()))
+    run.tell(Configure(TurnConfig()))
     run.tell(_pcm(speech([3]), silence(900)))
     assert [(f.text, f.ending) for f in run.of(Final)] == [("one two three", Ending.PAUSE)]
 
@@ -97,25 +97,27 @@ def test_the_callers_open_utterance_becomes_the_detectors_at_once():
 def test_a_final_that_failed_carries_its_trouble_and_others_do_not(talk):
     """A partial that failed is no reason to doubt the final."""
     assert {final.trouble for final in play(talk).of(Final)} == {None}
-    session = Session(config())
+    session = LiveMachine(config())
     effects = session.receive(_pcm(speech([1, 2, 3])))
     (asked,) = [e for e in effects if isinstance(e, Transcribe)]
-    effects = session.receive(Failed(asked.ticket, "transcription_failed", "partial")) + session.receive(Flush())
+    effects = session.receive(TranscribeFailed(asked.ticket, "transcription_failed", "partial")) + session.receive(
+        Flush()
+    )
     for _ in range(2):
         asked = [e for e in effects if isinstance(e, Transcribe)][-1]
-        effects = session.receive(Failed(asked.ticket, "transcription_failed", "final"))
+        effects = session.receive(TranscribeFailed(asked.ticket, "transcription_failed", "final"))
     (final,) = [e for e in effects if isinstance(e, Final)]
-    assert final.trouble == Trouble("transcription_failed", "final", 1)
+    assert final.trouble == SessionError("transcription_failed", "final", 1)
 
 
 def _answers(question, pieces):
-    return Heard(question.ticket, "one two", "English", (7, 1, 2), (0, 3, 7), (-0.1, -0.2, -0.3), pieces)
+    return TranscribeResult(question.ticket, "one two", "English", (7, 1, 2), (0, 3, 7), (-0.1, -0.2, -0.3), pieces)
 
 
 @pytest.mark.parametrize("known_before", [True, False])
 def test_a_final_carries_the_tokens_that_wrote_it(known_before):
     """From the answer to the final, or from the hypothesis that was known; those that name the language left out."""
-    session = Session(config())
+    session = LiveMachine(config())
     effects = session.receive(_pcm(speech([1, 2]), silence(300 if known_before else 0)))
     effects += session.receive(Flush()) if not known_before else []
     pieces = (b"", b"one", b" two")

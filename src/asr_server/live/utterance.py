@@ -9,7 +9,7 @@ import numpy as np
 
 from asr_server.core.transcript import Token
 from asr_server.live.agreement import Agreement, CommitRules, following
-from asr_server.live.events import Ending, Final, Heard, Kind, Partial, Rules, Samples
+from asr_server.live.events import Ending, Final, Partial, ResultKind, Samples, TranscribeResult, TurnConfig
 from asr_server.text.sentences import ends_sentence
 
 _SMOOTHED_FRAMES = 5  # 160 ms: shorter dips of loudness are the closures of plosives, not gaps between words
@@ -24,17 +24,17 @@ class Frame:
     probability: float
 
 
-class Utterance:
+class OpenUtterance:
     """An utterance from its first frame to its final. `rules` are those it began with."""
 
-    def __init__(self, number: int, start_samples: int, rules: Rules, commit: CommitRules) -> None:
+    def __init__(self, number: int, start_samples: int, rules: TurnConfig, commit: CommitRules) -> None:
         self.number = number
         self.start_samples = start_samples
         self.rules = rules
         self.language = ""
         self.settled_samples: int | None = None  # where it ends if the pause that is running ends it
         self.heard_samples = 0  # how much of the audio the last hypothesis was made from,
-        self.heard_kind = Kind.FINAL  # and what for; no audio needs no hypothesis
+        self.heard_kind = ResultKind.FINAL  # and what for; no audio needs no hypothesis
         self.heard_roughly = False
         self.attempts = 0
         self.troubled = False
@@ -107,10 +107,10 @@ class Utterance:
         """Ids of the last hypothesis."""
         return self._agreement.ids
 
-    def hear(self, heard: Heard, samples: int, kind: Kind) -> None:
+    def on_result(self, heard: TranscribeResult, samples: int, kind: ResultKind) -> None:
         """A hypothesis made from the first `samples`."""
-        self._agreement.hear(heard, samples)
-        self.heard_samples, self.heard_kind, self.heard_roughly = samples, kind, heard.rough
+        self._agreement.on_result(heard, samples)
+        self.heard_samples, self.heard_kind, self.heard_roughly = samples, kind, heard.truncated
         self._tokens = _tokens(heard)
         self.language = heard.language or self.language
 
@@ -131,7 +131,7 @@ class Utterance:
             end_samples=self.start_samples + self.heard_samples,
         )
 
-    def final(self, heard: Heard | None) -> Final:
+    def final(self, heard: TranscribeResult | None) -> Final:
         """The end, from the answer on all of the audio; without one, from what was known before.
 
         A hypothesis from before a cut reaches into the next utterance: then only what is committed counts.
@@ -148,7 +148,7 @@ class Utterance:
         return Final(self.number, text, language, self.start_samples, self.end_samples, self.ending, written)
 
 
-def _tokens(heard: Heard) -> tuple[Token, ...]:
+def _tokens(heard: TranscribeResult) -> tuple[Token, ...]:
     return tuple(map(Token, heard.pieces, heard.logprobs))
 
 

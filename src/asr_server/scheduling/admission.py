@@ -17,7 +17,7 @@ _LONGEST_GUESS_S = 30.0
 
 
 @dataclass(slots=True, eq=False)
-class Hold:
+class AdmissionTicket:
     """What one recording holds of the bound."""
 
     seconds: float
@@ -29,7 +29,7 @@ class Admission:
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
-        self._holds: set[Hold] = set()
+        self._holds: set[AdmissionTicket] = set()
         self._speed = _FIRST_GUESS_SPEED
         self._usual_s = _FIRST_GUESS_S
         self.answered_s = 0.0  # seconds of audio of all recordings so far that were transcribed to their end
@@ -50,18 +50,18 @@ class Admission:
             raise self._refusal()
 
     @contextmanager
-    def hold(self) -> Iterator[Hold]:
+    def hold(self) -> Iterator[AdmissionTicket]:
         """Hold the usual length, or raise `Overloaded`. To be taken before anything is done for a recording, so that
         those who come in a crowd do not all begin to find out that there is room for one."""
         self.check()
-        hold = Hold(self._usual_s)
+        hold = AdmissionTicket(self._usual_s)
         self._holds.add(hold)
         try:
             yield hold
         finally:
             self._holds.remove(hold)
 
-    def measure(self, hold: Hold, seconds: float) -> None:
+    def measure(self, hold: AdmissionTicket, seconds: float) -> None:
         """The length became known, or turned out to be another. Raises `Overloaded` the first time when it does not fit
         beside the others; later never, since what is under way is not thrown away."""
         if not hold.known:

@@ -42,7 +42,7 @@ class Job:
     future: Future[Any] = field(default_factory=Future)
 
     @property
-    def abandoned(self) -> bool:
+    def cancelled(self) -> bool:
         """Whether nobody waits for the result any more."""
         return self.future.cancelled()
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class Delta:
+class RowDelta:
     """A row went on: `value` is what the engine calls a delta; more will come."""
 
     key: int
@@ -16,7 +16,7 @@ class Delta:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class RowDone:
     """A row is finished and has left the batch."""
 
     key: int
@@ -24,14 +24,14 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class RowFailed:
     """A row failed alone and has left the batch; the others are unharmed."""
 
     key: int
     error: Exception
 
 
-Outcome = Delta | Done | Failed
+Outcome = RowDelta | RowDone | RowFailed
 
 
 class Batch(Protocol):

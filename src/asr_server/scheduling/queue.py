@@ -45,9 +45,9 @@ class JobQueue:
 
     def depth(self) -> dict[str, int]:
         """How many jobs wait, by class name."""
-        counts = Counter(entry[-1].priority for entry in self._heap if not entry[-1].abandoned)
+        counts = Counter(entry[-1].priority for entry in self._heap if not entry[-1].cancelled)
         return {priority.name.lower(): counts[priority] for priority in Priority}
 
     def waiting_s(self) -> float:
         """Seconds of audio that wait."""
-        return sum(entry[-1].cost_s for entry in self._heap if not entry[-1].abandoned)
+        return sum(entry[-1].cost_s for entry in self._heap if not entry[-1].cancelled)

@@ -16,7 +16,7 @@ _KEPT = 10_000
 
 
 @dataclass(slots=True, eq=False)
-class _Standing:
+class _CallerUsage:
     under_way: int = 0
     # The token bucket as one number: when it will be full again. It holds a minute's worth of requests.
     full_at_s: float = -math.inf
@@ -29,7 +29,7 @@ class Quota:
         self._at_once = at_once
         self._interval_s = _MINUTE_S / per_minute if per_minute else 0.0
         self._now_s = now_s
-        self._standings: dict[str, _Standing] = {}
+        self._standings: dict[str, _CallerUsage] = {}
 
     def __len__(self) -> int:
         return len(self._standings)
@@ -50,7 +50,7 @@ class Quota:
         finally:
             standing.under_way -= 1
 
-    def _spend(self, standing: _Standing) -> None:
+    def _spend(self, standing: _CallerUsage) -> None:
         now_s = self._now_s()
         full_at_s = max(standing.full_at_s, now_s) + self._interval_s
         wait_s = full_at_s - now_s - _MINUTE_S
@@ -59,9 +59,9 @@ class Quota:
             raise Overloaded("This caller has made all its requests of this minute.", retry_after_s=math.ceil(wait_s))
         standing.full_at_s = full_at_s
 
-    def _standing(self, caller: str) -> _Standing:
+    def _standing(self, caller: str) -> _CallerUsage:
         """That of the caller, which is now the last to be forgotten."""
-        found = self._standings.pop(caller) if caller in self._standings else _Standing()
+        found = self._standings.pop(caller) if caller in self._standings else _CallerUsage()
         self._standings[caller] = found
         if len(self._standings) > _KEPT:
             idle = next((name for name, other in self._standings.items() if not other.under_way), caller)

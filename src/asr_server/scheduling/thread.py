@@ -18,11 +18,11 @@ from enum import StrEnum
 from typing import Any
 
 from asr_server.core.errors import AsrError, DeadlineExceeded, ShuttingDown, TranscriptionFailed
-from asr_server.scheduling.heart import Heart
+from asr_server.scheduling.heartbeat import Heartbeat
 from asr_server.scheduling.job import Job
-from asr_server.scheduling.ports import Batch, Delta, Done, Failed, Outcome
+from asr_server.scheduling.observer import JobEnd, SchedulerObserver
+from asr_server.scheduling.ports import Batch, Outcome, RowDelta, RowDone, RowFailed
 from asr_server.scheduling.queue import JobQueue
-from asr_server.scheduling.watch import End, Watch
 
 # Longer waits are several: the system knows no end of them that lies beyond its calendar.
 _LONGEST_SLEEP_S = 86_400.0
@@ -38,15 +38,15 @@ class ModelState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """What `/health` may know without asking the thread. `beat_age_s`: seconds since the thread last moved."""
+class EngineSnapshot:
+    """What `/health` may know without asking the thread. `heartbeat_age_s`: seconds since the thread last moved."""
 
     state: ModelState
     load_error: str
     running: int
     depth: dict[str, int]
     waiting_s: float
-    beat_age_s: float
+    heartbeat_age_s: float
     busy: bool
     alive: bool
 
@@ -56,10 +56,10 @@ class EngineThread:
 
     `idle_timeout_s` of 0 keeps the model for ever. `live_reserve` places in the batch are kept free for live work, so
     that it starts with the next step however much else waits. `on_state` hears of every change of the model's state
-    and how many seconds the change took; it is called on the engine thread, as is `watch`. `tend` is called there once
-    a turn with the time, for what the batch does when it is idle: it returns the seconds after which it wants to be
-    called again, or None. `heart` tells when the thread last moved. `clock` is monotonic seconds. Without `start`
-    nothing runs until `turn` is called: for tests that want each turn in hand.
+    and how many seconds the change took; it is called on the engine thread, as is `watch`. `poll_idle` is called there
+    once a turn with the time, for what the batch does when it is idle: it returns the seconds after which it wants to
+    be called again, or None. `heartbeat` tells when the thread last moved. `clock` is monotonic seconds. Without
+    `start` nothing runs until `turn` is called: for tests that want each turn in hand.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ class EngineThread:
         idle_timeout_s: float,
         live_reserve: int = 0,
         on_state: Callable[[ModelState, float], None] = lambda state, took_s: None,
-        tend: Callable[[float], float | None] = lambda now_s: None,
-        watch: Watch | None = None,
-        heart: Heart | None = None,
+        poll_idle: Callable[[float], float | None] = lambda now_s: None,
+        watch: SchedulerObserver | None = None,
+        heartbeat: Heartbeat | None = None,
         clock: Callable[[], float] = time.monotonic,
         start: bool = True,
     ) -> None:
@@ -79,10 +79,10 @@ class EngineThread:
         self._idle_timeout_s = idle_timeout_s
         self._live_reserve = live_reserve
         self._on_state = on_state
-        self._tend = tend
-        self._tend_at_s: float | None = None
-        self._watch = watch or Watch()
-        self._heart = heart or Heart(clock)
+        self._poll_idle = poll_idle
+        self._poll_idle_at_s: float | None = None
+        self._watch = watch or SchedulerObserver()
+        self._heartbeat = heartbeat or Heartbeat(clock)
         self._clock = clock
         self._wake = threading.Condition()
         self._queue = JobQueue()
@@ -142,16 +142,16 @@ class EngineThread:
                 self._used_s = self._clock()
                 self._wake.notify()
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> EngineSnapshot:
         """The state as last published; never waits for a step."""
         with self._wake:
-            return Snapshot(
+            return EngineSnapshot(
                 state=self._state,
                 load_error=self._load_error,
                 running=len(self._rows),
                 depth=self._queue.depth(),
                 waiting_s=self._queue.waiting_s(),
-                beat_age_s=self._heart.age_s,
+                heartbeat_age_s=self._heartbeat.age_s,
                 busy=self._busy,
                 alive=not self._ended.done(),
             )
@@ -180,10 +180,10 @@ class EngineThread:
     def turn(self) -> None:
         """One round: calls, callers that left, admission by urgency, one step of the batch, what idleness asks for."""
         self._run_calls()
-        self._drop_left()
+        self._drop_cancelled()
         self._admit()
         self._step()
-        self._tend_batch()
+        self._poll_idle_batch()
         self._unload_when_idle()
 
     def _wait_for_work(self) -> bool:
@@ -194,20 +194,20 @@ class EngineThread:
                 if remaining_s is not None and remaining_s <= 0:
                     break
                 self._wake.wait(remaining_s and min(remaining_s, _LONGEST_SLEEP_S))
-            self._heart.beat()
+            self._heartbeat.tick()
             self._busy = True
             return not self._stopping
 
     def _sleep_s(self) -> float | None:
         """Seconds until there is something to do without work; None when there is nothing."""
-        tend_s = None if self._tend_at_s is None else self._tend_at_s - self._clock()
-        known = [seconds for seconds in (self._idle_remaining_s(), tend_s) if seconds is not None]
+        poll_idle_s = None if self._poll_idle_at_s is None else self._poll_idle_at_s - self._clock()
+        known = [seconds for seconds in (self._idle_remaining_s(), poll_idle_s) if seconds is not None]
         return min(known, default=None)
 
-    def _tend_batch(self) -> None:
+    def _poll_idle_batch(self) -> None:
         now_s = self._clock()
-        left_s = self._tend(now_s)
-        self._tend_at_s = None if left_s is None else now_s + left_s
+        left_s = self._poll_idle(now_s)
+        self._poll_idle_at_s = None if left_s is None else now_s + left_s
 
     def _idle_remaining_s(self) -> float | None:
         """Seconds until the model is to be unloaded; None when it is not to be."""
@@ -233,9 +233,9 @@ class EngineThread:
                 future.set_exception(error)
             self._touch()
 
-    def _drop_left(self) -> None:
+    def _drop_cancelled(self) -> None:
         now_s = self._clock()
-        for job in [j for j in self._rows.values() if j.abandoned or j.expired(now_s)]:
+        for job in [j for j in self._rows.values() if j.cancelled or j.expired(now_s)]:
             self._remove(job)
             self._batch.drop(job.key)
             self._give_up(job, "while it was being worked on")
@@ -258,19 +258,19 @@ class EngineThread:
                 job = self._queue.pop(live_only=live_only)
             if job is None:
                 return None
-            if not job.abandoned and not job.expired(self._clock()):
+            if not job.cancelled and not job.expired(self._clock()):
                 return job
             self._give_up(job, "while it waited for its turn")
 
     def _give_up(self, job: Job, when: str) -> None:
         """A job that nobody waits for, or whose deadline has passed."""
         # A caller leaves at the deadline, too, and either may be seen first.
-        self._watch.ended(job, End.LATE if job.expired(self._clock()) else End.LEFT)
-        if not job.abandoned:
+        self._watch.ended(job, JobEnd.EXPIRED if job.expired(self._clock()) else JobEnd.CANCELLED)
+        if not job.cancelled:
             job.fail(DeadlineExceeded(f"The time limit of the request passed {when}."))
 
     def _start(self, job: Job) -> None:
-        self._heart.beat()
+        self._heartbeat.tick()
         job.started_s = self._clock()
         began_s, ended_s = self._loaded_s
         job.load_s = max(0.0, ended_s - max(began_s, job.queued_s))
@@ -286,12 +286,12 @@ class EngineThread:
     def _step(self) -> None:
         if not self._rows:
             return
-        self._heart.beat()
+        self._heartbeat.tick()
         rows, began_s = len(self._rows), self._clock()
         try:
             outcomes = list(self._moving(self._batch.step()))
         except Exception as error:  # no row could be told to be at fault: all fail, the loop goes on
-            outcomes = [Failed(key, error) for key in self._rows]
+            outcomes = [RowFailed(key, error) for key in self._rows]
             for key in list(self._rows):
                 self._batch.drop(key)
         self._watch.stepped(rows, self._clock() - began_s)
@@ -302,7 +302,7 @@ class EngineThread:
     def _moving(self, outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
         """A step may be several passes: each that brings something shows that the accelerator moves."""
         for outcome in outcomes:
-            self._heart.beat()
+            self._heartbeat.tick()
             yield outcome
 
     def _hand_out(self, outcome: Outcome) -> None:
@@ -310,19 +310,19 @@ class EngineThread:
         if job is None:
             return
         match outcome:
-            case Delta(value=value):
+            case RowDelta(value=value):
                 if (receive := job.on_delta) is not None:
                     _deliver(job, receive, value)
-            case Done(value=value):
+            case RowDone(value=value):
                 self._remove(job)
-                self._watch.ended(job, End.LEFT if job.abandoned else End.DONE, value)
+                self._watch.ended(job, JobEnd.CANCELLED if job.cancelled else JobEnd.DONE, value)
                 job.succeed(value)
-            case Failed(error=error):
+            case RowFailed(error=error):
                 self._remove(job)
                 self._fail(job, error)
 
     def _fail(self, job: Job, error: Exception) -> None:
-        self._watch.ended(job, End.LEFT if job.abandoned else End.FAILED)
+        self._watch.ended(job, JobEnd.CANCELLED if job.cancelled else JobEnd.FAILED)
         job.fail(_domain(error))
 
     def _remove(self, job: Job) -> None:
@@ -340,11 +340,11 @@ class EngineThread:
             self._batch.load()
         except Exception as error:
             self._load_error = error.message if isinstance(error, AsrError) else type(error).__name__
-            self._heart.beat()
+            self._heartbeat.tick()
             self._become(ModelState.FAILED, self._clock() - began_s)
             raise
         # Before the state says that no load is under way: the long beat was the load's.
-        self._heart.beat()
+        self._heartbeat.tick()
         self._loaded_s = (began_s, self._clock())
         self._become(ModelState.LOADED, self._clock() - began_s)
         self._touch()

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asr_server.core.errors import DeadlineExceeded, ModelUnavailable, ShuttingDown, TranscriptionFailed
-from asr_server.scheduling.heart import Heart
+from asr_server.scheduling.heartbeat import Heartbeat
 from asr_server.scheduling.job import Job, Priority
-from asr_server.scheduling.ports import Delta, Done, Failed
+from asr_server.scheduling.observer import JobEnd, SchedulerObserver
+from asr_server.scheduling.ports import RowDelta, RowDone, RowFailed
 from asr_server.scheduling.thread import EngineThread, ModelState
-from asr_server.scheduling.watch import End, Watch
 
 WAIT_S = 10
 
@@ -64,13 +64,13 @@ class Scripted:
         for key, left in list(self.rows.items()):
             if left == "fail":
                 del self.rows[key]
-                yield Failed(key, RuntimeError("row failed"))
+                yield RowFailed(key, RuntimeError("row failed"))
             elif left <= 0:
                 del self.rows[key]
-                yield Done(key, "done")
+                yield RowDone(key, "done")
             else:
                 self.rows[key] = left - 1
-                yield Delta(key, left)
+                yield RowDelta(key, left)
 
     def drop(self, key):
         self.rows.pop(key, None)
@@ -340,8 +340,8 @@ def test_a_step_that_hangs_shows_and_idleness_does_not(batch, make):
     thread = make()
     future = thread.submit(Job(0))
     _until(lambda: batch.admitted and thread.snapshot().busy)
-    began_age_s = thread.snapshot().beat_age_s
-    _until(lambda: thread.snapshot().beat_age_s > began_age_s + 0.02)
+    began_age_s = thread.snapshot().heartbeat_age_s
+    _until(lambda: thread.snapshot().heartbeat_age_s > began_age_s + 0.02)
     batch.gate.set()
     future.result(WAIT_S)
     _until(lambda: not thread.snapshot().busy)
@@ -364,9 +364,9 @@ def test_times_and_heartbeat_follow_the_clock(batch):
     job = Job(1)
     thread.submit(job)
     clock.now_s = 105.0
-    assert thread.snapshot().beat_age_s == 5.0
+    assert thread.snapshot().heartbeat_age_s == 5.0
     thread.turn()
-    assert thread.snapshot().beat_age_s == 0.0
+    assert thread.snapshot().heartbeat_age_s == 0.0
     clock.now_s = 107.0
     thread.turn()
     assert (job.queued_s, job.started_s, job.ended_s) == (100.0, 105.0, 107.0)
@@ -401,13 +401,13 @@ def test_the_batch_is_tended_when_it_asked_to_be(batch):
     asked, called = [0.01, 0.02, None], []
     again = threading.Event()
 
-    def tend(now_s):
+    def poll_idle(now_s):
         called.append(now_s)
         if len(called) == 3:
             again.set()
         return asked[len(called) - 1]
 
-    thread = EngineThread(batch, idle_timeout_s=0, tend=tend)
+    thread = EngineThread(batch, idle_timeout_s=0, poll_idle=poll_idle)
     assert thread.call(lambda: 1).result(WAIT_S) == 1
     assert again.wait(WAIT_S)
     time.sleep(0.1)
@@ -455,7 +455,7 @@ def test_any_order_of_events_settles_every_job(operations, size, reserve):
     assert thread.snapshot().running == 0
 
 
-class Recorder(Watch):
+class Recorder(SchedulerObserver):
     """Notes what it is told."""
 
     def __init__(self):
@@ -491,12 +491,12 @@ def test_a_watch_hears_of_every_job_once(operations, size):
     assert len(ends) == len(watch.ends) == len(jobs)
     for job in jobs:
         if job.future.cancelled():
-            assert ends[job.key] is End.LEFT
+            assert ends[job.key] is JobEnd.CANCELLED
         else:
-            assert ends[job.key] is (End.FAILED if job.future.exception() else End.DONE)
+            assert ends[job.key] is (JobEnd.FAILED if job.future.exception() else JobEnd.DONE)
     assert len(set(watch.starts)) == len(watch.starts)
     assert all(1 <= rows <= size for rows, _ in watch.steps)
-    assert {key for key, end in watch.ends if end is End.DONE} <= set(watch.starts)
+    assert {key for key, end in watch.ends if end is JobEnd.DONE} <= set(watch.starts)
 
 
 def test_a_watch_hears_what_a_deadline_ended(batch):
@@ -510,7 +510,7 @@ def test_a_watch_hears_what_a_deadline_ended(batch):
     thread.turn()
     clock.now_s = 111.0
     thread.turn()
-    assert watch.ends == [(job.key, End.LATE) for job in jobs]
+    assert watch.ends == [(job.key, JobEnd.EXPIRED) for job in jobs]
     assert watch.starts == [jobs[0].key]
 
 
@@ -548,19 +548,19 @@ def test_a_job_knows_how_long_it_waited_for_a_load():
 
 
 def test_a_step_that_moves_inside_is_no_hang():
-    """The batch beats the thread's heart: nobody has to wait for the step's end to see that it goes on."""
+    """The batch ticks the thread's heart: nobody has to wait for the step's end to see that it goes on."""
     clock = Clock()
-    heart, ages = Heart(clock), []
+    heartbeat, ages = Heartbeat(clock), []
 
     class Deep(Scripted):
         def step(self):
             clock.now_s += 20.0
-            ages.append(thread.snapshot().beat_age_s)
-            heart.beat()
-            ages.append(thread.snapshot().beat_age_s)
+            ages.append(thread.snapshot().heartbeat_age_s)
+            heartbeat.tick()
+            ages.append(thread.snapshot().heartbeat_age_s)
             return super().step()
 
-    thread = EngineThread(Deep(), idle_timeout_s=0, heart=heart, clock=clock, start=False)
+    thread = EngineThread(Deep(), idle_timeout_s=0, heartbeat=heartbeat, clock=clock, start=False)
     thread.submit(Job(3))
     thread.turn()
     assert ages == [20.0, 0.0]
@@ -571,11 +571,15 @@ def test_a_load_is_no_hang_and_each_outcome_is_a_beat():
     clock, ages = Clock(), []
     batch = Slow(clock)
     thread = EngineThread(
-        batch, idle_timeout_s=0, clock=clock, start=False, on_state=lambda *_: ages.append(thread.snapshot().beat_age_s)
+        batch,
+        idle_timeout_s=0,
+        clock=clock,
+        start=False,
+        on_state=lambda *_: ages.append(thread.snapshot().heartbeat_age_s),
     )
     for _ in range(3):
         thread.submit(Job(3))
     thread.turn()
     assert ages == [0.0, 0.0]
     assert clock.now_s == 100.0 + 60.0 + 3 * 2.0
-    assert thread.snapshot().beat_age_s == 0.0
+    assert thread.snapshot().heartbeat_age_s == 0.0

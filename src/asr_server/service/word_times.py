@@ -12,12 +12,12 @@ from asr_server.core.errors import AsrError, DeadlineExceeded, EngineError, Inva
 from asr_server.core.transcript import Word
 from asr_server.engine.protocol import AlignItem, Alignment
 from asr_server.scheduling.job import Job, Priority
-from asr_server.service.request import WordTimes
+from asr_server.service.requests import WordTimes
 from asr_server.subtitle import alignment, timing
 
 if TYPE_CHECKING:
     from asr_server.scheduling.thread import EngineThread
-    from asr_server.service.segmenter import SpeechSpan
+    from asr_server.service.recordings.segmenter import SpeechSpan
 
 
 async def words(
@@ -34,9 +34,11 @@ async def words(
         found = await _aligned(engine, span, text, language, priority)
         if found is not None:
             return found
-    stretches = span.stretches or ((span.start, span.end),)
-    # Less than a millisecond is one still: a stretch of none is no place for words.
-    return timing.estimate(text, language, [(_ms(start), max(_ms(end), _ms(start) + 1)) for start, end in stretches])
+    speech_regions = span.speech_regions or ((span.start, span.end),)
+    # Less than a millisecond is one still: a region of none is no place for words.
+    return timing.estimate(
+        text, language, [(_ms(start), max(_ms(end), _ms(start) + 1)) for start, end in speech_regions]
+    )
 
 
 async def _aligned(
@@ -53,7 +55,7 @@ async def _aligned(
         return None
     begin_ms = _ms(span.start)
     pieces = [(piece.text, begin_ms + piece.start_ms, begin_ms + piece.end_ms) for piece in found.pieces]
-    return alignment.put_back(text, pieces, (begin_ms, _ms(span.end)), language)
+    return alignment.transfer_timestamps(text, pieces, (begin_ms, _ms(span.end)), language)
 
 
 def _note(error: AsrError) -> None:

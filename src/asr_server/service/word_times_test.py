@@ -7,14 +7,14 @@ import pytest
 
 from asr_server.scheduling.job import Priority
 from asr_server.service import word_times
-from asr_server.service.request import WordTimes
-from asr_server.service.segmenter import SpeechSpan
+from asr_server.service.recordings.segmenter import SpeechSpan
+from asr_server.service.requests import WordTimes
 
 
-@pytest.mark.parametrize(("samples", "stretches"), [(1, ()), (7, ()), (7, ((0, 7),)), (16, ())])
-def test_a_span_of_less_than_a_millisecond_has_words(samples, stretches):
+@pytest.mark.parametrize(("samples", "speech_regions"), [(1, ()), (7, ()), (7, ((0, 7),)), (16, ())])
+def test_a_span_of_less_than_a_millisecond_has_words(samples, speech_regions):
     """A text that was heard in next to nothing keeps its words, in order, none of them empty."""
-    span = SpeechSpan(0, samples, np.zeros(samples, np.float32), 1.0, stretches)
+    span = SpeechSpan(0, samples, np.zeros(samples, np.float32), 1.0, speech_regions)
     how, urgency = WordTimes.ESTIMATED, Priority.INTERACTIVE
     found = asyncio.run(word_times.words(None, span, "thank you", "English", how, priority=urgency))
     assert [word.text for word in found] == ["thank", "you"]

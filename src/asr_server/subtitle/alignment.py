@@ -27,7 +27,9 @@ _SYLLABLE_MS = 200  # where nothing was measured: the slowest of the rates in te
 _KNOWN_SHARE = 0.5  # of a word's signs that must have been found for its time to count as measured
 
 
-def put_back(text: str, aligned: Sequence[Piece], span_ms: Time | None = None, language: str = "") -> tuple[Word, ...]:
+def transfer_timestamps(
+    text: str, aligned: Sequence[Piece], span_ms: Time | None = None, language: str = ""
+) -> tuple[Word, ...]:
     """The words of `text` with the times of `aligned`, in order, disjoint, at least 1 ms long, inside `span_ms`.
 
     `span_ms`: [start, end) of the audio; by default what the pieces cover. A word is `ALIGNED` if at least half of its

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asr_server.core.transcript import TimeSource
-from asr_server.subtitle.alignment import put_back
+from asr_server.subtitle.alignment import transfer_timestamps
 from asr_server.subtitle.conftest import VOCABULARY, text
 from asr_server.text import words
 
@@ -37,7 +37,7 @@ def test_a_whole_alignment_is_taken_over(script):
     for _ in range(100):
         written = text(rng, script, rng.randint(1, 14))
         pieces = _pieces(written)
-        timed = put_back(written, pieces, SPAN)
+        timed = transfer_timestamps(written, pieces, SPAN)
         assert [word.text for word in timed] == words.split(written)
         # A sign such as "№" or an emoji has no letters for an aligner, and none to be found by.
         found = [(word, piece) for word, piece in zip(timed, pieces, strict=True) if piece[0]]
@@ -65,7 +65,7 @@ def test_a_damaged_alignment_still_gives_every_word_its_place(script):
             ]
             pieces[at : at + 1] = rng.choice(damage)
             pieces = pieces or [("x", 1000, 1080)]
-        _assert_laws(written, put_back(written, pieces, SPAN), SPAN)
+        _assert_laws(written, transfer_timestamps(written, pieces, SPAN), SPAN)
 
 
 @given(
@@ -77,12 +77,12 @@ def test_a_damaged_alignment_still_gives_every_word_its_place(script):
 )
 def test_any_pieces_will_do(written, pieces, span):
     """Nothing that an aligner says can break the order of words or leave one without time."""
-    _assert_laws(written, put_back(written, pieces, span), span)
+    _assert_laws(written, transfer_timestamps(written, pieces, span), span)
 
 
 def test_pieces_are_found_by_their_letters():
     """Not by case, accents, width or punctuation, and though a word be in two pieces or two words in one."""
-    timed = put_back(
+    timed = transfer_timestamps(
         "Straße, ＯＫ! don't 今日。",
         [("strasse", 0, 400), ("ok", 400, 700), ("don", 700, 800), ("t", 800, 900), ("今日", 900, 1300)],
     )
@@ -98,7 +98,7 @@ def test_pieces_are_found_by_their_letters():
 
 def test_a_missing_word_lies_between_its_neighbours_and_says_so():
     """It takes the time that it may need, not all the silence there is."""
-    one, two, three = put_back("one two three", [("one", 0, 300), ("three", 9000, 9300)])
+    one, two, three = transfer_timestamps("one two three", [("one", 0, 300), ("three", 9000, 9300)])
     assert (one.source, two.source, three.source) == (ALIGNED, ESTIMATED, ALIGNED)
     assert two.start_ms == 300
     assert two.end_ms < 1000
@@ -106,20 +106,22 @@ def test_a_missing_word_lies_between_its_neighbours_and_says_so():
 
 def test_an_empty_time_is_shared_with_the_neighbour_that_has_most():
     """Both are then estimates; the words around them stay as measured."""
-    timed = put_back("one two three four", [("one", 0, 80), ("two", 80, 80), ("three", 80, 800), ("four", 800, 960)])
+    timed = transfer_timestamps(
+        "one two three four", [("one", 0, 80), ("two", 80, 80), ("three", 80, 800), ("four", 800, 960)]
+    )
     assert [word.source for word in timed] == [ALIGNED, ESTIMATED, ESTIMATED, ALIGNED]
     assert (timed[1].start_ms, timed[2].end_ms) == (80, 800)
 
 
 def test_a_word_that_is_mostly_missing_was_not_measured():
     """One letter of it is no evidence."""
-    one, information = put_back("one information", [("one", 0, 300), ("i", 300, 400)], (0, 2000))
+    one, information = transfer_timestamps("one information", [("one", 0, 300), ("i", 300, 400)], (0, 2000))
     assert (one.source, information.source) == (ALIGNED, ESTIMATED)
 
 
 def test_a_time_shorter_than_the_aligner_can_tell_is_not_believed():
     """The word gets its share of the neighbour's time."""
-    timed = put_back("one two three", [("one", 0, 300), ("two", 300, 320), ("three", 320, 900)])
+    timed = transfer_timestamps("one two three", [("one", 0, 300), ("two", 300, 320), ("three", 320, 900)])
     assert timed[1].source is ESTIMATED
     assert timed[1].end_ms - timed[1].start_ms >= 40
 
@@ -127,7 +129,7 @@ def test_a_time_shorter_than_the_aligner_can_tell_is_not_believed():
 def test_one_wild_time_moves_only_its_own_word():
     """The longest run of times in order is believed."""
     pieces = [("one", 0, 300), ("two", 8000, 8300), ("three", 600, 900), ("four", 900, 1200)]
-    timed = put_back("one two three four", pieces, (0, 10_000))
+    timed = transfer_timestamps("one two three four", pieces, (0, 10_000))
     assert [word.source for word in timed] == [ALIGNED, ESTIMATED, ALIGNED, ALIGNED]
     assert timed[1].start_ms >= 300
     assert timed[1].end_ms <= 600
@@ -135,9 +137,9 @@ def test_one_wild_time_moves_only_its_own_word():
 
 def test_no_alignment_is_spread_over_the_span():
     """And without a span there is nothing to go by."""
-    timed = put_back("one two three", [], (500, 2000))
+    timed = transfer_timestamps("one two three", [], (500, 2000))
     assert (timed[0].start_ms, timed[-1].end_ms) == (500, 2000)
     assert {word.source for word in timed} == {ESTIMATED}
     with pytest.raises(ValueError, match="span"):
-        put_back("one", [])
-    assert put_back(" ", []) == ()
+        transfer_timestamps("one", [])
+    assert transfer_timestamps(" ", []) == ()

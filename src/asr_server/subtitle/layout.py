@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from asr_server.subtitle.rules import CueRules
+from asr_server.subtitle.cue_config import CueConfig
 from asr_server.subtitle.units import Unit, unspoken
 from asr_server.text.boundary import Boundary
 
@@ -18,12 +18,12 @@ from asr_server.text.boundary import Boundary
 _BREAK = {Boundary.TIED: 400.0, Boundary.NONE: 100.0, Boundary.CLAUSE: 25.0, Boundary.SENTENCE: 0.0}
 
 
-def relayout(text: str, rules: CueRules) -> str:
+def relayout(text: str, rules: CueConfig) -> str:
     """`text`, a translation for instance, in balanced lines; more than `max_lines` if it is too long for those."""
     return lines(unspoken(text, rules), rules)
 
 
-def lines(units: Sequence[Unit], rules: CueRules) -> str:
+def lines(units: Sequence[Unit], rules: CueConfig) -> str:
     """The units as lines with "\\n" between them, none wider than the rules say but for one unit that is."""
     breaks = _breaks(_Widths(units), units, rules.max_line_columns) if units else []
     starts = [0, *breaks]

@@ -6,10 +6,10 @@ import pytest
 
 from asr_server.subtitle import layout
 from asr_server.subtitle.conftest import VOCABULARY, text
-from asr_server.subtitle.rules import CueRules
+from asr_server.subtitle.cue_config import CueConfig
 from asr_server.text.columns import measure
 
-RULES = CueRules()
+RULES = CueConfig()
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,14 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asr_server.subtitle import srt, stamps, vtt
+from asr_server.subtitle import srt, timecodes, vtt
 from asr_server.subtitle.cues import Cue
 
 
 @given(st.integers(0, 400 * 3600 * 1000))
 def test_a_time_reads_back_as_itself(ms):
     """No millisecond is lost to rounding, at any hour."""
-    h, m, s, milli = map(int, re.fullmatch(r"(\d{2,}):(\d\d):(\d\d),(\d{3})", stamps.timestamp(ms, ",")).groups())
+    h, m, s, milli = map(int, re.fullmatch(r"(\d{2,}):(\d\d):(\d\d),(\d{3})", timecodes.timestamp(ms, ",")).groups())
     assert ((h * 60 + m) * 60 + s) * 1000 + milli == ms
 
 

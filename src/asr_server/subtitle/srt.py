@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from asr_server.subtitle import stamps
+from asr_server.subtitle import timecodes
 from asr_server.subtitle.cues import Cue
 
 _TROUBLE = re.compile(r"--(?=>)|<(?=[/!?A-Za-z])|\{(?=[\\A-Za-z])")
@@ -19,16 +19,17 @@ _MARKUP = re.compile(r"</?(?:i|b|u|s|font)\b[^<>]*>|\{\\[^{}]*\}", re.IGNORECASE
 
 def render(cues: Iterable[Cue]) -> str:
     """The whole file: numbers from 1, `HH:MM:SS,mmm` times, a blank line after each cue. "" for no cues."""
-    return "".join(f"{i}\n{stamps.span(cue, ',')}\n{_text(cue)}\n\n" for i, cue in enumerate(cues, start=1))
+    return "".join(f"{i}\n{timecodes.span(cue, ',')}\n{_text(cue)}\n\n" for i, cue in enumerate(cues, start=1))
 
 
 def parse(file: str) -> list[Cue]:
     """The cues of a SubRip file without their markup; of bilingual ones all lines as text. What does not follow a time
     line is skipped."""
     return [
-        Cue(start, end, _MARKUP.sub("", text).replace(stamps.JOINER, "")) for start, end, text in stamps.blocks(file)
+        Cue(start, end, _MARKUP.sub("", text).replace(timecodes.JOINER, ""))
+        for start, end, text in timecodes.blocks(file)
     ]
 
 
 def _text(cue: Cue) -> str:
-    return _TROUBLE.sub(lambda trouble: trouble[0] + stamps.JOINER, "\n".join(map(stamps.unstamped, cue.lines)))
+    return _TROUBLE.sub(lambda trouble: trouble[0] + timecodes.JOINER, "\n".join(map(timecodes.unstamped, cue.lines)))

@@ -1,7 +1,7 @@
 """Estimates when the words of a span were said, from where speech was. Not alignment: nobody listens here.
 
-Words are spread over the stretches of speech by their length in syllables. No word lies over a pause: which words
-belong to which stretch is decided first, so that the pauses fall as near as possible to where the text has come to by
+Words are spread over the speech_regions of speech by their length in syllables. No word lies over a pause: which words
+belong to which region is decided first, so that the pauses fall as near as possible to where the text has come to by
 then, and rather behind a sentence or clause than inside one.
 """
 
@@ -19,27 +19,27 @@ from asr_server.text.syllables import syllables
 _DETOUR_MS = {Boundary.TIED: 500.0, Boundary.NONE: 500.0, Boundary.CLAUSE: 100.0, Boundary.SENTENCE: 0.0}
 
 
-def estimate(text: str, language: str, stretches: Sequence[tuple[int, int]]) -> tuple[Word, ...]:
-    """The words of `text`, each inside one of `stretches`, in order, disjoint and at least 1 ms long.
+def estimate(text: str, language: str, speech_regions: Sequence[tuple[int, int]]) -> tuple[Word, ...]:
+    """The words of `text`, each inside one of `speech_regions`, in order, disjoint and at least 1 ms long.
 
-    `stretches`: [start, end) in ms, where speech was found; `language`: the model's name of it. Where the words are
-    enough, every stretch gets one. If the stretches are too short for that many words (under 1 ms a word) their
-    pauses are filled too, and the last words may lie behind the last stretch. Raises `ValueError` for a text without
-    any stretch.
+    `speech_regions`: [start, end) in ms, where speech was found; `language`: the model's name of it. Where the words
+    are enough, every region gets one. If the regions are too short for that many words (under 1 ms a word) their
+    pauses are filled too, and the last words may lie behind the last region. Raises `ValueError` for a text without
+    any region.
     """
     written = words.split(text)
     if not written:
         return ()
-    speech = _disjoint(stretches)
+    speech = _disjoint(speech_regions)
     if not speech:
-        raise ValueError("words need at least one stretch of speech")
+        raise ValueError("words need at least one region of speech")
     weights = [syllables(word, language) for word in written]
     cuts = [0, *_cuts(written, weights, speech), len(written)]
     if any(end - start < last - first for (first, last), (start, end) in zip(pairwise(cuts), speech, strict=True)):
         begin = speech[0][0]
         cuts, speech = [0, len(written)], [(begin, max(speech[-1][1], begin + len(written)))]
     shares = zip(pairwise(cuts), speech, strict=True)
-    times = [time for (first, last), stretch in shares for time in spread(weights[first:last], *stretch)]
+    times = [time for (first, last), region in shares for time in spread(weights[first:last], *region)]
     return tuple(Word(word, *time, TimeSource.ESTIMATED) for word, time in zip(written, times, strict=True))
 
 
@@ -51,10 +51,10 @@ def spread(weights: Sequence[float], start_ms: int, end_ms: int) -> list[tuple[i
     return list(pairwise([start_ms, *borders]))
 
 
-def _disjoint(stretches: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def _disjoint(speech_regions: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """In order, without empty ones, overlapping and touching ones joined."""
     joined: list[tuple[int, int]] = []
-    for start, end in sorted(s for s in stretches if s[1] > s[0]):
+    for start, end in sorted(s for s in speech_regions if s[1] > s[0]):
         if joined and start <= joined[-1][1]:
             joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
         else:
@@ -68,7 +68,7 @@ def _cuts(written: Sequence[str], weights: Sequence[float], speech: Sequence[tup
     A table over pauses and words: `best` is the least cost with the current pause before word i or earlier.
     """
     count, pauses = len(written), len(speech) - 1
-    least = 1 if count > pauses else 0  # words in a stretch
+    least = 1 if count > pauses else 0  # words in a region
     total_ms = sum(end - start for start, end in speech)
     said_ms = [0.0, *(done * total_ms / sum(weights) for done in accumulate(weights))]
     detour = [0.0, *(_DETOUR_MS[boundary.after(word)] for word in written)]

@@ -25,36 +25,37 @@ def _assert_laws(written, timed):
 
 @pytest.mark.parametrize("script", VOCABULARY)
 def test_words_lie_inside_the_speech(script):
-    """All words, in order, disjoint, none empty, none over a pause; each stretch has one if they are enough."""
+    """All words, in order, disjoint, none empty, none over a pause; each region has one if they are enough."""
     rng = random.Random(3)
     for _ in range(300):
         written = text(rng, script, rng.randint(1, 30))
-        now, stretches = 0, []
+        now, speech_regions = 0, []
         for _ in range(rng.randint(1, 6)):
             now += rng.randint(500, 3000)
-            stretches.append((now, now + rng.randint(200, 8000)))
-            now = stretches[-1][1]
-        timed = estimate(written, "", stretches)
+            speech_regions.append((now, now + rng.randint(200, 8000)))
+            now = speech_regions[-1][1]
+        timed = estimate(written, "", speech_regions)
         _assert_laws(written, timed)
         inside = [
-            next((i for i, (a, b) in enumerate(stretches) if a <= w.start_ms and w.end_ms <= b), None) for w in timed
+            next((i for i, (a, b) in enumerate(speech_regions) if a <= w.start_ms and w.end_ms <= b), None)
+            for w in timed
         ]
         assert None not in inside
-        assert len(set(inside)) == len(stretches) or len(timed) < len(stretches)
+        assert len(set(inside)) == len(speech_regions) or len(timed) < len(speech_regions)
 
 
 @given(st.text(alphabet="ab é,.好 ", max_size=30), STRETCHES)
-def test_any_stretches_will_do(written, stretches):
+def test_any_stretches_will_do(written, speech_regions):
     """Overlapping, touching, unordered, empty and far too short ones: the laws hold, and speech is not left early."""
-    if not any(end > start for start, end in stretches):
+    if not any(end > start for start, end in speech_regions):
         if words.split(written):
-            with pytest.raises(ValueError, match="stretch"):
-                estimate(written, "", stretches)
+            with pytest.raises(ValueError, match="region"):
+                estimate(written, "", speech_regions)
         return
-    timed = estimate(written, "", stretches)
+    timed = estimate(written, "", speech_regions)
     _assert_laws(written, timed)
     if timed:
-        real = [s for s in stretches if s[1] > s[0]]
+        real = [s for s in speech_regions if s[1] > s[0]]
         low = min(start for start, _ in real)
         assert timed[0].start_ms >= low
         assert timed[-1].end_ms <= max(max(end for _, end in real), low + len(timed))

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from asr_server.core.transcript import TimeSource, Word
+from asr_server.subtitle.cue_config import CueConfig
 from asr_server.subtitle.cues import text_lines
-from asr_server.subtitle.rules import CueRules
-from asr_server.text import boundary, phrases, words
+from asr_server.text import boundary, line_break_models, words
 from asr_server.text.boundary import Boundary
 from asr_server.text.columns import measure
 from asr_server.text.joining import joint
@@ -41,7 +41,7 @@ class Unit:
     ends: Boundary
 
 
-def units(passages: Iterable[Passage], rules: CueRules) -> list[Unit]:
+def units(passages: Iterable[Passage], rules: CueConfig) -> list[Unit]:
     """All words of the passages, those of one phrase together where they fit on a line and no pause is between them.
 
     Times that go back or stand still are moved on.
@@ -50,7 +50,7 @@ def units(passages: Iterable[Passage], rules: CueRules) -> list[Unit]:
     return [_merged(group) for run in _runs(single, rules) for group in _groups(run, rules)]
 
 
-def unspoken(text: str, rules: CueRules) -> list[Unit]:
+def unspoken(text: str, rules: CueConfig) -> list[Unit]:
     """The units of a text that has no times: all are 0."""
     passage = Passage(text, [Word(word, 0, 0, TimeSource.ESTIMATED) for word in words.split(text)])
     return [_merged(group) for run in _runs(list(_single([passage])), rules) for group in _groups(run, rules)]
@@ -89,7 +89,7 @@ def _forward(single: Iterable[Unit]) -> Iterator[Unit]:
         least = start + 1
 
 
-def _runs(single: Sequence[Unit], rules: CueRules) -> Iterator[list[Unit]]:
+def _runs(single: Sequence[Unit], rules: CueConfig) -> Iterator[list[Unit]]:
     """Maximal runs of one speaker's words without space, mark or pause between them."""
     run: list[Unit] = []
     for unit in single:
@@ -101,17 +101,17 @@ def _runs(single: Sequence[Unit], rules: CueRules) -> Iterator[list[Unit]]:
         yield run
 
 
-def _parted(before: Unit, unit: Unit, rules: CueRules) -> bool:
+def _parted(before: Unit, unit: Unit, rules: CueConfig) -> bool:
     silence = unit.start_ms - before.end_ms
     return before.ends > Boundary.NONE or (silence > 0 and silence >= rules.pause_ms)
 
 
-def _groups(run: Sequence[Unit], rules: CueRules) -> Iterator[list[Unit]]:
+def _groups(run: Sequence[Unit], rules: CueConfig) -> Iterator[list[Unit]]:
     """A run cut at the ends of phrases, and where a line or cue would be too long."""
     if len(run) == 1:
         yield list(run)
         return
-    ends = phrases.ends("".join(unit.text for unit in run))
+    ends = line_break_models.ends("".join(unit.text for unit in run))
     group: list[Unit] = []
     offset = 0
     for unit in run:

@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Iterable
 
-from asr_server.subtitle import stamps
+from asr_server.subtitle import timecodes
 from asr_server.subtitle.cues import Cue
 
 # Cue text may not hold these raw: WebVTT, section 4.2.2 "WebVTT cue text".
@@ -16,17 +16,17 @@ _TAG = re.compile(r"<[^>]*(?:>|\Z)")  # a tag that is not closed goes to the end
 
 def render(cues: Iterable[Cue]) -> str:
     """The whole file: the header, then cues with `HH:MM:SS.mmm` times, a blank line after each."""
-    body = "".join(f"{stamps.span(cue, '.')}\n{_text(cue)}\n\n" for cue in cues)
+    body = "".join(f"{timecodes.span(cue, '.')}\n{_text(cue)}\n\n" for cue in cues)
     return f"WEBVTT\n\n{body}"
 
 
 def parse(file: str) -> list[Cue]:
     """The cues of a WebVTT file without their markup and settings; of bilingual ones all lines as text."""
     return [
-        Cue(start, end, html.unescape(_TAG.sub("", text)).replace(stamps.JOINER, ""))
-        for start, end, text in stamps.blocks(file)
+        Cue(start, end, html.unescape(_TAG.sub("", text)).replace(timecodes.JOINER, ""))
+        for start, end, text in timecodes.blocks(file)
     ]
 
 
 def _text(cue: Cue) -> str:
-    return "\n".join(map(stamps.unstamped, cue.lines)).translate(_ESCAPES)
+    return "\n".join(map(timecodes.unstamped, cue.lines)).translate(_ESCAPES)

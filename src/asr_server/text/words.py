@@ -18,7 +18,7 @@ from itertools import islice, pairwise
 
 import wcwidth
 
-from asr_server.text import phrases, scripts
+from asr_server.text import line_break_models, scripts
 from asr_server.text.joining import joint
 
 OPENING = "([{¿¡«‹‘“‚„「『【〔〖〘〚《〈〝（［｛｟｢"
@@ -75,7 +75,7 @@ def _borders(text: str) -> Iterator[int]:
     """Offsets at which the second and every further word begins, with the white space before it or behind it."""
     clusters = list(text) if text.isascii() else list(wcwidth.iter_graphemes(text))
     kinds = _kinds(clusters)
-    thai = {run.start() + end for run in _THAI.finditer(text) for end in phrases.ends(run[0])}
+    thai = {run.start() + end for run in _THAI.finditer(text) for end in line_break_models.ends(run[0])}
     offset = 0
     begun = unspaced = spaced = False  # the open word has a core; its last sign is unspaced; a space lies behind it
     for i, (cluster, kind) in enumerate(zip(clusters, kinds, strict=True)):

@@ -4,9 +4,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from asr_server.text import tongues
+from asr_server.text import target_languages
 from asr_server.translator.endpoint import ChatEndpoint, EndpointConfig
-from asr_server.translator.lines import Order
+from asr_server.translator.lines import TranslationOrder
 from asr_server.translator.translator import Translator
 from E2Etest.scripted_llm import ScriptedLlm
 
@@ -40,6 +40,6 @@ def order():
     """Make an order."""
 
     def build(target="de", *, limit_s=20.0, **rest):
-        return Order(tongues.find(target), 0.1, limit_s, **rest)
+        return TranslationOrder(target_languages.find(target), 0.1, limit_s, **rest)
 
     return build

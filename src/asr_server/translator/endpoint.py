@@ -21,7 +21,7 @@ from asr_server.core.errors import TranslationUnavailable
 if TYPE_CHECKING:
     from openai import APIStatusError, AsyncOpenAI
 
-    from asr_server.translator.question import Question
+    from asr_server.translator.prompt import Prompt
 
 # Local servers want a key in the header and do not look at it.
 _NO_KEY = "none"
@@ -50,7 +50,7 @@ class EndpointConfig:
     max_retries: int = 2
 
 
-class Asked(StrEnum):
+class PromptOutcome(StrEnum):
     """What became of a question."""
 
     ANSWERED = "answered"
@@ -59,7 +59,7 @@ class Asked(StrEnum):
     DENIED = "denied"  # it does not let us in
 
 
-class Unanswered(Exception):
+class NoResponse(Exception):
     """The endpoint gave no answer, retries included. `cause`: the kind of failure, no word of what was sent or said."""
 
     def __init__(self, cause: str) -> None:
@@ -67,12 +67,12 @@ class Unanswered(Exception):
         self.cause = cause
 
 
-class Refused(Unanswered):
+class Refused(NoResponse):
     """The endpoint will not answer this question (filtered, too long); another one it may."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Manners:
+class _EndpointCapabilities:
     """What the endpoint takes. `form`: the best `response_format` it is thought to know; `heat`: a temperature;
     `turns`: a turn of the system before the user's."""
 
@@ -91,26 +91,26 @@ class ChatEndpoint:
         self._config = config
         self._room = asyncio.Semaphore(config.concurrency)
         self._client: AsyncOpenAI | None = None
-        self._manners = _Manners()
+        self._manners = _EndpointCapabilities()
         self._let_in = False
-        self.questions: Counter[Asked] = Counter()  # that were asked so far, by what became of them
+        self.questions: Counter[PromptOutcome] = Counter()  # that were asked so far, by what became of them
 
-    async def ask(self, question: Question) -> str:
+    async def ask(self, question: Prompt) -> str:
         """What the model wrote, "" for nothing. Cancelling closes the connection.
 
-        Raises `Refused` for this question, `Unanswered` when the endpoint failed, and `TranslationUnavailable` when it
+        Raises `Refused` for this question, `NoResponse` when the endpoint failed, and `TranslationUnavailable` when it
         does not let us in.
         """
         async with self._room:
             try:
                 written = await self._ask(question)
-            except (Unanswered, TranslationUnavailable) as failure:
+            except (NoResponse, TranslationUnavailable) as failure:
                 self.questions[_asked(failure)] += 1
                 raise
-            self.questions[Asked.ANSWERED] += 1
+            self.questions[PromptOutcome.ANSWERED] += 1
             return written
 
-    async def _ask(self, question: Question) -> str:
+    async def _ask(self, question: Prompt) -> str:
         manners = self._manners
         while True:
             try:
@@ -127,7 +127,7 @@ class ChatEndpoint:
         if self._client is not None:
             await self._client.close()
 
-    async def _once(self, question: Question, manners: _Manners) -> str:
+    async def _once(self, question: Prompt, manners: _EndpointCapabilities) -> str:
         client = await self._connected()
         import openai
 
@@ -136,7 +136,7 @@ class ChatEndpoint:
         except openai.APIStatusError as error:
             raise self._refusal(error, manners) from None
         except openai.OpenAIError as error:
-            raise Unanswered(type(error).__name__) from None
+            raise NoResponse(type(error).__name__) from None
         except UnicodeError:
             raise TranslationUnavailable("OPENAI_API_KEY has characters that cannot be sent.") from None
         return _written(answer.content)
@@ -149,7 +149,7 @@ class ChatEndpoint:
             self._client = _client(self._config)
         return self._client
 
-    def _body(self, question: Question, manners: _Manners) -> dict[str, Any]:
+    def _body(self, question: Prompt, manners: _EndpointCapabilities) -> dict[str, Any]:
         turns = [("system", question.system), ("user", question.user)]
         if not manners.turns:
             turns = [("user", f"{question.system}\n\n{question.user}")]
@@ -167,7 +167,7 @@ class ChatEndpoint:
             body["response_format"] = {"type": form}
         return body
 
-    def _refusal(self, error: APIStatusError, manners: _Manners) -> Exception:
+    def _refusal(self, error: APIStatusError, manners: _EndpointCapabilities) -> Exception:
         """What a status means: another try with less, a refusal of this question, a closed door, or a failure."""
         status = error.status_code
         if status in _TOO_MUCH_ASKED:
@@ -182,7 +182,7 @@ class ChatEndpoint:
             return Refused(cause)
         if status in _DENIED:
             return TranslationUnavailable(f"The translation endpoint {_DENIED[status]}.")
-        return Unanswered(cause)
+        return NoResponse(cause)
 
 
 def _client(config: EndpointConfig) -> AsyncOpenAI:
@@ -211,20 +211,20 @@ def _client(config: EndpointConfig) -> AsyncOpenAI:
     return client
 
 
-def _asked(failure: Unanswered | TranslationUnavailable) -> Asked:
+def _asked(failure: NoResponse | TranslationUnavailable) -> PromptOutcome:
     match failure:
         case Refused():
-            return Asked.REFUSED
-        case Unanswered():
-            return Asked.UNANSWERED
+            return PromptOutcome.REFUSED
+        case NoResponse():
+            return PromptOutcome.UNANSWERED
         case _:
-            return Asked.DENIED
+            return PromptOutcome.DENIED
 
 
 class _Step(Exception):
     """Ask again with fewer demands."""
 
-    def __init__(self, manners: _Manners) -> None:
+    def __init__(self, manners: _EndpointCapabilities) -> None:
         super().__init__()
         self.manners = manners
 

@@ -11,15 +11,20 @@ import traceback
 import pytest
 
 from asr_server.core.errors import TranslationUnavailable
-from asr_server.text import tongues
+from asr_server.text import target_languages
 from asr_server.translator.conftest import KEY
-from asr_server.translator.endpoint import Asked, ChatEndpoint, EndpointConfig, Refused, Unanswered
-from asr_server.translator.lines import Order
-from asr_server.translator.question import question
+from asr_server.translator.endpoint import ChatEndpoint, EndpointConfig, NoResponse, PromptOutcome, Refused
+from asr_server.translator.lines import TranslationOrder
+from asr_server.translator.prompt import question
 from E2Etest.scripted_llm import HOPELESS, MENDABLE, Answer, refusal, right
 
 SECRET = "the words that were said"
-ASKED = question(["earlier", SECRET, "later"], [1], tongues.find("en"), Order(tongues.find("de"), 0.1, 20.0))
+ASKED = question(
+    ["earlier", SECRET, "later"],
+    [1],
+    target_languages.find("en"),
+    TranslationOrder(target_languages.find("de"), 0.1, 20.0),
+)
 
 
 @pytest.fixture
@@ -107,7 +112,7 @@ async def test_no_account_of_the_environment_is_told(llm, make, monkeypatch):
 async def test_the_library_repeats_what_may_pass(llm, make, name):
     """429 and 500 are asked three times in all, then given up with their kind."""
     llm.script = HOPELESS[name]
-    with pytest.raises(Unanswered, match="RateLimitError 429" if name == "busy" else "InternalServerError 500"):
+    with pytest.raises(NoResponse, match="RateLimitError 429" if name == "busy" else "InternalServerError 500"):
         await make().ask(ASKED)
     assert len(llm.calls) == 3
 
@@ -135,14 +140,14 @@ async def test_nobody_there(make):
     """A refused connection is an unanswered question after the library's repeats."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        with pytest.raises(Unanswered, match="APIConnectionError"):
+        with pytest.raises(NoResponse, match="APIConnectionError"):
             await make(base_url=f"http://127.0.0.1:{taken.getsockname()[1]}/v1", max_retries=1).ask(ASKED)
 
 
 async def test_an_endpoint_that_is_too_slow_is_unanswered(llm, make):
     """The time limit of one try."""
     llm.script = lambda call: Answer(right(call).body, wait_s=30.0)
-    with pytest.raises(Unanswered, match="APITimeoutError"):
+    with pytest.raises(NoResponse, match="APITimeoutError"):
         await make(timeout_s=0.1, max_retries=0).ask(ASKED)
 
 
@@ -163,7 +168,7 @@ async def test_an_answer_that_comes_by_drops_is_unanswered(make):
         dripping = threading.Thread(target=_drip, args=(listening,), daemon=True)
         dripping.start()
         endpoint = make(base_url=f"http://127.0.0.1:{listening.getsockname()[1]}/v1", timeout_s=0.3, max_retries=0)
-        with pytest.raises(Unanswered, match="APITimeoutError"):
+        with pytest.raises(NoResponse, match="APITimeoutError"):
             await endpoint.ask(ASKED)
         dripping.join()
 
@@ -171,7 +176,7 @@ async def test_an_answer_that_comes_by_drops_is_unanswered(make):
 @pytest.mark.parametrize("key", ["schlüssel", "two\nlines", "snow\u2603man"])
 async def test_a_key_that_cannot_be_sent_is_an_error_without_the_key(make, key):
     """Whatever the library makes of it, the caller gets one of our errors."""
-    with pytest.raises((TranslationUnavailable, Unanswered)) as caught:
+    with pytest.raises((TranslationUnavailable, NoResponse)) as caught:
         await make(api_key=key, max_retries=0).ask(ASKED)
     assert key not in "".join(traceback.format_exception(caught.value))
 
@@ -182,7 +187,7 @@ async def test_neither_text_nor_key_gets_into_an_error_or_a_log_line(llm, make, 
     llm.script = lambda call: refusal(status, f"key {KEY} may not ask about {SECRET}")
     endpoint = make(max_retries=1)
     logging.getLogger("openai").setLevel(logging.DEBUG)
-    with caplog.at_level(logging.DEBUG), pytest.raises((TranslationUnavailable, Unanswered)) as caught:
+    with caplog.at_level(logging.DEBUG), pytest.raises((TranslationUnavailable, NoResponse)) as caught:
         await endpoint.ask(ASKED)
     told = "".join(traceback.format_exception(caught.value)) + caplog.text + repr(endpoint._config)
     assert KEY not in told
@@ -195,7 +200,7 @@ async def test_every_question_is_counted_by_what_became_of_it(llm, make):
     endpoint = make(max_retries=1)
     await endpoint.ask(ASKED)
     llm.script = lambda call: refusal(500, "broken")
-    with pytest.raises(Unanswered):
+    with pytest.raises(NoResponse):
         await endpoint.ask(ASKED)
     llm.script = HOPELESS["too-long"]
     with pytest.raises(Refused):
@@ -203,4 +208,4 @@ async def test_every_question_is_counted_by_what_became_of_it(llm, make):
     llm.script = lambda call: refusal(401, "no")
     with pytest.raises(TranslationUnavailable):
         await endpoint.ask(ASKED)
-    assert endpoint.questions == dict.fromkeys(Asked, 1)
+    assert endpoint.questions == dict.fromkeys(PromptOutcome, 1)

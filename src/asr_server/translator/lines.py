@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from asr_server.text.tongues import Tongue
+from asr_server.text.target_languages import LanguageTag
 
 
 class Reason(StrEnum):
@@ -33,7 +33,7 @@ class Line:
     """One text to translate, by itself: a cue or a segment. `tongue`: its language, or None when nobody knows."""
 
     text: str
-    tongue: Tongue | None = None
+    tongue: LanguageTag | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,10 @@ class Translated:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class TranslationOrder:
     """How to translate. `glossary`: terms and how they must be translated. `limit_s`: the time all of it may take."""
 
-    target: Tongue
+    target: LanguageTag
     temperature: float
     limit_s: float
     glossary: Mapping[str, str] = field(default_factory=dict)

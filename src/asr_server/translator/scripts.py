@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from asr_server.text.tongues import Tongue
+from asr_server.text.target_languages import LanguageTag
 
 # ISO 15924 codes by the first word of their letters' names in Unicode.
 _LETTERS: dict[str, frozenset[str]] = {
@@ -42,7 +42,7 @@ _LATIN_ALONE = 12
 _THIRD_ALONE = 2
 
 
-def foreign(text: str, tongue: Tongue) -> bool:
+def foreign(text: str, tongue: LanguageTag) -> bool:
     """Whether the text is clearly not written in the tongue's script; False where its script is not known here."""
     own_names = _LETTERS.get(tongue.script)
     if own_names is None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from asr_server.text import tongues
+from asr_server.text import target_languages
 from asr_server.translator.scripts import foreign
 
 
@@ -19,7 +19,7 @@ from asr_server.translator.scripts import foreign
 )
 def test_another_script_is_noticed(text, target):
     """Chinese for English, Russian for German, English for Japanese, kana for Chinese."""
-    assert foreign(text, tongues.find(target))
+    assert foreign(text, target_languages.find(target))
 
 
 @pytest.mark.parametrize(
@@ -40,4 +40,4 @@ def test_another_script_is_noticed(text, target):
 )
 def test_names_numbers_and_mixed_texts_are_not_foreign(text, target):
     """Brands stand in texts of every script, and what cannot be judged is let through."""
-    assert not foreign(text, tongues.find(target))
+    assert not foreign(text, target_languages.find(target))

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from asr_server.core.errors import TranslationError, TranslationFailed
-from asr_server.translator import answer
+from asr_server.translator import response
 from asr_server.translator.batches import batches
 from asr_server.translator.cleaning import cue_text
-from asr_server.translator.endpoint import Refused, Unanswered
-from asr_server.translator.lines import Line, Order, Reason, Translated
-from asr_server.translator.question import question
+from asr_server.translator.endpoint import NoResponse, Refused
+from asr_server.translator.lines import Line, Reason, Translated, TranslationOrder
+from asr_server.translator.prompt import question
 from asr_server.translator.scripts import foreign
 
 if TYPE_CHECKING:
-    from asr_server.text.tongues import Tongue
+    from asr_server.text.target_languages import LanguageTag
     from asr_server.translator.endpoint import ChatEndpoint
 
 # An endpoint is left alone after so many failures in a row, each of which the library has repeated already, or when for
@@ -47,7 +47,7 @@ class Translator:
         self._batch = batch
         self._concurrency = concurrency
 
-    async def translate(self, lines: Sequence[Line], order: Order) -> list[Translated]:
+    async def translate(self, lines: Sequence[Line], order: TranslationOrder) -> list[Translated]:
         """One outcome for each line, in order. Lines that are in the target language or without words are not sent.
 
         Lines without a usable translation keep their source text and say why. Raises `TranslationUnavailable` when the
@@ -92,13 +92,13 @@ class Translator:
             for index in asked if len(asked) > 1 else ():
                 await self._attempt(run, [index])
             return []
-        except Unanswered as failure:
+        except NoResponse as failure:
             run.fail(asked, failure.cause)
             return asked
         except TranslationError as closed:
             run.close(closed)
             return []
-        given = answer.read(written, put.ids)
+        given = response.read(written, put.ids)
         return run.take(
             {index: given[name] for index, name in zip(asked, put.ids, strict=True) if name in given}, asked
         )
@@ -109,7 +109,7 @@ class _Run:
     """One order under way: what was found, and why what was not found was not."""
 
     lines: Sequence[Line]
-    order: Order
+    order: TranslationOrder
     patience: int
     texts: list[str] = field(init=False)
     wanted: list[int] = field(init=False)
@@ -134,7 +134,7 @@ class _Run:
             else:
                 self.wanted.append(index)
 
-    def tongue_of(self, asked: Iterable[int]) -> Tongue | None:
+    def tongue_of(self, asked: Iterable[int]) -> LanguageTag | None:
         """The one language of all these lines, or None."""
         tongues = {self.lines[index].tongue for index in asked}
         return tongues.pop() if len(tongues) == 1 else None
@@ -215,7 +215,7 @@ def _longest(source: str) -> int:
     return _LENGTH_FREE + _LENGTH_FACTOR * len(source)
 
 
-def _fault(source: str, text: str, target: Tongue) -> Reason:
+def _fault(source: str, text: str, target: LanguageTag) -> Reason:
     """Why `text` cannot be the translation of `source`; `NONE` when it can."""
     if not any(unicodedata.category(char)[0] in _SHOWN for char in text):
         return Reason.NO_ANSWER

@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from asr_server.core.errors import TranslationFailed, TranslationUnavailable
-from asr_server.text import tongues
+from asr_server.text import target_languages
 from asr_server.translator.cleaning import cue_text
 from asr_server.translator.lines import Line, Reason
 from E2Etest.scripted_llm import HOPELESS, MENDABLE, completion, once, refusal, right, translation
 
-ENGLISH = tongues.find("en")
+ENGLISH = target_languages.find("en")
 SENTENCES = [Line(f"this is the sentence number {n} of a long speech", ENGLISH) for n in range(13)]
 MISBEHAVIOURS = {**MENDABLE, **HOPELESS}
 # A property runs many examples on one scripted server.
@@ -103,7 +103,7 @@ async def test_the_head_of_a_cue_in_a_line_is_not_sent(llm, translating, order):
 
 async def test_nothing_is_asked_for_what_needs_no_translation(llm, translating, order):
     """Lines in the target language (or a dialect of it), without words, or none at all."""
-    lines = [Line("Guten Tag", tongues.find("de-CH")), Line("♪ ... ♪"), Line("")]
+    lines = [Line("Guten Tag", target_languages.find("de-CH")), Line("♪ ... ♪"), Line("")]
     async with translating() as translator:
         outcomes = await translator.translate(lines, order("de"))
         assert await translator.translate([], order()) == []
@@ -114,7 +114,7 @@ async def test_nothing_is_asked_for_what_needs_no_translation(llm, translating, 
 
 async def test_only_the_lines_that_need_it_are_asked_for(llm, translating, order):
     """In a recording of two languages the target's own sentences stay, and are context for the others."""
-    german = Line("das bleibt wie es ist", tongues.find("de"))
+    german = Line("das bleibt wie es ist", target_languages.find("de"))
     async with translating() as translator:
         outcomes = await translator.translate([SENTENCES[0], german, SENTENCES[1]], order())
     assert [o.text for o in outcomes] == [translation(SENTENCES[0].text), german.text, translation(SENTENCES[1].text)]

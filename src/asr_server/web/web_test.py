@@ -9,9 +9,10 @@ from typing import get_args
 import pytest
 
 from asr_server import web
-from asr_server.api import live, live_wire, sse
 from asr_server.api.errors import TABLE
-from asr_server.api.schemas import HealthBody, OptionBody, QueueBody
+from asr_server.api.http import sse
+from asr_server.api.http.schemas import HealthBody, OptionBody, QueueBody
+from asr_server.api.live import messages, route
 from asr_server.text import languages
 
 FILES = {name: path.read_text(encoding="utf-8") for name, path in web.files().items()}
@@ -95,11 +96,11 @@ def test_the_close_codes_of_the_page_are_the_servers():
 
 def test_the_live_messages_of_the_page_are_the_servers():
     """Every field that is read is written by the server, every action that is sent is known to it."""
-    told = set(re.findall(r'"(\w+)"', _source(live, live_wire)))
+    told = set(re.findall(r'"(\w+)"', _source(route, messages)))
     assert _used("link.js", "message") | _used("live-socket.js", "message") <= told | {"error", "message"}
     actions = set(re.findall(r'"?action"?: ?"(\w+)"', SCRIPTS["live-socket.js"]))
     assert actions
-    assert actions <= set(get_args(live_wire.Action.model_fields["action"].annotation))
+    assert actions <= set(get_args(messages.Action.model_fields["action"].annotation))
     assert re.findall(r'status === "(\w+)"', SCRIPTS["live-socket.js"]) == ["connected"]
 
 

@@ -6,16 +6,16 @@ The values of every label come from a closed set, so the number of series is bou
 from __future__ import annotations
 
 from asr_server.api.errors import TABLE
-from asr_server.api.metrics import meter
-from asr_server.api.metrics.meter import Kind, Meter, WorkerEnd
-from asr_server.api.metrics.surface import OTHER, Surface
+from asr_server.api.metrics import spec
+from asr_server.api.metrics.labels import OTHER, Transport
+from asr_server.api.metrics.spec import MetricKind, MetricSpec, WorkerEnd
 from asr_server.live.events import Ending
 from asr_server.scheduling.job import Priority
+from asr_server.scheduling.observer import JobEnd
 from asr_server.scheduling.thread import ModelState
-from asr_server.scheduling.watch import End
 from asr_server.service.jobs.record import JobState
-from asr_server.service.live_tally import Outcome
-from asr_server.translator.endpoint import Asked
+from asr_server.service.live_session.session_stats import SessionOutcome
+from asr_server.translator.endpoint import PromptOutcome
 
 METHODS = ("GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH", OTHER)
 STATUSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
@@ -24,15 +24,15 @@ STATUSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
 VALUES: dict[str, tuple[str, ...]] = {
     "method": METHODS,
     "status": STATUSES,
-    "surface": tuple(Surface),
+    "surface": tuple(Transport),
     "code": (*TABLE, OTHER),
     "priority": tuple(priority.name.lower() for priority in Priority),
-    "end": tuple(End),
+    "end": tuple(JobEnd),
     "kind": ("generated", "audio", "prompt"),
     "result": ("loaded", "failed"),
     "state": tuple(dict.fromkeys((*ModelState, *JobState))),
     "ending": tuple(ending.value for ending in Ending),
-    "outcome": tuple(dict.fromkeys((*Outcome, *Asked))),
+    "outcome": tuple(dict.fromkeys((*SessionOutcome, *PromptOutcome))),
     "cause": tuple(WorkerEnd),
 }
 
@@ -46,122 +46,126 @@ _LOAD_S = (0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0, 600.0)
 _LIVE_S = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
-_C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
+_C, _G, _H = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
 
-HTTP_REQUESTS = Meter(
+HTTP_REQUESTS = MetricSpec(
     "asr_http_requests_total",
     _C,
     "HTTP requests that are over, by the pattern of their route.",
     ("route", "method", "status"),
 )
-HTTP_SECONDS = Meter(
+HTTP_SECONDS = MetricSpec(
     "asr_http_request_seconds", _H, "From the request's head to the end of its answer.", ("route",), _REQUEST_S
 )
-FIRST_TEXT_SECONDS = Meter(
+FIRST_TEXT_SECONDS = MetricSpec(
     "asr_first_text_seconds",
     _H,
     "From the head of a streaming request to its first event with text.",
     ("route",),
     _TEXT_S,
 )
-ERRORS = Meter(
+ERRORS = MetricSpec(
     "asr_errors_total",
     _C,
     "Requests and live connections that were refused or failed, by error code; `request_cancelled`: the caller left.",
     ("surface", "code"),
 )
-RECORDING_AUDIO = Meter(
+RECORDING_AUDIO = MetricSpec(
     "asr_recording_audio_seconds_total", _C, "Seconds of audio of recordings that were transcribed to their end."
 )
-DECODED_AUDIO = Meter("asr_decoded_audio_seconds_total", _C, "Seconds of audio that came out of the decoder.")
-DECODER_FAILURES = Meter(
+DECODED_AUDIO = MetricSpec("asr_decoded_audio_seconds_total", _C, "Seconds of audio that came out of the decoder.")
+DECODER_FAILURES = MetricSpec(
     "asr_decoder_failures_total", _C, "Files that could not be decoded to their end, by error code.", ("code",)
 )
 
-QUEUE_JOBS = Meter("asr_queue_jobs", _G, "Spans that wait for the engine.", ("priority",))
-QUEUE_AUDIO = Meter("asr_queue_audio_seconds", _G, "Seconds of audio of the spans that wait for the engine.")
-QUEUE_WAIT = Meter(
+QUEUE_JOBS = MetricSpec("asr_queue_jobs", _G, "Spans that wait for the engine.", ("priority",))
+QUEUE_AUDIO = MetricSpec("asr_queue_audio_seconds", _G, "Seconds of audio of the spans that wait for the engine.")
+QUEUE_WAIT = MetricSpec(
     "asr_queue_wait_seconds",
     _H,
     "From the queue to the batch, of spans that got there; without what the model took to load.",
     ("priority",),
     _WAIT_S,
 )
-ADMISSION_HELD = Meter("asr_admission_held_seconds", _G, "Seconds of audio that are accepted and not yet answered.")
-ADMISSION_LIMIT = Meter("asr_admission_limit_seconds", _G, "`MAX_QUEUE_AUDIO_S`: beyond it new work gets 429.")
+ADMISSION_HELD = MetricSpec(
+    "asr_admission_held_seconds", _G, "Seconds of audio that are accepted and not yet answered."
+)
+ADMISSION_LIMIT = MetricSpec("asr_admission_limit_seconds", _G, "`MAX_QUEUE_AUDIO_S`: beyond it new work gets 429.")
 
-ENGINE_ROWS = Meter("asr_engine_rows", _G, "Rows in the batch.")
-ENGINE_BATCH = Meter("asr_engine_batch_rows", _H, "Rows of the batch, of each step.", (), tuple(map(float, _ROWS)))
-ENGINE_STEP = Meter(
+ENGINE_ROWS = MetricSpec("asr_engine_rows", _G, "Rows in the batch.")
+ENGINE_BATCH = MetricSpec("asr_engine_batch_rows", _H, "Rows of the batch, of each step.", (), tuple(map(float, _ROWS)))
+ENGINE_STEP = MetricSpec(
     "asr_engine_step_seconds",
     _H,
     "One step of the batch; its count is the steps, its sum the time of inference.",
     (),
     _STEP_S,
 )
-ENGINE_JOBS = Meter(
+ENGINE_JOBS = MetricSpec(
     "asr_engine_jobs_total",
     _C,
     "Spans that are over: `done`, `failed`, `left` (its caller did), `late` (its deadline passed).",
     ("priority", "end"),
 )
-ENGINE_JOB_SECONDS = Meter(
+ENGINE_JOB_SECONDS = MetricSpec(
     "asr_engine_job_seconds", _H, "From the batch to the result, of spans that are done.", ("priority",), _REQUEST_S
 )
-ENGINE_AUDIO = Meter(
+ENGINE_AUDIO = MetricSpec(
     "asr_engine_audio_seconds_total",
     _C,
     "Seconds of audio of the spans that are done. Live speech counts again with every partial.",
     ("priority",),
 )
-ENGINE_TOKENS = Meter(
+ENGINE_TOKENS = MetricSpec(
     "asr_engine_tokens_total",
     _C,
     "Tokens of the spans that are done: generated, and given as audio and prompt.",
     ("kind",),
 )
-ENGINE_BEAT = Meter("asr_engine_beat_age_seconds", _G, "Seconds since the engine thread moved; 0 while it has no work.")
-ENGINE_HUNG = Meter("asr_engine_hung", _G, "1 when `/livez` answers 503: a step took longer than `ENGINE_HANG_S`.")
+ENGINE_BEAT = MetricSpec(
+    "asr_engine_beat_age_seconds", _G, "Seconds since the engine thread moved; 0 while it has no work."
+)
+ENGINE_HUNG = MetricSpec("asr_engine_hung", _G, "1 when `/livez` answers 503: a step took longer than `ENGINE_HANG_S`.")
 
-MODEL_STATE = Meter("asr_model_state", _G, "1 for the state in which the model is.", ("state",))
-MODEL_LOADS = Meter("asr_model_loads_total", _C, "Loads of the model.", ("result",))
-MODEL_UNLOADS = Meter("asr_model_unloads_total", _C, "Unloads of the model: it was idle, or the server ended.")
-MODEL_LOAD_SECONDS = Meter("asr_model_load_seconds", _H, "One load of the model, failed or not.", (), _LOAD_S)
+MODEL_STATE = MetricSpec("asr_model_state", _G, "1 for the state in which the model is.", ("state",))
+MODEL_LOADS = MetricSpec("asr_model_loads_total", _C, "Loads of the model.", ("result",))
+MODEL_UNLOADS = MetricSpec("asr_model_unloads_total", _C, "Unloads of the model: it was idle, or the server ended.")
+MODEL_LOAD_SECONDS = MetricSpec("asr_model_load_seconds", _H, "One load of the model, failed or not.", (), _LOAD_S)
 
-LIVE_SESSIONS = Meter(
+LIVE_SESSIONS = MetricSpec(
     "asr_live_sessions", _G, "Live sessions that are open, those that wait for their client included."
 )
-LIVE_WAITING = Meter("asr_live_sessions_waiting", _G, "Live sessions whose client is gone and may come back.")
-LIVE_OPENED = Meter("asr_live_sessions_opened_total", _C, "Live sessions that began.")
-LIVE_ENDED = Meter("asr_live_sessions_ended_total", _C, "Live sessions that are over.", ("outcome",))
-LIVE_AUDIO = Meter(
+LIVE_WAITING = MetricSpec("asr_live_sessions_waiting", _G, "Live sessions whose client is gone and may come back.")
+LIVE_OPENED = MetricSpec("asr_live_sessions_opened_total", _C, "Live sessions that began.")
+LIVE_ENDED = MetricSpec("asr_live_sessions_ended_total", _C, "Live sessions that are over.", ("outcome",))
+LIVE_AUDIO = MetricSpec(
     "asr_live_audio_seconds_total", _C, "Seconds of audio that ended live sessions got, silence included."
 )
-LIVE_PARTIALS = Meter("asr_live_partials_total", _C, "Partials of live utterances.")
-LIVE_UTTERANCES = Meter("asr_live_utterances_total", _C, "Live utterances, by what ended them.", ("ending",))
-LIVE_COMMIT = Meter(
+LIVE_PARTIALS = MetricSpec("asr_live_partials_total", _C, "Partials of live utterances.")
+LIVE_UTTERANCES = MetricSpec("asr_live_utterances_total", _C, "Live utterances, by what ended them.", ("ending",))
+LIVE_COMMIT = MetricSpec(
     "asr_live_commit_lag_seconds",
     _H,
     "From the arrival of a word's audio to its commit; where a word ends is estimated from its place in the text.",
     (),
     _LIVE_S,
 )
-LIVE_FINAL = Meter(
+LIVE_FINAL = MetricSpec(
     "asr_live_final_seconds", _H, "From the end of a live utterance, when it is found, to its final.", (), _LIVE_S
 )
 
-JOBS = Meter("asr_jobs", _G, "Jobs of `/v1/jobs` that are kept.", ("state",))
-TRANSLATION_QUESTIONS = Meter(
+JOBS = MetricSpec("asr_jobs", _G, "Jobs of `/v1/jobs` that are kept.", ("state",))
+TRANSLATION_QUESTIONS = MetricSpec(
     "asr_translation_questions_total",
     _C,
     "Questions to the translation endpoint, by what became of them.",
     ("outcome",),
 )
-BUILD = Meter("asr_build_info", _G, "1; the labels say what runs.", ("version", "engine", "device", "dtype"))
-UPTIME = Meter("asr_uptime_seconds", _G, "Seconds since the server was started.")
+BUILD = MetricSpec("asr_build_info", _G, "1; the labels say what runs.", ("version", "engine", "device", "dtype"))
+UPTIME = MetricSpec("asr_uptime_seconds", _G, "Seconds since the server was started.")
 
-METERS: tuple[Meter, ...] = (
-    *(value for value in list(globals().values()) if isinstance(value, Meter)),
-    meter.READY,
-    *meter.OF_GATEWAY,
+METRICS: tuple[MetricSpec, ...] = (
+    *(value for value in list(globals().values()) if isinstance(value, MetricSpec)),
+    spec.READY,
+    *spec.OF_GATEWAY,
 )

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from asr_server.api.fields import MAX_TEXT_CHARS
-from asr_server.audio.g711 import Law
+from asr_server.api.http.fields import MAX_TEXT_CHARS
+from asr_server.audio.g711 import Companding
 from asr_server.core.errors import (
     InvalidInput,
     InvalidType,
@@ -21,16 +21,16 @@ from asr_server.core.errors import (
     UnknownModel,
     UnknownParameter,
 )
-from asr_server.live.events import Detection, Rules
+from asr_server.live.events import Detection, TurnConfig
 from asr_server.live.framing import INPUT_RATES_HZ
-from asr_server.service.request import context
+from asr_server.service.requests import context
 from asr_server.text import languages
 
 LOGPROBS = "item.input_audio_transcription.logprobs"
 
 _LONGEST_PATH = 200
 _TELEPHONE_HZ = 8_000
-_LAWS = {"audio/pcmu": Law.MU, "audio/pcma": Law.A}
+_LAWS = {"audio/pcmu": Companding.MU, "audio/pcma": Companding.A}
 # The longest pause within a turn, by OpenAI's numbers.
 _PATIENCE_MS = {"low": 8_000, "medium": 4_000, "auto": 4_000, "high": 2_000}
 # What a client may send back as it got it; it changes nothing.
@@ -56,7 +56,7 @@ class Format(_Part):
         return self
 
     @property
-    def law(self) -> Law | None:
+    def law(self) -> Companding | None:
         """How a byte becomes a sample; None where it takes two."""
         return _LAWS.get(self.type)
 
@@ -144,11 +144,11 @@ class Config(_Part):
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class ServerDefaults:
     """What holds on this server. `models`: the names that mean its model, its own first. `rules`: by default."""
 
     models: tuple[str, ...]
-    rules: Rules
+    rules: TurnConfig
 
     def initial(self, model: str | None = None) -> Config:
         """The configuration of a session that asks for nothing; `model` counts where it is known."""
@@ -168,7 +168,7 @@ class House:
             raise InvalidValue("The session is nested too deeply.", param=root or None) from None
         return self._checked(merged, root)
 
-    def rules_of(self, config: Config) -> Rules:
+    def rules_of(self, config: Config) -> TurnConfig:
         """What the live machine is told of it."""
         turns, said = config.input.turn_detection, config.input.transcription
         rules = self.rules

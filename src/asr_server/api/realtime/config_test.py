@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asr_server.api.realtime.config import Config, House, merge
+from asr_server.api.realtime.config import Config, ServerDefaults, merge
 from asr_server.core.errors import (
     InvalidInput,
     InvalidType,
@@ -13,9 +13,9 @@ from asr_server.core.errors import (
     UnknownModel,
     UnknownParameter,
 )
-from asr_server.live.events import Detection, Rules
+from asr_server.live.events import Detection, TurnConfig
 
-HOUSE = House(("demo", "whisper-1"), Rules(min_silence_ms=400))
+HOUSE = ServerDefaults(("demo", "whisper-1"), TurnConfig(min_silence_ms=400))
 _SETTINGS = settings(max_examples=200, deadline=None, derandomize=True)
 
 _KEYS = st.sampled_from("abcd")

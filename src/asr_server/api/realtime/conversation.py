@@ -18,8 +18,18 @@ from asr_server.api.realtime.config import Config
 from asr_server.api.realtime.shapes import Identity
 from asr_server.core.errors import AsrError, ItemNotFound
 from asr_server.core.transcript import Token
-from asr_server.live.events import SAMPLE_RATE, Configured, Ending, Final, Partial, Started, Stopped, Trouble, WasReset
-from asr_server.service.outbox import Message
+from asr_server.live.events import (
+    SAMPLE_RATE,
+    Configured,
+    Ending,
+    Final,
+    Partial,
+    ResetDone,
+    SessionError,
+    UtteranceEnded,
+    UtteranceStarted,
+)
+from asr_server.service.live_session.outbox import Message
 from asr_server.text import joining, languages
 
 Json = dict[str, Any]
@@ -41,7 +51,7 @@ class _Turn:
     samples: int = 0
     tokens: list[Token] = field(default_factory=list)
     languages: list[str] = field(default_factory=list)
-    trouble: Trouble | None = None
+    trouble: SessionError | None = None
     dropped: bool = False
 
 
@@ -91,15 +101,15 @@ class Conversation:
     def hear(self, message: Message) -> list[Json]:
         """The events that follow from a message."""
         match message:
-            case Started():
+            case UtteranceStarted():
                 return self._started(message)
             case Partial(utterance=number, committed=committed):
                 return self._delta(self._of[number], committed)
-            case Stopped():
+            case UtteranceEnded():
                 return self._stopped(message)
             case Final():
                 return self._final(message)
-            case WasReset(utterance=thrown):
+            case ResetDone(utterance=thrown):
                 return self._was_reset(thrown)
             case Configured():
                 self._config = self._coming.popleft()
@@ -111,7 +121,7 @@ class Conversation:
     def _by_commit(self) -> bool:
         return self._config.input.turn_detection is None
 
-    def _started(self, started: Started) -> list[Json]:
+    def _started(self, started: UtteranceStarted) -> list[Json]:
         if self._open is not None:  # it was cut, and goes on
             self._of[started.utterance] = self._open
             return []
@@ -125,7 +135,7 @@ class Conversation:
         self._turns += 1
         return _Turn(f"item_{self._token}_{self._turns}", self._config, announced)
 
-    def _stopped(self, stopped: Stopped) -> list[Json]:
+    def _stopped(self, stopped: UtteranceEnded) -> list[Json]:
         turn = self._of.get(stopped.utterance)
         if turn is None:  # a commit when nobody was speaking
             turn = self._of[stopped.utterance] = self._turn(announced=False)

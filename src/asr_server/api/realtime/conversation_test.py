@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asr_server.api.realtime.config import House
+from asr_server.api.realtime.config import ServerDefaults
 from asr_server.api.realtime.conversation import Conversation
 from asr_server.api.realtime.shapes import Identity
 from asr_server.core.errors import ItemNotFound
@@ -20,22 +20,22 @@ from asr_server.live.conftest import config as machine
 from asr_server.live.events import (
     SAMPLE_RATE,
     Audio,
+    CancelRequest,
     Configure,
     Ending,
     Final,
     Flush,
-    Forget,
     Partial,
     Reset,
-    Started,
-    Stopped,
+    ResetDone,
+    SessionError,
     Transcribe,
-    Trouble,
-    WasReset,
+    UtteranceEnded,
+    UtteranceStarted,
 )
-from asr_server.live.session import Session
+from asr_server.live.session import LiveMachine
 
-HOUSE = House(("demo",), machine().rules)
+HOUSE = ServerDefaults(("demo",), machine().rules)
 FRAME = pydantic.TypeAdapter(openai.types.realtime.RealtimeServerEvent)
 TRANSCRIPTION = "conversation.item.input_audio_transcription"
 COMMITTED, DELTA = "input_audio_buffer.committed", f"{TRANSCRIPTION}.delta"
@@ -52,7 +52,7 @@ class Talk:
     def __init__(self, rng, *, manual, beta=False, failures=0.0):
         self.house_config = HOUSE.updated(HOUSE.initial(), MANUAL if manual else VOICE)
         rules = HOUSE.rules_of(self.house_config)
-        session = Session(machine(rules=rules, max_utterance_samples=4 * SAMPLE_RATE))
+        session = LiveMachine(machine(rules=rules, max_utterance_samples=4 * SAMPLE_RATE))
         self.run = Run(session, rng, delay=0.6, failures=failures)
         self.conversation = Conversation(self.house_config, Identity("sess_1", 5), beta=beta)
         self.events = [self.conversation.created()]
@@ -74,7 +74,7 @@ class Talk:
     def _hear(self):
         fresh, self._heard = self.run.effects[self._heard :], len(self.run.effects)
         for effect in fresh:
-            if not isinstance(effect, Transcribe | Forget):
+            if not isinstance(effect, Transcribe | CancelRequest):
                 self.events += self.conversation.hear(effect)
 
     def of(self, kind):
@@ -166,7 +166,7 @@ def _final(number, text, ending=Ending.FLUSH, **more):
 
 def _answered(number, text, **more):
     """A commit when nobody speaks, and its final."""
-    return Stopped(number, 0, 0, Ending.FLUSH), _final(number, text, **more)
+    return UtteranceEnded(number, 0, 0, Ending.FLUSH), _final(number, text, **more)
 
 
 def _events(conversation, *messages):
@@ -179,7 +179,7 @@ def _kinds(conversation, *messages):
 
 def test_a_beta_conversation_has_one_event_for_an_item():
     """`created` where GA has `added` and `done`."""
-    messages = Started(1, 0), Stopped(1, 0, 16_000, Ending.PAUSE), _final(1, "words")
+    messages = UtteranceStarted(1, 0), UtteranceEnded(1, 0, 16_000, Ending.PAUSE), _final(1, "words")
     kinds = _kinds(_told(beta=True), *messages)
     assert kinds == [STARTED, STOPPED, COMMITTED, "conversation.item.created", DELTA, COMPLETED]
 
@@ -187,12 +187,12 @@ def test_a_beta_conversation_has_one_event_for_an_item():
 def test_a_cut_ends_a_turn_of_the_detector_and_not_one_of_the_caller():
     """The same utterances: two items, or one with both texts."""
     messages = [
-        Started(1, 0),
-        Stopped(1, 0, 16_000, Ending.CUT),
-        Started(2, 16_000),
+        UtteranceStarted(1, 0),
+        UtteranceEnded(1, 0, 16_000, Ending.CUT),
+        UtteranceStarted(2, 16_000),
         _final(1, "one two", Ending.CUT),
         Partial(2, "three", " for", "English", 16_000, 24_000),
-        Stopped(2, 16_000, 32_000, Ending.FLUSH),
+        UtteranceEnded(2, 16_000, 32_000, Ending.FLUSH),
         _final(2, "three four"),
     ]
     detected, manual = _told(), _told(manual=True)
@@ -206,7 +206,7 @@ def test_a_cut_ends_a_turn_of_the_detector_and_not_one_of_the_caller():
 
 def test_times_are_whole_milliseconds():
     """Rounded down, as integers: the client's types take nothing else."""
-    (started,) = _told().hear(Started(1, 16_001))
+    (started,) = _told().hear(UtteranceStarted(1, 16_001))
     assert started["audio_start_ms"] == 1_000
     assert type(started["audio_start_ms"]) is int
 
@@ -214,9 +214,9 @@ def test_times_are_whole_milliseconds():
 def test_a_turn_that_failed_says_why_and_has_no_transcript():
     """By the code of the error table."""
     conversation = _told(manual=True)
-    trouble = Trouble("engine_out_of_memory", "No room.", 1)
+    trouble = SessionError("engine_out_of_memory", "No room.", 1)
     final = _final(1, "what was known", trouble=trouble)
-    for message in (Started(1, 0), Stopped(1, 0, 16_000, Ending.FLUSH)):
+    for message in (UtteranceStarted(1, 0), UtteranceEnded(1, 0, 16_000, Ending.FLUSH)):
         conversation.hear(message)
     *_, failed = conversation.hear(final)
     assert failed["type"] == FAILED
@@ -276,10 +276,10 @@ def test_cleared_audio_has_no_item():
     """The turn ends with `cleared`, and its words do not come."""
     conversation = _told(manual=True)
     messages = [
-        Started(1, 0),
-        Stopped(1, 0, 16_000, Ending.CUT),
-        Started(2, 16_000),
-        WasReset(2),
+        UtteranceStarted(1, 0),
+        UtteranceEnded(1, 0, 16_000, Ending.CUT),
+        UtteranceStarted(2, 16_000),
+        ResetDone(2),
         _final(1, "one two", Ending.CUT),
     ]
     assert _kinds(conversation, *messages) == ["input_audio_buffer.cleared"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from starlette.websockets import WebSocket
 
-from asr_server.api import credentials
+from asr_server.api.edge import credentials
 
 _PROTOCOL = "realtime"
 _BETA_PROTOCOL = "openai-beta.realtime-v1"

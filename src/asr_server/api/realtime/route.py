@@ -12,28 +12,22 @@ from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect
 
 from asr_server.api import errors as error_table
-from asr_server.api import sockets
-from asr_server.api.access import Caller
-from asr_server.api.deps import Services
+from asr_server.api import websocket_io
+from asr_server.api.dependencies import Services
 from asr_server.api.disconnect import ended_in_order
-from asr_server.api.metrics.meters import count_error
+from asr_server.api.edge.access import Caller
+from asr_server.api.metrics.metrics import count_error
 from asr_server.api.realtime import events, handshake, shapes
 from asr_server.api.realtime.config import Config
 from asr_server.api.realtime.conversation import Conversation
 from asr_server.api.realtime.handshake import Handshake
-from asr_server.api.realtime.house import house_of
+from asr_server.api.realtime.server_defaults import server_defaults
 from asr_server.api.realtime.shapes import Identity
 from asr_server.audio import g711
-from asr_server.core.errors import (
-    AsrError,
-    InvalidInput,
-    NothingToCommit,
-    SessionExpired,
-    ShuttingDown,
-)
+from asr_server.core.errors import AsrError, InvalidInput, NothingToCommit, SessionExpired, ShuttingDown
 from asr_server.live.events import Audio, Configure, Flush, Reset
-from asr_server.service.live import LiveOptions
-from asr_server.service.live_session import Connection
+from asr_server.service.live_session.session import Connection
+from asr_server.service.live_session.sessions import LiveSessionOptions
 
 router = APIRouter(tags=["realtime"])
 
@@ -44,11 +38,11 @@ _LARGE_FRAME = 256 * 1024  # parsing more than this takes milliseconds: not on t
 @router.websocket("/v1/realtime")
 async def realtime(socket: WebSocket) -> None:
     """Transcription over OpenAI's Realtime protocol."""
-    here: Services = socket.app.state.services
+    services: Services = socket.app.state.services
     caller: Caller = socket.state.caller
     hands = handshake.read(socket)
     await socket.accept(subprotocol=hands.subprotocol)
-    talk = _Talk(socket, here, hands, caller)
+    talk = _RealtimeConnection(socket, services, hands, caller)
     try:
         await talk.run()
     except AsrError as error:
@@ -60,16 +54,16 @@ async def realtime(socket: WebSocket) -> None:
         await talk.end(AsrError("The server failed on this session; the log has the details."))
 
 
-class _Talk:
+class _RealtimeConnection:
     """One connection: what its reader and its writer share."""
 
-    def __init__(self, socket: WebSocket, here: Services, hands: Handshake, caller: Caller) -> None:
+    def __init__(self, socket: WebSocket, services: Services, hands: Handshake, caller: Caller) -> None:
         self._socket = socket
-        self._here = here
-        self._house = house_of(here)
+        self._services = services
+        self._house = server_defaults(services)
         self._owner = caller.owner
         self._config = caller.session_key.config if caller.session_key else self._house.initial(hands.model)
-        self._lasts_s = here.settings.realtime_session_s
+        self._lasts_s = services.settings.realtime_session_s
         identity = Identity(f"sess_{secrets.token_hex(12)}", int(time.time() + self._lasts_s))
         self._conversation = Conversation(self._config, identity, beta=hands.beta)
         self._fresh_ms = 0.0  # audio since the last commit
@@ -77,25 +71,27 @@ class _Talk:
 
     async def run(self) -> None:
         """Until the client leaves. Raises the `AsrError` that ended it otherwise."""
-        options = LiveOptions(self._house.rules_of(self._config), self._config.input.format.rate_hz, owner=self._owner)
-        connection = await self._here.live.open(options)
+        options = LiveSessionOptions(
+            self._house.rules_of(self._config), self._config.input.format.rate_hz, owner=self._owner
+        )
+        connection = await self._services.live.open(options)
         clean: bool | None = False
         try:
             async with asyncio.timeout(self._lasts_s):
                 await self._socket.send_json(self._conversation.created())
-                clean = await sockets.both(self._read(connection), self._write(connection))
+                clean = await websocket_io.read_and_write(self._read(connection), self._write(connection))
         except TimeoutError:
             raise SessionExpired("The session has reached its longest duration; open a new one.") from None
         except AsrError as error:
             await self.end(error)  # before leaving: at shutdown the server waits for that, and then cuts
         finally:
-            self._here.live.leave(connection, clean=bool(clean), resumable=False)
+            self._services.live.leave(connection, clean=bool(clean), resumable=False)
 
     async def end(self, error: AsrError) -> None:
         """Tell the error, then close with its code."""
         message = None if isinstance(error, ShuttingDown) else self._conversation.error(error)
         count_error(self._socket, error)
-        await sockets.end(self._socket, error_table.TABLE[error.code].ws_close, error.code, message)
+        await websocket_io.close_with_error(self._socket, error_table.TABLE[error.code].ws_close, error.code, message)
 
     async def _write(self, connection: Connection) -> None:
         async for outgoing in connection.messages():
@@ -167,7 +163,7 @@ class _Talk:
     async def _update(self, connection: Connection, update: events.Update) -> None:
         config = self._updated(update)
         rules = self._house.rules_of(config)
-        await self._here.live.prepare(rules)
+        await self._services.live.prepare(rules)
         changed = config.input.format != self._config.input.format
         self._half = b"" if changed else self._half
         self._config = config

@@ -8,19 +8,19 @@ from typing import Annotated, Any, Literal, TypeVar
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from asr_server.api import body
-from asr_server.api.access import Caller
-from asr_server.api.deps import Services, caller, services
+from asr_server.api.dependencies import Services, get_caller, get_services
+from asr_server.api.edge.access import Caller
+from asr_server.api.http import body
+from asr_server.api.http.schemas import ErrorBody
 from asr_server.api.realtime import shapes
-from asr_server.api.realtime.house import house_of
-from asr_server.api.realtime.keys import Key
+from asr_server.api.realtime.ephemeral_keys import EphemeralKey
+from asr_server.api.realtime.server_defaults import server_defaults
 from asr_server.api.realtime.shapes import Identity
-from asr_server.api.schemas import ErrorBody
 from asr_server.core.errors import InvalidInput, InvalidValue
 
 router = APIRouter(prefix="/v1/realtime", tags=["realtime"])
-Services_ = Annotated[Services, Depends(services)]
-Caller_ = Annotated[Caller, Depends(caller)]
+ServicesDep = Annotated[Services, Depends(get_services)]
+CallerDep = Annotated[Caller, Depends(get_caller)]
 
 _MAX_BODY_BYTES = 1024 * 1024
 
@@ -67,33 +67,35 @@ def _takes(model: type[BaseModel]) -> dict[str, Any]:
 
 
 @router.post("/client_secrets", responses=_ERRORS, openapi_extra=_takes(SecretRequest))
-async def create_client_secret(request: Request, here: Services_, caller: Caller_) -> SecretBody:
+async def create_client_secret(request: Request, services: ServicesDep, get_caller: CallerDep) -> SecretBody:
     """An ephemeral key for `WS /v1/realtime`, to be given to a browser."""
     asked = _parsed(SecretRequest, await body.read_json(request, _MAX_BODY_BYTES))
-    house = house_of(here)
+    house = server_defaults(services)
     config = house.initial()
     if asked.session is not None:
         config = house.updated(config, asked.session)
-    key = here.keys.issue(config, asked.expires_after.seconds, caller.owner)
+    key = services.keys.issue(config, asked.expires_after.seconds, get_caller.owner)
     return SecretBody(value=key.value, expires_at=key.expires_at, session=shapes.ga(config, _identity(key)))
 
 
 @router.post("/transcription_sessions", responses=_ERRORS)
-async def create_transcription_session(request: Request, here: Services_, caller: Caller_) -> dict[str, Any]:
+async def create_transcription_session(
+    request: Request, services: ServicesDep, get_caller: CallerDep
+) -> dict[str, Any]:
     """The same in the shape of the beta protocol."""
     flat = await body.read_json(request, _MAX_BODY_BYTES)
     wanted = _parsed(_BetaSecret, flat.pop("client_secret", None) or {})
-    house = house_of(here)
+    house = server_defaults(services)
     try:
         config = house.updated(house.initial(), shapes.from_beta(flat, ""), "")
     except InvalidInput as error:
         raise shapes.in_beta_words(error) from None
     expiry = wanted.expires_at or wanted.expires_after or Expiry()
-    key = here.keys.issue(config, expiry.seconds, caller.owner)
+    key = services.keys.issue(config, expiry.seconds, get_caller.owner)
     return shapes.beta(config, _identity(key), {"value": key.value, "expires_at": key.expires_at})
 
 
-def _identity(key: Key) -> Identity:
+def _identity(key: EphemeralKey) -> Identity:
     return Identity(f"sess_{secrets.token_hex(12)}", key.expires_at)
 
 

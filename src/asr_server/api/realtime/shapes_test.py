@@ -3,12 +3,12 @@
 import pytest
 
 from asr_server.api.realtime import shapes
-from asr_server.api.realtime.config import House
+from asr_server.api.realtime.config import ServerDefaults
 from asr_server.api.realtime.shapes import Identity
 from asr_server.core.errors import InvalidInput, InvalidType, InvalidValue, UnknownParameter
-from asr_server.live.events import Rules
+from asr_server.live.events import TurnConfig
 
-HOUSE = House(("demo",), Rules())
+HOUSE = ServerDefaults(("demo",), TurnConfig())
 ME = Identity("sess_1", 1_795_600_000)
 
 

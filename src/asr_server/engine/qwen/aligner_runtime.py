@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from asr_server.core.errors import UnsupportedLanguage, UnsupportedValue
 from asr_server.engine.protocol import AlignedPiece, AlignItem, Alignment
-from asr_server.engine.qwen import chain, loading, memory, pulse
+from asr_server.engine.qwen import loading, memory, monotonic_decode, progress
 from asr_server.engine.qwen.encoder import WindowedEncoder
 from asr_server.engine.qwen.frontend import SAMPLE_RATE, LogMel
 from asr_server.engine.qwen.sdk import Qwen3ForceAlignProcessor
@@ -61,7 +61,7 @@ class AlignerRuntime:
 
     def tell(self, moved: Callable[[], None]) -> None:
         """From now on call `moved` inside of every pass that may take long."""
-        pulse.tell(moved, self._parts.tower, self._parts.text)
+        progress.tell(moved, self._parts.tower, self._parts.text)
 
     @torch.inference_mode()
     def align(self, items: Sequence[AlignItem]) -> list[Alignment]:
@@ -117,4 +117,4 @@ def _in_order(chances: torch.Tensor, inside: torch.Tensor) -> NDArray[np.floatin
     likeliest = chances.argmax(-1).cpu().numpy()
     if (np.diff(likeliest) >= 0).all():
         return likeliest.astype(np.float64)
-    return chain.medians(inside.float().softmax(-1).cpu().numpy())
+    return monotonic_decode.medians(inside.float().softmax(-1).cpu().numpy())

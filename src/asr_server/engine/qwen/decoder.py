@@ -11,9 +11,9 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from asr_server.engine.qwen.capacity import ROW_TOKENS, Capacity
-from asr_server.engine.qwen.drafting import MAX_PROPOSAL, Draft, accepted
 from asr_server.engine.qwen.loops import loop
 from asr_server.engine.qwen.slots import ATTENTION, PADDING, KeysValues, SlotCache, bucket
+from asr_server.engine.qwen.speculative import MAX_PROPOSAL, Draft, accepted
 
 # Sampling is greedy long before this; by less than that, logits cannot be divided.
 _COLDEST = 1e-4

@@ -14,7 +14,7 @@ from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import EngineInfo, Finish, Hypothesis, Tokens, Utterance
 from asr_server.engine.qwen import checkpoint
 from asr_server.engine.qwen.loops import without_loop
-from asr_server.scheduling.ports import Delta, Done, Failed, Outcome
+from asr_server.scheduling.ports import Outcome, RowDelta, RowDone, RowFailed
 
 if TYPE_CHECKING:
     from asr_server.engine.qwen.decoder import Row
@@ -178,7 +178,7 @@ class QwenEngine:
         work = self._work[row.key]
         if len(row.ids) > work.sent:
             text = self._new_text(work, row) if work.utterance.stream else ""
-            yield Delta(row.key, Tokens(tuple(row.ids[work.sent :]), tuple(row.logprobs[work.sent :]), text))
+            yield RowDelta(row.key, Tokens(tuple(row.ids[work.sent :]), tuple(row.logprobs[work.sent :]), text))
             work.sent = len(row.ids)
 
     def _new_text(self, work: _Work, row: Row) -> str:
@@ -225,7 +225,7 @@ class QwenEngine:
 
     def _row(self, runtime: Runtime, work: _Work) -> Row:
         from asr_server.engine.qwen.decoder import Row
-        from asr_server.engine.qwen.drafting import Draft
+        from asr_server.engine.qwen.speculative import Draft
 
         utterance = work.utterance
         return Row(
@@ -242,7 +242,7 @@ class QwenEngine:
         """A prefill failed: try its halves, down to the one row that is at fault."""
         if len(group) == 1:
             del self._work[group[0].key]
-            yield Failed(group[0].key, failure)
+            yield RowFailed(group[0].key, failure)
             return
         for half in (group[: len(group) // 2], group[len(group) // 2 :]):
             yield from self._prefill(runtime, half)
@@ -255,7 +255,7 @@ class QwenEngine:
         if len(rows) == 1:
             self.drop(rows[0].key)
             self._searching = None
-            yield Failed(rows[0].key, failure)
+            yield RowFailed(rows[0].key, failure)
         for row in rows[_fewer(rows) :]:
             self._unseat(self._work[row.key])
 
@@ -265,9 +265,11 @@ class QwenEngine:
             work = self._work[row.key]
             self.drop(row.key)
             if row.overflowed:
-                yield Failed(row.key, TranscriptionFailed("The model's numbers left the range of DTYPE on this audio."))
+                yield RowFailed(
+                    row.key, TranscriptionFailed("The model's numbers left the range of DTYPE on this audio.")
+                )
             else:
-                yield Done(row.key, self._hypothesis(runtime, work, row))
+                yield RowDone(row.key, self._hypothesis(runtime, work, row))
         if finished:
             self._searching = None
             self._publish()

@@ -12,7 +12,7 @@ from asr_server.core.errors import EngineOutOfMemory, InvalidValue, ModelUnavail
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Finish, Utterance
 from asr_server.engine.qwen.engine import QwenEngine, token_budget
-from asr_server.scheduling.ports import Delta, Done, Failed
+from asr_server.scheduling.ports import RowDelta, RowDone, RowFailed
 
 SILENCE = np.zeros(16_000, np.float32)
 # Keys and values of four planned rows of this model take 7.9 MiB, half of the budget.
@@ -106,7 +106,7 @@ def test_a_row_that_leaves_changes_nobody(make_engine, clips, alone):
     done = {}
     for step in range(400):
         for outcome in engine.step():
-            if isinstance(outcome, Done):
+            if isinstance(outcome, RowDone):
                 done[outcome.key] = outcome.value
         if step == 2:
             engine.drop(0)
@@ -128,9 +128,9 @@ def test_deltas_add_up_to_the_answer(make_engine, speech):
         outcomes = list(engine.step())
         steps += 1
         for outcome in outcomes:
-            if isinstance(outcome, Delta):
+            if isinstance(outcome, RowDelta):
                 ids += outcome.value.ids
-        if outcomes and isinstance(outcomes[-1], Done):
+        if outcomes and isinstance(outcomes[-1], RowDone):
             break
     assert tuple(ids) == outcomes[-1].value.ids
     assert steps == len(ids) + 1
@@ -252,7 +252,7 @@ def _collect(engine, utterances):
     done, deltas = {}, {key: [] for key in range(len(utterances))}
     while len(done) < len(utterances):
         for outcome in engine.step():
-            if isinstance(outcome, Delta):
+            if isinstance(outcome, RowDelta):
                 deltas[outcome.key] += outcome.value.ids
             else:
                 done[outcome.key] = outcome
@@ -292,7 +292,7 @@ def test_a_row_that_breaks_the_decoding_of_all_fails_alone(make_engine, clips, a
 
     monkeypatch.setattr(runtime, "step", step)
     done, deltas = _collect(engine, [Utterance(clip) for clip in clips])
-    assert isinstance(done[at_fault], Failed)
+    assert isinstance(done[at_fault], RowFailed)
     assert isinstance(done[at_fault].error, TranscriptionFailed)
     assert isinstance(done[at_fault].error.__cause__, ZeroDivisionError)
     for key, expected in enumerate(alone):
@@ -331,7 +331,7 @@ def test_a_row_without_memory_fails_alone(make_engine, clips, alone, monkeypatch
 
     monkeypatch.setattr(runtime, "prefill", prefill)
     done, _ = _collect(engine, [Utterance(clip) for clip in clips])
-    assert isinstance(done[3], Failed)
+    assert isinstance(done[3], RowFailed)
     assert isinstance(done[3].error, EngineOutOfMemory)
     assert all(done[key].value.ids == alone[key].ids for key in range(len(clips)) if key != 3)
 

@@ -9,7 +9,7 @@ from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen import loading
 from asr_server.engine.qwen.engine import QwenEngine
-from asr_server.scheduling.ports import Delta
+from asr_server.scheduling.ports import RowDelta
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def _ended(engine, utterances):
         engine.admit(key, utterance)
     found = {}
     for _ in range(400):
-        found |= {outcome.key: outcome for outcome in engine.step() if not isinstance(outcome, Delta)}
+        found |= {outcome.key: outcome for outcome in engine.step() if not isinstance(outcome, RowDelta)}
         if len(found) == len(utterances):
             break
     return [found[key] for key in range(len(utterances))]
@@ -68,7 +68,7 @@ def test_rows_that_are_seated_outlive_buffers_that_could_not_all_be_made(
     engine.admit(10, long)
     done = {}
     for _ in range(400):
-        done |= {outcome.key: outcome for outcome in engine.step() if not isinstance(outcome, Delta)}
+        done |= {outcome.key: outcome for outcome in engine.step() if not isinstance(outcome, RowDelta)}
         if len(done) == 2:
             break
     assert done[9].value.ids == alone[2].ids

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 SAMPLE_RATE = 16_000
 # The SDK pads clips under half a second with zeros at the end; the model was never shown shorter ones.
 _MIN_SAMPLES = SAMPLE_RATE // 2
-_RANGE = 8.0  # decades below the loudest value
+_RANGE = 8.0  # log10_mel below the loudest value
 
 
 class LogMel:
@@ -35,7 +35,7 @@ class LogMel:
         """Samples on either side of its centre that a frame depends on."""
         return self._n_fft // 2
 
-    def decades(self, audio: NDArray[np.float32], first_frame: int = 0) -> torch.Tensor:
+    def log10_mel(self, audio: NDArray[np.float32], first_frame: int = 0) -> torch.Tensor:
         """log10 of the mel power, unclamped: (128, T - first_frame) of float32 (n,) samples, T = n // 160.
 
         Clips under half a second are padded to it. `first_frame` must be 0 or at least 2.
@@ -54,15 +54,15 @@ class LogMel:
 
     def __call__(self, audio: NDArray[np.float32]) -> torch.Tensor:
         """Features (128, T) of a whole clip."""
-        decades = self.decades(audio)
-        return features(decades, floor(decades))
+        log10_mel = self.log10_mel(audio)
+        return features(log10_mel, floor(log10_mel))
 
 
-def floor(decades: torch.Tensor) -> float:
-    """The clamp of a clip: 8 decades below its loudest value."""
-    return float(decades.max()) - _RANGE
+def floor(log10_mel: torch.Tensor) -> float:
+    """The clamp of a clip: 8 log10_mel below its loudest value."""
+    return float(log10_mel.max()) - _RANGE
 
 
-def features(decades: torch.Tensor, lowest: float) -> torch.Tensor:
+def features(log10_mel: torch.Tensor, lowest: float) -> torch.Tensor:
     """Decades to what the encoder was trained on: clamped from below and scaled."""
-    return (decades.clamp(min=lowest) + 4.0) / 4.0
+    return (log10_mel.clamp(min=lowest) + 4.0) / 4.0

@@ -63,7 +63,7 @@ class PromptBuilder:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ParsedAnswer:
     """What ids say; the fields are those of `Hypothesis`."""
 
     language: str
@@ -72,12 +72,14 @@ class Answer:
     pieces: tuple[bytes, ...]
 
 
-def read(tokenizer: Any, ids: list[int], language: str | None) -> Answer:
+def read(tokenizer: Any, ids: list[int], language: str | None) -> ParsedAnswer:
     """Generated ids, behind a forced `language` or none. Loops are folded to one turn."""
     raw = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     found, text = parse_asr_output(raw, user_language=language)
     text, forced = repetition.collapse(text), language is not None
-    return Answer(found, text, offsets(tokenizer, ids, text, forced=forced), pieces(tokenizer, ids, forced=forced))
+    return ParsedAnswer(
+        found, text, offsets(tokenizer, ids, text, forced=forced), pieces(tokenizer, ids, forced=forced)
+    )
 
 
 def spoken(tokenizer: Any, ids: list[int], *, forced: bool) -> str:

@@ -11,32 +11,32 @@ import torch
 
 from asr_server.core.errors import InvalidValue
 from asr_server.engine.protocol import Utterance
-from asr_server.engine.qwen import capacity, loading, memory, prompt, pulse, sessions
+from asr_server.engine.qwen import capacity, loading, memory, prefix_cache, progress, prompt
 from asr_server.engine.qwen.decoder import Prefill, Row, SlotDecoder
 from asr_server.engine.qwen.encoder import WindowedEncoder
 from asr_server.engine.qwen.frontend import LogMel, features, floor
-from asr_server.engine.qwen.sessions import Kept, SessionStore
+from asr_server.engine.qwen.prefix_cache import CachedPrefix, PrefixCache
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
     """One row's work before its audio is encoded.
 
-    `decades` (128, T) are the unclamped frames of the whole clip, `clamp` its lower bound, `kept` what an earlier
+    `log10_mel` (128, T) are the unclamped frames of the whole clip, `clamp` its lower bound, `kept` what an earlier
     partial of the session left of its first windows.
     """
 
     utterance: Utterance
     prompt: prompt.Prompt
-    decades: torch.Tensor
+    log10_mel: torch.Tensor
     clamp: float
-    kept: Kept | None
+    kept: CachedPrefix | None
 
     @property
     def mel(self) -> torch.Tensor:
         """The features still to be encoded."""
-        done = self.kept.decades.shape[1] if self.kept is not None else 0
-        return features(self.decades[:, done:], self.clamp)
+        done = self.kept.log10_mel.shape[1] if self.kept is not None else 0
+        return features(self.log10_mel[:, done:], self.clamp)
 
 
 class Runtime:
@@ -52,7 +52,7 @@ class Runtime:
         self._no_speech_id = self._prompts.no_speech_id
         self.capacity = _capacity(parts, max_batch, kv_budget_mb)
         self.decoder = SlotDecoder(parts.text, parts.head, parts.end_ids, self.capacity)
-        self.sessions = SessionStore(limit_bytes=self.capacity.sessions_bytes)
+        self.sessions = PrefixCache(limit_bytes=self.capacity.sessions_bytes)
 
     @classmethod
     def load(cls, directory: Path, *, device: str, dtype: str, max_batch: int, kv_budget_mb: int) -> Runtime:
@@ -61,25 +61,25 @@ class Runtime:
 
     def tell(self, moved: Callable[[], None]) -> None:
         """From now on call `moved` inside of every pass that may take long."""
-        pulse.tell(moved, self._parts.tower, self._parts.text)
+        progress.tell(moved, self._parts.tower, self._parts.text)
 
     @torch.inference_mode()
     def prepare(self, work: Utterance, budget: int) -> Prepared:
         """Front end and prompt of one row. Raises `InvalidValue` when prompt and audio exceed the model's positions."""
         around = self._prompts.build(context=work.context, language=work.language)
         kept = self._kept(work, around)
-        decades = self._mel.decades(work.audio, kept.decades.shape[1] if kept is not None else 0)
+        log10_mel = self._mel.log10_mel(work.audio, kept.log10_mel.shape[1] if kept is not None else 0)
         if kept is not None:
-            decades = torch.cat([kept.decades, decades], dim=1)
-        clamp = floor(decades)
+            log10_mel = torch.cat([kept.log10_mel, log10_mel], dim=1)
+        clamp = floor(log10_mel)
         if kept is not None and not kept.exact_under(clamp):
             kept = None
-        prepared = Prepared(work, around, decades, clamp, kept)
+        prepared = Prepared(work, around, log10_mel, clamp, kept)
         if self.row_tokens(prepared, budget) > self._parts.text.config.max_position_embeddings:
             raise InvalidValue("The prompt is too long for this model.", param="prompt")
         return prepared
 
-    def _kept(self, work: Utterance, around: prompt.Prompt) -> Kept | None:
+    def _kept(self, work: Utterance, around: prompt.Prompt) -> CachedPrefix | None:
         kept = self.sessions.get(work.session) if work.session is not None else None
         if kept is None or not kept.continues(work.audio, tuple(around.before.tolist())):
             return None
@@ -129,15 +129,15 @@ class Runtime:
         if windows == 0 or (old is not None and windows == old.windows):
             return
         frames, samples = windows * self._encoder.window_frames, windows * closed_samples
-        decades = prepared.decades[:, :frames].clone()
+        log10_mel = prepared.log10_mel[:, :frames].clone()
         end = len(prepared.prompt.before) + windows * self._encoder.window_tokens
-        kept = Kept(
+        kept = CachedPrefix(
             before=tuple(prepared.prompt.before.tolist()),
             samples=samples,
             reach=self._mel.reach,
-            probe=sessions.probe(work.audio, samples),
-            decades=decades,
-            lowest=float(decades.min()),
+            probe=prefix_cache.probe(work.audio, samples),
+            log10_mel=log10_mel,
+            lowest=float(log10_mel.min()),
             floor=prepared.clamp,
             windows=windows,
             stretch=self.decoder.cache.read(slot, 0, end),
@@ -165,7 +165,7 @@ class Runtime:
             return None
         return torch.Generator(self._parts.device).manual_seed(work.seed)
 
-    def read(self, ids: Sequence[int], language: str | None) -> prompt.Answer:
+    def read(self, ids: Sequence[int], language: str | None) -> prompt.ParsedAnswer:
         """What generated ids say."""
         return prompt.read(self._parts.tokenizer, list(ids), language)
 
@@ -175,7 +175,7 @@ class Runtime:
 
     def audio_tokens(self, prepared: Prepared) -> int:
         """Tokens that the whole clip's audio became."""
-        return self._encoder.tokens(prepared.decades.shape[1])
+        return self._encoder.tokens(prepared.log10_mel.shape[1])
 
     def figures(self) -> dict[str, Any]:
         """The fields of `EngineInfo` that are known once the model is loaded."""

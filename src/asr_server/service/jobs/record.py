@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from asr_server.core.errors import AsrError
-from asr_server.service.produce import Request
+from asr_server.service.processor import Request
 
 
 class JobState(StrEnum):

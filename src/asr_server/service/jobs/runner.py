@@ -24,8 +24,8 @@ from asr_server.core.errors import (
 )
 from asr_server.service.jobs.record import JobError, JobRecord, JobState
 from asr_server.service.jobs.store import JobStore
-from asr_server.service.produce import OnProgress, Producer, Product, Request, patient
-from asr_server.service.render import Body
+from asr_server.service.output.render import Body
+from asr_server.service.processor import OnProgress, Request, RequestProcessor, Result, as_bulk
 
 # One transcribes while another is decoded or rendered; more would only share the same batch.
 _AT_ONCE = 2
@@ -45,7 +45,7 @@ class JobRules:
 class Jobs:
     """All jobs of the server. Used from the event loop; files are written in threads."""
 
-    def __init__(self, producer: Producer, rules: JobRules, store: JobStore | JobsUnavailable) -> None:
+    def __init__(self, producer: RequestProcessor, rules: JobRules, store: JobStore | JobsUnavailable) -> None:
         self._producer = producer
         self._rules = rules
         self._store_or_reason = store
@@ -203,8 +203,8 @@ class Jobs:
         )
         await self._end(done, product.body.content)
 
-    async def _product(self, record: JobRecord) -> Product:
-        request = patient(record.request, self._rules.timeout_s)
+    async def _product(self, record: JobRecord) -> Result:
+        request = as_bulk(record.request, self._rules.timeout_s)
         try:
             with self._store.recording(record.id) as recording:
                 while True:

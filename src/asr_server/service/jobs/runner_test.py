@@ -12,11 +12,11 @@ from asr_server.scheduling.job import Priority
 from asr_server.service.jobs.record import JobState
 from asr_server.service.jobs.runner import JobRules, Jobs
 from asr_server.service.jobs.store import JobStore
-from asr_server.service.produce import Product, TranscriptionRequest
-from asr_server.service.render import Body
+from asr_server.service.output.render import Body
+from asr_server.service.processor import Result, TranscriptionRequest
 
 REQUEST = TranscriptionRequest()
-PRODUCT = Product(Body(b"words", "text/plain"), Transcript("words", "English", 9_000, ()))
+PRODUCT = Result(Body(b"words", "text/plain"), Transcript("words", "English", 9_000, ()))
 
 
 class Scripted:

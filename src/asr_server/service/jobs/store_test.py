@@ -12,12 +12,12 @@ import pytest
 from asr_server.core.errors import JobsUnavailable
 from asr_server.service.jobs.record import JobRecord, JobState
 from asr_server.service.jobs.store import JobStore
-from asr_server.service.produce import SubtitleRequest, TranscriptionRequest, TranslationRequest
-from asr_server.service.render import Shape
-from asr_server.service.request import ResponseFormat, TranscribeOptions, WordTimes
-from asr_server.service.translate import TranslateOptions
-from asr_server.subtitle.rules import CueRules
-from asr_server.text import tongues
+from asr_server.service.output.render import Shape
+from asr_server.service.processor import SubtitleRequest, TranscriptionRequest, TranslationRequest
+from asr_server.service.requests import ResponseFormat, TranscribeOptions, WordTimes
+from asr_server.service.translations import TranslateOptions
+from asr_server.subtitle.cue_config import CueConfig
+from asr_server.text import target_languages
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def store(tmp_path):
 
 
 OPTIONS = TranscribeOptions(language="German", context="Zürich", words=WordTimes.ALIGNED)
-SHAPE = Shape(ResponseFormat.SRT, cues=CueRules(max_lines=3))
-TRANSLATING = TranslateOptions(tongues.find("Klingon"), glossary={"Licht": "wov"})
+SHAPE = Shape(ResponseFormat.SRT, cues=CueConfig(max_lines=3))
+TRANSLATING = TranslateOptions(target_languages.find("Klingon"), glossary={"Licht": "wov"})
 REQUESTS = (
     TranscriptionRequest(OPTIONS, SHAPE),
     SubtitleRequest(OPTIONS, SHAPE),

@@ -1,0 +1,61 @@
+"""What the routes need, built once by `server.py` and carried by the app's state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+
+from asr_server.api.edge.access import Caller
+from asr_server.api.realtime.ephemeral_keys import EphemeralKeys
+from asr_server.audio.decode import Decoder
+from asr_server.core.settings import Settings
+from asr_server.engine.plan import Plan
+from asr_server.engine.protocol import Engine
+from asr_server.scheduling.admission import Admission
+from asr_server.scheduling.thread import EngineThread
+from asr_server.service.catalog import Catalog
+from asr_server.service.jobs.runner import Jobs
+from asr_server.service.live_session.sessions import LiveSessions
+from asr_server.service.processor import RequestProcessor
+from asr_server.service.recordings.transcriber import Transcriber
+from asr_server.service.translations import Translations
+
+if TYPE_CHECKING:
+    from asr_server.api.metrics.metrics import Metrics
+
+
+@dataclass(slots=True)
+class Services:
+    """Everything a route may call. `ready` turns true after the preload, `draining` at shutdown."""
+
+    settings: Settings
+    plan: Plan
+    engine: Engine
+    thread: EngineThread
+    admission: Admission
+    catalog: Catalog
+    decoder: Decoder
+    transcriber: Transcriber
+    live: LiveSessions
+    producer: RequestProcessor
+    jobs: Jobs
+    keys: EphemeralKeys
+    translations: Translations
+    meters: Metrics
+    started_s: float
+    ready: bool = False
+    draining: bool = False
+
+
+def get_services(request: Request) -> Services:
+    """The services of the app that serves this request."""
+    found: Services = request.app.state.services
+    return found
+
+
+def get_caller(request: Request) -> Caller:
+    """Who makes this request: the door has put it there."""
+    found: Caller = request.state.caller
+    return found

@@ -1,0 +1,1 @@
+"""What every request and socket passes first: authentication, origins, limits, the request log."""

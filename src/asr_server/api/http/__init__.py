@@ -1,0 +1,1 @@
+"""The HTTP routes: forms in, bodies and server-sent events out."""

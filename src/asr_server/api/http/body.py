@@ -1,0 +1,150 @@
+"""Reads a body under a byte cap, and the odd ways in which clients spell form fields. No field's meaning."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from starlette.datastructures import FormData, UploadFile
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message, Receive
+
+from asr_server.core.errors import (
+    Cancelled,
+    FileTooLarge,
+    MalformedBody,
+    UnsupportedContentType,
+    UploadStalled,
+    UploadsUnavailable,
+)
+
+# Text parts beside the file; speaker references arrive as data URLs of a few MiB.
+_MAX_TEXT_PART_BYTES = 8 * 1024 * 1024
+_MAX_FIELDS = 200
+# A network may lose a client without a word: who sends nothing for so long is not waited for.
+_STALLED_S = 60.0
+_MULTIPART = "multipart/form-data"
+# What `json` raises for a text that is none, and for one that is nested deeper than it can go.
+NOT_JSON = (ValueError, RecursionError)
+
+
+async def read_form(request: Request, max_bytes: int) -> FormData:
+    """The parsed form. The caller closes it.
+
+    Raises `UnsupportedContentType`, `MalformedBody`, `UploadStalled`, `UploadsUnavailable`, `Cancelled` when the caller
+    leaves, and `FileTooLarge`: at once for a declared length over the cap, otherwise while reading, after at most one
+    network chunk too many.
+    """
+    if not request.headers.get("content-type", "").lower().startswith(_MULTIPART):
+        raise UnsupportedContentType(f"The request body must be {_MULTIPART}.")
+    length = request.headers.get("content-length", "")
+    if length.isdigit() and int(length) > max_bytes:
+        raise too_large(max_bytes)
+    limited = Request(request.scope, _limit(request.receive, max_bytes))
+    try:
+        with map_disk_errors():
+            return await limited.form(max_files=10, max_fields=_MAX_FIELDS, max_part_size=_MAX_TEXT_PART_BYTES)
+    except (KeyError, UnicodeDecodeError, ValueError) as error:
+        raise MalformedBody("The multipart body cannot be parsed.") from error
+    except ClientDisconnect:
+        raise Cancelled("The client closed the connection before the end of its upload.") from None
+
+
+async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:
+    """The body as a JSON object, {} for none. Raises `MalformedBody`, `FileTooLarge` and `UploadStalled`."""
+    try:
+        data = await Request(request.scope, _limit(request.receive, max_bytes)).body()
+        values = json.loads(data or b"{}")
+        json.dumps(values, ensure_ascii=False).encode()  # halves of characters could not be answered
+    except FileTooLarge as error:
+        raise FileTooLarge(error.message) from None
+    except NOT_JSON:
+        raise MalformedBody("The body is not valid JSON.") from None
+    if not isinstance(values, dict):
+        raise MalformedBody("The body must be a JSON object.")
+    return values
+
+
+def _limit(receive: Receive, max_bytes: int) -> Callable[[], Awaitable[Message]]:
+    seen = 0
+
+    async def limited() -> Message:
+        nonlocal seen
+        message = await next_message(receive)
+        seen += len(message.get("body", b""))
+        if seen > max_bytes:
+            raise too_large(max_bytes)
+        return message
+
+    return limited
+
+
+async def next_message(receive: Receive) -> Message:
+    """The next piece of a body that is not complete. Raises `UploadStalled`."""
+    try:
+        async with asyncio.timeout(_STALLED_S):
+            return await receive()
+    except TimeoutError:
+        raise UploadStalled(f"Nothing of the upload came for {_STALLED_S:g} s.") from None
+
+
+@contextmanager
+def map_disk_errors() -> Iterator[None]:
+    """Around what writes an upload to the disk. Raises `UploadsUnavailable`."""
+    try:
+        yield
+    except OSError as error:
+        raise UploadsUnavailable(f"The upload cannot be kept while it is read ({error.strerror}).") from error
+
+
+def too_large(max_bytes: int) -> FileTooLarge:
+    """The refusal of a body over the cap."""
+    return FileTooLarge(
+        f"The upload is larger than the {max_bytes / 1024 / 1024:g} MiB that this server takes.", param="file"
+    )
+
+
+def upload(form: FormData, name: str) -> UploadFile | None:
+    """The last file part of that name; None when there is none, or only a text part."""
+    files = [value for key, value in form.multi_items() if key == name and isinstance(value, UploadFile)]
+    return files[-1] if files else None
+
+
+def scalars(form: FormData, names: frozenset[str]) -> dict[str, str]:
+    """The text fields of these names: the last wins, blank means absent."""
+    found = {key: value.strip() for key, value in form.multi_items() if key in names and isinstance(value, str)}
+    return {key: value for key, value in found.items() if value}
+
+
+def listed(form: FormData, name: str) -> list[str]:
+    """A list field in every spelling in use: `k`, `k[]`, `k[0]`; repeated, comma-joined, or as a JSON array."""
+    key = re.compile(rf"{re.escape(name)}(\[\d*\])?")
+    values = [v for k, v in form.multi_items() if isinstance(v, str) and key.fullmatch(k)]
+    return [item for value in values for item in _items(value)]
+
+
+def nested(form: FormData, name: str) -> Any:
+    """An object field in every spelling in use: `k[part]` fields, a JSON object, or a bare word; None when absent."""
+    key = re.compile(rf"{re.escape(name)}\[(\w+)\]")
+    parts = {found[1]: v for k, v in form.multi_items() if isinstance(v, str) and (found := key.fullmatch(k))}
+    if parts:
+        return parts
+    value = scalars(form, frozenset({name})).get(name)
+    if value is None or not value.startswith(("{", '"')):
+        return value
+    try:
+        return json.loads(value)
+    except NOT_JSON:
+        return value
+
+
+def _items(value: str) -> list[str]:
+    parts = value.split(",")
+    if value.lstrip().startswith("["):
+        with suppress(*NOT_JSON):
+            parts = [str(part) for part in json.loads(value)]
+    return [text for part in parts if (text := part.strip())]

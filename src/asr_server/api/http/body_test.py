@@ -1,0 +1,113 @@
+"""Form fields in the spellings that clients use."""
+
+import asyncio
+import tempfile
+
+import pytest
+from starlette.datastructures import FormData
+from starlette.requests import Request
+
+from asr_server.api.http import body
+from asr_server.core.errors import Cancelled, UploadStalled, UploadsUnavailable
+
+NAMES = frozenset({"model", "language", "stream"})
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [("k[]", "a"), ("k[]", "b")],
+        [("k", "a"), ("k", "b")],
+        [("k", "a,b")],
+        [("k", '["a", "b"]')],
+        [("k[0]", "a"), ("k[1]", "b")],
+        [("k", " a , b "), ("k", "")],
+    ],
+)
+def test_a_list_is_a_list_in_every_spelling(items):
+    """Repeated, bracketed, indexed, comma-joined and JSON lists mean the same."""
+    assert body.listed(FormData(items), "k") == ["a", "b"]
+
+
+def test_other_fields_are_not_taken_for_the_list():
+    """Only the name itself and its bracketed forms count."""
+    assert body.listed(FormData([("kk", "x"), ("k[x]", "y"), ("k", "")]), "k") == []
+
+
+def test_text_that_only_looks_like_json_stays_text():
+    """A broken array is words, not an error."""
+    assert body.listed(FormData([("k", "[oops")]), "k") == ["[oops"]
+
+
+def test_what_is_nested_too_deep_is_no_json():
+    """Text that no reader can follow stays text, as a broken array or object does."""
+    array, nest = "[" * 100_000, '{"a":' * 100_000
+    assert body.listed(FormData([("k", array)]), "k") == [array]
+    assert body.nested(FormData([("k", nest)]), "k") == nest
+
+
+@pytest.mark.parametrize(
+    ("items", "expected"),
+    [
+        ([("k[type]", "server_vad"), ("k[threshold]", "0.4")], {"type": "server_vad", "threshold": "0.4"}),
+        ([("k", '{"type": "server_vad", "threshold": 0.4}')], {"type": "server_vad", "threshold": 0.4}),
+        ([("k", '"auto"')], "auto"),
+        ([("k", "auto")], "auto"),
+        ([("k", "{oops")], "{oops"),
+        ([("k", " ")], None),
+        ([("kk[type]", "x")], None),
+    ],
+)
+def test_an_object_is_an_object_in_every_spelling(items, expected):
+    """Bracketed parts, JSON text and a bare word; what is absent is None, and what is broken stays text."""
+    assert body.nested(FormData(items), "k") == expected
+
+
+def test_the_last_scalar_wins_and_blank_is_absent():
+    """Given twice, the last counts; empty strings mean that the field was left out."""
+    form = FormData([("model", "a"), ("model", "b"), ("language", " "), ("other", "x")])
+    assert body.scalars(form, NAMES) == {"model": "b"}
+
+
+async def test_a_caller_that_leaves_in_the_middle_of_its_upload_is_no_fault_of_ours():
+    """The end of the connection is `Cancelled`, as it is later on, and not an unexpected error."""
+    head = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nabc'
+    messages = [{"type": "http.request", "body": head, "more_body": True}, {"type": "http.disconnect"}]
+
+    async def receive():
+        return messages.pop(0)
+
+    scope = {"type": "http", "headers": [(b"content-type", b"multipart/form-data; boundary=b")]}
+    with pytest.raises(Cancelled):
+        await body.read_form(Request(scope, receive), 1000)
+
+
+@pytest.mark.parametrize("read", [body.read_form, body.read_json])
+async def test_a_caller_that_stops_in_the_middle_of_its_upload_is_not_waited_for(read, monkeypatch):
+    """As a phone does whose network is gone: no end of the connection tells of it, and its place is given back."""
+    monkeypatch.setattr(body, "_STALLED_S", 0.05)
+    messages = [{"type": "http.request", "body": b"--b\r\n", "more_body": True}]
+
+    async def receive():
+        return messages.pop(0) if messages else await asyncio.Event().wait()
+
+    scope = {"type": "http", "headers": [(b"content-type", b"multipart/form-data; boundary=b")]}
+    with pytest.raises(UploadStalled):
+        await read(Request(scope, receive), 1000)
+
+
+async def test_a_full_disk_is_told_as_that(monkeypatch):
+    """The tmpfs of a container, say: trying again later may do, and nothing is wrong with the request."""
+
+    class Full(tempfile.SpooledTemporaryFile):
+        def write(self, _):
+            raise OSError(28, "No space left on device")
+
+    async def receive():
+        head = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nabc\r\n--b--\r\n'
+        return {"type": "http.request", "body": head, "more_body": False}
+
+    monkeypatch.setattr("starlette.formparsers.SpooledTemporaryFile", Full)
+    scope = {"type": "http", "headers": [(b"content-type", b"multipart/form-data; boundary=b")]}
+    with pytest.raises(UploadsUnavailable, match="No space left"):
+        await body.read_form(Request(scope, receive), 1000)

@@ -1,0 +1,163 @@
+"""The text fields of every form that brings a recording, as pydantic models: they check, and `/docs` shows them.
+
+Unknown fields are ignored, as OpenAI's clients expect; a field that nothing serves is refused in `forms.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from asr_server.api.http.body import NOT_JSON
+from asr_server.audio.segmentation_config import SegmentationConfig
+from asr_server.service.requests import ResponseFormat, WordTimes
+
+# Of a prompt, and of all hotwords: the engine's thread reads them, for each span anew.
+MAX_TEXT_CHARS = 16_000
+
+
+def _boolean(value: Any) -> Any:
+    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    return words.get(value.lower(), value) if isinstance(value, str) else value
+
+
+def _object(value: Any) -> Any:
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except NOT_JSON:
+        return value
+
+
+def _strategy(value: Any) -> Any:
+    return {"type": value} if isinstance(value, str) else value
+
+
+def _whole(value: str) -> str:
+    """JSON may hold halves of characters, which no model can read."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError("it cannot be written in UTF-8") from None
+    return value
+
+
+Boolean = Annotated[bool, BeforeValidator(_boolean)]
+Hotword = Annotated[str, AfterValidator(_whole)]
+Term = Annotated[str, Field(min_length=1, max_length=100)]
+Glossary = Annotated[dict[Term, Term], BeforeValidator(_object), Field(max_length=200)]
+
+
+class ChunkingStrategy(BaseModel):
+    """OpenAI's `server_vad` object: how the recording is cut where nobody speaks."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    type: Literal["auto", "server_vad"] = "auto"
+    threshold: float = Field(default=0.5, ge=0.05, le=1)
+    prefix_padding_ms: int = Field(default=300, ge=0, le=2_000)
+    silence_duration_ms: int = Field(default=200, ge=32, le=5_000)
+
+    def rules(self) -> SegmentationConfig:
+        """The rules of the span cutter; `auto` means its own."""
+        if self.type == "auto":
+            return SegmentationConfig()
+        return SegmentationConfig(
+            threshold=self.threshold,
+            # The distance at which Silero's own tools let speech end.
+            off_threshold=max(0.01, self.threshold - 0.15),
+            min_silence_ms=self.silence_duration_ms,
+            # A margin is laid on both sides, so it may not be longer than the pause that parts two stretches.
+            pad_ms=min(self.prefix_padding_ms, self.silence_duration_ms),
+            # Every such pause parts two segments; `auto` packs what lies close together into spans of up to 30 s.
+            max_gap_s=0.0,
+        )
+
+
+class Mode(StrEnum):
+    """How words get their times."""
+
+    ACCURATE = "accurate"
+    FAST = "fast"
+
+    @property
+    def word_times(self) -> WordTimes:
+        """What the service is asked for."""
+        return WordTimes.ALIGNED if self is Mode.ACCURATE else WordTimes.ESTIMATED
+
+
+class RecordingForm(BaseModel):
+    """What every such form has."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    prompt: str = Field(
+        "", description="Text that helps recognition: names, terms, the topic.", max_length=MAX_TEXT_CHARS
+    )
+    hotwords: list[Hotword] = Field([], description="Words to listen for, comma-separated or repeated.")
+    keywords: list[Hotword] = Field([], description="OpenAI's name for hotwords.")
+    temperature: float = Field(0.0, ge=0, le=1, description="0 is greedy and repeatable; above that, sampling.")
+    chunking_strategy: Annotated[ChunkingStrategy, BeforeValidator(_strategy)] = Field(
+        ChunkingStrategy(), description="`auto`, or a `server_vad` object: threshold and times of the cuts at pauses."
+    )
+    mode: Mode = Field(
+        Mode.ACCURATE,
+        description="Times of words and subtitles: `accurate` aligns them with the sound, `fast` estimates them.",
+    )
+
+
+class CueForm(RecordingForm):
+    """What forms have whose answer can be subtitles in a layout of the caller's."""
+
+    max_line_chars: int = Field(42, ge=2, le=200, description="Widest line, in columns; a CJK character has two.")
+    max_lines: int = Field(2, ge=1, le=4, description="Most lines of a cue.")
+
+
+class TranscriptionForm(RecordingForm):
+    """`POST /v1/audio/transcriptions`."""
+
+    model: str = Field(description="A name from /v1/models. OpenAI's names mean the model that is loaded.")
+    language: str = Field("", description="ISO code, locale, English name, `auto` or empty (detect).")
+    response_format: ResponseFormat = Field(ResponseFormat.JSON, description="Shape of the answer.")
+    timestamp_granularities: list[Literal["word", "segment"]] = Field(
+        [], description="`segment` (default) or `word` or both, with verbose_json."
+    )
+    include: list[Literal["logprobs"]] = Field([], description="`logprobs`, with json.")
+    stream: Boolean = Field(False, description="Server-sent events, with json and text.")
+    return_timestamps: Boolean = Field(False, description="`words` with their times, with json and verbose_json.")
+
+
+class SubtitleForm(CueForm):
+    """`POST /v1/audio/subtitles`."""
+
+    model: str = Field("", description="A name from /v1/models; empty: the model that is loaded.")
+    language: str = Field("", description="ISO code, locale, English name, `auto` or empty (detect).")
+    format: Literal["srt", "vtt"] = Field("srt", description="Kind of file.")
+
+
+class TranslationForm(CueForm):
+    """`POST /v1/audio/translations`."""
+
+    model: str = Field(description="A name from /v1/models.")
+    language: str = Field("en", description="Target: any language, as a BCP 47 tag or an English name.")
+    source_language: str = Field("", description="Language of the recording, as for transcriptions; empty: detect.")
+    glossary: Glossary = Field({}, description='How to translate terms, as JSON: {"term": "translation"}.')
+    response_format: ResponseFormat = Field(ResponseFormat.JSON, description="Shape of the answer.")
+    bilingual: Boolean = Field(False, description="The source text along with the translation.")
+    source_on_failure: Boolean = Field(False, description="Where translating fails, the source instead of an error.")
+
+
+class Task(StrEnum):
+    """What a job is to make: the same as the route of that name."""
+
+    TRANSCRIPTION = "transcription"
+    SUBTITLES = "subtitles"
+    TRANSLATION = "translation"
+
+
+class JobForm(TranscriptionForm):
+    """`POST /v1/jobs`, as `/docs` shows it: with another task, the fields are those of its route."""
+
+    task: Task = Field(Task.TRANSCRIPTION, description="What to make; the fields are those of the route.")

@@ -1,0 +1,31 @@
+"""`/v1/models`: the names that the `model` field may hold."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends
+
+from asr_server.api.dependencies import Services, get_services
+from asr_server.api.http.schemas import ErrorBody, ModelBody, ModelList
+from asr_server.service.catalog import Model
+
+router = APIRouter(prefix="/v1/models", tags=["models"])
+ServicesDep = Annotated[Services, Depends(get_services)]
+
+
+@router.get("")
+async def list_models(services: ServicesDep) -> ModelList:
+    """Every served name, aliases included."""
+    return ModelList(data=[_body(model) for model in services.catalog.all()])
+
+
+# `:path`, because clients send the slash of a hub id both encoded and plain.
+@router.get("/{model_id:path}", responses={404: {"model": ErrorBody}})
+async def retrieve_model(model_id: str, services: ServicesDep) -> ModelBody:
+    """One name."""
+    return _body(services.catalog.find(model_id))
+
+
+def _body(model: Model) -> ModelBody:
+    return ModelBody(id=model.id, created=model.created, owned_by=model.owned_by)

@@ -1,0 +1,37 @@
+"""`POST /v1/audio/translations`: a form in, the transcript in another language out."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+
+from asr_server.api.dependencies import Services, get_services
+from asr_server.api.http import forms, requests, responses
+from asr_server.api.http.fields import TranslationForm
+from asr_server.api.http.schemas import TranslationBody, VerboseTranslationBody
+
+router = APIRouter(prefix="/v1/audio", tags=["audio"])
+ServicesDep = Annotated[Services, Depends(get_services)]
+
+
+@router.post(
+    "/translations",
+    response_model=TranslationBody | VerboseTranslationBody,
+    responses={
+        200: {
+            "description": "The translation in the format asked for. `X-Untranslated` counts the segments that stayed "
+            "in the source language.",
+            "content": {"text/plain": {"example": "bitte das Licht in der Küche an\n"}},
+        },
+        **forms.ERRORS,
+    },
+    openapi_extra=forms.request_schema(TranslationForm),
+)
+async def create_translation(request: Request, services: ServicesDep) -> Response:
+    """Transcribe a recording and translate the text. Only text leaves the server, and only to the endpoint it was
+    set up with."""
+    services.translations.check()
+    async with forms.received(request, services, TranslationForm) as (fields, file):
+        return await responses.respond(request, services, file, requests.translation_request(fields, services.settings))

@@ -1,0 +1,1 @@
+"""The native live WebSocket, `/ws/transcribe`."""

@@ -1,0 +1,85 @@
+"""What a client of `WS /ws/transcribe` may ask for, and how an error is told. Imports nothing of the session itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from asr_server.api import errors as error_table
+from asr_server.api.http.fields import MAX_TEXT_CHARS
+from asr_server.core.errors import AsrError, InvalidValue, MalformedBody
+
+_MAX_TEXT_BYTES = 256 * 1024
+
+
+class Query(BaseModel):
+    """The query of the URL. Unknown parameters are ignored; proxies add their own."""
+
+    use_server_vad: bool | None = None
+    sample_rate: Literal["8000", "16000", "24000", "44100", "48000"] = "16000"
+    language: str = ""
+    hotwords: str = Field("", max_length=MAX_TEXT_CHARS)
+    words: Literal["none", "accurate", "fast"] = "none"
+    session_id: str = Field("", max_length=200)
+    received: int = Field(0, ge=0)
+
+
+class Action(BaseModel):
+    """What a client may ask for in a text frame."""
+
+    model_config = ConfigDict(strict=True)
+
+    action: Literal["flush", "reset", "config", "ping", "settled"]
+    language: str | None = None
+    use_server_vad: bool | None = None
+    hotwords: list[str] | str | None = None
+
+    @property
+    def words(self) -> str | None:
+        """The hotwords as one text; None when they were not sent."""
+        return ", ".join(self.hotwords) if isinstance(self.hotwords, list) else self.hotwords
+
+
+def parse_query(values: Mapping[str, str]) -> Query:
+    """Raises `InvalidValue` with the parameter at fault."""
+    try:
+        return Query.model_validate({name: value for name, value in values.items() if value != ""})
+    except ValidationError as error:
+        raise _invalid(error) from None
+
+
+def parse_action(text: str) -> Action:
+    """Raises `MalformedBody` for what is no JSON object, `InvalidValue` for an unknown action or a wrong type."""
+    if len(text) > _MAX_TEXT_BYTES:
+        raise MalformedBody("The message is too long; audio belongs into binary frames.")
+    try:
+        values = json.loads(text)
+        json.dumps(values, ensure_ascii=False).encode()  # JSON may hold halves of characters, which no model can read
+    except (ValueError, RecursionError):
+        raise MalformedBody("The message is not valid JSON in UTF-8.") from None
+    if not isinstance(values, dict):
+        raise MalformedBody("The message must be a JSON object with an 'action'.")
+    try:
+        action = Action.model_validate(values)
+    except ValidationError as error:
+        raise _invalid(error) from None
+    if len(action.words or "") > MAX_TEXT_CHARS:
+        raise InvalidValue(f"The hotwords are longer than {MAX_TEXT_CHARS} characters.", param="hotwords")
+    return action
+
+
+def render_error(error: AsrError) -> dict[str, Any]:
+    """An error as a message."""
+    return {
+        **error_table.envelope(error.message, error_table.TABLE[error.code].type, error.param, error.code),
+        "code": error.code,
+    }
+
+
+def _invalid(error: ValidationError) -> InvalidValue:
+    first = error.errors()[0]
+    param = str(first["loc"][0]) if first["loc"] else None
+    return InvalidValue(f"Invalid value for '{param}': {first['msg']}.", param=param)

@@ -1,0 +1,53 @@
+"""What a metric is, and those that a gateway says itself, which imports nothing that the server needs for the others.
+
+Data only; all others stand in `table`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class MetricKind(StrEnum):
+    """What Prometheus makes of it."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSpec:
+    """One metric. `buckets`: upper bounds, of histograms only."""
+
+    name: str
+    kind: MetricKind
+    meaning: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+
+class WorkerEnd(StrEnum):
+    """Why a gateway's worker process is gone."""
+
+    STOPPED = "stopped"  # on purpose
+    CRASHED = "crashed"
+    HUNG = "hung"  # killed: it did not move
+    LATE = "late"  # killed: it did not come up
+
+
+READY = MetricSpec("asr_ready", MetricKind.GAUGE, "1 when `/readyz` answers 200.")
+WORKER_RUNNING = MetricSpec(
+    "asr_worker_running", MetricKind.GAUGE, "Gateway only: 1 while a worker process takes requests."
+)
+WORKER_STARTS = MetricSpec("asr_worker_starts_total", MetricKind.COUNTER, "Gateway only: starts of a worker process.")
+WORKER_ENDS = MetricSpec(
+    "asr_worker_ends_total",
+    MetricKind.COUNTER,
+    "Gateway only: worker processes that are gone: `stopped` (it was idle, or the server ended), `crashed`, `hung` "
+    "(killed, it did not move), `late` (killed, it did not come up).",
+    ("cause",),
+)
+
+OF_GATEWAY = (WORKER_RUNNING, WORKER_STARTS, WORKER_ENDS)

@@ -1,0 +1,1 @@
+"""Routes for operators: health, probes, metrics, and the web page."""

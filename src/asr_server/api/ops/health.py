@@ -1,0 +1,82 @@
+"""Health and probes: what is published is shown; nothing here waits for the engine or imports its libraries."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends
+from fastapi.responses import JSONResponse
+
+from asr_server import __version__
+from asr_server.api.dependencies import Services, get_services
+from asr_server.api.http.schemas import HealthBody, LiveBody, OptionBody, ProbeBody, QueueBody
+from asr_server.api.ops import probes
+from asr_server.scheduling.thread import EngineSnapshot, ModelState
+
+router = APIRouter(tags=["operations"])
+ServicesDep = Annotated[Services, Depends(get_services)]
+
+
+@router.get("/health")
+async def health(services: ServicesDep) -> HealthBody:
+    """The whole state in one answer: model, memory, queue, and each option with its reason."""
+    snapshot, info = services.thread.snapshot(), services.engine.info
+    return HealthBody(
+        status=_status(services, snapshot),
+        mode="worker" if services.settings.gateway_mode else "standalone",
+        model_id=services.plan.model_id,
+        model_loaded=snapshot.state is ModelState.LOADED,
+        model_state=snapshot.state.value,
+        model_error=snapshot.load_error,
+        cuda=services.plan.device.startswith("cuda"),
+        gpu_name=info.gpu_name,
+        gpu_allocated_mb=info.gpu_allocated_mb,
+        gpu_reserved_mb=info.gpu_reserved_mb,
+        slots=info.slots,
+        kv_budget_mb=info.kv_budget_mb,
+        kv_cache_mb=info.kv_cache_mb,
+        sessions_mb=info.sessions_mb,
+        aligner_id=info.aligner_id,
+        aligner_state=info.aligner_state.value,
+        aligner_error=info.aligner_error,
+        queue=_queue(services, snapshot),
+        jobs=services.jobs.under_way,
+        live=LiveBody(sessions=len(services.live), waiting=services.live.waiting),
+        plan=[OptionBody(name=o.name, active=o.active, value=o.value, reason=o.reason) for o in services.plan.options],
+        version=__version__,
+        uptime_s=round(time.monotonic() - services.started_s, 3),
+    )
+
+
+def _status(services: Services, snapshot: EngineSnapshot) -> Literal["ok", "degraded", "draining"]:
+    if services.draining:
+        return "draining"
+    return "degraded" if snapshot.state is ModelState.FAILED or probes.not_live(services, snapshot) else "ok"
+
+
+def _queue(services: Services, snapshot: EngineSnapshot) -> QueueBody:
+    return QueueBody(
+        **snapshot.depth,
+        running=snapshot.running,
+        audio_waiting_s=round(snapshot.waiting_s, 3),
+        audio_held_s=round(services.admission.held_s, 3),
+        audio_limit_s=services.admission.limit_s,
+    )
+
+
+@router.get("/livez", responses={503: {"model": ProbeBody}})
+async def livez(services: ServicesDep) -> JSONResponse:
+    """Whether the event loop and the engine thread move: if not, restart the process."""
+    return _probe(probes.not_live(services))
+
+
+@router.get("/readyz", responses={503: {"model": ProbeBody}})
+async def readyz(services: ServicesDep) -> JSONResponse:
+    """Whether new work is taken now: if not, send it elsewhere."""
+    return _probe(probes.not_ready(services))
+
+
+def _probe(reason: str) -> JSONResponse:
+    body = ProbeBody(status="failed" if reason else "ok", reason=reason)
+    return JSONResponse(body.model_dump(), 503 if reason else 200)

@@ -1,0 +1,33 @@
+"""Whether the server is live and whether it is ready, for the probes, `/health` and the metrics alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asr_server.engine.protocol import AlignerState
+from asr_server.scheduling.thread import EngineSnapshot, ModelState
+
+if TYPE_CHECKING:
+    from asr_server.api.dependencies import Services
+
+
+def not_live(services: Services, snapshot: EngineSnapshot | None = None) -> str:
+    """Why the process should be restarted; "" if it should not. A load may take minutes, and is no hang."""
+    seen = snapshot or services.thread.snapshot()
+    loading = seen.state is ModelState.LOADING or services.engine.info.aligner_state is AlignerState.LOADING
+    stuck = seen.busy and seen.heartbeat_age_s > services.settings.engine_hang_s and not loading
+    return "the engine thread does not move" if stuck or not seen.alive else ""
+
+
+def not_ready(services: Services) -> str:
+    """Why new work should go elsewhere; "" if it may come."""
+    if services.draining:
+        return "draining"
+    if not services.ready:
+        return "the model is being loaded"
+    if services.admission.full:
+        return "saturated"
+    snapshot = services.thread.snapshot()
+    if snapshot.state is ModelState.FAILED:
+        return "the model could not be loaded"
+    return not_live(services, snapshot)

@@ -1,0 +1,48 @@
+"""Ephemeral keys."""
+
+import pytest
+
+from asr_server.api.realtime.config import ServerDefaults
+from asr_server.api.realtime.ephemeral_keys import EphemeralKeys
+from asr_server.core.errors import InvalidKey
+from asr_server.live.events import TurnConfig
+
+CONFIG = ServerDefaults(("demo",), TurnConfig()).initial()
+
+
+class Clock:
+    """A time that is set."""
+
+    now_s = 1_000.0
+
+    def __call__(self):
+        return self.now_s
+
+
+def test_a_key_is_good_until_it_expires():
+    """As often as it is shown, and not a second longer."""
+    clock = Clock()
+    keys = EphemeralKeys(clock)
+    key = keys.issue(CONFIG, 10)
+    assert key.expires_at == 1_010
+    assert keys.authorised(key.value) is keys.authorised(key.value) is key
+    clock.now_s = 1_010.0
+    with pytest.raises(InvalidKey):
+        keys.authorised(key.value)
+
+
+def test_a_key_that_was_not_given_out_is_refused():
+    """Whatever it looks like."""
+    keys = EphemeralKeys()
+    keys.issue(CONFIG, 10)
+    for presented in ("ek_" + "0" * 48, "ek_", "", "sk-anything"):
+        with pytest.raises(InvalidKey):
+            keys.authorised(presented)
+
+
+def test_keys_differ_and_fit_a_subprotocol():
+    """Only characters that a header token may have."""
+    keys = EphemeralKeys()
+    values = {keys.issue(CONFIG, 10).value for _ in range(100)}
+    assert len(values) == 100
+    assert all(value.replace("_", "").isalnum() for value in values)

@@ -1,0 +1,191 @@
+"""Where transcripts go."""
+
+import io
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asr_server.cli.failure import Failure, UsageError
+from asr_server.cli.sinks import FileSink, StdoutSink, single, suffix, targets
+from asr_server.cli.sources import Source
+from asr_server.service.requests import ResponseFormat
+
+
+def _source(path):
+    return Source(Path(path), Path(Path(path).name))
+
+
+A, B, C = (_source(f"{name}.wav") for name in "abc")
+
+
+@given(st.permutations([A, B, C]), st.sets(st.sampled_from([A, B, C])))
+def test_the_order_of_what_is_printed_is_that_of_the_sources(order, failed):
+    """However they finish, and whichever fail."""
+    out = io.BytesIO()
+    printed = StdoutSink([A, B, C], out)
+    for source in order:
+        if source in failed:
+            printed.drop(source)
+        else:
+            printed.deliver(source, f"text of {source.name}\n")
+    expected = [f"==> {s.name} <==\ntext of {s.name}\n" for s in (A, B, C) if s not in failed]
+    assert out.getvalue().decode() == "\n".join(expected)
+
+
+def test_the_longest_name_can_be_written(tmp_path):
+    """A file's name may have 255 bytes, and what is written beside it first takes none of them."""
+    target = tmp_path / ("x" * 251 + ".txt")
+    FileSink({A: target}, force=False).deliver(A, "words")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["words"]
+
+
+def test_a_single_source_is_printed_bare():
+    """So that it can be piped on."""
+    out = io.BytesIO()
+    StdoutSink([A], out).deliver(A, "words\n")
+    assert out.getvalue() == b"words\n"
+
+
+def test_words_are_printed_as_they_come_and_their_line_is_ended():
+    """Also when what follows them fails."""
+    out = io.BytesIO()
+    printed = StdoutSink([A, B], out)
+    printed.words(A, "turn")
+    assert out.getvalue().endswith(b"turn")
+    printed.drop(A)
+    printed.words(B, "turn")
+    printed.words(B, " on")
+    printed.deliver(B, "\n")
+    printed.close()
+    assert out.getvalue() == b"==> a.wav <==\nturn\n\n==> b.wav <==\nturn on\n"
+
+
+def test_what_waits_for_a_source_that_never_comes_is_printed_at_the_end():
+    """The server is gone; what it did is not."""
+    out = io.BytesIO()
+    printed = StdoutSink([A, B], out)
+    printed.deliver(B, "words\n")
+    assert out.getvalue() == b""
+    printed.close()
+    assert out.getvalue() == b"==> b.wav <==\nwords\n"
+
+
+@pytest.mark.parametrize(
+    ("response_format", "name"),
+    [("text", "a.txt"), ("json", "a.json"), ("verbose_json", "a.json"), ("srt", "a.srt"), ("vtt", "a.vtt")],
+)
+def test_a_file_is_named_after_its_recording_and_format(response_format, name):
+    """Beside it, or in a directory."""
+    form = ResponseFormat(response_format)
+    assert targets([_source("in/a.wav")], None, suffix(form)) == {_source("in/a.wav"): Path("in") / name}
+    assert targets([_source("in/a.wav")], Path("out"), suffix(form)) == {_source("in/a.wav"): Path("out") / name}
+
+
+def test_recordings_that_differ_in_their_suffix_keep_it():
+    """Two transcripts are two files."""
+    chosen = targets([_source("x/a.wav"), _source("x/a.mp3"), _source("x/b.wav")], None, ".txt")
+    assert [p.name for p in chosen.values()] == ["a.wav.txt", "a.mp3.txt", "b.txt"]
+
+
+def test_two_recordings_of_one_name_do_not_share_a_file():
+    """From two directories into one; the one that would be lost is named."""
+    with pytest.raises(UsageError, match=r"a\.wav\.txt"):
+        targets([_source("x/a.wav"), _source("y/a.wav")], Path("out"), ".txt")
+
+
+def test_a_recording_is_never_a_target(tmp_path):
+    """Not by its name, and not through a link."""
+    recording, link = tmp_path / "talk.txt", tmp_path / "link"
+    recording.write_bytes(b"RIFF")
+    link.symlink_to(recording)
+    with pytest.raises(UsageError, match="overwritten"):
+        targets([_source(recording)], None, ".txt")
+    with pytest.raises(UsageError, match="overwritten"):
+        single(_source(recording), link)
+
+
+def test_a_file_that_exists_is_kept_without_force(tmp_path):
+    """Before any work, and also when it came while the work was done."""
+    target = tmp_path / "a.txt"
+    filed = FileSink({A: target}, force=False)
+    filed.check(A)
+    target.write_text("mine")
+    for step in (lambda: filed.check(A), lambda: filed.deliver(A, "theirs\n")):
+        with pytest.raises(Failure) as failure:
+            step()
+        assert failure.value.code == "output_exists"
+    assert target.read_text() == "mine"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_force_replaces_what_a_link_leads_to(tmp_path):
+    """The link stays one."""
+    real, link = tmp_path / "real.txt", tmp_path / "link.txt"
+    real.write_text("old")
+    link.symlink_to(real)
+    filed = FileSink({A: link}, force=True)
+    filed.check(A)
+    filed.deliver(A, "new\n")
+    assert link.is_symlink()
+    assert real.read_text() == "new\n"
+
+
+def test_a_new_file_has_the_rights_of_any_new_file(tmp_path):
+    """Not those of a temporary one."""
+    FileSink({A: tmp_path / "deep" / "a.txt"}, force=False).check(A)
+    FileSink({A: tmp_path / "deep" / "a.txt"}, force=False).deliver(A, "x\n")
+    (tmp_path / "plain").write_text("")
+    assert (tmp_path / "deep" / "a.txt").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_what_is_no_file_is_not_replaced(tmp_path, force):
+    """A device, a directory: `--output /dev/null --force` must not end /dev/null."""
+    os.mkfifo(tmp_path / "pipe")
+    for place in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(Failure):
+            FileSink({A: place}, force=force).check(A)
+
+
+def test_a_place_that_cannot_be_written_fails_before_the_work(tmp_path):
+    """A directory that would have to be made inside a file."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Failure) as failure:
+        FileSink({A: tmp_path / "file" / "a.txt"}, force=False).check(A)
+    assert failure.value.code == "cannot_write"
+
+
+def test_a_name_that_no_file_can_have_is_a_failure():
+    """The others go on."""
+    with pytest.raises(Failure, match="too long") as failure:
+        FileSink({A: Path("a" * 300)}, force=True).check(A)
+    assert failure.value.code == "cannot_write"
+
+
+def test_where_links_cannot_be_made_nothing_is_replaced_either(tmp_path, monkeypatch):
+    """FAT knows no links: the file is moved, but only to a free place."""
+
+    def refuse(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    filed = FileSink({A: tmp_path / "a.txt"}, force=False)
+    filed.deliver(A, "one\n")
+    with pytest.raises(Failure, match="exists"):
+        filed.deliver(A, "two\n")
+    assert [p.read_text() for p in tmp_path.iterdir()] == ["one\n"]
+
+
+def test_standard_input_lies_beside_nothing():
+    """There is no directory to put its text into."""
+    with pytest.raises(UsageError, match="--output"):
+        targets([Source(None, Path("stdin"))], None, ".txt")
+
+
+def test_every_format_has_a_suffix():
+    """A new format without one would fail after the work."""
+    for form in ResponseFormat:
+        assert targets([A], None, suffix(form))[A].suffix

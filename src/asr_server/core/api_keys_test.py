@@ -1,0 +1,52 @@
+"""The operator's keys."""
+
+import hashlib
+import hmac
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asr_server.core import api_keys
+from asr_server.core.api_keys import ApiKeys, fingerprint
+
+KEYS = st.lists(st.text(min_size=1), min_size=1, max_size=6, unique=True)
+
+
+@given(KEYS, st.text())
+def test_a_key_is_known_exactly_if_it_is_on_the_ring(keys, presented):
+    """Whatever text is presented, also one that no header could carry."""
+    ring = ApiKeys(keys)
+    assert (ring.owner(presented) is not None) == (presented in keys)
+    assert all(ring.owner(key) for key in keys)
+
+
+@given(KEYS)
+def test_owners_are_as_different_as_their_keys(keys):
+    """And the same again after a restart, in any order of the keys."""
+    owners = {ApiKeys(keys).owner(key) for key in keys}
+    assert len(owners) == len(keys)
+    assert owners == {ApiKeys(reversed(keys)).owner(key) for key in keys}
+
+
+@pytest.mark.parametrize("presented", ["sk-first", "sk-last", "sk-other"])
+def test_every_key_is_compared_whichever_is_presented(monkeypatch, presented):
+    """No early end: the time taken does not say which key it was, or that it was none."""
+    compared = []
+    monkeypatch.setattr(
+        api_keys.hmac, "compare_digest", lambda a, b, compare=hmac.compare_digest: compared.append(a) or compare(a, b)
+    )
+    ApiKeys(["sk-first", "sk-middle", "sk-last"]).owner(presented)
+    assert len(compared) == 3
+
+
+def test_the_fingerprint_is_the_start_of_the_sha256():
+    """An operator finds the key of a log line with `printf %s KEY | sha256sum`."""
+    owner = ApiKeys(["sk-one"]).owner("sk-one")
+    assert fingerprint(owner) == hashlib.sha256(b"sk-one").hexdigest()[:8]
+
+
+def test_a_ring_without_keys_is_false():
+    """It asks nobody for a key."""
+    assert not ApiKeys([])
+    assert ApiKeys(["k"])

@@ -1,0 +1,111 @@
+"""What earlier partials of a live session left: mel, keys and values of its closed windows. Not the session itself.
+
+A window of 8 s is closed once no later sample can change its frames. Its encoding then depends on one thing more: the
+clamp, 8 log10_mel below the loudest value of the whole clip. While no kept value lies below the new clamp or the one it
+was encoded with, everything kept is exact; otherwise the windows are encoded again. Evicted means slower, never
+different.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from asr_server.engine.qwen.slots import KeysValues
+
+# Samples at the end of the closed part by which a session's audio is recognised as the same, longer.
+_PROBE_SAMPLES = 1_600
+# Partials come every second or so: a session that has asked for none in this time is over, or can begin anew.
+_UNUSED_S = 60.0
+
+
+@dataclass(slots=True, eq=False)
+class CachedPrefix:
+    """State of one session after a partial.
+
+    `before`: the prompt's token ids ahead of the audio. `samples`: how many the closed windows are; `reach`: how many
+    more their frames depend on. `probe`: the last samples of the closed part. `log10_mel`:
+    unclamped log-mel (128, T) of the closed windows, `lowest` their smallest value, `floor` the clamp they were
+    encoded with. `stretch`: keys and values of `before` and the closed windows, `windows` of them.
+    """
+
+    before: tuple[int, ...]
+    samples: int
+    reach: int
+    probe: NDArray[np.float32]
+    log10_mel: torch.Tensor
+    lowest: float
+    floor: float
+    windows: int
+    stretch: KeysValues
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensors."""
+        tensors = [self.log10_mel, *self.stretch[0], *self.stretch[1]]
+        return self.probe.nbytes + sum(t.numel() * t.element_size() for t in tensors)
+
+    def continues(self, audio: NDArray[np.float32], before: tuple[int, ...]) -> bool:
+        """Whether `audio` is the same recording, gone on, behind the same prompt."""
+        tail = audio[max(0, self.samples - len(self.probe)) : self.samples]
+        long_enough = len(audio) >= self.samples + self.reach
+        return before == self.before and long_enough and np.array_equal(tail, self.probe)
+
+    def exact_under(self, floor: float) -> bool:
+        """Whether the closed windows would be encoded the same with another clamp."""
+        return floor == self.floor or self.lowest >= max(floor, self.floor)
+
+
+def probe(audio: NDArray[np.float32], samples: int) -> NDArray[np.float32]:
+    """The samples by which `audio` up to `samples` is recognised."""
+    return audio[max(0, samples - _PROBE_SAMPLES) : samples].copy()
+
+
+@dataclass(slots=True)
+class PrefixCache:
+    """Kept states by session key, at most `limit_bytes` in all; the least recently used leave first, and those that
+    nobody used for a minute with them. `clock`: monotonic seconds."""
+
+    limit_bytes: int
+    clock: Callable[[], float] = time.monotonic
+    held_bytes: int = 0
+    evictions: int = 0
+    _kept: OrderedDict[str, CachedPrefix] = field(default_factory=OrderedDict)
+    _used_s: dict[str, float] = field(default_factory=dict)
+
+    def get(self, key: str) -> CachedPrefix | None:
+        """The state of a session, now the most recently used."""
+        if key in self._kept:
+            self._kept.move_to_end(key)
+            self._used_s[key] = self.clock()
+        return self._kept.get(key)
+
+    def put(self, key: str, kept: CachedPrefix) -> None:
+        """Keep the state, in place of an older one of the same session; too large a one is not kept at all."""
+        self.forget(key)
+        if kept.nbytes > self.limit_bytes:
+            return
+        self._kept[key] = kept
+        self._used_s[key] = self.clock()
+        self.held_bytes += kept.nbytes
+        while self.held_bytes > self.limit_bytes:
+            self.forget(next(iter(self._kept)))
+            self.evictions += 1
+        while self._used_s[oldest := next(iter(self._kept))] < self.clock() - _UNUSED_S:
+            self.forget(oldest)
+
+    def forget(self, key: str) -> None:
+        """Drop one session."""
+        kept = self._kept.pop(key, None)
+        if kept is not None:
+            self.held_bytes -= kept.nbytes
+            del self._used_s[key]
+
+    def __len__(self) -> int:
+        return len(self._kept)

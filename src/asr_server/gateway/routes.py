@@ -1,0 +1,150 @@
+"""What the gateway answers itself: health, probes, metrics and models, with the fields they have without a gateway.
+
+None of it starts the worker or keeps it from being idle.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse, Response
+
+from asr_server import __version__
+from asr_server.api.http.schemas import (
+    ErrorBody,
+    HealthBody,
+    LiveBody,
+    ModelBody,
+    ModelList,
+    OptionBody,
+    ProbeBody,
+    QueueBody,
+)
+from asr_server.core.settings import Settings
+from asr_server.engine.plan import Plan
+from asr_server.gateway import exposition
+from asr_server.gateway.exposition import Exposition
+from asr_server.gateway.restart_policy import WorkerState
+from asr_server.gateway.worker import Worker
+from asr_server.gateway.worker_client import WorkerClient
+from asr_server.service.catalog import Catalog, Model
+
+
+class GatewayRoutes:
+    """The routes, and what they know."""
+
+    def __init__(self, settings: Settings, plan: Plan, worker: Worker, questions: WorkerClient) -> None:
+        self._settings, self._plan, self._worker, self._questions = settings, plan, worker, questions
+        self.exposition = Exposition(worker, questions)
+        self._catalog = Catalog(plan.model_id)
+        self._began_s = time.monotonic()
+
+    def router(self) -> APIRouter:
+        """To be put before the proxy."""
+        router = APIRouter()
+        router.add_api_route("/health", self.health)
+        router.add_api_route("/livez", self.livez)
+        router.add_api_route("/readyz", self.readyz)
+        router.add_api_route("/metrics", self.metrics)
+        router.add_api_route("/v1/models", self.list_models)
+        router.add_api_route("/v1/models/{model_id:path}", self.retrieve_model, responses={404: {"model": ErrorBody}})
+        return router
+
+    async def health(self) -> JSONResponse:
+        """The worker's state as it tells it; while there is none, that there is none."""
+        _, body = await self._ask("/health")
+        state = self._worker.state
+        body = body or self._without_worker(state)
+        body |= {"mode": "gateway", "worker": state.value, "uptime_s": round(time.monotonic() - self._began_s, 3)}
+        if self._worker.draining:
+            body["status"] = "draining"
+        return JSONResponse(body)
+
+    def _without_worker(self, state: WorkerState) -> dict[str, Any]:
+        silent = state is WorkerState.RUNNING  # there is one, and it does not answer
+        nothing = QueueBody(
+            live=0,
+            interactive=0,
+            bulk=0,
+            running=0,
+            audio_waiting_s=0.0,
+            audio_held_s=0.0,
+            audio_limit_s=self._settings.max_queue_audio_s,
+        )
+        return HealthBody(
+            status="degraded" if silent or state is WorkerState.FAILED else "ok",
+            mode="gateway",
+            model_id=self._plan.model_id,
+            model_loaded=False,
+            model_state="unloaded",
+            model_error="",
+            cuda=self._plan.device.startswith("cuda"),
+            gpu_name="",
+            gpu_allocated_mb=0,
+            gpu_reserved_mb=0,
+            slots=0,
+            kv_budget_mb=0,
+            kv_cache_mb=0,
+            sessions_mb=0,
+            aligner_id=self._plan.aligner_id,
+            aligner_state="unloaded",
+            aligner_error="",
+            live=LiveBody(sessions=0, waiting=0),
+            jobs=0,
+            queue=nothing,
+            plan=[OptionBody(name=o.name, active=o.active, value=o.value, reason=o.reason) for o in self._plan.options],
+            version=__version__,
+            uptime_s=0.0,
+        ).model_dump()
+
+    async def livez(self) -> JSONResponse:
+        """Whether this process and the worker's engine move. A worker that sleeps is no fault."""
+        return await self._probe("/livez", "")
+
+    async def readyz(self) -> JSONResponse:
+        """Whether new work is taken now: a worker that sleeps is started for it."""
+        return await self._probe("/readyz", self._not_ready())
+
+    def _not_ready(self) -> str:
+        """Why not, without asking a worker; "" if nothing speaks against it."""
+        without = {WorkerState.FAILED: "the worker process does not stay up"}
+        if self._settings.preload:
+            without[WorkerState.STARTING] = "the model is being loaded"
+        return "draining" if self._worker.draining else without.get(self._worker.state, "")
+
+    async def metrics(self) -> Response:
+        """For Prometheus. While a worker runs and does not answer, nothing is ready."""
+        ready = not self._not_ready() and self._worker.link is None
+        return Response(await self.exposition.text(ready=ready), headers={"Content-Type": exposition.CONTENT_TYPE})
+
+    async def _probe(self, path: str, reason: str) -> JSONResponse:
+        if not reason:
+            status, body = await self._ask(path)
+            if body is not None:
+                return JSONResponse(body, status)
+            reason = "the worker process does not answer" if self._worker.link is not None else ""
+        told = ProbeBody(status="failed" if reason else "ok", reason=reason).model_dump()
+        return JSONResponse(told, 503 if reason else 200)
+
+    async def _ask(self, path: str) -> tuple[int, dict[str, Any] | None]:
+        """The worker's answer; None when there is no worker, or it does not answer."""
+        if (link := self._worker.link) is None:
+            return 0, None
+        status, body = await self._questions.body(link, path)
+        if body is None:
+            await self._worker.lost(link)  # perhaps it has just died, and there is none any more
+        return status, body
+
+    async def list_models(self) -> ModelList:
+        """Every served name, aliases included."""
+        return ModelList(data=[_body(model) for model in self._catalog.all()])
+
+    async def retrieve_model(self, model_id: str) -> ModelBody:
+        """One name."""
+        return _body(self._catalog.find(model_id))
+
+
+def _body(model: Model) -> ModelBody:
+    return ModelBody(id=model.id, created=model.created, owned_by=model.owned_by)

@@ -1,0 +1,117 @@
+"""What waits to be sent to one live client, bounded in bytes. Knows neither the wire nor the session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+
+from asr_server.core.errors import AsrError, SlowReader
+from asr_server.live.events import (
+    Checkpoint,
+    Configured,
+    Final,
+    Partial,
+    ResetDone,
+    SessionError,
+    UtteranceEnded,
+    UtteranceStarted,
+)
+from asr_server.service.live_session.final_words import WordTimestamps
+
+Message = (
+    UtteranceStarted
+    | UtteranceEnded
+    | Partial
+    | Final
+    | ResetDone
+    | Configured
+    | Checkpoint
+    | SessionError
+    | WordTimestamps
+)
+
+# With what the socket itself buffers this stays under 2 MiB a session.
+LIMIT_BYTES = 1024 * 1024
+_MESSAGE_BYTES = 400  # what a message takes besides its text, on the wire and here
+_CHARACTER_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message; `lag_ms`: how long ago the last audio arrived that it is about, 0 for those about none."""
+
+    message: Message
+    lag_ms: int = 0
+
+
+class Outbox:
+    """Messages for one connection, in order. A newer partial of an utterance takes the place of one not sent yet.
+
+    `missed`: what waits from the beginning, beside the limit: no fault of this connection's reader.
+    """
+
+    def __init__(self, missed: Iterable[Outgoing] = (), *, limit_bytes: int = LIMIT_BYTES) -> None:
+        self._waiting = deque(missed)
+        self._bytes = sum(_size(outgoing.message) for outgoing in self._waiting)
+        self._limit_bytes = limit_bytes + self._bytes
+        self._wake = asyncio.Event()
+        self._closed = False
+        self._error: AsrError | None = None
+
+    @property
+    def waiting_bytes(self) -> int:
+        """An upper bound of what waits."""
+        return self._bytes
+
+    def put(self, outgoing: Outgoing) -> None:
+        """Add a message; when the client reads too slowly the box closes with `SlowReader`."""
+        if self._closed:
+            return
+        if self._waiting and _replaces(outgoing.message, self._waiting[-1].message):
+            self._bytes -= _size(self._waiting.pop().message)
+        self._waiting.append(outgoing)
+        self._bytes += _size(outgoing.message)
+        if self._bytes > self._limit_bytes:
+            self._waiting.clear()
+            self._bytes = 0
+            self.close(SlowReader("The client did not read for so long that too much was waiting for it."))
+        self._wake.set()
+
+    def close(self, error: AsrError | None = None) -> None:
+        """No more messages come. What waits is still given out; then the reader ends, by the error if there is one."""
+        if not self._closed:
+            self._closed, self._error = True, error
+            self._wake.set()
+
+    async def messages(self) -> AsyncIterator[Outgoing]:
+        """What is put in, until the box is closed."""
+        while True:
+            while self._waiting:
+                outgoing = self._waiting.popleft()
+                self._bytes -= _size(outgoing.message)
+                yield outgoing
+            if self._closed:
+                break
+            self._wake.clear()
+            await self._wake.wait()
+        if self._error is not None:
+            raise self._error
+
+
+def _replaces(new: Message, old: Message) -> bool:
+    return isinstance(new, Partial) and isinstance(old, Partial) and new.utterance == old.utterance
+
+
+def _size(message: Message) -> int:
+    match message:
+        case Partial() | Final():
+            # The text goes out whole and in its parts.
+            return _MESSAGE_BYTES + 2 * _CHARACTER_BYTES * len(message.text)
+        case WordTimestamps():
+            return _MESSAGE_BYTES * (1 + len(message.words))
+        case SessionError():
+            return _MESSAGE_BYTES + _CHARACTER_BYTES * len(message.message)
+        case _:
+            return _MESSAGE_BYTES

@@ -1,0 +1,186 @@
+"""All live sessions of the process: opened, resumed, kept for a while after a cut, drained at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from loguru import logger
+
+from asr_server.core.api_keys import fingerprint
+from asr_server.core.errors import SessionNotFound, ShuttingDown
+from asr_server.live.events import SAMPLE_RATE, Detection, TurnConfig
+from asr_server.live.session import LiveMachineConfig
+from asr_server.service.live_session import vad_frontend
+from asr_server.service.live_session.inference import Engines
+from asr_server.service.live_session.session import Connection, LiveSession
+from asr_server.service.live_session.session_stats import SessionOutcome
+from asr_server.service.requests import WordTimes
+
+if TYPE_CHECKING:
+    from asr_server.core.settings import Settings
+    from asr_server.scheduling.admission import Admission
+
+_DETACHED_KEPT = 256  # sessions that wait for their clients; the one that waits longest gives way
+_DRAIN_TIMEOUT_S = 20.0
+_GOODBYE_TIMEOUT_S = 2.0
+_LEAVE_GRACE_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSessionOptions:
+    """How a session begins, and whose it is ("" where there are no keys). `words`: whether and how the words of finals
+    get their times."""
+
+    rules: TurnConfig
+    input_rate_hz: int = SAMPLE_RATE
+    words: WordTimes = WordTimes.NONE
+    owner: str = ""
+
+
+class LiveSessions:
+    """Made once by the server."""
+
+    def __init__(self, settings: Settings, engines: Engines, admission: Admission) -> None:
+        self._settings = settings
+        self._engines = engines
+        self._admission = admission
+        self._open: dict[str, tuple[LiveSession, ExitStack]] = {}
+        self._owners: dict[str, str] = {}
+        self._detached: dict[str, asyncio.TimerHandle] = {}
+        self._draining = False
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def waiting(self) -> int:
+        """Sessions whose client is gone and may come back."""
+        return len(self._detached)
+
+    def rules(self, *, use_voice: bool, language: str | None = None, context: str = "") -> TurnConfig:
+        """The rules of the settings."""
+        s = self._settings
+        return TurnConfig(
+            detection=Detection.VOICE if use_voice else Detection.LOUDNESS,
+            language=language,
+            context=context,
+            threshold=s.vad_threshold,
+            min_silence_ms=s.vad_min_silence_ms if use_voice else s.ws_flush_silence_ms,
+            prefix_ms=s.vad_prefix_ms,
+        )
+
+    async def prepare(self, rules: TurnConfig) -> None:
+        """Load what these rules need, off the event loop. Raises `ModelUnavailable`. Call it before `Configure`."""
+        if rules.detection is Detection.VOICE:
+            await asyncio.to_thread(vad_frontend.warm_up)
+
+    async def open(self, options: LiveSessionOptions) -> Connection:
+        """A connection to a new session. Raises `ShuttingDown`, `Overloaded`, `ModelUnavailable`."""
+        self._check_room()
+        await self.prepare(options.rules)
+        self._check_room()  # again: a session that begins while all others are drained would outlive them
+        identity = f"live_{secrets.token_hex(4)}.{secrets.token_urlsafe(16)}"
+        session = LiveSession(
+            identity, self._config(options), self._engines, self._settings.request_timeout, options.words
+        )
+        leases = ExitStack()
+        for engine in {self._engines.fast, self._engines.accurate}:
+            leases.enter_context(engine.lease())
+        self._open[session.id] = (session, leases)
+        self._owners[session.id] = options.owner
+        return session.connect()
+
+    async def resume(self, identity: str, received: int, owner: str = "") -> Connection:
+        """A connection to a session that is kept, or that another connection still has.
+
+        `received`: the last utterance whose final the client has. Raises `SessionNotFound`, for those of other owners
+        too.
+        """
+        if self._owners.get(identity, owner) != owner:
+            raise SessionNotFound("No session of this id is kept; open a new one.", param="session_id")
+        if identity in self._open:
+            await self._wait_until_left(self._open[identity][0])
+        if identity not in self._open or self._open[identity][0].over:
+            raise SessionNotFound("No session of this id is kept; open a new one.", param="session_id")
+        if (timer := self._detached.pop(identity, None)) is not None:
+            timer.cancel()
+        session, _ = self._open[identity]
+        return session.connect(received)
+
+    def _check_room(self) -> None:
+        if self._draining:
+            raise ShuttingDown("The server is shutting down.")
+        self._admission.check()
+
+    async def _wait_until_left(self, session: LiveSession) -> None:
+        """A client that closed and came back at once: what it sent before, and its close, may still be on their way."""
+        try:
+            async with asyncio.timeout(_LEAVE_GRACE_S):
+                await session.free.wait()
+        except TimeoutError:
+            return  # its old connection is half-open: this one takes over
+
+    def leave(self, connection: Connection, *, clean: bool, resumable: bool = True) -> None:
+        """The client is gone. Nothing happens if another connection has taken the session over, or it has ended."""
+        session = connection.session
+        if not session.has(connection.outbox) or session.id not in self._open or session.id in self._detached:
+            return
+        session.leave(clean=clean)
+        if not resumable or self._settings.ws_resume_s == 0:
+            self._drop(session.id)
+            return
+        while len(self._detached) >= _DETACHED_KEPT:
+            self._drop(next(iter(self._detached)))
+        timer = asyncio.get_running_loop().call_later(self._settings.ws_resume_s, self._drop, session.id)
+        self._detached[session.id] = timer
+
+    async def drain(self) -> None:
+        """Take no new sessions, give every open one its final, and end its connection with `ShuttingDown`."""
+        self._draining = True
+        sessions = [session for session, _ in self._open.values()]
+        await asyncio.gather(*(self._finish(session) for session in sessions))
+        for identity in list(self._open):
+            self._drop(identity)
+
+    async def _finish(self, session: LiveSession) -> None:
+        session.tally.outcome = SessionOutcome.DRAINED
+        try:
+            async with asyncio.timeout(_DRAIN_TIMEOUT_S):
+                await session.finish()
+        except TimeoutError:
+            logger.warning("live session not finished in time", session=session.log_name)
+        session.end(ShuttingDown("The server is shutting down."))
+        try:
+            async with asyncio.timeout(_GOODBYE_TIMEOUT_S):
+                await session.free.wait()
+        except TimeoutError:
+            return  # a client that does not read: uvicorn cuts it off
+
+    def _drop(self, identity: str) -> None:
+        if (timer := self._detached.pop(identity, None)) is not None:
+            timer.cancel()
+        session, leases = self._open.pop(identity)
+        owner = self._owners.pop(identity)
+        session.end()
+        leases.close()
+        # Keyed as every other line of the session.
+        told = {"key": fingerprint(owner)} if owner else {}
+        logger.info("live session", session=session.log_name, **session.tally.close(session.machine.account), **told)
+
+    def _config(self, options: LiveSessionOptions) -> LiveMachineConfig:
+        s = self._settings
+        return LiveMachineConfig(
+            voice=vad_frontend.voice,
+            loudness=vad_frontend.loudness,
+            resampler=vad_frontend.resampler,
+            rules=options.rules,
+            input_rate_hz=options.input_rate_hz,
+            partial_every_samples=s.ws_buffer_size // 2,
+            tail_samples=s.ws_overlap_size // 2,
+            max_utterance_samples=int(s.ws_utterance_max_s * SAMPLE_RATE),
+            finals_apart=self._engines.fast is not self._engines.accurate,
+        )

@@ -1,0 +1,346 @@
+"""Live sessions over an engine thread: the bundled model where it can run, a scripted one where faults are injected."""
+
+import asyncio
+import time
+import wave
+
+import numpy as np
+import pytest
+
+from asr_server import demo
+from asr_server.core import settings
+from asr_server.core.errors import AsrError, SessionNotFound, SessionTaken, ShuttingDown, TranscriptionFailed
+from asr_server.engine import capabilities, plan, registry
+from asr_server.engine.protocol import Finish, Hypothesis, Utterance
+from asr_server.live.events import Audio, Configure, Ending, Final, Flush, Partial, SessionError
+from asr_server.scheduling.admission import Admission
+from asr_server.scheduling.job import Job
+from asr_server.scheduling.ports import RowDone, RowFailed
+from asr_server.scheduling.thread import EngineThread
+from asr_server.service.live_session.inference import Engines
+from asr_server.service.live_session.outbox import Outgoing
+from asr_server.service.live_session.sessions import LiveSessionOptions, LiveSessions
+
+
+class Scripted:
+    """A batch that answers by `script(item)`: a text, a text and its `Finish`, an error, or None for never."""
+
+    loaded, room = True, 8
+
+    def __init__(self, script=lambda item: "words"):
+        self.script, self.rows, self.seen = script, {}, []
+
+    def load(self): ...
+
+    def unload(self): ...
+
+    def admit(self, key, item):
+        self.rows[key] = item
+        self.seen.append(item)
+
+    def step(self):
+        time.sleep(0.001)
+        for key, item in list(self.rows.items()):
+            said = self.script(item)
+            if said is None:
+                continue
+            del self.rows[key]
+            if isinstance(said, Exception):
+                yield RowFailed(key, said)
+            else:
+                text, finish = said if isinstance(said, tuple) else (said, Finish.END)
+                yield RowDone(key, Hypothesis(text, "English", (1,), (-0.1,), finish, 1, 1, 1))
+
+    def drop(self, key):
+        self.rows.pop(key, None)
+
+
+@pytest.fixture(scope="session")
+def speech():
+    """The bundled recording and a pause: bytes."""
+    with wave.open(str(demo.sample().recording)) as recording:
+        return recording.readframes(recording.getnframes()) + bytes(28_800)
+
+
+@pytest.fixture
+def make():
+    threads = []
+
+    def build(batch, accurate=None, **changes):
+        engines = [EngineThread(b, idle_timeout_s=0) for b in (batch, accurate) if b is not None]
+        threads.extend(engines)
+        values = settings.load(_env_file=None, model_id="demo", **changes)
+        return LiveSessions(values, Engines(engines[0], engines[-1]), Admission(1000.0))
+
+    yield build
+    for thread in threads:
+        thread.close()
+
+
+async def _open(live):
+    return await live.open(LiveSessionOptions(live.rules(use_voice=True)))
+
+
+async def _until_flush(connection):
+    messages = []
+    async for outgoing in connection.messages():
+        messages.append(outgoing.message)
+        if isinstance(outgoing.message, Final) and outgoing.message.ending is Ending.FLUSH:
+            return messages
+    return messages
+
+
+async def test_a_final_is_what_the_engine_says_of_the_same_audio(make, speech):
+    """The bundled model: live equals one offline run, given the words that were committed before."""
+    engine = registry.build(plan.resolve(settings.load(_env_file=None, model_id="demo"), capabilities.probe()))
+    live = make(engine)
+    connection = await _open(live)
+    for at in range(0, len(speech), 3_000):
+        await connection.tell(Audio(speech[at : at + 3_000]))
+        await asyncio.sleep(0.005)
+    await connection.tell(Flush())
+    messages = await _until_flush(connection)
+    final = next(m for m in messages if isinstance(m, Final))
+    committed = [m.committed for m in messages if isinstance(m, Partial)][-1:]
+    audio = np.frombuffer(speech, "<i2").astype(np.float32)[final.start_samples : final.end_samples] / 32_768
+    offline = await asyncio.wrap_future(live._engines.accurate.submit(Job(Utterance(audio))))
+    assert final.text
+    if offline.text.startswith("".join(committed)):
+        assert final.text == offline.text
+    await live.drain()
+
+
+async def test_partials_ask_the_fast_engine_and_finals_the_accurate_one(make, speech):
+    """With two engines each gets its own work, and the final comes from the accurate one."""
+    fast, accurate = Scripted(lambda item: "quick words"), Scripted(lambda item: "right words")
+    connection = await _open(make(fast, accurate))
+    for at in range(0, len(speech), 3_000):
+        await connection.tell(Audio(speech[at : at + 3_000]))
+        await asyncio.sleep(0.003)
+    await connection.tell(Flush())
+    messages = await _until_flush(connection)
+    assert [m.text for m in messages if isinstance(m, Final)] == ["right words", ""]
+    assert {m.text for m in messages if isinstance(m, Partial)} <= {"quick words", "right words"}
+    assert len(fast.seen) >= 2
+    connection.session.end()
+
+
+@pytest.mark.parametrize("finish", [Finish.LOOP, Finish.BUDGET])
+async def test_a_final_that_loops_is_heard_in_halves(make, speech, finish):
+    """Which lie end to end; the words of both come, as they do for a file."""
+
+    def script(item):
+        if item.session is not None:
+            return "first first first", finish
+        return "first" if np.array_equal(item.audio, whole().audio[: len(item.audio)]) else "last"
+
+    def whole():
+        return [item for item in batch.seen if item.last][-1]
+
+    batch = Scripted(script)
+    connection = await _open(make(batch))
+    for at in range(0, len(speech), 3_000):
+        await connection.tell(Audio(speech[at : at + 3_000]))
+        await asyncio.sleep(0.003)
+    await connection.tell(Flush())
+    finals = [m for m in await _until_flush(connection) if isinstance(m, Final)]
+    assert [m.text for m in finals] == ["first last", ""]
+    halves = [item for item in batch.seen if item.session is None][-2:]
+    assert np.array_equal(np.concatenate([half.audio for half in halves]), whole().audio)
+    connection.session.end()
+
+
+async def test_an_engine_that_fails_leaves_the_session_usable(make, speech):
+    """The error is told, the final closes the utterance, and the next one is heard."""
+    batch = Scripted(lambda item: TranscriptionFailed("broken"))
+    connection = await _open(make(batch))
+    await connection.tell(Audio(speech[:64_000]))
+    await connection.tell(Flush())
+    messages = await _until_flush(connection)
+    assert {m.code for m in messages if isinstance(m, SessionError)} == {"transcription_failed"}
+    batch.script = lambda item: "words"
+    await connection.tell(Audio(speech))
+    await connection.tell(Flush())
+    assert [m.text for m in await _until_flush(connection) if isinstance(m, Final)] == ["words", ""]
+    connection.session.end()
+
+
+async def test_a_hung_engine_stops_the_intake_and_memory_stays_bounded(make, speech):
+    """Ten minutes of speech in one frame: about two minutes are taken in, the rest waits as it came."""
+    connection = await _open(make(Scripted(lambda item: None)))
+    loud = speech[: 2 * 32_000]
+    await connection.tell(Audio(loud * 300))
+    machine, before = connection.session.machine, -1
+    while machine.clock_samples != before:
+        before = machine.clock_samples
+        await asyncio.sleep(0.1)
+    assert 120 * 16_000 < machine.backlog_samples < (120 + 31) * 16_000
+    assert machine.clock_samples < 200 * 16_000
+    connection.session.end()
+
+
+async def test_what_a_cut_off_client_missed_is_kept_for_a_while_and_no_longer(make, speech):
+    """Within the time the final is given out again; afterwards the session is unknown."""
+    live = make(Scripted(), ws_resume_s=0.2)
+    connection = await _open(live)
+    await connection.tell(Audio(speech))
+    live.leave(connection, clean=False)
+    again = await live.resume(connection.session.id, 0)
+    async for outgoing in again.messages():
+        if isinstance(outgoing.message, Final):
+            assert outgoing.message.text == "words"
+            break
+    with pytest.raises(SessionTaken):
+        await connection.tell(Flush())
+    live.leave(again, clean=False)
+    await asyncio.sleep(0.3)
+    with pytest.raises(SessionNotFound):
+        await live.resume(connection.session.id, 0)
+    assert len(live) == 0
+
+
+async def _collect(connection, finals):
+    async for outgoing in connection.messages():
+        finals += [outgoing.message] if isinstance(outgoing.message, Final) else []
+
+
+async def test_draining_refuses_new_sessions_and_ends_the_open_ones_with_their_finals(make, speech):
+    """Every open utterance gets its final; then the connection ends with `ShuttingDown`."""
+    live = make(Scripted())
+    connection = await _open(live)
+    await connection.tell(Audio(speech[:64_000]))
+    drained = asyncio.create_task(live.drain())
+    finals = []
+    with pytest.raises(ShuttingDown):
+        await _collect(connection, finals)
+    live.leave(connection, clean=False)
+    await drained
+    assert [(f.text, f.ending) for f in finals] == [("words", Ending.CLOSE)]
+    with pytest.raises(ShuttingDown):
+        await _open(live)
+
+
+async def test_a_fault_of_ours_ends_the_session_with_an_error(make, speech, monkeypatch):
+    """The client is told instead of waiting for ever."""
+    connection = await _open(make(Scripted()))
+    monkeypatch.setattr(connection.session.machine, "_signal", lambda probability: 1 / 0)
+    await connection.tell(Audio(speech))
+    with pytest.raises(Exception, match="server failed"):
+        await _until_flush(connection)
+
+
+async def test_a_fault_of_ours_in_an_answer_ends_the_session_too(make, speech, monkeypatch):
+    """It is found where nobody waits for it, and the client is told all the same."""
+    connection = await _open(make(Scripted()))
+    monkeypatch.setattr(connection.session.machine._desk, "on_result", lambda heard: 1 / 0)
+    await connection.tell(Audio(speech))
+    with pytest.raises(AsrError, match="server failed"):
+        await asyncio.wait_for(_until_flush(connection), 10)
+
+
+async def test_a_session_that_failed_cannot_be_resumed(make, speech, monkeypatch):
+    """Nobody works on it any more: its client opens another one instead of talking to nobody."""
+    live = make(Scripted())
+    connection = await _open(live)
+    monkeypatch.setattr(connection.session.machine, "_signal", lambda probability: 1 / 0)
+    await connection.tell(Audio(speech))
+    with pytest.raises(AsrError, match="server failed"):
+        await _until_flush(connection)
+    live.leave(connection, clean=False)
+    with pytest.raises(SessionNotFound):
+        await live.resume(connection.session.id, 0)
+
+
+async def test_all_finals_that_are_kept_are_given_out_however_long(make):
+    """A client that comes back without any is not taken for one that does not read."""
+    connection = await _open(make(Scripted()))
+    text = "word " * 200
+    for number in range(1, 257):
+        connection.session._send(Outgoing(Final(number, text, "English", 0, 1, Ending.CUT)))
+    again = connection.session.connect(0)
+    connection.session.end()
+    assert [outgoing.message.utterance async for outgoing in again.messages()] == list(range(1, 257))
+
+
+async def test_audio_that_waits_for_room_is_not_taken_from_a_connection_that_lost_the_session(make):
+    """The next connection was told how much had arrived, and sends the rest itself."""
+    live = make(Scripted())
+    connection = await _open(live)
+    session = connection.session
+    session._work_on = lambda incoming: asyncio.Event().wait()
+    await connection.tell(Audio(bytes(32 * 1024 * 1024)))
+    late = asyncio.create_task(connection.tell(Audio(b"12")))
+    await asyncio.sleep(0)
+    assert not late.done()
+    again = await live.resume(session.id, 0)
+    told = session.received_bytes
+    session._inbox_bytes = 0
+    session._moved.set()
+    with pytest.raises(SessionTaken):
+        await late
+    assert session.received_bytes == told
+    again.session.end()
+
+
+async def test_a_session_that_opens_while_all_are_drained_is_refused(make, monkeypatch):
+    """Otherwise nobody would end it."""
+    live = make(Scripted())
+    loading = asyncio.Event()
+    monkeypatch.setattr(live, "prepare", lambda rules: loading.wait())
+    opening = asyncio.create_task(_open(live))
+    await asyncio.sleep(0)
+    draining = asyncio.create_task(live.drain())
+    await asyncio.sleep(0)
+    loading.set()
+    with pytest.raises(ShuttingDown):
+        await opening
+    await draining
+    assert len(live) == 0
+
+
+async def test_a_session_is_resumed_by_its_owner_alone(make):
+    """To others it does not exist, and it stays with the connection that has it."""
+    live = make(Scripted())
+    connection = await live.open(LiveSessionOptions(live.rules(use_voice=True), owner="ann"))
+    for owner in ("ben", ""):
+        with pytest.raises(SessionNotFound):
+            await live.resume(connection.session.id, 0, owner)
+    assert connection.session.has(connection.outbox)
+    live.leave(connection, clean=True)
+    assert (await live.resume(connection.session.id, 0, "ann")).session is connection.session
+    connection.session.end()
+
+
+async def test_tiny_pieces_wait_together(make, speech):
+    """However small the pieces that come at once, what waits is few events, and the words are those of one piece."""
+    live = make(Scripted(lambda item: f"{len(item.audio)} samples"))
+    finals = []
+    for size in (len(speech), 1):
+        connection = await _open(live)
+        for at in range(0, len(speech), size):
+            await connection.tell(Audio(speech[at : at + size]))
+        assert len(connection.session._inbox) <= 3 + len(speech) / 4_096
+        assert connection.session.received_bytes == len(speech)
+        await connection.tell(Flush())
+        finals.append([m for m in await _until_flush(connection) if isinstance(m, Final)])
+    assert finals[0] == finals[1]
+    await live.drain()
+
+
+async def test_what_waits_is_bounded_by_what_it_takes(make, speech):
+    """Thousands of wishes wait for the client to slow down, not for the memory to be full."""
+    live = make(Scripted())
+    connection = await _open(live)
+    rules = live.rules(use_voice=True, context="kitchen lights " * 1_000)
+
+    async def ask():
+        while True:
+            await connection.tell(Configure(rules))
+
+    # What is being looked at takes for ever.
+    connection.session._work_on = lambda incoming: asyncio.Event().wait()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(ask(), 0.5)
+    assert 100 < len(connection.session._inbox) < 1_000
+    connection.session.end()
+    await live.drain()

@@ -1,0 +1,1 @@
+"""Transcripts and translations to response bodies."""

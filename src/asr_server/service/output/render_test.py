@@ -1,0 +1,85 @@
+"""Rendering transcripts."""
+
+import json
+
+import pytest
+
+from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
+from asr_server.service.output.render import Shape, render
+from asr_server.service.requests import ResponseFormat, context
+
+WORDS = tuple(
+    Word(text, start, end, TimeSource.ESTIMATED)
+    for text, start, end in (("你", 250, 800), ("好", 800, 1500), ("今", 2000, 2500), ("天", 2500, 3250))
+)
+SEGMENTS = (
+    Segment(250, 1500, "你好", "Chinese", (1, 2), -0.25, 0.01, words=WORDS[:2]),
+    Segment(2000, 3250, "今天", "Chinese", (3,), -0.5, 0.02, words=WORDS[2:]),
+)
+SPEECH = Transcript("你好今天", "Chinese", 3420, SEGMENTS)
+NOTHING = Transcript("", "", 1000, ())
+
+
+def _json(transcript, response_format, **shape):
+    body = render(transcript, Shape(response_format, **shape))
+    assert body.media_type == "application/json"
+    return json.loads(body.content)
+
+
+def test_json_has_the_models_name_and_the_code_of_the_language():
+    """Text, both names of the language, started seconds."""
+    assert _json(SPEECH, ResponseFormat.JSON) == {
+        "text": "你好今天",
+        "language": "Chinese",
+        "language_code": "zh",
+        "usage": {"type": "duration", "seconds": 4},
+    }
+
+
+def test_verbose_json_has_every_field_that_strict_clients_want():
+    """All segment fields are there and not null."""
+    body = _json(SPEECH, ResponseFormat.VERBOSE_JSON)
+    assert (body["task"], body["language"], body["duration"]) == ("transcribe", "chinese", 3.42)
+    assert body["languages"] == [{"code": "zh"}]
+    segment = body["segments"][1]
+    assert (segment["id"], segment["seek"], segment["start"], segment["end"]) == (1, 200, 2.0, 3.25)
+    assert segment["avg_logprob"] == -0.5
+    assert all(value is not None for value in segment.values())
+
+
+@pytest.mark.parametrize("response_format", [ResponseFormat.JSON, ResponseFormat.VERBOSE_JSON])
+def test_words_come_with_times_and_where_these_are_from(response_format):
+    """Only where they are asked for, in seconds; verbose_json may leave the segments out."""
+    assert "words" not in _json(SPEECH, response_format)
+    body = _json(SPEECH, response_format, words=True, segments=False)
+    assert [w["word"] for w in body["words"]] == list("你好今天")
+    assert body["words"][1] == {"word": "好", "start": 0.8, "end": 1.5, "source": "estimated"}
+    assert "segments" not in body
+
+
+def test_text_formats_are_never_json():
+    """The three text formats are plain text, and JSON-looking types would break JavaScript clients."""
+    for response_format, start in (
+        (ResponseFormat.TEXT, "你好今天\n"),
+        (ResponseFormat.SRT, "1\n00:00:00,250 --> 00:00:01,500\n你好\n\n2\n"),
+        (ResponseFormat.VTT, "WEBVTT\n\n00:00:00.250 --> "),
+    ):
+        body = render(SPEECH, Shape(response_format))
+        assert body.media_type == "text/plain; charset=utf-8"
+        assert body.content.decode().startswith(start)
+
+
+def test_silence_renders_in_every_format():
+    """No words is a result, not an error."""
+    assert _json(NOTHING, ResponseFormat.JSON)["text"] == ""
+    assert _json(NOTHING, ResponseFormat.VERBOSE_JSON)["segments"] == []
+    assert render(NOTHING, Shape(ResponseFormat.SRT)).content == b""
+    assert render(NOTHING, Shape(ResponseFormat.VTT)).content == b"WEBVTT\n\n"
+    assert render(NOTHING, Shape(ResponseFormat.TEXT)).content == b"\n"
+
+
+def test_prompt_and_hotwords_become_one_context():
+    """Either may be missing."""
+    assert context(" about lights ", ["kitchen", "bedroom"]) == "about lights\nkitchen, bedroom"
+    assert context("", []) == ""
+    assert context("", ["kitchen"]) == "kitchen"

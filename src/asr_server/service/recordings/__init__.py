@@ -1,0 +1,1 @@
+"""Recordings to transcripts: decode, segment, run one job for each span, join."""

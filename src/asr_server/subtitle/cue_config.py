@@ -1,0 +1,37 @@
+"""What a good cue is, in numbers. Not how it is reached: see `breaking.py` for what gives way to what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class CueConfig:
+    """Times in ms. Columns are display columns: a CJK character has two, a combining mark none.
+
+    `reading_speed`, `wide_reading_speed`: characters a second at most, for those of one column and of two.
+    `pause_ms`: so long a silence ends a cue. Raises `ValueError` for rules that no cue can follow.
+    """
+
+    max_duration_ms: int = 7000
+    min_duration_ms: int = 833
+    min_gap_ms: int = 83
+    pause_ms: int = 500
+    max_line_columns: int = 42
+    max_lines: int = 2
+    reading_speed: float = 20.0
+    wide_reading_speed: float = 9.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.min_duration_ms <= self.max_duration_ms:
+            raise ValueError("the minimum duration must be positive and no longer than the maximum")
+        if min(self.min_gap_ms, self.pause_ms) < 0:
+            raise ValueError("gaps and pauses cannot be negative")
+        if self.max_line_columns < 2 or self.max_lines < 1:
+            raise ValueError("a cue needs a line of two columns at least")
+        if min(self.reading_speed, self.wide_reading_speed) <= 0:
+            raise ValueError("reading speeds must be positive")
+
+    def reading_ms(self, columns: int, wide: int) -> float:
+        """Time to read a text of `columns`, `wide` of its characters taking two of them."""
+        return 1000 * ((columns - 2 * wide) / self.reading_speed + wide / self.wide_reading_speed)

@@ -1,0 +1,294 @@
+"""Words to cues: the rules and what gives way to what, over many random transcripts."""
+
+import random
+from itertools import combinations, pairwise
+
+import pytest
+
+from asr_server.core.transcript import TimeSource, Word
+from asr_server.subtitle import cue_segmentation
+from asr_server.subtitle.conftest import VOCABULARY, transcript, transcripts
+from asr_server.subtitle.cue_config import CueConfig
+from asr_server.subtitle.lint import LintRule, check
+from asr_server.subtitle.units import Passage, units
+from asr_server.text import line_break_models, words
+
+RULES = CueConfig()
+PER_SCRIPT = 1_700  # six scripts: over 10,000 transcripts
+NEVER = {
+    LintRule.EMPTY,
+    LintRule.ORDER,
+    LintRule.OVERLAP,
+    LintRule.MAX_DURATION,
+    LintRule.LINES,
+    LintRule.LINE_START,
+    LintRule.LINE_END,
+}
+
+
+def _plain(text):
+    return "".join(text.split())
+
+
+def _passage(text, step_ms=300, length_ms=300, start_ms=0, speaker=""):
+    times = [(start_ms + i * step_ms, start_ms + i * step_ms + length_ms) for i in range(len(text.split()))]
+    words = [Word(w, a, b, TimeSource.ALIGNED) for w, (a, b) in zip(text.split(), times, strict=True)]
+    return Passage(text, words, speaker)
+
+
+class Divided:
+    """A transcript, its units, and the cues made of it."""
+
+    def __init__(self, script):
+        self.words = script.words
+        self.units = units(script.passages, RULES)
+        self.cues = cue_segmentation.cues(script.passages, RULES)
+        self.table = cue_segmentation._Table(self.units, RULES)
+        self.limits = self.table._limits()
+        self.borders = self.table.cheapest()
+
+    def longest_ms(self, number):
+        """How long cue `number` (from 0) may be shown."""
+        return self.table.longest_ms(*self.borders[number : number + 2])
+
+    def joint_is_long_enough(self, number):
+        """Whether cues `number` and the next could be one that is not too short."""
+        if not 0 <= number < len(self.cues) - 1:
+            return False
+        first, last = self.borders[number], self.borders[number + 2]
+        return last <= self.limits[first] and self.table.longest_ms(first, last) >= RULES.min_duration_ms
+
+    def is_lacking(self, first, last):
+        """Whether a cue of these units would be too short or too fast."""
+        needed = self.table._reading[last] - self.table._reading_before[first]
+        return self.table.longest_ms(first, last) < max(RULES.min_duration_ms, needed)
+
+
+@pytest.mark.parametrize("script", VOCABULARY)
+def test_all_rules_hold_or_give_way_as_documented(script):
+    """Nothing lost, order, lines and longest time without exception; the others only for the reasons that are named."""
+    for number, one in enumerate(transcripts(script, PER_SCRIPT)):
+        divided = Divided(one)
+        _assert_nothing_is_lost(divided, number)
+        _assert_degradation(divided, number)
+        _assert_pauses(divided, number)
+
+
+def _assert_nothing_is_lost(divided, number):
+    assert "".join(_plain(cue.text) for cue in divided.cues) == "".join(_plain(w.text) for w in divided.words), number
+    for cue, (first, last) in zip(divided.cues, pairwise(divided.borders), strict=True):
+        assert cue.start_ms == divided.units[first].start_ms
+        assert len({unit.speaker for unit in divided.units[first:last]}) == 1, number
+        assert cue.start_ms < cue.end_ms, number
+        if len(_spoken_in(divided, first, last)) > 1:
+            # The cue is there while its words are said, but for the gap that the next one may need.
+            assert cue.end_ms >= divided.units[last - 1].end_ms - 2 * RULES.min_gap_ms, number
+
+
+def _spoken_in(divided, first, last):
+    times = (divided.units[first].start_ms, divided.units[last - 1].end_ms)
+    return [word for word in divided.words if times[0] <= word.start_ms < times[1]]
+
+
+def _assert_degradation(divided, number):
+    single = {_plain(word.text) for word in divided.words}
+    for violation in check(divided.cues, RULES):
+        where = (number, violation)
+        at = violation.cue - 1
+        cue = divided.cues[at]
+        assert violation.rule not in NEVER, where
+        if violation.rule is LintRule.LINE_WIDTH:
+            wide = [line for line in cue.lines if len(line) > 20 and _plain(line) in single]
+            assert wide, where
+        elif violation.rule is LintRule.MIN_GAP:
+            before = divided.cues[at - 1]
+            assert cue.start_ms - before.start_ms <= 2 * RULES.min_gap_ms, where
+        else:
+            assert cue.end_ms - cue.start_ms == divided.longest_ms(at), where
+        if violation.rule is LintRule.MIN_DURATION:
+            assert not divided.joint_is_long_enough(at - 1), where
+            assert not divided.joint_is_long_enough(at), where
+
+
+def _assert_pauses(divided, number):
+    starts = {unit.start_ms for unit in divided.units}
+    for before, after in pairwise(divided.words):
+        assert after.start_ms - before.end_ms < RULES.pause_ms or after.start_ms in starts, (number, after)
+    for first, last in pairwise(divided.borders):
+        for cut in range(first + 1, last):
+            silence = divided.units[cut].start_ms - divided.units[cut - 1].end_ms
+            if silence >= RULES.pause_ms:
+                assert divided.is_lacking(first, cut) or divided.is_lacking(cut, last), (number, first, cut, last)
+
+
+def test_the_division_is_the_cheapest_of_all():
+    """The table finds what trying every division finds."""
+    rng, tried = random.Random(5), 0
+    while tried < 60:
+        spoken = units(transcript(rng, "latin").passages, RULES)
+        if len(spoken) > 10:
+            continue
+        tried += 1
+        table = cue_segmentation._Table(spoken, RULES)
+        limits, count = table._limits(), len(spoken)
+
+        def cost(borders, table=table, limits=limits):
+            if any(b > limits[a] for a, b in pairwise(borders)):
+                return float("inf")
+            return sum(list(table._costs(a, b))[-1] for a, b in pairwise(borders))
+
+        inner = range(1, count)
+        every = (c for n in range(count) for c in combinations(inner, n))
+        best = min(cost([0, *chosen, count]) for chosen in every)
+        assert cost(table.cheapest()) == pytest.approx(best)
+
+
+def test_a_sentence_is_a_cue():
+    """Where nothing else matters, cues end with sentences."""
+    text = "this is the first sentence of the text that we have here today. and this is the second one that follows it."
+    assert [cue.text.replace("\n", " ") for cue in cue_segmentation.cues([_passage(text)], RULES)] == [
+        "this is the first sentence of the text that we have here today.",
+        "and this is the second one that follows it.",
+    ]
+
+
+def test_the_end_of_a_sentence_is_worth_more_than_that_of_a_clause():
+    """Though the cue before the comma could hold the beginning of the next sentence."""
+    first = "we all went home then when it had become quite late."
+    second = "after that, there was nothing that we could do now"
+    assert [cue.text.replace("\n", " ") for cue in cue_segmentation.cues([_passage(f"{first} {second}")], RULES)] == [
+        first,
+        second,
+    ]
+
+
+def test_a_long_clause_is_divided_evenly():
+    """Not one full cue and one with what is left."""
+    first, second = cue_segmentation.cues([_passage("seven77 " * 12, step_ms=600, length_ms=600)], RULES)
+    assert len(first.text) == len(second.text)
+
+
+def test_a_pause_is_bridged_where_a_part_would_be_too_fast_to_read():
+    """Fast speech before a short pause borrows the time behind it."""
+    passages = [_passage("abcdefghij " * 5, step_ms=100, length_ms=100), _passage("and so on", 100, 100, 1000)]
+    assert len(cue_segmentation.cues(passages, RULES)) == 1
+    unhurried = [_passage("abcdefghij " * 5, step_ms=600, length_ms=600), _passage("and so on", 400, 400, 3500)]
+    assert len(cue_segmentation.cues(unhurried, RULES)) == 2
+
+
+def test_phrases_without_spaces_are_not_torn():
+    """Japanese is broken between phrases, in lines and between cues, although every sign is a word."""
+    for subject in ("", "私は", "私たちは", "あの人たちは"):
+        text = (
+            f"{subject}昨日は市場で古い友達に会ってとても長い話を聞きながら東京タワーの近くまで歩いて行って飲みました"
+        )
+        timed = [Word(w, 200 * i, 200 * i + 200, TimeSource.ALIGNED) for i, w in enumerate(words.split(text))]
+        ends, offset = line_break_models.ends(text), 0
+        for line in (line for cue in cue_segmentation.cues([Passage(text, timed)], RULES) for line in cue.lines):
+            offset += len(line)
+            assert offset in ends
+
+
+def test_a_space_is_the_comma_of_thai():
+    """A line ends there rather than where both lines would be alike."""
+    text = "เราไปเที่ยวทะเลกัน เมื่อวานผมเจอเพื่อนเก่าที่ตลาดดีมาก"
+    timed = [Word(w, 300 * i, 300 * i + 300, TimeSource.ALIGNED) for i, w in enumerate(words.split(text))]
+    (cue,) = cue_segmentation.cues([Passage(text, timed)], RULES)
+    assert cue.lines == text.split()
+
+
+def test_passages_in_one_cue_are_joined_as_their_script_is_written():
+    """A space between those of one script, none between those of another."""
+    one = cue_segmentation.cues([_passage("one two"), _passage("three", start_ms=650)], RULES)
+    assert [cue.text for cue in one] == ["one two three"]
+    two = cue_segmentation.cues([_passage("今"), _passage("日", start_ms=350)], RULES)
+    assert [cue.text for cue in two] == ["今日"]
+
+
+def test_a_pause_and_a_speaker_end_a_cue():
+    """A silence at the threshold, and a turn without any silence."""
+    passages = [
+        _passage("one two three four"),
+        _passage("five six seven eight", start_ms=1200 + RULES.pause_ms),
+        _passage("nine ten eleven", start_ms=2400 + RULES.pause_ms, speaker="B"),
+    ]
+    assert [cue.text for cue in cue_segmentation.cues(passages, RULES)] == [p.text for p in passages]
+
+
+def test_a_cue_stays_for_its_reading_time():
+    """Fast speech before a silence is shown until it is read; a short word for the shortest time."""
+    passages = [_passage("abcdefghij " * 4, step_ms=100, length_ms=100), _passage("no", start_ms=6000)]
+    first, last = cue_segmentation.cues(passages, RULES)
+    assert first.end_ms == 43 * 1000 // 20
+    assert last.end_ms - last.start_ms == RULES.min_duration_ms
+
+
+def test_a_word_of_nine_seconds_is_taken_away_early():
+    """No cue lasts longer than the longest."""
+    (cue,) = cue_segmentation.cues([_passage("ooooh", length_ms=9000)], RULES)
+    assert cue.end_ms == RULES.max_duration_ms
+
+
+def test_no_words_are_no_cues():
+    """Silence has no subtitles."""
+    assert cue_segmentation.cues([], RULES) == []
+    assert cue_segmentation.cues([Passage("", [])], RULES) == []
+    assert cue_segmentation.cues([_passage("\x00 \x1b\x07")], RULES) == []
+
+
+def test_overlapping_speakers_are_shown_one_after_the_other():
+    """Words that begin before the ones before them are moved on, not lost."""
+    passages = [_passage("one two three", speaker="A"), _passage("four five six", speaker="B")]
+    cues = cue_segmentation.cues(passages, RULES)
+    assert [cue.text for cue in cues] == ["one two three", "four five six"]
+    assert cues[0].start_ms < cues[0].end_ms <= cues[1].start_ms < cues[1].end_ms
+
+
+def test_overlapping_words_are_cues_also_where_any_silence_is_a_pause():
+    """A word that ends after the next begins leaves a silence below nothing, which is no division of it."""
+    cues = cue_segmentation.cues([_passage("one two three", length_ms=400)], CueConfig(pause_ms=0))
+    assert [cue.text for cue in cues] == ["one two three"]
+
+
+@pytest.mark.parametrize(
+    "rules", [CueConfig(max_lines=1), CueConfig(max_lines=3, max_line_columns=20), CueConfig(pause_ms=0)]
+)
+def test_other_rules_hold_as_well(rules):
+    """What may not happen by the default numbers does not happen by others."""
+    for script in VOCABULARY:
+        for one in transcripts(script, 50, seed=1):
+            assert not {v.rule for v in check(cue_segmentation.cues(one.passages, rules), rules)} & NEVER
+
+
+def test_no_cue_is_shown_beyond_the_end_of_the_recording():
+    """The last one is taken away there, rather than read to its end; one that has no time left joins the one before."""
+    assert cue_segmentation.cues([_passage("stop", length_ms=400)], RULES, 500)[-1].end_ms == 500
+    passages = [_passage("one two three. four", step_ms=300, length_ms=300)]
+    assert [(cue.text, cue.end_ms) for cue in cue_segmentation.cues(passages, RULES, 1250)] == [
+        ("one two three. four", 1200)
+    ]
+
+
+@pytest.mark.parametrize("script", VOCABULARY)
+def test_the_end_of_a_recording_breaks_no_other_rule(script):
+    """Cut off behind the last word, all that never happens does not happen, and every word is there."""
+    for one in transcripts(script, 100, seed=2):
+        over_ms = one.words[-1].end_ms + 30
+        cues = cue_segmentation.cues(one.passages, RULES, over_ms)
+        assert not {v.rule for v in check(cues, RULES)} & NEVER
+        assert max(cue.end_ms for cue in cues) <= max(over_ms, units(one.passages, RULES)[-1].end_ms)
+        assert "".join(_plain(cue.text) for cue in cues) == "".join(_plain(w.text) for w in one.words)
+
+
+def test_control_characters_are_no_way_to_a_wide_line():
+    """They are not shown, so they are not measured: else a line that has one would seem to have no columns at all."""
+    (cue, *_) = cues = cue_segmentation.cues([_passage(" ".join(["seven\x9bteen"] * 12))], RULES)
+    assert " ".join(cue.lines[0].split()) == cue.lines[0]
+    assert not {v.rule for v in check(cues, RULES)} & {LintRule.LINE_WIDTH, LintRule.LINES}
+
+
+def test_a_title_is_not_torn_from_its_name():
+    """Neither a cue nor a line ends with one, as if its point ended a sentence."""
+    said = "and in the end nobody was left in the house but Mr. Jones who had lived there with old Mrs. Jones for ever"
+    shown = [line for cue in cue_segmentation.cues([_passage(said)], RULES) for line in cue.lines]
+    assert not [line for line in shown if line.endswith(".")]

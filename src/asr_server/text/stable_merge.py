@@ -1,0 +1,83 @@
+"""A text that must go on from words already shown, also where it disagrees with them. Not a score of likeness."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from asr_server.text.joining import joint
+from asr_server.text.scripts import is_unspaced
+
+_RUN = re.compile(r"\s*\S+")
+
+
+@dataclass(frozen=True, slots=True)
+class StableMerge:
+    """`text` begins with the words shown. `beyond`: those of them that the new text has not reached."""
+
+    text: str
+    beyond: str
+
+
+def continued(shown: str, text: str) -> StableMerge:
+    """The words shown, then what `text` says behind them: no word of `shown` is taken back, none is said twice.
+
+    Both are aligned from the beginning with the fewest changed words; where they are equal this is `text` itself.
+    """
+    if text.startswith(shown):
+        return StableMerge(text, "")
+    ours, theirs = _units(shown), _units(text)
+    reached, used = _aligned([_key(unit) for unit in ours], [_key(unit) for unit in theirs])
+    if reached < len(ours):
+        return StableMerge(shown, "".join(ours[reached:]))
+    rest = "".join(theirs[used:])
+    if rest and not rest[0].isspace():
+        rest = joint(shown, rest) + rest
+    return StableMerge(shown + rest, "")
+
+
+def without_beginning(said: str, text: str) -> str:
+    """`text` without the words `said` at its beginning; all of it if it begins with others."""
+    ours, theirs = [_key(unit) for unit in _units(said)], _units(text)
+    if not ours or [_key(unit) for unit in theirs[: len(ours)]] != ours[: len(theirs)]:
+        return text
+    return "".join(theirs[len(ours) :]).lstrip()
+
+
+def _units(text: str) -> list[str]:
+    """Words with the space before them; in scripts without spaces, characters."""
+    units: list[str] = []
+    for run in _RUN.findall(text):
+        for char in run:
+            joined = units and not (is_unspaced(char) or char.isspace()) and not _ends(units[-1])
+            if joined or (units and units[-1].isspace()):
+                units[-1] += char
+            else:
+                units.append(char)
+    return units
+
+
+def _ends(unit: str) -> bool:
+    """Whether the next character begins a unit of its own."""
+    return is_unspaced(unit[-1])
+
+
+def _key(unit: str) -> str:
+    """What counts of a unit: case and punctuation do not."""
+    return "".join(char for char in unit.casefold() if char.isalnum()) or unit.strip()
+
+
+def _aligned(ours: list[str], theirs: list[str]) -> tuple[int, int]:
+    """How many of each correspond, one of the two used up; of equally good answers the one that uses more."""
+    costs = list(range(len(theirs) + 1))
+    best = (len(theirs), 0, len(theirs))  # cost, ours, theirs: the last column, then the last row
+    for i, mine in enumerate(ours, start=1):
+        above, costs[0] = costs[0], i
+        for j, their in enumerate(theirs, start=1):
+            above, costs[j] = costs[j], min(costs[j] + 1, costs[j - 1] + 1, above + (mine != their))
+        if costs[-1] <= best[0]:
+            best = (costs[-1], i, len(theirs))
+    for j, cost in enumerate(costs):
+        if cost < best[0] or (cost == best[0] and best[1] == len(ours)):
+            best = (cost, len(ours), j)
+    return best[1], best[2]

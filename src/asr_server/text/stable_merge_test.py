@@ -1,0 +1,59 @@
+"""Going on from words already shown."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asr_server.text.stable_merge import continued, without_beginning
+
+_WORDS = st.lists(st.sampled_from(["turn", "on", "the", "light", "灯", "开"]), max_size=8)
+
+
+@given(_WORDS, _WORDS)
+def test_no_shown_word_is_taken_back(shown, text):
+    """Whatever comes, the result begins with what was shown."""
+    result = continued(" ".join(shown), " ".join(text))
+    assert result.text.startswith(" ".join(shown))
+
+
+@given(_WORDS, _WORDS)
+def test_a_text_that_agrees_is_kept_as_it_is(shown, more):
+    """An agreeing text is neither cut nor doubled."""
+    text = " ".join([*shown, *more])
+    assert continued(" ".join(shown), text).text == text
+
+
+@given(_WORDS, st.integers(0, 8))
+def test_what_the_text_has_not_reached_is_told(words, reached):
+    """A shorter text leaves the rest of the shown words, which the next text may say again."""
+    shown, rest = " ".join(words), " ".join(words[reached:])
+    result = continued(shown, " ".join(words[:reached]))
+    assert result.text == shown
+    if words[:reached] and rest:
+        assert result.beyond.strip() == rest
+        assert without_beginning(result.beyond, rest + " bright") == "bright"
+
+
+@pytest.mark.parametrize(
+    ("shown", "text", "result"),
+    [
+        ("turn on the", "turn of the light", "turn on the light"),
+        ("turn on the", "Turn on, the light", "turn on the light"),
+        ("turn on", "turn all the light", "turn on the light"),
+        ("turn the", "turn on the light", "turn the light"),
+        ("turn on on the", "turn on the light", "turn on on the light"),
+        ("打开客厅", "打开大厅的灯", "打开客厅的灯"),
+        ("打开", "turn it", "打开"),
+        ("", "hello", "hello"),
+    ],
+)
+def test_a_text_that_disagrees_goes_on_behind_the_shown_words(shown, text, result):
+    """A changed, missing or extra word is not said twice, in scripts with and without spaces."""
+    assert continued(shown, text).text == result
+
+
+def test_other_words_at_the_beginning_stay():
+    """Only a repetition is taken away."""
+    assert without_beginning("the light", "a lamp") == "a lamp"
+    assert without_beginning("", "a lamp") == "a lamp"
+    assert without_beginning("the light", "The light, please") == "please"

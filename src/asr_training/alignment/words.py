@@ -1,0 +1,27 @@
+"""Words and time slots: which slots are to be told for which words. No tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from asr_training.speech import SAMPLE_RATE, SpokenWord
+
+SLOT_MS, SLOTS = 40, 800  # 32 s of slots: the server cuts speech into spans of at most 30 s
+# espeak-ng speaks these pairs as one word: where the second begins is not known.
+FUSED = {("on", "the"), ("no", "one")}
+
+
+def stamp_slots(words: Sequence[SpokenWord]) -> list[int]:
+    """The true slots of all stamps, start and end of each word; -1 where the synthesiser did not tell."""
+    slots: list[int] = []
+    for number, word in enumerate(words):
+        before = words[number - 1].text if number else ""
+        after = words[number + 1].text if number + 1 < len(words) else ""
+        slots.append(-1 if (before, word.text) in FUSED else slot_of(word.start))
+        slots.append(-1 if (word.text, after) in FUSED else slot_of(word.end))
+    return slots
+
+
+def slot_of(sample: int) -> int:
+    """The slot nearest to a sample."""
+    return min(SLOTS - 1, round(sample * 1000 / SAMPLE_RATE / SLOT_MS))

@@ -1,0 +1,120 @@
+"""Examines a checkpoint and prints JSON: `python -m asr_training.evaluate --checkpoint DIR [--clips DIR]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from asr_training.held_out import Examination, Probe
+from asr_training.manifest import Clip, read_manifest
+from asr_training.scoring import Pair, distance, error_rate
+from asr_training.speech import SAMPLE_RATE, SynthesisUnavailable, Wave
+from asr_training.utterances import Utterance
+from asr_training.vocabulary import Language, joined, units
+
+if TYPE_CHECKING:
+    from asr_training.network import Network
+
+LONGEST_SPAN_S = 28.0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the examination; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="asr_training.evaluate", description=__doc__)
+    parser.add_argument("--checkpoint", type=Path, required=True)
+    parser.add_argument("--clips", type=Path, help="folder of test clips with their manifest.json")
+    parser.add_argument("--work", type=Path, default=Path("demo-work"), help="folder for the held-out phrase bank")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(arguments)
+
+    import torch
+
+    from asr_training.network import Network
+
+    torch.set_num_threads(2)
+    network = Network.load(options.checkpoint)
+    network.model.eval()
+    try:
+        report: dict[str, object] = dict(examined(network, Examination.open(options.work, options.seed)))
+    except SynthesisUnavailable as error:
+        print(error, file=sys.stderr)
+        return 1
+    if options.clips:
+        report["clips"] = clip_errors(network, options.clips)
+    print(json.dumps(report, indent=2, ensure_ascii=False))
+    return 0
+
+
+def examined(network: Network, examination: Examination) -> dict[str, float]:
+    """Error rates on held-out voices by set, and the shares of right languages and of empty answers to silence."""
+    from asr_training.transcription import answered
+
+    report: dict[str, float] = {}
+    named = right = 0
+    for name, probes in examination.sets().items():
+        answers = answered(network, [probe.utterance for probe in probes])
+        if name == "nothing":
+            report["nothing answered empty"] = sum(not answer.text for answer in answers) / len(answers)
+        else:
+            report[name] = _error(probes, [answer.text for answer in answers])
+        free = [pair for pair in zip(probes, answers, strict=True) if not pair[0].utterance.forced]
+        named += len(free)
+        right += sum(answer.language == str(probe.utterance.language) for probe, answer in free)
+    report["language right"] = right / named
+    return {name: round(value, 4) for name, value in report.items()}
+
+
+def clip_errors(network: Network, folder: Path) -> dict[str, float]:
+    """Error rate of each kind of clip in `folder`, and of each voice; long ones are heard in spans of whole phrases."""
+    clips = read_manifest(folder)
+    pairs = [(clip, _heard(network, clip, folder)) for clip in clips]
+    groups: dict[str, list[Pair]] = {}
+    for clip, pair in pairs:
+        groups.setdefault(f"kind {clip.kind}", []).append(pair)
+        groups.setdefault(f"voice {clip.voice}", []).append(pair)
+    rates = {name: error_rate(group) for name, group in groups.items()}
+    spoken = [pair for _, pair in pairs if pair.said]
+    silent = [pair for _, pair in pairs if not pair.said]
+    whole = {"all": error_rate(spoken), "exactly right": sum(error_rate([pair]) == 0 for pair in spoken) / len(spoken)}
+    whole["nothing answered empty"] = sum(not pair.written for pair in silent) / max(1, len(silent))
+    return {name: round(rate, 4) for name, rate in (*whole.items(), *sorted(rates.items()))}
+
+
+def _heard(network: Network, clip: Clip, folder: Path) -> Pair:
+    from asr_training.transcription import answered
+
+    spans = [Utterance(samples, clip.language, ()) for samples in _spans(clip, clip.samples(folder))]
+    separator = "" if clip.language is Language.CHINESE else " "
+    written = separator.join(answer.text for answer in answered(network, spans))
+    return Pair(clip.language, clip.text, written.strip())
+
+
+def _spans(clip: Clip, samples: Wave) -> list[Wave]:
+    """The clip whole, or cut in the pauses between its phrases so that no span is longer than `LONGEST_SPAN_S`."""
+    borders, last = [0.0], 0.0
+    for start_s, end_s in clip.phrases_s:
+        if end_s - borders[-1] > LONGEST_SPAN_S:
+            borders.append((last + start_s) / 2)
+        last = end_s
+    places = [int(border * SAMPLE_RATE) for border in borders] + [len(samples)]
+    return [samples[start:end] for start, end in pairwise(places)]
+
+
+def _error(probes: Sequence[Probe], written: Sequence[str]) -> float:
+    """Errors per unit wholly inside, each probe by the reading that fits best."""
+    errors = total = 0
+    for probe, text in zip(probes, written, strict=True):
+        language = probe.utterance.language
+        said = [units(language, joined(language, words)) for words in probe.readings()]
+        errors += min(distance(reading, units(language, text)) for reading in said)
+        total += len(units(language, joined(language, probe.utterance.words)))
+    return errors / max(1, total)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

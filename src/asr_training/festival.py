@@ -1,0 +1,38 @@
+"""Speech by the festival program, which reports where each word ends. It speaks for held-out voices only."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import soundfile
+
+from asr_training.speech import NEUTRAL_RATE, SAMPLE_RATE, Speech, SynthesisUnavailable, WordsNotPlaced, at_16k, between
+from asr_training.voices import Style, Voice
+
+
+def festival_speech(voice: Voice, style: Style, text: str, path: Path) -> Speech:
+    """Untrimmed speech at 16 kHz by way of the file `path`; of `style` the rate only."""
+    labels = path.with_suffix(".words")
+    program = "\n".join(
+        (
+            f"(voice_{voice.name})",
+            f"(Parameter.set 'Duration_Stretch {NEUTRAL_RATE / style.rate:.3f})",
+            f'(set! spoken (SynthText "{text}"))',
+            f'(utt.save.wave spoken "{path}" "riff")',
+            f'(utt.save.words spoken "{labels}")',
+        )
+    )
+    answer = subprocess.run(["festival", "--pipe"], input=program, capture_output=True, text=True)
+    if not path.is_file() or not labels.is_file():
+        raise SynthesisUnavailable(f"festival: voice {voice.name}: {answer.stderr.strip()}")
+    samples, rate = soundfile.read(path, dtype="float32")
+    lines = [line.split() for line in labels.read_text().splitlines() if len(line.split()) == 3]
+    words = text.split()
+    if [line[2] for line in lines] != words:
+        raise WordsNotPlaced(text)
+    ends = [0.0, *(float(line[0]) for line in lines)]
+    return Speech(
+        at_16k(samples, rate),
+        between([e * SAMPLE_RATE for e in ends[:-1]], ends[-1] * SAMPLE_RATE, words, SAMPLE_RATE),
+    )

@@ -1,0 +1,42 @@
+"""Answers of a network to many utterances, batched by seconds. No scoring."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from asr_training.network import END_OF_TURN, Network, Prompt
+from asr_training.speech import SAMPLE_RATE
+from asr_training.utterances import Utterance
+from asr_training.vocabulary import TEXT_MARK
+
+BATCH_S = 120.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A response taken apart: the language it names ("None" for no speech, "" where it was dictated) and the text."""
+
+    language: str
+    text: str
+
+
+@torch.no_grad()
+def answered(network: Network, utterances: Sequence[Utterance]) -> list[Answer]:
+    """Greedy answers to `utterances`, in their order."""
+    order = sorted(range(len(utterances)), key=lambda index: len(utterances[index].samples))
+    answers: dict[int, Answer] = {}
+    while order:
+        count = max(1, int(BATCH_S * SAMPLE_RATE / max(1, len(utterances[order[-1]].samples))))
+        rows, order = order[-count:], order[:-count]
+        picked = [utterances[row] for row in rows]
+        responses = network.respond([u.samples for u in picked], [Prompt(u.context, u.forced) for u in picked])
+        answers |= {row: _answer(response) for row, response in zip(rows, responses, strict=True)}
+    return [answers[row] for row in range(len(utterances))]
+
+
+def _answer(response: str) -> Answer:
+    tag, _, text = response.rpartition(TEXT_MARK)
+    return Answer(tag.removeprefix("language ").strip(), text.replace(END_OF_TURN, "").strip())
