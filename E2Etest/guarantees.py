@@ -183,8 +183,8 @@ GUARANTEES: dict[str, Guarantee] = {
     ),
     "codec": Guarantee(
         "A decoder crash affects one request",
-        "When a decoder is killed, crashes with SIGSEGV or exceeds its time, its request gets 400 and the server goes "
-        "on.",
+        "When a decoder is killed, crashes with SIGSEGV or exceeds its time, its request gets 400 and the server "
+        "continues.",
     ),
     "fuzzing": Guarantee(
         "No input breaks a route or a WebSocket",
