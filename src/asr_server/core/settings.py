@@ -227,7 +227,7 @@ class Settings(BaseSettings):
 
     fake_engine_script: Path | None = Field(
         None,
-        description="For tests: the script of `MODEL_ID=fake`, an engine whose answers and faults are made up.",
+        description="For tests: file with the script of `MODEL_ID=fake`, an engine with scripted answers and faults.",
     )
 
     # Options of the product that this version does not have: setting one stops the start with the reason.
