@@ -9,7 +9,7 @@
 # make browser    install Chromium for the tests of the page, as root
 # make nightly    every test, with more examples and longer fuzzing; SOAK=1 adds the soak
 # make fuzz       random input, FUZZ_S seconds of it
-# make promises   measure what docs/promises.md says and write that page
+# make guarantees  measure the guarantees and write docs/guarantees.md
 # make soak       20 minutes of load and faults
 # make coverage   the share of each module that its own tests cover
 # make bench      the benchmarks
@@ -20,7 +20,7 @@
 # make sbom       write a list of the installed packages to build/sbom.json
 # make audit      look for known vulnerabilities of those packages
 # make clean      delete the virtual environment and what was built
-.PHONY: demo serve test check unit contract e2e browser nightly fuzz promises soak coverage bench docs clients lock sbom audit clean
+.PHONY: demo serve test check unit contract e2e browser nightly fuzz guarantees soak coverage bench docs clients lock sbom audit clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -108,9 +108,9 @@ docs: $(VENV)/.dev
 clients: $(VENV)/.dev
 	$(PY) -m E2Etest.openai
 
-# All that docs/promises.md says, measured anew, or some of it: make promises PROMISES="drain crash"
-promises: $(VENV)/.dev
-	$(PY) -m E2Etest.promises $(PROMISES)
+# Measures all guarantees and writes docs/guarantees.md, or some of them: make guarantees GUARANTEES="drain crash"
+guarantees: $(VENV)/.dev
+	$(PY) -m E2Etest.guarantees $(GUARANTEES)
 
 soak: $(VENV)/.dev
 	$(PYTEST) E2Etest/chaos -m soak --timeout 0
