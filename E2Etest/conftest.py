@@ -7,7 +7,7 @@ import pytest
 
 from E2Etest import guarantees, recordings
 from E2Etest.contract import inprocess
-from E2Etest.process import ready
+from E2Etest.process import fake_model, ready
 from E2Etest.scripted_llm import ScriptedLlm
 
 _MEASUREMENT = pytest.StashKey[guarantees.Measurement]()
@@ -115,6 +115,12 @@ def speech():
 def talk(speech):
     """The same, twice."""
     return np.concatenate([speech, speech])
+
+
+@pytest.fixture(scope="session")
+def fake_sample(tmp_path_factory):
+    """The settings for a server process that answers the words of the bundled recording, whatever it hears."""
+    return fake_model(tmp_path_factory.mktemp("script"), text=recordings.sample()[1])
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -140,6 +141,16 @@ def ready(log: Path, **settings: str) -> Iterator[ServerProcess]:
     with running(log, **{"PRELOAD": "true", "IDLE_TIMEOUT": "0", **settings}) as server:
         server.wait_for(lambda health: health["model_loaded"], timeout_s=LOAD_TIMEOUT_S)
         yield server
+
+
+def fake_model(folder: Path, **rule: object) -> dict[str, str]:
+    """The settings for the fake engine, which answers every utterance by `rule` (see `engine/fake_script.py`).
+
+    It loads and works so slowly that it can be killed in the middle.
+    """
+    path = folder / "script.json"
+    path.write_text(json.dumps({"load_s": 1.0, "step_s": 0.01, "rules": [rule]}), encoding="utf-8")
+    return {"MODEL_ID": "fake", "FAKE_ENGINE_SCRIPT": str(path)}
 
 
 def tls(folder: Path) -> dict[str, str]:

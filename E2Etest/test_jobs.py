@@ -11,10 +11,10 @@ from E2Etest.process import ServerProcess, running
 pytestmark = pytest.mark.integration
 
 
-def test_a_killed_server_loses_no_job(tmp_path, sample):
+def test_a_killed_server_loses_no_job(tmp_path, sample, fake_sample):
     """After kill -9 in the middle: the finished result is there, and the unfinished job is done by the next server."""
     state = str(tmp_path / "state")
-    first = ServerProcess(tmp_path / "first", STATE_DIR=state)
+    first = ServerProcess(tmp_path / "first", STATE_DIR=state, **fake_sample)
     try:
         first.wait_until_live()
         short = submit(first, sample[0], response_format="text")
@@ -25,24 +25,24 @@ def test_a_killed_server_loses_no_job(tmp_path, sample):
             first.process.send_signal(signal.SIGKILL)
     finally:
         first.stop()
-    with running(tmp_path / "second", STATE_DIR=state) as second:
+    with running(tmp_path / "second", STATE_DIR=state, **fake_sample) as second:
         assert second.client.get(f"/v1/jobs/{short['id']}/result").text == sample[1] + "\n"
         assert events(second, long["id"])[-1]["status"] == "succeeded"
         words = second.client.get(f"/v1/jobs/{long['id']}/result").text.split()
         assert words == 20 * sample[1].split()
 
 
-def test_a_gateway_takes_up_what_was_left(tmp_path, sample):
+def test_a_gateway_takes_up_what_was_left(tmp_path, sample, fake_sample):
     """Its worker starts for a job that an earlier server began, though nobody asks for anything."""
     state = tmp_path / "state"
-    first = ServerProcess(tmp_path / "first", STATE_DIR=str(state))
+    first = ServerProcess(tmp_path / "first", STATE_DIR=str(state), **fake_sample)
     try:
         first.wait_until_live()
         job = submit(first, long_recording(20), response_format="text")
         first.process.send_signal(signal.SIGKILL)
     finally:
         first.stop()
-    with running(tmp_path / "second", STATE_DIR=str(state), GATEWAY_MODE="true", IDLE_TIMEOUT="0"):
+    with running(tmp_path / "second", STATE_DIR=str(state), GATEWAY_MODE="true", IDLE_TIMEOUT="0", **fake_sample):
         result = state / "jobs" / job["id"] / "result"
         give_up_s = time.monotonic() + 90
         while not result.exists():

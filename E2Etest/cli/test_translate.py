@@ -46,7 +46,9 @@ def test_terms_and_the_language_reach_the_endpoint(translating, llm, talks):
     assert "Portuguese" in sent
 
 
-@pytest.mark.parametrize("more", [[], ["--job"], ["--local", "--model", "demo"]])
+@pytest.mark.parametrize(
+    "more", [[], ["--job"], pytest.param(["--local", "--model", "demo"], marks=pytest.mark.nightly)]
+)
 def test_bilingual_subtitles_lie_beside_the_recording_named_by_their_language(
     translating, endpoint, talks, words, more
 ):

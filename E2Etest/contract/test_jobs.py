@@ -17,7 +17,7 @@ def long_recording(times):
 
 
 def submit(server, audio, **fields):
-    answer = server.client.post("/v1/jobs", files={"file": ("a.wav", audio)}, data={"model": "demo", **fields})
+    answer = server.client.post("/v1/jobs", files={"file": ("a.wav", audio)}, data={"model": "whisper-1", **fields})
     assert answer.status_code == 202, answer.text
     assert answer.headers["location"] == f"/v1/jobs/{answer.json()['id']}"
     return answer.json()

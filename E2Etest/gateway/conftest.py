@@ -1,34 +1,17 @@
 """Gateways whose workers run the fake engine: a gateway knows no model."""
 
-import json
-
 import numpy as np
 import pytest
 
 from E2Etest import recordings
-from E2Etest.process import running
-
-# So much time that a worker can be killed while it loads and while it works.
-_DELAYS = {"load_s": 1.0, "step_s": 0.01}
+from E2Etest.process import fake_model, running
 
 
 @pytest.fixture(scope="session")
 def fake(tmp_path_factory):
     """The settings for the fake engine: recordings have the words of the bundled one in every span, and the words of
     live sessions follow from how long one speaks."""
-    return _script(tmp_path_factory, {"live": False, "text": recordings.sample()[1]})
-
-
-@pytest.fixture(scope="session")
-def fake_sample(tmp_path_factory):
-    """The same, where live sessions have the words of the bundled recording too."""
-    return _script(tmp_path_factory, {"text": recordings.sample()[1]})
-
-
-def _script(tmp_path_factory, rule):
-    path = tmp_path_factory.mktemp("script") / "script.json"
-    path.write_text(json.dumps({**_DELAYS, "rules": [rule]}), encoding="utf-8")
-    return {"MODEL_ID": "fake", "FAKE_ENGINE_SCRIPT": str(path)}
+    return fake_model(tmp_path_factory.mktemp("script"), live=False, text=recordings.sample()[1])
 
 
 @pytest.fixture(scope="session")

@@ -242,16 +242,16 @@ async def test_who_leaves_in_the_middle_frees_the_session(port, wyoming_server):
     await asyncio.to_thread(wyoming_server.wait_for, lambda health: _open_sessions(health) == 0)
 
 
-async def test_without_a_server_there_is_an_error_and_later_there_are_words(tmp_path):
+async def test_without_a_server_there_is_an_error_and_later_there_are_words(tmp_path, fake_sample):
     """The bridge is up before the server, and after it: describe works, errors say where nothing answers."""
-    server = ServerProcess(tmp_path / "log", PRELOAD="true")
+    server = ServerProcess(tmp_path / "log", PRELOAD="true", **fake_sample)
     port, base = server.port, server.base
     server.stop()
     with bridged(base, "--language", "en") as bridge:
         gone = await refused(bridge, data(recordings.samples()))
         assert gone.code == "server_unreachable"
         assert base in gone.text
-        again = ServerProcess(tmp_path / "log", port=port, PRELOAD="true")
+        again = ServerProcess(tmp_path / "log", port=port, PRELOAD="true", **fake_sample)
         try:
             again.wait_until_live()
             again.wait_for(lambda health: health["model_loaded"], timeout_s=180)
@@ -269,14 +269,15 @@ async def test_without_a_server_there_is_an_error_and_later_there_are_words(tmp_
         assert (await refused(bridge, b"\0\0")).code == "server_unreachable"
 
 
-async def test_a_server_with_keys_gets_its_key(guarded, tmp_path):
+async def test_a_server_with_keys_gets_its_key(start, tmp_path):
     """From a file, since command lines are public; without it the client is told that a key is missing."""
-    file = tmp_path / "key"
-    file.write_text(guarded.key)
-    with bridged(guarded.base, "--api-key-file", file) as bridge:
-        assert (await heard(bridge, data(recordings.samples()), language="en")).text == recordings.sample()[1]
-    with bridged(guarded.base) as bridge:
-        assert (await refused(bridge, data(recordings.samples()))).code == "missing_api_key"
+    with start(API_KEYS="sk-of-the-server") as server:
+        file = tmp_path / "key"
+        file.write_text(server.key)
+        with bridged(server.base, "--api-key-file", file) as bridge:
+            assert (await heard(bridge, data(recordings.samples()), language="en")).text == recordings.sample()[1]
+        with bridged(server.base) as bridge:
+            assert (await refused(bridge, data(recordings.samples()))).code == "missing_api_key"
 
 
 async def test_a_port_that_is_taken_is_said(port):
