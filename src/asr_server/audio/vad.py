@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from asr_server.audio.segmentation.quietest import frame_power
 from asr_server.core.audio import FRAME_SAMPLES
 from asr_server.core.errors import ModelUnavailable
 from asr_server.core.settings import prefer
@@ -112,13 +113,6 @@ class LoudnessProbability(FrameScorer):
             if level_db > self._GATE_DB:
                 scores[place] = 1.0 / (1.0 + np.exp((self._floor_db + self._MARGIN_DB - level_db) / self._SLOPE_DB))
         return scores
-
-
-def frame_power(audio: Samples) -> NDArray[np.float32]:
-    """Mean square of each frame, (n,) float32 -> (ceil(n / 512),) float32; the last frame is filled up with silence."""
-    frames = np.pad(audio, (0, -len(audio) % FRAME_SAMPLES)).reshape(-1, FRAME_SAMPLES)
-    power: NDArray[np.float32] = np.einsum("fs,fs->f", frames, frames) / np.float32(FRAME_SAMPLES)
-    return power
 
 
 def _check(frames: Samples) -> None:
