@@ -1,10 +1,10 @@
 """Scripts of translations."""
 
 from asr_server.text import target_languages
-from asr_server.translator.scripts import foreign
+from asr_server.translator.scripts import wrong_script
 
 
-def test_another_script_is_noticed():
+def test_a_wrong_script_is_noticed():
     """Chinese for English, Russian for German, English for Japanese, kana for Chinese."""
     cases = [
         ("你好世界", "en"),
@@ -15,10 +15,10 @@ def test_another_script_is_noticed():
         ("Sehr gut 好的好的好的好的好的好的", "en"),
     ]
     for text, target in cases:
-        assert foreign(text, target_languages.find(target)), (text, target)
+        assert wrong_script(text, target_languages.find(target)), (text, target)
 
 
-def test_names_numbers_and_mixed_texts_are_not_foreign():
+def test_names_numbers_and_mixed_texts_are_accepted():
     """Brands stand in texts of every script, and what cannot be judged is let through."""
     cases = [
         ("Guten Morgen", "en"),  # the script is right; which language it is, nobody looks
@@ -34,4 +34,4 @@ def test_names_numbers_and_mixed_texts_are_not_foreign():
         ("漢字と한글", "ko"),
     ]
     for text, target in cases:
-        assert not foreign(text, target_languages.find(target)), (text, target)
+        assert not wrong_script(text, target_languages.find(target)), (text, target)
