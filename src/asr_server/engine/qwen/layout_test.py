@@ -12,6 +12,8 @@ from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen.engine import QwenEngine
 
+pytestmark = pytest.mark.torch
+
 ANSWER_TOKENS = 24
 TEXT = {
     "hidden_size": 128,
