@@ -8,7 +8,7 @@ from asr_server.engine.protocol import Utterance
 pytestmark = pytest.mark.torch
 
 RATE = 16_000
-STEP_S = 1.7
+STEP_S = 2.3
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_drafts_and_reuse_together_never_change_an_id(make_engine, run, recordin
 def test_sessions_side_by_side_do_not_mix(make_engine, run, recording, fresh):
     """Three sessions at different places in one batch, in changing order, each as if alone."""
     engine, parts = make_engine(8), _partials(recording)
-    for i in range(len(parts)):
+    for i in range(0, len(parts), 2):
         places = {f"s{shift}": (i + 4 * shift) % len(parts) for shift in range(3)}
         got = run(engine, [Utterance(parts[p], session=f"{name}-mix") for name, p in places.items()])
         assert [g.ids for g in got] == [fresh[p] for p in places.values()]
@@ -129,7 +129,7 @@ def test_evicted_means_slower_never_different(make_engine, run, recording, fresh
     run(engine, [Utterance(_partials(recording)[9], session="big")])
     monkeypatch.setattr(store, "limit_bytes", int(store.held_bytes * 1.5))
     before = store.evictions
-    for i, part in enumerate(_partials(recording)[6:10], 6):
+    for i, part in enumerate(_partials(recording)[7:9], 7):
         for key in ("a", "b", "c"):
             assert run(engine, [Utterance(part, session=key)])[0].ids == fresh[i]
             assert store.held_bytes <= store.limit_bytes
