@@ -90,25 +90,7 @@ class RecordingRequest:
     output: OutputOptions = field(default_factory=OutputOptions)
 
     @property
-    @dataclass(frozen=True, slots=True)
-class TranscribeOptions:
-    """How to transcribe one recording.
-
-    `language`: the model's name of a language to force, or None to let it find out. `context`: names and terms to
-    listen for, any text. `temperature`: 0 is greedy and repeatable. `words`: whether segments get words, and how those
-    get their times. `cutting`: where the recording may be cut. `timeout_s`: another time limit than the server's.
-    """
-
-    language: str | None = None
-    context: str = ""
-    temperature: float = 0.0
-    words: WordTimes = WordTimes.NONE
-    cutting: SegmentationConfig = field(default_factory=SegmentationConfig)
-    priority: Priority = Priority.INTERACTIVE
-    timeout_s: float | None = None
-
-
-def context(self) -> str:
+    def context(self) -> str:
         """The text of the model's system turn."""
         return context(self.prompt, self.hotwords)
 
