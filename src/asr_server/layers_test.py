@@ -43,6 +43,7 @@ SAME_LAYER = {
 }
 # Libraries that are heavy or belong to one task, and the only packages and modules that may import them.
 ONLY_IN = {
+    "asr_training": set(),  # not in the wheel
     "torch": {"engine"},
     "transformers": {"engine.qwen.sdk"},
     "qwen_asr": {"engine.qwen.sdk"},

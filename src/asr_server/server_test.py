@@ -49,10 +49,10 @@ def _raise(fault):
 
 
 async def test_a_pass_shows_that_it_moves_to_whoever_asks_whether_the_engine_lives(monkeypatch):
-    """The layers of the model beat the heart that `/livez` listens to: three a pass, beside a turn's own beats."""
-    beats = []
-    beat = Heartbeat.beat
-    monkeypatch.setattr(Heartbeat, "beat", lambda heart: (beats.append(heart), beat(heart)))
+    """The layers of the model beat the heart that `/livez` listens to: three a pass, beside a turn's own ticks."""
+    ticks = []
+    tick = Heartbeat.tick
+    monkeypatch.setattr(Heartbeat, "tick", lambda heartbeat: (ticks.append(heartbeat), tick(heartbeat)))
     settings = Settings(_env_file=None, model_id="demo")
     built = server.machinery(settings, plan.resolve(settings, capabilities.probe()))
     try:
@@ -61,4 +61,4 @@ async def test_a_pass_shows_that_it_moves_to_whoever_asks_whether_the_engine_liv
         heard = await asyncio.wrap_future(built.thread.submit(job))
     finally:
         await built.close()
-    assert len(beats) >= 5 * heard.passes
+    assert len(ticks) >= 5 * heard.passes

@@ -232,7 +232,7 @@ async def test_a_fault_of_ours_ends_the_session_with_an_error(make, speech, monk
 async def test_a_fault_of_ours_in_an_answer_ends_the_session_too(make, speech, monkeypatch):
     """It is found where nobody waits for it, and the client is told all the same."""
     connection = await _open(make(Scripted()))
-    monkeypatch.setattr(connection.session.machine._desk, "hear", lambda heard: 1 / 0)
+    monkeypatch.setattr(connection.session.machine._desk, "on_result", lambda heard: 1 / 0)
     await connection.tell(Audio(speech))
     with pytest.raises(AsrError, match="server failed"):
         await asyncio.wait_for(_until_flush(connection), 10)
