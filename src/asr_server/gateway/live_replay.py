@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from asr_server.core.audio import s_to_ms
 from asr_server.gateway.replay_buffer import Kind, ReplayBuffer
 from asr_server.text.stable_merge import continued, without_beginning
 
@@ -167,7 +168,7 @@ class Replay:
         place = min(self.journal.position(end_s), self.journal.end)  # times are rounded
         lag_ms = message["lag_ms"]
         if place <= self._replayed and (arrived_s := self.journal.arrived_s(place)) is not None:
-            lag_ms = max(lag_ms, round(1000 * (now_s - arrived_s)))
+            lag_ms = max(lag_ms, s_to_ms(now_s - arrived_s))
         return {
             **message,
             "utterance": message["utterance"] + self._offset,

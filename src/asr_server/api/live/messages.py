@@ -6,8 +6,8 @@ from typing import Any
 
 from asr_server.api import errors as error_table
 from asr_server.api.live.actions import Action, Query, parse_action, parse_query, render_error
+from asr_server.core.audio import samples_to_s
 from asr_server.live.events import (
-    SAMPLE_RATE,
     Checkpoint,
     Configured,
     Detection,
@@ -42,7 +42,7 @@ def render(outgoing: Outgoing) -> dict[str, Any] | None:
                 "use_server_vad": rules.detection is Detection.VOICE,
             }
         case Checkpoint(end_samples=end_samples, utterance=utterance):
-            return {"status": "settled", "seconds": end_samples / SAMPLE_RATE, "utterance": utterance}
+            return {"status": "settled", "seconds": samples_to_s(end_samples), "utterance": utterance}
         case SessionError(code=code, message=message):
             wire = error_table.TABLE[code]
             return {**error_table.envelope(message, wire.type, None, code), "code": code}
@@ -59,8 +59,8 @@ def _text(said: Partial | Final, lag_ms: int, committed: str, tentative: str) ->
         "committed": committed,
         "tentative": tentative,
         "utterance": said.utterance,
-        "start": round(said.start_samples / SAMPLE_RATE, 3),
-        "end": round(said.end_samples / SAMPLE_RATE, 3),
+        "start": round(samples_to_s(said.start_samples), 3),
+        "end": round(samples_to_s(said.end_samples), 3),
         "language": said.language,
         "language_code": languages.code(said.language),
         "lag_ms": lag_ms,

@@ -16,10 +16,10 @@ from asr_server.api import errors as error_table
 from asr_server.api.realtime import shapes
 from asr_server.api.realtime.config import Config
 from asr_server.api.realtime.shapes import Identity
+from asr_server.core.audio import samples_to_s, samples_to_whole_ms
 from asr_server.core.errors import AsrError, ItemNotFound
 from asr_server.core.transcript import Token
 from asr_server.live.events import (
-    SAMPLE_RATE,
     Configured,
     Ending,
     Final,
@@ -128,7 +128,7 @@ class Conversation:
         turn = self._open = self._of[started.utterance] = self._turn(announced=not self._by_commit)
         if not turn.announced:
             return []
-        start_ms = _ms(started.start_samples)
+        start_ms = samples_to_whole_ms(started.start_samples)
         return [self._event("input_audio_buffer.speech_started", audio_start_ms=start_ms, item_id=turn.item_id)]
 
     def _turn(self, *, announced: bool) -> _Turn:
@@ -145,7 +145,7 @@ class Conversation:
         self._open = None
         told = []
         if turn.announced:
-            end_ms = _ms(stopped.end_samples)
+            end_ms = samples_to_whole_ms(stopped.end_samples)
             told = [self._event("input_audio_buffer.speech_stopped", audio_end_ms=end_ms, item_id=turn.item_id)]
         return told + self._commit(turn, stopped.utterance)
 
@@ -213,7 +213,7 @@ class Conversation:
             self._items[turn.item_id] = {**self._items[turn.item_id], "content": [part]}
         done = {
             "transcript": transcript,
-            "usage": {"type": "duration", "seconds": round(turn.samples / SAMPLE_RATE, 3)},
+            "usage": {"type": "duration", "seconds": round(samples_to_s(turn.samples), 3)},
             "languages": [{"code": code} for code in turn.languages],
         }
         if turn.config.logprobs:
@@ -238,10 +238,6 @@ class Conversation:
         if item_id not in self._items:
             raise ItemNotFound("The conversation has no item of this id.", param="item_id")
         return self._items[item_id]
-
-
-def _ms(samples: int) -> int:
-    return samples * 1000 // SAMPLE_RATE
 
 
 def _logprobs(tokens: list[Token]) -> list[Json]:

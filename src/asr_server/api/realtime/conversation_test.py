@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from asr_server.api.realtime.config import ServerDefaults
 from asr_server.api.realtime.conversation import Conversation
 from asr_server.api.realtime.shapes import Identity
+from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import ItemNotFound
 from asr_server.core.transcript import Token
 from asr_server.live.conftest import Run, silence, speech
 from asr_server.live.conftest import config as machine
 from asr_server.live.events import (
-    SAMPLE_RATE,
     Audio,
     CancelRequest,
     Configure,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from asr_server.core import heap, settings
+from asr_server.core.audio import samples_to_s
 from asr_server.core.errors import AsrError, EngineOutOfMemory, TranscriptionFailed
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import EngineInfo, Finish, Hypothesis, Tokens, Utterance
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from asr_server.engine.qwen.decoder import Row
     from asr_server.engine.qwen.runtime import Prepared, Runtime
 
-SAMPLE_RATE = 16_000
 # Speech is 3 to 5 text tokens a second in the densest languages; 12 leaves room without letting a loop run for long.
 _TOKENS_PER_S = 12
 _MIN_TOKENS = 32
@@ -32,7 +32,7 @@ _PREFILL_SPREAD = 1.25
 
 def token_budget(samples: int) -> int:
     """Most new tokens for that many samples of audio at 16 kHz: 12 a second, at least 32."""
-    return max(_MIN_TOKENS, math.ceil(samples / SAMPLE_RATE * _TOKENS_PER_S))
+    return max(_MIN_TOKENS, math.ceil(samples_to_s(samples) * _TOKENS_PER_S))
 
 
 @dataclass(slots=True, eq=False)
