@@ -16,10 +16,10 @@ def test_a_probe_that_says_no_is_no_error_of_the_server(path, errors):
     app = FastAPI()
     app.get(path)(lambda: Response(status_code=503))
     app.add_middleware(RequestLog)
-    app.state.services = SimpleNamespace(meters=Metrics())
+    app.state.services = SimpleNamespace(metrics=Metrics())
     with TestClient(app) as client:
         assert client.get(path).status_code == 503
-    counted = app.state.services.meters.registry
+    counted = app.state.services.metrics.registry
     labels = {"surface": "http", "code": "internal_error"}
     assert counted.get_sample_value("asr_errors_total", labels) == errors
     of_route = {"route": path, "method": "GET", "status": "5xx"}
