@@ -20,8 +20,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from asr_server.api.errors import TABLE, respond
-from asr_server.api.live.actions import parse_query, render_error
+from asr_server.api.errors import TABLE, http_response, live_error_message
+from asr_server.api.live.actions import parse_query
 from asr_server.core.errors import AsrError, InvalidInput, WorkerLost
 from asr_server.gateway.live_relay import RelayedSession, read_client, relay
 from asr_server.gateway.live_replay import LiveReplay
@@ -226,7 +226,7 @@ async def _end_with_error(client: WebSocket, error: AsrError) -> None:
     try:
         async with asyncio.timeout(_GOODBYE_S):
             if client.application_state.name != "CONNECTING":
-                await client.send_json(render_error(error))
-            await end(client, respond(error), Closed(TABLE[error.code].ws_close, error.code))
+                await client.send_json(live_error_message(error))
+            await end(client, http_response(error), Closed(TABLE[error.code].ws_close, error.code))
     except (TimeoutError, WebSocketDisconnect, OSError, RuntimeError):
         return

@@ -15,8 +15,9 @@ from starlette.websockets import WebSocket
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from asr_server.api.disconnect import ended_in_order
-from asr_server.api.live.actions import parse_action, render_error
+from asr_server.api.errors import live_error_message
+from asr_server.api.live.actions import parse_action
+from asr_server.api.websocket_io import closed_cleanly
 from asr_server.core.errors import InvalidInput, SessionTaken
 from asr_server.gateway.client_input import ActionKind
 from asr_server.gateway.live_replay import LiveReplay
@@ -74,7 +75,7 @@ async def read_client(client: WebSocket, session: RelayedSession) -> bool:
     while True:
         message = await client.receive()
         if message["type"] == "websocket.disconnect":
-            return ended_in_order(message)
+            return closed_cleanly(message)
         if (pcm := message.get("bytes")) is not None:
             session.replay.add_audio(pcm, time.monotonic())
         else:
@@ -97,7 +98,7 @@ async def _take_action(client: WebSocket, session: RelayedSession, text: str) ->
             languages.normalize(action.language)  # raises for an unknown language
         session.replay.input.add_action(ActionKind(action.action), text)
     except InvalidInput as error:
-        await client.send_json(render_error(error))
+        await client.send_json(live_error_message(error))
 
 
 async def relay(

@@ -21,12 +21,12 @@ def app():
     app = FastAPI()
     errors.install(app)
     app.add_middleware(RequestLog)
-    app.state.services = SimpleNamespace(meters=Metrics())
+    app.state.services = SimpleNamespace(metrics=Metrics())
     return app
 
 
 def _counted(app, name, **labels):
-    return app.state.services.meters.registry.get_sample_value(name, labels)
+    return app.state.services.metrics.registry.get_sample_value(name, labels)
 
 
 @pytest.mark.parametrize(("path", "faults"), [("/readyz", 0), ("/livez", 0), ("/health", 1)])
