@@ -91,7 +91,7 @@ class Run:
     delay: float = 0.0  # chance that an answer waits for another event
     failures: float = 0.0
     audio_of: dict = field(default_factory=dict)
-    effects: list = field(default_factory=list)
+    actions: list = field(default_factory=list)
     asked: list = field(default_factory=list)
     waiting: list = field(default_factory=list)
 
@@ -109,15 +109,15 @@ class Run:
         else:
             self._perform(self.session.receive(heard(request.ticket, listen(request.audio, request.prefix))))
 
-    def _perform(self, effects):
-        self.effects += effects
-        for effect in effects:
-            if isinstance(effect, Transcribe):
-                self.asked.append(effect)
-                self.waiting.append(effect)
-                self.audio_of[effect.utterance, len(effect.audio)] = effect.audio
-            if isinstance(effect, CancelRequest) and self.rng.random() < 0.5:  # a cancelled job may still answer
-                self.waiting = [w for w in self.waiting if w.ticket != effect.ticket]
+    def _perform(self, actions):
+        self.actions += actions
+        for action in actions:
+            if isinstance(action, Transcribe):
+                self.asked.append(action)
+                self.waiting.append(action)
+                self.audio_of[action.utterance, len(action.audio)] = action.audio
+            if isinstance(action, CancelRequest) and self.rng.random() < 0.5:  # a cancelled job may still answer
+                self.waiting = [w for w in self.waiting if w.ticket != action.ticket]
 
     def finish(self, *, close=True):
         """Close, and let everything be answered."""
@@ -127,8 +127,8 @@ class Run:
             self.answer()
 
     def of(self, kind):
-        """The effects of one class."""
-        return [effect for effect in self.effects if isinstance(effect, kind)]
+        """The actions of one class."""
+        return [action for action in self.actions if isinstance(action, kind)]
 
     @property
     def finals(self):

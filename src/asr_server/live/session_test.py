@@ -56,7 +56,7 @@ def test_silence_asks_nothing_of_the_engine():
     run = _run()
     for _ in range(120):
         run.tell(_pcm(silence(10_000)))
-    assert not run.effects
+    assert not run.actions
     account = run.session.account
     assert account.received == account.in_silence + account.open
     assert account.open < SAMPLE_RATE
@@ -65,7 +65,7 @@ def test_silence_asks_nothing_of_the_engine():
 def test_a_click_is_no_speech():
     """A sound under 100 ms opens nothing."""
     run = play(np.concatenate([silence(500), speech([3], word_ms=60), silence(1_500)]))
-    assert not run.effects
+    assert not run.actions
 
 
 def test_the_prefix_before_the_onset_belongs_to_the_utterance(talk):
@@ -77,10 +77,10 @@ def test_the_prefix_before_the_onset_belongs_to_the_utterance(talk):
 def test_the_final_comes_with_the_endpoint_frame_when_the_pause_was_already_heard(talk):
     """Asked once the margin behind the speech is there, answered before the endpoint: nothing to wait for."""
     run = play(talk)
-    effects = [e for e in run.effects if isinstance(e, UtteranceEnded | Final | Transcribe)]
-    for place, effect in enumerate(effects):
-        if isinstance(effect, UtteranceEnded):
-            assert isinstance(effects[place + 1], Final)
+    actions = [e for e in run.actions if isinstance(e, UtteranceEnded | Final | Transcribe)]
+    for place, action in enumerate(actions):
+        if isinstance(action, UtteranceEnded):
+            assert isinstance(actions[place + 1], Final)
 
 
 def test_an_unanswered_question_about_the_settled_pause_becomes_the_final(talk):
@@ -239,7 +239,7 @@ def test_a_final_that_fails_once_is_asked_again():
     run.tell(Flush())
     run.session.receive(TranscribeFailed(run.asked[-1].ticket - 1, "x", "stale"))
     again = run.session.receive(TranscribeFailed(run.asked[-1].ticket, "transcription_failed", "injected"))
-    assert [type(effect) for effect in again] == [Transcribe]
+    assert [type(action) for action in again] == [Transcribe]
     (final,) = run.session.receive(heard(again[0].ticket, (1, 2, 3, 4)))
     assert final.text == "one two three four"
 
@@ -283,8 +283,8 @@ def test_a_final_that_fails_twice_closes_with_what_was_known():
     run.failures = 1.0
     run.tell(_pcm(speech([5])))
     run.tell(Flush())
-    assert isinstance(run.effects[-2], SessionError)
-    assert run.effects[-1].text == known
+    assert isinstance(run.actions[-2], SessionError)
+    assert run.actions[-1].text == known
     run.failures = 0.0
     run.tell(_pcm(speech([6, 7])))
     run.tell(Flush())
@@ -292,7 +292,7 @@ def test_a_final_that_fails_twice_closes_with_what_was_known():
 
 
 def test_stale_and_unknown_answers_change_nothing():
-    """An answer to an older or unknown ticket has no effect."""
+    """An answer to an older or unknown ticket has no action."""
     run = _run()
     run.delay = 1.0
     run.tell(_pcm(speech([1, 2, 3, 4])))
@@ -328,7 +328,7 @@ def test_after_close_audio_is_counted_and_not_heard():
 
 def test_a_final_from_a_lesser_engine_is_asked_again():
     """With two engines, an answer made for a partial never closes an utterance."""
-    run = _run(finals_apart=True, rules=TurnConfig(detection=Detection.MANUAL), partial_every_samples=512)
+    run = _run(separate_final_engine=True, rules=TurnConfig(detection=Detection.MANUAL), partial_every_samples=512)
     run.tell(Audio(speech([1, 2])[: 512 * 10].astype("<i2").tobytes()))
     assert run.asked[-1].kind is ResultKind.PARTIAL
     run.tell(Flush())

@@ -30,20 +30,20 @@ def _pcm(*parts):
 
 
 def _told(session, events, mark):
-    """Tell the session, answering every question with its words and `mark` behind them; all effects."""
-    effects = []
+    """Tell the session, answering every question with its words and `mark` behind them; all actions."""
+    actions = []
     for event in events:
         fresh = session.receive(event)
         while fresh:
-            effects += fresh
-            asked = [effect for effect in fresh if isinstance(effect, Transcribe)]
+            actions += fresh
+            asked = [action for action in fresh if isinstance(action, Transcribe)]
             fresh = []
             for question in asked:
                 answer = heard(question.ticket, listen(question.audio, question.prefix))
                 fresh += session.receive(
                     TranscribeResult(answer.ticket, answer.text + mark, answer.language, answer.ids, answer.offsets)
                 )
-    return effects
+    return actions
 
 
 @pytest.mark.parametrize(("mark", "utterances"), [(".", 2), ("?", 2), ("", 1), (",", 1)])
@@ -52,8 +52,8 @@ def test_a_short_pause_ends_an_utterance_only_behind_a_sentence(mark, utterances
     session = LiveMachine(config(rules=SENTENCES))
     pieces = [speech([1, 2, 3]), silence(800), speech([4, 5]), silence(2_500)]
     frames = [_pcm(part[at : at + 512]) for part in pieces for at in range(0, len(part), 512)]
-    effects = _told(session, frames, mark)
-    assert [e.ending for e in effects if isinstance(e, UtteranceEnded)] == [Ending.PAUSE] * utterances
+    actions = _told(session, frames, mark)
+    assert [e.ending for e in actions if isinstance(e, UtteranceEnded)] == [Ending.PAUSE] * utterances
 
 
 @pytest.mark.parametrize("tail_samples", [0, 2_400, 16_000])
@@ -94,20 +94,20 @@ def test_the_callers_open_utterance_becomes_the_detectors_at_once():
     assert [(f.text, f.ending) for f in run.of(Final)] == [("one two three", Ending.PAUSE)]
 
 
-def test_a_final_that_failed_carries_its_trouble_and_others_do_not(talk):
+def test_a_final_that_failed_carries_the_error_and_others_do_not(talk):
     """A partial that failed is no reason to doubt the final."""
-    assert {final.trouble for final in play(talk).of(Final)} == {None}
+    assert {final.error for final in play(talk).of(Final)} == {None}
     session = LiveMachine(config())
-    effects = session.receive(_pcm(speech([1, 2, 3])))
-    (asked,) = [e for e in effects if isinstance(e, Transcribe)]
-    effects = session.receive(TranscribeFailed(asked.ticket, "transcription_failed", "partial")) + session.receive(
+    actions = session.receive(_pcm(speech([1, 2, 3])))
+    (asked,) = [e for e in actions if isinstance(e, Transcribe)]
+    actions = session.receive(TranscribeFailed(asked.ticket, "transcription_failed", "partial")) + session.receive(
         Flush()
     )
     for _ in range(2):
-        asked = [e for e in effects if isinstance(e, Transcribe)][-1]
-        effects = session.receive(TranscribeFailed(asked.ticket, "transcription_failed", "final"))
-    (final,) = [e for e in effects if isinstance(e, Final)]
-    assert final.trouble == SessionError("transcription_failed", "final", 1)
+        asked = [e for e in actions if isinstance(e, Transcribe)][-1]
+        actions = session.receive(TranscribeFailed(asked.ticket, "transcription_failed", "final"))
+    (final,) = [e for e in actions if isinstance(e, Final)]
+    assert final.error == SessionError("transcription_failed", "final", 1)
 
 
 def _answers(question, pieces):
@@ -118,13 +118,13 @@ def _answers(question, pieces):
 def test_a_final_carries_the_tokens_that_wrote_it(known_before):
     """From the answer to the final, or from the hypothesis that was known; those that name the language left out."""
     session = LiveMachine(config())
-    effects = session.receive(_pcm(speech([1, 2]), silence(300 if known_before else 0)))
-    effects += session.receive(Flush()) if not known_before else []
+    actions = session.receive(_pcm(speech([1, 2]), silence(300 if known_before else 0)))
+    actions += session.receive(Flush()) if not known_before else []
     pieces = (b"", b"one", b" two")
     finals = []
-    while asked := [e for e in effects if isinstance(e, Transcribe)]:
-        effects = session.receive(_answers(asked[-1], pieces))
-        effects += session.receive(_pcm(silence(600))) if known_before else []
-        finals += [e for e in effects if isinstance(e, Final)]
+    while asked := [e for e in actions if isinstance(e, Transcribe)]:
+        actions = session.receive(_answers(asked[-1], pieces))
+        actions += session.receive(_pcm(silence(600))) if known_before else []
+        finals += [e for e in actions if isinstance(e, Final)]
     (final,) = finals
     assert final.tokens == (Token(b"one", -0.2), Token(b" two", -0.3))

@@ -97,12 +97,12 @@ def test_committed_text_is_a_prefix_of_all_that_follows(events, seed):
     run = _told(events, seed)
     run.finish(close=False)
     committed = {}
-    for effect in run.of(Partial | Final):
-        before = committed.get(effect.utterance, "")
-        assert effect.text.startswith(before)
-        if isinstance(effect, Partial):
-            assert effect.committed.startswith(before)
-            committed[effect.utterance] = effect.committed
+    for action in run.of(Partial | Final):
+        before = committed.get(action.utterance, "")
+        assert action.text.startswith(before)
+        if isinstance(action, Partial):
+            assert action.committed.startswith(before)
+            committed[action.utterance] = action.committed
 
 
 @_SETTINGS
@@ -143,7 +143,7 @@ def test_at_most_one_question_is_under_way(events, seed):
         assert listen(asked.audio, asked.prefix)[: len(asked.prefix)] == asked.prefix
         open_tickets.add(asked.ticket)
     assert len(open_tickets) == len(run.asked)
-    assert sum(isinstance(e, Transcribe) for e in run.effects) == len(run.asked)
+    assert sum(isinstance(e, Transcribe) for e in run.actions) == len(run.asked)
 
 
 def test_cutting_the_connection_at_any_byte_loses_nothing():
@@ -181,7 +181,7 @@ def test_memory_is_bounded_in_endless_speech_without_a_pause():
         run.tell(Audio(minute))
         assert run.session.account.open <= 11 * SAMPLE_RATE
         assert run.session.backlog_samples == 0
-        run.effects.clear()
+        run.actions.clear()
         run.asked.clear()
         run.audio_of.clear()
     account = run.session.account
