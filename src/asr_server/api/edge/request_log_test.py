@@ -19,7 +19,7 @@ from asr_server.core.errors import InvalidValue
 def app():
     """The log around nothing: a test adds its routes."""
     app = FastAPI()
-    errors.install(app)
+    errors.install_handlers(app)
     app.add_middleware(RequestLog)
     app.state.services = SimpleNamespace(metrics=Metrics())
     return app
