@@ -72,9 +72,7 @@ class LiveInference:
 
     async def _transcribe(self, kind: ResultKind, utterance: Utterance) -> Transcription:
         engine = EngineClient(self.engines.of(kind))
-        return await engine.transcribe(
-            utterance, priority=Priority.LIVE, deadline_s=time.monotonic() + self.timeout_s
-        )
+        return await engine.transcribe(utterance, priority=Priority.LIVE, deadline_s=time.monotonic() + self.timeout_s)
 
 
 def _joined(asked: Transcribe, halves: Sequence[Hypothesis]) -> TranscribeResult:
