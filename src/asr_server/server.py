@@ -231,6 +231,8 @@ def _log_safety(settings: Settings) -> None:
 
 def _log_plan(resolved: plan.Plan) -> None:
     logger.info("engine", engine=resolved.engine, model=resolved.model_id)
+    if resolved.engine == plan.FAKE:
+        logger.warning("the answers are scripted: this engine is for tests only")
     for option in resolved.options:
         if option.active:
             logger.info("option", name=option.name, value=option.value, reason=option.reason)

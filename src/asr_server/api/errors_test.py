@@ -43,6 +43,12 @@ def test_everything_that_asks_to_come_back_says_when():
             assert 1 <= int(http_response(leaf("x")).headers["retry-after"]) <= 60
 
 
+def test_a_busy_server_says_how_long_it_will_be_busy():
+    """Admission knows when there is room again, and that is what the header says; without it the table's seconds."""
+    assert respond(errors.Overloaded("full", retry_after_s=37)).headers["retry-after"] == "37"
+    assert respond(errors.ModelUnavailable("no weights")).headers["retry-after"] == "10"
+
+
 def test_clients_are_told_not_to_repeat_what_cannot_pass():
     """They repeat every 5xx, unless a header says that it is no use: a server that is not set up stays so, and a 504
     would be sent twice more, each time for the whole limit."""
