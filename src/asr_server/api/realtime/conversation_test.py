@@ -59,7 +59,7 @@ class Talk:
         self._heard = 0
 
     def tell(self, event):
-        self.run.tell(event)
+        self.run.feed(event)
         self._hear()
 
     def update(self, patch):
@@ -72,7 +72,7 @@ class Talk:
         self._hear()
 
     def _hear(self):
-        fresh, self._heard = self.run.effects[self._heard :], len(self.run.effects)
+        fresh, self._heard = self.run.actions[self._heard :], len(self.run.actions)
         for effect in fresh:
             if not isinstance(effect, Transcribe | CancelRequest):
                 self.events += self.conversation.on_message(effect)
