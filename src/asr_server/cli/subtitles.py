@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from asr_server.cli import arguments
@@ -93,9 +92,10 @@ def _rules(parsed: argparse.Namespace) -> CueConfig:
         return layout
     from asr_server.cli.local_backend import settings_for_one
     from asr_server.service.output import subtitles
+    from asr_server.service.requests import OutputOptions
 
-    chosen = subtitles.rules(settings_for_one(parsed.model))
-    return replace(chosen, max_line_columns=layout.max_line_columns, max_lines=layout.max_lines)
+    output = OutputOptions(max_line_chars=parsed.max_line_chars, max_lines=parsed.max_lines)
+    return subtitles.cue_config(settings_for_one(parsed.model), output)
 
 
 def _check(parsed: argparse.Namespace) -> None:
