@@ -52,7 +52,7 @@ ONLY_IN = {
     "uvicorn": {"cli"},
     "av": {"audio"},
     "onnxruntime": {"audio"},
-    "asyncio": {"audio", "service", "api", "server", "gateway", "translator"}
+    "asyncio": {"audio", "engine.client", "service", "api", "server", "gateway", "translator"}
     | {f"cli.{name}" for name in ("live", "batch", "remote_backend", "local_backend", "work", "job", "bench", "load")}
     | {"cli.doctor", "cli.http_protocol"},
     "websockets": {"client", "gateway", "bridge"},

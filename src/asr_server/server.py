@@ -24,6 +24,7 @@ from asr_server.core import settings as settings_module
 from asr_server.core.errors import JobsUnavailable
 from asr_server.core.settings import Settings
 from asr_server.engine import capabilities, plan, registry
+from asr_server.engine.client import EngineClient
 from asr_server.engine.protocol import Engine
 from asr_server.scheduling.admission import Admission
 from asr_server.scheduling.heartbeat import Heartbeat
@@ -198,7 +199,7 @@ def _job_store(settings: Settings) -> JobStore | JobsUnavailable:
 async def _make_ready(services: Services) -> None:
     if services.settings.preload:
         try:
-            await warm_up(services.thread)
+            await warm_up(EngineClient(services.thread))
         except Exception as error:  # the reason stays visible in /health and /readyz; the next request tries again
             logger.opt(exception=error).error("preload failed")
     services.ready = True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from loguru import logger
@@ -10,8 +9,9 @@ from loguru import logger
 from asr_server.audio import SAMPLE_RATE
 from asr_server.core.errors import AsrError, DeadlineExceeded, EngineError, InvalidInput
 from asr_server.core.transcript import Word
-from asr_server.engine.protocol import AlignItem, Alignment
-from asr_server.scheduling.job import Job, Priority
+from asr_server.engine.client import EngineClient
+from asr_server.engine.protocol import AlignItem
+from asr_server.scheduling.job import Priority
 from asr_server.service.requests import WordTimes
 from asr_server.subtitle import alignment, timing
 
@@ -44,10 +44,8 @@ async def words(
 async def _aligned(
     engine: EngineThread, span: SpeechSpan, text: str, language: str, priority: Priority
 ) -> tuple[Word, ...] | None:
-    cost_s = len(span.audio) / SAMPLE_RATE
-    job = Job(AlignItem(span.audio, text, language), priority=priority, cost_s=cost_s)
     try:
-        found: Alignment = await asyncio.wrap_future(engine.submit(job))
+        found = await EngineClient(engine).align(AlignItem(span.audio, text, language), priority=priority)
     except (EngineError, InvalidInput, DeadlineExceeded) as error:
         _note(error)
         return None

@@ -15,7 +15,7 @@ from asr_server.api.metrics.spec import MetricKind, MetricSpec
 from asr_server.core.errors import AsrError
 from asr_server.engine.protocol import Hypothesis
 from asr_server.live.events import Ending
-from asr_server.scheduling.job import Job
+from asr_server.scheduling.job import AnyJob
 from asr_server.scheduling.observer import JobEnd, SchedulerObserver
 from asr_server.scheduling.thread import ModelState
 from asr_server.service.live_session.session_stats import LiveObserver, SessionOutcome
@@ -91,11 +91,11 @@ class EngineMetrics(SchedulerObserver):
         self._unloads = _made(table.MODEL_UNLOADS, registry)
         self._load_seconds = _made(table.MODEL_LOAD_SECONDS, registry)
 
-    def started(self, job: Job) -> None:
+    def started(self, job: AnyJob) -> None:
         """From the queue to the batch."""
         self._wait[job.priority.name.lower()].observe(job.started_s - job.queued_s - job.load_s)
 
-    def ended(self, job: Job, end: JobEnd, value: Any = None) -> None:
+    def ended(self, job: AnyJob, end: JobEnd, value: Any = None) -> None:
         """Over, and what it brought."""
         name = job.priority.name.lower()
         self._jobs[name, end].inc()
