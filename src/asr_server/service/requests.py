@@ -10,9 +10,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-from asr_server.audio.segmentation_config import SegmentationConfig
-from asr_server.scheduling.job import Priority
-
 # OpenAI's name for a transcription model. Every server takes it for the model that is loaded.
 DEFAULT_MODEL = "whisper-1"
 
@@ -151,24 +148,6 @@ class Result:
     time_source: str | None = None
     untranslated: int | None = None
     translation_error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TranscribeOptions:
-    """How to transcribe one recording.
-
-    `language`: the model's name of a language to force, or None to let it find out. `context`: names and terms to
-    listen for, any text. `temperature`: 0 is greedy and repeatable. `words`: whether segments get words, and how those
-    get their times. `cutting`: where the recording may be cut. `timeout_s`: another time limit than the server's.
-    """
-
-    language: str | None = None
-    context: str = ""
-    temperature: float = 0.0
-    words: WordTimes = WordTimes.NONE
-    cutting: SegmentationConfig = field(default_factory=SegmentationConfig)
-    priority: Priority = Priority.INTERACTIVE
-    timeout_s: float | None = None
 
 
 def context(prompt: str, hotwords: tuple[str, ...] | list[str]) -> str:
