@@ -23,8 +23,8 @@ from asr_server.api.disconnect import ended_in_order
 from asr_server.api.errors import TABLE, respond
 from asr_server.api.live.actions import parse_action, parse_query, render_error
 from asr_server.core.errors import AsrError, InvalidInput, SessionTaken, WorkerLost
-from asr_server.gateway.live_replay import Replay
-from asr_server.gateway.replay_buffer import Kind
+from asr_server.gateway.client_input import ActionKind
+from asr_server.gateway.live_replay import LiveReplay
 from asr_server.gateway.sockets import (
     CLEAN,
     UNCLEAN,
@@ -57,7 +57,7 @@ class _Session:
     `query`: that of the first connection, but with the key of the present one, which may be in its headers.
     """
 
-    replay: Replay
+    replay: LiveReplay
     link: WorkerConnection
     query: list[tuple[str, str]]
     hold: ExitStack  # keeps the worker from being idle
@@ -115,7 +115,7 @@ class LiveSockets:
                 return
         hold = ExitStack()
         hold.enter_context(self._worker.use())
-        session = _Session(Replay(hello), link, query, hold, socket.state.caller.owner)
+        session = _Session(LiveReplay(hello), link, query, hold, socket.state.caller.owner)
         self._sessions[session.replay.id] = session
         await session.mine.acquire()
         await self._talk(socket, session, upstream)
@@ -137,8 +137,8 @@ class LiveSockets:
                     await _refuse(socket, upstream)
                     self._leave(session)
                     return
-                await socket.send_text(session.replay.greeting(hello))
-                for final in session.replay.missed(received):
+                await socket.send_text(session.replay.hello_for_client(hello))
+                for final in session.replay.finals_after(received):
                     await socket.send_text(final)
         except BaseException:
             self._leave(session)
@@ -151,19 +151,20 @@ class LiveSockets:
         """The session's worker, or a session in the next one."""
         replay = session.replay
         if not session.link.gone.is_set():
-            own = {"session_id": replay.worker_id, "received": str(replay.received_of(received))}
+            own = {"session_id": replay.worker_session_id, "received": str(replay.worker_utterance(received))}
             query = [(name, value) for name, value in session.query if name not in own] + list(own.items())
             link, upstream, hello, raw = await self._reach(scope, query)
             if link is session.link:
-                if hello.get("status") == "connected":
-                    replay.resumed(hello)
+                if hello.get("status") == "connected" and (lost_bytes := replay.resumed(hello)):
+                    # The worker finished this audio and says that it never had it. The session goes on without it.
+                    logger.error("live audio lost", session=_log_name(replay.id), bytes=lost_bytes)
                 return upstream, hello, raw
             await upstream.close(UNCLEAN)  # it died in between, and its successor knows no such session
         return await self._restart(scope, session)
 
     async def _restart(self, scope: Scope, session: _Session) -> tuple[ClientConnection, dict[str, Any], str]:
         """The session goes on in a fresh one. Raises `WorkerLost` when that happens too often in one place."""
-        if session.replay.fruitless_restarts >= _ATTEMPTS:
+        if session.replay.unproductive_restarts >= _ATTEMPTS:
             raise WorkerLost("The worker process ended again and again over this session.")
         query = [(name, value) for name, value in session.query if name not in ("session_id", "received")]
         session.link, upstream, hello, raw = await self._reach(scope, query)
@@ -263,17 +264,17 @@ async def _take_over(session: _Session) -> None:
 
 async def _read(socket: WebSocket, session: _Session) -> bool:
     """What the client sends, into the journal. Returns whether it ended in order."""
-    journal = session.replay.journal
+    buffer = session.replay.input.buffer
     while True:
         message = await socket.receive()
         if message["type"] == "websocket.disconnect":
             return ended_in_order(message)
         if (pcm := message.get("bytes")) is not None:
-            session.replay.take_audio(pcm, time.monotonic())
+            session.replay.add_audio(pcm, time.monotonic())
         else:
             await _act(socket, session, message.get("text") or "")
         session.news.set()
-        while journal.held_bytes > _JOURNAL_BYTES:
+        while buffer.held_bytes > _JOURNAL_BYTES:
             session.room.clear()
             await session.room.wait()
 
@@ -287,7 +288,7 @@ async def _act(socket: WebSocket, session: _Session, text: str) -> None:
             return
         if action.action == "config" and action.language is not None:
             languages.normalize(action.language)
-        session.replay.journal.take_act(Kind(action.action), text)
+        session.replay.input.add_action(ActionKind(action.action), text)
     except InvalidInput as error:
         await socket.send_json(render_error(error))
 
@@ -296,7 +297,7 @@ async def _send(session: _Session, upstream: ClientConnection) -> None:
     """The journal to the worker. Ends with the connection, which `_hear` reports."""
     while True:
         session.news.clear()
-        while (frame := session.replay.journal.next_frame()) is not None:
+        while (frame := session.replay.input.buffer.next_frame()) is not None:
             try:
                 await upstream.send(frame)
             except ConnectionClosed:
@@ -311,7 +312,7 @@ async def _hear(socket: WebSocket, session: _Session, upstream: ClientConnection
             raw = await upstream.recv()
         except ConnectionClosed as closed:
             return Closed.of(closed)
-        told = session.replay.hear(str(raw), time.monotonic())
+        told = session.replay.on_message(str(raw), time.monotonic())
         session.room.set()
         session.news.set()
         if told is not None:
@@ -326,12 +327,12 @@ async def _take_leave(
     await asyncio.gather(sender, return_exceptions=True)
     try:
         async with asyncio.timeout(_LAST_FRAMES_S):
-            while (frame := session.replay.journal.next_frame()) is not None:
+            while (frame := session.replay.input.buffer.next_frame()) is not None:
                 await upstream.send(frame)
     except (TimeoutError, ConnectionClosed):
         pass  # it is sent when the client comes back
     if clean:
-        session.replay.journal.take_end()
+        session.replay.input.add_end()
     await upstream.close(CLEAN if clean else UNCLEAN)
 
 
