@@ -19,8 +19,11 @@ from asr_server.gateway.worker import Process, Spawn
 _END_S = 10.0
 
 
-def spawner(settings: Settings) -> Spawn:
-    """Starts this same package as a worker with the same settings. It writes to the same log."""
+def spawner(settings: Settings, *, output: int | None = None) -> Spawn:
+    """Starts this same package as a worker with the same settings.
+
+    `output`: the file descriptor for all that it writes; None for those of this process.
+    """
     package_root = str(Path(__file__).parents[2])
     # A caller's share is counted before the worker, which sees no addresses, and what is sent again twice.
     environment = environment_of(settings, key_max_requests=0, key_rate=0)
@@ -29,7 +32,9 @@ def spawner(settings: Settings) -> Spawn:
     async def spawn(path: Path) -> Process:
         command = (sys.executable, "-P", "-m", "asr_server", "worker", "--socket", str(path))
         # In a session of its own: Ctrl-C is for the gateway, which ends the worker in order.
-        return await asyncio.create_subprocess_exec(*command, stdin=PIPE, env=environment, start_new_session=True)
+        return await asyncio.create_subprocess_exec(
+            *command, stdin=PIPE, stdout=output, stderr=output, env=environment, start_new_session=True
+        )
 
     return spawn
 
