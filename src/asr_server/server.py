@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,31 +13,32 @@ from loguru import logger
 
 from asr_server.api import app as api
 from asr_server.api.dependencies import Services
-from asr_server.api.edge.access import AccessRules, Caller
+from asr_server.api.edge.access import AccessRules
 from asr_server.api.metrics.metrics import Metrics
 from asr_server.api.realtime.ephemeral_keys import EphemeralKeys
 from asr_server.audio import sandbox
 from asr_server.audio.decode import DecodeLimits, Decoder
 from asr_server.core import heap
 from asr_server.core import settings as settings_module
+from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import JobsUnavailable
 from asr_server.core.settings import Settings
 from asr_server.engine import capabilities, plan, registry
 from asr_server.engine.client import EngineClient
-from asr_server.engine.protocol import Engine
+from asr_server.engine.protocol import Engine, Utterance
 from asr_server.scheduling.admission import Admission
 from asr_server.scheduling.heartbeat import Heartbeat
+from asr_server.scheduling.job import Priority
 from asr_server.scheduling.observer import SchedulerObserver
 from asr_server.scheduling.thread import EngineThread, ModelState
 from asr_server.service.catalog import Catalog
-from asr_server.service.jobs.runner import JobRules, Jobs
+from asr_server.service.jobs.runner import JobLimits, Jobs
 from asr_server.service.jobs.store import JobStore
 from asr_server.service.live_session.inference import Engines
 from asr_server.service.live_session.sessions import LiveSessions
 from asr_server.service.processor import RequestProcessor
-from asr_server.service.recordings.transcriber import Transcriber
+from asr_server.service.recordings.pipeline import PipelineResources, RecordingPipeline
 from asr_server.service.translations import Translations
-from asr_server.service.warmup import warm_up
 
 # Told of every change of the model's state, and how many seconds it took.
 OnState = Callable[[ModelState, float], None]
@@ -57,16 +57,16 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     """The app for these settings (by default the environment's). Raises `SettingsError` and `PlanError`."""
     settings = settings or settings_module.load()
     resolved = plan.resolve(settings, capabilities.probe())
-    keys = EphemeralKeys()
-    rules = AccessRules.of(settings, functools.partial(_holder, keys))
+    ephemeral_keys = EphemeralKeys()
+    rules = AccessRules.of(settings, lambda value: ephemeral_keys.find(value).owner)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         _log_plan(resolved)
         _log_safety(settings)
-        meters = Metrics()
-        built = machinery(settings, resolved, watch=meters.engine, on_state=_tell(meters))
-        app.state.services = services = _services(settings, resolved, built, meters, keys)
+        metrics = Metrics()
+        built = machinery(settings, resolved, watch=metrics.engine, on_state=_tell(metrics))
+        app.state.services = services = _services(settings, resolved, built, metrics, ephemeral_keys)
         await services.jobs.start()
         tasks = [
             asyncio.create_task(_make_ready(services)),
@@ -98,10 +98,10 @@ def _log_state(state: ModelState, took_s: float) -> None:
     logger.info("model", state=state.value, took_s=round(took_s, 3))
 
 
-def _tell(meters: Metrics) -> OnState:
+def _tell(metrics: Metrics) -> OnState:
     def tell(state: ModelState, took_s: float) -> None:
         _log_state(state, took_s)
-        meters.engine.became(state, took_s)
+        metrics.engine.became(state, took_s)
 
     return tell
 
@@ -114,9 +114,9 @@ class Machinery:
     thread: EngineThread
     admission: Admission
     decoder: Decoder
-    transcriber: Transcriber
+    pipeline: RecordingPipeline
     translations: Translations
-    producer: RequestProcessor
+    processor: RequestProcessor
 
     async def close(self) -> None:
         """End the connections, the decoder's child and the engine's thread."""
@@ -142,22 +142,19 @@ def machinery(
     )
     admission = Admission(settings.max_queue_audio_s)
     decoder = Decoder(DecodeLimits(max_audio_s=settings.max_audio_s))
-    transcriber = Transcriber(
-        decoder=decoder,
-        engine=thread,
-        admission=admission,
-        timeout_s=settings.request_timeout,
-        look_ahead=_LOOK_AHEAD * resolved.max_batch,
+    resources = PipelineResources(
+        decoder, EngineClient(thread), admission, settings.request_timeout, _LOOK_AHEAD * resolved.max_batch
     )
+    pipeline = RecordingPipeline(resources)
     translations = Translations(settings)
-    producer = RequestProcessor(transcriber, translations, settings.request_timeout)
-    return Machinery(engine, thread, admission, decoder, transcriber, translations, producer)
+    processor = RequestProcessor(pipeline, translations, settings)
+    return Machinery(engine, thread, admission, decoder, pipeline, translations, processor)
 
 
 def _services(
-    settings: Settings, resolved: plan.Plan, built: Machinery, meters: Metrics, keys: EphemeralKeys
+    settings: Settings, resolved: plan.Plan, built: Machinery, metrics: Metrics, ephemeral_keys: EphemeralKeys
 ) -> Services:
-    engines = Engines(fast=built.thread, accurate=built.thread, watch=meters.live)
+    engines = Engines(fast=built.thread, accurate=built.thread, watch=metrics.live)
     return Services(
         settings=settings,
         plan=resolved,
@@ -166,24 +163,19 @@ def _services(
         admission=built.admission,
         catalog=Catalog(resolved.model_id),
         decoder=built.decoder,
-        transcriber=built.transcriber,
+        pipeline=built.pipeline,
         live=LiveSessions(settings, engines, built.admission),
-        producer=built.producer,
+        processor=built.processor,
         translations=built.translations,
-        jobs=Jobs(built.producer, _job_rules(settings), _job_store(settings)),
-        keys=keys,
-        meters=meters,
+        jobs=Jobs(built.processor, _job_limits(settings), _job_store(settings)),
+        ephemeral_keys=ephemeral_keys,
+        metrics=metrics,
         started_s=time.monotonic(),
     )
 
 
-def _holder(keys: EphemeralKeys, presented: str) -> Caller:
-    key = keys.authorised(presented)
-    return Caller(key.owner, key)
-
-
-def _job_rules(settings: Settings) -> JobRules:
-    return JobRules(settings.job_ttl, settings.job_timeout, settings.max_jobs)
+def _job_limits(settings: Settings) -> JobLimits:
+    return JobLimits(settings.job_ttl, settings.job_timeout, settings.max_jobs)
 
 
 def _job_store(settings: Settings) -> JobStore | JobsUnavailable:
@@ -199,10 +191,17 @@ def _job_store(settings: Settings) -> JobStore | JobsUnavailable:
 async def _make_ready(services: Services) -> None:
     if services.settings.preload:
         try:
-            await warm_up(EngineClient(services.thread))
+            await _warm_up(EngineClient(services.thread))
         except Exception as error:  # the reason stays visible in /health and /readyz; the next request tries again
             logger.opt(exception=error).error("preload failed")
     services.ready = True
+
+
+async def _warm_up(engine: EngineClient) -> None:
+    """Transcribe a second of silence: it loads the model and runs it once, so the first caller does not wait for it."""
+    import numpy as np
+
+    await engine.transcribe(Utterance(np.zeros(SAMPLE_RATE, np.float32)), priority=Priority.LIVE)
 
 
 async def _end_idle_decoder(decoder: Decoder, settings: Settings) -> None:
@@ -232,6 +231,8 @@ def _log_safety(settings: Settings) -> None:
 
 def _log_plan(resolved: plan.Plan) -> None:
     logger.info("engine", engine=resolved.engine, model=resolved.model_id)
+    if resolved.engine == plan.FAKE:
+        logger.warning("the answers are scripted: this engine is for tests only")
     for option in resolved.options:
         if option.active:
             logger.info("option", name=option.name, value=option.value, reason=option.reason)

@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from asr_server.audio import SAMPLE_RATE
 from asr_server.audio.segmentation_config import SegmentationConfig
 from asr_server.audio.spans import Span, SpanCutter, cut
-from asr_server.audio.vad import FRAME_SAMPLES
+from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
 
 Frames = NDArray[np.float32]
 RULES = SegmentationConfig()
@@ -181,6 +180,15 @@ def test_endless_speech_is_cut_where_it_is_quiet() -> None:
     assert 1_600 <= cuts[1] < 1_606
     assert [span.start_samples for span in spans[1:]] == [span.end_samples for span in spans[:-1]]
     assert all(span.duration_s <= 30 for span in spans)
+
+
+def test_no_span_is_longer_than_30_s() -> None:
+    """Speech that grows quieter for ever is quietest at the very end of each span: it is cut there, and not later."""
+    probabilities, power, total = clip([(1.0, 3_000)])
+    power[:] = np.geomspace(1.0, 1e-6, len(power))
+    spans = cut(probabilities, power, total, RULES)
+    assert all(span.duration_s <= 30.0 for span in spans)
+    assert all(span.duration_s > 29.5 for span in spans[:-1])
 
 
 def test_spans_come_early() -> None:

@@ -37,7 +37,8 @@ def demo(port: int, *, once: bool) -> int:
     """Transcribe the bundled recording. Returns 0 when the words are right, 1 when not, or when the server does not start."""
     if _is_used(port):
         print(
-            f"Port {port} is in use. Stop the program that listens there, or choose another port: make demo PORT=8101", file=sys.stderr
+            f"Port {port} is in use. Stop the program that listens there, or choose another port: make demo PORT=8101",
+            file=sys.stderr,
         )
         return 1
     base = f"{_scheme()}://127.0.0.1:{port}"

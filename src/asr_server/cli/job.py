@@ -29,7 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.explain(parser, EXAMPLES, _CODES)
     parser.add_argument("id", metavar="ID", help="the id from the server: job_...")
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--wait", action="store_true", help="wait for the end, then print the result, which stays on the server")
+    what.add_argument(
+        "--wait", action="store_true", help="wait for the end, then print the result, which stays on the server"
+    )
     what.add_argument("--result", action="store_true", help="print the result, which stays on the server")
     what.add_argument("--delete", action="store_true", help="stop the job, remove its recording and its result")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")

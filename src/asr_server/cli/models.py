@@ -22,7 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
     parser.epilog, parser.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
     actions = parser.add_subparsers(required=True, metavar="ACTION")
-    actions.add_parser("list", help="list the models, their sizes, and whether they are complete").set_defaults(run=_list)
+    actions.add_parser("list", help="list the models, their sizes, and whether they are complete").set_defaults(
+        run=_list
+    )
     download = actions.add_parser("download", help="download a model into the hub's cache")
     download.add_argument("model", metavar="ID", help="hub id: owner/name")
     download.set_defaults(run=_download)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from asr_server.cli import arguments
 from asr_server.cli.batch import STANDARD_OUTPUT, Run
 from asr_server.cli.failure import Exit, Failure, UsageError, complain, shown
+from asr_server.service.requests import OutputOptions
 from asr_server.subtitle.cue_config import CueConfig
 
 EXAMPLES = (
@@ -89,14 +89,13 @@ def _validate(files: Sequence[Path], config: CueConfig) -> Exit:
 
 def _cue_config(parsed: argparse.Namespace) -> CueConfig:
     """The default rules of docs/subtitles.md; with `--local` those of the settings."""
-    layout = CueConfig(max_line_columns=parsed.max_line_chars, max_lines=parsed.max_lines)
+    output = OutputOptions(max_line_chars=parsed.max_line_chars, max_lines=parsed.max_lines)
     if not parsed.local:
-        return layout
+        return CueConfig(max_line_columns=output.max_line_chars, max_lines=output.max_lines)
     from asr_server.cli.local_backend import local_settings
     from asr_server.service.output import subtitles
 
-    config = subtitles.rules(local_settings(parsed.model))
-    return replace(config, max_line_columns=layout.max_line_columns, max_lines=layout.max_lines)
+    return subtitles.cue_config(local_settings(parsed.model), output)
 
 
 def _check(parsed: argparse.Namespace) -> None:

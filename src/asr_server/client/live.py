@@ -24,6 +24,7 @@ from urllib.parse import urlencode
 from websockets.exceptions import ConnectionClosed, ConnectionClosedOK, InvalidStatus, WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
+from asr_server.core.audio import SAMPLE_RATE
 from asr_server.live.replay_buffer import ControlFrame, ReplayBuffer
 
 # What is kept to be sent again after a cut: a minute at 48 kHz and more.
@@ -43,7 +44,7 @@ class LiveOptions:
     """How a session begins. None and "" leave a choice to the server. `token`: the key, where the server has keys."""
 
     language: str = ""
-    sample_rate_hz: int = 16_000
+    sample_rate_hz: int = SAMPLE_RATE
     use_server_vad: bool | None = None
     token: str = ""
 

@@ -19,9 +19,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from asr_server.api.disconnect import ended_in_order
-from asr_server.api.errors import TABLE, respond
-from asr_server.api.live.actions import parse_action, parse_query, render_error
+from asr_server.api.errors import TABLE, http_response, live_error_message
+from asr_server.api.live.actions import parse_action, parse_query
+from asr_server.api.websocket_io import closed_cleanly
 from asr_server.core.errors import AsrError, InvalidInput, SessionTaken, WorkerLost
 from asr_server.gateway.client_input import ActionKind
 from asr_server.gateway.live_replay import LiveReplay
@@ -268,7 +268,7 @@ async def _read(socket: WebSocket, session: _Session) -> bool:
     while True:
         message = await socket.receive()
         if message["type"] == "websocket.disconnect":
-            return ended_in_order(message)
+            return closed_cleanly(message)
         if (pcm := message.get("bytes")) is not None:
             session.replay.add_audio(pcm, time.monotonic())
         else:
@@ -290,7 +290,7 @@ async def _act(socket: WebSocket, session: _Session, text: str) -> None:
             languages.normalize(action.language)
         session.replay.input.add_action(ActionKind(action.action), text)
     except InvalidInput as error:
-        await socket.send_json(render_error(error))
+        await socket.send_json(live_error_message(error))
 
 
 async def _send(session: _Session, upstream: ClientConnection) -> None:
@@ -348,7 +348,7 @@ async def _end(socket: WebSocket, error: AsrError) -> None:
     try:
         async with asyncio.timeout(_GOODBYE_S):
             if socket.application_state.name != "CONNECTING":
-                await socket.send_json(render_error(error))
-            await end(socket, respond(error), Closed(TABLE[error.code].ws_close, error.code))
+                await socket.send_json(live_error_message(error))
+            await end(socket, http_response(error), Closed(TABLE[error.code].ws_close, error.code))
     except (TimeoutError, WebSocketDisconnect, OSError, RuntimeError):
         return

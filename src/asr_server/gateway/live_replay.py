@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from asr_server.core.audio import s_to_ms
 from asr_server.gateway.client_input import ActionKind, ClientInput
 from asr_server.text.stable_merge import continued, without_beginning
 
@@ -184,7 +185,7 @@ class LiveReplay:
         end = min(self.input.position(end_s), self.input.buffer.end)  # times are rounded
         lag_ms = message["lag_ms"]
         if end <= self._replayed_end and (arrived_s := self.input.arrived_s(end)) is not None:
-            lag_ms = max(lag_ms, round(1000 * (now_s - arrived_s)))
+            lag_ms = max(lag_ms, s_to_ms(now_s - arrived_s))
         return {
             **message,
             "utterance": message["utterance"] + self._utterance_offset,

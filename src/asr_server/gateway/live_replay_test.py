@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from asr_server.api.live import messages
 from asr_server.api.live.actions import parse_action
+from asr_server.core.audio import SAMPLE_RATE
 from asr_server.gateway.client_input import ActionKind
 from asr_server.gateway.live_replay import LiveReplay
-from asr_server.live.conftest import SAMPLE_RATE, Run, config, silence, speech
+from asr_server.live.conftest import Run, config, silence, speech
 from asr_server.live.events import Audio, Configure, Flush, GetCheckpoint, Interrupted, Reset, TurnConfig
 from asr_server.live.session import LiveMachine
 from asr_server.live.table import State

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from asr_server.audio import SAMPLE_RATE
-from asr_server.audio.vad import FRAME_SAMPLES, frame_power
+from asr_server.audio.vad import frame_power
+from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
 from asr_server.engine.protocol import Finish, Utterance
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from loguru import logger
 
+from asr_server.core.audio import samples_to_ms
 from asr_server.core.errors import DeadlineExceeded, EngineError, InvalidInput
 from asr_server.core.transcript import Word
 from asr_server.engine.protocol import AlignItem
-from asr_server.service.recordings.segmenter import samples_to_ms
 from asr_server.service.requests import WordTimes
 from asr_server.subtitle import alignment, timing
 

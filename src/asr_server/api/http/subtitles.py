@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from asr_server.api.dependencies import Services, get_services
-from asr_server.api.http import forms, requests, responses
+from asr_server.api.dependencies import ServicesDep
+from asr_server.api.http import forms, responses
 from asr_server.api.http.fields import SubtitleForm
 
 router = APIRouter(prefix="/v1/audio", tags=["audio"])
-ServicesDep = Annotated[Services, Depends(get_services)]
 
 
 @router.post(
@@ -30,5 +27,5 @@ ServicesDep = Annotated[Services, Depends(get_services)]
 )
 async def create_subtitles(request: Request, services: ServicesDep) -> Response:
     """Subtitles of a recording: broken at sentences, clauses and pauses, as fast as one can read."""
-    async with forms.received(request, services, SubtitleForm) as (fields, file):
-        return await responses.respond(request, services, file, requests.subtitle_request(fields, services.settings))
+    async with forms.received(request, services, forms.subtitle_request) as (wanted, file):
+        return await responses.respond(request, services, wanted, file)

@@ -1,6 +1,7 @@
 """The qwen engine on the bundled checkpoint, against the SDK's greedy decoding and against itself."""
 
 import gc
+import json
 import random
 
 import numpy as np
@@ -119,21 +120,23 @@ def test_a_row_that_leaves_changes_nobody(make_engine, clips, alone):
     assert engine.room == 8
 
 
-def test_deltas_add_up_to_the_answer(make_engine, speech):
-    """Streamed token ids, joined, are the ids of the result, and they come one step at a time."""
+@pytest.mark.parametrize("stream", [False, True])
+def test_deltas_add_up_to_the_answer(make_engine, speech, stream):
+    """Token ids, scores and, where it was asked for, text, joined, are those of the result, and come step by step."""
     engine = make_engine(1)
-    engine.admit(1, Utterance(speech))
-    ids, steps = [], 0
+    engine.admit(1, Utterance(speech, stream=stream))
+    deltas, steps = [], 0
     while True:
         outcomes = list(engine.step())
         steps += 1
-        for outcome in outcomes:
-            if isinstance(outcome, RowDelta):
-                ids += outcome.value.ids
+        deltas += [outcome.value for outcome in outcomes if isinstance(outcome, RowDelta)]
         if outcomes and isinstance(outcomes[-1], RowDone):
             break
-    assert tuple(ids) == outcomes[-1].value.ids
-    assert steps == len(ids) + 1
+    said = outcomes[-1].value
+    assert [one for delta in deltas for one in delta.ids] == list(said.ids)
+    assert [one for delta in deltas for one in delta.logprobs] == list(said.logprobs)
+    assert "".join(delta.text for delta in deltas) == (said.text if stream else "")
+    assert steps == len(said.ids) + 1
 
 
 def test_silence_is_no_words_and_no_language(make_engine, run):
@@ -187,11 +190,29 @@ def test_a_used_up_budget_is_told(make_engine, run, monkeypatch, speech):
 
 
 def test_end_tokens_come_from_the_checkpoint(make_engine):
-    """The released ids (151645, 151643) are not built in: this checkpoint has its own, and answers end."""
-    engine = make_engine(1)
-    ends = engine._runtime._parts.end_ids
-    assert ends
-    assert not ends & {151645, 151643}
+    """All of them, and the released ids (151645, 151643) are not built in."""
+    written = json.loads((demo.checkpoint_path() / "generation_config.json").read_text())["eos_token_id"]
+    assert len(written) == 2
+    assert make_engine(1)._runtime._parts.end_ids == set(written)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_every_end_token_of_the_checkpoint_ends_an_answer(make_engine, run, monkeypatch, speech, place):
+    """Whichever of them the model says, behind its third token."""
+    written = json.loads((demo.checkpoint_path() / "generation_config.json").read_text())["eos_token_id"]
+    _say(monkeypatch, [1, 2, 3, written[place], 4, 5])
+    (hypothesis,) = run(make_engine(1), [Utterance(speech)])
+    assert (hypothesis.finish, hypothesis.ids) == (Finish.END, (1, 2, 3))
+
+
+def _say(monkeypatch, ids):
+    """Whatever the model would choose: a row that is alone says these, one by one."""
+
+    def choose(logits, rows, counts):
+        assert counts == [1]
+        return torch.tensor([ids[len(rows[0].ids)]])
+
+    monkeypatch.setattr("asr_server.engine.qwen.decoder._choose", choose)
 
 
 def test_unload_frees_and_load_brings_back(run, speech):
@@ -336,23 +357,29 @@ def test_a_row_without_memory_fails_alone(make_engine, clips, alone, monkeypatch
     assert all(done[key].value.ids == alone[key].ids for key in range(len(clips)) if key != 3)
 
 
-def test_a_loop_is_stopped_and_one_turn_kept(make_engine, run, monkeypatch, clips, alone):
-    """When the ids begin to repeat, the row ends at once, says so, and gives one turn of the loop."""
-    monkeypatch.setattr("asr_server.engine.qwen.decoder.loop", lambda ids: 1 if len(ids) == 6 else 0)
-    monkeypatch.setattr("asr_server.engine.qwen.engine.without_loop", lambda ids, unit: 5)
+def test_a_loop_is_stopped_and_one_turn_kept(make_engine, run, monkeypatch, clips):
+    """When the ids have repeated for 48 tokens, the row ends at once, says so, and gives one turn of the loop."""
+    start, turn = [11, 12, 13], [21, 22, 23, 24]
+    _say(monkeypatch, start + turn * 40)
     (hypothesis,) = run(make_engine(1), [Utterance(clips[3])])
     assert hypothesis.finish is Finish.LOOP
-    assert hypothesis.ids == alone[3].ids[:5]
+    assert hypothesis.ids == (*start, *turn)
+    assert len(hypothesis.logprobs) == len(hypothesis.ids)
+    assert hypothesis.passes == len(start) + 48
 
 
 def test_the_no_speech_score_is_the_models(make_engine, run, speech):
-    """High on silence, low on speech, absent where the language was forced."""
+    """High on silence, low on speech, absent where the language was forced; a draft does not change it."""
     silent, spoken, forced = run(
         make_engine(), [Utterance(SILENCE), Utterance(speech), Utterance(speech, language="English")]
     )
     assert silent.no_speech_prob > 0.9
     assert spoken.no_speech_prob < 0.1
     assert forced.no_speech_prob is None
+    drafted = [Utterance(SILENCE, draft=silent.ids), Utterance(speech, draft=spoken.ids)]
+    for again, before in zip(run(make_engine(), drafted), (silent, spoken), strict=True):
+        assert again.passes < before.passes
+        assert again.no_speech_prob == pytest.approx(before.no_speech_prob, rel=1e-3)
 
 
 def test_a_prompt_beyond_the_models_positions_is_the_callers_fault(make_engine, run, speech):

@@ -102,6 +102,23 @@ def test_closed_windows_are_not_run_again(make_engine, run, recording):
     assert len(runtime.sessions) > 0
 
 
+def test_every_window_that_closes_is_kept(make_engine, run, speech, monkeypatch):
+    """Not the first one alone: after three windows a partial prefills as much as it did after one."""
+    monkeypatch.setattr("asr_server.engine.qwen.engine.token_budget", lambda samples: 3)
+    # As loud in every window, or what is kept would be made anew with the new clamp.
+    sentence = speech[: len(speech) // 160 * 160]
+    even = np.tile(sentence, 1 + 27 * RATE // len(sentence))
+    engine, runtime = make_engine(1), make_engine(1)._runtime
+    prefilled = []
+    for windows in (1, 2, 3):
+        closed = int((8 * windows + 0.5) * RATE)
+        run(engine, [Utterance(even[:closed], session="windows")])
+        assert runtime.sessions.get("windows").windows == windows
+        growing = Utterance(even[: closed + RATE], session="windows")
+        prefilled.append(runtime.tokens(runtime.prepare(growing, 32)))
+    assert len(set(prefilled)) == 1
+
+
 def test_another_recording_or_context_is_not_taken_for_the_old_one(make_engine, run, recording, fresh):
     """The same key with other audio, or with another prompt, starts from scratch."""
     engine = make_engine(1)

@@ -57,8 +57,8 @@ class JobStore:
         self._lock.close()
 
     def records(self) -> list[JobRecord]:
-        """Every job, oldest first. Incomplete jobs and those of another version are removed; what cannot be read because
-        of a disk error stays for the next start.
+        """Every job, oldest first. Incomplete jobs and those of another version are removed. What cannot be read for a
+        disk error stays for the next start.
         """
         found = []
         for folder in self._jobs.iterdir():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from asr_server.core.errors import AsrError
 from asr_server.core.transcript import Word
+from asr_server.engine.client import EngineClient
 from asr_server.scheduling.job import Priority
 from asr_server.service import word_times
 from asr_server.service.recordings.segmenter import SpeechSpan
@@ -62,7 +63,7 @@ class FinalWordTimes:
         span = SpeechSpan(start, start + len(audio), audio, 1.0)
         try:
             found = await word_times.words(
-                self._engine, span, final.text, final.language, self._how, priority=Priority.INTERACTIVE
+                EngineClient(self._engine), span, final.text, final.language, self._how, priority=Priority.INTERACTIVE
             )
         except AsrError:  # the server is going: the text is told, its times are not
             return

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
-from asr_server.engine.client import EngineClient
+from asr_server.engine.client import EngineClient, Transcription
 from asr_server.engine.protocol import Finish, Hypothesis, Utterance
 from asr_server.live.events import ResultKind, Transcribe, TranscribeResult
 from asr_server.scheduling.job import Priority
 from asr_server.service.live_session.session_stats import LiveObserver
-from asr_server.service.recordings.segmenter import SpeechSpan
+from asr_server.service.retry import retry
 from asr_server.text import joining
 
 if TYPE_CHECKING:
@@ -42,23 +43,22 @@ class LiveInference:
 
     async def to(self, asked: Transcribe) -> TranscribeResult:
         """The answer. Raises what the engine raised; cancelling takes the work out of the queue and the batch."""
-        said = await self._said(
-            asked.kind,
-            Utterance(
-                audio=asked.audio,
-                language=asked.language,
-                context=asked.context,
-                draft=asked.draft,
-                session=f"{self.session}:{asked.utterance}",
-                last=asked.kind is ResultKind.FINAL,
-                prefix=asked.prefix,
-            ),
+        utterance = Utterance(
+            audio=asked.audio,
+            language=asked.language,
+            context=asked.context,
+            draft=asked.draft,
+            session=f"{self.session}:{asked.utterance}",
+            last=asked.kind is ResultKind.FINAL,
+            prefix=asked.prefix,
         )
-        ended = said.finish is Finish.END
-        if asked.kind is ResultKind.FINAL and not ended:
-            span = SpeechSpan(0, len(asked.audio), asked.audio, peak_probability=1.0)
-            if span.divisible:
-                return await self._in_halves(asked, span)
+        ask = partial(self._transcribe, asked.kind)
+        first = await ask(utterance)
+        if asked.kind is ResultKind.FINAL:
+            answers = await retry(utterance, first, ask)
+            if len(answers) > 1:
+                return _joined(asked, [answer.transcription.hypothesis for answer in answers])
+        said = first.hypothesis
         return TranscribeResult(
             asked.ticket,
             said.text,
@@ -67,22 +67,15 @@ class LiveInference:
             said.offsets,
             said.logprobs,
             said.pieces,
-            truncated=asked.kind is ResultKind.PARTIAL and not ended,
+            truncated=asked.kind is ResultKind.PARTIAL and said.finish is not Finish.END,
         )
 
-    async def _in_halves(self, asked: Transcribe, span: SpeechSpan) -> TranscribeResult:
-        # Not behind the committed words: nobody knows in which half they end.
-        halves = [Utterance(half.audio, asked.language, asked.context) for half in span.halves()]
-        jobs = [asyncio.create_task(self._said(asked.kind, half)) for half in halves]
-        try:
-            first, second = await asyncio.gather(*jobs)
-        finally:
-            for job in jobs:  # of two, where one failed
-                job.cancel()
-        text = joining.join((first.text, second.text))
-        return TranscribeResult(asked.ticket, text, first.language or second.language, detached=True)
-
-    async def _said(self, kind: ResultKind, item: Utterance) -> Hypothesis:
+    async def _transcribe(self, kind: ResultKind, utterance: Utterance) -> Transcription:
         engine = EngineClient(self.engines.of(kind))
-        deadline_s = time.monotonic() + self.timeout_s
-        return (await engine.transcribe(item, priority=Priority.LIVE, deadline_s=deadline_s)).hypothesis
+        return await engine.transcribe(utterance, priority=Priority.LIVE, deadline_s=time.monotonic() + self.timeout_s)
+
+
+def _joined(asked: Transcribe, halves: Sequence[Hypothesis]) -> TranscribeResult:
+    text = joining.join(half.text for half in halves)
+    language = next((half.language for half in halves if half.language), "")
+    return TranscribeResult(asked.ticket, text, language, detached=True)

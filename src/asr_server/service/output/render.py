@@ -35,7 +35,8 @@ def render(transcript: Transcript, output: OutputOptions, cue_config: CueConfig)
 
 def render_cues(cues: Sequence[Cue], response_format: ResponseFormat) -> bytes:
     """The cues as an SRT or VTT file."""
-    return (vtt if response_format is ResponseFormat.VTT else srt).render(cues).encode()
+    write = vtt.render if response_format is ResponseFormat.VTT else srt.render
+    return write(cues).encode()
 
 
 def plain(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from asr_server.core.audio import s_to_ms
 from asr_server.core.settings import Settings
 from asr_server.core.transcript import Segment, TimeSource, Transcript
 from asr_server.service.requests import OutputOptions
@@ -18,10 +19,10 @@ _MIXED = "mixed"
 def cue_config(settings: Settings, output: OutputOptions) -> CueConfig:
     """The server's limits for cues with the caller's layout. Raises `ValueError` for impossible lines."""
     return CueConfig(
-        max_duration_ms=round(1000 * settings.subtitle_max_duration),
-        min_duration_ms=round(1000 * settings.subtitle_min_duration),
-        min_gap_ms=round(1000 * settings.subtitle_min_gap),
-        pause_ms=round(1000 * settings.subtitle_pause_threshold),
+        max_duration_ms=s_to_ms(settings.subtitle_max_duration),
+        min_duration_ms=s_to_ms(settings.subtitle_min_duration),
+        min_gap_ms=s_to_ms(settings.subtitle_min_gap),
+        pause_ms=s_to_ms(settings.subtitle_pause_threshold),
         max_line_columns=output.max_line_chars,
         max_lines=output.max_lines,
     )

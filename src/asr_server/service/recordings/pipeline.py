@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from asr_server.audio.decode import Progress
+from asr_server.core.audio import samples_to_ms
 from asr_server.core.errors import DeadlineExceeded
 from asr_server.core.transcript import Segment, Timings, Transcript
 from asr_server.scheduling.job import Priority
-from asr_server.service.recordings.segmenter import Segmenter, samples_to_ms, segmentation_config
+from asr_server.service.recordings.segmenter import Segmenter, segmentation_config
 from asr_server.service.recordings.span import SpanContext, SpanTask
 from asr_server.text import joining
 

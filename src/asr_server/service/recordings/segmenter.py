@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from asr_server.audio import SAMPLE_RATE
 from asr_server.audio.segmentation_config import SegmentationConfig
 from asr_server.audio.spans import Span, SpanCutter
-from asr_server.audio.vad import FRAME_SAMPLES, SpeechProbability, frame_power
+from asr_server.audio.vad import SpeechProbability, frame_power
+from asr_server.core.audio import FRAME_SAMPLES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,11 +54,6 @@ def segmentation_config(chunking: ServerVad | None) -> SegmentationConfig:
         # Every such pause separates two segments. The server's own rules pack regions with short pauses into one span.
         max_gap_s=0.0,
     )
-
-
-def samples_to_ms(samples: int) -> int:
-    """The nearest millisecond. One rounding for segments and recordings: no segment ends after its recording."""
-    return round(samples * 1000 / SAMPLE_RATE)
 
 
 class Segmenter:

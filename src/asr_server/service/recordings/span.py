@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from asr_server.core.audio import samples_to_ms
 from asr_server.core.transcript import Segment, Token
 from asr_server.engine.protocol import Finish, Utterance
 from asr_server.service import word_times
-from asr_server.service.recordings.segmenter import samples_to_ms
 from asr_server.service.retry import Answer, retry
 
 if TYPE_CHECKING:
