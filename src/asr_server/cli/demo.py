@@ -34,7 +34,7 @@ def _run(parsed: argparse.Namespace) -> int:
 
 
 def demo(port: int, *, once: bool) -> int:
-    """Transcribe the bundled recording. Returns 0 when the words are right, 1 when not, or when the server does not start."""
+    """Transcribe the bundled recording. Returns 1 when the words are wrong, or the server does not start; else 0."""
     if _is_used(port):
         print(
             f"Port {port} is in use. Stop the program that listens there, or choose another port: make demo PORT=8101",

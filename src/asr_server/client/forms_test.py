@@ -1,44 +1,126 @@
-"""Forms: every field has the server's name and passes the server's own check."""
+"""The server reads from a form the request that the client has written into it."""
 
-import json
+import asyncio
+import subprocess
+import sys
 
+import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.requests import Request as HttpRequest
 
-from asr_server.api.http.fields import SubtitleForm, TranscriptionForm, TranslationForm
-from asr_server.client.options import FileOptions, SubtitleOptions, TranslationOptions
+from asr_server.api.http import body, fields
+from asr_server.api.http import forms as server_forms
+from asr_server.client.forms import form
+from asr_server.service.requests import (
+    OutputOptions,
+    ResponseFormat,
+    ServerVad,
+    SubtitleRequest,
+    TranscriptionRequest,
+    TranslationRequest,
+    WordTimes,
+)
+from asr_server.text import languages
 
-HEARD = {"prompt": "the kitchen", "hotwords": ("Zürich", "Qwen"), "model": "demo"}
+# The server strips all texts, and a form ends its lines with CR LF.
+_TEXTS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\r\n\0"), max_size=30).map(str.strip)
+_TERMS = _TEXTS.filter(bool)
+_LAYOUT = {"max_line_chars": st.integers(2, 200), "max_lines": st.integers(1, 4)}
+_RECORDING = {
+    "model": st.sampled_from(["whisper-1", "demo", "Qwen/Qwen3-ASR-0.6B"]),
+    "language": st.sampled_from([None, *languages.model_languages()]),
+    "prompt": _TEXTS,
+    "hotwords": st.lists(_TERMS, max_size=4).map(tuple),
+    "temperature": st.floats(0, 1),
+    "chunking": st.none()
+    | st.builds(
+        ServerVad,
+        threshold=st.floats(0.05, 1),
+        prefix_padding_ms=st.integers(0, 2_000),
+        silence_duration_ms=st.integers(32, 5_000),
+    ),
+    "word_times": st.sampled_from([WordTimes.ALIGNED, WordTimes.ESTIMATED]),
+}
+_JSON = st.builds(OutputOptions, st.just(ResponseFormat.JSON), words=st.booleans(), logprobs=st.booleans())
+_VERBOSE = st.sampled_from(
+    [
+        OutputOptions(ResponseFormat.VERBOSE_JSON, segments=segments, words=words)
+        for segments, words in ((True, False), (False, True), (True, True))
+    ]
+)
+_OTHER = st.sampled_from([OutputOptions(ResponseFormat(name)) for name in ("text", "srt", "vtt")])
+_TRANSCRIPTIONS = st.builds(TranscriptionRequest, **_RECORDING, output=_JSON | _VERBOSE | _OTHER) | st.builds(
+    TranscriptionRequest, **_RECORDING, output=_JSON, stream=st.just(True)
+)
+_SUBTITLES = st.builds(
+    SubtitleRequest,
+    **_RECORDING,
+    output=st.builds(OutputOptions, st.sampled_from([ResponseFormat.SRT, ResponseFormat.VTT]), **_LAYOUT),
+)
+_TRANSLATIONS = st.builds(
+    TranslationRequest,
+    **_RECORDING,
+    output=st.builds(OutputOptions, st.sampled_from(ResponseFormat), **_LAYOUT),
+    target_language=st.sampled_from(["en", "de", "pt-BR", "zh-Hant"]),
+    glossary=st.dictionaries(_TERMS, _TERMS, max_size=3),
+    bilingual=st.booleans(),
+    source_on_failure=st.booleans(),
+)
+_PARSERS = {
+    TranscriptionRequest: (server_forms.transcription_request, fields.TranscriptionForm),
+    SubtitleRequest: (server_forms.subtitle_request, fields.SubtitleForm),
+    TranslationRequest: (server_forms.translation_request, fields.TranslationForm),
+}
+
+
+async def _parsed(values, parse):
+    """The request that the server parses from the bytes that httpx sends."""
+    sent = httpx.Request("POST", "http://server/", data=values, files={"file": ("a.wav", b"RIFF")})
+
+    async def receive():
+        return {"type": "http.request", "body": sent.read()}
+
+    headers = [(name.lower(), value) for name, value in sent.headers.raw]
+    http_request = HttpRequest({"type": "http", "method": "POST", "headers": headers}, receive)
+    received = await body.read_form(http_request, 2**20)
+    try:
+        return parse(received)
+    finally:
+        await received.close()
+
+
+@given(_TRANSCRIPTIONS | _SUBTITLES | _TRANSLATIONS)
+def test_the_server_parses_the_same_request(request):
+    """Over the bytes of a multipart body. No field is unknown to the server, which would ignore it, and none is empty,
+    which would be a value to some servers."""
+    parse, model = _PARSERS[type(request)]
+    written = form(request)
+    assert asyncio.run(_parsed(written, parse)) == request
+    assert set(written) <= set(model.model_fields)
+    assert all(written.values())
 
 
 @pytest.mark.parametrize(
-    ("options", "form"),
+    "request_",
     [
-        (FileOptions(language="en", response_format="srt", **HEARD), TranscriptionForm),
-        (
-            SubtitleOptions(language="en", format="vtt", mode="fast", max_line_chars=30, max_lines=3, **HEARD),
-            SubtitleForm,
-        ),
-        (TranslationOptions(to="de", bilingual=True, response_format="vtt", max_lines=1, **HEARD), TranslationForm),
+        TranscriptionRequest(output=OutputOptions(ResponseFormat.VERBOSE_JSON, segments=False)),
+        SubtitleRequest(word_times=WordTimes.NONE),
     ],
 )
-def test_the_server_knows_every_field(options, form):
-    """A name that the server does not know would be ignored in silence."""
-    assert set(options.form) <= set(form.model_fields)
-    read = form.model_validate(options.form)
-    assert (read.prompt, tuple(read.hotwords), read.model) == tuple(HEARD.values())
+def test_what_no_form_can_state_is_an_error(request_):
+    """Otherwise the server would do something else than was requested."""
+    with pytest.raises(ValueError, match=r"segments|word_times"):
+        form(request_)
 
 
-def test_the_values_arrive_as_they_were_meant():
-    """Numbers, truth values and the glossary go through text."""
-    cues = SubtitleForm.model_validate(SubtitleOptions(mode="fast", max_line_chars=30, max_lines=3).form)
-    assert (cues.mode, cues.max_line_chars, cues.max_lines) == ("fast", 30, 3)
-    wanted = TranslationOptions(language="en", to="pt-BR", bilingual=True, glossary={"kitchen": "Küche"})
-    other = TranslationForm.model_validate(wanted.form)
-    assert (other.source_language, other.language, other.bilingual) == ("en", "pt-BR", True)
-    assert other.glossary == {"kitchen": "Küche"}
-
-
-def test_what_is_left_out_is_not_sent():
-    """An empty field would be a value to some servers."""
-    assert TranslationOptions().form.keys().isdisjoint({"source_language", "glossary", "prompt"})
-    assert json.dumps(SubtitleOptions().form).count('""') == 0
+def test_the_client_is_light_to_import():
+    """A program that only calls a server loads no numerical or server library."""
+    heavy = ("numpy", "torch", "fastapi", "starlette", "pydantic", "uvicorn", "av", "onnxruntime", "babel")
+    code = (
+        "import sys, asr_server.client.files, asr_server.client.jobs, asr_server.client.live\n"
+        f"print([m for m in {heavy!r} if m in sys.modules])"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "[]"
