@@ -49,7 +49,7 @@ def _run(parsed: argparse.Namespace) -> int:
 
 
 async def _execute(parsed: argparse.Namespace) -> Exit:
-    from asr_server.client.exchange import FileError, ServerUnreachable
+    from asr_server.client.connection import FileError, ServerUnreachable
     from asr_server.client.jobs import AsyncJobClient
 
     async with AsyncJobClient(parsed.server, key=arguments.key(parsed)) as jobs:
