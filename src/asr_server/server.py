@@ -154,7 +154,8 @@ def machinery(
 def _services(
     settings: Settings, resolved: plan.Plan, built: Machinery, metrics: Metrics, ephemeral_keys: EphemeralKeys
 ) -> Services:
-    engines = Engines(fast=built.thread, accurate=built.thread, watch=metrics.live)
+    client = EngineClient(built.thread)
+    engines = Engines(fast=client, accurate=client, observer=metrics.live)
     return Services(
         settings=settings,
         plan=resolved,

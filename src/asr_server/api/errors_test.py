@@ -45,8 +45,8 @@ def test_everything_that_asks_to_come_back_says_when():
 
 def test_a_busy_server_says_how_long_it_will_be_busy():
     """Admission knows when there is room again, and that is what the header says; without it the table's seconds."""
-    assert respond(errors.Overloaded("full", retry_after_s=37)).headers["retry-after"] == "37"
-    assert respond(errors.ModelUnavailable("no weights")).headers["retry-after"] == "10"
+    assert http_response(errors.Overloaded("full", retry_after_s=37)).headers["retry-after"] == "37"
+    assert http_response(errors.ModelUnavailable("no weights")).headers["retry-after"] == "10"
 
 
 def test_clients_are_told_not_to_repeat_what_cannot_pass():

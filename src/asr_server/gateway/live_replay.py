@@ -1,7 +1,7 @@
-"""A live session over more than one worker: what a worker is sent again, what the client is still told. Pure.
+"""A live session over more than one worker: what a worker is sent again, and what the client gets. Pure.
 
 The client sees one session: its utterance numbers and times continue, a committed word is never taken back, and no
-utterance that had its final is told again. As long as one worker serves the session, its messages pass unchanged.
+utterance gets a second final. As long as one worker serves the session, its messages pass unchanged.
 """
 
 from __future__ import annotations
@@ -57,6 +57,11 @@ class LiveReplay:
         # utterance at whose beginning they may come again.
         self._carried_over: tuple[int, str] = (0, "")
         self._finals: OrderedDict[int, str] = OrderedDict()
+
+    @property
+    def log_name(self) -> str:
+        """The part of the id that may be logged: who knows all of it may resume the session."""
+        return self.id.partition(".")[0]
 
     # -- from the client ---------------------------------------------------------------------------------------------
 

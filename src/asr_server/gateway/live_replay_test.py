@@ -36,12 +36,12 @@ class _Worker:
     def send(self, frame):
         if isinstance(frame, bytes):
             self._received += len(frame)
-            self._run.tell(Audio(frame))
+            self._run.feed(Audio(frame))
         else:
             action = parse_action(frame)
             rules = TurnConfig(context=action.words or "")
             events = {"flush": Flush(), "reset": Reset(), "settled": GetCheckpoint(), "config": Configure(rules)}
-            self._run.tell(events[action.action])
+            self._run.feed(events[action.action])
         self._collect()
 
     def finish(self):
@@ -51,7 +51,7 @@ class _Worker:
     def left(self, *, clean):
         """The connection ends: what was not read is lost, but for the finals."""
         opened = self._run.session.state in (State.SPEAKING, State.PAUSING)
-        self._run.tell(Flush() if clean and opened else Interrupted())
+        self._run.feed(Flush() if clean and opened else Interrupted())
         self._collect()
         self.messages.clear()
 
@@ -61,10 +61,10 @@ class _Worker:
         return self.hello | {"received_bytes": self._received}
 
     def _collect(self):
-        for asked in self._run.asked:
+        for asked in self._run.requests:
             self.contexts[asked.utterance] = asked.context
-        effects, self._run.effects = self._run.effects, []
-        found = (messages.render(Outgoing(effect)) for effect in effects)
+        actions, self._run.actions = self._run.actions, []
+        found = (messages.render(Outgoing(action)) for action in actions)
         found = [json.dumps(message) for message in found if message is not None]
         self.messages += found
         self._finals += [message for message in found if json.loads(message).get("is_final")]

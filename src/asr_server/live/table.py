@@ -1,7 +1,7 @@
-"""The transition table of a live session: state and signal -> what to do and where to go. Data only.
+"""The transition table of a live session: from a state and a signal to an action and the next state. Data only.
 
-Everything that depends on the state is looked up here; `session.py` asks no other question about it. A pair that is
-absent cannot happen, and raises. `docs/websocket.md` shows this table, made from it.
+Everything that depends on the state is looked up here. A pair that is absent cannot happen, and raises `KeyError`.
+`docs/websocket.md` shows this table.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Signal(Enum):
     """What one frame or one event means."""
 
     SILENT = "silent frame"
-    ONSET = "frame that makes speech certain"
+    ONSET = "frame that confirms speech"
     VOICED = "voiced frame"
     PAUSED = "quiet frame"
-    ENDPOINT = "quiet frame that makes the pause long enough"
-    FULL = "longest length reached"
+    ENDPOINT = "quiet frame that completes the pause"
+    FULL = "maximum length reached"
     FLUSH = "flush"
     RESET = "reset"
     INTERRUPTED = "interrupted"
@@ -35,31 +35,29 @@ class Signal(Enum):
 
 
 class TurnAction(Enum):
-    """What a transition does, in words for the table of the docs."""
+    """What a transition does, in the words of the table in the docs."""
 
     NOTHING = "nothing"
-    KEEP = "keep the frame as a possible prefix; what is too old for one is silence"
-    OPEN = "open an utterance at the onset, prefix included"
-    EXTEND = "add the frame; ask for a partial when enough speech is new"
-    EXTEND_PAUSE = (
-        "add the frame; once the margin behind the speech is there, ask about the utterance as if it were over"
-    )
-    END = "end the utterance behind its margin; the rest may be the next one's prefix"
+    KEEP = "keep the frame as a possible prefix; older frames count as silence"
+    OPEN = "open an utterance at the onset, including the prefix"
+    EXTEND = "add the frame; request a partial after enough new speech"
+    EXTEND_PAUSE = "add the frame; once the margin after the speech is complete, request the final in advance"
+    END = "end the utterance after its margin; the rest may be the prefix of the next one"
     CUT = "cut at the quietest point of the last third; the next utterance opens there"
-    END_FULL = "as at an endpoint, in the pause that is running"
+    END_FULL = "end the utterance in the current pause, as at an endpoint"
     FINISH = "end the utterance here"
-    ANSWER = "answer with an empty final"
-    SETTLE = "count what is kept as silence"
-    DISCARD = "throw the open utterance and all that is kept away"
+    ANSWER_FLUSH = "answer with an empty final"
+    COUNT_SILENCE = "count the kept frames as silence"
+    DISCARD = "discard the open utterance and the kept frames"
     IGNORE = "count the frame as discarded"
-    CATCH_UP = "ask for a partial on all of the audio"
+    CATCH_UP = "request a partial for all of the audio"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One entry: the act, and the state after it."""
+    """One entry: the action, and the state after it."""
 
-    act: TurnAction
+    action: TurnAction
     next: State
 
 
@@ -68,10 +66,10 @@ _L, _S, _P, _C = State.LISTENING, State.SPEAKING, State.PAUSING, State.CLOSED
 TABLE: dict[tuple[State, Signal], Step] = {
     (_L, Signal.SILENT): Step(TurnAction.KEEP, _L),
     (_L, Signal.ONSET): Step(TurnAction.OPEN, _S),
-    (_L, Signal.FLUSH): Step(TurnAction.ANSWER, _L),
+    (_L, Signal.FLUSH): Step(TurnAction.ANSWER_FLUSH, _L),
     (_L, Signal.RESET): Step(TurnAction.DISCARD, _L),
     (_L, Signal.INTERRUPTED): Step(TurnAction.NOTHING, _L),
-    (_L, Signal.CLOSE): Step(TurnAction.SETTLE, _C),
+    (_L, Signal.CLOSE): Step(TurnAction.COUNT_SILENCE, _C),
     (_S, Signal.VOICED): Step(TurnAction.EXTEND, _S),
     (_S, Signal.PAUSED): Step(TurnAction.EXTEND_PAUSE, _P),
     (_S, Signal.ENDPOINT): Step(TurnAction.END, _L),
@@ -89,7 +87,7 @@ TABLE: dict[tuple[State, Signal], Step] = {
     (_P, Signal.INTERRUPTED): Step(TurnAction.CATCH_UP, _P),
     (_P, Signal.CLOSE): Step(TurnAction.FINISH, _C),
     (_C, Signal.SILENT): Step(TurnAction.IGNORE, _C),
-    (_C, Signal.FLUSH): Step(TurnAction.ANSWER, _C),
+    (_C, Signal.FLUSH): Step(TurnAction.ANSWER_FLUSH, _C),
     (_C, Signal.RESET): Step(TurnAction.NOTHING, _C),
     (_C, Signal.INTERRUPTED): Step(TurnAction.NOTHING, _C),
     (_C, Signal.CLOSE): Step(TurnAction.NOTHING, _C),

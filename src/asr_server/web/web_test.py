@@ -93,13 +93,15 @@ def test_the_error_codes_of_the_page_are_the_servers():
 
 def test_the_close_codes_of_the_page_are_the_servers():
     """1000 is the client's own; every other one is in the table of errors."""
-    assert {int(code) for code in _keys("link.js", "AFTER_CLOSE")} <= {wire.ws_close for wire in TABLE.values()}
+    assert {int(code) for code in _keys("live-connection.js", "AFTER_CLOSE")} <= {
+        wire.ws_close for wire in TABLE.values()
+    }
 
 
 def test_the_live_messages_of_the_page_are_the_servers():
     """Every field that is read is written by the server, every action that is sent is known to it."""
     sent = set(re.findall(r'"(\w+)"', _source(route, messages, errors)))
-    assert _used("link.js", "message") | _used("live-socket.js", "message") <= sent | {"error", "message"}
+    assert _used("live-connection.js", "message") | _used("live-socket.js", "message") <= sent | {"error", "message"}
     actions = set(re.findall(r'"?action"?: ?"(\w+)"', SCRIPTS["live-socket.js"]))
     assert actions
     assert actions <= set(get_args(live_actions.Action.model_fields["action"].annotation))
