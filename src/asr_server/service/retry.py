@@ -16,7 +16,6 @@ from asr_server.core.audio import SAMPLE_RATE
 from asr_server.engine.protocol import Finish, Utterance
 
 if TYPE_CHECKING:
-
     from asr_server.engine.client import Transcription
 
 # In half of a shorter utterance, a word lost at the cut is more likely than a mended loop.
