@@ -1,4 +1,4 @@
-"""The domain error tree. No error here knows HTTP or a socket; `api/errors.py` maps `code` to both.
+"""The errors that a caller may see. `api/errors.py` maps each `code` to HTTP and WebSocket.
 
 AsrError
 |-- InvalidInput                 the caller's fault: the same request will fail again
@@ -33,18 +33,18 @@ AsrError
 |   |-- JobNotFinished           job_not_finished
 |   `-- SlowReader               slow_reader
 |-- Overloaded                   rate_limit_exceeded: try again later
-|-- DeadlineExceeded             deadline_exceeded: our time limit, not the caller's
+|-- DeadlineExceeded             deadline_exceeded: the server's time limit
 |-- ShuttingDown                 shutting_down
 |-- Cancelled                    request_cancelled: the caller left
 |-- JobsUnavailable              jobs_unavailable: the directory for jobs cannot be used
-|-- UploadsUnavailable           uploads_unavailable: no room on the disk for an upload
+|-- UploadsUnavailable           uploads_unavailable: no space on the disk for an upload
 |-- TranslationError             the translation endpoint's side, and its settings
-|   |-- TranslationUnavailable   translation_unavailable: not set up, or not let in; trying again is no use
-|   `-- TranslationFailed        translation_failed: the endpoint gave no usable answer
-`-- EngineError                  our fault or the operator's
+|   |-- TranslationUnavailable   translation_unavailable: not set up, or access denied; do not retry
+|   `-- TranslationFailed        translation_failed: the endpoint gave no usable response
+`-- EngineError                  the server's fault or the operator's
     |-- ModelUnavailable         model_unavailable: cannot be loaded; the message says what to do
     |-- EngineOutOfMemory        engine_out_of_memory
-    |-- WorkerLost               worker_lost: the process died over this; try again
+    |-- WorkerLost               worker_lost: the process died; try again
     |-- WorkerUnavailable        worker_unavailable: the process does not stay up
     `-- TranscriptionFailed      transcription_failed
 """
@@ -57,7 +57,7 @@ from typing import ClassVar
 class AsrError(Exception):
     """Root of every error a caller may see.
 
-    `message` is for people and never holds what the caller sent beyond short, checked values;
+    `message` is for people and repeats nothing of the request but short, checked values;
     `code` is stable and for programs; `param` names the request field at fault, or is None.
     """
 
@@ -70,7 +70,7 @@ class AsrError(Exception):
 
 
 class InvalidInput(AsrError):
-    """The caller's fault; sending the same again will fail again."""
+    """The caller's fault: the same request will fail again."""
 
     code = "invalid_value"
 
@@ -88,7 +88,7 @@ class InvalidValue(InvalidInput):
 
 
 class UnsupportedValue(InvalidInput):
-    """A field has a value that is known, but that this server or model does not serve."""
+    """A field has a valid value that this server or model does not support."""
 
     code = "unsupported_value"
 
@@ -106,7 +106,7 @@ class InvalidType(InvalidInput):
 
 
 class InvalidEvent(InvalidInput):
-    """A message of the realtime socket that is no JSON object with a type."""
+    """A message of the realtime socket that is not a JSON object with a type."""
 
     code = "invalid_event"
 
@@ -124,7 +124,7 @@ class ItemNotFound(InvalidInput):
 
 
 class InvalidKey(InvalidInput):
-    """A key that this server did not give out, or that has expired."""
+    """An unknown or expired key."""
 
     code = "invalid_api_key"
 
@@ -136,19 +136,19 @@ class MissingKey(InvalidInput):
 
 
 class ForeignOrigin(InvalidInput):
-    """A web page of another site calls, and `ALLOWED_ORIGINS` does not name it."""
+    """A request from a web page of another site that `ALLOWED_ORIGINS` does not name."""
 
     code = "origin_not_allowed"
 
 
 class ForeignHost(InvalidInput):
-    """A server without keys was called by a name that is not its own; `ALLOWED_ORIGINS` can name it."""
+    """A server without keys was addressed by a host name that is not its own; `ALLOWED_ORIGINS` can allow it."""
 
     code = "host_not_allowed"
 
 
 class InvalidLanguage(InvalidInput):
-    """A language field that is no language code or name."""
+    """A language field that does not have the form of a code or name."""
 
     code = "invalid_language_format"
 
@@ -160,7 +160,7 @@ class UnsupportedLanguage(InvalidInput):
 
 
 class MalformedBody(InvalidInput):
-    """The request body cannot be parsed as what its content type says."""
+    """The request body cannot be parsed as its content type."""
 
     code = "malformed_body"
 
@@ -184,7 +184,7 @@ class FileTooLarge(InvalidInput):
 
 
 class UploadStalled(InvalidInput):
-    """The client stopped in the middle of its upload and stayed connected, or its network lost it."""
+    """The client stopped sending in the middle of its upload but did not close the connection."""
 
     code = "upload_stalled"
 
@@ -196,7 +196,7 @@ class EmptyFile(InvalidInput):
 
 
 class InvalidAudio(InvalidInput):
-    """The bytes are no audio this server can decode, or are damaged before the first sample."""
+    """The bytes are not audio in a supported format, or are damaged before the first sample."""
 
     code = "invalid_audio"
 
@@ -220,7 +220,7 @@ class AudioTooLong(InvalidInput):
 
 
 class SessionNotFound(InvalidInput):
-    """No live session of this id is kept any more; open a new one."""
+    """There is no live session with this id any more; open a new one."""
 
     code = "session_not_found"
 
@@ -238,7 +238,7 @@ class SessionTaken(InvalidInput):
 
 
 class JobNotFound(InvalidInput):
-    """No job of this id is kept: it never was, was removed, or is older than `JOB_TTL`."""
+    """There is no job with this id: it was never created, was removed, or is older than `JOB_TTL`."""
 
     code = "job_not_found"
 
@@ -256,7 +256,7 @@ class SlowReader(InvalidInput):
 
 
 class Overloaded(AsrError):
-    """The server holds all the work it takes, or this caller all its share; try again after `Retry-After` seconds."""
+    """The server, or this caller's share of it, is fully used; try again after `Retry-After` seconds."""
 
     code = "rate_limit_exceeded"
 
@@ -284,7 +284,7 @@ class Cancelled(AsrError):
 
 
 class UploadsUnavailable(AsrError):
-    """The directory for temporary files has no room for the upload; others may end soon."""
+    """The disk for temporary files is too full for the upload; try again later."""
 
     code = "uploads_unavailable"
 
@@ -296,25 +296,25 @@ class JobsUnavailable(AsrError):
 
 
 class TranslationError(AsrError):
-    """No translation, although the transcription was right. Messages hold no text and no key."""
+    """The transcription succeeded and the translation failed. Messages contain no text and no key."""
 
     code = "translation_failed"
 
 
 class TranslationUnavailable(TranslationError):
-    """No translation endpoint is set up, or it refuses this server; the message tells the operator what to do."""
+    """No translation endpoint is set up, or it denies access; the message tells the operator what to do."""
 
     code = "translation_unavailable"
 
 
 class TranslationFailed(TranslationError):
-    """The translation endpoint could not be reached, or gave no usable answer for any line."""
+    """The translation endpoint could not be reached, or gave no usable response for any line."""
 
     code = "translation_failed"
 
 
 class EngineError(AsrError):
-    """The engine could not do the work although the request was right."""
+    """The engine failed on a valid request."""
 
     code = "transcription_failed"
 
@@ -338,18 +338,18 @@ class WorkerLost(EngineError):
 
 
 class WorkerUnavailable(EngineError):
-    """The worker process does not stay up; its last words are in the log."""
+    """The worker process crashes repeatedly; its last output is in the log."""
 
     code = "worker_unavailable"
 
 
 class TranscriptionFailed(EngineError):
-    """The engine raised while it worked on this span."""
+    """The engine raised an error on this span."""
 
     code = "transcription_failed"
 
 
 def leaves(root: type[AsrError] = AsrError) -> list[type[AsrError]]:
-    """Every error class without subclasses, in the order of definition: what the wire tables must cover."""
+    """Every error class without subclasses, in the order of definition."""
     subs = root.__subclasses__()
     return [root] if not subs else [leaf for sub in subs for leaf in leaves(sub)]

@@ -1,8 +1,8 @@
 """Settings from the environment (and a `.env` file), checked once at start. The only reader of the environment.
 
-Every field is an upper-case environment variable of the same name; `docs/configuration.md` is made from this class.
-A setting is listed here only when it has an effect: an option that is not built yet makes the start refuse
-(see `engine/plan.py`), it is never silently ignored.
+Every field is an environment variable with the same name in upper case; `docs/configuration.md` is generated from
+this class. No setting is silently ignored: one that this version does not support stops the start with the reason
+(see `engine/plan.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@,]+", re.IGNORECASE)
 
 
 class SettingsError(ValueError):
-    """One or more settings are wrong; the message has a line for each: name, value, what was expected."""
+    """One or more settings are invalid; the message has a line for each: name, value, what is expected."""
 
 
 class Dtype(StrEnum):
@@ -55,7 +55,7 @@ class Quantization(StrEnum):
 
 
 class Settings(BaseSettings):
-    """All settings. Frozen: what the server runs with is what it was started with."""
+    """All settings. They do not change while the server runs."""
 
     model_config = SettingsConfigDict(
         env_file=".env",
@@ -65,30 +65,33 @@ class Settings(BaseSettings):
         extra="ignore",
         env_ignore_empty=True,
         protected_namespaces=(),
-        allow_inf_nan=False,  # JSON has neither, and bounds are sized by some of these
+        allow_inf_nan=False,  # JSON has no such numbers, and some of these are sizes of buffers
     )
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
-    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0: any free port.")
     ssl_certfile: str = Field("", description="Serve TLS with this PEM certificate chain; empty: no TLS.")
-    ssl_keyfile: str = Field("", description="Its private key, where the certificate's file does not hold it.")
+    ssl_keyfile: str = Field("", description="The private key, if it is not in SSL_CERTFILE.")
 
     api_keys: SecretStr = Field(
-        SecretStr(""), description="Keys, comma-separated: who has none of them is refused. Empty: everyone is let in."
+        SecretStr(""),
+        description="API keys, comma-separated; a request without one of them is refused. Empty: no key is required.",
     )
     allow_anonymous: bool = Field(
         False,
         validate_default=True,
-        description="Start without `API_KEYS` although other machines can connect; else that stops the start.",
+        description="Start without `API_KEYS` although other machines can connect; otherwise the start is refused.",
     )
     allowed_origins: str = Field(
         "",
-        description="Web pages of other sites that may call, comma-separated (`https://app.example.com`); `*`: all.",
+        description="Other sites whose pages may call, comma-separated (`https://app.example.com`); `*`: all.",
     )
     key_max_requests: int = Field(
-        0, ge=0, description="Requests and live sessions that one key may have under way; without keys, one address."
+        0, ge=0, description="Requests and live sessions of one key at once; without keys, of one address. 0: no limit."
     )
-    key_rate: int = Field(0, ge=0, description="Requests a minute of one key, or one address; 0: no limit.")
+    key_rate: int = Field(
+        0, ge=0, description="Requests per minute of one key, or of one address without keys; 0: no limit."
+    )
 
     model_id: str = Field(
         "Qwen/Qwen3-ASR-1.7B",
@@ -98,7 +101,7 @@ class Settings(BaseSettings):
     forced_aligner_id: str = Field(
         "Qwen/Qwen3-ForcedAligner-0.6B",
         min_length=1,
-        description="Forced aligner for word times: a hub id, a directory, or `demo`, which MODEL_ID=demo implies.",
+        description="Forced aligner for word times: a hub id, a directory, or `demo` (the default with MODEL_ID=demo).",
     )
     device: str = Field(
         "auto",
@@ -108,106 +111,128 @@ class Settings(BaseSettings):
     dtype: Dtype = Field(
         Dtype.AUTO, description="`auto` is bfloat16 on a GPU and float32 on a CPU; or float32, bfloat16, float16."
     )
-    max_batch: int = Field(8, ge=1, le=256, description="Spans decoded together in one step.")
+    max_batch: int = Field(8, ge=1, le=256, description="Most spans decoded together in one batch.")
     kv_budget_mb: int = Field(
-        0, ge=0, description="MiB for keys and values; 0 plans it from the memory that is free after loading."
+        0, ge=0, description="MiB for the key-value cache; 0: computed from the memory that is free after loading."
     )
     idle_timeout: float = Field(
-        120.0, ge=0, description="Seconds without work after which the model is unloaded; 0 keeps it for ever."
+        120.0, ge=0, description="Seconds without work after which the model is unloaded; 0: never."
     )
     preload: bool = Field(False, description="Load and warm up the model before the server reports ready.")
-    request_timeout: float = Field(
-        300.0, gt=0, description="Seconds a request may take in all before it fails with 504."
-    )
+    request_timeout: float = Field(300.0, gt=0, description="Seconds after which a request fails with 504.")
     engine_hang_s: float = Field(
         15.0,
         gt=0,
-        description="Seconds without a sign from the engine at work after which `/livez` fails; not while loading.",
+        description="Seconds without progress of a busy engine after which `/livez` fails; loading does not count.",
     )
 
     gateway_mode: bool = Field(False, description="Run the model in a worker process behind a thin gateway.")
     worker_start_s: float = Field(
-        60.0, gt=0, description="Gateway: seconds in which the worker process must take requests, without the model."
+        60.0,
+        gt=0,
+        description="Gateway: seconds in which the worker process must accept requests; the model is loaded later.",
     )
     worker_hang_s: float = Field(
         20.0,
         ge=0,
-        description="Gateway: seconds after which a worker that says it hangs or does not answer is killed; 0: never.",
+        description="Gateway: seconds after which a worker that hangs or does not respond is killed; 0: never.",
     )
 
     max_upload_mb: float = Field(200.0, gt=0, description="Largest request body, in MiB.")
     max_audio_s: float = Field(7200.0, gt=0, description="Longest recording, in seconds of audio.")
     max_queue_audio_s: float = Field(
-        14400.0, gt=0, description="Seconds of audio accepted and not yet answered, before new work gets 429."
+        14400.0,
+        gt=0,
+        description="Seconds of audio in accepted, unfinished requests beyond which new requests get 429.",
     )
 
     state_dir: Path = Field(
         Path("~/.local/state/asr-server"),
-        description="Directory of what outlives the process: jobs, their recordings and results. One server each.",
+        description="Directory for jobs, recordings and results, which survive a restart. One server each.",
     )
-    job_ttl: float = Field(86_400.0, gt=0, description="Seconds for which the result of a finished job is kept.")
+    job_ttl: float = Field(86_400.0, gt=0, description="Seconds that the result of a finished job is kept.")
     job_timeout: float = Field(14_400.0, gt=0, le=604_800, description="Seconds that one job may run.")
-    max_jobs: int = Field(1_000, ge=1, description="Jobs that may wait or run before new ones get 429.")
+    max_jobs: int = Field(1_000, ge=1, description="Waiting and running jobs beyond which new ones get 429.")
 
     asr_use_server_vad: bool = Field(
-        True, description="Live: find utterances with the voice detector; false goes by loudness."
+        True, description="Live: find utterances by voice activity detection; false: by loudness."
     )
     vad_threshold: float = Field(0.5, gt=0, le=1, description="Live: speech probability at which speech begins.")
     vad_min_silence_ms: int = Field(
         500, ge=32, le=10_000, description="Live: silence that ends an utterance, in milliseconds."
     )
     vad_prefix_ms: int = Field(
-        300, ge=0, le=2_000, description="Live: audio before the speech that belongs to the utterance, in milliseconds."
+        300,
+        ge=0,
+        le=2_000,
+        description="Live: milliseconds of audio before the onset of speech that belong to the utterance.",
     )
     ws_buffer_size: int = Field(
-        14400, ge=1024, le=320_000, description="Live: bytes of new speech (16 kHz) between two partials, at least."
+        14400, ge=1024, le=320_000, description="Live: least new speech between two partials, in bytes at 16 kHz."
     )
     ws_overlap_size: int = Field(
-        4800, ge=0, le=32_000, description="Live: bytes (16 kHz) behind the speech that belong to the utterance."
+        4800,
+        ge=0,
+        le=32_000,
+        description="Live: audio after the end of speech that belongs to the utterance, in bytes at 16 kHz.",
     )
     ws_flush_silence_ms: int = Field(
-        600, ge=32, le=10_000, description="Live: the same as VAD_MIN_SILENCE_MS where loudness decides."
+        600, ge=32, le=10_000, description="Live: as VAD_MIN_SILENCE_MS, when ASR_USE_SERVER_VAD is false."
     )
     ws_utterance_max_s: float = Field(
-        30.0, ge=5, le=120, description="Live: longest utterance in seconds; a longer one is cut where it is quietest."
+        30.0, ge=5, le=120, description="Live: longest utterance in seconds; a longer one is cut at its quietest place."
     )
     ws_resume_s: float = Field(
-        30.0, ge=0, le=3_600, description="Live: seconds for which a session waits for its client after a cut."
+        30.0,
+        ge=0,
+        le=3_600,
+        description="Live: seconds that a session waits for its client after the connection broke.",
     )
     realtime_session_s: float = Field(
-        3600.0, ge=1, le=86_400, description="Realtime: seconds after which a session ends; OpenAI's end after an hour."
+        3600.0, ge=1, le=86_400, description="Realtime: seconds after which a session ends; OpenAI's limit is one hour."
     )
 
     openai_base_url: AnyHttpUrl | None = Field(
-        None, description="Translation: the endpoint, with its `/v1`; any that speaks OpenAI's chat completions."
+        None, description="Translation: base URL, with `/v1`, of an endpoint with OpenAI's chat completions."
     )
-    openai_api_key: SecretStr | None = Field(None, description="Translation: the endpoint's key, if it wants one.")
-    translate_model: str = Field("", description="Translation: the model's name there; without one, none is offered.")
+    openai_api_key: SecretStr | None = Field(None, description="Translation: the endpoint's key, if it requires one.")
+    translate_model: str = Field(
+        "", description="Translation: the model's name at the endpoint. Empty: no translation."
+    )
     translate_temperature: float = Field(0.3, ge=0, le=2, description="Translation: temperature for running text.")
     translate_srt_temperature: float = Field(0.1, ge=0, le=2, description="Translation: temperature for subtitles.")
     translate_timeout: float = Field(
-        60.0, gt=0, description="Translation: seconds that one try of a question to the endpoint may take."
+        60.0, gt=0, description="Translation: seconds that one attempt of a request to the endpoint may take."
     )
     translate_concurrency: int = Field(
-        4, ge=1, le=64, description="Translation: questions to the endpoint at once, from all requests together."
+        4, ge=1, le=64, description="Translation: requests to the endpoint at once, in the whole server."
     )
-    translate_batch: int = Field(20, ge=1, le=100, description="Translation: lines in one question, at most.")
+    translate_batch: int = Field(
+        20, ge=1, le=100, description="Translation: most lines in one request to the endpoint."
+    )
 
-    subtitle_max_duration: float = Field(7.0, ge=2, le=60, description="Subtitles: longest time of a cue, in seconds.")
-    subtitle_min_duration: float = Field(
-        0.833, gt=0, le=2, description="Subtitles: shortest time of a cue, in seconds, where speech and lines allow it."
+    subtitle_max_duration: float = Field(
+        7.0, ge=2, le=60, description="Subtitles: longest duration of a cue, in seconds."
     )
-    subtitle_min_gap: float = Field(0.083, ge=0, le=2, description="Subtitles: seconds between two cues, at least.")
+    subtitle_min_duration: float = Field(
+        0.833,
+        gt=0,
+        le=2,
+        description="Subtitles: shortest duration of a cue, in seconds, where speech and lines allow it.",
+    )
+    subtitle_min_gap: float = Field(
+        0.083, ge=0, le=2, description="Subtitles: shortest gap between two cues, in seconds."
+    )
     subtitle_pause_threshold: float = Field(
-        0.5, ge=0, le=10, description="Subtitles: a silence of so many seconds ends a cue."
+        0.5, ge=0, le=10, description="Subtitles: seconds of silence that end a cue."
     )
 
     log_level: LogLevel = Field(LogLevel.INFO, description="TRACE, DEBUG, INFO, WARNING or ERROR.")
     log_json: bool = Field(False, description="Write each log line as one JSON object.")
 
-    # Options of the product that this version does not have: setting one stops the start with the reason.
-    dual_model: bool = Field(False, description="A fast model for live partials, an accurate one for finals.")
-    use_speculative: bool = Field(False, description="Let the small model draft for the large one.")
+    # Options that this version does not support: setting one stops the start with the reason.
+    dual_model: bool = Field(False, description="Use a fast model for live partials and an accurate one for finals.")
+    use_speculative: bool = Field(False, description="Speculative decoding with the small model as draft model.")
     quantize: Quantization = Field(Quantization.NONE, description="`int8` or `fp8` weights.")
     onnx_encoder_path: str = Field("", description="Run the audio encoder from an ONNX file.")
     trt_encoder_path: str = Field("", description="Run the audio encoder from a TensorRT engine.")
@@ -220,8 +245,8 @@ class Settings(BaseSettings):
     @field_validator("ssl_certfile", "ssl_keyfile")
     @classmethod
     def _is_a_file(cls, value: str, info: ValidationInfo) -> str:
-        if value and not os.path.isfile(value):  # pathlib raises where a directory is closed
-            raise ValueError("there is no such file, or this user may not look into its directory")
+        if value and not os.path.isfile(value):  # pathlib raises if the directory is not readable
+            raise ValueError("there is no such file, or its directory is not readable")
         if value and info.field_name == "ssl_keyfile" and not info.data.get("ssl_certfile"):
             raise ValueError("a key needs SSL_CERTFILE")
         return value
@@ -231,12 +256,12 @@ class Settings(BaseSettings):
     def _are_keys(cls, value: SecretStr) -> SecretStr:
         keys = _listed(value.get_secret_value())
         if value.get_secret_value() and not keys:
-            raise ValueError("there is no key in it, and an empty list would let everyone in")
+            raise ValueError("it contains no key, and an empty list would accept requests without a key")
         for key in keys:
             if not _KEY.fullmatch(key):
-                raise ValueError("a key has letters, digits and -._~+/= only: it must fit a header and an address")
+                raise ValueError("a key may have letters, digits and -._~+/= only: it must fit into a header and a URL")
             if key.startswith("ek_"):
-                raise ValueError("a key must not begin with ek_: those are the ephemeral ones")
+                raise ValueError("a key must not begin with ek_, the prefix of ephemeral keys")
         return value
 
     @field_validator("allow_anonymous")
@@ -246,8 +271,8 @@ class Settings(BaseSettings):
             host, keys = info.data["host"], _listed(info.data["api_keys"].get_secret_value())
             if not keys and not is_loopback(host):
                 raise ValueError(
-                    f"HOST={host} lets other machines in, and there are no API_KEYS: set API_KEYS, "
-                    "or HOST=127.0.0.1, or ALLOW_ANONYMOUS=true if everyone who can connect may use the server"
+                    f"HOST={host} accepts connections from other machines, and there are no API_KEYS: set API_KEYS, "
+                    "or HOST=127.0.0.1, or ALLOW_ANONYMOUS=true to serve everyone who can connect"
                 )
         return value
 
@@ -256,7 +281,9 @@ class Settings(BaseSettings):
     def _are_origins(cls, value: str) -> str:
         for origin in _listed(value):
             if origin not in ("*", "null") and not _ORIGIN.fullmatch(origin):
-                raise ValueError(f"{origin!r} is no origin such as https://app.example.com or http://localhost:3000")
+                raise ValueError(
+                    f"{origin!r} is not an origin such as https://app.example.com or http://localhost:3000"
+                )
         return value
 
     @property
@@ -276,7 +303,7 @@ class Settings(BaseSettings):
 
 
 def load(**overrides: Any) -> Settings:
-    """Read the environment; `overrides` (from the command line) win. Raises `SettingsError` naming every bad value."""
+    """Read the environment; `overrides` (from the command line) take precedence. Raises `SettingsError`."""
     try:
         return Settings(**overrides)
     except ValidationError as error:
@@ -288,8 +315,11 @@ def load(**overrides: Any) -> Settings:
 
 
 def client_key() -> str:
-    """The key that the commands send to a server. The process's environment alone says it: neither a server's `.env`
-    in the working directory nor a bad value among its settings may decide what a client does."""
+    """The key that client commands send to a server.
+
+    Read from the environment of the process alone: a `.env` file in the working directory, or an invalid setting in
+    it, concerns a server and must not affect a client.
+    """
     return os.environ.get("ASR_API_KEY", "").strip()
 
 
@@ -303,16 +333,16 @@ def process_environment(**changes: str) -> dict[str, str]:
     return {**os.environ, **changes}
 
 
-def environment_of(settings: Settings, **otherwise: Any) -> dict[str, str]:
-    """The environment for a process of ours with the same settings, wherever these came from, but for `otherwise`."""
+def environment_of(settings: Settings, **changes: Any) -> dict[str, str]:
+    """The environment for a child process with the same settings, except for `changes`."""
     shown = settings.model_dump(mode="json", include=settings.model_fields_set)
     values = {name: _revealed(getattr(settings, name), value) for name, value in shown.items()}
-    values |= otherwise
+    values |= changes
     return process_environment(**{name.upper(): _spelled(value) for name, value in values.items()})
 
 
 def _revealed(value: Any, shown: Any) -> Any:
-    """What is dumped as stars is what the other process needs to have."""
+    """The value itself where the dump shows asterisks: the other process needs it."""
     return value.get_secret_value() if isinstance(value, SecretStr) else shown
 
 
@@ -339,5 +369,5 @@ def _line(error: Any) -> str:
     meaning = f" ({field.description})" if field and field.description else ""
     secret = field and SecretStr in (field.annotation, *get_args(field.annotation))
     value = "***" if secret else repr(error["input"])
-    # The prefix is pydantic's, and says nothing to whoever reads the rest.
+    # pydantic adds a prefix that means nothing to a reader of the message.
     return f"{name}={value}: {error['msg'].removeprefix('Value error, ')}{meaning}"
