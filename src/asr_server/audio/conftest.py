@@ -1,4 +1,4 @@
-"""Clips for the tests of this room, encoded on the spot into anonymous files; not used outside tests."""
+"""Clips for the tests of this package, encoded on the fly into anonymous files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_server.audio import SAMPLE_RATE
+from asr_server.core.audio import SAMPLE_RATE
 
 
 def open_bytes(content: bytes) -> BinaryIO:

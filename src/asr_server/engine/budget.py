@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from asr_server.audio import SAMPLE_RATE
+from asr_server.core.audio import SAMPLE_RATE
 
 # Speech is 3 to 5 text tokens a second in the densest languages; 12 leaves space without letting a loop run for long.
 _TOKENS_PER_S = 12

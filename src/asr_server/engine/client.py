@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from asr_server.audio import SAMPLE_RATE
+from asr_server.core.audio import SAMPLE_RATE
 from asr_server.engine.protocol import AlignItem, Alignment, Hypothesis, Tokens, Utterance
 from asr_server.scheduling.job import Job, Priority
 

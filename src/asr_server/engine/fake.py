@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from asr_server.audio import SAMPLE_RATE
+from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AsrError, EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
 from asr_server.engine.budget import token_budget
 from asr_server.engine.fake_script import FakeScript, Fault, Rule, ScriptSource

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from asr_server.audio.segmentation_config import SegmentationConfig
+from asr_server.audio.segmentation.config import SegmentationConfig
 from asr_server.scheduling.job import Priority
 
 

@@ -16,7 +16,7 @@ from asr_server.subtitle.layout import relayout
 from asr_server.text import joining, target_languages
 from asr_server.text.target_languages import LanguageTag
 from asr_server.translator.endpoint import ChatEndpoint, EndpointConfig, PromptOutcome
-from asr_server.translator.lines import Line, Reason, Translated, TranslationOrder
+from asr_server.translator.lines import Line, Reason, Translated, TranslationConfig
 from asr_server.translator.translator import Translator
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Translations:
     @property
     def questions(self) -> Mapping[PromptOutcome, int]:
         """What became of all questions to the endpoint so far."""
-        return self._endpoint.questions
+        return self._endpoint.outcomes
 
     async def close(self) -> None:
         """Close the connections."""
@@ -156,7 +156,7 @@ class Translations:
         self, lines: Sequence[Line], options: TranslateOptions, temperature: float
     ) -> tuple[tuple[Translated, ...], TranslationError | None]:
         limit_s = self._settings.request_timeout if options.limit_s is None else options.limit_s
-        order = TranslationOrder(options.target, temperature, limit_s, options.glossary)
+        order = TranslationConfig(options.target, temperature, limit_s, options.glossary)
         try:
             self.check()
             found = tuple(await self._translator.translate(lines, order))

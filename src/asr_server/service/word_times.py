@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from loguru import logger
 
-from asr_server.audio import SAMPLE_RATE
+from asr_server.core.audio import samples_to_ms
 from asr_server.core.errors import AsrError, DeadlineExceeded, EngineError, InvalidInput
 from asr_server.core.transcript import Word
 from asr_server.engine.client import EngineClient
@@ -37,7 +37,9 @@ async def words(
     speech_regions = span.speech_regions or ((span.start, span.end),)
     # Less than a millisecond is one still: a region of none is no place for words.
     return timing.estimate(
-        text, language, [(_ms(start), max(_ms(end), _ms(start) + 1)) for start, end in speech_regions]
+        text,
+        language,
+        [(samples_to_ms(start), max(samples_to_ms(end), samples_to_ms(start) + 1)) for start, end in speech_regions],
     )
 
 
@@ -51,14 +53,10 @@ async def _aligned(
         return None
     if not found.pieces:
         return None
-    begin_ms = _ms(span.start)
+    begin_ms = samples_to_ms(span.start)
     pieces = [(piece.text, begin_ms + piece.start_ms, begin_ms + piece.end_ms) for piece in found.pieces]
-    return alignment.transfer_timestamps(text, pieces, (begin_ms, _ms(span.end)), language)
+    return alignment.transfer_timestamps(text, pieces, (begin_ms, samples_to_ms(span.end)), language)
 
 
 def _note(error: AsrError) -> None:
     logger.warning("words are not aligned", code=error.code, reason=error.message)
-
-
-def _ms(samples: int) -> int:
-    return round(samples * 1000 / SAMPLE_RATE)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from asr_server.api.http.body import NOT_JSON
-from asr_server.audio.segmentation_config import SegmentationConfig
+from asr_server.audio.segmentation.config import SegmentationConfig
 from asr_server.service.requests import ResponseFormat, WordTimes
 
 # Of a prompt, and of all hotwords: the engine's thread reads them, for each span anew.
@@ -66,8 +66,6 @@ class ChunkingStrategy(BaseModel):
             return SegmentationConfig()
         return SegmentationConfig(
             threshold=self.threshold,
-            # The distance at which Silero's own tools let speech end.
-            off_threshold=max(0.01, self.threshold - 0.15),
             min_silence_ms=self.silence_duration_ms,
             # A margin is laid on both sides, so it may not be longer than the pause that parts two stretches.
             pad_ms=min(self.prefix_padding_ms, self.silence_duration_ms),

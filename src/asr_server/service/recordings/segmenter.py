@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from asr_server.audio import SAMPLE_RATE
-from asr_server.audio.segmentation_config import SegmentationConfig
-from asr_server.audio.spans import Span, SpanCutter
-from asr_server.audio.vad import FRAME_SAMPLES, SpeechProbability, frame_power
+from asr_server.audio.segmentation.config import SegmentationConfig
+from asr_server.audio.segmentation.quietest import frame_power, quietest_middle
+from asr_server.audio.segmentation.spans import Span, SpanCutter
+from asr_server.audio.vad import SpeechProbability
+from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,9 +48,7 @@ class SpeechSpan:
 
     def halves(self) -> tuple[SpeechSpan, SpeechSpan]:
         """The span as two, parted where its middle third is quietest."""
-        third = len(self.audio) // 3
-        power = frame_power(self.audio[third:-third])
-        cut_at = self.start + third + int(power.argmin()) * FRAME_SAMPLES
+        cut_at = self.start + quietest_middle(self.audio)
         return self.part(self.start, cut_at), self.part(cut_at, self.end)
 
 
