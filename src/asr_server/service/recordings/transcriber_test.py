@@ -31,7 +31,7 @@ class Scripted:
     `sampled`: whether the utterance in question is to be sampled.
     """
 
-    loaded, room, text = True, 4, "w{samples}"
+    loaded, free_slots, text = True, 4, "w{samples}"
 
     def __init__(self, script):
         self.script, self.rows, self.seen, self.sampled = script, {}, [], False
