@@ -13,20 +13,23 @@ from E2Etest.cli.commands import command, started
 pytestmark = pytest.mark.integration
 
 
-def test_the_words_are_those_of_a_server(cli_server, talks):
+def test_the_words_are_those_of_a_server(server, talks):
     """In order, a broken one among them; stderr holds its line and nothing of the libraries."""
     names = ["hello.wav", "broken.wav", "more/again.flac"]
     alone = command("transcribe", "--local", "--model", "demo", *names, cwd=talks)
-    served = command("transcribe", "--server", cli_server.base, *names, cwd=talks)
+    served = command("transcribe", "--server", server.base, *names, cwd=talks)
     assert alone.returncode == served.returncode == 1
     assert (alone.stdout, alone.stderr) == (served.stdout, served.stderr)
 
 
-@pytest.mark.parametrize("arguments", [["--stream"], ["--format", "verbose_json", "--language", "en"]])
-def test_options_reach_the_engine(cli_server, talks, arguments):
+@pytest.mark.parametrize(
+    "arguments",
+    [pytest.param(["--stream"], marks=pytest.mark.nightly), ["--format", "verbose_json", "--language", "en"]],
+)
+def test_options_reach_the_engine(server, talks, arguments):
     """Streamed words, and a format with all details, are those of a server."""
     alone = command("transcribe", talks / "hello.wav", "--local", *arguments, MODEL_ID="demo")
-    served = command("transcribe", talks / "hello.wav", "--server", cli_server.base, *arguments)
+    served = command("transcribe", talks / "hello.wav", "--server", server.base, *arguments)
     assert alone.stdout == served.stdout != ""
     assert (alone.returncode, alone.stderr) == (0, "")
     assert ResponseFormat.VERBOSE_JSON.value in arguments or alone.stdout.count("\n") == 1
@@ -43,7 +46,7 @@ def test_settings_that_cannot_work_exit_with_2(talks, changes, word):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("after_s", [1.0, 6.0])
+@pytest.mark.parametrize("after_s", [1.0, pytest.param(6.0, marks=pytest.mark.nightly)])
 def test_ctrl_c_ends_it_also_while_the_model_is_loading(tmp_path, after_s):
     """Exit code 130 and no traceback, early on and later: three quarters of an hour are not transcribed by then."""
     talk = tmp_path / "talk.wav"

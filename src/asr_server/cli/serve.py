@@ -81,7 +81,7 @@ def serve(settings: Settings) -> int:
         )
     if reason := certificate.refusal(settings):
         raise UsageError(f"SSL_CERTFILE, SSL_KEYFILE: {reason}.")
-    _log(settings)
+    configure_logging(settings)
     place = {
         "host": settings.host,
         "port": settings.port,
@@ -101,7 +101,7 @@ def work(settings: Settings, path: Path) -> int:
     """Serve a gateway on a Unix socket, until it says so or is gone."""
     from asr_server.gateway.child import end_with_gateway
 
-    _log(settings)
+    configure_logging(settings)
     end_with_gateway(path)
     return _run_server(settings, {"uds": str(path)})
 
@@ -113,12 +113,28 @@ def _run_server(settings: Settings, place: dict[str, Any]) -> int:
     return _serve_app(app, functools.partial(drain, app), place)
 
 
-def _log(settings: Settings) -> None:
+def configure_logging(settings: Settings) -> None:
+    """Log what this process does to standard error, at the level and in the format of the settings."""
     logger.configure(settings.log_level, as_json=settings.log_json)
     logging.getLogger("uvicorn.error").addFilter(_fit_to_be_kept)
 
 
 def _serve_app(app: Any, drained: Callable[[], Awaitable[None]], place: dict[str, Any]) -> int:
+    # uvicorn drains on these signals and then raises them again, for whoever handled them before: an orderly end is
+    # no failure, so nobody does.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    server = http_server(app, drained, place)
+    server.run()
+    # The process ends here: the interpreter would look for garbage among half a million objects first, for most of a
+    # second in which a restart or a gateway waits.
+    gc.freeze()
+    return 0 if server.started else 1
+
+
+def http_server(app: Any, drained: Callable[[], Awaitable[None]], place: dict[str, Any]) -> uvicorn.Server:
+    """uvicorn with the server's protocols and limits. `drained` is awaited before the sockets are closed; `place` is
+    where to listen, in uvicorn's words."""
     config = uvicorn.Config(
         app,
         **place,
@@ -134,16 +150,7 @@ def _serve_app(app: Any, drained: Callable[[], Awaitable[None]], place: dict[str
         ws_ping_timeout=_PONG_S,
         ws_per_message_deflate=False,  # audio does not shrink, and deflating it costs more than sending it
     )
-    # uvicorn drains on these signals and then raises them again, for whoever handled them before: an orderly end is
-    # no failure, so nobody does.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
-    server = _Server(config, drained)
-    server.run()
-    # The process ends here: the interpreter would look for garbage among half a million objects first, for most of a
-    # second in which a restart or a gateway waits.
-    gc.freeze()
-    return 0 if server.started else 1
+    return _Server(config, drained)
 
 
 def _fit_to_be_kept(record: logging.LogRecord) -> bool:

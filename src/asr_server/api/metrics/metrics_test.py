@@ -1,4 +1,4 @@
-"""Names, labels and counts, without a server; with one see E2Etest/test_metrics.py."""
+"""Names, labels and counts, without a server; with one see E2Etest/contract/test_metrics.py."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The jobs' runner, with a scripted producer: faults are injected here; the real one runs in E2Etest/test_jobs.py."""
+"""The jobs' runner, with a scripted producer: faults are injected here; the real one: E2Etest/contract/test_jobs.py."""
 
 import asyncio
 import io
