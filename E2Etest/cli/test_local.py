@@ -87,7 +87,7 @@ def _worker(temporary):
     return found[0]
 
 
-@pytest.mark.parametrize("after_s", [0.0, 5.0])
+@pytest.mark.parametrize("after_s", [0.0, pytest.param(5.0, marks=pytest.mark.nightly)])
 def test_ctrl_c_ends_it_at_any_time(long_local, tmp_path, after_s):
     """Exit code 130, no traceback and no worker: at the start of the worker and later."""
     _worker(tmp_path / "tmp")
@@ -98,6 +98,7 @@ def test_ctrl_c_ends_it_at_any_time(long_local, tmp_path, after_s):
     assert not _workers(tmp_path / "tmp")
 
 
+@pytest.mark.nightly
 def test_a_worker_does_not_outlive_the_command(long_local, tmp_path):
     """Also where the command is killed: the fixture waits for the end of the worker and of its files."""
     _worker(tmp_path / "tmp")
@@ -106,7 +107,7 @@ def test_a_worker_does_not_outlive_the_command(long_local, tmp_path):
     assert long_local.wait(timeout=60) == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("after_s", [0.0, 4.0])
+@pytest.mark.parametrize("after_s", [0.0, pytest.param(4.0, marks=pytest.mark.nightly)])
 def test_a_worker_that_is_killed_ends_the_command(long_local, tmp_path, after_s):
     """At its start and at work: exit code 3, and the message says what happened."""
     worker = _worker(tmp_path / "tmp")
