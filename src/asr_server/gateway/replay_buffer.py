@@ -105,6 +105,9 @@ class ReplayBuffer:
             del self._audio[-1:]
             self._end -= 1
             self._cursor = min(self._cursor, self._end)
+            # A question behind that byte, not yet sent, would take along the first byte that comes after the reset.
+            for act in self._acts:
+                act.position = min(act.position, self._end)
         self._acts.append(ControlFrame(kind, self._end, frame))
 
     def take_end(self) -> None:

@@ -30,3 +30,14 @@ def test_actions_count_among_what_is_held():
     assert journal.held_bytes > 100 * 1_000
     journal.forget(0)
     assert journal.held_bytes == 0
+
+
+def test_what_comes_after_a_reset_is_sent_after_it():
+    """Also where the reset throws an odd byte away, behind which the worker was to be asked something."""
+    journal = ReplayBuffer(16_000)
+    journal.take_audio(b"abc", 0.0)
+    journal.ask_settled()
+    journal.take_act(Kind.RESET, '{"action": "reset"}')
+    journal.take_audio(b"de", 0.0)
+    frames = list(iter(journal.next_frame, None))
+    assert frames == [b"ab", '{"action": "settled"}', '{"action": "reset"}', b"de"]
