@@ -11,7 +11,7 @@ COPY requirements.txt requirements.lock ./
 RUN pip install "$(grep '^torch==' requirements.txt)" \
     && pip install --no-deps --require-hashes -r requirements.lock \
     && pip check
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml setup.py README.md LICENSE ./
 COPY src ./src
 RUN pip install --no-deps .
 

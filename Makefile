@@ -1,8 +1,25 @@
-# make demo   see it work            make serve   run it with the environment's settings
-# make test   everything CI runs     make bench   the benchmarks
-# make soak   20 minutes of load and faults     make promises   docs/promises.md, measured anew
-# make fuzz   random input, longer   make lock, make sbom, make audit   the packages that an image is built from
-.PHONY: demo serve test bench check unit e2e browser docs clients promises soak fuzz lock sbom audit clean
+# make demo       run the server with the demonstration model and transcribe a recording
+# make serve      run the server with the settings of the environment
+#
+# make test       everything that a change must pass: check, unit, e2e
+# make check      format, lint and types
+# make unit       the tests beside the modules
+# make e2e        the tests of the running server, in E2Etest
+# make browser    install Chromium for the tests of the page, as root
+# make nightly    the long run: test, fuzz, promises (which includes the soak)
+# make fuzz       random input, longer than in make test
+# make promises   measure what docs/promises.md says and write that page
+# make soak       20 minutes of load and faults
+# make coverage   the share of each module that its own tests cover
+# make bench      the benchmarks
+#
+# make docs       write the tables of the docs from the code
+# make clients    run OpenAI's clients and write docs/openai-compatibility.md
+# make lock       write requirements.lock, from which the images install
+# make sbom       write a list of the installed packages to build/sbom.json
+# make audit      look for known vulnerabilities of those packages
+# make clean      delete the virtual environment and what was built
+.PHONY: demo serve test check unit e2e browser nightly fuzz promises soak coverage bench docs clients lock sbom audit clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -53,6 +70,13 @@ e2e: $(VENV)/.dev browser
 browser:
 	@command -v chromium >/dev/null || test "$$(id -u)" != 0 || { apt-get update -qq && apt-get install -yqq chromium; }
 	@command -v chromium >/dev/null || { echo "The browser tests need Chromium: sudo apt-get install chromium"; exit 1; }
+
+# The workflow calls it with --keep-going, so that a failure of one part does not hide what the others find.
+nightly: test fuzz promises
+
+# The share of each module that its own tests cover, or of some modules: make coverage ONLY="src/asr_server/subtitle"
+coverage: $(VENV)/.dev
+	$(PY) -m E2Etest.coverage_by_module $(ONLY)
 
 bench: $(VENV)/.dev
 	$(PY) -m E2Etest.bench

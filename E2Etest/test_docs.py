@@ -60,16 +60,15 @@ def test_the_env_example_names_real_settings_with_their_defaults():
 
 
 def test_the_changelog_has_this_version():
-    """The newest version heading is the package's version."""
-    headings = re.findall(r"^## \[(\d[^\]]*)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert headings[0] == __version__
+    """The newest heading is the package's version, or "Unreleased" above it."""
+    headings = re.findall(r"^## \[([^\]]*)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert headings[1 if headings[0] == "Unreleased" else 0] == __version__
 
 
 def _links():
     found = re.compile(r"\]\(((?!https?:)[^)]+)\)")
-    return [
-        (page, target) for page in [*PAGES, ROOT / "CLAUDE.md"] for target in found.findall(page.read_text("utf-8"))
-    ]
+    pages = [*PAGES, *(ROOT / name for name in ("CLAUDE.md", "CONTRIBUTING.md", "SECURITY.md"))]
+    return [(page, target) for page in pages for target in found.findall(page.read_text("utf-8"))]
 
 
 def _anchor(heading):

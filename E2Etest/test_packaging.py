@@ -154,13 +154,3 @@ def test_ci_runs_the_readmes_test_command():
         "make test"
     )
     assert "make test" in _read("README.md")
-
-
-def test_the_package_carries_the_demonstration_model():
-    """A wheel would hold the checkpoint, the recording and the card: the patterns match the files."""
-    import tomllib
-
-    patterns = tomllib.loads(_read("pyproject.toml"))["tool"]["setuptools"]["package-data"]["asr_server.demo"]
-    demo = ROOT / "src/asr_server/demo"
-    for pattern in patterns:
-        assert list(demo.glob(pattern)), pattern

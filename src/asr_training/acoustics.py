@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from asr_training.speech import SAMPLE_RATE, Wave
+from asr_server.core.audio import SAMPLE_RATE
+from asr_training.speech import Wave
 
 N_FFT, HOP = 400, 160
 FRAMES_PER_PIECE = 100

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from asr_server.core.audio import SAMPLE_RATE
 from asr_training.network import END_OF_TEXT, END_OF_TURN, Network
 from asr_training.vocabulary import ENGLISH_WORDS, MANDARIN_ITEMS, TEXT_MARK, Language
 
@@ -62,7 +63,7 @@ def fresh() -> Network:
     words = tokenizer()
     ids = {token: words.convert_tokens_to_ids(token) for token in (*CONTROL_TOKENS, *TEXT_TOKENS)}
     extractor = WhisperFeatureExtractor(
-        feature_size=128, sampling_rate=16_000, hop_length=160, n_fft=400, chunk_length=30
+        feature_size=128, sampling_rate=SAMPLE_RATE, hop_length=160, n_fft=400, chunk_length=30
     )
     config = Qwen3ASRConfig(
         thinker_config={

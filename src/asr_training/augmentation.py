@@ -10,7 +10,8 @@ import random
 import numpy as np
 from scipy.signal import butter, fftconvolve, lfilter, sosfilt
 
-from asr_training.speech import SAMPLE_RATE, Wave
+from asr_server.core.audio import SAMPLE_RATE
+from asr_training.speech import Wave
 
 
 def worn(samples: Wave, rng: random.Random) -> Wave:

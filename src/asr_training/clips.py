@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
+from asr_server.core.audio import SAMPLE_RATE
 from asr_training import phrases
 from asr_training.manifest import Clip, write_manifest
-from asr_training.speech import SAMPLE_RATE, Speech, SynthesisUnavailable, Wave, WordsNotPlaced
+from asr_training.speech import Speech, SynthesisUnavailable, Wave, WordsNotPlaced
 from asr_training.synthesis import speak
 from asr_training.vocabulary import Language, joined
 from asr_training.voices import FESTIVAL_VOICES, HELD_OUT_LOCALES, HELD_OUT_VARIANTS, Engine, Style, Voice

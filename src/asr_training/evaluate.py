@@ -10,10 +10,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from asr_server.core.audio import SAMPLE_RATE
 from asr_training.held_out import Examination, Probe
 from asr_training.manifest import Clip, read_manifest
 from asr_training.scoring import Pair, distance, error_rate
-from asr_training.speech import SAMPLE_RATE, SynthesisUnavailable, Wave
+from asr_training.speech import SynthesisUnavailable, Wave
 from asr_training.utterances import Utterance
 from asr_training.vocabulary import Language, joined, units
 

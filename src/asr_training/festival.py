@@ -7,7 +7,8 @@ from pathlib import Path
 
 import soundfile
 
-from asr_training.speech import NEUTRAL_RATE, SAMPLE_RATE, Speech, SynthesisUnavailable, WordsNotPlaced, at_16k, between
+from asr_server.core.audio import SAMPLE_RATE
+from asr_training.speech import NEUTRAL_RATE, Speech, SynthesisUnavailable, WordsNotPlaced, at_16k, between
 from asr_training.voices import Style, Voice
 
 

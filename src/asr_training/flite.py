@@ -9,15 +9,8 @@ from pathlib import Path
 
 import soundfile
 
-from asr_training.speech import (
-    NEUTRAL_RATE,
-    SAMPLE_RATE,
-    Speech,
-    SpokenWord,
-    SynthesisUnavailable,
-    WordsNotPlaced,
-    at_16k,
-)
+from asr_server.core.audio import SAMPLE_RATE
+from asr_training.speech import NEUTRAL_RATE, Speech, SpokenWord, SynthesisUnavailable, WordsNotPlaced, at_16k
 from asr_training.voices import Style, Voice
 
 

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from asr_server.core.audio import SAMPLE_RATE
 from asr_training.guidance import Guide, Mark, guidance, watched
 from asr_training.network import Network
-from asr_training.speech import SAMPLE_RATE
 from asr_training.utterances import Utterance
 from asr_training.vocabulary import header, joined
 

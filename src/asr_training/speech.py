@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import resample_poly
 
-SAMPLE_RATE = 16_000
+from asr_server.core.audio import SAMPLE_RATE
+
 NEUTRAL_RATE = 165
 
 Wave = NDArray[np.float32]

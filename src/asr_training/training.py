@@ -12,11 +12,11 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from asr_server.core.audio import SAMPLE_RATE
 from asr_training.acoustics import Features, audio_tokens
 from asr_training.losses import alignment_loss, response_losses
 from asr_training.network import Network
 from asr_training.scoring import Pair, error_rate
-from asr_training.speech import SAMPLE_RATE
 from asr_training.transcription import answered
 from asr_training.utterances import Utterance, UtteranceMaker
 from asr_training.vocabulary import joined

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from asr_server.core.audio import SAMPLE_RATE
 from asr_training.network import END_OF_TURN, Network, Prompt
-from asr_training.speech import SAMPLE_RATE
 from asr_training.utterances import Utterance
 from asr_training.vocabulary import TEXT_MARK
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from asr_server.core.audio import SAMPLE_RATE
 from asr_training.augmentation import background, resampled, worn
 from asr_training.bank import Bank, Recording
-from asr_training.speech import SAMPLE_RATE, Speech, SpokenWord, Wave
+from asr_training.speech import Speech, SpokenWord, Wave
 from asr_training.vocabulary import ENGLISH_WORDS, MANDARIN_ITEMS, Language
 from asr_training.voices import Engine, Voice
 

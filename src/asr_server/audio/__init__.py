@@ -5,6 +5,3 @@ Rooms inside: `decode` (server side) -> `launcher` -> `zygote` (the child proces
 know nothing of files. Nothing is imported here on purpose: the child imports this package too, and its start is on
 the first caller's clock.
 """
-
-# Hz; the only rate past this room: Qwen3-ASR's feature extractor and Silero VAD are both fixed to it.
-SAMPLE_RATE = 16_000

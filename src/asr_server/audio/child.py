@@ -9,10 +9,11 @@ from typing import NoReturn
 
 import numpy as np
 
-from asr_server.audio import SAMPLE_RATE, sandbox
+from asr_server.audio import sandbox
 from asr_server.audio.demuxer import Demuxer
 from asr_server.audio.resample import Resampler, Samples
 from asr_server.audio.wire import CLAIM, HEADER, JOB_BYTES, MAX_PCM_BYTES, DecodeError, DecodeFrame, DecodeRequest
+from asr_server.core.audio import SAMPLE_RATE
 
 MIN_SAMPLES = SAMPLE_RATE // 10  # 0.1 s: less than any word
 _WARM_UP_RATE_HZ = 48_000

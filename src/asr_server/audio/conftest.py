@@ -10,7 +10,7 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_server.audio import SAMPLE_RATE
+from asr_server.core.audio import SAMPLE_RATE
 
 
 def open_bytes(content: bytes) -> BinaryIO:

@@ -19,10 +19,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_server.audio import SAMPLE_RATE
 from asr_server.audio.frames import BrokenAnswer, Frames
 from asr_server.audio.launcher import ForkServer, ForkServerLost
 from asr_server.audio.wire import CLAIM, DecodeFrame, DecodeRequest
+from asr_server.core.audio import SAMPLE_RATE, samples_to_s
 from asr_server.core.errors import (
     AsrError,
     AudioTooLong,
@@ -34,8 +34,6 @@ from asr_server.core.errors import (
     ShuttingDown,
     UploadsUnavailable,
 )
-
-__all__ = ["SAMPLE_RATE", "DecodeLimits", "Decoder", "Progress", "Source"]
 
 Samples = NDArray[np.float32]
 
@@ -60,7 +58,7 @@ class Progress:
     @property
     def decoded_s(self) -> float:
         """The same in seconds."""
-        return self.decoded_samples / SAMPLE_RATE
+        return samples_to_s(self.decoded_samples)
 
 
 class Source(Protocol):

@@ -16,7 +16,8 @@ import pytest
 import pytest_asyncio
 
 from asr_server.audio.conftest import encode, open_bytes, tone, wav
-from asr_server.audio.decode import SAMPLE_RATE, DecodeLimits, Decoder
+from asr_server.audio.decode import DecodeLimits, Decoder
+from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import EngineError, InvalidAudio, ShuttingDown, UploadsUnavailable
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

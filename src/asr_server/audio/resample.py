@@ -19,7 +19,7 @@ import numpy as np
 import soxr
 from numpy.typing import NDArray
 
-from asr_server.audio import SAMPLE_RATE
+from asr_server.core.audio import SAMPLE_RATE
 
 Samples = NDArray[np.float32]
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from asr_server.audio import SAMPLE_RATE
 from asr_server.audio.conftest import tone
 from asr_server.audio.resample import Resampler
+from asr_server.core.audio import SAMPLE_RATE
 
 
 def resampled(mono: NDArray[np.float32], rate_hz: int, chunk: int) -> NDArray[np.float32]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FRAME_MS = 32.0  # what the voice detector scores at a time
+from asr_server.core.audio import FRAME_MS
 
 
 @dataclass(frozen=True, slots=True)

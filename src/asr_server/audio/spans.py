@@ -20,9 +20,8 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_server.audio import SAMPLE_RATE
-from asr_server.audio.segmentation_config import FRAME_MS, SegmentationConfig
-from asr_server.audio.vad import FRAME_SAMPLES
+from asr_server.audio.segmentation_config import SegmentationConfig
+from asr_server.core.audio import FRAME_MS, FRAME_SAMPLES, samples_to_s
 
 _SMOOTHED_FRAMES = 5  # 160 ms: shorter dips of loudness are the closures of plosives, not gaps between words
 _PROBABILITY_DB = 20.0  # what a probability of one weighs against loudness when a cut is sought; chosen, not measured
@@ -42,11 +41,11 @@ class Span:
 
     @property
     def start_s(self) -> float:
-        return self.start_samples / SAMPLE_RATE
+        return samples_to_s(self.start_samples)
 
     @property
     def duration_s(self) -> float:
-        return (self.end_samples - self.start_samples) / SAMPLE_RATE
+        return samples_to_s(self.end_samples - self.start_samples)
 
 
 def cut(

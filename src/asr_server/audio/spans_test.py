@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from asr_server.audio import SAMPLE_RATE
 from asr_server.audio.segmentation_config import SegmentationConfig
 from asr_server.audio.spans import Span, SpanCutter, cut
-from asr_server.audio.vad import FRAME_SAMPLES
+from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
 
 Frames = NDArray[np.float32]
 RULES = SegmentationConfig()

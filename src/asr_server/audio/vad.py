@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from asr_server.core.audio import FRAME_SAMPLES
 from asr_server.core.errors import ModelUnavailable
 from asr_server.core.settings import prefer
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 Samples = NDArray[np.float32]
 Probabilities = NDArray[np.float32]
 
-FRAME_SAMPLES = 512  # 32 ms at 16 kHz: the only length the network was trained on
 _CONTEXT_SAMPLES = 64
 _FRAMES_PER_CALL = 64  # measured fastest: the activations stay in cache
 _STATE_SHAPE = (1, 1, 128)

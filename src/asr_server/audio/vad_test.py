@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from asr_server.audio import SAMPLE_RATE
-from asr_server.audio.vad import FRAME_SAMPLES, FrameScorer, LoudnessProbability, SpeechProbability, frame_power
+from asr_server.audio.vad import FrameScorer, LoudnessProbability, SpeechProbability, frame_power
+from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
 from asr_server.core.errors import ModelUnavailable
 
 # Where the two phrases of fixtures/words.flac begin and end, in samples: known from cutting and pasting them.

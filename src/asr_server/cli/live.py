@@ -18,6 +18,7 @@ from typing import Any, TextIO
 from asr_server.cli import arguments, pcm
 from asr_server.cli.failure import Exit, Failure, complain, no_server, shown
 from asr_server.client.live import ConnectionClosed, Line, LiveClient, LiveError, LiveOptions, WebSocketException
+from asr_server.core.audio import SAMPLE_RATE
 
 EXAMPLES = (
     "asr-server live --file talk.mp3",
@@ -234,7 +235,7 @@ def _microphone() -> Iterator[bytes]:
 
 def _recorded(sounddevice: Any) -> Iterator[bytes]:
     print("Listening; Ctrl-C ends.", file=sys.stderr)
-    with sounddevice.RawInputStream(samplerate=pcm.RATE_HZ, channels=1, dtype="int16") as stream:
+    with sounddevice.RawInputStream(samplerate=SAMPLE_RATE, channels=1, dtype="int16") as stream:
         while True:
             data, _ = stream.read(pcm.CHUNK_BYTES // 2)
             yield bytes(data)

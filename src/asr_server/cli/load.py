@@ -17,6 +17,7 @@ from pathlib import Path
 from asr_server.cli import pcm
 from asr_server.client.files import AsyncFileClient, FileError, FileOptions
 from asr_server.client.live import ConnectionClosed, LiveClient, LiveError, LiveOptions
+from asr_server.core.audio import SAMPLE_RATE
 
 # The first answer may wait for the model.
 _FIRST_LIMIT_S = 600.0
@@ -126,7 +127,7 @@ async def _talks(load: Load) -> Talks:
     found = Talks()
     if not load.sessions:
         return found
-    speech = (await pcm.decoded(load.recording))[: 2 * pcm.RATE_HZ * int(load.limit_s)]
+    speech = (await pcm.decoded(load.recording))[: 2 * SAMPLE_RATE * int(load.limit_s)]
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(load.sessions) as pool:
         await asyncio.gather(*(loop.run_in_executor(pool, _talk, load, speech, found) for _ in range(load.sessions)))
@@ -140,7 +141,7 @@ def _talk(load: Load, speech: bytes, found: Talks) -> None:
             sent_s: list[float] = []
             sender = threading.Thread(target=_send, args=(client, speech, sent_s), daemon=True)
             sender.start()
-            for line in client.lines(wait_s=len(speech) / (2 * pcm.RATE_HZ) + _LAST_LINE_LIMIT_S):
+            for line in client.lines(wait_s=len(speech) / (2 * SAMPLE_RATE) + _LAST_LINE_LIMIT_S):
                 now_s = time.monotonic()
                 if line.text:
                     chunk = math.ceil(1000 * line.end_s / pcm.CHUNK_MS) - 1

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from asr_server.cli.failure import Failure
+from asr_server.core.audio import SAMPLE_RATE
 
-RATE_HZ = 16_000
 CHUNK_MS = 100
-CHUNK_BYTES = 2 * RATE_HZ * CHUNK_MS // 1000
+CHUNK_BYTES = 2 * SAMPLE_RATE * CHUNK_MS // 1000
 _MAX_AUDIO_S = 24 * 3600.0
 
 

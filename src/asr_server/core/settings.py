@@ -205,6 +205,11 @@ class Settings(BaseSettings):
     log_level: LogLevel = Field(LogLevel.INFO, description="TRACE, DEBUG, INFO, WARNING or ERROR.")
     log_json: bool = Field(False, description="Write each log line as one JSON object.")
 
+    fake_engine_script: Path | None = Field(
+        None,
+        description="For tests: the script of `MODEL_ID=fake`, an engine whose answers and faults are made up.",
+    )
+
     # Options of the product that this version does not have: setting one stops the start with the reason.
     dual_model: bool = Field(False, description="A fast model for live partials, an accurate one for finals.")
     use_speculative: bool = Field(False, description="Let the small model draft for the large one.")

@@ -1,6 +1,6 @@
 """The bundled demo model: where its checkpoint, its aligner and its recording lie. Loads none of them.
 
-`recipe/` holds what made them and is never imported by the server.
+The package `asr_training`, which is not installed with the server, made them.
 """
 
 from __future__ import annotations

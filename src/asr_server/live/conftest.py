@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from asr_server.core.audio import SAMPLE_RATE
 from asr_server.live.events import Audio, CancelRequest, Close, Final, Transcribe, TranscribeFailed, TranscribeResult
 from asr_server.live.session import LiveMachine, LiveMachineConfig
 
-SAMPLE_RATE = 16_000
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 _LEAST_WORD_SAMPLES = 2_000  # a shorter stretch of a word is misheard
 _STEP = 0.05

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from enum import Enum
 
-from asr_server.live.events import FRAME_SAMPLES, SAMPLE_RATE
-
-FRAME_MS = 1000 * FRAME_SAMPLES / SAMPLE_RATE
+from asr_server.core.audio import FRAME_MS
 
 # Speech goes on until the probability falls this far below the threshold: Silero's own choice.
 _HYSTERESIS = 0.15

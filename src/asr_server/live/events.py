@@ -16,9 +16,6 @@ from asr_server.core.transcript import Token
 
 Samples = NDArray[np.float32]
 
-SAMPLE_RATE = 16_000
-FRAME_SAMPLES = 512  # 32 ms: what the voice detector takes, and the step of every decision
-
 
 class Detection(Enum):
     """Who decides where an utterance begins and ends."""
@@ -268,6 +265,7 @@ class SessionError:
     code: str
     message: str
     utterance: int
+    param: None = None
 
 
 Action = (

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from asr_server.live.events import FRAME_SAMPLES, SAMPLE_RATE, Samples
+from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
+from asr_server.live.events import Samples
 
 # One stream to 16 kHz: the next block (n,) and whether it is the last -> what is ready, (m,).
 Resample = Callable[[Samples, bool], Samples]

@@ -5,7 +5,7 @@ import random
 import numpy as np
 
 from asr_server.audio.resample import Resampler
-from asr_server.live.events import FRAME_SAMPLES
+from asr_server.core.audio import FRAME_SAMPLES
 from asr_server.live.framing import Framing
 
 

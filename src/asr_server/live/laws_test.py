@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asr_server.live.conftest import SAMPLE_RATE, Run, config, listen, play, silence, speech, text_of
+from asr_server.core.audio import SAMPLE_RATE
+from asr_server.live.conftest import Run, config, listen, play, silence, speech, text_of
 from asr_server.live.events import (
     Audio,
     Checkpoint,

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
 from asr_server.live.agreement import CommitRules
 from asr_server.live.endpoint import Endpointer, Voice, frames_of
 from asr_server.live.events import (
-    FRAME_SAMPLES,
-    SAMPLE_RATE,
     Action,
     Audio,
     Checkpoint,

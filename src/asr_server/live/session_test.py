@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from asr_server.live.conftest import SAMPLE_RATE, WORDS, Run, config, heard, listen, play, silence, speech
+from asr_server.core.audio import SAMPLE_RATE
+from asr_server.live.conftest import WORDS, Run, config, heard, listen, play, silence, speech
 from asr_server.live.events import (
     Audio,
     CancelRequest,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from loguru import logger
 
-from asr_server.audio import SAMPLE_RATE
+from asr_server.core.audio import samples_to_ms
 from asr_server.core.errors import AsrError, DeadlineExceeded, EngineError, InvalidInput
 from asr_server.core.transcript import Word
-from asr_server.engine.protocol import AlignItem, Alignment
-from asr_server.scheduling.job import Job, Priority
+from asr_server.engine.client import EngineClient
+from asr_server.engine.protocol import AlignItem
+from asr_server.scheduling.job import Priority
 from asr_server.service.requests import WordTimes
 from asr_server.subtitle import alignment, timing
 
@@ -37,30 +37,26 @@ async def words(
     speech_regions = span.speech_regions or ((span.start, span.end),)
     # Less than a millisecond is one still: a region of none is no place for words.
     return timing.estimate(
-        text, language, [(_ms(start), max(_ms(end), _ms(start) + 1)) for start, end in speech_regions]
+        text,
+        language,
+        [(samples_to_ms(start), max(samples_to_ms(end), samples_to_ms(start) + 1)) for start, end in speech_regions],
     )
 
 
 async def _aligned(
     engine: EngineThread, span: SpeechSpan, text: str, language: str, priority: Priority
 ) -> tuple[Word, ...] | None:
-    cost_s = len(span.audio) / SAMPLE_RATE
-    job = Job(AlignItem(span.audio, text, language), priority=priority, cost_s=cost_s)
     try:
-        found: Alignment = await asyncio.wrap_future(engine.submit(job))
+        found = await EngineClient(engine).align(AlignItem(span.audio, text, language), priority=priority)
     except (EngineError, InvalidInput, DeadlineExceeded) as error:
         _note(error)
         return None
     if not found.pieces:
         return None
-    begin_ms = _ms(span.start)
+    begin_ms = samples_to_ms(span.start)
     pieces = [(piece.text, begin_ms + piece.start_ms, begin_ms + piece.end_ms) for piece in found.pieces]
-    return alignment.transfer_timestamps(text, pieces, (begin_ms, _ms(span.end)), language)
+    return alignment.transfer_timestamps(text, pieces, (begin_ms, samples_to_ms(span.end)), language)
 
 
 def _note(error: AsrError) -> None:
     logger.warning("words are not aligned", code=error.code, reason=error.message)
-
-
-def _ms(samples: int) -> int:
-    return round(samples * 1000 / SAMPLE_RATE)

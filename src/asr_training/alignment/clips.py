@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
+from asr_server.core.audio import SAMPLE_RATE
 from asr_training.alignment.held_out import PAUSE_S, UNCUT
 from asr_training.alignment.words import FUSED
 from asr_training.bank import Bank, bank
-from asr_training.speech import SAMPLE_RATE, Speech, SynthesisUnavailable
+from asr_training.speech import Speech, SynthesisUnavailable
 from asr_training.utterances import UtteranceMaker
 from asr_training.vocabulary import Language, joined
 from asr_training.voices import Engine, Role

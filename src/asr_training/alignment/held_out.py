@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from asr_server.core.audio import SAMPLE_RATE
 from asr_training.augmentation import worn
 from asr_training.bank import Bank, bank
-from asr_training.speech import SAMPLE_RATE
 from asr_training.utterances import Mixture, Utterance, UtteranceMaker
 from asr_training.vocabulary import Language
 from asr_training.voices import Engine, Role

@@ -8,11 +8,12 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from asr_server.core.audio import SAMPLE_RATE
 from asr_training.alignment.lessons import TOKENS_PER_S, Lessons, soft_loss
 from asr_training.alignment.network import LAYERS, AlignerNetwork, Row
 from asr_training.alignment.words import stamp_slots
 from asr_training.guidance import Guide, Mark, guidance, watched
-from asr_training.speech import SAMPLE_RATE, SpokenWord
+from asr_training.speech import SpokenWord
 from asr_training.utterances import Utterance
 
 MIDDLE = len(LAYERS) // 2

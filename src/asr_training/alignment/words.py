@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from asr_training.speech import SAMPLE_RATE, SpokenWord
+from asr_server.core.audio import SAMPLE_RATE
+from asr_training.speech import SpokenWord
 
 SLOT_MS, SLOTS = 40, 800  # 32 s of slots: the server cuts speech into spans of at most 30 s
 # espeak-ng speaks these pairs as one word: where the second begins is not known.

@@ -19,14 +19,14 @@ from asr_server.core.errors import InvalidValue
 def app():
     """The log around nothing: a test adds its routes."""
     app = FastAPI()
-    errors.install(app)
+    errors.install_handlers(app)
     app.add_middleware(RequestLog)
-    app.state.services = SimpleNamespace(meters=Metrics())
+    app.state.services = SimpleNamespace(metrics=Metrics())
     return app
 
 
 def _counted(app, name, **labels):
-    return app.state.services.meters.registry.get_sample_value(name, labels)
+    return app.state.services.metrics.registry.get_sample_value(name, labels)
 
 
 @pytest.mark.parametrize(("path", "faults"), [("/readyz", 0), ("/livez", 0), ("/health", 1)])

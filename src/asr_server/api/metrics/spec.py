@@ -1,7 +1,4 @@
-"""What a metric is, and those that a gateway says itself, which imports nothing that the server needs for the others.
-
-Data only; all others stand in `table`.
-"""
+"""The description of a metric, and the metrics of a gateway, which imports nothing else of this package."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from enum import StrEnum
 
 
 class MetricKind(StrEnum):
-    """What Prometheus makes of it."""
+    """Prometheus' type of the metric."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -29,12 +26,12 @@ class MetricSpec:
 
 
 class WorkerEnd(StrEnum):
-    """Why a gateway's worker process is gone."""
+    """Why a gateway's worker process ended."""
 
     STOPPED = "stopped"  # on purpose
     CRASHED = "crashed"
-    HUNG = "hung"  # killed: it did not move
-    LATE = "late"  # killed: it did not come up
+    HUNG = "hung"  # killed: it made no progress
+    LATE = "late"  # killed: it was not ready in time
 
 
 READY = MetricSpec("asr_ready", MetricKind.GAUGE, "1 when `/readyz` answers 200.")

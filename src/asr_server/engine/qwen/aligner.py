@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AsrError, EngineOutOfMemory, TranscriptionFailed
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import AlignItem, Alignment
@@ -15,7 +16,7 @@ from asr_server.engine.qwen import checkpoint
 if TYPE_CHECKING:
     from asr_server.engine.qwen.aligner_runtime import AlignerRuntime
 
-_SAMPLES_PER_TOKEN = 16_000 / 13
+_SAMPLES_PER_TOKEN = SAMPLE_RATE / 13
 _BYTES_PER_TOKEN = 4
 # Scripts from here on are split into single characters, two stamps behind each.
 _FIRST_IDEOGRAPH = "\u2e80"

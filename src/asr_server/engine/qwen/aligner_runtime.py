@@ -14,11 +14,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from asr_server.core.audio import SAMPLE_RATE, samples_to_whole_ms
 from asr_server.core.errors import UnsupportedLanguage, UnsupportedValue
 from asr_server.engine.protocol import AlignedPiece, AlignItem, Alignment
 from asr_server.engine.qwen import loading, memory, monotonic_decode, progress
 from asr_server.engine.qwen.encoder import WindowedEncoder
-from asr_server.engine.qwen.frontend import SAMPLE_RATE, LogMel
+from asr_server.engine.qwen.frontend import LogMel
 from asr_server.engine.qwen.sdk import Qwen3ForceAlignProcessor
 
 # What the released aligner was trained on; its own configuration wins where it names languages.
@@ -106,7 +107,7 @@ class AlignerRuntime:
 
     def _alignment(self, item: AlignItem, words: Sequence[str], chances: torch.Tensor) -> Alignment:
         """Times in order, bounded by the end of the audio."""
-        last_ms = len(item.audio) * 1000 // SAMPLE_RATE
+        last_ms = samples_to_whole_ms(len(item.audio))
         inside = chances[:, : int(last_ms / self._parts.slot_ms) + 2]
         times = [min(max(0, round(slot * self._parts.slot_ms)), last_ms) for slot in _in_order(chances, inside)]
         return Alignment(tuple(map(AlignedPiece, words, times[::2], times[1::2])))

@@ -15,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
-SAMPLE_RATE = 16_000
+from asr_server.core.audio import SAMPLE_RATE
+
 # The SDK pads clips under half a second with zeros at the end; the model was never shown shorter ones.
 _MIN_SAMPLES = SAMPLE_RATE // 2
 _RANGE = 8.0  # log10_mel below the loudest value

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 
 from loguru import logger
 
+from asr_server.core.audio import SAMPLE_RATE, s_to_ms
 from asr_server.core.errors import AsrError, SessionTaken
 from asr_server.live.events import (
-    SAMPLE_RATE,
     Action,
     Audio,
     CancelRequest,
@@ -81,7 +81,7 @@ class _Arrivals:
         place = bisect_left(self.clocks, end_samples)
         if place >= len(self.times_s):
             return 0
-        return max(0, round(1000 * (time.monotonic() - self.times_s[place])))
+        return max(0, s_to_ms(time.monotonic() - self.times_s[place]))
 
 
 class LiveSession:

@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 
-from asr_server.live.events import SAMPLE_RATE, Action, Ending, Final, Partial, ResetDone, UtteranceEnded
+from asr_server.core.audio import s_to_ms, samples_to_s
+from asr_server.live.events import Action, Ending, Final, Partial, ResetDone, UtteranceEnded
 from asr_server.live.session import AudioAccount
 
 # For the percentiles of one session; the latest are kept.
@@ -87,11 +88,11 @@ class SessionStats:
 
     def close(self, account: AudioAccount) -> dict[str, object]:
         """The session is over: what its log line says."""
-        heard_s = account.received / SAMPLE_RATE
+        heard_s = samples_to_s(account.received)
         self._watch.ended(self.outcome, heard_s)
         return {
             "audio_s": round(heard_s, 2),
-            "speech_s": round(account.in_utterances / SAMPLE_RATE, 2),
+            "speech_s": round(samples_to_s(account.in_utterances), 2),
             "utterances": self.utterances,
             "partials": self.partials,
             "commit_p50_ms": _percentile_ms(self._lags, 0.50),
@@ -127,4 +128,4 @@ def _percentile_ms(seconds: Sequence[float], share: float) -> int | None:
     if not seconds:
         return None
     ordered = sorted(seconds)
-    return round(1000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))])
+    return s_to_ms(ordered[min(len(ordered) - 1, int(share * len(ordered)))])

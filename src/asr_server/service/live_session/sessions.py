@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from loguru import logger
 
 from asr_server.core.api_keys import fingerprint
+from asr_server.core.audio import SAMPLE_RATE, s_to_samples
 from asr_server.core.errors import SessionNotFound, ShuttingDown
-from asr_server.live.events import SAMPLE_RATE, Detection, TurnConfig
+from asr_server.live.events import Detection, TurnConfig
 from asr_server.live.session import LiveMachineConfig
 from asr_server.service.live_session import vad_frontend
 from asr_server.service.live_session.inference import Engines
@@ -181,6 +182,6 @@ class LiveSessions:
             input_rate_hz=options.input_rate_hz,
             partial_every_samples=s.ws_buffer_size // 2,
             tail_samples=s.ws_overlap_size // 2,
-            max_utterance_samples=int(s.ws_utterance_max_s * SAMPLE_RATE),
+            max_utterance_samples=s_to_samples(s.ws_utterance_max_s),
             finals_apart=self._engines.fast is not self._engines.accurate,
         )

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from asr_server.audio.vad import FRAME_SAMPLES, FrameScorer, LoudnessProbability, SpeechProbability
+from asr_server.audio.vad import FrameScorer, LoudnessProbability, SpeechProbability
+from asr_server.core.audio import FRAME_SAMPLES
 from asr_server.live.events import Samples
 from asr_server.live.framing import Resample
 from asr_server.live.session import Probability

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from asr_server.core.audio import s_to_ms
 from asr_server.core.settings import Settings
 from asr_server.core.transcript import Segment, TimeSource, Transcript
 from asr_server.subtitle import cue_segmentation
@@ -17,10 +18,10 @@ MIXED = "mixed"
 def rules(settings: Settings, *, max_line_columns: int = 42, max_lines: int = 2) -> CueConfig:
     """The rules of this server, with the layout that a caller wants. Raises `ValueError` for impossible lines."""
     return CueConfig(
-        max_duration_ms=round(1000 * settings.subtitle_max_duration),
-        min_duration_ms=round(1000 * settings.subtitle_min_duration),
-        min_gap_ms=round(1000 * settings.subtitle_min_gap),
-        pause_ms=round(1000 * settings.subtitle_pause_threshold),
+        max_duration_ms=s_to_ms(settings.subtitle_max_duration),
+        min_duration_ms=s_to_ms(settings.subtitle_min_duration),
+        min_gap_ms=s_to_ms(settings.subtitle_min_gap),
+        pause_ms=s_to_ms(settings.subtitle_pause_threshold),
         max_line_columns=max_line_columns,
         max_lines=max_lines,
     )

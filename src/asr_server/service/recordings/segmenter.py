@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from asr_server.audio import SAMPLE_RATE
 from asr_server.audio.segmentation_config import SegmentationConfig
 from asr_server.audio.spans import Span, SpanCutter
-from asr_server.audio.vad import FRAME_SAMPLES, SpeechProbability, frame_power
+from asr_server.audio.vad import SpeechProbability, frame_power
+from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

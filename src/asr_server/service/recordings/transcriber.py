@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from asr_server.audio import SAMPLE_RATE
+from asr_server.core.audio import samples_to_ms
 from asr_server.core.errors import DeadlineExceeded, TranscriptionFailed
 from asr_server.core.transcript import Segment, Timings, Token, Transcript
 from asr_server.engine.protocol import Finish
@@ -121,7 +121,7 @@ class Transcriber:
             progress = works.progress
         self._means.admission.observe(progress.decoded_s, time.monotonic() - begun_s)
         timings = Timings(1000 * (begun_s - began_s), 1000 * spent.queue_s, 1000 * spent.infer_s, 1000 * spent.load_s)
-        transcript = _assemble(segments, _ms(progress.decoded_samples), timings)
+        transcript = _assemble(segments, samples_to_ms(progress.decoded_samples), timings)
         yield replace(transcript, text=text) if order.pieces else transcript
 
 
@@ -154,8 +154,8 @@ def _segment(answer: SpanResult) -> Segment:
     span, hypothesis = answer.span, answer.hypothesis
     silence = hypothesis.no_speech_prob
     return Segment(
-        start_ms=_ms(span.start),
-        end_ms=_ms(span.end),
+        start_ms=samples_to_ms(span.start),
+        end_ms=samples_to_ms(span.end),
         text=hypothesis.text,
         language=hypothesis.language,
         tokens=hypothesis.ids,
@@ -172,11 +172,6 @@ def _segment(answer: SpanResult) -> Segment:
         prompt_tokens=hypothesis.prompt_tokens,
         audio_tokens=hypothesis.audio_tokens,
     )
-
-
-def _ms(samples: int) -> int:
-    """One rounding for the ends of segments and of the recording: no segment ends behind it."""
-    return round(samples * 1000 / SAMPLE_RATE)
 
 
 def _main_language(segments: Sequence[Segment]) -> str:

@@ -1,0 +1,143 @@
+"""The files around the code: workflows, hooks, forms for issues, make's help, and the report of coverage."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+FORMS = [ROOT / ".github" / "ISSUE_TEMPLATE" / name for name in ("bug.yml", "feature.yml")]
+MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
+TARGETS = set(re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[1].split())
+
+
+def _yaml(path):
+    return yaml.safe_load(path.read_text("utf-8"))
+
+
+def _steps(workflow):
+    return [step for job in _yaml(workflow)["jobs"].values() for step in job["steps"]]
+
+
+def _name(path):
+    return path.name
+
+
+def test_there_are_the_three_workflows():
+    """Each is named after its file, which the tests below then read."""
+    assert {path.stem: _yaml(path)["name"] for path in WORKFLOWS} == {n: n for n in ("check", "nightly", "test")}
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=_name)
+def test_a_workflow_runs_make_targets_only(workflow):
+    """Whatever CI runs, a contributor can run. Its own name is among the targets."""
+    commands = [shlex.split(step["run"]) for step in _steps(workflow) if "run" in step]
+    assert {words[0] for words in commands} == {"make"}
+    named = {word for words in commands for word in words[1:] if not word.startswith("-")}
+    assert workflow.stem in named
+    assert named <= TARGETS
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=_name)
+def test_a_workflow_takes_no_more_than_it_needs(workflow):
+    """Read-only, one run a branch, a time limit, actions by major version, Python 3.11 with pip's cache."""
+    parsed = _yaml(workflow)
+    assert parsed["permissions"] == {"contents": "read"}
+    assert "github.ref" in parsed["concurrency"]["group"]
+    for job in parsed["jobs"].values():
+        assert "permissions" not in job
+        assert job["runs-on"].startswith("ubuntu-")
+        assert job["timeout-minutes"] <= 360
+    used = {step["uses"]: step.get("with", {}) for step in _steps(workflow) if "uses" in step}
+    assert all(re.fullmatch(r"actions/[a-z-]+@v[0-9]+", action) for action in used)
+    (python,) = (values for action, values in used.items() if action.startswith("actions/setup-python@"))
+    assert python["python-version"] == "3.11"
+    assert python["cache"] == "pip"
+    assert list(ROOT.glob(python["cache-dependency-path"]))
+
+
+def test_every_target_exists_with_all_it_depends_on():
+    """`make` knows how to make each of them; nothing is run."""
+    done = subprocess.run(["make", "--dry-run", *TARGETS], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_help_explains_every_target():
+    """The comment at the top of the Makefile has a line for each, and for no other."""
+    explained = re.findall(r"^# make (\w+) +\w", MAKEFILE.partition(".PHONY")[0], re.MULTILINE)
+    assert sorted(explained) == sorted(TARGETS)
+
+
+@pytest.mark.parametrize("page", ["CLAUDE.md", "CONTRIBUTING.md", ".github/pull_request_template.md"])
+def test_a_page_for_contributors_names_targets_that_exist(page):
+    """Every `make something`, in backticks or at the beginning of a line of a shell block."""
+    named = set(re.findall(r"(?:`|^)make ([a-z0-9]+)", (ROOT / page).read_text("utf-8"), re.MULTILINE))
+    assert named
+    assert named <= TARGETS
+
+
+def test_the_hooks_run_what_make_check_runs():
+    """Nothing is fetched; every command is a tool of the virtual environment and is installed."""
+    repositories = _yaml(ROOT / ".pre-commit-config.yaml")["repos"]
+    assert [repository["repo"] for repository in repositories] == ["local"]
+    hooks = repositories[0]["hooks"]
+    assert {hook["language"] for hook in hooks} == {"system"}
+    commands = [shlex.split(hook["entry"]) for hook in hooks]
+    for program, *_ in commands:
+        assert Path(program).parent == Path(".venv/bin")
+        assert Path(sys.executable).with_name(Path(program).name).exists()
+    checked = re.findall(r"^\t\$\(VENV\)/bin/(\w+)(?: (format|check))?", MAKEFILE, re.MULTILINE)
+    of_hooks = [(Path(words[0]).name, words[1] if len(words) > 1 else "") for words in commands]
+    assert of_hooks == checked
+
+
+@pytest.mark.parametrize("form", FORMS, ids=_name)
+def test_a_form_for_issues_asks_each_question_once(form):
+    """A name, a description, and questions with ids and labels of their own; at least one must be answered."""
+    parsed = _yaml(form)
+    assert parsed["name"]
+    assert parsed["description"]
+    questions = [part for part in parsed["body"] if part["type"] != "markdown"]
+    assert {part["type"] for part in questions} <= {"textarea", "input", "dropdown", "checkboxes"}
+    for key in ([part["id"] for part in questions], [part["attributes"]["label"] for part in questions]):
+        assert len(set(key)) == len(key)
+    assert any(part.get("validations", {}).get("required") for part in questions)
+
+
+def test_issues_are_opened_with_a_form():
+    """The only other file beside the forms turns blank issues off."""
+    config = ROOT / ".github" / "ISSUE_TEMPLATE" / "config.yml"
+    assert sorted(config.parent.iterdir()) == sorted([*FORMS, config])
+    assert _yaml(config) == {"blank_issues_enabled": False}
+
+
+def test_the_coverage_of_a_module_is_that_of_its_own_tests(tmp_path):
+    """Lines that only another module's test runs count for all tests, not for the own; a module may have no test."""
+    package = tmp_path / "toy"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "a.py").write_text(
+        "def one():\n    return 1\n\n\ndef two():\n    return 2\n\n\ndef three():\n    return 3\n"
+    )
+    (package / "b.py").write_text("from toy.a import two\n\n\nasync def four():\n    return two() + two()\n")
+    (package / "c.py").write_text("FIVE = 5\n")
+    (package / "a_test.py").write_text("from toy.a import one\n\n\ndef test_one():\n    assert one() == 1\n")
+    (package / "b_test.py").write_text(
+        "import asyncio\n\nfrom toy.b import four\n\n\ndef test_four():\n    assert asyncio.run(four()) == 4\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "E2Etest.coverage_by_module", package],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = re.findall(r"^ +(\S+(?: %)?) +(\d+) % +(\d+)  .*/(\w+)\.py$", done.stdout, re.MULTILINE)
+    # a.py: three lines of `def` and one of three bodies by its own test, two bodies by all; nobody imports c.py.
+    assert rows == [("67 %", "83", "6", "a"), ("100 %", "100", "3", "b"), ("-", "0", "1", "c")]

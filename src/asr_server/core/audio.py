@@ -1,0 +1,34 @@
+"""The audio format inside the server, mono at one rate, and the conversions between samples and time."""
+
+from __future__ import annotations
+
+SAMPLE_RATE = 16_000  # Hz: the feature extractor of Qwen3-ASR and the Silero VAD take no other
+
+# The Silero VAD was trained on frames of this length alone. Segmentation and endpointing decide once a frame.
+FRAME_SAMPLES = 512
+FRAME_MS = 1000 * FRAME_SAMPLES / SAMPLE_RATE
+
+
+def samples_to_s(samples: int) -> float:
+    """Seconds, unrounded."""
+    return samples / SAMPLE_RATE
+
+
+def samples_to_ms(samples: int) -> int:
+    """The nearest millisecond."""
+    return round(samples * 1000 / SAMPLE_RATE)
+
+
+def samples_to_whole_ms(samples: int) -> int:
+    """The milliseconds that are complete: rounded down."""
+    return samples * 1000 // SAMPLE_RATE
+
+
+def s_to_samples(duration_s: float) -> int:
+    """The samples that are complete: rounded down."""
+    return int(duration_s * SAMPLE_RATE)
+
+
+def s_to_ms(duration_s: float) -> int:
+    """The nearest millisecond."""
+    return round(1000 * duration_s)
