@@ -34,16 +34,16 @@ class WorkerEnd(StrEnum):
     LATE = "late"  # killed: it was not ready in time
 
 
-READY = MetricSpec("asr_ready", MetricKind.GAUGE, "1 when `/readyz` answers 200.")
+READY = MetricSpec("asr_ready", MetricKind.GAUGE, "1 while `/readyz` answers 200.")
 WORKER_RUNNING = MetricSpec(
-    "asr_worker_running", MetricKind.GAUGE, "Gateway only: 1 while a worker process takes requests."
+    "asr_worker_running", MetricKind.GAUGE, "Gateway only: 1 while a worker process accepts requests."
 )
 WORKER_STARTS = MetricSpec("asr_worker_starts_total", MetricKind.COUNTER, "Gateway only: starts of a worker process.")
 WORKER_ENDS = MetricSpec(
     "asr_worker_ends_total",
     MetricKind.COUNTER,
-    "Gateway only: worker processes that are gone: `stopped` (it was idle, or the server ended), `crashed`, `hung` "
-    "(killed, it did not move), `late` (killed, it did not come up).",
+    "Gateway only: ended worker processes: `stopped` (idle, or the server ended), `crashed`, `hung` (killed: no "
+    "progress), `late` (killed: did not start in time).",
     ("cause",),
 )
 
