@@ -14,20 +14,23 @@ from E2Etest.cli.commands import command, started
 pytestmark = pytest.mark.integration
 
 
-def test_the_words_are_those_of_a_server(cli_server, talks):
+def test_the_words_are_those_of_a_server(server, talks):
     """In order, with a broken recording among them. The broken one has its line on stderr; libraries write nothing."""
     names = ["hello.wav", "broken.wav", "more/again.flac"]
     local = command("transcribe", "--local", "--model", "demo", *names, cwd=talks)
-    served = command("transcribe", "--server", cli_server.base, *names, cwd=talks)
+    served = command("transcribe", "--server", server.base, *names, cwd=talks)
     assert local.returncode == served.returncode == 1
     assert (local.stdout, local.stderr) == (served.stdout, served.stderr)
 
 
-@pytest.mark.parametrize("arguments", [["--stream"], ["--format", "verbose_json", "--language", "en"]])
-def test_options_reach_the_engine(cli_server, talks, arguments):
+@pytest.mark.parametrize(
+    "arguments",
+    [pytest.param(["--stream"], marks=pytest.mark.nightly), ["--format", "verbose_json", "--language", "en"]],
+)
+def test_options_reach_the_engine(server, talks, arguments):
     """Streamed text, and a format with all details, are those of a server. Keys in the environment do not matter."""
     local = command("transcribe", talks / "hello.wav", "--local", *arguments, MODEL_ID="demo", API_KEYS="of-a-server")
-    served = command("transcribe", talks / "hello.wav", "--server", cli_server.base, *arguments)
+    served = command("transcribe", talks / "hello.wav", "--server", server.base, *arguments)
     assert local.stdout == served.stdout != ""
     assert (local.returncode, local.stderr) == (0, "")
     assert ResponseFormat.VERBOSE_JSON.value in arguments or local.stdout.count("\n") == 1
@@ -84,7 +87,7 @@ def _worker(temporary):
     return found[0]
 
 
-@pytest.mark.parametrize("after_s", [0.0, 5.0])
+@pytest.mark.parametrize("after_s", [0.0, pytest.param(5.0, marks=pytest.mark.nightly)])
 def test_ctrl_c_ends_it_at_any_time(long_local, tmp_path, after_s):
     """Exit code 130, no traceback and no worker: at the start of the worker and later."""
     _worker(tmp_path / "tmp")
@@ -95,6 +98,7 @@ def test_ctrl_c_ends_it_at_any_time(long_local, tmp_path, after_s):
     assert not _workers(tmp_path / "tmp")
 
 
+@pytest.mark.nightly
 def test_a_worker_does_not_outlive_the_command(long_local, tmp_path):
     """Also where the command is killed: the fixture waits for the end of the worker and of its files."""
     _worker(tmp_path / "tmp")
@@ -103,7 +107,7 @@ def test_a_worker_does_not_outlive_the_command(long_local, tmp_path):
     assert long_local.wait(timeout=60) == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("after_s", [0.0, 4.0])
+@pytest.mark.parametrize("after_s", [0.0, pytest.param(4.0, marks=pytest.mark.nightly)])
 def test_a_worker_that_is_killed_ends_the_command(long_local, tmp_path, after_s):
     """At its start and at work: exit code 3, and the message says what happened."""
     worker = _worker(tmp_path / "tmp")

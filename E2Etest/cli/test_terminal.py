@@ -70,6 +70,7 @@ def test_no_bar_where_none_is_wanted(cli_server, talks, words, arguments):
     assert (code, terminal) == (0, f"{words}\r\n")
 
 
+@pytest.mark.nightly
 def test_without_a_server_the_length_is_known_and_with_it_what_is_left(long_talk):
     """The length is in the file's header: the bar has an end."""
     code, terminal = on_terminal("transcribe", "--local", "--model", "demo", long_talk)

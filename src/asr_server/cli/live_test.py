@@ -1,4 +1,4 @@
-"""The live command's display and sources; the whole command runs in E2Etest/live."""
+"""The live command's display and sources; the whole command runs in E2Etest/cli/test_live.py."""
 
 import io
 import sys

@@ -80,7 +80,7 @@ def serve(settings: Settings) -> int:
         )
     if reason := certificate_error(settings):
         raise UsageError(f"SSL_CERTFILE, SSL_KEYFILE: {reason}.")
-    _configure_log(settings)
+    configure_logging(settings)
     address = {
         "host": settings.host,
         "port": settings.port,
@@ -100,7 +100,7 @@ def serve_parent(settings: Settings, path: Path) -> int:
     """Serve the parent process on a Unix socket, until it sends SIGTERM or ends."""
     from asr_server.gateway.child import end_with_gateway
 
-    _configure_log(settings)
+    configure_logging(settings)
     end_with_gateway(path)
     return _run_server(settings, {"uds": str(path)})
 
@@ -112,12 +112,28 @@ def _run_server(settings: Settings, address: dict[str, Any]) -> int:
     return _serve_app(app, functools.partial(drain, app), address)
 
 
-def _configure_log(settings: Settings) -> None:
+def configure_logging(settings: Settings) -> None:
+    """Log to standard error, at the level and in the format of the settings."""
     logger.configure(settings.log_level, as_json=settings.log_json)
     logging.getLogger("uvicorn.error").addFilter(_is_loggable)
 
 
 def _serve_app(app: Any, drain: Callable[[], Awaitable[None]], address: dict[str, Any]) -> int:
+    # uvicorn shuts down on these signals, and then raises them again for the handlers that were set before. The
+    # default handlers would turn an orderly end into a failure.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    server = http_server(app, drain, address)
+    server.run()
+    # At its end the interpreter would collect garbage among half a million objects. That takes most of a second, in
+    # which a restart or a gateway waits.
+    gc.freeze()
+    return 0 if server.started else 1
+
+
+def http_server(app: Any, drain: Callable[[], Awaitable[None]], address: dict[str, Any]) -> uvicorn.Server:
+    """uvicorn with the server's protocols and limits. `drain` is awaited before the sockets are closed; `address`:
+    uvicorn's arguments that say where to listen."""
     config = uvicorn.Config(
         app,
         **address,
@@ -133,16 +149,7 @@ def _serve_app(app: Any, drain: Callable[[], Awaitable[None]], address: dict[str
         ws_ping_timeout=_PONG_S,
         ws_per_message_deflate=False,  # compressing audio saves nothing and costs more time than sending it
     )
-    # uvicorn shuts down on these signals, and then raises them again for the handlers that were set before. The
-    # default handlers would turn an orderly end into a failure.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
-    server = _Server(config, drain)
-    server.run()
-    # At its end the interpreter would collect garbage among half a million objects. That takes most of a second, in
-    # which a restart or a gateway waits.
-    gc.freeze()
-    return 0 if server.started else 1
+    return _Server(config, drain)
 
 
 def _is_loggable(record: logging.LogRecord) -> bool:

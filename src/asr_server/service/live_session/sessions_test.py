@@ -26,7 +26,7 @@ from asr_server.service.live_session.sessions import LiveSessionOptions, LiveSes
 class Scripted:
     """A batch that answers by `script(item)`: a text, a text and its `Finish`, an error, or None for never."""
 
-    room = 8
+    free_slots = 8
 
     def __init__(self, script=lambda item: "words"):
         self.script, self.rows, self.seen, self.loaded = script, {}, [], False

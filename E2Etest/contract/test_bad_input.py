@@ -1,14 +1,11 @@
 """Bad input: each with its code, none a 5xx, and the server goes on."""
 
-import socket
 import struct
 
 import numpy as np
 import pytest
 
 from E2Etest import recordings
-
-pytestmark = pytest.mark.integration
 
 WORDS = b"this is plain text and no recording at all, whatever its name says\n" * 20
 TONE = (np.sin(np.arange(16_000) * 0.2) * 8000).astype(np.int16)
@@ -131,6 +128,8 @@ def test_missing_and_misplaced_files(server):
     assert _error(post(url, files={"model": (None, "demo"), "file": (None, "text")})) == missing
 
 
+# The parser leaves the spooled file of a broken form to the garbage collector, which warns.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_bodies_that_are_no_form(server):
     """JSON, nothing, a form without boundary, a form that ends in the middle."""
     url, post = "/v1/audio/transcriptions", server.client.post
@@ -176,15 +175,3 @@ def test_after_all_that_it_still_hears(server, sample):
     log = server.log()
     assert "Traceback" not in log
     assert sample[1] not in log
-
-
-@pytest.mark.parametrize("piece", [b"x: y\r\n" * 1000, b"y" * 6000], ids=["many headers", "a long one"])
-def test_a_head_without_an_end_is_cut(server, piece):
-    """It costs no memory, needs no key, and would go on for ever."""
-    before_mb = server.own_mb()
-    with socket.create_connection(("127.0.0.1", server.port)) as caller:
-        caller.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nx: ")
-        with pytest.raises(OSError, match=r"reset|[Bb]roken pipe"):
-            caller.sendall(10_000 * piece)
-    assert server.own_mb() < before_mb + 20
-    assert server.client.get("/livez").status_code == 200

@@ -9,9 +9,7 @@ import pytest
 
 from asr_server import web
 
-pytestmark = pytest.mark.integration
-
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PATHS = ["/", *(f"/web/{name}" for name in web.files())]
 
 

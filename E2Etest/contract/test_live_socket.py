@@ -8,14 +8,12 @@ import soxr
 from websockets.exceptions import ConnectionClosed
 
 from E2Etest import recordings
-from E2Etest.live.talking import act, data, finals, pieces, receive, stream, talking, upto_flush
-
-pytestmark = pytest.mark.integration
+from E2Etest.live.session import act, data, finals, open_session, pieces, receive, stream, upto_flush
 
 
 def test_the_first_message_says_what_the_session_is(live_server):
     """All fields of the contract with their defaults."""
-    with talking(live_server) as socket:
+    with open_session(live_server) as socket:
         hello = dict(socket.hello)
     assert len(hello.pop("session_id")) > 20
     assert hello == {
@@ -46,7 +44,7 @@ def test_speech_becomes_partials_and_a_final_with_its_words(live_server, talk, s
 @pytest.mark.parametrize(("how", "source"), [("fast", {"estimated"}), ("accurate", {"aligned", "estimated"})])
 def test_words_follow_their_final_with_their_times(live_server, speech, said, how, source):
     """All words of the final, in order, inside the utterance, told behind it; only where they are asked for."""
-    with talking(live_server, words=how) as socket:
+    with open_session(live_server, words=how) as socket:
         socket.send(data(speech))
         socket.send(data(np.zeros(16_000, np.int16)))
         while not (final := receive(socket)).get("is_final"):
@@ -63,7 +61,7 @@ def test_words_follow_their_final_with_their_times(live_server, speech, said, ho
 
 def test_a_flush_always_answers_with_one_final(live_server, speech, said):
     """Empty when nothing was said, in time order otherwise."""
-    with talking(live_server) as socket:
+    with open_session(live_server) as socket:
         act(socket, "flush")
         assert upto_flush(socket)[-1]["text"] == ""
         socket.send(data(speech[: len(speech) - 14_400]))
@@ -81,7 +79,7 @@ def test_a_flush_always_answers_with_one_final(live_server, speech, said):
 
 def test_reset_config_and_ping_are_answered(live_server):
     """Each with its status; the language may be a code, a locale or a name."""
-    with talking(live_server) as socket:
+    with open_session(live_server) as socket:
         act(socket, "ping")
         assert receive(socket) == {"status": "pong"}
         act(socket, "reset")
@@ -95,7 +93,7 @@ def test_reset_config_and_ping_are_answered(live_server):
 
 def test_a_reset_throws_away_what_was_said_and_the_next_words_are_heard(live_server, speech, said):
     """No word from before the reset comes after it."""
-    with talking(live_server) as socket:
+    with open_session(live_server) as socket:
         socket.send(data(speech[:20_000]))
         act(socket, "reset")
         while receive(socket).get("status") != "buffer_reset":
@@ -121,7 +119,7 @@ def test_a_reset_throws_away_what_was_said_and_the_next_words_are_heard(live_ser
 )
 def test_a_bad_text_frame_is_told_and_the_session_goes_on(live_server, speech, said, frame, code):
     """The error has a code and is no text of a transcript; the next words are heard."""
-    with talking(live_server) as socket:
+    with open_session(live_server) as socket:
         socket.send(frame)
         message = receive(socket)
         assert message["code"] == message["error"]["code"] == code
@@ -144,7 +142,7 @@ def test_a_bad_text_frame_is_told_and_the_session_goes_on(live_server, speech, s
 )
 def test_a_bad_query_is_told_and_closes_with_its_code(live_server, query, code, close):
     """First the error as a message, then the documented close code."""
-    with talking(live_server, **query) as socket:
+    with open_session(live_server, **query) as socket:
         assert socket.hello["code"] == code
         with pytest.raises(ConnectionClosed) as closed:
             socket.recv(timeout=10)
@@ -178,7 +176,7 @@ def test_silence_and_noise_cost_no_engine_time(live_server):
 
 def test_nothing_secret_is_logged(live_server, speech, said):
     """Neither the words, nor the session's id, nor a token of the query."""
-    with talking(live_server, token="very-secret") as socket:
+    with open_session(live_server, token="very-secret") as socket:
         identity = socket.hello["session_id"]
         socket.send(data(speech))
         act(socket, "flush")

@@ -5,17 +5,17 @@ import json
 import numpy as np
 import pytest
 
+from asr_server.engine.fake_script import FakeScript
 from asr_server.subtitle import lint, srt, vtt
 from asr_server.subtitle.cue_config import CueConfig
 from E2Etest import recordings
-from E2Etest.process import running
 
 PAUSE = np.zeros(40_000, np.int16)
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with running(tmp_path_factory.mktemp("subtitles") / "log") as process:
+def server(start):
+    with start() as process:
         yield process
 
 
@@ -117,9 +117,9 @@ def test_a_job_makes_the_same_file(server, talk):
     assert result.headers["x-subtitle-timing"] == "estimated"
 
 
-def test_without_an_aligner_times_are_estimates(tmp_path, talk):
+def test_without_an_aligner_times_are_estimates(start, talk):
     """An aligner that is not there costs nobody the words; `/health` says what is the matter."""
-    with running(tmp_path / "log", FORCED_ALIGNER_ID="/no/such/place") as server:
+    with start(script=FakeScript(aligner_missing=True)) as server:
         answer = subtitles(server, talk)
         assert (answer.status_code, answer.headers["x-subtitle-timing"]) == (200, "estimated")
         assert "FORCED_ALIGNER_ID" in server.health()["aligner_error"]

@@ -8,10 +8,7 @@ import openai
 import pytest
 
 from E2Etest import recordings
-from E2Etest.process import running
 from E2Etest.scripted_llm import HOPELESS, MENDABLE, ScriptedLlm, refusal, right, translation
-
-pytestmark = pytest.mark.integration
 
 KEY = "sk-canary-0123456789"
 TARGET = {"language": "de"}
@@ -24,10 +21,9 @@ def llm():
 
 
 @pytest.fixture(scope="module")
-def translating(llm, tmp_path_factory):
+def translating(start, llm):
     """A server that translates through the scripted endpoint."""
-    log = tmp_path_factory.mktemp("translating") / "log"
-    with running(log, OPENAI_BASE_URL=llm.base_url, OPENAI_API_KEY=KEY, TRANSLATE_MODEL="scripted") as server:
+    with start(OPENAI_BASE_URL=llm.base_url, OPENAI_API_KEY=KEY, TRANSLATE_MODEL="scripted") as server:
         yield server
 
 

@@ -13,10 +13,7 @@ from websockets.sync.client import connect
 
 from asr_server.client.live import LiveClient, LiveError, LiveOptions
 from E2Etest import recordings
-from E2Etest.live.talking import act, data, receive, upto_flush
-from E2Etest.process import running
-
-pytestmark = pytest.mark.integration
+from E2Etest.live.session import act, data, receive, upto_flush
 
 FIRST, SECOND = "sk-canary-first", "sk-canary-second"
 
@@ -42,10 +39,11 @@ def test_every_route_and_socket_refuses_who_has_no_key(guarded, note):
     routes = [(verb, path) for path, verbs in schema.items() for verb in verbs if path not in open_to_all]
     routes += [("get", path) for path in ("/metrics", "/docs", "/openapi.json", "/no/such/path")]
     assert ("post", "/v1/audio/transcriptions") in routes
-    for verb, path in routes:
-        for headers in ({}, {"Authorization": "Bearer sk-other"}, {"Host": "a.name.of.mine"}):
-            answer = httpx.request(verb, guarded.base + path.replace("{", "").replace("}", ""), headers=headers)
-            assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer"), (verb, path)
+    with httpx.Client(base_url=guarded.base) as caller:
+        for verb, path in routes:
+            for headers in ({}, {"Authorization": "Bearer sk-other"}, {"Host": "a.name.of.mine"}):
+                answer = caller.request(verb, path.replace("{", "").replace("}", ""), headers=headers)
+                assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer"), (verb, path)
     for path in ("/ws/transcribe", "/v1/realtime", "/no/such/socket"):
         assert _refusal(guarded, path) == (401, "missing_api_key")
         assert _refusal(guarded, path, key="sk-other") == (401, "invalid_api_key")
@@ -167,9 +165,9 @@ def test_a_session_is_resumed_by_its_key_alone(guarded):
         assert receive(socket)["resumed"] is True
 
 
-def test_sessions_and_requests_share_a_keys_limit(tmp_path):
+def test_sessions_and_requests_share_a_keys_limit(start):
     """With one at a time, an open session keeps requests out with 429 and a hint, until it ends."""
-    with running(tmp_path / "log", API_KEYS="sk-a,sk-b", KEY_MAX_REQUESTS="1") as server:
+    with start(API_KEYS="sk-a,sk-b", KEY_MAX_REQUESTS="1") as server:
         with _socket(server, "/ws/transcribe", key="sk-a") as socket:
             receive(socket)
             refused = server.client.get("/v1/models")
@@ -181,21 +179,3 @@ def test_sessions_and_requests_share_a_keys_limit(tmp_path):
             if (after := server.client.get("/v1/models")).status_code == 200:
                 break
         assert after.status_code == 200
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_a_server_for_others_does_not_start_without_keys(tmp_path, host):
-    """Exit code 2, and one sentence that names the ways out."""
-    environment = {**os.environ, "MODEL_ID": "demo", "HOST": host, "API_KEYS": ""}
-    done = subprocess.run(
-        [sys.executable, "-m", "asr_server", "serve"],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert all(word in done.stderr for word in ("API_KEYS", "HOST=127.0.0.1", "ALLOW_ANONYMOUS=true"))
-    assert "Traceback" not in done.stderr

@@ -9,10 +9,8 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from E2Etest import recordings
-from E2Etest.live.talking import act, data, receive
-from E2Etest.security.test_doors import FIRST, SECOND
-
-pytestmark = pytest.mark.integration
+from E2Etest.contract.test_access import FIRST, SECOND
+from E2Etest.live.session import act, data, receive
 
 # Keys begin with sk-canary, see the fixture.
 CANARY = "canary"
@@ -23,6 +21,7 @@ def heard(guarded):
     """A bit of everything, with canaries in it; the words that were heard."""
     audio = recordings.wav(recordings.samples())
     fields = {"name": "canary-name.wav", "prompt": "canary prompt", "hotwords": "canary word"}
+    guarded.health()
     words = [guarded.transcribe(audio, **fields).json()["text"]]
     words.append(_translated(guarded, audio))
     for broken in ({"language": "canary"}, {"model": "canary"}, {"response_format": "canary"}):

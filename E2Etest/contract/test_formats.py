@@ -8,8 +8,6 @@ import soxr
 
 from E2Etest import recordings
 
-pytestmark = pytest.mark.integration
-
 ENCODED = {
     "flac": ("flac", "flac"),
     "mp3": ("mp3", "libmp3lame"),

@@ -91,7 +91,7 @@ class Talk:
 
 
 @contextmanager
-def talking(server, *, hello: str = "session.created", **options):
+def open_session(server, *, hello: str = "session.created", **options):
     """An open connection behind its first event, kept as `talk.hello`."""
     options.setdefault("extra_query", {"intent": "transcription"})
     with server.openai().realtime.connect(**options) as connection:

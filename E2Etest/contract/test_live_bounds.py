@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from E2Etest.live.talking import act, data, finals, receive, stream, talking, upto_flush
-
-pytestmark = pytest.mark.integration
+from E2Etest.live.session import act, data, finals, open_session, receive, stream
 
 
 def test_random_frames_harm_nobody(live_server, speech, said):
@@ -18,7 +16,7 @@ def test_random_frames_harm_nobody(live_server, speech, said):
     rng = random.Random(0)
     actions = [json.dumps({"action": name}) for name in ("flush", "reset", "config", "ping")]
     for _ in range(10):
-        with talking(live_server) as peer:
+        with open_session(live_server) as peer:
             for _ in range(60):
                 text = list(rng.choice(actions))
                 if rng.random() < 0.7:
@@ -35,7 +33,7 @@ def test_random_frames_harm_nobody(live_server, speech, said):
 
 def test_a_frame_over_the_limit_closes_with_1009(live_server, said, speech):
     """And the server goes on."""
-    with talking(live_server) as peer, pytest.raises(ConnectionClosed) as closed:
+    with open_session(live_server) as peer, pytest.raises(ConnectionClosed) as closed:
         _overfill(peer)
     assert closed.value.rcvd is None or closed.value.rcvd.code == 1009
     assert finals(stream(live_server, [data(speech)]))[0][0] == said
@@ -45,23 +43,6 @@ def _overfill(peer):
     peer.send(bytes(33 * 1024 * 1024))
     while True:
         receive(peer)
-
-
-@pytest.mark.timeout(180)
-def test_hundreds_of_sessions_that_come_and_go_leave_no_memory_behind(live_server, speech):
-    """After a first round, two hundred more sessions with speech change the resident memory by little."""
-    loud = data(speech[: 3 * 16_000])
-
-    def round_of(count):
-        for _ in range(count):
-            with talking(live_server) as peer:
-                peer.send(loud)
-                act(peer, "flush")
-                upto_flush(peer)
-        return live_server.resident_mb()
-
-    before = round_of(40)
-    assert round_of(200) - before < 40
 
 
 def test_noise_of_full_scale_is_no_harm(live_server, speech, said):

@@ -7,7 +7,6 @@ import pytest
 
 from E2Etest import recordings
 
-pytestmark = pytest.mark.integration
 URL = "/v1/audio/transcriptions"
 
 

@@ -2,8 +2,6 @@
 
 import base64
 import json
-import shutil
-import signal
 import threading
 import time
 
@@ -12,12 +10,9 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from asr_server import demo
+from asr_server.engine.fake_script import FakeScript
 from E2Etest import recordings
-from E2Etest.process import running
-from E2Etest.realtime.talking import COMMITTED, COMPLETED, FAILED, STARTED, Talk, kinds, speech, talking
-
-pytestmark = pytest.mark.integration
+from E2Etest.realtime.session import COMMITTED, COMPLETED, FAILED, STARTED, Talk, kinds, open_session, speech
 
 
 def _url(server):
@@ -29,7 +24,7 @@ def _offer(server, *protocols):
 
 
 def test_an_ephemeral_key_opens_the_session_it_was_made_for(realtime_server):
-    """By header and by subprotocol, as often as one likes until it expires; the session is configured already."""
+    """By header and by subprotocol, as often as one likes; the session is configured already."""
     wanted = {
         "type": "transcription",
         "audio": {"input": {"turn_detection": None, "transcription": {"language": "en"}}},
@@ -45,8 +40,11 @@ def test_an_ephemeral_key_opens_the_session_it_was_made_for(realtime_server):
     with _offer(realtime_server, "realtime", f"openai-insecure-api-key.{made.value}") as socket:
         assert socket.subprotocol == "realtime"
         assert json.loads(socket.recv())["session"]["audio"]["input"]["turn_detection"] is None
-    time.sleep(max(0.0, made.expires_at - time.time()) + 0.1)
-    with pytest.raises(InvalidStatus) as refused, realtime_server.openai(api_key=made.value).realtime.connect():
+
+
+def test_an_unknown_ephemeral_key_opens_nothing(realtime_server):
+    """As one that has expired, which is forgotten."""
+    with pytest.raises(InvalidStatus) as refused, realtime_server.openai(api_key="ek_unknown").realtime.connect():
         pass
     assert refused.value.response.status_code == 401
     assert json.loads(refused.value.response.body)["error"]["code"] == "invalid_api_key"
@@ -135,19 +133,16 @@ def test_a_beta_connection_speaks_the_beta_shape(realtime_server, said):
     assert recordings.word_errors(said.split(), events[-1]["transcript"].split()) <= 1
 
 
-def test_a_turn_that_fails_says_so_and_the_next_is_heard(tmp_path):
-    """The model's files are gone for one turn: it fails under its item; they are back, and the next turn has words."""
-    model, hidden = tmp_path / "model", tmp_path / "hidden"
-    shutil.copytree(demo.checkpoint_path(), model)
-    with running(tmp_path / "log", MODEL_ID=str(model)) as server, talking(server) as talk:
+def test_a_turn_that_fails_says_so_and_the_next_is_heard(start):
+    """The model cannot be loaded for one turn: it fails under its item; then it can, and the next turn has words."""
+    with start(script=FakeScript(load_failures=1_000)) as server, open_session(server) as talk:
         talk.update(turn_detection=None)
-        model.rename(hidden)
         talk.say(speech())
         talk.commit()
         failed = talk.until(FAILED)
         assert len({e.item_id for e in failed if hasattr(e, "item_id")}) == 1
         assert failed[-1].error.code == "model_unavailable"
-        hidden.rename(model)
+        server.replace_script(FakeScript())
         talk.say(speech())
         talk.commit()
         events = talk.until(COMPLETED)
@@ -158,7 +153,7 @@ def test_a_turn_that_fails_says_so_and_the_next_is_heard(tmp_path):
 def test_a_client_that_is_gone_frees_its_session_at_once(realtime_server):
     """Killed in the middle of a turn: the session is gone, nothing of it is waiting, and no answer is made."""
     before = realtime_server.health()["live"]["sessions"]
-    with talking(realtime_server) as talk:
+    with open_session(realtime_server) as talk:
         talk.say(speech())
         talk.until(STARTED)
         assert realtime_server.health()["live"]["sessions"] == before + 1
@@ -167,20 +162,21 @@ def test_a_client_that_is_gone_frees_its_session_at_once(realtime_server):
     assert live["waiting"] == 0
 
 
-def test_a_server_that_stops_gives_the_open_turn_its_words(tmp_path):
+def test_a_server_that_stops_gives_the_open_turn_its_words(start):
     """SIGTERM: the turn is committed and transcribed, then 1001, which ends the client's loop quietly."""
-    with running(tmp_path / "log", PRELOAD="true", IDLE_TIMEOUT="0") as server:
+    with start(PRELOAD="true", IDLE_TIMEOUT="0") as server:
         server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
-        with talking(server) as talk:
+        with open_session(server) as talk:
             talk.say(speech())
             talk.until(STARTED)
-            server.process.send_signal(signal.SIGTERM)
+            server.begin_to_stop()
             events = list(talk.connection)
             assert kinds(events)[-1] == COMPLETED
             assert events[-1].transcript
             assert talk.close_code == 1001
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_an_idle_session_outlives_the_pings_of_a_busy_server(realtime_server, said):
     """Quiet for 45 s, which is longer than a ping and its patience, while files are transcribed: it is still there."""
@@ -191,7 +187,7 @@ def test_an_idle_session_outlives_the_pings_of_a_busy_server(realtime_server, sa
             realtime_server.openai().audio.transcriptions.create(file=recordings.sample()[0], model="whisper-1")
 
     worker = threading.Thread(target=busy)
-    with talking(realtime_server) as talk:
+    with open_session(realtime_server) as talk:
         worker.start()
         time.sleep(45)
         ended.set()

@@ -14,7 +14,7 @@ TIMEOUT_S = 60
 
 
 @contextmanager
-def talking(server, **query):
+def open_session(server, **query):
     """An open socket behind its first message, which is kept as `socket.hello`."""
     asked = "&".join(f"{name}={value}" for name, value in query.items())
     url = server.base.replace("http", "ws", 1) + f"/ws/transcribe?{asked}"
@@ -49,7 +49,7 @@ def finals(messages) -> list[tuple]:
 
 def stream(server, pieces: Iterable[bytes], **query) -> list[dict]:
     """A whole session: the pieces, a flush, and all messages."""
-    with talking(server, **query) as socket:
+    with open_session(server, **query) as socket:
         for piece in pieces:
             socket.send(piece)
         act(socket, "flush")

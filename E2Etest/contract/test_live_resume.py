@@ -7,9 +7,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from asr_server.client.live import LiveClient, LiveError
-from E2Etest.live.talking import act, data, finals, pieces, receive, stream, talking, upto_flush
-
-pytestmark = pytest.mark.integration
+from E2Etest.live.session import act, data, finals, open_session, pieces, receive, stream, upto_flush
 
 
 def _wait_for_final(socket, kept, upto):
@@ -55,10 +53,10 @@ def test_fifty_cuts_in_the_middle_of_speech_lose_and_double_nothing(live_server,
 def test_a_client_that_ended_in_order_finds_its_final_when_it_comes_back(live_server, speech, said):
     """What was buffered is transcribed at the end of the connection and kept; then the session goes on."""
     opened = speech[: len(speech) - 14_400]
-    with talking(live_server) as socket:
+    with open_session(live_server) as socket:
         socket.send(data(opened))
         identity = socket.hello["session_id"]
-    with talking(live_server, session_id=identity, received=0) as socket:
+    with open_session(live_server, session_id=identity, received=0) as socket:
         assert socket.hello["resumed"] is True
         assert socket.hello["received_bytes"] == 2 * len(opened)
         kept = []
@@ -72,13 +70,13 @@ def test_a_client_that_ended_in_order_finds_its_final_when_it_comes_back(live_se
 
 def test_a_client_gets_only_the_finals_that_it_has_not(live_server, talk, said):
     """`received` is the last utterance it knows."""
-    with talking(live_server) as socket:
+    with open_session(live_server) as socket:
         for piece in pieces(data(talk), 3_200):
             socket.send(piece)
         kept = []
         _wait_for_final(socket, kept, 2)
         identity = socket.hello["session_id"]
-    with talking(live_server, session_id=identity, received=1) as socket:
+    with open_session(live_server, session_id=identity, received=1) as socket:
         assert [receive(socket)["utterance"]] == [2]
         act(socket, "flush")
         assert [m["utterance"] for m in upto_flush(socket)] == [3]
@@ -86,10 +84,10 @@ def test_a_client_gets_only_the_finals_that_it_has_not(live_server, talk, said):
 
 def test_a_second_connection_takes_the_session_over(live_server, speech):
     """The first is told so and closed with 4009."""
-    with talking(live_server) as first:
+    with open_session(live_server) as first:
         first.send(data(speech[:32_000]))
         receive(first)
-        with talking(live_server, session_id=first.hello["session_id"]) as second:
+        with open_session(live_server, session_id=first.hello["session_id"]) as second:
             with pytest.raises(ConnectionClosed) as closed:
                 _read_on(first)
             assert closed.value.rcvd.code == 4009
@@ -97,11 +95,10 @@ def test_a_second_connection_takes_the_session_over(live_server, speech):
             assert upto_flush(second)[-1]["text"]
 
 
-def test_a_session_is_forgotten_after_its_time(tmp_path):
+def test_a_session_is_forgotten_after_its_time(start):
     """With no time to wait, there is nothing to resume."""
-    from E2Etest.process import running
 
-    with running(tmp_path / "log", WS_RESUME_S="0") as server:
+    with start(WS_RESUME_S="0") as server:
         client = LiveClient(server.base)
         client.close()
         with pytest.raises(LiveError) as refused:

@@ -7,10 +7,7 @@ import openai
 import pytest
 
 from E2Etest import recordings
-from E2Etest.process import running
-from E2Etest.realtime.talking import COMPLETED, RATE, Talk, encoded, speech, talking
-
-pytestmark = pytest.mark.integration
+from E2Etest.realtime.session import COMPLETED, RATE, Talk, encoded, open_session, speech
 
 NOISE = {"type": "near_field"}
 
@@ -23,7 +20,7 @@ def test_the_first_event_comes_unasked(realtime_server):
         {"model": "gpt-realtime", "extra_query": {}},
         {"model": "undefined", "extra_query": {}},
     ):
-        with talking(realtime_server, **options) as talk:
+        with open_session(realtime_server, **options) as talk:
             session = talk.hello.session
             assert session.type == "transcription"
             assert session.audio.input.format.rate == RATE
@@ -34,7 +31,7 @@ def test_the_first_event_comes_unasked(realtime_server):
 
 def test_an_update_changes_what_it_names_and_shows_the_whole(realtime_server):
     """All is echoed; the next update leaves the rest as it was; null clears."""
-    with talking(realtime_server) as talk:
+    with open_session(realtime_server) as talk:
         said = {"model": "whisper-1", "language": "en", "prompt": "Lights.", "keywords": ["kitchen"], "delay": "low"}
         session = talk.update(
             format={"type": "audio/pcm", "rate": RATE},
@@ -110,7 +107,7 @@ def _update(**heard):
 )
 def test_what_is_wrong_is_told_and_the_session_goes_on(realtime_server, sent, code, param):
     """The error names the event at fault; the configuration is as before, and the socket is open."""
-    with talking(realtime_server) as talk:
+    with open_session(realtime_server) as talk:
         event_id = None
         if isinstance(sent, dict):
             event_id = "evt_7"
@@ -125,7 +122,7 @@ def test_what_is_wrong_is_told_and_the_session_goes_on(realtime_server, sent, co
 
 def test_binary_json_is_json_too(realtime_server):
     """A frame may be binary."""
-    with talking(realtime_server) as talk:
+    with open_session(realtime_server) as talk:
         talk.send_raw(json.dumps(_update(noise_reduction=NOISE)).encode())
         assert talk.only("session.updated").session.audio.input.noise_reduction.type == "near_field"
 
@@ -156,9 +153,9 @@ async def test_the_async_client_loses_nothing_when_it_stops_waiting(realtime_ser
         assert recordings.word_errors(said.split(), event.transcript.split()) <= 1
 
 
-def test_a_session_ends_when_its_time_is_over(tmp_path):
+def test_a_session_ends_when_its_time_is_over(start):
     """An error with its code, then 1001, which ends the client's loop without an exception."""
-    with running(tmp_path / "log", REALTIME_SESSION_S="1") as server, server.openai().realtime.connect() as connection:
+    with start(REALTIME_SESSION_S="1") as server, server.openai().realtime.connect() as connection:
         seen = [event.type if event.type != "error" else event.error.code for event in connection]
         assert seen == ["session.created", "session_expired"]
         assert Talk(connection).close_code == 1001

@@ -1,9 +1,9 @@
 """`/metrics` of a real server: what was done is what was counted, and asking never waits."""
 
+import http.client
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import httpx
 import numpy as np
@@ -12,27 +12,23 @@ import pytest
 from asr_server.api.metrics.labels import NO_ROUTE
 from asr_server.api.metrics.spec import OF_GATEWAY, MetricKind
 from asr_server.api.metrics.table import METRICS, VALUES
+from asr_server.engine.fake_script import FakeScript, Fault, Rule
 from E2Etest import recordings
+from E2Etest.chaos import uploads
 from E2Etest.exposition import moved, scrape, total, value
-from E2Etest.live.talking import act, data, finals, pieces, talking, upto_flush
-from E2Etest.process import ServerProcess, running
+from E2Etest.live.session import act, data, finals, open_session, pieces, upto_flush
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
-HERE = Path(__file__).parent
 ROUTE = "/v1/audio/transcriptions"
 AUDIO_S = len(recordings.samples()) / 16_000
 
 
 @pytest.fixture(scope="module")
-def during_load(tmp_path_factory):
+def during_load(start):
     """A server whose steps take some time, and what it said while it loaded the model for a first recording."""
-    log = tmp_path_factory.mktemp("metrics") / "log"
-    program = ("-P", str(HERE / "openai" / "slowed.py"))
-    settings = {"SLOWED_STEP_S": "0.02", "IDLE_TIMEOUT": "0", "WS_RESUME_S": "0", "MAX_AUDIO_S": "300"}
-    server = ServerProcess(log, program=program, **settings)
-    try:
-        server.wait_until_live()
+    slow = FakeScript(load_s=0.5, step_s=0.02)
+    with start(script=slow, IDLE_TIMEOUT="0", WS_RESUME_S="0", MAX_AUDIO_S="300") as server:
         with ThreadPoolExecutor(1) as pool:
             first = pool.submit(server.transcribe, recordings.sample()[0])
             with httpx.Client(base_url=server.base, timeout=60) as other:
@@ -41,8 +37,6 @@ def during_load(tmp_path_factory):
                     seen.append(other.get("/metrics").text)
                     time.sleep(0.05)
         yield server, first.result(), seen
-    finally:
-        server.stop()
 
 
 @pytest.fixture(scope="module")
@@ -140,16 +134,11 @@ def test_a_refusal_is_counted_by_its_code(server, audio, fields, code, undecoded
 def test_a_caller_that_leaves_is_counted_as_one(server, stream):
     """Of the request and of its span; no figure of finished work moves."""
     before = scrape(server)
-    pcm = np.tile(recordings.samples(), 5)
-    with httpx.Client(base_url=server.base) as client, ThreadPoolExecutor(1) as pool:
-        form = {"files": {"file": ("a.wav", recordings.wav(pcm))}, "data": {"model": "demo", "stream": stream}}
-        with client.stream("POST", ROUTE, **form) if stream == "true" else _nothing() as answer:
-            if answer is None:
-                # The connection is cut in the middle of the work, by a time limit of the client's own.
-                work = pool.submit(client.post, ROUTE, timeout=1.0, **form)
-                assert isinstance(work.exception(), httpx.ReadTimeout)
-            else:
-                assert next(answer.iter_lines())
+    body = uploads.form(recordings.wav(np.tile(recordings.samples(), 5)), stream=stream)
+    caller = http.client.HTTPConnection("127.0.0.1", server.port)
+    caller.request("POST", ROUTE, body, {"Content-Type": uploads.MEDIA_TYPE})
+    server.wait_for(lambda health: health["queue"]["running"] > 0)
+    caller.close()
     after = _settled(server, lambda s: moved(before, s)("asr_errors_total", code="request_cancelled") >= 1)
     after = _settled(server, lambda s: value(s, "asr_engine_rows") == 0 and total(s, "asr_queue_jobs") == 0)
     grew = moved(before, after)
@@ -159,19 +148,11 @@ def test_a_caller_that_leaves_is_counted_as_one(server, stream):
     assert value(after, "asr_admission_held_seconds") == 0
 
 
-class _nothing:
-    def __enter__(self):
-        return None
-
-    def __exit__(self, *_):
-        return None
-
-
 def test_one_live_session_is_counted_word_by_word(server):
     """Its opening, its audio, each utterance, each partial, each committed word, its end; and one log line."""
     speech = np.concatenate([recordings.samples(), np.zeros(14_400, np.int16)])
     before = scrape(server)
-    with talking(server) as socket:
+    with open_session(server) as socket:
         for piece in pieces(data(speech), 6_400):
             socket.send(piece)
             time.sleep(0.02)
@@ -194,6 +175,8 @@ def test_one_live_session_is_counted_word_by_word(server):
     assert grew("asr_live_commit_lag_seconds_count") == sum(len(text.split()) for text, *_ in said)
     assert grew("asr_engine_jobs_total", priority="live", end="done") >= len(said)
     assert grew("asr_http_requests_total", route="/ws/transcribe") == 0
+    # The line is written after the session is counted.
+    server.wait_for(lambda _: "live session session=" in server.log())
     (line,) = [row for row in server.log().splitlines() if "live session session=" in row and name in row]
     shown = dict(pair.split("=", 1) for pair in line.split() if "=" in pair)
     assert shown["outcome"] == "closed"
@@ -206,7 +189,7 @@ def test_one_live_session_is_counted_word_by_word(server):
 def test_a_refused_socket_is_counted_by_its_code(server):
     """Under `socket`, with the code that it was told."""
     before = scrape(server)
-    with talking(server, language="tlh") as socket:
+    with open_session(server, language="tlh") as socket:
         assert socket.hello["code"] == "unsupported_language"
     grew = moved(before, scrape(server))
     assert grew("asr_errors_total") == grew("asr_errors_total", surface="socket", code="unsupported_language") == 1
@@ -257,37 +240,35 @@ def test_jobs_are_shown_by_state(tmp_path, server):
     _settled(server, lambda s: moved(before, s)("asr_jobs", state="succeeded") == 1)
 
 
-def test_a_hanging_step_turns_live_false_and_a_load_does_not(tmp_path):
+def test_a_hanging_step_turns_live_false_and_a_load_does_not(start):
     """With a bound far below the time of a load: while loading all is well; in the step that hangs `/livez` fails, and
     when it comes back so does the server."""
-    program = ("-P", str(HERE / "hanging.py"))
-    server = ServerProcess(tmp_path / "log", program=program, FIRST_STEP_S="6", ENGINE_HANG_S="1")
-    try:
-        server.wait_until_live()
-        with ThreadPoolExecutor(1) as pool, httpx.Client(base_url=server.base, timeout=60) as other:
-            work = pool.submit(server.transcribe, recordings.sample()[0])
-            probes, loading = [], []
+    hangs_once = Rule(call=1, fault=Fault.HANG, hang_s=2.0)
+    slow = FakeScript(load_s=1.5, rules=(hangs_once,))
+    with start(script=slow, ENGINE_HANG_S="0.5") as server, ThreadPoolExecutor(1) as pool:
+        work = pool.submit(server.transcribe, recordings.sample()[0])
+        probes, loading = [], []
+        with httpx.Client(base_url=server.base, timeout=60) as other:
             while not work.done():
                 probes.append(other.get("/livez"))
                 text = other.get("/metrics").text
                 if 'asr_model_state{state="loading"} 1.0' in text:
                     loading.append("asr_engine_hung 0.0" in text)
                 time.sleep(0.05)
-            assert work.result().json()["text"] == recordings.sample()[1]
+        assert work.result().json()["text"] == recordings.sample()[1]
         assert loading
         assert all(loading)
         bad = [probe.json()["reason"] for probe in probes if probe.status_code == 503]
         assert set(bad) == {"the engine thread does not move"}
+        assert [probe.status_code for probe in probes[: len(loading)]] == [200] * len(loading)
         assert server.client.get("/livez").status_code == 200
         assert server.health()["status"] == "ok"
-    finally:
-        server.stop()
 
 
-def test_a_failed_load_is_counted(tmp_path):
+def test_a_failed_load_is_counted(start):
     """A model that is not there: one failed load, one failed span, and the code."""
-    with running(tmp_path / "log", MODEL_ID=str(tmp_path / "none")) as server:
-        server.transcribe(recordings.sample()[0], model="whisper-1")
+    with start(script=FakeScript(load_failures=1)) as server:
+        assert server.transcribe(recordings.sample()[0]).status_code == 503
         series = _settled(server, lambda s: total(s, "asr_errors_total") >= 1)
         assert value(series, "asr_model_loads_total", result="failed") == 1
         assert value(series, "asr_engine_jobs_total", priority="interactive", end="failed") == 1
@@ -296,19 +277,15 @@ def test_a_failed_load_is_counted(tmp_path):
         assert value(series, "asr_ready") == 0
 
 
-def test_a_missed_deadline_is_counted(tmp_path):
+def test_a_missed_deadline_is_counted(start):
     """By the code of the answer, and as a span that was late: not as one whose caller left."""
-    program = ("-P", str(HERE / "openai" / "slowed.py"))
-    settings = {"SLOWED_STEP_S": "0.5", "REQUEST_TIMEOUT": "2", "PRELOAD": "true", "IDLE_TIMEOUT": "0"}
-    server = ServerProcess(tmp_path / "log", program=program, **settings)
-    try:
-        server.wait_until_live()
-        before = _settled(server, lambda s: value(s, "asr_ready") == 1)
+    with start(REQUEST_TIMEOUT="3") as server:
+        assert server.transcribe(recordings.sample()[0]).status_code == 200
+        before = _settled(server, lambda s: total(s, "asr_http_requests_total", route=ROUTE) == 1)
+        server.replace_script(FakeScript(step_s=0.5))
         assert server.transcribe(recordings.sample()[0]).status_code == 504
         after = _settled(server, lambda s: moved(before, s)("asr_engine_jobs_total") >= 1 and _done(before)(s))
         grew = moved(before, after)
         assert grew("asr_engine_jobs_total", priority="interactive", end="late") == grew("asr_engine_jobs_total") == 1
         assert grew("asr_errors_total", surface="http", code="deadline_exceeded") == grew("asr_errors_total") == 1
         assert grew("asr_recording_audio_seconds_total") == 0
-    finally:
-        server.stop()
