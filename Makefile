@@ -6,9 +6,9 @@
 # make unit       the tests beside the modules
 # make e2e        the tests of the running server, in E2Etest
 # make browser    install Chromium for the tests of the page, as root
-# make nightly    the long run: test, fuzz, promises (which includes the soak)
+# make nightly    the long run: test, fuzz, guarantees (which includes the soak)
 # make fuzz       random input, longer than in make test
-# make promises   measure what docs/promises.md says and write that page
+# make guarantees  measure the guarantees and write docs/guarantees.md
 # make soak       20 minutes of load and faults
 # make coverage   the share of each module that its own tests cover
 # make bench      the benchmarks
@@ -19,7 +19,7 @@
 # make sbom       write a list of the installed packages to build/sbom.json
 # make audit      look for known vulnerabilities of those packages
 # make clean      delete the virtual environment and what was built
-.PHONY: demo serve test check unit e2e browser nightly fuzz promises soak coverage bench docs clients lock sbom audit clean
+.PHONY: demo serve test check unit e2e browser nightly fuzz guarantees soak coverage bench docs clients lock sbom audit clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -72,7 +72,7 @@ browser:
 	@command -v chromium >/dev/null || { echo "The browser tests need Chromium: sudo apt-get install chromium"; exit 1; }
 
 # The workflow calls it with --keep-going, so that a failure of one part does not hide what the others find.
-nightly: test fuzz promises
+nightly: test fuzz guarantees
 
 # The share of each module that its own tests cover, or of some modules: make coverage ONLY="src/asr_server/subtitle"
 coverage: $(VENV)/.dev
@@ -88,9 +88,9 @@ docs: $(VENV)/.dev
 clients: $(VENV)/.dev
 	$(PY) -m E2Etest.openai
 
-# All that docs/promises.md says, measured anew, or some of it: make promises PROMISES="drain crash"
-promises: $(VENV)/.dev
-	$(PY) -m E2Etest.promises $(PROMISES)
+# Measures all guarantees and writes docs/guarantees.md, or some of them: make guarantees GUARANTEES="drain crash"
+guarantees: $(VENV)/.dev
+	$(PY) -m E2Etest.guarantees $(GUARANTEES)
 
 soak: $(VENV)/.dev
 	$(PY) -m pytest E2Etest/chaos -m soak --timeout 0

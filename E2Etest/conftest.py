@@ -1,39 +1,39 @@
-"""The server that most tests share, and what a run tells of the promises it shows (`promises.py`)."""
+"""The server that most tests share, and what a run records for the guarantees page (`guarantees.py`)."""
 
 from pathlib import Path
 
 import pytest
 
-from E2Etest import promises, recordings
+from E2Etest import guarantees, recordings
 from E2Etest.process import ready, running
 from E2Etest.scripted_llm import ScriptedLlm
 
-_SHOWN = pytest.StashKey[dict[str, promises.Shown]]()
+_MEASUREMENTS = pytest.StashKey[dict[str, guarantees.Measurement]]()
 
 
 def pytest_addoption(parser):
-    """For `python -m E2Etest.promises`."""
-    parser.addoption("--promises", type=Path, help="file to write what was shown of the promises to")
-    parser.addoption("--only-promises", default="", help="names of promises, comma-separated")
+    """For `python -m E2Etest.guarantees`."""
+    parser.addoption("--guarantees", type=Path, help="file to write the measurements of the guarantees to")
+    parser.addoption("--only-guarantees", default="", help="names of guarantees, comma-separated")
 
 
 def pytest_configure(config):
-    """Nothing is shown yet."""
-    config.stash[_SHOWN] = {}
+    """Nothing is measured yet."""
+    config.stash[_MEASUREMENTS] = {}
 
 
 def pytest_collection_modifyitems(config, items):
-    """Notes who shows what. A soak runs only where it is asked for."""
-    only = {name for name in config.getoption("only_promises").split(",") if name}
-    soaking = "soak" in (config.getoption("markexpr") or "") or config.getoption("promises")
+    """Note which test demonstrates which guarantee. A soak test runs only on request."""
+    only = {name for name in config.getoption("only_guarantees").split(",") if name}
+    soaking = "soak" in (config.getoption("markexpr") or "") or config.getoption("guarantees")
     kept = []
     for item in items:
-        marker = item.get_closest_marker("promise")
+        marker = item.get_closest_marker("guarantee")
         name = marker.args[0] if marker else ""
         if (only and name not in only) or (item.get_closest_marker("soak") and not soaking):
             continue
         if marker:
-            config.stash[_SHOWN][item.nodeid] = promises.Shown(item.nodeid, name)
+            config.stash[_MEASUREMENTS][item.nodeid] = guarantees.Measurement(item.nodeid, name)
         kept.append(item)
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = kept
@@ -41,24 +41,30 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item):
-    """The outcome of a test is that of its worst part."""
+    """The outcome of a test is that of its worst phase."""
     report = yield
-    shown = item.config.stash[_SHOWN].get(item.nodeid)
-    if shown is not None and (report.when == "call" or report.failed):
-        shown.outcome = report.outcome
+    measurement = item.config.stash[_MEASUREMENTS].get(item.nodeid)
+    if measurement is not None and (report.when == "call" or report.failed):
+        measurement.outcome = report.outcome
     return report
 
 
 def pytest_sessionfinish(session):
-    """Tell it to who asked."""
-    if (path := session.config.getoption("promises", None)) is not None:
-        promises.write(path, session.config.stash[_SHOWN].values())
+    """Write the measurements if a file was named."""
+    if (path := session.config.getoption("guarantees", None)) is not None:
+        guarantees.write(path, session.config.stash[_MEASUREMENTS].values())
 
 
 @pytest.fixture
-def figure(request):
-    """Notes a figure that this test measured for its promise, in words: `figure("p99 12 ms")`."""
-    return request.config.stash[_SHOWN][request.node.nodeid].figures.append
+def measured(request):
+    """Records a bounded quantity of the test's guarantee and asserts its limit: `measured("exit_s", 1.3)`."""
+    return request.config.stash[_MEASUREMENTS][request.node.nodeid].measured
+
+
+@pytest.fixture
+def note(request):
+    """Records an observation for the guarantees page, in words: `note("16 of 16 answered")`."""
+    return request.config.stash[_MEASUREMENTS][request.node.nodeid].notes.append
 
 
 @pytest.fixture(scope="session")

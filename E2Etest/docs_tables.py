@@ -45,7 +45,7 @@ def settings_table() -> str:
 def error_table() -> str:
     """Every error code with its meaning and its place on the wire."""
     meanings = {leaf.code: (leaf.__doc__ or "").splitlines()[0] for leaf in errors.leaves()}
-    meanings[errors.AsrError.code] = "A fault of the server; the log has the details."
+    meanings[errors.AsrError.code] = "The server failed unexpectedly; the log has the details."
     rows = ["| code | HTTP | type | meaning | WebSocket |", "| --- | --- | --- | --- | --- |"]
     rows += [f"| `{c}` | {w.status} | `{w.type}` | {meanings[c]} | {w.ws_close} |" for c, w in TABLE.items()]
     return "\n".join(rows)
@@ -53,7 +53,7 @@ def error_table() -> str:
 
 def live_table() -> str:
     """Every transition of a live session."""
-    rows = ["| state | signal | what is done | next state |", "| --- | --- | --- | --- |"]
+    rows = ["| state | signal | action | next state |", "| --- | --- | --- | --- |"]
     rows += [
         f"| {a.value} | {b.value} | {step.act.value} | {step.next.value} |" for (a, b), step in TRANSITIONS.items()
     ]
@@ -73,12 +73,12 @@ def options_table() -> str:
 
 def client_events() -> str:
     """What a realtime client may say."""
-    return _events("what it does", event_reference.CLIENT)
+    return _events("meaning", event_reference.CLIENT)
 
 
 def server_events() -> str:
     """What a realtime session says."""
-    return _events("what it holds", event_reference.SERVER)
+    return _events("content", event_reference.SERVER)
 
 
 def _events(heading: str, meanings: dict[str, str]) -> str:

@@ -44,7 +44,9 @@ def test_an_unchanged_file_is_not_sent_again(server, path):
     assert (head.status_code, head.content, head.headers["etag"]) == (200, b"", first.headers["etag"])
 
 
-@pytest.mark.parametrize("name", ["__init__.py", "package.json", "tape_test.mjs", "..%2fserver.py", "nothing.js", ""])
+@pytest.mark.parametrize(
+    "name", ["__init__.py", "package.json", "replay-buffer_test.mjs", "..%2fserver.py", "nothing.js", ""]
+)
 def test_nothing_else_is_served(server, name):
     """Neither the tests nor the modules beside the files, nor what lies elsewhere."""
     assert server.client.get(f"/web/{name}").status_code == 404

@@ -179,7 +179,7 @@ def test_a_server_that_turns_away_is_not_called_unreachable(browser, page_server
         page = watched.page
         page.route("**/health", lambda route: route.fulfill(status=429, json=body))
         expect(page.locator("#server-word")).to_have_text("Busy")
-        expect(page.locator("#status-notice")).to_have_text(re.compile("all the work it takes.*Later"))
+        expect(page.locator("#status-notice")).to_have_text(re.compile("The server is busy.*Later"))
 
 
 def test_a_server_that_does_not_answer_is_not_called_ready(browser, page_server):
@@ -197,7 +197,7 @@ def test_a_model_that_is_not_there_yet_is_told(browser, tmp_path):
     recording = demo.sample()
     with running(tmp_path / "log") as server, opened(browser, server.base, "file") as watched:
         page = watched.page
-        expect(page.locator("#server-word")).to_have_text("Model asleep")
+        expect(page.locator("#server-word")).to_have_text("Model unloaded")
         page.set_input_files("#file-input", recording.recording)
         expect(page.locator("#file-model")).to_have_text(re.compile("not in memory|being loaded"))
         expect(page.locator("#file-lines p")).to_have_text(recording.text)

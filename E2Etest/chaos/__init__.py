@@ -1,1 +1,1 @@
-"""Load and faults on the real server: each test shows a promise of `E2Etest/promises.py`."""
+"""Load and faults on the real server: each test demonstrates a guarantee of `E2Etest/guarantees.py`."""

@@ -8,10 +8,9 @@ from E2Etest.chaos import bombs
 from E2Etest.chaos.procfs import growth
 from E2Etest.process import running
 
-pytestmark = [pytest.mark.integration, pytest.mark.promise("decoded-cap")]
+pytestmark = [pytest.mark.integration, pytest.mark.guarantee("decoded-cap")]
 
-LIMIT_S = 600
-CAP_MB = LIMIT_S * 16_000 * 4 / 2**20
+LIMIT_S = 600  # twice its float32 samples are the bound on memory
 TEN_HOURS_S = 36_000
 
 
@@ -29,39 +28,39 @@ def silence():
     return bombs.flac(TEN_HOURS_S)
 
 
-def _refused(server, file, code):
-    """How long the refusal took, in seconds, and by how much server and decoder grew, in MiB."""
+def _refused(server, measured, file, code):
+    """By how much server and decoder grew during the refusal, in MiB."""
     with growth(server.process.pid) as grown:
         began_s = time.monotonic()
         answer = server.transcribe(file)
         took_s = time.monotonic() - began_s
         server_mb, decoder_mb = grown()
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
-    assert took_s < 20
-    assert server_mb + decoder_mb < 2 * CAP_MB
-    return took_s, server_mb, decoder_mb
+    measured("refusal_s", took_s)
+    measured("memory_mib", server_mb + decoder_mb)
+    return server_mb, decoder_mb
 
 
-def _told(seen):
-    took_s, server_mb, decoder_mb = (max(figures) for figures in zip(*seen, strict=True))
-    return f"refused in {took_s:.2f} s at most, server {server_mb:+.0f} MiB, decoder {decoder_mb:+.0f} MiB"
+def _growth(seen):
+    server_mb, decoder_mb = (max(figures) for figures in zip(*seen, strict=True))
+    return f"server {server_mb:+.0f} MiB, decoder {decoder_mb:+.0f} MiB"
 
 
-def test_ten_hours_of_silence_in_a_megabyte(server, silence, sample, figure):
+def test_ten_hours_of_silence_in_a_megabyte(server, silence, sample, measured, note):
     """FLAC and Opus, whether the head tells the length, says that it is unknown, or says one second."""
     opus = [bombs.opus(TEN_HOURS_S), bombs.opus(TEN_HOURS_S, claimed_s=1)]
     flac = [silence, bombs.claiming(silence, 0), bombs.claiming(silence, 8_000)]
     assert all(len(file) < 1_000_000 for file in opus + flac)
-    seen = [_refused(server, file, "audio_too_long") for file in opus + flac]
-    figure(f"10 h in 0.07 and 0.93 MB: {_told(seen)} (the limit is {CAP_MB:.0f} MiB of samples)")
+    seen = [_refused(server, measured, file, "audio_too_long") for file in opus + flac]
+    note(f"10 h in 0.07 and 0.93 MB: {_growth(seen)}")
     assert server.transcribe(sample[0]).json()["text"] == sample[1]
 
 
-def test_heads_that_lie_about_what_follows(server, sample, figure):
+def test_heads_that_lie_about_what_follows(server, sample, measured, note):
     """Tables of 2^28 entries, tags of 256 MiB, sound of 4 GiB in channels that nobody has, a cluster without end."""
     files = [bombs.mp4(b"stsz"), bombs.mp4(b"stts"), bombs.mp4(b"stsc"), bombs.tagged(1), bombs.tagged(40)]
     files += [bombs.wav(64, 768_000, 64), bombs.wav(16_383, 2**32 - 1, 32)]
-    seen = [_refused(server, file, "invalid_audio") for file in files]
-    seen.append(_refused(server, bombs.matroska(), "audio_too_short"))
-    figure(f"lying heads: {_told(seen)}")
+    seen = [_refused(server, measured, file, "invalid_audio") for file in files]
+    seen.append(_refused(server, measured, bombs.matroska(), "audio_too_short"))
+    note(f"false headers: {_growth(seen)}")
     assert server.transcribe(sample[0]).json()["text"] == sample[1]

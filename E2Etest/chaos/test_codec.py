@@ -12,7 +12,7 @@ from E2Etest.chaos import bombs, hasty
 from E2Etest.chaos.procfs import busiest, decoders, zygote
 from E2Etest.process import running
 
-pytestmark = [pytest.mark.integration, pytest.mark.promise("codec")]
+pytestmark = [pytest.mark.integration, pytest.mark.guarantee("codec")]
 
 PROGRAM = str(Path(hasty.__file__))
 LIMITS = {"MAX_AUDIO_S": "40000", "MAX_QUEUE_AUDIO_S": "100000", "IDLE_TIMEOUT": "0"}
@@ -50,7 +50,7 @@ def server(tmp_path_factory, sample):
 
 
 @pytest.mark.parametrize("fatal", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT], ids=lambda number: number.name)
-def test_a_decoder_that_dies_at_work_hurts_its_own_request(server, long, sample, figure, fatal):
+def test_a_decoder_that_dies_at_work_hurts_its_own_request(server, long, sample, note, fatal):
     """Others are decoded and heard meanwhile, in children of the same parent."""
     parent = zygote(server.process.pid)
     with ThreadPoolExecutor(3) as pool:
@@ -60,7 +60,7 @@ def test_a_decoder_that_dies_at_work_hurts_its_own_request(server, long, sample,
         os.kill(child, fatal)
         _is_refused_alone(server, hurt.result(), sample, parent)
     assert [other.result().json()["text"] for other in others] == [sample[1]] * 2
-    figure(f"{fatal.name}: 400, two others heard meanwhile")
+    note(f"{fatal.name}: 400, two others transcribed meanwhile")
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def hurried(tmp_path_factory, sample):
 
 
 @pytest.mark.parametrize("fault", ["hangs", "works on"])
-def test_a_decoder_that_does_not_come_to_an_end_is_ended(hurried, long, sample, figure, fault):
+def test_a_decoder_that_does_not_come_to_an_end_is_ended(hurried, long, sample, note, fault):
     """Its time is up whether it waits or works; the process is gone."""
     parent, began_s = zygote(hurried.process.pid), time.monotonic()
     with ThreadPoolExecutor(1) as pool:
@@ -86,4 +86,4 @@ def test_a_decoder_that_does_not_come_to_an_end_is_ended(hurried, long, sample, 
     while child in decoders(hurried.process.pid):
         assert time.monotonic() - began_s < 90
         time.sleep(0.01)
-    figure(f"one that {fault} beyond {hasty.LIMIT_S:g} s: 400 after {took_s:.1f} s")
+    note(f"a decoder that {fault} beyond {hasty.LIMIT_S:g} s: 400 after {took_s:.1f} s")

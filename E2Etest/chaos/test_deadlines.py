@@ -8,7 +8,7 @@ import pytest
 from E2Etest.chaos.rig import at_rest, faulty
 from E2Etest.exposition import moved, scrape
 
-pytestmark = [pytest.mark.integration, pytest.mark.promise("deadlines"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.guarantee("deadlines"), pytest.mark.timeout(300)]
 
 LIMIT_S = 6.0
 QUEUED = 16
@@ -20,7 +20,7 @@ def server(tmp_path_factory):
         yield server
 
 
-def test_what_is_late_is_told_at_its_deadline_and_never_runs(server, sample, figure):
+def test_what_is_late_is_told_at_its_deadline_and_never_runs(server, sample, measured, note):
     """504 for what waits and for what runs while the engine is busy; when it is free it does none of it."""
 
     def late():
@@ -43,6 +43,5 @@ def test_what_is_late_is_told_at_its_deadline_and_never_runs(server, sample, fig
     # The one that hung, and the one that came when all were told.
     assert grew("asr_queue_wait_seconds_count", **kind) == 2
     assert grew("asr_engine_jobs_total", **kind, end="done") == 1
-    worst_s = max(after_s for _, after_s in queued)
-    assert worst_s < 3.0
-    figure(f"{QUEUED} queued: 504 at most {1000 * worst_s:.0f} ms after the deadline, as the caller sees it; none ran")
+    measured("late_ms", 1000 * max(after_s for _, after_s in queued))
+    note(f"{QUEUED} requests in the queue; none ran")

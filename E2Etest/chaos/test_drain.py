@@ -12,7 +12,7 @@ from E2Etest.chaos import uploads
 from E2Etest.live.talking import data, receive, talking
 from E2Etest.process import ServerProcess
 
-pytestmark = [pytest.mark.integration, pytest.mark.promise("drain"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.guarantee("drain"), pytest.mark.timeout(300)]
 
 UPLOADS, SPEAKERS = 16, 4
 SPOKEN_S = 2.5
@@ -59,7 +59,7 @@ async def _under_work(server, body, speech):
     return speakers, halves, wholes
 
 
-async def test_sigterm_under_uploads_and_live_sessions_loses_nothing(tmp_path, figure):
+async def test_sigterm_under_uploads_and_live_sessions_loses_nothing(tmp_path, measured, note):
     """Unready at once; every upload gets its words, also one that was still coming in; every speaker its final and
     1001; exit code 0."""
     speech = np.concatenate([recordings.samples(), np.zeros(14_400, np.int16)])
@@ -92,9 +92,7 @@ async def test_sigterm_under_uploads_and_live_sessions_loses_nothing(tmp_path, f
     assert len({final["text"] for final, _ in ends} - {""}) == 1
     assert code == 0
     assert "Traceback" not in server.log()
-    assert unready_s < 5
-    # The server itself cuts at 30 s, so what is answered is a fact, and this only says that it ended then.
-    assert ended_s < 60
-    figure(
-        f"unready in {unready_s:.2f} s; {UPLOADS} of {UPLOADS} answered; {SPEAKERS} finals; exit 0 in {ended_s:.1f} s"
-    )
+    measured("unready_s", unready_s)
+    # The server itself stops waiting after 30 s; this limit only shows that it exited then.
+    measured("exit_s", ended_s)
+    note(f"{UPLOADS} of {UPLOADS} uploads answered, {SPEAKERS} of {SPEAKERS} finals received")

@@ -12,7 +12,7 @@ from E2Etest.chaos.faulty import Fault
 from E2Etest.chaos.rig import at_rest, faulty
 from E2Etest.recordings import clips
 
-pytestmark = [pytest.mark.integration, pytest.mark.promise("liveness"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.guarantee("liveness"), pytest.mark.timeout(300)]
 
 CALLERS = 24
 PROBES = 400
@@ -25,7 +25,7 @@ def server(tmp_path_factory):
         yield server
 
 
-async def test_a_saturated_engine_is_alive(server, figure):
+async def test_a_saturated_engine_is_alive(server, measured, note):
     """Three batches of callers who come again at once: every probe is answered, with 200 and soon."""
     clip = next(clip for clip in clips() if clip.path.name == "dense-20s.flac")
     body, stop, took_s, waiting = uploads.form(clip.path.read_bytes()), asyncio.Event(), [], []
@@ -47,12 +47,11 @@ async def test_a_saturated_engine_is_alive(server, figure):
     await asyncio.gather(*callers)
     await asyncio.to_thread(server.wait_for, at_rest)
     assert sum(queue["running"] > 0 and queue["interactive"] > 0 for queue in waiting) > len(waiting) / 2
-    p99_s = statistics.quantiles(took_s, n=100)[98]
-    assert p99_s < 2.0
-    figure(f"p99 {1000 * p99_s:.0f} ms under {CALLERS} callers")
+    measured("probe_p99_ms", 1000 * statistics.quantiles(took_s, n=100)[98])
+    note(f"{CALLERS} concurrent callers")
 
 
-async def test_an_engine_that_hangs_is_not_alive_and_does_not_keep_the_process(server, sample, figure):
+async def test_an_engine_that_hangs_is_not_alive_and_does_not_keep_the_process(server, sample, measured, note):
     """With the default `ENGINE_HANG_S`. SIGTERM ends the process with 0 although the engine never comes back."""
     form = {"files": {"file": ("a.wav", sample[0])}, "data": {"model": "demo", "prompt": Fault.HANG_WHILE_DECODING}}
     async with httpx.AsyncClient(base_url=server.base, timeout=60) as caller, httpx.AsyncClient(timeout=60) as prober:
@@ -69,4 +68,5 @@ async def test_an_engine_that_hangs_is_not_alive_and_does_not_keep_the_process(s
             server.process.terminate()
             assert await asyncio.to_thread(server.process.wait, 90) == 0
             gone_s = time.monotonic() - began_s - dead_s
-    figure(f"not live {dead_s:.1f} s after the engine hung; ended {gone_s:.1f} s after SIGTERM")
+    measured("detection_s", max(0.0, dead_s - HANG_S))
+    note(f"with a hung engine the process ended {gone_s:.1f} s after SIGTERM")

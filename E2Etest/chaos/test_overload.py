@@ -10,7 +10,7 @@ from E2Etest.chaos.rig import at_rest
 from E2Etest.process import running
 from E2Etest.recordings import clips
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.promise("admission"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.guarantee("admission"), pytest.mark.timeout(300)]
 
 AT_ONCE = 8  # recordings that the server may hold
 CALM_S, STORM_S = 6.0, 30.0
@@ -57,7 +57,7 @@ async def _storm(server, body, rate):
     return await asyncio.gather(*callers), memory_mb
 
 
-async def test_ten_times_too_much_is_refused_at_once_and_slows_nobody(tmp_path, figure):
+async def test_ten_times_too_much_is_refused_at_once_and_slows_nobody(tmp_path, measured, note):
     """Refused with a time to wait, in next to none; who is accepted waits as long as when the server is just full; the
     memory is that of the full server."""
     clip = next(clip for clip in clips() if clip.path.name == "dense-20s.flac")
@@ -79,12 +79,10 @@ async def test_ten_times_too_much_is_refused_at_once_and_slows_nobody(tmp_path, 
     assert {answer.body["text"] for answer, _ in accepted} == {words}
     assert {(answer.status, answer.body["error"]["code"]) for answer, _ in refused} == {(429, "rate_limit_exceeded")}
     assert all(1 <= int(answer.headers["retry-after"]) <= 60 for answer, _ in refused)
-    assert storm_mb < 1.1 * calm_mb
+    measured("memory_growth_percent", 100 * (storm_mb / calm_mb - 1))
 
     refused_s = _percent([took_s for _, took_s in refused], 99)
     calm_s, storm_s = _percent(calm, 95), _percent([took_s for _, took_s in accepted], 95)
-    assert refused_s < 1.0
-    assert storm_s < 8 * calm_s
-    figure(f"{len(refused)} of {len(seen)} refused, p99 {1000 * refused_s:.0f} ms as the caller sees it")
-    figure(f"accepted p95 {storm_s / calm_s:.2f} times that at the limit")
-    figure(f"memory {100 * (storm_mb / calm_mb - 1):+.1f} %")
+    measured("refusal_p99_ms", 1000 * refused_s)
+    measured("accepted_p95_ratio", storm_s / calm_s)
+    note(f"{len(refused)} of {len(seen)} requests refused")

@@ -9,7 +9,7 @@ import pytest
 from E2Etest.chaos.faulty import Fault
 from E2Etest.chaos.rig import at_rest, faulty, until
 
-pytestmark = [pytest.mark.integration, pytest.mark.promise("queue"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.guarantee("queue"), pytest.mark.timeout(300)]
 
 RAISED, NO_MEMORY = (500, "transcription_failed"), (503, "engine_out_of_memory")
 
@@ -48,24 +48,24 @@ def _served(server, sample, answers):
         (Fault.MEMORY_WHILE_DECODING, NO_MEMORY),
     ],
 )
-def test_a_fault_hurts_its_own_row(server, sample, figure, fault, told):
+def test_a_fault_hurts_its_own_row(server, sample, note, fault, told):
     """Told with its code; the rows beside it and the next request get their words, and nothing is left."""
     answers = _together(server, sample, ["", "", fault, "", ""])
     at_fault = answers.pop(2)
     assert (at_fault.status_code, at_fault.json()["error"]["code"]) == told
     assert _served(server, sample, answers) == 5
-    figure(f"{fault}: the 5 beside it served")
+    note(f"{fault}: the 5 others were served")
 
 
 @pytest.mark.parametrize("fault", [Fault.HANG_AT_ADMISSION, Fault.HANG_WHILE_DECODING])
-def test_a_hang_that_ends_costs_only_time(server, sample, figure, fault):
+def test_a_hang_that_ends_costs_only_time(server, sample, note, fault):
     """The row that hung, those that waited and the next one get their words."""
     assert _served(server, sample, _together(server, sample, [""] * 5, fault)) == 6
-    figure(f"{fault}: it and the 5 behind it served")
+    note(f"{fault}: all 6 were served")
 
 
 @pytest.mark.parametrize("fault", [Fault.HANG_AT_ADMISSION, Fault.HANG_WHILE_DECODING])
-async def test_a_caller_that_leaves_between_the_queue_and_its_result_is_no_fault(server, sample, figure, fault):
+async def test_a_caller_that_leaves_between_the_queue_and_its_result_is_no_fault(server, sample, note, fault):
     """Its row is out of the queue when it hangs up: whoever waits behind it is served, nothing is left or logged."""
     form = {"files": {"file": ("a.wav", sample[0])}, "data": {"model": "demo", "prompt": fault}}
     logged = len(server.log())
@@ -79,4 +79,4 @@ async def test_a_caller_that_leaves_between_the_queue_and_its_result_is_no_fault
         answer = await stayer
     assert await asyncio.to_thread(_served, server, sample, [answer]) == 1
     assert "Traceback" not in server.log()[logged:]
-    figure(f"left in {fault}: the one behind it served")
+    note(f"caller gone during {fault}: the next was served")

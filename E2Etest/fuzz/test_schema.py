@@ -9,7 +9,7 @@ import pytest
 
 from E2Etest.fuzz.effort import FACTOR, REPEATABLE, SCHEMA_S
 
-pytestmark = [pytest.mark.integration, pytest.mark.promise("fuzzing")]
+pytestmark = [pytest.mark.integration, pytest.mark.guarantee("fuzzing")]
 
 # Not asked: whether all that fits the schema is accepted (no random file is a recording, and the text of a form has no
 # types), and whether `Allow` names the methods of all routes of a path (it names those of the first).
@@ -20,7 +20,7 @@ CHECKS = (
 
 
 @pytest.mark.timeout(0)
-def test_no_request_of_the_schema_breaks_it(guarded, tmp_path, figure):
+def test_no_request_of_the_schema_breaks_it(guarded, tmp_path, note):
     """Every operation answers with a status, a type and a body that the schema has, and none without a key."""
     command = [
         Path(sys.executable).with_name("schemathesis"),
@@ -38,4 +38,4 @@ def test_no_request_of_the_schema_breaks_it(guarded, tmp_path, figure):
     operations = [op for path in guarded.client.get("/openapi.json").json()["paths"].values() for op in path]
     assert int(done.stdout.partition("Tested: ")[2].split()[0]) == len(operations)
     made = int(re.search(r"(\d+) generated", done.stdout)[1])
-    figure(f"{made} requests from the schema, {len(operations)} operations")
+    note(f"{made} requests from the schema for {len(operations)} operations")

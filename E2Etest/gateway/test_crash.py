@@ -67,9 +67,9 @@ def test_a_stream_that_had_begun_ends_with_an_error_event(gateway, long):
 
 
 @pytest.mark.slow
-@pytest.mark.promise("crash")
+@pytest.mark.guarantee("crash")
 @pytest.mark.timeout(900)
-def test_under_load_every_request_is_answered_or_told_to_try_again(gateway, sample, figure):
+def test_under_load_every_request_is_answered_or_told_to_try_again(gateway, sample, measured, note):
     """Twenty kills under four callers, each of a worker that has answered: words or 503, and ready all the time."""
     stop, seen, away_s = False, [], []
 
@@ -106,10 +106,10 @@ def test_under_load_every_request_is_answered_or_told_to_try_again(gateway, samp
     loads_s = _loads_s(gateway)[known_loads:]
     assert len(loads_s) >= 20
     answered, again_s, load_s = seen.count((200, sample[1])), statistics.median(away_s), statistics.median(loads_s)
-    assert again_s < 10 * (load_s + 5)
-    figure(
-        f"20 kills, {len(seen)} requests: {answered} answered, {len(seen) - answered} told to try again; words again "
-        f"after {again_s:.1f} s (median, slowest {max(away_s):.1f} s), of that the load {load_s:.1f} s"
+    measured("recovery_s", again_s - load_s)
+    note(
+        f"20 kills, {len(seen)} requests: {answered} answered, {len(seen) - answered} got a 503; next transcript after "
+        f"{again_s:.1f} s (median; slowest {max(away_s):.1f} s), of which loading takes {load_s:.1f} s"
     )
 
 
@@ -118,9 +118,9 @@ def _loads_s(server):
     return [float(took_s) for took_s in re.findall(r"state=loaded took_s=([\d.]+)", server.log())]
 
 
-@pytest.mark.promise("crash")
+@pytest.mark.guarantee("crash")
 @pytest.mark.timeout(300)
-def test_a_worker_that_does_not_stay_up_is_given_up_and_tried_again_later(tmp_path, sample, figure):
+def test_a_worker_that_does_not_stay_up_is_given_up_and_tried_again_later(tmp_path, sample, note):
     """Killed as soon as it is there, again and again: 503 with a stable code at once; after a rest it is served."""
     with running(tmp_path / "log", GATEWAY_MODE="true") as server, ThreadPoolExecutor(1) as pool:
         work = pool.submit(server.client.get, "/docs")
@@ -140,7 +140,7 @@ def test_a_worker_that_does_not_stay_up_is_given_up_and_tried_again_later(tmp_pa
         assert server.client.get("/livez").status_code == 200
         time.sleep(11)
         assert server.transcribe(sample[0]).json()["text"] == sample[1]
-        figure(f"given up after {server.log().count('worker ended')} deaths in a row, tried again 10 s later")
+        note(f"gave up after {server.log().count('worker ended')} crashes in a row and tried again 10 s later")
 
 
 @pytest.mark.timeout(120)

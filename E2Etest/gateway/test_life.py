@@ -18,9 +18,9 @@ from E2Etest.process import ServerProcess, running
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.promise("idle-memory")
+@pytest.mark.guarantee("idle-memory")
 @pytest.mark.timeout(300)
-def test_an_idle_worker_gives_all_its_memory_back_and_comes_again(tmp_path, sample, figure):
+def test_an_idle_worker_gives_all_its_memory_back_and_comes_again(tmp_path, sample, measured, note):
     """Health, probes and models do not wake it; under 80 MB are left; the next request is answered."""
     with running(tmp_path / "log", GATEWAY_MODE="true", IDLE_TIMEOUT="1") as server:
         asleep = server.health()
@@ -37,15 +37,14 @@ def test_an_idle_worker_gives_all_its_memory_back_and_comes_again(tmp_path, samp
             wait_until_gone(pid)
             assert set(after) == set(asleep)
             assert after["status"] == "ok"
-            assert server.resident_mb() < 80
-        idle_mb, took_s = server.resident_mb(), answer.elapsed.total_seconds()
+            measured("gateway_mb", server.resident_mb())
+        took_s = answer.elapsed.total_seconds()
         process_s, load_s = (_last(server, what) for what in ("worker ready", "state=loaded"))
-    figure(f"gateway: fresh {fresh_mb:.0f} MB, in use {loaded_mb:.0f} MB, after the idle time {idle_mb:.0f} MB")
-    assert took_s - load_s < 10 * 2
-    beyond_s = took_s - load_s
-    figure(
-        f"the first request after a sleep: {took_s:.1f} s, of that the load {load_s:.1f} s, so {beyond_s:.1f} s beyond "
-        f"it; the start of the process is {process_s:.1f} s of these"
+    measured("wake_s", took_s - load_s)
+    note(f"gateway and worker: {fresh_mb:.0f} MB at the start, {loaded_mb:.0f} MB with the model")
+    note(
+        f"first request after a sleep: {took_s:.1f} s, of which loading takes {load_s:.1f} s and starting the process "
+        f"{process_s:.1f} s"
     )
 
 
@@ -54,15 +53,13 @@ def _last(server, what):
     return float(re.findall(rf"{what} .*?took_s=([\d.]+)", server.log())[-1])
 
 
-@pytest.mark.promise("idle-memory")
-def test_a_server_alone_is_small_until_its_first_request(tmp_path, figure):
+@pytest.mark.guarantee("idle-memory")
+def test_a_server_alone_is_small_until_its_first_request(tmp_path, measured):
     """All processes of it, after looks at its page, its state and its metrics."""
     with running(tmp_path / "log") as server:
         for path in ("/", "/health", "/livez", "/readyz", "/metrics", "/v1/models"):
             assert server.client.get(path).status_code == 200
-        resident_mb = server.resident_mb()
-        assert resident_mb < 80
-    figure(f"a server alone: {resident_mb:.0f} MB")
+        measured("fresh_mb", server.resident_mb())
 
 
 @pytest.mark.timeout(300)

@@ -47,7 +47,7 @@ def test_whoever_reads_the_words_may_leave(live_server, speech, tmp_path):
     assert (process.returncode, told) == (141, b"")
 
 
-@pytest.mark.promise("resume")
+@pytest.mark.guarantee("resume")
 def test_a_connection_that_breaks_is_made_anew(live_server, speech, said, tmp_path):
     """Cut twice, and kept away for a second: each word once, and a line on stderr for each cut."""
     path = tmp_path / "speech.wav"

@@ -22,9 +22,9 @@ def _read_on(socket):
         receive(socket)
 
 
-@pytest.mark.promise("resume")
+@pytest.mark.guarantee("resume")
 @pytest.mark.timeout(300)
-def test_fifty_cuts_in_the_middle_of_speech_lose_and_double_nothing(live_server, talk, figure):
+def test_fifty_cuts_in_the_middle_of_speech_lose_and_double_nothing(live_server, talk, note):
     """The client reconnects each time and goes on at the byte that the server had reached."""
     body = data(np.concatenate([talk, talk]))
     whole = finals(stream(live_server, [body]))
@@ -49,7 +49,7 @@ def test_fifty_cuts_in_the_middle_of_speech_lose_and_double_nothing(live_server,
     assert found == whole
     assert reached == sorted(reached)
     words = sum(len(text.split()) for text, *_ in whole)
-    figure(f"{len(places)} cuts, {words} words in {len(whole)} utterances: the same words at the same times")
+    note(f"{len(places)} interruptions, {words} words in {len(whole)} utterances: same words, same times")
 
 
 def test_a_client_that_ended_in_order_finds_its_final_when_it_comes_back(live_server, speech, said):

@@ -13,11 +13,11 @@ PAGE = Path(__file__).parents[2] / "docs" / "openai-compatibility.md"
 
 _HEAD = """# OpenAI's clients
 
-What OpenAI's own clients, unmodified, find when they speak to this server with the demonstration model. The Python
-clients check every answer against their types (`_strict_response_validation`). Made by `make clients`; a test performs
-every case again and compares the verdicts.
+This page shows how OpenAI's clients, unmodified, work with this server and the demonstration model. The Python clients
+validate every answer against their types (`_strict_response_validation`). `make clients` writes the page; a test runs
+every case again and compares the results.
 
-"yes": seen as stated. "no": not. "–": the client has no such thing.
+"yes": the behaviour was observed. "no": it was not. "–": the client has no such feature.
 """
 
 Seen = Mapping[Client, Mapping[str, Result]]

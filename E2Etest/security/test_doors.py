@@ -34,8 +34,8 @@ def _refusal(server, path, **how):
     return answer.status_code, json.loads(answer.body)["error"]["code"]
 
 
-@pytest.mark.promise("keys")
-def test_every_route_and_socket_refuses_who_has_no_key(guarded, figure):
+@pytest.mark.guarantee("keys")
+def test_every_route_and_socket_refuses_who_has_no_key(guarded, note):
     """All that the schema names, the live sockets and a path that does not exist: 401, whatever name is in `Host`."""
     schema = guarded.client.get("/openapi.json").json()["paths"]
     open_to_all = {"/livez", "/readyz"}
@@ -49,10 +49,10 @@ def test_every_route_and_socket_refuses_who_has_no_key(guarded, figure):
     for path in ("/ws/transcribe", "/v1/realtime", "/no/such/socket"):
         assert _refusal(guarded, path) == (401, "missing_api_key")
         assert _refusal(guarded, path, key="sk-other") == (401, "invalid_api_key")
-    figure(f"{len(routes)} routes and 3 sockets")
+    note(f"{len(routes)} routes and 3 WebSockets")
 
 
-@pytest.mark.promise("keys")
+@pytest.mark.guarantee("keys")
 def test_a_server_without_keys_refuses_foreign_names_and_pages(server):
     """403 for a name that is not its own, and for a page of another site: what a browser can be made to send."""
     named = httpx.get(f"{server.base}/v1/models", headers={"Host": "evil.example"})
@@ -85,7 +85,7 @@ def test_probes_need_no_key_and_nothing_shows_one(guarded):
         assert "canary" not in shown.text + str(shown.headers)
 
 
-@pytest.mark.promise("keys")
+@pytest.mark.guarantee("keys")
 @pytest.mark.parametrize(("path", "query"), [("/ws/transcribe", ""), ("/v1/realtime", "?intent=transcription")])
 def test_sockets_are_refused_before_they_open(guarded, path, query):
     """401 without a key or with a wrong one, 403 for a page of another site although its key is right."""

@@ -79,15 +79,15 @@ def _talk(server):
         receive(socket)
 
 
-@pytest.mark.promise("logs")
-def test_no_canary_is_in_the_log(guarded, heard, figure):
+@pytest.mark.guarantee("logs")
+def test_no_canary_is_in_the_log(guarded, heard, note):
     """Keys, another service's too, prompts, names, headers, paths, actions. Nor is a refusal a fault of ours."""
     lines = guarded.log().splitlines()
     assert [line for line in lines if CANARY in line.lower()] == []
     assert [line for line in lines if any(words in line for words in heard)] == []
     assert [line for line in lines if " ERROR " in line] == []
     assert any(" DEBUG " in line for line in lines)
-    figure(f"no hit in {len(lines)} lines")
+    note(f"{len(lines)} log lines searched")
 
 
 def test_a_line_names_its_key_by_a_fingerprint(guarded, heard):

@@ -13,7 +13,7 @@ from websockets.sync.client import connect
 from E2Etest import recordings
 from E2Etest.security.canary import watching
 
-pytestmark = [pytest.mark.integration, pytest.mark.promise("nothing-opened")]
+pytestmark = [pytest.mark.integration, pytest.mark.guarantee("nothing-opened")]
 
 WORD = "kitchen"  # of the recording in the canary file
 
@@ -58,7 +58,7 @@ def test_the_canary_sings(tmp_path):
         assert len(set(canary.payloads())) >= 40
 
 
-def test_text_fields_of_every_form(guarded, canary, schema, figure):
+def test_text_fields_of_every_form(guarded, canary, schema, note):
     """Each payload in each text field of each route that takes a recording, as the file's name, and in its place."""
     forms, audio = list(_forms(schema)), recordings.wav(np.zeros(8_000, np.int16))
     assert {"/v1/audio/transcriptions", "/v1/jobs"} <= {path for path, _ in forms}
@@ -69,7 +69,7 @@ def test_text_fields_of_every_form(guarded, canary, schema, figure):
                 _checked(canary, guarded.client.post(path, files={"file": (payload, audio)}, data=form))
             _checked(canary, guarded.client.post(path, files={"x": b""}, data={"model": "demo", "file": payload}))
     fields = sum(len(fields) + 3 for _, fields in forms)
-    figure(f"{len(set(canary.payloads()))} payloads in {fields} fields of {len(forms)} forms, names of files included")
+    note(f"{len(set(canary.payloads()))} payloads in {fields} fields of {len(forms)} forms, file names included")
 
 
 def test_parts_of_addresses(guarded, canary, schema):
@@ -87,7 +87,7 @@ def test_parts_of_addresses(guarded, canary, schema):
 
 
 @pytest.mark.parametrize("kind", ["file", "http"])
-def test_files_that_point_elsewhere(guarded, canary, figure, kind):
+def test_files_that_point_elsewhere(guarded, canary, note, kind):
     """Playlists, descriptions, an MP4 with its samples elsewhere, addresses in tags: refused, or heard as they are."""
     where = f"http://127.0.0.1:{canary.port}/a.ts"
     heard, tried = [], 0
@@ -100,7 +100,7 @@ def test_files_that_point_elsewhere(guarded, canary, figure, kind):
                 if answer.status_code == 200:
                     heard.append(number)
     assert set(heard) <= {9, 10}  # the two that carry the recording themselves
-    figure(f"{tried} files that refer elsewhere by {kind}")
+    note(f"{tried} files that refer to others by {kind}")
 
 
 def test_words_on_the_sockets(guarded, canary):

@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ ONLY_IN = {
     "uvicorn": {"cli"},
     "av": {"audio"},
     "onnxruntime": {"audio"},
-    "asyncio": {"audio", "service", "api", "server", "gateway", "translator"}
+    "asyncio": {"audio", "engine.client", "service", "api", "server", "gateway", "translator"}
     | {f"cli.{name}" for name in ("live", "batch", "remote_backend", "local_backend", "work", "job", "bench", "load")}
     | {"cli.doctor", "cli.http_protocol"},
     "websockets": {"client", "gateway", "bridge"},
@@ -103,6 +104,29 @@ def test_imports_point_down():
         if not _may_import(parts[0], other)
     ]
     assert not found
+
+
+def _runtime_imports(tree):
+    """The imports of a module without those for type checking only."""
+    skipped = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    body = [node for node in ast.walk(tree) if id(node) not in skipped]
+    return list(_imports(ast.Module([node for node in body if isinstance(node, ast.Import | ast.ImportFrom)], [])))
+
+
+def test_the_packages_of_the_api_have_no_cycles():
+    """`edge`, `http`, `live`, `realtime`, `ops` and `metrics` can be read one after the other."""
+    graph = {}
+    for parts, (_, tree) in _modules().items():
+        if parts[0] == "api" and len(parts) > 2:
+            found = {name.split(".")[2] for name in _runtime_imports(tree) if name.startswith(f"{PACKAGE}.api.")}
+            graph.setdefault(parts[1], set()).update(found - {parts[1]})
+    assert {"edge", "http", "live", "realtime", "ops", "metrics"} == set(graph)
+    TopologicalSorter({name: found & set(graph) for name, found in graph.items()}).prepare()
 
 
 def test_libraries_are_imported_only_where_the_table_allows():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,7 +13,7 @@ from loguru import logger
 
 from asr_server.api import app as api
 from asr_server.api.dependencies import Services
-from asr_server.api.edge.access import AccessRules, Caller
+from asr_server.api.edge.access import AccessRules
 from asr_server.api.metrics.metrics import Metrics
 from asr_server.api.realtime.ephemeral_keys import EphemeralKeys
 from asr_server.audio import sandbox
@@ -24,6 +23,7 @@ from asr_server.core import settings as settings_module
 from asr_server.core.errors import JobsUnavailable
 from asr_server.core.settings import Settings
 from asr_server.engine import capabilities, plan, registry
+from asr_server.engine.client import EngineClient
 from asr_server.engine.protocol import Engine
 from asr_server.scheduling.admission import Admission
 from asr_server.scheduling.heartbeat import Heartbeat
@@ -56,16 +56,16 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     """The app for these settings (by default the environment's). Raises `SettingsError` and `PlanError`."""
     settings = settings or settings_module.load()
     resolved = plan.resolve(settings, capabilities.probe())
-    keys = EphemeralKeys()
-    rules = AccessRules.of(settings, functools.partial(_holder, keys))
+    ephemeral_keys = EphemeralKeys()
+    rules = AccessRules.of(settings, lambda value: ephemeral_keys.find(value).owner)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         _log_plan(resolved)
         _log_safety(settings)
-        meters = Metrics()
-        built = machinery(settings, resolved, watch=meters.engine, on_state=_tell(meters))
-        app.state.services = services = _services(settings, resolved, built, meters, keys)
+        metrics = Metrics()
+        built = machinery(settings, resolved, watch=metrics.engine, on_state=_tell(metrics))
+        app.state.services = services = _services(settings, resolved, built, metrics, ephemeral_keys)
         await services.jobs.start()
         tasks = [
             asyncio.create_task(_make_ready(services)),
@@ -97,10 +97,10 @@ def _log_state(state: ModelState, took_s: float) -> None:
     logger.info("model", state=state.value, took_s=round(took_s, 3))
 
 
-def _tell(meters: Metrics) -> OnState:
+def _tell(metrics: Metrics) -> OnState:
     def tell(state: ModelState, took_s: float) -> None:
         _log_state(state, took_s)
-        meters.engine.became(state, took_s)
+        metrics.engine.became(state, took_s)
 
     return tell
 
@@ -154,9 +154,9 @@ def machinery(
 
 
 def _services(
-    settings: Settings, resolved: plan.Plan, built: Machinery, meters: Metrics, keys: EphemeralKeys
+    settings: Settings, resolved: plan.Plan, built: Machinery, metrics: Metrics, ephemeral_keys: EphemeralKeys
 ) -> Services:
-    engines = Engines(fast=built.thread, accurate=built.thread, watch=meters.live)
+    engines = Engines(fast=built.thread, accurate=built.thread, watch=metrics.live)
     return Services(
         settings=settings,
         plan=resolved,
@@ -170,15 +170,10 @@ def _services(
         producer=built.producer,
         translations=built.translations,
         jobs=Jobs(built.producer, _job_rules(settings), _job_store(settings)),
-        keys=keys,
-        meters=meters,
+        ephemeral_keys=ephemeral_keys,
+        metrics=metrics,
         started_s=time.monotonic(),
     )
-
-
-def _holder(keys: EphemeralKeys, presented: str) -> Caller:
-    key = keys.authorised(presented)
-    return Caller(key.owner, key)
 
 
 def _job_rules(settings: Settings) -> JobRules:
@@ -198,7 +193,7 @@ def _job_store(settings: Settings) -> JobStore | JobsUnavailable:
 async def _make_ready(services: Services) -> None:
     if services.settings.preload:
         try:
-            await warm_up(services.thread)
+            await warm_up(EngineClient(services.thread))
         except Exception as error:  # the reason stays visible in /health and /readyz; the next request tries again
             logger.opt(exception=error).error("preload failed")
     services.ready = True
@@ -231,6 +226,8 @@ def _log_safety(settings: Settings) -> None:
 
 def _log_plan(resolved: plan.Plan) -> None:
     logger.info("engine", engine=resolved.engine, model=resolved.model_id)
+    if resolved.engine == plan.FAKE:
+        logger.warning("the answers are scripted: this engine is for tests only")
     for option in resolved.options:
         if option.active:
             logger.info("option", name=option.name, value=option.value, reason=option.reason)

@@ -1,34 +1,35 @@
-"""What the routes need, built once by `server.py` and carried by the app's state."""
+"""What the routes need: built once by `server.py`, kept in the state of the app."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from fastapi import Depends
 from starlette.requests import Request
 
 from asr_server.api.edge.access import Caller
-from asr_server.api.realtime.ephemeral_keys import EphemeralKeys
-from asr_server.audio.decode import Decoder
-from asr_server.core.settings import Settings
-from asr_server.engine.plan import Plan
-from asr_server.engine.protocol import Engine
-from asr_server.scheduling.admission import Admission
-from asr_server.scheduling.thread import EngineThread
-from asr_server.service.catalog import Catalog
-from asr_server.service.jobs.runner import Jobs
-from asr_server.service.live_session.sessions import LiveSessions
-from asr_server.service.processor import RequestProcessor
-from asr_server.service.recordings.transcriber import Transcriber
-from asr_server.service.translations import Translations
 
 if TYPE_CHECKING:
     from asr_server.api.metrics.metrics import Metrics
+    from asr_server.api.realtime.ephemeral_keys import EphemeralKeys
+    from asr_server.audio.decode import Decoder
+    from asr_server.core.settings import Settings
+    from asr_server.engine.plan import Plan
+    from asr_server.engine.protocol import Engine
+    from asr_server.scheduling.admission import Admission
+    from asr_server.scheduling.thread import EngineThread
+    from asr_server.service.catalog import Catalog
+    from asr_server.service.jobs.runner import Jobs
+    from asr_server.service.live_session.sessions import LiveSessions
+    from asr_server.service.processor import RequestProcessor
+    from asr_server.service.recordings.transcriber import Transcriber
+    from asr_server.service.translations import Translations
 
 
 @dataclass(slots=True)
 class Services:
-    """Everything a route may call. `ready` turns true after the preload, `draining` at shutdown."""
+    """Everything that a route may call. `ready` turns true after the preload, `draining` at shutdown."""
 
     settings: Settings
     plan: Plan
@@ -41,9 +42,9 @@ class Services:
     live: LiveSessions
     producer: RequestProcessor
     jobs: Jobs
-    keys: EphemeralKeys
+    ephemeral_keys: EphemeralKeys
     translations: Translations
-    meters: Metrics
+    metrics: Metrics
     started_s: float
     ready: bool = False
     draining: bool = False
@@ -56,6 +57,10 @@ def get_services(request: Request) -> Services:
 
 
 def get_caller(request: Request) -> Caller:
-    """Who makes this request: the door has put it there."""
+    """Who makes this request, as the access check found."""
     found: Caller = request.state.caller
     return found
+
+
+ServicesDep = Annotated[Services, Depends(get_services)]
+CallerDep = Annotated[Caller, Depends(get_caller)]

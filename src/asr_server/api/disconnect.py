@@ -1,4 +1,4 @@
-"""Stops work that nobody waits for any more. Not a time limit: that is the service's."""
+"""Cancels work when the client disconnects."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from starlette.types import Message, Receive
+from starlette.types import Receive
 
 from asr_server.core.errors import Cancelled
 
 T = TypeVar("T")
-
-_CLEAN_CLOSES = {1000, 1001}
-_NO_STATUS = 1005
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
@@ -32,12 +29,6 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
         for waiter in (task, gone):
             waiter.cancel()
         await asyncio.gather(task, gone, return_exceptions=True)
-
-
-def ended_in_order(message: Message) -> bool:
-    """Whether a socket's client sent a close frame: uvicorn reports a lost one as 1005 too, but without a reason."""
-    code = message.get("code")
-    return code in _CLEAN_CLOSES or (code == _NO_STATUS and message.get("reason") is not None)
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -1,12 +1,14 @@
-"""Domain errors to the wire, by one table: code -> HTTP status, OpenAI error type, WebSocket close code.
+"""How domain errors leave the server: one table, and one renderer for each protocol.
 
-Routes raise domain errors and never name a status. `docs/errors.md` holds the same table, checked by a test.
+The table maps an error code to an HTTP status, an OpenAI error type and a WebSocket close code. Routes raise domain
+errors and never name a status. `docs/errors.md` holds the same table.
 """
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -21,8 +23,8 @@ from asr_server.core import errors
 
 
 @dataclass(frozen=True, slots=True)
-class WireError:
-    """How one error code leaves the server. `final`: OpenAI's clients are told not to repeat it as they do a 5xx."""
+class ErrorMapping:
+    """What one error code becomes. `final`: clients are told not to retry, as they otherwise do after a 5xx."""
 
     status: int
     type: str
@@ -31,9 +33,9 @@ class WireError:
     final: bool = False
 
 
-_INVALID = WireError(400, "invalid_request_error", 4000)
+_INVALID = ErrorMapping(400, "invalid_request_error", 4000)
 
-TABLE: dict[str, WireError] = {
+TABLE: dict[str, ErrorMapping] = {
     errors.MissingParameter.code: _INVALID,
     errors.InvalidValue.code: _INVALID,
     errors.UnsupportedValue.code: _INVALID,
@@ -41,52 +43,70 @@ TABLE: dict[str, WireError] = {
     errors.InvalidType.code: _INVALID,
     errors.InvalidEvent.code: _INVALID,
     errors.NothingToCommit.code: _INVALID,
-    errors.ItemNotFound.code: WireError(404, "invalid_request_error", 4000),
-    errors.InvalidKey.code: WireError(401, "invalid_request_error", 3000),
-    errors.MissingKey.code: WireError(401, "invalid_request_error", 3000),
-    errors.ForeignOrigin.code: WireError(403, "invalid_request_error", 3003),
-    errors.ForeignHost.code: WireError(403, "invalid_request_error", 3003),
+    errors.ItemNotFound.code: ErrorMapping(404, "invalid_request_error", 4000),
+    errors.InvalidKey.code: ErrorMapping(401, "invalid_request_error", 3000),
+    errors.MissingKey.code: ErrorMapping(401, "invalid_request_error", 3000),
+    errors.ForeignOrigin.code: ErrorMapping(403, "invalid_request_error", 3003),
+    errors.ForeignHost.code: ErrorMapping(403, "invalid_request_error", 3003),
     errors.InvalidLanguage.code: _INVALID,
     errors.UnsupportedLanguage.code: _INVALID,
     errors.MalformedBody.code: _INVALID,
     errors.UnsupportedContentType.code: _INVALID,
-    errors.UnknownModel.code: WireError(404, "invalid_request_error", 4000),
-    errors.FileTooLarge.code: WireError(413, "invalid_request_error", 1009),
-    errors.UploadStalled.code: WireError(408, "invalid_request_error", 1008),
+    errors.UnknownModel.code: ErrorMapping(404, "invalid_request_error", 4000),
+    errors.FileTooLarge.code: ErrorMapping(413, "invalid_request_error", 1009),
+    errors.UploadStalled.code: ErrorMapping(408, "invalid_request_error", 1008),
     errors.EmptyFile.code: _INVALID,
     errors.InvalidAudio.code: _INVALID,
     errors.NoAudioTrack.code: _INVALID,
     errors.AudioTooShort.code: _INVALID,
     errors.AudioTooLong.code: _INVALID,
-    errors.SessionNotFound.code: WireError(404, "invalid_request_error", 4004),
-    errors.SessionExpired.code: WireError(408, "invalid_request_error", 1001),
-    errors.SessionTaken.code: WireError(409, "invalid_request_error", 4009),
-    errors.JobNotFound.code: WireError(404, "invalid_request_error", 4000),
-    errors.JobNotFinished.code: WireError(409, "invalid_request_error", 4000),
-    errors.SlowReader.code: WireError(408, "invalid_request_error", 1008),
-    errors.Overloaded.code: WireError(429, "rate_limit_error", 1013, retry_after_s=1),
+    errors.SessionNotFound.code: ErrorMapping(404, "invalid_request_error", 4004),
+    errors.SessionExpired.code: ErrorMapping(408, "invalid_request_error", 1001),
+    errors.SessionTaken.code: ErrorMapping(409, "invalid_request_error", 4009),
+    errors.JobNotFound.code: ErrorMapping(404, "invalid_request_error", 4000),
+    errors.JobNotFinished.code: ErrorMapping(409, "invalid_request_error", 4000),
+    errors.SlowReader.code: ErrorMapping(408, "invalid_request_error", 1008),
+    errors.Overloaded.code: ErrorMapping(429, "rate_limit_error", 1013, retry_after_s=1),
     # Twice more the same recording against the same limit would be two more limits' worth of work for nothing.
-    errors.DeadlineExceeded.code: WireError(504, "server_error", 1011, final=True),
-    errors.ShuttingDown.code: WireError(503, "server_error", 1001, retry_after_s=5),
-    errors.Cancelled.code: WireError(499, "invalid_request_error", 1000),
-    errors.JobsUnavailable.code: WireError(503, "server_error", 1013, retry_after_s=60),
-    errors.UploadsUnavailable.code: WireError(503, "server_error", 1013, retry_after_s=10),
-    errors.TranslationUnavailable.code: WireError(501, "server_error", 1011, final=True),
-    errors.TranslationFailed.code: WireError(502, "server_error", 1011),
-    errors.ModelUnavailable.code: WireError(503, "server_error", 1013, retry_after_s=10),
-    errors.EngineOutOfMemory.code: WireError(503, "server_error", 1013, retry_after_s=5),
-    errors.WorkerLost.code: WireError(503, "server_error", 1012, retry_after_s=1),
-    errors.WorkerUnavailable.code: WireError(503, "server_error", 1013, retry_after_s=10),
-    errors.TranscriptionFailed.code: WireError(500, "server_error", 1011),
-    errors.AsrError.code: WireError(500, "server_error", 1011),
+    errors.DeadlineExceeded.code: ErrorMapping(504, "server_error", 1011, final=True),
+    errors.ShuttingDown.code: ErrorMapping(503, "server_error", 1001, retry_after_s=5),
+    errors.Cancelled.code: ErrorMapping(499, "invalid_request_error", 1000),
+    errors.JobsUnavailable.code: ErrorMapping(503, "server_error", 1013, retry_after_s=60),
+    errors.UploadsUnavailable.code: ErrorMapping(503, "server_error", 1013, retry_after_s=10),
+    errors.TranslationUnavailable.code: ErrorMapping(501, "server_error", 1011, final=True),
+    errors.TranslationFailed.code: ErrorMapping(502, "server_error", 1011),
+    errors.ModelUnavailable.code: ErrorMapping(503, "server_error", 1013, retry_after_s=10),
+    errors.EngineOutOfMemory.code: ErrorMapping(503, "server_error", 1013, retry_after_s=5),
+    errors.WorkerLost.code: ErrorMapping(503, "server_error", 1012, retry_after_s=1),
+    errors.WorkerUnavailable.code: ErrorMapping(503, "server_error", 1013, retry_after_s=10),
+    errors.TranscriptionFailed.code: ErrorMapping(500, "server_error", 1011),
+    errors.AsrError.code: ErrorMapping(500, "server_error", 1011),
 }
 
-# How long a caller that is still sending has to read why nobody listens any more.
-_PARTING_S = 0.5
-_INTERNAL = "The server failed on this request; the log has the details under this request id."
+# How long a caller that is still sending has to read the response before its connection is closed.
+_CLOSE_DELAY_S = 0.5
+_INTERNAL = errors.AsrError("The server failed on this request; the log has the details under this request id.")
+
+Json = dict[str, Any]
 
 
-def install(app: FastAPI) -> None:
+class CodedError(Protocol):
+    """An error with a code of the table: an `AsrError`, or the record of one."""
+
+    @property
+    def code(self) -> str:
+        """A key of `TABLE`."""
+
+    @property
+    def message(self) -> str:
+        """A sentence for the caller."""
+
+    @property
+    def param(self) -> str | None:
+        """The field at fault."""
+
+
+def install_handlers(app: FastAPI) -> None:
     """Answer every error of the app with OpenAI's envelope."""
     app.add_exception_handler(errors.AsrError, _on_domain)
     app.add_exception_handler(RequestValidationError, _on_validation)
@@ -94,44 +114,59 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(ClientDisconnect, _on_disconnect)
 
 
-def envelope(message: str, kind: str, param: str | None, code: str | None) -> dict[str, object]:
-    """The body of every error; all four keys are always there."""
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+def error_object(error: CodedError) -> Json:
+    """OpenAI's error object; all four keys are always there."""
+    return {"message": error.message, "type": TABLE[error.code].type, "param": error.param, "code": error.code}
 
 
-def internal() -> dict[str, object]:
-    """The body for a fault of ours that has no code of its own."""
-    return envelope(_INTERNAL, "server_error", None, errors.AsrError.code)
+def error_body(error: CodedError) -> Json:
+    """The body of an HTTP response, and the data of a server-sent event."""
+    return {"error": error_object(error)}
 
 
-def respond(error: errors.AsrError) -> JSONResponse:
-    """The answer for a domain error."""
-    wire = TABLE[error.code]
-    wait_s = error.retry_after_s if isinstance(error, errors.Overloaded) else wire.retry_after_s
+def live_error_message(error: CodedError) -> Json:
+    """The message of `/ws/transcribe`, which repeats the code at the top level."""
+    return {**error_body(error), "code": error.code}
+
+
+def realtime_error(error: CodedError, event_id: str | None = None) -> Json:
+    """The `error` member of a realtime `error` event; `event_id`: the client's event at fault."""
+    return {**error_object(error), "event_id": event_id}
+
+
+def http_response(error: errors.AsrError) -> JSONResponse:
+    """The HTTP response for a domain error."""
+    mapping = TABLE[error.code]
+    wait_s = error.retry_after_s if isinstance(error, errors.Overloaded) else mapping.retry_after_s
     headers = {} if wait_s is None else {"Retry-After": str(wait_s)}
-    if wire.final:
+    if mapping.final:
         headers["x-should-retry"] = "false"
-    if wire.status == 401:
+    if mapping.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    return JSONResponse(envelope(error.message, wire.type, error.param, error.code), wire.status, headers)
+    return JSONResponse(error_body(error), mapping.status, headers)
+
+
+def internal_error_body() -> Json:
+    """The body for a fault of the server that has no code of its own."""
+    return error_body(_INTERNAL)
 
 
 class ClosingResponse(Response):
-    """An answer to a body whose end nobody knows. uvicorn would read on to it, to keep the connection: it is closed.
+    """A response to a request whose body has no declared end: the connection is closed behind it.
 
-    Not at once, and nothing is read meanwhile: the reset that a sender gets from a closed connection may overtake what
-    it has not read yet.
+    uvicorn would read the rest of the body to keep the connection. The close waits, since the reset that a sender gets
+    from a closed connection may overtake a response that it has not read yet.
     """
 
-    def __init__(self, answer: Response) -> None:
-        super().__init__(answer.body, answer.status_code)
-        self.raw_headers = [*answer.raw_headers, (b"connection", b"close")]
+    def __init__(self, response: Response) -> None:
+        super().__init__(response.body, response.status_code)
+        self.raw_headers = [*response.raw_headers, (b"connection", b"close")]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it, wait, hang up."""
+        """Send the response, wait, close."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": self.body, "more_body": True})
-        await asyncio.sleep(_PARTING_S)
+        await asyncio.sleep(_CLOSE_DELAY_S)
         await send({"type": "http.response.body", "body": b""})
 
 
@@ -142,10 +177,10 @@ async def _on_domain(request: Request, error: Exception) -> Response:
         logger.opt(exception=error.__cause__).error(
             "request failed", id=request.state.id, code=error.code, reason=error.message
         )
-    answer = respond(error)
+    response = http_response(error)
     if isinstance(error, errors.FileTooLarge) and "content-length" not in request.headers:
-        return ClosingResponse(answer)
-    return answer
+        return ClosingResponse(response)
+    return response
 
 
 async def _on_validation(request: Request, error: Exception) -> JSONResponse:
@@ -153,11 +188,11 @@ async def _on_validation(request: Request, error: Exception) -> JSONResponse:
     request.state.outcome = errors.InvalidValue.code
     first = error.errors()[0]
     param = str(first["loc"][-1]) if first["loc"] else None
-    return respond(errors.InvalidValue(str(first["msg"]), param=param))
+    return http_response(errors.InvalidValue(str(first["msg"]), param=param))
 
 
 async def _on_disconnect(request: Request, _: Exception) -> Response:
-    """The caller left in the middle of its body; nobody reads the answer."""
+    """The caller left in the middle of its body; nobody reads the response."""
     return await _on_domain(request, errors.Cancelled("The client closed the connection."))
 
 
@@ -171,15 +206,14 @@ async def _on_http(request: Request, error: Exception) -> JSONResponse:
         code, message = "method_not_allowed", f"Not allowed here: {request.method}."
     elif error.status_code == 400:
         code = errors.MalformedBody.code
-    return JSONResponse(
-        envelope(message, "invalid_request_error", None, code), error.status_code, dict(error.headers or {})
-    )
+    body = {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}
+    return JSONResponse(body, error.status_code, dict(error.headers or {}))
 
 
-class Unexpected:
-    """ASGI: answers with 500 where an error has no handler, inside the middleware that adds ids and headers.
+class UnexpectedErrors:
+    """ASGI middleware: answers with 500 where an error has no handler, inside the middleware that adds ids and headers.
 
-    Once an answer has begun its connection is cut instead: the caller must not take the half for the whole.
+    Once a response has begun the connection is cut instead: the caller must not take half a response for the whole.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -192,15 +226,15 @@ class Unexpected:
             return
         begun = False
 
-        async def watched(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             nonlocal begun
             begun = True
             await send(message)
 
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, receive, send_and_note)
         except Exception as error:
             if begun:
                 raise
             logger.opt(exception=error).error("unexpected error", id=scope["state"]["id"])
-            await JSONResponse(internal(), 500)(scope, receive, send)
+            await JSONResponse(internal_error_body(), 500)(scope, receive, send)

@@ -7,8 +7,8 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from asr_server.api import app
-from asr_server.api.edge.access import AccessRules, Caller
-from asr_server.api.errors import TABLE, install, respond
+from asr_server.api.edge.access import AccessRules
+from asr_server.api.errors import TABLE, http_response, install_handlers
 from asr_server.core import errors
 from asr_server.core.settings import Settings
 
@@ -16,7 +16,7 @@ from asr_server.core.settings import Settings
 @pytest.mark.parametrize("leaf", errors.leaves())
 def test_every_error_has_its_place_on_the_wire(leaf):
     """The table is total: status, type and close code for each leaf, and an envelope with all four keys."""
-    answer = respond(leaf("what happened"))
+    answer = http_response(leaf("what happened"))
     wire = TABLE[leaf.code]
     assert answer.status_code == wire.status
     assert f'"code":"{leaf.code}"'.encode() in bytes(answer.body)
@@ -40,13 +40,19 @@ def test_everything_that_asks_to_come_back_says_when():
     """429 and 503 carry Retry-After within 1..60 s."""
     for leaf in errors.leaves():
         if TABLE[leaf.code].status in (429, 503):
-            assert 1 <= int(respond(leaf("x")).headers["retry-after"]) <= 60
+            assert 1 <= int(http_response(leaf("x")).headers["retry-after"]) <= 60
+
+
+def test_a_busy_server_says_how_long_it_will_be_busy():
+    """Admission knows when there is room again, and that is what the header says; without it the table's seconds."""
+    assert http_response(errors.Overloaded("full", retry_after_s=37)).headers["retry-after"] == "37"
+    assert http_response(errors.ModelUnavailable("no weights")).headers["retry-after"] == "10"
 
 
 def test_clients_are_told_not_to_repeat_what_cannot_pass():
     """They repeat every 5xx, unless a header says that it is no use: a server that is not set up stays so, and a 504
     would be sent twice more, each time for the whole limit."""
-    final = [leaf.code for leaf in errors.leaves() if respond(leaf("x")).headers.get("x-should-retry") == "false"]
+    final = [leaf.code for leaf in errors.leaves() if http_response(leaf("x")).headers.get("x-should-retry") == "false"]
     assert final == [errors.DeadlineExceeded.code, errors.TranslationUnavailable.code]
 
 
@@ -60,7 +66,7 @@ def test_close_codes_are_ones_that_may_be_sent():
 def test_a_body_without_an_end_in_sight_is_read_no_further(body, connection):
     """The server would read the rest to keep the connection: it is closed, unless its length was told."""
     refusing = FastAPI()
-    install(refusing)
+    install_handlers(refusing)
 
     @refusing.post("/")
     def refuse():
@@ -78,7 +84,7 @@ def test_a_fault_of_ours_has_its_request_id_too():
     async def without_services(_):
         yield
 
-    rules = AccessRules.of(Settings(_env_file=None), lambda _: Caller())
+    rules = AccessRules.of(Settings(_env_file=None), lambda _: "")
     with TestClient(app.create(without_services, rules), raise_server_exceptions=False) as client:
         answer = client.get("/health", headers={"X-Request-ID": "abc", "Host": "localhost"})
     assert (answer.status_code, answer.headers["x-request-id"]) == (500, "abc")

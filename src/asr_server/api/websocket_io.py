@@ -1,18 +1,64 @@
-"""What both live sockets do alike: read and write at once, and end. Knows no protocol."""
+"""What the WebSocket routes share: read and write at once, tell an error, close. Knows no protocol's messages."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from fastapi import WebSocket
+from loguru import logger
+from starlette.requests import HTTPConnection
+from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect
 
-_CLOSE_TIMEOUT_S = 5.0  # for a close frame to a client that does not read
+from asr_server.api.errors import TABLE, Json
+from asr_server.api.metrics.labels import Transport
+from asr_server.core.errors import AsrError, ShuttingDown
 
+_CLOSE_TIMEOUT_S = 5.0  # for a close frame to a client that does not read
+_CLEAN_CLOSES = {1000, 1001}
+_NO_STATUS = 1005
 
 T = TypeVar("T")
+RenderError = Callable[[AsrError], Json]
+
+
+async def serve(socket: WebSocket, work: Coroutine[Any, Any, None], render: RenderError) -> None:
+    """Run `work`, the whole of one connection. An error that ends it is sent, rendered, and the socket is closed."""
+    try:
+        await work
+    except AsrError as error:
+        await end(socket, error, render)
+    except (WebSocketDisconnect, OSError):
+        return
+    except Exception as error:
+        logger.opt(exception=error).error("websocket failed", path=socket.url.path)
+        await end(socket, AsrError("The server failed on this session; the log has the details."), render)
+
+
+async def end(socket: WebSocket, error: AsrError, render: RenderError) -> None:
+    """Count the error, send it, and close with its code. A shutdown is told by its close code alone."""
+    count_error(socket, error)
+    message = None if isinstance(error, ShuttingDown) else render(error)
+    await close(socket, TABLE[error.code].ws_close, error.code, message)
+
+
+def count_error(socket: HTTPConnection, error: AsrError) -> None:
+    """Count a live connection that this error refused or ended. A gateway has no services and counts nothing."""
+    if (services := getattr(socket.app.state, "services", None)) is not None:
+        services.metrics.http.error(Transport.SOCKET, error.code)
+
+
+async def close(socket: WebSocket, code: int, reason: str, message: Json | None = None) -> None:
+    """Send a last message, then close. A client that does not read is not waited for."""
+    try:
+        async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+            if message is not None:
+                await socket.send_json(message)
+            await socket.close(code, reason)
+    except (TimeoutError, WebSocketDisconnect, OSError, RuntimeError):
+        return
 
 
 async def read_and_write(read: Coroutine[Any, Any, T], write: Coroutine[Any, Any, None]) -> T | None:
@@ -30,12 +76,7 @@ async def read_and_write(read: Coroutine[Any, Any, T], write: Coroutine[Any, Any
         await asyncio.gather(reader, writer, return_exceptions=True)
 
 
-async def close_with_error(socket: WebSocket, code: int, reason: str, message: dict[str, Any] | None = None) -> None:
-    """Send a last message, then close. A client that does not read is not waited for."""
-    try:
-        async with asyncio.timeout(_CLOSE_TIMEOUT_S):
-            if message is not None:
-                await socket.send_json(message)
-            await socket.close(code, reason)
-    except (TimeoutError, WebSocketDisconnect, OSError, RuntimeError):
-        return
+def closed_cleanly(message: Message) -> bool:
+    """Whether the client sent a close frame. uvicorn reports a lost connection as 1005 too, but without a reason."""
+    code = message.get("code")
+    return code in _CLEAN_CLOSES or (code == _NO_STATUS and message.get("reason") is not None)

@@ -25,9 +25,10 @@ from websockets.exceptions import ConnectionClosed, ConnectionClosedOK, InvalidS
 from websockets.sync.client import ClientConnection, connect
 
 from asr_server.core.audio import SAMPLE_RATE
+from asr_server.live.replay_buffer import ControlFrame, ReplayBuffer
 
 # What is kept to be sent again after a cut: a minute at 48 kHz and more.
-_KEPT_BYTES = 8 * 1024 * 1024
+_BUFFER_BYTES = 8 * 1024 * 1024
 
 
 class LiveError(Exception):
@@ -82,9 +83,10 @@ class LiveClient:
     def __init__(self, server: str, options: LiveOptions | None = None) -> None:
         self._url = server.rstrip("/").replace("http", "ws", 1) + "/ws/transcribe"
         self._options = options or LiveOptions()
+        # Held while anything is sent: `resume` on one thread replaces the connection that `send` uses on another, and
+        # what it sends again must come before what `send` adds.
         self._lock = threading.Lock()
-        self._sent = 0
-        self._kept = bytearray()
+        self._buffer: ReplayBuffer[ControlFrame] = ReplayBuffer()
         self._received = 0
         self.hello: dict[str, Any] = {}
         self._socket = self._connect({})
@@ -103,12 +105,16 @@ class LiveClient:
         return str(self.hello["session_id"])
 
     def send(self, pcm: bytes) -> None:
-        """The next audio: 16-bit little-endian mono at `sample_rate_hz`, cut anywhere. Raises `ConnectionClosed`."""
-        with self._lock:  # also while it is sent: a resume on another thread would send it again, or before it
-            self._sent += len(pcm)
-            self._kept += pcm
-            del self._kept[: max(0, len(self._kept) - _KEPT_BYTES)]
-            self._socket.send(pcm)
+        """The next audio: 16-bit little-endian mono at `sample_rate_hz`, cut anywhere.
+
+        Raises `ConnectionClosed`; the audio is kept all the same, and `resume` sends it again.
+        """
+        with self._lock:
+            self._buffer.append(pcm)
+            try:
+                self._send_buffered()
+            finally:  # also while nothing arrives
+                self._buffer.keep_last(_BUFFER_BYTES)
 
     def flush(self) -> None:
         """End the utterance; a line whose `ending` is `flush` answers."""
@@ -141,21 +147,21 @@ class LiveClient:
                 yield line
 
     def resume(self) -> None:
-        """Connect again to the same session, and send again what had not arrived.
+        """Connect again to the same session, and send again what had not arrived: audio, and actions between it.
 
+        Whether an action behind all audio that arrived had arrived itself is not known: repeat it if no answer comes.
         Raises `LiveError`, and `OSError` or `WebSocketException` where nobody answers; it may be tried again.
         """
         with suppress(OSError):
             self.cut()  # who still waits for the old connection is let go
         with self._lock:
             fresh = self._connect({"session_id": self.session_id, "received": str(self._received)})
-            missing = self._sent - int(self.hello["received_bytes"])
-            if missing > len(self._kept):
+            self._buffer.resume(int(self.hello["received_bytes"]))
+            if self._buffer.lost_bytes:
                 fresh.close()
                 raise LiveError("audio_lost", "More audio had not arrived than is kept to be sent again.")
             self._socket = fresh
-            if missing:
-                self._socket.send(bytes(self._kept[len(self._kept) - missing :]))
+            self._send_buffered()
 
     def close(self) -> None:
         """End in order."""
@@ -167,18 +173,31 @@ class LiveClient:
 
     def _act(self, **action: Any) -> None:
         with self._lock:
-            self._socket.send(json.dumps(action))
+            control = ControlFrame(self._buffer.end, json.dumps(action))
+            self._buffer.append_control(control)
+            try:
+                self._send_buffered()
+            except ConnectionClosed:
+                self._buffer.remove([control])  # the caller knows that it was not sent
+                raise
+
+    def _send_buffered(self) -> None:
+        """Send what has not been sent over this connection. The caller holds the lock."""
+        while (frame := self._buffer.next_frame()) is not None:
+            self._socket.send(frame)
 
     def _connect(self, extra: dict[str, str]) -> ClientConnection:
-        wishes = self._options
-        query = {"sample_rate": str(wishes.sample_rate_hz), "language": wishes.language, **extra}
-        if wishes.use_server_vad is not None:
-            query["use_server_vad"] = str(wishes.use_server_vad).lower()
-        asked = urlencode({name: value for name, value in query.items() if value})
+        options = self._options
+        query = {"sample_rate": str(options.sample_rate_hz), "language": options.language, **extra}
+        if options.use_server_vad is not None:
+            query["use_server_vad"] = str(options.use_server_vad).lower()
+        query_text = urlencode({name: value for name, value in query.items() if value})
         # As a header: addresses are kept in the logs of proxies.
-        headers = {"Authorization": f"Bearer {wishes.token}"} if wishes.token else None
+        headers = {"Authorization": f"Bearer {options.token}"} if options.token else None
         try:
-            connection = connect(f"{self._url}?{asked}", additional_headers=headers, max_size=None, compression=None)
+            connection = connect(
+                f"{self._url}?{query_text}", additional_headers=headers, max_size=None, compression=None
+            )
         except InvalidStatus as refused:
             raise _refusal(refused) from None
         hello = json.loads(connection.recv())

@@ -18,7 +18,7 @@ class _Server:
     """Keeps the bytes that it hears. Its first connection breaks after `breaks_after`; then come `refusals`."""
 
     def __init__(self, breaks_after, refusals=0):
-        self.heard = bytearray()
+        self.heard, self.actions = bytearray(), []
         self.done = threading.Event()
         self._breaks_after = breaks_after
         self._refusals = refusals
@@ -33,6 +33,7 @@ class _Server:
         socket.send(json.dumps({"session_id": "live_1", "received_bytes": len(self.heard)}))
         for message in socket:
             if isinstance(message, str):
+                self.actions.append((len(self.heard), json.loads(message)["action"]))
                 self.done.set()
                 continue
             self.heard += message
@@ -101,6 +102,38 @@ def test_what_is_sent_during_a_resume_arrives_once_and_in_its_place():
     assert bytes(script.heard) == b"123456"
 
 
+class _Void:
+    """A connection that takes everything, and from which nothing arrives."""
+
+    def send(self, frame): ...
+
+    def shutdown(self, how): ...
+
+    @property
+    def socket(self):
+        return self
+
+
+def test_an_action_that_was_lost_with_audio_is_sent_again_in_its_place():
+    """Once, between the bytes between which it was made; one whose call has failed is the caller's to repeat."""
+    script = _Server(breaks_after=2)
+    with _serving(script) as url:
+        client = LiveClient(url)
+        client.send(b"12")
+        _until_broken(client)
+        with pytest.raises(ConnectionClosed):
+            client.reset()
+        client._socket = _Void()
+        client.send(b"34")
+        client.flush()
+        client.send(b"56")
+        client.resume()
+        client.configure(language="de")
+        client.close()
+    assert bytes(script.heard) == b"123456"
+    assert script.actions == [(4, "flush"), (6, "config")]
+
+
 def test_a_resume_that_was_refused_can_be_tried_again():
     """The session is known by its id as before."""
     with _serving(_Server(breaks_after=2, refusals=1)) as url:
@@ -117,7 +150,7 @@ def test_a_resume_that_was_refused_can_be_tried_again():
 
 def test_audio_that_is_not_kept_any_more_is_not_passed_over_in_silence(monkeypatch):
     """More was sent without arriving than is kept: an error, not a recording with a hole."""
-    monkeypatch.setattr(live, "_KEPT_BYTES", 1_000)
+    monkeypatch.setattr(live, "_BUFFER_BYTES", 1_000)
     script = _Server(breaks_after=2)
     with _serving(script) as url:
         client = LiveClient(url)

@@ -21,6 +21,17 @@ def test_a_key_is_known_exactly_if_it_is_listed(keys, presented):
     assert all(ring.owner(key) for key in keys)
 
 
+@pytest.mark.parametrize("place", [0, 12, 24, -1])
+def test_every_character_of_a_key_counts(place):
+    """Keys of one operator often begin alike: one that differs in a single place is another key."""
+    key = "sk-2f7c1de8a90b4c55-9e3d6b1c40aa4b0fb2c8-87d1"
+    characters = list(key)
+    characters[place] = "x"
+    other = "".join(characters)
+    assert ApiKeys([key]).owner(other) is None
+    assert ApiKeys([key, other]).owner(other) != ApiKeys([key, other]).owner(key)
+
+
 @given(KEYS)
 def test_owners_are_as_different_as_their_keys(keys):
     """And the same again after a restart, in any order of the keys."""

@@ -1,7 +1,7 @@
-"""The errors that a caller may see. `api/errors.py` maps each `code` to HTTP and WebSocket.
+"""The domain error tree. Errors are independent of HTTP and WebSockets; `api/errors.py` maps `code` to both.
 
 AsrError
-|-- InvalidInput                 the caller's fault: the same request will fail again
+|-- InvalidInput                 the request is invalid and fails again
 |   |-- MissingParameter         missing_required_parameter
 |   |-- InvalidValue             invalid_value
 |   |-- UnsupportedValue         unsupported_value
@@ -33,19 +33,19 @@ AsrError
 |   |-- JobNotFinished           job_not_finished
 |   `-- SlowReader               slow_reader
 |-- Overloaded                   rate_limit_exceeded: try again later
-|-- DeadlineExceeded             deadline_exceeded: the server's time limit
+|-- DeadlineExceeded             deadline_exceeded: the server's time limit, not the caller's
 |-- ShuttingDown                 shutting_down
-|-- Cancelled                    request_cancelled: the caller left
+|-- Cancelled                    request_cancelled: the caller disconnected
 |-- JobsUnavailable              jobs_unavailable: the directory for jobs cannot be used
 |-- UploadsUnavailable           uploads_unavailable: no space on the disk for an upload
-|-- TranslationError             the translation endpoint's side, and its settings
-|   |-- TranslationUnavailable   translation_unavailable: not set up, or access denied; do not retry
-|   `-- TranslationFailed        translation_failed: the endpoint gave no usable response
-`-- EngineError                  the server's fault or the operator's
-    |-- ModelUnavailable         model_unavailable: cannot be loaded; the message says what to do
+|-- TranslationError             failures of the translation endpoint and its settings
+|   |-- TranslationUnavailable   translation_unavailable: not configured or rejected; a retry fails again
+|   `-- TranslationFailed        translation_failed: the endpoint returned no usable answer
+`-- EngineError                  failures of the server or its configuration
+    |-- ModelUnavailable         model_unavailable: cannot be loaded; the message states what to do
     |-- EngineOutOfMemory        engine_out_of_memory
-    |-- WorkerLost               worker_lost: the process died; try again
-    |-- WorkerUnavailable        worker_unavailable: the process does not stay up
+    |-- WorkerLost               worker_lost: the process ended during the request; try again
+    |-- WorkerUnavailable        worker_unavailable: the process fails repeatedly
     `-- TranscriptionFailed      transcription_failed
 """
 
@@ -70,7 +70,7 @@ class AsrError(Exception):
 
 
 class InvalidInput(AsrError):
-    """The caller's fault: the same request will fail again."""
+    """The request is invalid; sending it again fails again."""
 
     code = "invalid_value"
 
@@ -88,91 +88,91 @@ class InvalidValue(InvalidInput):
 
 
 class UnsupportedValue(InvalidInput):
-    """A field has a valid value that this server or model does not support."""
+    """A field has a value that this server or model does not support."""
 
     code = "unsupported_value"
 
 
 class UnknownParameter(InvalidInput):
-    """A parameter that the protocol does not have."""
+    """The protocol has no such parameter."""
 
     code = "unknown_parameter"
 
 
 class InvalidType(InvalidInput):
-    """A parameter of the wrong JSON type."""
+    """A parameter has the wrong JSON type."""
 
     code = "invalid_type"
 
 
 class InvalidEvent(InvalidInput):
-    """A message of the realtime socket that is not a JSON object with a type."""
+    """A message on the realtime WebSocket is not a JSON object with a type."""
 
     code = "invalid_event"
 
 
 class NothingToCommit(InvalidInput):
-    """Less than 100 ms of audio came since the last commit."""
+    """Less than 100 ms of audio arrived since the last commit."""
 
     code = "input_audio_buffer_commit_empty"
 
 
 class ItemNotFound(InvalidInput):
-    """The conversation has no item of this id."""
+    """The conversation has no item with this id."""
 
     code = "item_not_found"
 
 
 class InvalidKey(InvalidInput):
-    """An unknown or expired key."""
+    """The key is unknown or has expired."""
 
     code = "invalid_api_key"
 
 
 class MissingKey(InvalidInput):
-    """A request without a key to a server that has keys."""
+    """The server requires a key, and the request has none."""
 
     code = "missing_api_key"
 
 
 class ForeignOrigin(InvalidInput):
-    """A request from a web page of another site that `ALLOWED_ORIGINS` does not name."""
+    """The request comes from a web page of another site that `ALLOWED_ORIGINS` does not list."""
 
     code = "origin_not_allowed"
 
 
 class ForeignHost(InvalidInput):
-    """A server without keys was addressed by a host name that is not its own; `ALLOWED_ORIGINS` can allow it."""
+    """The request to a server without keys uses a host name that `ALLOWED_ORIGINS` does not list."""
 
     code = "host_not_allowed"
 
 
 class InvalidLanguage(InvalidInput):
-    """A language field that does not have the form of a code or name."""
+    """The language is not a language code or name."""
 
     code = "invalid_language_format"
 
 
 class UnsupportedLanguage(InvalidInput):
-    """A real language that the model was not trained on."""
+    """The model does not support the language."""
 
     code = "unsupported_language"
 
 
 class MalformedBody(InvalidInput):
-    """The request body cannot be parsed as its content type."""
+    """The request body cannot be parsed according to its content type."""
 
     code = "malformed_body"
 
 
 class UnsupportedContentType(InvalidInput):
-    """The request body is of a type that the route does not read."""
+    """The route does not accept the content type of the request body."""
 
     code = "unsupported_content_type"
 
 
 class UnknownModel(InvalidInput):
-    """A model name that this server does not serve."""
+    """The server has no model with this name."""
 
     code = "model_not_found"
 
@@ -184,43 +184,43 @@ class FileTooLarge(InvalidInput):
 
 
 class UploadStalled(InvalidInput):
-    """The client stopped sending in the middle of its upload but did not close the connection."""
+    """The upload stopped before its end, although the connection is still open."""
 
     code = "upload_stalled"
 
 
 class EmptyFile(InvalidInput):
-    """The uploaded file has no bytes."""
+    """The uploaded file is empty."""
 
     code = "empty_file"
 
 
 class InvalidAudio(InvalidInput):
-    """The bytes are not audio in a supported format, or are damaged before the first sample."""
+    """The file is not audio in a supported format, or it is damaged before the first sample."""
 
     code = "invalid_audio"
 
 
 class NoAudioTrack(InvalidInput):
-    """A valid container without an audio track."""
+    """The file contains no audio track."""
 
     code = "no_audio_track"
 
 
 class AudioTooShort(InvalidInput):
-    """Less audio than a word needs (0.1 s), or none at all."""
+    """The recording is shorter than 0.1 s."""
 
     code = "audio_too_short"
 
 
 class AudioTooLong(InvalidInput):
-    """More audio than `MAX_AUDIO_S`."""
+    """The recording is longer than `MAX_AUDIO_S`."""
 
     code = "audio_too_long"
 
 
 class SessionNotFound(InvalidInput):
-    """There is no live session with this id any more; open a new one."""
+    """No live session with this id exists (any more); open a new one."""
 
     code = "session_not_found"
 
@@ -232,19 +232,19 @@ class SessionExpired(InvalidInput):
 
 
 class SessionTaken(InvalidInput):
-    """The live session was resumed on another connection, so this one ends."""
+    """Another connection resumed the live session, so this connection ends."""
 
     code = "session_taken"
 
 
 class JobNotFound(InvalidInput):
-    """There is no job with this id: it was never created, was removed, or is older than `JOB_TTL`."""
+    """No job with this id exists: it was removed, has expired (`JOB_TTL`) or never existed."""
 
     code = "job_not_found"
 
 
 class JobNotFinished(InvalidInput):
-    """The job has no result: it waits, runs or has failed."""
+    """The job has no result, because it is waiting, running or has failed."""
 
     code = "job_not_finished"
 
@@ -256,7 +256,7 @@ class SlowReader(InvalidInput):
 
 
 class Overloaded(AsrError):
-    """The server, or this caller's share of it, is fully used; try again after `Retry-After` seconds."""
+    """The server is at its limit of work, or the caller at its own limit; try again after `Retry-After` seconds."""
 
     code = "rate_limit_exceeded"
 
@@ -266,49 +266,49 @@ class Overloaded(AsrError):
 
 
 class DeadlineExceeded(AsrError):
-    """The work was not done within `REQUEST_TIMEOUT`."""
+    """The request was not completed within `REQUEST_TIMEOUT`."""
 
     code = "deadline_exceeded"
 
 
 class ShuttingDown(AsrError):
-    """The server is draining and takes no new work."""
+    """The server is shutting down and accepts no new work."""
 
     code = "shutting_down"
 
 
 class Cancelled(AsrError):
-    """The caller left before the work was done."""
+    """The caller disconnected before the request was completed."""
 
     code = "request_cancelled"
 
 
 class UploadsUnavailable(AsrError):
-    """The disk for temporary files is too full for the upload; try again later."""
+    """The directory for temporary files has no space for the upload; try again later."""
 
     code = "uploads_unavailable"
 
 
 class JobsUnavailable(AsrError):
-    """Jobs cannot be kept: `STATE_DIR` is not writable, full, or another server's."""
+    """Jobs cannot be stored: `STATE_DIR` is not writable, is full, or is in use by another server."""
 
     code = "jobs_unavailable"
 
 
 class TranslationError(AsrError):
-    """The transcription succeeded and the translation failed. Messages contain no text and no key."""
+    """The translation failed, but the transcription succeeded. Messages contain no text and no key."""
 
     code = "translation_failed"
 
 
 class TranslationUnavailable(TranslationError):
-    """No translation endpoint is set up, or it denies access; the message tells the operator what to do."""
+    """No translation endpoint is configured, or it rejects this server; the message states what to do."""
 
     code = "translation_unavailable"
 
 
 class TranslationFailed(TranslationError):
-    """The translation endpoint could not be reached, or gave no usable response for any line."""
+    """The translation endpoint could not be reached, or returned no usable answer for any line."""
 
     code = "translation_failed"
 
@@ -320,31 +320,31 @@ class EngineError(AsrError):
 
 
 class ModelUnavailable(EngineError):
-    """The model cannot be loaded; the message tells the operator what to do."""
+    """The model cannot be loaded; the message states what to do."""
 
     code = "model_unavailable"
 
 
 class EngineOutOfMemory(EngineError):
-    """The accelerator has no memory for even this one span."""
+    """The accelerator has too little memory for this span alone."""
 
     code = "engine_out_of_memory"
 
 
 class WorkerLost(EngineError):
-    """The worker process ended while it worked on this; try again."""
+    """The worker process ended while it processed the request; try again."""
 
     code = "worker_lost"
 
 
 class WorkerUnavailable(EngineError):
-    """The worker process crashes repeatedly; its last output is in the log."""
+    """The worker process fails repeatedly; its last messages are in the log."""
 
     code = "worker_unavailable"
 
 
 class TranscriptionFailed(EngineError):
-    """The engine raised an error on this span."""
+    """The engine raised an exception while it processed the audio."""
 
     code = "transcription_failed"
 

@@ -69,29 +69,26 @@ class Settings(BaseSettings):
     )
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
-    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0: any free port.")
-    ssl_certfile: str = Field("", description="Serve TLS with this PEM certificate chain; empty: no TLS.")
-    ssl_keyfile: str = Field("", description="The private key, if it is not in SSL_CERTFILE.")
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    ssl_certfile: str = Field("", description="PEM certificate chain for TLS; empty: no TLS.")
+    ssl_keyfile: str = Field("", description="Private key of the certificate, if it is in a separate file.")
 
     api_keys: SecretStr = Field(
-        SecretStr(""),
-        description="API keys, comma-separated; a request without one of them is refused. Empty: no key is required.",
+        SecretStr(""), description="Comma-separated keys, one of which every request needs. Empty: no key is needed."
     )
     allow_anonymous: bool = Field(
         False,
         validate_default=True,
-        description="Start without `API_KEYS` although other machines can connect; otherwise the start is refused.",
+        description="Allow `HOST` to accept other machines without `API_KEYS`; otherwise the server refuses to start.",
     )
     allowed_origins: str = Field(
         "",
-        description="Other sites whose pages may call, comma-separated (`https://app.example.com`); `*`: all.",
+        description="Comma-separated origins of other web pages that may call (`https://app.example.com`); `*`: all.",
     )
     key_max_requests: int = Field(
-        0, ge=0, description="Requests and live sessions of one key at once; without keys, of one address. 0: no limit."
+        0, ge=0, description="Concurrent requests and live sessions per key, or per address without keys; 0: no limit."
     )
-    key_rate: int = Field(
-        0, ge=0, description="Requests per minute of one key, or of one address without keys; 0: no limit."
-    )
+    key_rate: int = Field(0, ge=0, description="Requests per minute and key, or address without keys; 0: no limit.")
 
     model_id: str = Field(
         "Qwen/Qwen3-ASR-1.7B",
@@ -113,7 +110,7 @@ class Settings(BaseSettings):
     )
     max_batch: int = Field(8, ge=1, le=256, description="Most spans decoded together in one batch.")
     kv_budget_mb: int = Field(
-        0, ge=0, description="MiB for the key-value cache; 0: computed from the memory that is free after loading."
+        0, ge=0, description="MiB for keys and values; 0: derived from the free memory after loading."
     )
     idle_timeout: float = Field(
         120.0, ge=0, description="Seconds without work after which the model is unloaded; 0: never."
@@ -123,105 +120,103 @@ class Settings(BaseSettings):
     engine_hang_s: float = Field(
         15.0,
         gt=0,
-        description="Seconds without progress of a busy engine after which `/livez` fails; loading does not count.",
+        description="Seconds without progress of a busy engine after which `/livez` fails; not while loading.",
     )
 
-    gateway_mode: bool = Field(False, description="Run the model in a worker process behind a thin gateway.")
+    gateway_mode: bool = Field(False, description="Run the model in a worker process behind a gateway process.")
     worker_start_s: float = Field(
-        60.0,
-        gt=0,
-        description="Gateway: seconds in which the worker process must accept requests; the model is loaded later.",
+        60.0, gt=0, description="Gateway: seconds within which a new worker must accept requests, without its model."
     )
     worker_hang_s: float = Field(
         20.0,
         ge=0,
-        description="Gateway: seconds after which a worker that hangs or does not respond is killed; 0: never.",
+        description="Gateway: seconds after which a worker that hangs or does not answer is killed; 0: never.",
     )
 
     max_upload_mb: float = Field(200.0, gt=0, description="Largest request body, in MiB.")
     max_audio_s: float = Field(7200.0, gt=0, description="Longest recording, in seconds of audio.")
     max_queue_audio_s: float = Field(
-        14400.0,
-        gt=0,
-        description="Seconds of audio in accepted, unfinished requests beyond which new requests get 429.",
+        14400.0, gt=0, description="Limit of accepted but unanswered seconds of audio; more work gets 429."
     )
 
     state_dir: Path = Field(
         Path("~/.local/state/asr-server"),
-        description="Directory for jobs, recordings and results, which survive a restart. One server each.",
+        description="Directory for jobs, their recordings and results; each server needs its own.",
     )
-    job_ttl: float = Field(86_400.0, gt=0, description="Seconds that the result of a finished job is kept.")
-    job_timeout: float = Field(14_400.0, gt=0, le=604_800, description="Seconds that one job may run.")
-    max_jobs: int = Field(1_000, ge=1, description="Waiting and running jobs beyond which new ones get 429.")
+    job_ttl: float = Field(86_400.0, gt=0, description="Seconds for which a finished job and its result are kept.")
+    job_timeout: float = Field(14_400.0, gt=0, le=604_800, description="Seconds after which a running job fails.")
+    max_jobs: int = Field(1_000, ge=1, description="Limit of waiting and running jobs; a new job gets 429.")
 
-    asr_use_server_vad: bool = Field(
-        True, description="Live: find utterances by voice activity detection; false: by loudness."
+    asr_use_server_vad: bool = Field(True, description="Live: detect utterances by voice activity; false: by loudness.")
+    vad_threshold: float = Field(
+        0.5, gt=0, le=1, description="Live: probability of speech at which an utterance begins."
     )
-    vad_threshold: float = Field(0.5, gt=0, le=1, description="Live: speech probability at which speech begins.")
     vad_min_silence_ms: int = Field(
-        500, ge=32, le=10_000, description="Live: silence that ends an utterance, in milliseconds."
+        500, ge=32, le=10_000, description="Live: milliseconds of silence that end an utterance."
     )
     vad_prefix_ms: int = Field(
-        300,
-        ge=0,
-        le=2_000,
-        description="Live: milliseconds of audio before the onset of speech that belong to the utterance.",
+        300, ge=0, le=2_000, description="Live: milliseconds of audio before the speech that belong to the utterance."
     )
     ws_buffer_size: int = Field(
-        14400, ge=1024, le=320_000, description="Live: least new speech between two partials, in bytes at 16 kHz."
+        14400, ge=1024, le=320_000, description="Live: minimum of new speech between two partials, in bytes at 16 kHz."
     )
     ws_overlap_size: int = Field(
         4800,
         ge=0,
         le=32_000,
-        description="Live: audio after the end of speech that belongs to the utterance, in bytes at 16 kHz.",
+        description="Live: audio after the speech that belongs to the utterance, in bytes at 16 kHz.",
     )
     ws_flush_silence_ms: int = Field(
-        600, ge=32, le=10_000, description="Live: as VAD_MIN_SILENCE_MS, when ASR_USE_SERVER_VAD is false."
+        600, ge=32, le=10_000, description="Live: like VAD_MIN_SILENCE_MS, for detection by loudness."
     )
     ws_utterance_max_s: float = Field(
-        30.0, ge=5, le=120, description="Live: longest utterance in seconds; a longer one is cut at its quietest place."
+        30.0,
+        ge=5,
+        le=120,
+        description="Live: maximum length of an utterance in seconds; a longer one is cut where it is quietest.",
     )
     ws_resume_s: float = Field(
         30.0,
         ge=0,
         le=3_600,
-        description="Live: seconds that a session waits for its client after the connection broke.",
+        description="Live: seconds for which a session waits for its client after the connection broke.",
     )
     realtime_session_s: float = Field(
-        3600.0, ge=1, le=86_400, description="Realtime: seconds after which a session ends; OpenAI's limit is one hour."
+        3600.0,
+        ge=1,
+        le=86_400,
+        description="Realtime: seconds after which a session ends; OpenAI's sessions end after an hour.",
     )
 
     openai_base_url: AnyHttpUrl | None = Field(
-        None, description="Translation: base URL, with `/v1`, of an endpoint with OpenAI's chat completions."
+        None,
+        description="Translation: URL of the endpoint with its `/v1`; any that implements OpenAI's chat completions.",
     )
-    openai_api_key: SecretStr | None = Field(None, description="Translation: the endpoint's key, if it requires one.")
+    openai_api_key: SecretStr | None = Field(None, description="Translation: key of the endpoint, if it needs one.")
     translate_model: str = Field(
-        "", description="Translation: the model's name at the endpoint. Empty: no translation."
+        "", description="Translation: name of the model at the endpoint; empty: no translation."
     )
     translate_temperature: float = Field(0.3, ge=0, le=2, description="Translation: temperature for running text.")
     translate_srt_temperature: float = Field(0.1, ge=0, le=2, description="Translation: temperature for subtitles.")
     translate_timeout: float = Field(
-        60.0, gt=0, description="Translation: seconds that one attempt of a request to the endpoint may take."
+        60.0, gt=0, description="Translation: seconds after which one attempt of a request to the endpoint fails."
     )
     translate_concurrency: int = Field(
-        4, ge=1, le=64, description="Translation: requests to the endpoint at once, in the whole server."
+        4, ge=1, le=64, description="Translation: concurrent requests to the endpoint, for all callers together."
     )
-    translate_batch: int = Field(
-        20, ge=1, le=100, description="Translation: most lines in one request to the endpoint."
-    )
+    translate_batch: int = Field(20, ge=1, le=100, description="Translation: maximum number of lines in one request.")
 
     subtitle_max_duration: float = Field(
-        7.0, ge=2, le=60, description="Subtitles: longest duration of a cue, in seconds."
+        7.0, ge=2, le=60, description="Subtitles: maximum duration of a cue, in seconds."
     )
     subtitle_min_duration: float = Field(
         0.833,
         gt=0,
         le=2,
-        description="Subtitles: shortest duration of a cue, in seconds, where speech and lines allow it.",
+        description="Subtitles: minimum duration of a cue, in seconds, where speech and lines allow it.",
     )
     subtitle_min_gap: float = Field(
-        0.083, ge=0, le=2, description="Subtitles: shortest gap between two cues, in seconds."
+        0.083, ge=0, le=2, description="Subtitles: minimum gap between two cues, in seconds."
     )
     subtitle_pause_threshold: float = Field(
         0.5, ge=0, le=10, description="Subtitles: seconds of silence that end a cue."
@@ -230,9 +225,14 @@ class Settings(BaseSettings):
     log_level: LogLevel = Field(LogLevel.INFO, description="TRACE, DEBUG, INFO, WARNING or ERROR.")
     log_json: bool = Field(False, description="Write each log line as one JSON object.")
 
-    # Options that this version does not support: setting one stops the start with the reason.
-    dual_model: bool = Field(False, description="Use a fast model for live partials and an accurate one for finals.")
-    use_speculative: bool = Field(False, description="Speculative decoding with the small model as draft model.")
+    fake_engine_script: Path | None = Field(
+        None,
+        description="For tests: file with the script of `MODEL_ID=fake`, an engine with scripted answers and faults.",
+    )
+
+    # Options of the product that this version does not have: setting one stops the start with the reason.
+    dual_model: bool = Field(False, description="A fast model for live partials, an accurate one for finals.")
+    use_speculative: bool = Field(False, description="Let a small model draft the text for the large one.")
     quantize: Quantization = Field(Quantization.NONE, description="`int8` or `fp8` weights.")
     onnx_encoder_path: str = Field("", description="Run the audio encoder from an ONNX file.")
     trt_encoder_path: str = Field("", description="Run the audio encoder from a TensorRT engine.")

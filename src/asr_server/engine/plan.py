@@ -7,10 +7,14 @@ that names every conflict: nothing may claim to be on and do nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from asr_server.core.settings import Dtype, Settings
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.qwen.checkpoint import DEMO
+
+# The name of the scripted engine as MODEL_ID. It has neither a slash nor a directory, so it names no real model.
+FAKE = "fake"
 
 
 class PlanError(ValueError):
@@ -39,6 +43,7 @@ class Plan:
     kv_budget_mb: int
     options: tuple[Option, ...]
     aligner_id: str = ""
+    fake_script: Path | None = None
 
 
 # Options that this version does not have: the setting, and what to do instead.
@@ -58,6 +63,8 @@ ABSENT = {
 # flash-attention's kernels take no mask per row, which slots at their own length need.
 _ATTENTION_REASON = "torch's own kernels; 8 s encoder windows are rows of a batch, so no backend can skip a mask"
 
+_FAKE_REASON = f"MODEL_ID={FAKE}: answers are scripted and no model runs; for tests only"
+
 _GATEWAY_REASONS = {
     True: "as set; the model runs in a process of its own, which ends when idle and is started again after a crash",
     False: "not set; one process, which unloads the model when idle",
@@ -71,28 +78,38 @@ def resolve(settings: Settings, facts: Capabilities) -> Plan:
         for name, advice in ABSENT.items()
         if getattr(settings, name) != Settings.model_fields[name].default
     ]
-    device, device_reason = _device(settings.device, facts, conflicts)
+    fake = settings.model_id == FAKE
+    if settings.fake_engine_script is not None and not fake:
+        conflicts.append("FAKE_ENGINE_SCRIPT is for tests with MODEL_ID=fake, and MODEL_ID is another: unset it.")
+    device, device_reason = ("cpu", _FAKE_REASON) if fake else _device(settings.device, facts, conflicts)
     dtype, dtype_reason = _dtype(settings.dtype, device)
     if conflicts:
         raise PlanError("\n".join(conflicts))
     aligner_id, aligner_reason = _aligner(settings)
-    options = (
+    batching_reason = "most spans that share one decode step; memory may allow fewer, see slots"
+    parts = (
         Option("device", True, device, device_reason),
         Option("dtype", True, dtype, dtype_reason),
-        Option(
-            "batching",
-            settings.max_batch > 1,
-            str(settings.max_batch),
-            "most spans that share one decode step; memory may allow fewer, see slots",
-        ),
+        Option("batching", settings.max_batch > 1, str(settings.max_batch), batching_reason),
         Option("attention", True, "sdpa", _ATTENTION_REASON),
+    )
+    options = (
+        *((Option("engine", True, FAKE, _FAKE_REASON),) if fake else parts),
         Option("aligner", True, aligner_id, aligner_reason),
         Option("gateway_mode", settings.gateway_mode, "", _GATEWAY_REASONS[settings.gateway_mode]),
         _translation(settings),
         *(Option(name, False, "", "not available in this version") for name in ABSENT),
     )
     return Plan(
-        "qwen", settings.model_id, device, dtype, settings.max_batch, settings.kv_budget_mb, options, aligner_id
+        engine=FAKE if fake else "qwen",
+        model_id=settings.model_id,
+        device=device,
+        dtype=dtype,
+        max_batch=settings.max_batch,
+        kv_budget_mb=settings.kv_budget_mb,
+        options=options,
+        aligner_id=aligner_id,
+        fake_script=settings.fake_engine_script,
     )
 
 
@@ -105,6 +122,8 @@ def _translation(settings: Settings) -> Option:
 def _aligner(settings: Settings) -> tuple[str, str]:
     """The released model's word times would be wrong for nobody, but the demonstration should need no download."""
     when = "loaded for the first word times, unloaded when idle"
+    if settings.model_id == FAKE:
+        return FAKE, f"MODEL_ID={FAKE} brings its own; {when}"
     if settings.model_id == DEMO and "forced_aligner_id" not in settings.model_fields_set:
         return DEMO, f"MODEL_ID={DEMO} brings its own, FORCED_ALIGNER_ID is not set; {when}"
     return settings.forced_aligner_id, when

@@ -1,14 +1,23 @@
-"""Engines by name. A creator imports its engine when it is asked for, so that a missing library stops only its own."""
+"""Engines and their aligners by name. Each is imported when it is asked for, so its libraries are needed only then."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from asr_server.engine.aligning import AligningEngine
-from asr_server.engine.plan import Plan
-from asr_server.engine.protocol import Engine
+from asr_server.engine.plan import FAKE, Plan
+from asr_server.engine.protocol import Aligner, Engine
 
 OnProgress = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """How to build one kind of engine and its aligner."""
+
+    engine: Callable[[Plan, OnProgress], Engine]
+    aligner: Callable[[Plan, OnProgress], Aligner]
 
 
 def _qwen(plan: Plan, on_progress: OnProgress) -> Engine:
@@ -17,21 +26,37 @@ def _qwen(plan: Plan, on_progress: OnProgress) -> Engine:
     return QwenEngine(plan, on_progress)
 
 
-CREATORS: dict[str, Callable[[Plan, OnProgress], Engine]] = {"qwen": _qwen}
+def _qwen_aligner(plan: Plan, on_progress: OnProgress) -> Aligner:
+    from asr_server.engine.qwen.aligner import QwenAligner
+
+    return QwenAligner(plan, on_progress)
+
+
+def _fake(plan: Plan, on_progress: OnProgress) -> Engine:
+    from asr_server.engine.fake import FakeEngine
+
+    return FakeEngine(plan, on_progress)
+
+
+def _fake_aligner(plan: Plan, on_progress: OnProgress) -> Aligner:
+    from asr_server.engine.fake import FakeAligner
+
+    return FakeAligner(plan)
+
+
+ENGINES = {"qwen": Entry(_qwen, _qwen_aligner), FAKE: Entry(_fake, _fake_aligner)}
 
 
 def build(plan: Plan, on_progress: OnProgress = lambda: None) -> Engine:
     """The engine that the plan names. It calls `on_progress`, on its thread, inside of passes that may take long."""
-    return CREATORS[plan.engine](plan, on_progress)
+    return ENGINES[plan.engine].engine(plan, on_progress)
 
 
 def build_aligning(plan: Plan, *, idle_timeout_s: float, on_progress: OnProgress = lambda: None) -> AligningEngine:
     """The same with its aligner beside it."""
-    from asr_server.engine.qwen.aligner import QwenAligner
-
     return AligningEngine(
         build(plan, on_progress),
-        QwenAligner(plan, on_progress),
+        ENGINES[plan.engine].aligner(plan, on_progress),
         pass_tokens=pass_tokens(plan.device),
         idle_timeout_s=idle_timeout_s,
     )

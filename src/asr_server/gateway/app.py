@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from asr_server.api import errors
 from asr_server.api.edge import install
-from asr_server.api.edge.access import AccessRules, Caller
+from asr_server.api.edge.access import AccessRules
 from asr_server.api.ops import page
 from asr_server.core.errors import AsrError, InvalidKey
 from asr_server.core.settings import Settings
@@ -68,8 +68,8 @@ def create_app(settings: Settings) -> FastAPI:
         Sockets(worker),
         Proxy(worker, settings.max_upload_bytes, settings.request_timeout),
     )
-    errors.install(app)
-    install.install_middleware(app, AccessRules.of(settings, functools.partial(_holder, worker)))
+    errors.install_handlers(app)
+    install.install_middleware(app, AccessRules.of(settings, functools.partial(_ephemeral_owner, worker)))
     return app
 
 
@@ -97,11 +97,11 @@ def _patience(settings: Settings) -> HangConfig:
     return HangConfig(hang_s, max(hang_s, settings.request_timeout), look_s=2 * ANSWER_S + PAUSE_S)
 
 
-def _holder(worker: Worker, _: str) -> Caller:
-    """Ephemeral keys end with the worker that made them; one that runs knows its own, and looks at them itself."""
+def _ephemeral_owner(worker: Worker, _: str) -> str:
+    """Ephemeral keys end with the worker that issued them. A running worker checks its own."""
     if worker.link is None:
         raise InvalidKey("The ephemeral key is unknown or has expired.")
-    return Caller()
+    return ""
 
 
 def _has_left_jobs(settings: Settings) -> bool:

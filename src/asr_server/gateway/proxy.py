@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 from starlette.types import Receive, Scope, Send
 
-from asr_server.api.errors import TABLE, envelope
+from asr_server.api.errors import error_body
 from asr_server.api.http.body import too_large
 from asr_server.core.errors import AsrError, DeadlineExceeded, MalformedBody, WorkerLost
 from asr_server.gateway.upload import Upload
@@ -143,7 +143,7 @@ def _events(data: bytes) -> tuple[bytes, bytes]:
 
 
 def _event(error: AsrError) -> bytes:
-    body = envelope(error.message, TABLE[error.code].type, error.param, error.code)
+    body = error_body(error)
     return f"data: {json.dumps(body, ensure_ascii=False)}\n\n".encode()
 
 

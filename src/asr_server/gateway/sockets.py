@@ -15,8 +15,8 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from websockets.frames import CloseCode
 from websockets.typing import Origin, Subprotocol
 
-from asr_server.api.disconnect import ended_in_order
-from asr_server.api.errors import TABLE, respond
+from asr_server.api.errors import TABLE, http_response
+from asr_server.api.websocket_io import closed_cleanly
 from asr_server.core.errors import AsrError, MalformedBody, WorkerLost
 from asr_server.gateway.worker import Worker, WorkerConnection
 
@@ -96,7 +96,7 @@ class Sockets:
             try:
                 await self._serve(socket)
             except AsrError as error:
-                await end(socket, respond(error), Closed(TABLE[error.code].ws_close, error.code))
+                await end(socket, http_response(error), Closed(TABLE[error.code].ws_close, error.code))
             except Refused as refused:
                 await end(socket, refused.response, Closed(UNCLEAN))
             except (WebSocketDisconnect, OSError):
@@ -164,7 +164,7 @@ async def _inward(socket: WebSocket, upstream: ClientConnection) -> None:
     while True:
         message = await socket.receive()
         if message["type"] == "websocket.disconnect":
-            await upstream.close(CLEAN if ended_in_order(message) else UNCLEAN)
+            await upstream.close(CLEAN if closed_cleanly(message) else UNCLEAN)
             return
         try:
             data = message.get("bytes")

@@ -265,6 +265,7 @@ class SessionError:
     code: str
     message: str
     utterance: int
+    param: None = None
 
 
 Action = (

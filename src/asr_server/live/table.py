@@ -23,11 +23,11 @@ class Signal(Enum):
     """What one frame or one event means."""
 
     SILENT = "silent frame"
-    ONSET = "frame that makes speech certain"
+    ONSET = "frame that confirms speech"
     VOICED = "voiced frame"
     PAUSED = "quiet frame"
-    ENDPOINT = "quiet frame that makes the pause long enough"
-    FULL = "longest length reached"
+    ENDPOINT = "quiet frame that completes the pause"
+    FULL = "maximum length reached"
     FLUSH = "flush"
     RESET = "reset"
     INTERRUPTED = "interrupted"
@@ -35,24 +35,22 @@ class Signal(Enum):
 
 
 class TurnAction(Enum):
-    """What a transition does, in words for the table of the docs."""
+    """What a transition does, in the words of the table in the docs."""
 
     NOTHING = "nothing"
-    KEEP = "keep the frame as a possible prefix; what is too old for one is silence"
-    OPEN = "open an utterance at the onset, prefix included"
-    EXTEND = "add the frame; ask for a partial when enough speech is new"
-    EXTEND_PAUSE = (
-        "add the frame; once the margin behind the speech is there, ask about the utterance as if it were over"
-    )
-    END = "end the utterance behind its margin; the rest may be the next one's prefix"
+    KEEP = "keep the frame as a possible prefix; older frames count as silence"
+    OPEN = "open an utterance at the onset, including the prefix"
+    EXTEND = "add the frame; request a partial after enough new speech"
+    EXTEND_PAUSE = "add the frame; once the margin after the speech is complete, request the final in advance"
+    END = "end the utterance after its margin; the rest may be the prefix of the next one"
     CUT = "cut at the quietest point of the last third; the next utterance opens there"
-    END_FULL = "as at an endpoint, in the pause that is running"
+    END_FULL = "end the utterance in the current pause, as at an endpoint"
     FINISH = "end the utterance here"
     ANSWER = "answer with an empty final"
-    SETTLE = "count what is kept as silence"
-    DISCARD = "throw the open utterance and all that is kept away"
+    SETTLE = "count the kept frames as silence"
+    DISCARD = "discard the open utterance and the kept frames"
     IGNORE = "count the frame as discarded"
-    CATCH_UP = "ask for a partial on all of the audio"
+    CATCH_UP = "request a partial for all of the audio"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""One unit of work for the engine thread: what, for whom, how urgent, until when."""
+"""One unit of work for the engine thread: its item, priority, deadline and result."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import count
-from typing import Any
+from typing import Any, Generic, TypeAlias, TypeVar
+
+R = TypeVar("R")
 
 _numbers = count(1)
 
@@ -21,41 +23,48 @@ class Priority(IntEnum):
 
 
 @dataclass(slots=True, eq=False)
-class Job:
-    """Work for the engine thread. The caller leaves by cancelling `future`: there is no other flag.
+class Job(Generic[R]):
+    """Work for the engine thread with a result of type `R`. To cancel it, cancel `future`: there is no other flag.
 
-    `cost_s` is the seconds of audio it stands for. `deadline_s` is on the monotonic clock; expired work never runs.
-    `started_s`, `ended_s` and `load_s`, how much of its wait was for the model to be loaded, are set by the engine
-    thread. `on_delta` is called on that thread and must not block.
+    `cost_s` is its length in seconds of audio. `deadline_s` is on the monotonic clock; expired work never runs.
+    The engine thread sets `queued_s`, `started_s` and `ended_s` (monotonic), and `load_s`, the part of its wait that
+    was for the model to be loaded. `on_delta` is called on that thread and must not block.
     """
 
-    item: Any
+    item: object
     priority: Priority = Priority.INTERACTIVE
     cost_s: float = 0.0
     deadline_s: float | None = None
-    on_delta: Callable[[Any], None] | None = None
+    on_delta: Callable[[object], None] | None = None
     queued_s: float = 0.0
     started_s: float = 0.0
     ended_s: float = 0.0
     load_s: float = 0.0
     key: int = field(default_factory=lambda: next(_numbers))
-    future: Future[Any] = field(default_factory=Future)
+    future: Future[R] = field(default_factory=Future)
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody waits for the result any more."""
+        """Whether the caller has cancelled it."""
         return self.future.cancelled()
 
     def expired(self, now_s: float) -> bool:
         """Whether the deadline has passed."""
         return self.deadline_s is not None and now_s >= self.deadline_s
 
-    def succeed(self, value: Any) -> None:
-        """Hand out the result, unless the caller has left."""
+    # The caller may cancel at any moment, from another thread. `set_running_or_notify_cancel` decides who was first:
+    # after it returned True the future can no longer be cancelled, so setting its result cannot fail.
+
+    def succeed(self, value: R) -> None:
+        """Set the result, unless the job was cancelled."""
         if self.future.set_running_or_notify_cancel():
             self.future.set_result(value)
 
     def fail(self, error: BaseException) -> None:
-        """Hand out the error, unless the caller has left."""
+        """Set the error, unless the job was cancelled."""
         if self.future.set_running_or_notify_cancel():
             self.future.set_exception(error)
+
+
+# A job in the queue or in the batch, where jobs of every result type are mixed.
+AnyJob: TypeAlias = Job[Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from asr_server.scheduling.job import Job
+from asr_server.scheduling.job import AnyJob
 
 
 class JobEnd(StrEnum):
@@ -20,10 +20,10 @@ class JobEnd(StrEnum):
 class SchedulerObserver:
     """Watches nothing; to be overridden. All of it is called on the engine thread and must return at once."""
 
-    def started(self, job: Job) -> None:
+    def started(self, job: AnyJob) -> None:
         """A job became a row of the batch."""
 
-    def ended(self, job: Job, end: JobEnd, value: Any = None) -> None:
+    def ended(self, job: AnyJob, end: JobEnd, value: Any = None) -> None:
         """A job is over, perhaps without having started. `value`: its result, of those that are `DONE`."""
 
     def stepped(self, rows: int, took_s: float) -> None:

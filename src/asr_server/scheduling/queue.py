@@ -11,7 +11,7 @@ import heapq
 from collections import Counter
 from itertools import count
 
-from asr_server.scheduling.job import Job, Priority
+from asr_server.scheduling.job import AnyJob, Priority
 
 # How long bulk work lets later interactive work overtake it, in seconds.
 BULK_ALLOWANCE_S = 30.0
@@ -21,25 +21,25 @@ class JobQueue:
     """Waiting jobs, most urgent first."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[bool, float, int, Job]] = []
+        self._heap: list[tuple[bool, float, int, AnyJob]] = []
         self._arrivals = count()
 
     def __len__(self) -> int:
         return len(self._heap)
 
-    def push(self, job: Job) -> None:
+    def push(self, job: AnyJob) -> None:
         """Add a job; `job.queued_s` is its arrival."""
         allowance_s = BULK_ALLOWANCE_S if job.priority is Priority.BULK else 0.0
         key = (job.priority is not Priority.LIVE, job.queued_s + allowance_s, next(self._arrivals), job)
         heapq.heappush(self._heap, key)
 
-    def pop(self, *, live_only: bool = False) -> Job | None:
+    def pop(self, *, live_only: bool = False) -> AnyJob | None:
         """Remove and return the most urgent job; None when there is none, or none that is live."""
         if not self._heap or (live_only and self._heap[0][-1].priority is not Priority.LIVE):
             return None
         return heapq.heappop(self._heap)[-1]
 
-    def drain(self) -> list[Job]:
+    def drain(self) -> list[AnyJob]:
         """Remove and return all jobs, most urgent first."""
         return [heapq.heappop(self._heap)[-1] for _ in range(len(self._heap))]
 

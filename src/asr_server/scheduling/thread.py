@@ -19,7 +19,7 @@ from typing import Any
 
 from asr_server.core.errors import AsrError, DeadlineExceeded, ShuttingDown, TranscriptionFailed
 from asr_server.scheduling.heartbeat import Heartbeat
-from asr_server.scheduling.job import Job
+from asr_server.scheduling.job import AnyJob, Job, R
 from asr_server.scheduling.observer import JobEnd, SchedulerObserver
 from asr_server.scheduling.ports import Batch, Outcome, RowDelta, RowDone, RowFailed
 from asr_server.scheduling.queue import JobQueue
@@ -87,7 +87,7 @@ class EngineThread:
         self._wake = threading.Condition()
         self._queue = JobQueue()
         self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
-        self._rows: dict[int, Job] = {}
+        self._rows: dict[int, AnyJob] = {}
         self._leases = 0
         self._stopping = False
         self._used_s = clock()
@@ -102,7 +102,7 @@ class EngineThread:
 
     # -- from any thread ---------------------------------------------------------------------------------------------
 
-    def submit(self, job: Job) -> Future[Any]:
+    def submit(self, job: Job[R]) -> Future[R]:
         """Queue a job; its future gets the result, or the error. Cancel the future to leave.
 
         Raises `ShuttingDown` when no new work is taken.
@@ -252,7 +252,7 @@ class EngineThread:
                 return
             self._start(job)
 
-    def _next_job(self, *, live_only: bool) -> Job | None:
+    def _next_job(self, *, live_only: bool) -> AnyJob | None:
         while True:
             with self._wake:
                 job = self._queue.pop(live_only=live_only)
@@ -262,14 +262,14 @@ class EngineThread:
                 return job
             self._give_up(job, "while it waited for its turn")
 
-    def _give_up(self, job: Job, when: str) -> None:
+    def _give_up(self, job: AnyJob, when: str) -> None:
         """A job that nobody waits for, or whose deadline has passed."""
         # A caller leaves at the deadline, too, and either may be seen first.
         self._watch.ended(job, JobEnd.EXPIRED if job.expired(self._clock()) else JobEnd.CANCELLED)
         if not job.cancelled:
             job.fail(DeadlineExceeded(f"The time limit of the request passed {when}."))
 
-    def _start(self, job: Job) -> None:
+    def _start(self, job: AnyJob) -> None:
         self._heartbeat.tick()
         job.started_s = self._clock()
         began_s, ended_s = self._loaded_s
@@ -321,11 +321,11 @@ class EngineThread:
                 self._remove(job)
                 self._fail(job, error)
 
-    def _fail(self, job: Job, error: Exception) -> None:
+    def _fail(self, job: AnyJob, error: Exception) -> None:
         self._watch.ended(job, JobEnd.CANCELLED if job.cancelled else JobEnd.FAILED)
         job.fail(_domain(error))
 
-    def _remove(self, job: Job) -> None:
+    def _remove(self, job: AnyJob) -> None:
         job.ended_s = self._clock()
         with self._wake:
             self._rows.pop(job.key, None)
@@ -360,7 +360,7 @@ class EngineThread:
         self._state = state
         self._on_state(state, took_s)
 
-    def _fail_all_waiting(self, first: Job, error: Exception) -> None:
+    def _fail_all_waiting(self, first: AnyJob, error: Exception) -> None:
         with self._wake:
             waiting = self._queue.drain()
         for job in (first, *waiting):
@@ -384,7 +384,7 @@ class EngineThread:
         self._unload()
 
 
-def _deliver(job: Job, receive: Callable[[Any], None], value: Any) -> None:
+def _deliver(job: AnyJob, receive: Callable[[object], None], value: object) -> None:
     try:
         receive(value)
     except Exception:  # a broken receiver is its own caller's trouble: the row is given up at the next step

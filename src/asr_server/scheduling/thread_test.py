@@ -111,8 +111,8 @@ def test_two_first_jobs_load_once_on_the_one_thread(batch, make):
     assert len(batch.threads) == 1
 
 
-def test_a_failed_load_tells_everyone_and_the_next_request_tries_again(batch, make):
-    """All who wait get the reason; the one who comes later gets a new attempt."""
+def test_the_request_after_a_failed_load_tries_again(batch, make):
+    """The caller gets the reason; the one who comes later gets a new attempt."""
     batch.broken_loads = 1
     thread = make()
     with pytest.raises(ModelUnavailable):
@@ -121,6 +121,15 @@ def test_a_failed_load_tells_everyone_and_the_next_request_tries_again(batch, ma
     assert thread.snapshot().load_error == "no weights"
     assert thread.submit(Job(0)).result(WAIT_S) == "done"
     assert thread.snapshot().state is ModelState.LOADED
+
+
+def test_a_failed_load_fails_every_job_in_the_queue(batch, by_hand):
+    """Whatever their class, and not only the job that was to be admitted: the others would wait for ever."""
+    batch.broken_loads = 1
+    futures = [by_hand.submit(Job(0, priority=priority)) for priority in Priority]
+    by_hand.turn()
+    assert [type(future.exception(timeout=0)) for future in futures] == [ModelUnavailable] * len(Priority)
+    assert batch.loads == 1
 
 
 @pytest.mark.parametrize("fault", ["bad", "fail", "explode"])
@@ -396,6 +405,21 @@ def test_idleness_counts_from_the_last_step(batch):
         assert batch.loaded is loaded
 
 
+def test_idleness_counts_from_the_end_of_the_last_lease(batch):
+    """A live session that was silent for an hour leaves the model for the whole idle time, not for none."""
+    clock = Clock()
+    thread = EngineThread(batch, idle_timeout_s=10.0, clock=clock, start=False)
+    thread.submit(Job(0))
+    thread.turn()
+    with thread.lease():
+        clock.now_s = 3_700.0
+        thread.turn()
+    for now_s, loaded in ((3_709.0, True), (3_711.0, False)):
+        clock.now_s = now_s
+        thread.turn()
+        assert batch.loaded is loaded
+
+
 def test_the_batch_is_tended_when_it_asked_to_be(batch):
     """Once a turn, and without work at the time that it named; not again when it named none."""
     asked, called = [0.01, 0.02, None], []
@@ -422,6 +446,7 @@ OPERATIONS = st.lists(
         st.tuples(st.just("submit"), st.sampled_from(Priority), st.sampled_from([0, 1, 4, "bad", "fail", "explode"])),
         st.tuples(st.just("cancel"), st.integers(0, 40), st.none()),
         st.tuples(st.just("turn"), st.none(), st.none()),
+        st.tuples(st.just("break the next load"), st.none(), st.none()),
     ),
     max_size=60,
 )
@@ -440,6 +465,8 @@ def test_any_order_of_events_settles_every_job(operations, size, reserve):
             thread.submit(jobs[-1])
         elif name == "cancel" and first < len(jobs):
             jobs[first].future.cancel()
+        elif name == "break the next load":
+            batch.loaded, batch.broken_loads = bool(batch.rows), 1
         elif name == "turn":
             room, waiting = batch.room, thread.snapshot().depth["live"]
             thread.turn()
@@ -483,6 +510,8 @@ def test_a_watch_hears_of_every_job_once(operations, size):
             thread.submit(jobs[-1])
         elif name == "cancel" and first < len(jobs):
             jobs[first].future.cancel()
+        elif name == "break the next load":
+            batch.loaded, batch.broken_loads = bool(batch.rows), 1
         elif name == "turn":
             thread.turn()
     for _ in range(200):

@@ -1,18 +1,14 @@
-"""Loads the model and runs it once, so that the first caller does not pay for it. Not a test of the model."""
+"""Loads the model and runs it once, so that the first caller does not wait for it."""
 
 from __future__ import annotations
 
-import asyncio
-
-from asr_server.core.audio import SAMPLE_RATE
+from asr_server.engine.client import EngineClient
 from asr_server.engine.protocol import Utterance
-from asr_server.scheduling.job import Job, Priority
-from asr_server.scheduling.thread import EngineThread
+from asr_server.scheduling.job import Priority
 
 
-async def warm_up(engine: EngineThread) -> None:
+async def warm_up(engine: EngineClient) -> None:
     """Transcribe one second of silence. Raises what loading or transcribing raised."""
     import numpy as np
 
-    silence = Utterance(np.zeros(SAMPLE_RATE, dtype=np.float32))
-    await asyncio.wrap_future(engine.submit(Job(silence, priority=Priority.LIVE)))
+    await engine.transcribe(Utterance(np.zeros(16_000, dtype=np.float32)), priority=Priority.LIVE)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from loguru import logger
 
-from asr_server.core.audio import samples_to_ms, samples_to_s
+from asr_server.core.audio import samples_to_ms
 from asr_server.core.errors import AsrError, DeadlineExceeded, EngineError, InvalidInput
 from asr_server.core.transcript import Word
-from asr_server.engine.protocol import AlignItem, Alignment
-from asr_server.scheduling.job import Job, Priority
+from asr_server.engine.client import EngineClient
+from asr_server.engine.protocol import AlignItem
+from asr_server.scheduling.job import Priority
 from asr_server.service.requests import WordTimes
 from asr_server.subtitle import alignment, timing
 
@@ -46,10 +46,8 @@ async def words(
 async def _aligned(
     engine: EngineThread, span: SpeechSpan, text: str, language: str, priority: Priority
 ) -> tuple[Word, ...] | None:
-    cost_s = samples_to_s(len(span.audio))
-    job = Job(AlignItem(span.audio, text, language), priority=priority, cost_s=cost_s)
     try:
-        found: Alignment = await asyncio.wrap_future(engine.submit(job))
+        found = await EngineClient(engine).align(AlignItem(span.audio, text, language), priority=priority)
     except (EngineError, InvalidInput, DeadlineExceeded) as error:
         _note(error)
         return None

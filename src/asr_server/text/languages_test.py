@@ -40,6 +40,7 @@ def test_hong_kong_chinese_is_cantonese():
     assert languages.normalize("zh-TW") == "Chinese"
 
 
+@pytest.mark.torch
 def test_the_names_are_those_of_the_sdk():
     """The table and the model's package know the same languages."""
     from qwen_asr.inference.utils import SUPPORTED_LANGUAGES

@@ -1,9 +1,9 @@
-// Where the server is, the key, and requests that fail with a `Problem`. Knows no panel.
+// The address of the server, the API key, and requests that fail with a `Problem`.
 
 import { Problem } from "./messages.js";
 
-const KEY = "api-key"; // of the browser's session storage: gone with the tab
-const ANSWER_MS = 10_000; // a server that is stopped or swapped out still takes connections
+const KEY = "api-key"; // in the session storage, which ends with the tab
+const ANSWER_MS = 10_000; // a stopped process still accepts connections
 const ROOT = new URL("..", import.meta.url);
 
 const kept = storage();
@@ -12,13 +12,13 @@ export function key() {
   return kept.getItem(KEY) ?? "";
 }
 
-/** What no key can have, such as the invisible characters that come along when one is copied, is left out. */
+/** Store the key without characters that no key has, such as invisible ones from copying. */
 export function keepKey(value) {
   kept.setItem(KEY, value.replace(/[^ -~]/g, "").trim());
   if (!key()) kept.removeItem(KEY);
 }
 
-/** The tab's, or where the browser allows none, the page's own: gone with a reload. */
+/** The storage of the tab, or where the browser allows none, of the page: it ends with a reload. */
 function storage() {
   try {
     return sessionStorage;
@@ -38,7 +38,7 @@ export function fileUrl(name) {
   return new URL(name, import.meta.url).href;
 }
 
-/** The live socket with these query parameters; empty ones are left out. */
+/** The URL of the live socket with these query parameters; empty ones are omitted. */
 export function liveUrl(query) {
   const found = new URL("ws/transcribe", ROOT);
   found.protocol = found.protocol.replace("http", "ws");
@@ -51,7 +51,7 @@ export function authorization() {
   return key() ? { Authorization: `Bearer ${key()}` } : {};
 }
 
-/** The JSON that a GET answers. Throws a `Problem`. */
+/** The JSON body of a GET. Throws a `Problem`. */
 export async function get(path) {
   try {
     const signal = AbortSignal.timeout(ANSWER_MS);
@@ -64,7 +64,7 @@ export async function get(path) {
   }
 }
 
-/** Why a connection that told no reason could not be made. */
+/** Why a connection failed that gave no reason. */
 export async function diagnosis() {
   try {
     await get("v1/models");

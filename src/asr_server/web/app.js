@@ -1,21 +1,21 @@
-// The page: panels and how to move between them, the key, one word on the server.
+// The page: its panels, the API key, and the state of the server.
 
 import { key, keepKey } from "./api.js";
 import { find } from "./dom.js";
 import * as file from "./file.js";
 import { ask, watch } from "./health.js";
 import * as live from "./live.js";
-import { settle } from "./notice.js";
+import { dismiss } from "./notice.js";
 import * as status from "./status.js";
 
 const PANELS = ["live", "file", "status"];
 
 function show(name) {
   for (const panel of PANELS) {
-    const here = panel === name;
-    find(panel).hidden = !here;
-    find(`tab-${panel}`).setAttribute("aria-selected", String(here));
-    find(`tab-${panel}`).tabIndex = here ? 0 : -1;
+    const shown = panel === name;
+    find(panel).hidden = !shown;
+    find(`tab-${panel}`).setAttribute("aria-selected", String(shown));
+    find(`tab-${panel}`).tabIndex = shown ? 0 : -1;
   }
   if (name === "file") file.discover();
   if (name === "status") status.open();
@@ -55,8 +55,8 @@ function beginKey() {
     keepKey(value);
     mark();
     dialog.close();
-    // What was said of the last key says nothing of this one.
-    for (const panel of PANELS) settle(panel, "unauthorized");
+    // Notices about the last key do not apply to this one.
+    for (const panel of PANELS) dismiss(panel, "unauthorized");
     ask();
   };
   find("key-form").onsubmit = (event) => {
@@ -75,11 +75,11 @@ beginKey();
 live.begin();
 file.begin();
 show(named());
-watch((told) => {
-  const [kind, text] = status.summary(told);
-  // A key was missing when the panel was looked at, or the server was.
-  if (told.health && !find("file").hidden) file.discover();
+watch((state) => {
+  const [kind, text] = status.summary(state);
+  // The first attempt may have failed for a missing key or an unreachable server.
+  if (state.health && !find("file").hidden) file.discover();
   find("server").className = `server ${kind}`;
   find("server-word").textContent = text;
-  for (const note of document.querySelectorAll(".demo")) note.hidden = told.health?.model_id !== "demo";
+  for (const note of document.querySelectorAll(".demo")) note.hidden = state.health?.model_id !== "demo";
 }, 10);

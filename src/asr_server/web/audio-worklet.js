@@ -1,6 +1,6 @@
-// Runs on the sound thread: gathers the microphone's blocks of 128 samples into larger ones and hands them over.
+// Runs on the audio thread: joins the microphone's blocks of 128 samples into larger ones and posts them.
 
-const SAMPLES = 2048; // 43 ms at 48 kHz: often enough for a smooth level, seldom enough for a slow phone
+const SAMPLES = 2048; // 43 ms at 48 kHz: a smooth level meter, and few messages for a slow phone
 
 class Gatherer extends AudioWorkletProcessor {
   #block = new Float32Array(SAMPLES);
@@ -14,12 +14,12 @@ class Gatherer extends AudioWorkletProcessor {
       this.#block.set(samples.subarray(at, at + fit), this.#filled);
       this.#filled += fit;
       at += fit;
-      if (this.#filled === SAMPLES) this.#hand();
+      if (this.#filled === SAMPLES) this.#post();
     }
     return true;
   }
 
-  #hand() {
+  #post() {
     this.port.postMessage(this.#block, [this.#block.buffer]);
     this.#block = new Float32Array(SAMPLES);
     this.#filled = 0;

@@ -1,4 +1,4 @@
-// Finding, making and saving: the few things every panel does with the document.
+// Helpers for the document that every panel uses.
 
 export function find(id) {
   return document.getElementById(id);
@@ -21,13 +21,13 @@ export function say(element, text) {
 export function save(name, type, text) {
   const address = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));
   make("a", { href: address, download: name }).click();
-  // The download has its own hold on the data by then.
+  // The download holds the data by then.
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }
 
-/** A button that says for a moment that it has copied. */
+/** Copy `text`, and confirm it on the button for a moment. */
 export async function copy(button, text) {
-  button.dataset.label ??= button.textContent; // of a second click this would be the answer to the first
+  button.dataset.label ??= button.textContent; // a second click would find the confirmation of the first
   try {
     await navigator.clipboard.writeText(text);
     button.textContent = "Copied";

@@ -1,4 +1,4 @@
-// The File panel: a recording in, its text beside a player. Uploading is upload.js, the list segments-view.js.
+// The File panel: a recording in, its text beside a player.
 
 import { get } from "./api.js";
 import { clock, copy, find, save, say } from "./dom.js";
@@ -18,7 +18,7 @@ let player = null;
 let file = null;
 let sending = null;
 let unplayable = false; // by this browser
-let answer = null; // {text, language, duration} when all is there
+let answer = null; // {text, language, duration} once complete
 
 export function begin() {
   for (const name of ["input", "drop", "language", "hotwords", "words", "target", "again", "cancel", "bar", "progress"])
@@ -40,27 +40,27 @@ export function begin() {
   catchDrops();
 }
 
-/** Show the controls of what this server can do. Called when the panel is looked at; once known, it stays. */
+/** Show the controls of the server's features. Called when the panel is shown, until it succeeds once. */
 export async function discover() {
   if (discovered) return;
   try {
     const [health, schema] = await Promise.all([get("health"), get("openapi.json")]);
     const option = (name) => health.plan.find((o) => o.name === name);
     find("file-words-field").hidden = !option("aligner")?.active;
-    if (discovered) return; // a second look while the first was under way
+    if (discovered) return; // another call was faster
     discovered = true;
     const served = "/v1/audio/translations" in schema.paths && (option("translation")?.active ?? true);
     find("file-target-field").hidden = !served;
     if (served) for (const name of Object.values(LANGUAGES)) ui.target.append(new Option(name, name));
   } catch {
-    // The notices of the first request will say what is wrong.
+    // The first request will show what is wrong.
   }
 }
 
 function catchDrops() {
   let inside = 0;
   const over = (on) => ui.drop.classList.toggle("over", on);
-  // The whole page takes the file: one that missed the field would replace the page.
+  // The whole page accepts the file: a file dropped elsewhere would replace the page.
   addEventListener("dragover", (event) => ours(event) && event.preventDefault());
   addEventListener("dragenter", () => over((inside += 1) > 0));
   addEventListener("dragleave", () => over((inside -= 1) > 0));
@@ -72,7 +72,7 @@ function catchDrops() {
   });
 }
 
-/** Text that is dragged into a field is the browser's. */
+/** Text dragged into a field is left to the browser. */
 function ours(event) {
   return event.dataTransfer.types.includes("Files") || !event.target.matches?.("input, textarea");
 }
@@ -95,7 +95,7 @@ async function transcribe() {
   view.clear();
   answer = null;
   player.subtitles([]);
-  const unwatch = watch((told) => say(find("file-model"), told.health?.model_loaded ? "" : modelNote(told)), 2);
+  const unwatch = watch((state) => say(find("file-model"), state.health?.model_loaded ? "" : modelNote(state)), 2);
   const mine = (sending = request());
   refresh();
   try {
@@ -106,7 +106,7 @@ async function transcribe() {
     player.subtitles(cues());
     if (!view.segments.length) notice("file", new Problem("no_speech"));
   } catch (problem) {
-    // Whoever cancels needs no message.
+    // A user who cancels needs no message.
     if (mine === sending && !mine.cancelled) notice("file", problem);
   } finally {
     unwatch();
@@ -116,7 +116,7 @@ async function transcribe() {
   }
 }
 
-/** The request that the chosen options need: spans as they come, or a whole answer with more in it. */
+/** The request for the chosen options: a stream of segments, or a complete response with more fields. */
 function request() {
   const fields = { language: ui.language.value, hotwords: ui.hotwords.value.trim() };
   const wanted = ui.target.value && !find("file-target-field").hidden;
@@ -144,7 +144,7 @@ function cancellable(started) {
   return found;
 }
 
-/** A verbose_json body as an answer with segments, each with its words. */
+/** A verbose_json body with the words sorted into its segments. */
 function verbose(body) {
   const { text, language, duration, segments = [], words = [] } = JSON.parse(body);
   const inside = ({ start, end }) => words.filter((word) => word.start >= start - 0.001 && word.start < end);
@@ -185,11 +185,11 @@ function refresh() {
   if (busy) progress(0);
   const words = view.segments.reduce((sum, { text }) => sum + countWords(text), 0);
   const language = answer?.language ? answer.language[0].toUpperCase() + answer.language.slice(1) : "";
-  const said = answer && view.segments.length ? [clock(answer.duration), language, `${words} words`] : [];
-  find("file-summary").textContent = said.filter(Boolean).join(" · ");
+  const parts = answer && view.segments.length ? [clock(answer.duration), language, `${words} words`] : [];
+  find("file-summary").textContent = parts.filter(Boolean).join(" · ");
 }
 
-/** Where nothing came there is nothing to read, and no text that a missing player leaves as it is. */
+/** Hide the text area while it is empty, and with it the note about the missing player. */
 function showSheet() {
   const some = sending !== null || view.segments.length > 0;
   find("file-sheet").hidden = !some;

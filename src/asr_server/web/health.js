@@ -1,23 +1,23 @@
-// The server's state, asked for while somebody looks. Shows nothing.
+// Polls `/health` while the page is visible.
 
 import { get } from "./api.js";
 
-const watchers = new Map(); // function -> seconds between two answers
+const watchers = new Map(); // function -> seconds between two calls
 let timer = 0;
 let asking = false;
 let latest = null;
 
-/** Call `told({health, problem})` about every `seconds` while the page is visible; returns how to stop. */
-export function watch(told, seconds) {
-  watchers.set(told, seconds);
-  if (latest) told(latest);
+/** Call `listener({health, problem})` about every `seconds` while the page is visible. Returns a function that stops. */
+export function watch(listener, seconds) {
+  watchers.set(listener, seconds);
+  if (latest) listener(latest);
   ask();
   return () => {
-    watchers.delete(told);
+    watchers.delete(listener);
   };
 }
 
-/** Ask now. */
+/** Poll now. */
 export async function ask() {
   clearTimeout(timer);
   if (asking || document.hidden || !watchers.size) return;
@@ -28,7 +28,7 @@ export async function ask() {
     latest = { health: null, problem };
   }
   asking = false;
-  for (const told of watchers.keys()) told(latest);
+  for (const listener of watchers.keys()) listener(latest);
   timer = setTimeout(ask, 1000 * Math.min(...watchers.values()));
 }
 
@@ -40,7 +40,7 @@ const MODEL = {
   failed: "The model could not be loaded; “Status” says why.",
 };
 
-/** What there is to say about a model that is not ready, else "". */
+/** A sentence about a model that is not ready, else "". */
 export function modelNote({ health }) {
   return health ? (MODEL[health.model_state] ?? "") : "";
 }

@@ -1,58 +1,58 @@
-// `WS /ws/transcribe` from the browser: sends what `link.js` says is next, comes back after a cut. Shows nothing.
+// The socket of `/ws/transcribe`: sends what live-connection.js says is next, and reconnects after a broken connection.
 
 import { liveUrl } from "./api.js";
 
-const MOST_BUFFERED_BYTES = 256 * 1024; // beyond that the network is slow: the tape keeps the rest
+const MOST_BUFFERED_BYTES = 256 * 1024; // beyond that the network is slow, and the replay buffer keeps the rest
 const PIECE_BYTES = 32 * 1024;
 const CHECK_MS = 2000;
-const QUIET_MS = 10_000; // after so long without a word from the server, ask whether it is there
+const QUIET_MS = 10_000; // after so long without a message, ping the server
 const PONG_MS = 8000;
 
 export class LiveSocket {
-  #link;
+  #connection;
   #query;
   #on;
   #socket = null;
   #timer = 0;
   #check = 0;
-  #lastHeard = 0;
+  #lastMessageAt = 0;
   #pinged = 0;
-  #refused = null; // the error the server told before it closed
+  #lastError = null; // the error that the server sent before it closed
   #flushing = false; // a flush is to be sent behind all sound
-  #unanswered = 0; // flushes whose final has not come
-  #flushed = []; // who waits for that final
-  #changes = {}; // of the query since it was opened: a new session would have the old ones, and a dead line told nobody
-  #over = false;
+  #unanswered = 0; // flushes whose final has not arrived
+  #flushWaiters = []; // to be resolved with that final
+  #changes = {}; // of the configuration since the page connected: every new connection sends them again
+  #ended = false;
 
-  /** `on`: {state(name, detail), line(line), fresh(), trouble(error)}; states: connecting, live, waiting, closed. */
-  constructor(link, query, on) {
-    this.#link = link;
+  /** `on`: {state(name, detail), line(line), fresh(), error(error)}; states: connecting, live, waiting, closed. */
+  constructor(liveConnection, query, on) {
+    this.#connection = liveConnection;
     this.#query = query;
     this.#on = on;
   }
 
   open() {
-    this.#check = setInterval(() => this.#look(), CHECK_MS);
-    addEventListener("online", this.#hurry);
+    this.#check = setInterval(() => this.#checkAlive(), CHECK_MS);
+    addEventListener("online", this.#reconnectNow);
     this.#connect();
   }
 
   push(bytes) {
-    this.#link.tape.push(bytes);
+    this.#connection.buffer.push(bytes);
     this.#pump();
   }
 
-  /** End the utterance that is open; resolves when the server has answered with its final. */
+  /** End the open utterance; resolves when its final has arrived. */
   flush() {
     this.#flushing = true;
-    const answered = new Promise((resolve) => this.#flushed.push(resolve));
+    const answered = new Promise((resolve) => this.#flushWaiters.push(resolve));
     this.#pump();
     return answered;
   }
 
   configure(changes) {
     Object.assign(this.#changes, changes);
-    this.#tellChanges();
+    this.#sendChanges();
   }
 
   close() {
@@ -64,49 +64,49 @@ export class LiveSocket {
 
   #connect() {
     this.#on.state("connecting");
-    this.#refused = null;
-    const socket = new WebSocket(liveUrl({ ...this.#query, ...this.#link.query() }));
+    this.#lastError = null;
+    const socket = new WebSocket(liveUrl({ ...this.#query, ...this.#connection.query() }));
     this.#socket = socket;
-    this.#lastHeard = performance.now();
+    this.#lastMessageAt = performance.now();
     this.#pinged = 0;
-    // A socket that was given up may still report: only the present one is listened to.
+    // An abandoned socket may still report: only the events of the current one count.
     socket.onmessage = (event) => socket === this.#socket && this.#receive(JSON.parse(event.data));
     socket.onclose = (event) => socket === this.#socket && this.#closed(event.code);
   }
 
   #receive(message) {
-    this.#lastHeard = performance.now();
+    this.#lastMessageAt = performance.now();
     this.#pinged = 0;
     if (message.error) {
-      this.#refused = { code: message.code, message: message.error.message };
-      // Told before the first message it is why the server closes; later the session may go on.
-      if (this.#link.connected) this.#on.trouble(this.#refused);
+      this.#lastError = { code: message.code, message: message.error.message };
+      // An error before the first message is the reason of the close; later the session may continue.
+      if (this.#connection.connected) this.#on.error(this.#lastError);
     } else if (message.status === "connected") {
-      this.#greeted(message);
+      this.#onHello(message);
     } else if ("text" in message) {
-      this.#heard(this.#link.text(message));
+      this.#onLine(this.#connection.text(message));
     }
   }
 
-  #greeted(message) {
-    if (this.#link.hello(message)) this.#on.fresh();
-    this.#on.state("live", { lostSeconds: this.#link.lostSeconds });
-    this.#tellChanges();
+  #onHello(message) {
+    if (this.#connection.hello(message)) this.#on.fresh();
+    this.#on.state("live", { lostSeconds: this.#connection.lostSeconds });
+    this.#sendChanges();
     this.#pump();
   }
 
-  #heard(line) {
+  #onLine(line) {
     this.#on.line(line);
     if (line.ending !== "flush") return;
     this.#unanswered = Math.max(0, this.#unanswered - 1);
-    if (!this.#unanswered && !this.#flushing) for (const done of this.#flushed.splice(0)) done();
+    if (!this.#unanswered && !this.#flushing) for (const done of this.#flushWaiters.splice(0)) done();
   }
 
   #pump() {
     const socket = this.#socket;
-    if (!this.#link.connected || socket.readyState !== WebSocket.OPEN) return;
+    if (!this.#connection.connected || socket.readyState !== WebSocket.OPEN) return;
     while (socket.bufferedAmount < MOST_BUFFERED_BYTES) {
-      const bytes = this.#link.next(PIECE_BYTES);
+      const bytes = this.#connection.next(PIECE_BYTES);
       if (!bytes) {
         this.#sendFlush();
         return;
@@ -122,38 +122,38 @@ export class LiveSocket {
     this.#socket.send('{"action":"flush"}');
   }
 
-  #tellChanges() {
-    if (!this.#link.connected || !Object.keys(this.#changes).length) return;
+  #sendChanges() {
+    if (!this.#connection.connected || !Object.keys(this.#changes).length) return;
     this.#socket.send(JSON.stringify({ action: "config", ...this.#changes }));
   }
 
   #closed(code) {
-    const { what, delayMs } = this.#link.closed(code);
-    if (what === "stop") {
+    const { action, delayMs } = this.#connection.closed(code);
+    if (action === "stop") {
       this.#end();
-      this.#on.state("closed", { code, error: this.#refused });
+      this.#on.state("closed", { code, error: this.#lastError });
       return;
     }
-    // The answer to a flush went down with the connection; asking again is harmless.
+    // The final of a flush was lost with the connection; flushing again is harmless.
     if (this.#unanswered) this.#flushing = true;
     this.#unanswered = 0;
-    this.#on.state("waiting", { code, error: this.#refused });
+    this.#on.state("waiting", { code, error: this.#lastError });
     this.#timer = setTimeout(() => this.#connect(), delayMs);
   }
 
-  /** Sound keeps being recorded while a dead connection still looks open: find that out. */
-  #look() {
+  /** Recording goes on while a dead connection still looks open: detect that. */
+  #checkAlive() {
     this.#pump();
     const now = performance.now();
     const open = this.#socket?.readyState === WebSocket.OPEN;
-    if (this.#pinged && now - this.#pinged > PONG_MS) this.#giveUp();
-    else if (open && !this.#pinged && now - this.#lastHeard > QUIET_MS) {
+    if (this.#pinged && now - this.#pinged > PONG_MS) this.#abandon();
+    else if (open && !this.#pinged && now - this.#lastMessageAt > QUIET_MS) {
       this.#pinged = now;
       this.#socket.send('{"action":"ping"}');
-    } else if (this.#socket?.readyState === WebSocket.CONNECTING && now - this.#lastHeard > QUIET_MS) this.#giveUp();
+    } else if (this.#socket?.readyState === WebSocket.CONNECTING && now - this.#lastMessageAt > QUIET_MS) this.#abandon();
   }
 
-  #giveUp() {
+  #abandon() {
     const socket = this.#socket;
     this.#pinged = 0;
     this.#socket = null;
@@ -161,16 +161,16 @@ export class LiveSocket {
     this.#closed(1006);
   }
 
-  #hurry = () => {
-    if (this.#link.connected || this.#over || this.#socket?.readyState === WebSocket.CONNECTING) return;
+  #reconnectNow = () => {
+    if (this.#connection.connected || this.#ended || this.#socket?.readyState === WebSocket.CONNECTING) return;
     clearTimeout(this.#timer);
     this.#connect();
   };
 
   #end() {
-    this.#over = true;
+    this.#ended = true;
     clearTimeout(this.#timer);
     clearInterval(this.#check);
-    removeEventListener("online", this.#hurry);
+    removeEventListener("online", this.#reconnectNow);
   }
 }

@@ -19,7 +19,7 @@ class Socket {
   close() {
     this.readyState = 3;
   }
-  greet(more) {
+  hello(more) {
     this.readyState = 1;
     this.tell({ status: "connected", session_id: "live_1", window_max_s: 10, ...more });
   }
@@ -41,59 +41,59 @@ Object.assign(globalThis, {
   addEventListener() {},
   removeEventListener() {},
 });
-const { Link } = await import("./link.js");
+const { LiveConnection } = await import("./live-connection.js");
 const { LiveSocket } = await import("./live-socket.js");
 
 function opened(query = {}) {
-  const link = new Link({ limitBytes: 10_000, bytesPerSecond: 1000 });
-  const on = { state() {}, line() {}, fresh() {}, trouble() {} };
-  const socket = new LiveSocket(link, query, on);
+  const liveConnection = new LiveConnection({ limitBytes: 10_000, bytesPerSecond: 1000 });
+  const on = { state() {}, line() {}, fresh() {}, error() {} };
+  const socket = new LiveSocket(liveConnection, query, on);
   socket.open();
   const next = () => {
     later();
     return made.at(-1);
   };
-  return { socket, link, next, first: made.at(-1) };
+  return { socket, liveConnection, next, first: made.at(-1) };
 }
 
 const actions = (socket) => socket.sent.filter((data) => typeof data === "string").map((data) => JSON.parse(data));
 const CHANGED = { action: "config", language: "de", hotwords: "Küche" };
 
 test("what was changed while it ran holds for a new session too, before any sound", () => {
-  const { socket, link, first, next } = opened({ language: "en" });
-  first.greet();
+  const { socket, liveConnection, first, next } = opened({ language: "en" });
+  first.hello();
   socket.configure({ language: "fr" });
   socket.configure({ language: "de" });
   socket.configure({ hotwords: "Küche" });
   assert.deepEqual(actions(first).at(-1), CHANGED);
   first.cut(4004);
-  link.tape.push(new Uint8Array(100));
+  liveConnection.buffer.push(new Uint8Array(100));
   const second = next();
-  second.greet();
+  second.hello();
   assert.deepEqual(JSON.parse(second.sent[0]), CHANGED);
   assert.equal(second.sent[1].length, 100);
 });
 
 test("what was changed on a line that was dead already is said again when the session goes on", () => {
   const { socket, first, next } = opened();
-  first.greet();
+  first.hello();
   socket.configure({ language: "de" });
   first.cut(1006);
   const second = next();
-  second.greet({ resumed: true, received_bytes: 0 });
+  second.hello({ resumed: true, received_bytes: 0 });
   assert.deepEqual(actions(second), [{ action: "config", language: "de" }]);
 });
 
 test("where nothing was changed nothing is said", () => {
   const { first } = opened({ language: "en" });
   assert.equal(first.url.searchParams.get("language"), "en");
-  first.greet();
+  first.hello();
   assert.deepEqual(first.sent, []);
 });
 
 test("whoever waits for the last line hears of it, however often it was asked for", async () => {
   const { socket, first } = opened();
-  first.greet();
+  first.hello();
   const ends = [socket.flush(), socket.flush()];
   const line = { text: "", is_final: true, committed: "", tentative: "", utterance: 1, start: 0, end: 1, ending: "flush" };
   for (const _ of actions(first)) first.tell(line);

@@ -1,10 +1,10 @@
-// The Live panel: microphone in, words out. The connection is live-socket.js, the sound microphone.js.
+// The Live panel: microphone in, text out.
 
 import { diagnosis } from "./api.js";
 import { clock, copy, find, save, say } from "./dom.js";
 import { modelNote, watch } from "./health.js";
 import { fill } from "./languages.js";
-import { Link } from "./link.js";
+import { LiveConnection } from "./live-connection.js";
 import { LiveSocket } from "./live-socket.js";
 import { Problem } from "./messages.js";
 import { BYTES_PER_SECOND, Microphone, devices } from "./microphone.js";
@@ -13,20 +13,20 @@ import { cuesOf, srt, vtt } from "./subtitles.js";
 import { TranscriptView } from "./transcript-view.js";
 
 // Three minutes: what a short outage and the longest utterance need, and 6 MB of memory.
-const TAPE_BYTES = 180 * BYTES_PER_SECOND;
+const BUFFER_BYTES = 180 * BYTES_PER_SECOND;
 const FAILURES_TO_EXPLAIN = 3;
-const STANDING = { paused: "Paused", finishing: "Waiting for the last words…" };
+const STATE_TEXT = { paused: "Paused", finishing: "Waiting for the last words…" };
 const LABELS = { idle: "Start", starting: "Starting…", live: "Stop", paused: "Stop", finishing: "Finishing…" };
 
 let state = "idle";
-let link = null;
+let liveConnection = null;
 let socket = null;
 let microphone = null;
 let view = null;
 let unwatch = () => {};
 let awake = null;
-let choice = 0; // of a microphone, by number: only the last one counts
-let failures = 0; // connections that were tried in vain, one after the other
+let choice = 0; // number of the latest choice of a microphone: only that one counts
+let failures = 0; // failed connections in a row
 
 const ui = {};
 
@@ -64,15 +64,15 @@ async function start() {
     become("idle");
     return;
   }
-  link = new Link({ limitBytes: TAPE_BYTES, bytesPerSecond: BYTES_PER_SECOND });
+  liveConnection = new LiveConnection({ limitBytes: BUFFER_BYTES, bytesPerSecond: BYTES_PER_SECOND });
   const query = { language: ui.language.value, hotwords: ui.hotwords.value.trim() };
-  socket = new LiveSocket(link, query, { state: connection, line: heard, fresh: () => view.dropOpen(), trouble });
+  socket = new LiveSocket(liveConnection, query, { state: connection, line: showLine, fresh: () => view.dropOpen(), error: showError });
   socket.open();
   unwatch = watch((answer) => say(find("live-model"), view.empty ? modelNote(answer) : ""), 2);
   become("live");
   listDevices();
   stayAwake();
-  // On a phone the words need the room.
+  // On a phone the text needs the space.
   if (matchMedia("(max-width: 46rem)").matches) find("live-more").open = false;
 }
 
@@ -80,7 +80,7 @@ const sound = {
   pcm(bytes) {
     if (state !== "live") return;
     socket.push(bytes);
-    ui.time.textContent = clock(link.tape.end / BYTES_PER_SECOND);
+    ui.time.textContent = clock(liveConnection.buffer.end / BYTES_PER_SECOND);
   },
   level(value) {
     const shown = state === "live" ? value : 0;
@@ -94,12 +94,12 @@ const sound = {
   },
 };
 
-// Whatever is waited for below, other buttons may be pressed meanwhile.
+// While the functions below wait, other buttons may be pressed.
 
 function pause() {
   become("paused");
   sound.level(0);
-  // What was said before the pause is over.
+  // The pause ends the open utterance.
   socket.flush();
   microphone.pause();
 }
@@ -149,7 +149,7 @@ async function changeDevice() {
   }
 }
 
-function heard(line) {
+function showLine(line) {
   view.show(line);
   say(find("live-model"), "");
   ui.lag.textContent = `${(line.lagMs / 1000).toFixed(1)} s behind`;
@@ -158,18 +158,18 @@ function heard(line) {
 }
 
 async function connection(name, detail) {
-  // Every try would otherwise wipe out what is told about the last one.
+  // Otherwise every attempt would clear the message about the last one.
   if (name === "connecting" && ui.connection.textContent) return;
-  const shown = { connecting: "Connecting…", live: STANDING[state] ?? "", waiting: "Connection lost. Still recording; trying again…", closed: "" };
+  const shown = { connecting: "Connecting…", live: STATE_TEXT[state] ?? "", waiting: "Connection lost. Still recording; trying again…", closed: "" };
   ui.connection.textContent = shown[name];
   if (name === "live") {
     failures = 0;
     const lost = Math.round(detail.lostSeconds);
-    if (lost) ui.connection.textContent = `Connected again; ${lost} s of sound were lost.`;
+    if (lost) ui.connection.textContent = `Connected again; ${lost} s of audio were lost.`;
     notice("live", null);
   } else if (name === "waiting") {
     failures += 1;
-    if (detail.error && detail.error.code !== "session_not_found") trouble(detail.error);
+    if (detail.error && detail.error.code !== "session_not_found") showError(detail.error);
     else if (failures === FAILURES_TO_EXPLAIN) explain();
   } else if (name === "closed") {
     end();
@@ -178,13 +178,13 @@ async function connection(name, detail) {
   }
 }
 
-/** A cut mends itself in a moment; what lasts has a reason that somebody may have to do something about. */
+/** Explain a lasting failure. A short one needs no explanation: the page reconnects. */
 async function explain() {
   const found = await diagnosis();
   if (failures >= FAILURES_TO_EXPLAIN && state !== "idle" && found.code !== "cut") notice("live", found);
 }
 
-function trouble(error) {
+function showError(error) {
   notice("live", new Problem(error.code, error.message));
 }
 
@@ -193,10 +193,10 @@ function become(name) {
   ui.start.textContent = LABELS[name];
   ui.start.disabled = name === "starting";
   ui.start.classList.toggle("on", name === "live" || name === "paused");
-  ui.start.title = name === "finishing" ? "Press again to end without the last words" : "";
+  ui.start.title = name === "finishing" ? "Press again to stop without the last words" : "";
   ui.pause.hidden = name !== "live" && name !== "paused";
   ui.pause.textContent = name === "paused" ? "Continue" : "Pause";
-  ui.connection.textContent = STANDING[name] ?? "";
+  ui.connection.textContent = STATE_TEXT[name] ?? "";
   if (name === "starting") ui.lag.textContent = ui.heard.textContent = ui.time.textContent = "";
   refresh();
 }
@@ -226,7 +226,7 @@ function download(format) {
   if (format === "vtt") save("transcript.vtt", "text/vtt", vtt(cuesOf(segments)));
 }
 
-/** A phone that falls asleep stops recording. Not every browser can be kept awake. */
+/** Keep the screen on, since a phone that sleeps stops recording. Not every browser can do this. */
 async function stayAwake() {
   if (state !== "live" || document.hidden || !navigator.wakeLock || awake?.released === false) return;
   const lock = await navigator.wakeLock.request("screen").catch(() => null);

@@ -1,13 +1,13 @@
-// What went wrong, in words for people. Shows nothing.
+// The texts of errors.
 
-// Codes of the server (docs/errors.md) that deserve other words here than the server's own.
+// Texts for codes of the server (docs/errors.md) that replace the server's own messages.
 export const SERVER_CODES = {
   file_too_large: "The file is too large for this server.",
   empty_file: "The file is empty.",
   invalid_audio: "This file has no sound that the server can read, or it is damaged.",
   no_audio_track: "This video has no sound.",
   audio_too_short: "The recording is too short to hold a word.",
-  rate_limit_exceeded: "The server has all the work it takes. Try again in a moment.",
+  rate_limit_exceeded: "The server is busy. Try again in a moment.",
   deadline_exceeded: "The server was too busy to finish in time. Try again, or send a shorter recording.",
   shutting_down: "The server is shutting down.",
   engine_out_of_memory: "The server ran out of memory on this recording. Try again in a moment.",
@@ -18,14 +18,14 @@ export const SERVER_CODES = {
   slow_reader: "The connection was too slow.",
 };
 
-// Those where the server's words hold a number or a way out that no fixed sentence can. The others would say it twice.
-const TELLING = new Set(["file_too_large", "audio_too_short", "rate_limit_exceeded", "deadline_exceeded", "engine_out_of_memory"]);
+// Codes whose server message adds a number or a remedy. The messages of the others would only repeat the text.
+const WITH_DETAIL = new Set(["file_too_large", "audio_too_short", "rate_limit_exceeded", "deadline_exceeded", "engine_out_of_memory"]);
 
-// What the page finds out by itself.
+// Errors that the page itself detects.
 export const PAGE_CODES = {
   unreachable: "The server cannot be reached. Is it running, and is this device online?",
   unauthorized: "The API key is missing or wrong. Enter it under “Key”.",
-  insecure: "Browsers allow the microphone only on a safe page: open this one over https://, or on the server's own machine as localhost.",
+  insecure: "Browsers allow the microphone only on a secure page: open this one over https://, or on the server's own machine as localhost.",
   microphone_refused: "The microphone was refused. Allow it for this page in the browser's settings, then start again.",
   microphone_missing: "No microphone was found. Connect one, then start again.",
   microphone_busy: "The microphone cannot be used now. Another program may hold it.",
@@ -38,15 +38,15 @@ export const PAGE_CODES = {
   unplayable: "This browser cannot play the file. The text and its times are not affected.",
 };
 
-/** A failure with a `code` and words. */
+/** An error with a `code` and a text. */
 export class Problem extends Error {
   constructor(code, serverMessage = "") {
     super(SERVER_CODES[code] ?? PAGE_CODES[code] ?? (serverMessage || PAGE_CODES.cut));
     this.code = code;
-    this.detail = TELLING.has(code) ? serverMessage : "";
+    this.detail = WITH_DETAIL.has(code) ? serverMessage : "";
   }
 
-  /** An HTTP status and body: the server's envelope, or whatever a proxy says. */
+  /** The error of an HTTP status and body, which is the server's envelope or a proxy's own text. */
   static ofAnswer(status, body) {
     if (status === 401) return new Problem("unauthorized");
     try {

@@ -1,4 +1,4 @@
-// The microphone as 16 kHz PCM. Knows no server.
+// The microphone as 16 kHz PCM.
 
 import { fileUrl } from "./api.js";
 import { Problem } from "./messages.js";
@@ -7,8 +7,8 @@ import { Resampler, level, toPcm } from "./resample.js";
 export const RATE = 16_000;
 export const BYTES_PER_SECOND = 2 * RATE;
 
-// What a refusal is called by browsers (Media Capture and Streams, section 10.2) and here.
-const REFUSALS = {
+// Browsers' names of microphone errors (Media Capture and Streams, section 10.2), and this page's codes.
+const ERROR_CODES = {
   NotAllowedError: "microphone_refused",
   SecurityError: "microphone_refused",
   NotFoundError: "microphone_missing",
@@ -20,7 +20,7 @@ const REFUSALS = {
 export class Microphone {
   #stream;
   #context;
-  #wanted = true; // to run, rather than to pause
+  #enabled = true;
 
   /** Ask for the microphone. `on`: {pcm(bytes), level(0..1), ended()}. Throws a `Problem`. */
   static async open(deviceId, on) {
@@ -62,14 +62,14 @@ export class Microphone {
       throw new Problem("unreachable");
     });
     const resampler = new Resampler(this.#context.sampleRate, RATE);
-    // Where the browser gives more channels than it was asked for, the voice may be on any of them.
+    // A browser may give more channels than asked for, with the voice on any of them: mix them.
     const mono = { channelCount: 1, channelCountMode: "explicit" };
     const node = new AudioWorkletNode(this.#context, "gatherer", { numberOfOutputs: 1, ...mono });
     node.port.onmessage = ({ data }) => {
       on.level(level(data));
       on.pcm(toPcm(resampler.push(data)));
     };
-    // A node that leads nowhere may never be run; what this one lets out is silence.
+    // An unconnected node may never run; the output of this one is silence.
     this.#context.createMediaStreamSource(this.#stream).connect(node).connect(this.#context.destination);
     this.#stream.getAudioTracks()[0].onended = () => on.ended();
     await this.#context.resume();
@@ -77,30 +77,30 @@ export class Microphone {
     document.addEventListener("visibilitychange", this.#run);
   }
 
-  /** A call, a sleep or another program may stop the sound without a word. */
+  /** Resume after a phone call, sleep or another program stopped the audio without an event. */
   #run = () => {
-    if (this.#wanted && !["running", "closed"].includes(this.#context.state)) this.#context.resume().catch(() => {});
+    if (this.#enabled && !["running", "closed"].includes(this.#context.state)) this.#context.resume().catch(() => {});
   };
 
   #enable(enabled) {
-    this.#wanted = enabled;
+    this.#enabled = enabled;
     this.#stream.getAudioTracks().forEach((track) => (track.enabled = enabled));
   }
 }
 
-/** The microphones there are. Their names are empty until the microphone was allowed once. */
+/** The available microphones. Their names are empty until the microphone was allowed once. */
 export async function devices() {
   const all = (await navigator.mediaDevices?.enumerateDevices()) ?? [];
   return all.filter((device) => device.kind === "audioinput" && device.deviceId);
 }
 
 async function ask(deviceId) {
-  // Echo and noise filters are made for calls; they cost words.
+  // Echo and noise filters are made for calls; they lose words.
   const audio = { channelCount: 1, echoCancellation: false, noiseSuppression: false, autoGainControl: true };
   if (deviceId) audio.deviceId = { exact: deviceId };
   try {
     return await navigator.mediaDevices.getUserMedia({ audio });
   } catch (error) {
-    throw new Problem(REFUSALS[error.name] ?? "microphone_busy");
+    throw new Problem(ERROR_CODES[error.name] ?? "microphone_busy");
   }
 }

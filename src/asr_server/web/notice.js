@@ -1,13 +1,13 @@
-// One message for people at the head of a panel: shown, read out, taken away.
+// The message at the head of a panel.
 
 import { find } from "./dom.js";
 
-/** Take away what a panel says of this code. */
-export function settle(panel, code) {
+/** Remove the notice of a panel if it has this code. */
+export function dismiss(panel, code) {
   if (find(`${panel}-notice`).dataset.code === code) notice(panel, null);
 }
 
-/** Show a `Problem` in the notice of a panel, or take it away with null. */
+/** Show a `Problem` in the notice of a panel; null removes the notice. */
 export function notice(panel, problem) {
   const element = find(`${panel}-notice`);
   const text = problem ? (problem.text ?? String(problem)) : "";

@@ -1,4 +1,4 @@
-// The player of a chosen file, with subtitles over a video. Knows no server.
+// The player of a chosen file, with subtitles over a video.
 
 import { escaped } from "./subtitles.js";
 
@@ -50,7 +50,7 @@ export class Player {
     const shown = [...(this.#track.cues ?? [])];
     const wanted = cues.map(({ start, end, text }) => ({ start, end, text: escaped(text) }));
     const same = (c, i) => c.startTime === wanted[i]?.start && c.endTime === wanted[i].end && c.text === wanted[i].text;
-    // Of a long recording only the last ones are others.
+    // In a long recording only the last cues differ.
     const first = shown.findIndex((c, i) => !same(c, i));
     const kept = first < 0 ? shown.length : first;
     for (const old of shown.slice(kept)) this.#track.removeCue(old);

@@ -1,4 +1,4 @@
-// Mono samples at the sound card's rate to 16 kHz, as a stream, and floats to 16-bit PCM. Touches no audio device.
+// Mono samples at the sound card's rate to 16 kHz, as a stream, and floats to 16-bit PCM.
 //
 // A Kaiser-windowed sinc, one row of taps for each phase of the ratio. Tones above 9 kHz come out below -70 dB, tones
 // up to 7 kHz within 0.1 dB; the test measures both.

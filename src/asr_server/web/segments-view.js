@@ -1,4 +1,4 @@
-// The transcript of a file as a list: a time to jump to, text to read and correct, the present word marked.
+// The transcript of a file as a list: each row has a time to jump to and an editable text; the current word is marked.
 
 import { clock, make } from "./dom.js";
 import { pieces } from "./subtitles.js";
@@ -41,7 +41,7 @@ export class SegmentsView {
     this.#list.append(row.element);
   }
 
-  /** Mark what is said at this time; -1 marks nothing. */
+  /** Mark the row and word at this time; -1 marks none. */
   mark(seconds) {
     const row = this.#rows.find(({ segment }) => seconds >= segment.start && seconds < segment.end) ?? null;
     if (row !== this.#now) {
@@ -82,7 +82,7 @@ export class SegmentsView {
       over = true;
       const text = area.value.trim();
       if (keep && text !== row.segment.text) {
-        // Word times belong to the words that were said, not to others.
+        // The word times belong to the original words.
         row.segment = { ...row.segment, text, words: undefined };
         this.#on.edited();
       }
@@ -91,7 +91,7 @@ export class SegmentsView {
       button.hidden = false;
     };
     area.onkeydown = (event) => {
-      // While a word is composed, as in Chinese, both keys are about that word. Safari says so by the code alone.
+      // While a word is composed (input methods), both keys belong to the composition. Safari shows it by the code alone.
       if (event.isComposing || event.keyCode === 229) return;
       if (event.key !== "Escape" && (event.key !== "Enter" || event.shiftKey)) return;
       event.preventDefault();

@@ -1,9 +1,9 @@
-// Server-sent events out of text that arrives in pieces. Knows no event's meaning.
+// Parses server-sent events from text that arrives in pieces.
 
 export class EventParser {
   #rest = "";
 
-  /** The JSON contents of all events that are complete now. Comments are skipped, and so is what is no JSON. */
+  /** The JSON data of all events that are complete now. Comments and data that is no JSON are skipped. */
   push(text) {
     this.#rest += text;
     const blocks = this.#rest.split(/\r?\n\r?\n/);

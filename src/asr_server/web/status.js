@@ -1,16 +1,16 @@
-// The Status panel: what `/health` says, in words. Asks nothing else.
+// The Status panel: shows `/health`.
 
 import { key } from "./api.js";
 import { clock, find, make } from "./dom.js";
 import { watch } from "./health.js";
 import { notice } from "./notice.js";
 
-const STATUS = { ok: "Ready", degraded: "In trouble", draining: "Shutting down" };
+const STATUS = { ok: "Ready", degraded: "Degraded", draining: "Shutting down" };
 const MODEL = { unloaded: "not in memory", loading: "loading…", loaded: "in memory", failed: "could not be loaded" };
 
 let unwatch = () => {};
 
-/** Ask every few seconds, while the panel is open. */
+/** Poll every few seconds while the panel is open. */
 export function open() {
   unwatch();
   unwatch = watch(show, 3);
@@ -20,13 +20,13 @@ export function close() {
   unwatch();
 }
 
-/** One word on the server for the head of the page: [class, text]. */
+/** The state of the server for the head of the page: [class, text]. */
 export function summary({ health, problem }) {
   if (!health && problem.code === "unauthorized") return ["bad", key() ? "Wrong key" : "Key needed"];
   if (!health) return ["bad", problem.code === "rate_limit_exceeded" ? "Busy" : "Unreachable"];
   if (health.status !== "ok") return ["bad", STATUS[health.status] ?? health.status];
   if (health.model_state === "loading") return ["busy", "Loading model"];
-  return [health.model_loaded ? "good" : "rest", health.model_loaded ? "Ready" : "Model asleep"];
+  return [health.model_loaded ? "good" : "rest", health.model_loaded ? "Ready" : "Model unloaded"];
 }
 
 function show({ health, problem }) {
@@ -56,15 +56,15 @@ function facts(h) {
     ]],
     ["Memory", [
       ...(h.cuda ? [["GPU in use", `${megabytes(h.gpu_allocated_mb)} of ${megabytes(h.gpu_reserved_mb)} reserved`]] : []),
-      ["Keys and values", `${megabytes(h.kv_cache_mb)} of ${megabytes(h.kv_budget_mb)}`],
-      ["Kept for live", megabytes(h.sessions_mb)],
-      ["Rows that fit", h.slots || "none yet"],
+      ["Key-value cache", `${megabytes(h.kv_cache_mb)} of ${megabytes(h.kv_budget_mb)}`],
+      ["Live sessions' cache", megabytes(h.sessions_mb)],
+      ["Batch slots", h.slots || "unknown until the model is loaded"],
     ]],
     ["Work", [
-      ...(h.live ? [["Live sessions", h.live.waiting ? `${h.live.sessions}, ${h.live.waiting} cut off` : h.live.sessions]] : []),
-      ["Being decoded", q.running],
+      ...(h.live ? [["Live sessions", h.live.waiting ? `${h.live.sessions}, ${h.live.waiting} disconnected` : h.live.sessions]] : []),
+      ["Running", q.running],
       ["Waiting", `${q.live} live, ${q.interactive} files, ${q.bulk} jobs`],
-      ["Sound accepted", `${clock(q.audio_held_s)} of ${clock(q.audio_limit_s)}`],
+      ["Audio accepted", `${clock(q.audio_held_s)} of ${clock(q.audio_limit_s)}`],
     ]],
   ];
 }

@@ -1,4 +1,4 @@
-// Segments of a transcript to cues that can be read, and cues to SRT and WebVTT. Touches no player.
+// Segments of a transcript to subtitle cues, and cues to SRT and WebVTT.
 //
 // A segment is {start, end, text, words?}, a cue {start, end, text}; all times are seconds. Where a segment has no word
 // times, the time of a word is estimated from its length.
@@ -12,7 +12,7 @@ const SENTENCE_END = /[.!?…。！？]["'”’)\]]*$/u;
 const WIDE = /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\p{Emoji_Presentation}]/u;
 const NARROW = /[\p{Mn}\p{Me}\p{Cf}]/u;
 
-const cut = new WeakMap(); // a segment to its cues: with each one that comes all others are asked for again
+const cut = new WeakMap(); // cache of the cues of a segment: each new segment asks for all of them again
 
 /** Cues of at most two lines and seven seconds, in order, none overlapping the next. Segments must not be changed. */
 export function cuesOf(segments) {
@@ -92,7 +92,7 @@ function timed({ text, words }) {
   let at = 0;
   for (const word of words) {
     const from = text.indexOf(word.word.trim(), at);
-    // Words that are not those of the text say nothing about it.
+    // The words do not match the text, so their times do not apply.
     if (from < 0) return null;
     const until = from + word.word.trim().length;
     if (found.length) found.at(-1).text += text.slice(at, from);

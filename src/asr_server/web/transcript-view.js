@@ -1,4 +1,4 @@
-// The live transcript on the screen: a line for each utterance, certain words solid, the others grey. Asks no server.
+// The live transcript: a line for each utterance, committed words solid, tentative words grey.
 
 import { clock, make } from "./dom.js";
 
@@ -33,12 +33,12 @@ export class TranscriptView {
     entry.grey.textContent = line.tentative;
     entry.element.classList.toggle("open", !line.final);
     entry.text.lang = line.languageCode;
-    // Words that may still change are not read out.
+    // Screen readers get final words only.
     if (line.final) this.#announce.textContent = line.committed;
     this.#follow();
   }
 
-  /** A new session says again what was not finished. */
+  /** Remove unfinished lines: a new session transcribes them again. */
   dropOpen() {
     for (const [key, { line }] of this.#lines) if (!line.final) this.#remove(key);
   }
@@ -65,7 +65,7 @@ export class TranscriptView {
     this.#lines.delete(key);
   }
 
-  /** Keep the newest line in sight, unless the reader has scrolled up. */
+  /** Keep the newest line visible, unless the reader has scrolled up. */
   #follow() {
     const sheet = this.#list.parentElement;
     const below = sheet.scrollHeight - sheet.scrollTop - sheet.clientHeight;

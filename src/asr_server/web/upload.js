@@ -1,17 +1,17 @@
-// A recording to the server and its text back while it comes. XMLHttpRequest, since fetch tells no upload progress.
+// Uploads a recording and reads the response as it arrives. XMLHttpRequest, since fetch reports no upload progress.
 
 import { authorization, diagnosis, url } from "./api.js";
 import { Problem } from "./messages.js";
 import { EventParser } from "./sse.js";
 
-/** Post `file` with `fields`. `on`: {sent(fraction), text(all the answer so far)}. Returns {done, abort}; `done` is the
- * whole answer's text, or throws a `Problem`. */
+/** Post `file` with `fields`. `on`: {sent(fraction), text(response so far)}. Returns {done, abort}; `done` resolves to
+ * the text of the whole response, or rejects with a `Problem`. */
 export function post(path, file, fields, on) {
   const request = new XMLHttpRequest();
   let sent = false;
   const form = new FormData();
   for (const [name, value] of Object.entries(fields)) if (value) form.append(name, value);
-  form.append("model", "whisper-1"); // a name that every server answers to
+  form.append("model", "whisper-1"); // a name that every server has
   form.append("file", file); // last, so that a wrong field is found before the upload
   const done = new Promise((resolve, reject) => {
     request.upload.onprogress = (event) => event.lengthComputable && on.sent(event.loaded / event.total);
@@ -56,7 +56,7 @@ export function stream(file, fields, on) {
   return { done, abort: sending.abort };
 }
 
-/** A server that refuses a body before it has read it all may look like a broken line. */
+/** Why an upload failed. A server that rejects a body early may look like a broken connection. */
 async function reason(file, sent) {
   if (!(await readable(file))) return new Problem("file_gone");
   const found = await diagnosis();

@@ -9,9 +9,11 @@ from typing import get_args
 import pytest
 
 from asr_server import web
+from asr_server.api import errors
 from asr_server.api.errors import TABLE
 from asr_server.api.http import sse
 from asr_server.api.http.schemas import HealthBody, OptionBody, QueueBody
+from asr_server.api.live import actions as live_actions
 from asr_server.api.live import messages, route
 from asr_server.text import languages
 
@@ -91,23 +93,25 @@ def test_the_error_codes_of_the_page_are_the_servers():
 
 def test_the_close_codes_of_the_page_are_the_servers():
     """1000 is the client's own; every other one is in the table of errors."""
-    assert {int(code) for code in _keys("link.js", "AFTER_CLOSE")} <= {wire.ws_close for wire in TABLE.values()}
+    assert {int(code) for code in _keys("live-connection.js", "AFTER_CLOSE")} <= {
+        wire.ws_close for wire in TABLE.values()
+    }
 
 
 def test_the_live_messages_of_the_page_are_the_servers():
     """Every field that is read is written by the server, every action that is sent is known to it."""
-    told = set(re.findall(r'"(\w+)"', _source(route, messages)))
-    assert _used("link.js", "message") | _used("live-socket.js", "message") <= told | {"error", "message"}
+    sent = set(re.findall(r'"(\w+)"', _source(route, messages, errors)))
+    assert _used("live-connection.js", "message") | _used("live-socket.js", "message") <= sent | {"error", "message"}
     actions = set(re.findall(r'"?action"?: ?"(\w+)"', SCRIPTS["live-socket.js"]))
     assert actions
-    assert actions <= set(get_args(messages.Action.model_fields["action"].annotation))
+    assert actions <= set(get_args(live_actions.Action.model_fields["action"].annotation))
     assert re.findall(r'status === "(\w+)"', SCRIPTS["live-socket.js"]) == ["connected"]
 
 
 def test_the_events_of_a_file_are_the_servers():
     """Every field that is read is one that the server writes."""
-    told = set(re.findall(r'"(\w+)":', _source(sse)))
-    assert _used("upload.js", "event", "whole") - {"error", "lengthComputable", "loaded", "total"} <= told
+    sent = set(re.findall(r'"(\w+)":', _source(sse)))
+    assert _used("upload.js", "event", "whole") - {"error", "lengthComputable", "loaded", "total"} <= sent
 
 
 def test_the_health_of_the_page_is_the_servers():
@@ -143,7 +147,7 @@ def _contrast(a, b):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_colours_can_be_told_apart(scheme):
+def test_the_colours_can_be_sent_apart(scheme):
     """WCAG 2.2 AA: 4.5 for text on whatever it stands on, 3 for borders and dots."""
     blocks = re.findall(r":root {(.*?)}", FILES["style.css"], re.DOTALL)
     palette = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", blocks[("light", "dark").index(scheme)]))

@@ -1,79 +1,76 @@
-"""The door: every request and every socket is checked here, before its route. Pure ASGI; decides by rules it is given.
+"""Access control: ASGI middleware that checks every request and every socket before its route.
 
-In order: the name the server was called by, the page that calls, the key, the caller's share. What passes carries a
-`Caller` in its state. A new route is behind the door without doing anything for it.
+It checks, in this order, the name that the server was called by, the page that calls, the key, and the caller's quota.
+A request that passes carries a `Caller` in its state. A new route is protected without doing anything for it.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from ipaddress import IPv4Address, ip_address, ip_network
-from typing import TYPE_CHECKING
 
 from loguru import logger
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from asr_server.api import errors as error_table
-from asr_server.api.edge import credentials, reject
+from asr_server.api import websocket_io
+from asr_server.api.edge import credentials
 from asr_server.api.edge.origins import Origins
-from asr_server.api.metrics.labels import Transport
+from asr_server.api.errors import TABLE, http_response, realtime_error
 from asr_server.core.api_keys import ApiKeys, fingerprint
-from asr_server.core.errors import AsrError, InvalidKey, MissingKey
+from asr_server.core.errors import AsrError, ForeignHost, ForeignOrigin, InvalidKey, MissingKey
 from asr_server.core.settings import Settings, is_loopback
 from asr_server.scheduling.quota import Quota
 
-if TYPE_CHECKING:
-    from asr_server.api.realtime.ephemeral_keys import EphemeralKey
-
-# Probes come from machines that have no key, and the page must load so that one can be entered. No data is there.
+# Probes come from machines without a key, and the page must load so that a key can be entered. Neither holds data.
 PROBES = frozenset({"/livez", "/readyz"})
 _PAGE, _PAGE_FILES = "/", "/web/"
-# The page asks for it every few seconds, which must not use up what its user may ask for.
-_STATE = "/health"
-_READING = frozenset({"GET", "HEAD"})
+# The page asks for it every few seconds, which must not use up its user's quota.
+_HEALTH = "/health"
+_SAFE_METHODS = frozenset({"GET", "HEAD"})
 _REALTIME = "/v1/realtime"
 _SUBSCRIBER_BITS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who passed. `owner`: whose the jobs and sessions are, "" where there are no keys. `session_key`: an ephemeral
-    one that opened this realtime session."""
+    """Who makes a request. `owner`: the owner of its jobs and sessions, "" where there are no keys. `ephemeral_key`:
+    the one that opens this realtime session, "" where it was opened by another key."""
 
     owner: str = ""
-    session_key: EphemeralKey | None = None
+    ephemeral_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessRules:
-    """What the door goes by. `session_key`: who holds this ephemeral key; raises `InvalidKey`."""
+    """What access depends on. `ephemeral_owner`: the owner of an ephemeral key; raises `InvalidKey`."""
 
     api_keys: ApiKeys
-    session_key: Callable[[str], Caller]
+    ephemeral_owner: Callable[[str], str]
     origins: Origins
     quota: Quota
 
     @classmethod
-    def of(cls, settings: Settings, session_key: Callable[[str], Caller]) -> AccessRules:
-        """Those that the settings ask for."""
+    def of(cls, settings: Settings, ephemeral_owner: Callable[[str], str]) -> AccessRules:
+        """The rules that the settings ask for."""
         api_keys = ApiKeys(settings.keys)
         origins = Origins(settings.origins, keyless=not api_keys, loopback=is_loopback(settings.host))
-        return cls(api_keys, session_key, origins, Quota(settings.key_max_requests, settings.key_rate))
+        return cls(api_keys, ephemeral_owner, origins, Quota(settings.key_max_requests, settings.key_rate))
 
 
-class Access:
-    """ASGI: refuses with a domain error's answer, or lets through."""
+class AccessControl:
+    """ASGI middleware: rejects with the response of a domain error, or passes the request on."""
 
     def __init__(self, app: ASGIApp, rules: AccessRules) -> None:
         self._app = app
         self._rules = rules
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check, then pass on."""
+        """Check the request, then pass it on."""
         if scope["type"] == "lifespan" or (scope["type"] == "http" and scope["path"] in PROBES):
             await self._app(scope, receive, send)
             return
@@ -81,22 +78,22 @@ class Access:
             try:
                 held.enter_context(self._admit(HTTPConnection(scope)))
             except AsrError as error:
-                await _refuse(scope, receive, send, error)
+                await _reject(scope, receive, send, error)
                 return
 
-            async def give_back_at_the_end(message: Message) -> None:
-                # Before the caller sees the end of its answer: it may ask again at once.
+            async def send_and_release(message: Message) -> None:
+                # Released before the caller sees the end of the response: it may send its next request at once.
                 if _ends(message):
                     held.close()
                 await send(message)
 
-            await self._app(scope, receive, give_back_at_the_end)
+            await self._app(scope, receive, send_and_release)
 
     def _admit(self, connection: HTTPConnection) -> AbstractContextManager[None]:
-        """The caller's place. Raises what it is refused with."""
+        """Check everything and take a place of the caller's quota. Raises the error that the caller gets."""
         scope, headers = connection.scope, connection.headers
         self._rules.origins.check_host(headers.get("host"))
-        if scope.get("method") not in _READING:
+        if scope.get("method") not in _SAFE_METHODS:
             self._rules.origins.check_origin(headers.get("origin"), headers.get("host"))
         if _is_page(scope):
             return nullcontext()
@@ -104,14 +101,14 @@ class Access:
         state["caller"] = caller = self._caller(connection)
         if caller.owner:
             state.setdefault("log", {})["key"] = fingerprint(caller.owner)
-        if scope["path"] == _STATE:
+        if scope["path"] == _HEALTH:
             return nullcontext()
         return self._rules.quota.taken(caller.owner or _address(connection))
 
     def _caller(self, connection: HTTPConnection) -> Caller:
         presented = credentials.presented(connection)
         if presented and presented.startswith(credentials.EPHEMERAL) and _is_realtime_socket(connection.scope):
-            return self._rules.session_key(presented)
+            return Caller(self._rules.ephemeral_owner(presented), ephemeral_key=presented)
         if not self._rules.api_keys:
             return Caller()
         if presented is None:
@@ -122,15 +119,30 @@ class Access:
         return Caller(owner)
 
 
-async def _refuse(scope: Scope, receive: Receive, send: Send, error: AsrError) -> None:
+async def _reject(scope: Scope, receive: Receive, send: Send, error: AsrError) -> None:
     if scope["type"] == "http":
         scope["state"]["outcome"] = error.code
-        await error_table.respond(error)(scope, receive, send)
+        await http_response(error)(scope, receive, send)
         return
     logger.info("socket refused", code=error.code)
-    if (services := getattr(scope["app"].state, "services", None)) is not None:  # a gateway counts nothing
-        services.meters.http.error(Transport.SOCKET, error.code)
-    await reject.reject_websocket(WebSocket(scope, receive, send), error)
+    socket = WebSocket(scope, receive, send)
+    websocket_io.count_error(socket, error)
+    await reject_websocket(socket, error)
+
+
+async def reject_websocket(socket: WebSocket, error: AsrError) -> None:
+    """Refuse the handshake with an HTTP status.
+
+    A browser cannot see that status. One that showed a key is accepted, told the error as a realtime event, and closed.
+    A page that may not call at all is told nothing: its socket never opens.
+    """
+    if isinstance(error, ForeignOrigin | ForeignHost) or credentials.by_subprotocol(socket) is None:
+        await socket.send_denial_response(http_response(error))
+        return
+    await socket.accept(subprotocol=credentials.realtime_subprotocol(socket))
+    event = {"type": "error", "event_id": f"event_{secrets.token_hex(6)}", "error": realtime_error(error)}
+    mapping = TABLE[error.code]
+    await websocket_io.close(socket, mapping.ws_close, f"{mapping.type}.{error.code}", event)
 
 
 def _ends(message: Message) -> bool:
@@ -140,7 +152,7 @@ def _ends(message: Message) -> bool:
 
 def _is_page(scope: Scope) -> bool:
     path: str = scope["path"]
-    return scope.get("method") in _READING and (path == _PAGE or path.startswith(_PAGE_FILES))
+    return scope.get("method") in _SAFE_METHODS and (path == _PAGE or path.startswith(_PAGE_FILES))
 
 
 def _is_realtime_socket(scope: Scope) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from starlette.routing import Mount, Route, WebSocketRoute
 
 from asr_server import server
-from asr_server.api.edge.access import PROBES, Access, AccessRules
+from asr_server.api.edge.access import PROBES, AccessControl, AccessRules
 from asr_server.core.errors import Overloaded
 from asr_server.core.settings import Settings
 
@@ -279,7 +279,7 @@ async def test_a_place_is_free_when_the_caller_has_its_answer():
     rules = AccessRules.of(Settings(_env_file=None, key_max_requests=1), None)
     headers = [(b"host", b"127.0.0.1")]
     scope = {"type": "http", "method": "GET", "path": "/v1/models", "headers": headers, "client": ("me", 1)}
-    await Access(app, rules)(scope, None, answered)
+    await AccessControl(app, rules)(scope, None, answered)
     assert free == [False, True]
 
 

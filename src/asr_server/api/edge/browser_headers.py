@@ -1,24 +1,21 @@
-"""What every answer says to a browser: what it may do with it. Not CORS, which says who may read it."""
+"""Security headers of every response: content type, referrer and content security policy."""
 
 from __future__ import annotations
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_OWN = (
+_POLICY = (
     "default-src 'self'; img-src 'self' data:; media-src 'self' blob:; connect-src 'self' ws: wss:; "
     "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-# The page of the API has a script and styles within it, which come from a library and hold nothing of a caller's.
-_OF_DOCS = _OWN + "; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'"
+# The documentation page has an inline script and inline styles of a library; they hold no data of callers.
+_DOCS_POLICY = _POLICY + "; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'"
 _DOCS = ("/docs", "/docs/oauth2-redirect")
 
 
 class BrowserHeaders:
-    """ASGI: content types are as they say, pages run only scripts of ours, and addresses (with ids) stay here.
-
-    A route that sets one of these itself is left to it.
-    """
+    """ASGI middleware: adds the headers to every response. A header that a route sets itself is kept."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -34,7 +31,7 @@ class BrowserHeaders:
                 headers = MutableHeaders(scope=message)
                 headers.setdefault("X-Content-Type-Options", "nosniff")
                 headers.setdefault("Referrer-Policy", "no-referrer")
-                headers.setdefault("Content-Security-Policy", _OF_DOCS if scope["path"] in _DOCS else _OWN)
+                headers.setdefault("Content-Security-Policy", _DOCS_POLICY if scope["path"] in _DOCS else _POLICY)
             await send(message)
 
         await self._app(scope, receive, send_with_headers)

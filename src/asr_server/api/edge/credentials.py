@@ -1,20 +1,21 @@
-"""Where a request or a socket carries its key. Headers, subprotocols and query only; not whether the key is right."""
+"""Where a request or a socket carries its key. Whether the key is valid is checked in `access.py`."""
 
 from __future__ import annotations
 
 from starlette.requests import HTTPConnection
 
-# What the keys begin with that open realtime sessions for a while.
+# The prefix of ephemeral keys.
 EPHEMERAL = "ek_"
+_REALTIME_PROTOCOL = "realtime"
 _KEY_PROTOCOL = "openai-insecure-api-key."
 _BEARER = "bearer "
 
 
 def presented(connection: HTTPConnection) -> str | None:
-    """The key, None for none. Raises nothing: whatever is odd is as if it were not there.
+    """The key that the caller sent, None for none. Raises nothing: a malformed header counts as absent.
 
-    A browser's socket can set no header: its key is a subprotocol (OpenAI's way) or `token` in the query. A request's
-    query is not looked at: addresses are kept in logs and histories.
+    A browser's socket cannot set a header: its key is a subprotocol, as OpenAI's client sends it, or `token` in the
+    query. The query of an HTTP request is not read, since URLs are kept in logs and histories.
     """
     is_socket = connection.scope["type"] == "websocket"
     by_protocol = by_subprotocol(connection) if is_socket else None
@@ -26,6 +27,12 @@ def by_subprotocol(connection: HTTPConnection) -> str | None:
     """The key that OpenAI's browser client puts among the subprotocols."""
     offered: list[str] = connection.scope.get("subprotocols") or []
     return next((p.removeprefix(_KEY_PROTOCOL) for p in offered if p.startswith(_KEY_PROTOCOL)), None)
+
+
+def realtime_subprotocol(connection: HTTPConnection) -> str | None:
+    """The subprotocol to select for a socket: OpenAI's, where the client offers it."""
+    offered: list[str] = connection.scope.get("subprotocols") or []
+    return _REALTIME_PROTOCOL if _REALTIME_PROTOCOL in offered else None
 
 
 def _bearer(connection: HTTPConnection) -> str | None:

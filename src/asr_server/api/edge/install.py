@@ -1,4 +1,4 @@
-"""What stands before all routes, of a server and of a gateway: log, headers, other sites' pages, faults, access."""
+"""The middleware of a server and of a gateway."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
 from asr_server.api import errors
-from asr_server.api.edge.access import Access, AccessRules
+from asr_server.api.edge.access import AccessControl, AccessRules
 from asr_server.api.edge.browser_headers import BrowserHeaders
 from asr_server.api.edge.request_log import RequestLog
 
-# What a page of another origin may read of an answer, beside the body.
+# The headers that a page of another origin may read.
 _EXPOSED = (
     "x-request-id",
     "retry-after",
@@ -25,9 +25,9 @@ _EXPOSED = (
 
 
 def install_middleware(app: FastAPI, rules: AccessRules) -> None:
-    """From the innermost, which is met last, to the outermost, which sees every answer."""
-    app.add_middleware(Access, rules=rules)
-    app.add_middleware(errors.Unexpected)
+    """Add the middleware, from the innermost, which a request reaches last, to the outermost."""
+    app.add_middleware(AccessControl, rules=rules)
+    app.add_middleware(errors.UnexpectedErrors)
     app.add_middleware(
         CORSMiddleware,
         allow_origins=sorted(rules.origins.allowed),

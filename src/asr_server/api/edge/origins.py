@@ -1,4 +1,4 @@
-"""Which web pages may call, and by which names: pure rules over the headers `Origin` and `Host`. Not who calls."""
+"""Which web pages may call, and under which host names: rules over the headers `Origin` and `Host`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 class Origins:
     """`allowed`: origins in lower case, or `*`.
 
-    `keyless`: nobody needs a key, so a page that makes its own name point here must not get in (DNS rebinding).
-    `loopback`: only this machine can connect, so no name but its own is a right one.
+    `keyless`: no key is needed, so a page whose host name resolves to this server must be rejected (DNS rebinding).
+    `loopback`: the server listens on a loopback address, so only local names are accepted.
     """
 
     allowed: frozenset[str]
@@ -28,17 +28,18 @@ class Origins:
     loopback: bool = False
 
     def check_origin(self, origin: str | None, host: str | None) -> None:
-        """For what changes or costs something: a page of another site must be allowed. Raises `ForeignOrigin`.
+        """Check a request that changes or costs something. Raises `ForeignOrigin` for a page of another site.
 
-        No origin at all is no browser. `host` is the name the page was loaded from if the page is our own.
+        A request without an origin does not come from a browser. `host`: the host that the request names; the
+        server's own page has it as its origin.
         """
         if origin is None or _ANY in self.allowed or origin.lower() in self.allowed:
             return
-        if host is None or not _same(origin.lower(), host.lower()):
+        if host is None or not _same_site(origin.lower(), host.lower()):
             raise ForeignOrigin("Web pages of this origin may not call: ALLOWED_ORIGINS does not name it.")
 
     def check_host(self, host: str | None) -> None:
-        """Raises `ForeignHost` for a name that somebody else's DNS may have made to point here."""
+        """Raises `ForeignHost` for a name that a stranger's DNS may have made to resolve to this server."""
         if not self.keyless or host is None or _ANY in self.allowed:
             return
         name = _name(host)
@@ -48,7 +49,7 @@ class Origins:
             )
 
     def _is_own(self, name: str) -> bool:
-        """`localhost` and below. Names without a dot are those of a local network: no stranger can own one."""
+        """`localhost` and its subdomains, and names without a dot, which no stranger can register."""
         return (
             name == "localhost"
             or name.endswith(".localhost")
@@ -56,14 +57,14 @@ class Origins:
         )
 
 
-def _same(origin: str, host: str) -> bool:
+def _same_site(origin: str, host: str) -> bool:
     scheme, _, place = origin.partition("://")
     port = _DEFAULT_PORTS.get(scheme)
     return port is not None and place != "" and place.removesuffix(port) == host.removesuffix(port)
 
 
 def _name(host: str) -> str:
-    """The host without its port, in lower case; "" for what is none."""
+    """The host name without its port, in lower case; "" if it is malformed."""
     with suppress(ValueError):
         return (urlsplit(f"//{host}").hostname or "").removesuffix(".")
     return ""

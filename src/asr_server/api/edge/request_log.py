@@ -1,4 +1,4 @@
-"""Around every request: its id, and one log line when it is over. Plain ASGI, so that streams pass untouched."""
+"""The request log: an id for every request and one log line at its end. Plain ASGI, so streams are not buffered."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from asr_server.api.metrics.labels import NO_ROUTE, OTHER, Transport
 from asr_server.core.errors import AsrError
 from asr_server.core.transcript import Timings, Transcript
 
-_SANE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-# Probes come every few seconds and say nothing worth a line.
+_VALID_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+# Probes come every few seconds: their lines have level DEBUG.
 _QUIET_PATHS = frozenset({"/livez", "/readyz", "/health", "/metrics"})
-# OpenAI's own answers say which version of its protocol they speak, and there has been one.
+# OpenAI's responses name the version of the protocol; there has been one so far.
 _OPENAI_PATHS, _OPENAI_VERSION = "/v1/", "2020-10-01"
-# A look at the page is one request for `/` and one for each of its files.
+# The page is one request for `/` and one for each of its files.
 _QUIET_PREFIX = "/web/"
 
 
 class RequestLog:
-    """Gives each HTTP request an id (the caller's, if sane), returns it, and logs the outcome.
+    """Gives each HTTP request an id (the caller's, if it is valid), returns it, and logs the outcome.
 
-    Handlers put what the line should say beside status and time into `request.state.log` (a dict), and set
-    `request.state.logged_elsewhere` when another process has written the line. When the request began is in
-    `request.state.began_s` (`perf_counter`), and a stream notes in `first_text_s` when its first text went.
+    Handlers put further fields of the line into `request.state.log` (a dict), and set `request.state.logged_elsewhere`
+    when another process has written the line. `request.state.began_s` is the start of the request (`perf_counter`); a
+    stream sets `first_text_s` when it sends its first text.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -61,7 +61,7 @@ class RequestLog:
         try:
             await self._app(scope, receive, send_with_id)
         except Exception:
-            status = status or 500  # answered by the layer around this one
+            status = status or 500  # the response is sent by the middleware around this one
             raise
         finally:
             _log(scope, request_id, status)
@@ -69,7 +69,7 @@ class RequestLog:
 
 
 def log_fields(transcript: Transcript) -> dict[str, object]:
-    """What the request's line says of a transcript: lengths and times, no word of it."""
+    """The fields of the log line for a transcript: lengths and times, none of its text."""
     return {
         "audio_s": transcript.duration_ms / 1000,
         "spans": len(transcript.segments),
@@ -78,7 +78,7 @@ def log_fields(transcript: Transcript) -> dict[str, object]:
 
 
 def server_timing(request: Request, timings: Timings) -> dict[str, str]:
-    """The header that says where the time went, in milliseconds: the figures of the log line."""
+    """The `Server-Timing` header: the times of the log line, in milliseconds."""
     parts = [*_parts(timings), ("total", _took_ms(request.scope))]
     return {"Server-Timing": ", ".join(f"{part};dur={took_ms:.1f}" for part, took_ms in parts)}
 
@@ -92,7 +92,7 @@ def _took_ms(scope: Scope) -> float:
 
 
 def _request_id(given: str | None) -> str:
-    return given if given and _SANE_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
+    return given if given and _VALID_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
 
 
 def _log(scope: Scope, request_id: str, status: int) -> None:
@@ -113,21 +113,21 @@ def _log(scope: Scope, request_id: str, status: int) -> None:
 
 
 def _route(scope: Scope) -> str:
-    """The route's pattern, not the path: a path is text that the caller chose."""
+    """The pattern of the route. The path is text that the caller chose, so it is not logged."""
     return getattr(scope.get("route"), "path", NO_ROUTE)
 
 
 def _count(scope: Scope, status: int) -> None:
     state, route = scope["state"], _route(scope)
     services = getattr(scope["app"].state, "services", None)
-    if services is None:  # a gateway: its worker counts
+    if services is None:  # in a gateway the worker counts
         return
-    meters = services.meters.http
-    meters.request(route, scope["method"], status, _took_ms(scope) / 1000)
+    metrics = services.metrics.http
+    metrics.request(route, scope["method"], status, _took_ms(scope) / 1000)
     if (first_text_s := state.get("first_text_s")) is not None:
-        meters.first_text(route, first_text_s - state["began_s"])
-    if scope["path"] in PROBES:  # that new work should go elsewhere is an answer, and no fault
+        metrics.first_text(route, first_text_s - state["began_s"])
+    if scope["path"] in PROBES:  # a probe that answers 503 is no error
         return
     outcome = state.get("outcome", AsrError.code if status >= 500 else None)
     if outcome is not None or status >= 400:
-        meters.error(Transport.HTTP, outcome or OTHER)
+        metrics.error(Transport.HTTP, outcome or OTHER)

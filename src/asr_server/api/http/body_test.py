@@ -8,7 +8,7 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 
 from asr_server.api.http import body
-from asr_server.core.errors import Cancelled, UploadStalled, UploadsUnavailable
+from asr_server.core.errors import Cancelled, FileTooLarge, UploadStalled, UploadsUnavailable
 
 NAMES = frozenset({"model", "language", "stream"})
 
@@ -80,6 +80,31 @@ async def test_a_caller_that_leaves_in_the_middle_of_its_upload_is_no_fault_of_o
     scope = {"type": "http", "headers": [(b"content-type", b"multipart/form-data; boundary=b")]}
     with pytest.raises(Cancelled):
         await body.read_form(Request(scope, receive), 1000)
+
+
+async def test_a_declared_length_over_the_cap_is_refused_before_anything_is_read():
+    """Otherwise a client would send hundreds of megabytes that nobody wants."""
+    headers = [(b"content-type", b"multipart/form-data; boundary=b"), (b"content-length", b"1001")]
+    with pytest.raises(FileTooLarge):
+        await body.read_form(Request({"type": "http", "headers": headers}, _never), 1000)
+
+
+async def _never():
+    raise AssertionError("the body was read")
+
+
+async def test_a_body_without_a_length_is_refused_with_the_piece_that_is_too_much():
+    """No further piece is asked for: the sender may have no end."""
+    head = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+    pieces = [head, b"x" * 600, b"x" * 600, b"x" * 600]
+
+    async def receive():
+        return {"type": "http.request", "body": pieces.pop(0), "more_body": True}
+
+    scope = {"type": "http", "headers": [(b"content-type", b"multipart/form-data; boundary=b")]}
+    with pytest.raises(FileTooLarge):
+        await body.read_form(Request(scope, receive), 1000)
+    assert len(pieces) == 1
 
 
 @pytest.mark.parametrize("read", [body.read_form, body.read_json])

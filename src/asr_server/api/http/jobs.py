@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.datastructures import FormData, UploadFile
 
-from asr_server.api.dependencies import Services, get_caller, get_services
-from asr_server.api.edge.access import Caller
+from asr_server.api.dependencies import CallerDep, Services, ServicesDep
 from asr_server.api.errors import TABLE
 from asr_server.api.http import body, forms, requests, sse
 from asr_server.api.http.fields import JobForm, SubtitleForm, Task, TranscriptionForm, TranslationForm
@@ -21,8 +20,6 @@ from asr_server.service import processor
 from asr_server.service.jobs.record import JobError, JobRecord
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
-ServicesDep = Annotated[Services, Depends(get_services)]
-CallerDep = Annotated[Caller, Depends(get_caller)]
 _MISSING: dict[int | str, dict[str, Any]] = {404: {"model": ErrorBody}}
 
 
@@ -33,19 +30,19 @@ _MISSING: dict[int | str, dict[str, Any]] = {404: {"model": ErrorBody}}
     responses=forms.ERRORS,
     openapi_extra=forms.request_schema(JobForm),
 )
-async def create_job(request: Request, services: ServicesDep, get_caller: CallerDep) -> Response:
+async def create_job(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Take a recording to be worked on when there is time. The form is that of `/v1/audio/transcriptions`, or with
     `task` subtitles or translation that of those routes."""
     async with forms.read(request, services) as form:
         wanted, file = _wanted(form, services)
-        record = await services.jobs.add(wanted, file.file, get_caller.owner)
+        record = await services.jobs.add(wanted, file.file, caller.owner)
     return JSONResponse(_body(record), 202, {"Location": f"/v1/jobs/{record.id}"})
 
 
 @router.get("/{job_id}", response_model=JobBody, responses=_MISSING)
-async def retrieve_job(job_id: str, services: ServicesDep, get_caller: CallerDep) -> Response:
+async def retrieve_job(job_id: str, services: ServicesDep, caller: CallerDep) -> Response:
     """How a job stands."""
-    return JSONResponse(_body(services.jobs.get(job_id, get_caller.owner)))
+    return JSONResponse(_body(services.jobs.get(job_id, caller.owner)))
 
 
 @router.get(
@@ -53,9 +50,9 @@ async def retrieve_job(job_id: str, services: ServicesDep, get_caller: CallerDep
     response_class=Response,
     responses={**_MISSING, 409: {"model": ErrorBody}, 200: {"description": "The body in the format asked for."}},
 )
-async def job_result(job_id: str, services: ServicesDep, get_caller: CallerDep) -> Response:
+async def job_result(job_id: str, services: ServicesDep, caller: CallerDep) -> Response:
     """What a job made, for `JOB_TTL` seconds."""
-    result = await services.jobs.result(job_id, get_caller.owner)
+    result = await services.jobs.result(job_id, caller.owner)
     return Response(result.content, media_type=result.media_type, headers=result.notes)
 
 
@@ -70,16 +67,16 @@ async def job_result(job_id: str, services: ServicesDep, get_caller: CallerDep) 
         },
     },
 )
-async def job_events(request: Request, job_id: str, services: ServicesDep, get_caller: CallerDep) -> Response:
+async def job_events(request: Request, job_id: str, services: ServicesDep, caller: CallerDep) -> Response:
     """Progress as server-sent events."""
-    services.jobs.get(job_id, get_caller.owner)
-    return sse.respond(request, _events(services.jobs.watch(job_id, get_caller.owner)))
+    services.jobs.get(job_id, caller.owner)
+    return sse.respond(request, _events(services.jobs.watch(job_id, caller.owner)))
 
 
 @router.delete("/{job_id}", responses=_MISSING)
-async def delete_job(job_id: str, services: ServicesDep, get_caller: CallerDep) -> JobDeletedBody:
+async def delete_job(job_id: str, services: ServicesDep, caller: CallerDep) -> JobDeletedBody:
     """Stop a job if it runs, and remove it with its recording and its result."""
-    await services.jobs.remove(job_id, get_caller.owner)
+    await services.jobs.remove(job_id, caller.owner)
     return JobDeletedBody(id=job_id)
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from fastapi import APIRouter
 
-from fastapi import APIRouter, Depends
-
-from asr_server.api.dependencies import Services, get_services
+from asr_server.api.dependencies import ServicesDep
 from asr_server.api.http.schemas import ErrorBody, ModelBody, ModelList
 from asr_server.service.catalog import Model
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
-ServicesDep = Annotated[Services, Depends(get_services)]
 
 
 @router.get("")

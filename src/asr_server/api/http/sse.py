@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
 from asr_server.api.edge.request_log import log_fields
-from asr_server.api.errors import TABLE, envelope, internal
+from asr_server.api.errors import error_body, internal_error_body
 from asr_server.core.errors import AsrError, Cancelled
 from asr_server.core.transcript import Segment, Transcript
 from asr_server.service.output.render import Shape, logprobs, token_usage, words
@@ -124,11 +124,11 @@ async def _watched(request: Request, events: Events) -> AsyncIterator[str]:
         raise
     except AsrError as error:
         request.state.outcome = error.code
-        yield frame(envelope(error.message, TABLE[error.code].type, error.param, error.code))
+        yield frame(error_body(error))
     except Exception as error:  # the status is sent already: the client must hear of it here, the operator in the log
         request.state.outcome = AsrError.code
         logger.opt(exception=error).error("unexpected error", id=request.state.id)
-        yield frame(internal())
+        yield frame(internal_error_body())
 
 
 def _note_text(request: Request, event: str) -> None:

@@ -106,6 +106,15 @@ async def test_work_ends_in_order_although_its_reader_is_cancelled_again_and_aga
         await ended.wait()
 
 
+async def test_openais_events_join_to_the_text_and_end_with_the_mark(request_):
+    """Clients read until `[DONE]`: without it they would wait for more or report a broken stream."""
+    *events, mark = await _sent(request_, _items(TextDelta("hel"), TextDelta("lo")))
+    bodies = [json.loads(event.removeprefix("data: ")) for event in events]
+    assert [body["type"] for body in bodies] == ["transcript.text.delta"] * 2 + ["transcript.text.done"]
+    assert "".join(body["delta"] for body in bodies[:-1]) == bodies[-1]["text"] == "hello"
+    assert mark == "data: [DONE]\n\n"
+
+
 async def test_our_own_events_number_the_spans(request_):
     """Segments are numbered, the whole comes last, and the log line gets its figures."""
     events = await _sent(request_, _items(SEGMENT, SEGMENT), sse.native)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from asr_server.api.dependencies import Services, get_services
+from asr_server.api.dependencies import ServicesDep
 from asr_server.api.disconnect import while_connected
 from asr_server.api.http import forms, requests, responses, sse
 from asr_server.api.http.fields import TranscriptionForm
@@ -18,7 +17,6 @@ from asr_server.core.errors import UnsupportedValue
 from asr_server.service.recordings.transcriber import Item
 
 router = APIRouter(prefix="/v1/audio", tags=["audio"])
-ServicesDep = Annotated[Services, Depends(get_services)]
 
 
 @router.post(

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from asr_server.api.dependencies import Services, get_services
+from asr_server.api.dependencies import ServicesDep
 from asr_server.api.http import forms, requests, responses
 from asr_server.api.http.fields import TranslationForm
 from asr_server.api.http.schemas import TranslationBody, VerboseTranslationBody
 
 router = APIRouter(prefix="/v1/audio", tags=["audio"])
-ServicesDep = Annotated[Services, Depends(get_services)]
 
 
 @router.post(

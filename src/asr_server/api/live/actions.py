@@ -1,16 +1,15 @@
-"""What a client of `WS /ws/transcribe` may ask for, and how an error is told. Imports nothing of the session itself."""
+"""What a client of `WS /ws/transcribe` may send: the query and the actions. Imports nothing of the session itself."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from asr_server.api import errors as error_table
 from asr_server.api.http.fields import MAX_TEXT_CHARS
-from asr_server.core.errors import AsrError, InvalidValue, MalformedBody
+from asr_server.core.errors import InvalidValue, MalformedBody
 
 _MAX_TEXT_BYTES = 256 * 1024
 
@@ -69,14 +68,6 @@ def parse_action(text: str) -> Action:
     if len(action.words or "") > MAX_TEXT_CHARS:
         raise InvalidValue(f"The hotwords are longer than {MAX_TEXT_CHARS} characters.", param="hotwords")
     return action
-
-
-def render_error(error: AsrError) -> dict[str, Any]:
-    """An error as a message."""
-    return {
-        **error_table.envelope(error.message, error_table.TABLE[error.code].type, error.param, error.code),
-        "code": error.code,
-    }
 
 
 def _invalid(error: ValidationError) -> InvalidValue:

@@ -1,11 +1,10 @@
-"""The JSON of `WS /ws/transcribe`, both ways: what comes is in `live_actions.py`. Decides nothing."""
+"""The messages that `WS /ws/transcribe` sends."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from asr_server.api import errors as error_table
-from asr_server.api.live.actions import Action, Query, parse_action, parse_query, render_error
+from asr_server.api.errors import live_error_message
 from asr_server.core.audio import samples_to_s
 from asr_server.live.events import (
     Checkpoint,
@@ -21,11 +20,9 @@ from asr_server.service.live_session.outbox import Outgoing
 from asr_server.service.output.render import words as render_words
 from asr_server.text import languages
 
-__all__ = ["Action", "Query", "parse_action", "parse_query", "render", "render_error"]
-
 
 def render(outgoing: Outgoing) -> dict[str, Any] | None:
-    """The message for the client; None for what this protocol does not tell."""
+    """The message for the client; None for what this protocol does not send."""
     match outgoing.message:
         case Partial() as partial:
             return _text(partial, outgoing.lag_ms, partial.committed, partial.tentative)
@@ -43,25 +40,24 @@ def render(outgoing: Outgoing) -> dict[str, Any] | None:
             }
         case Checkpoint(end_samples=end_samples, utterance=utterance):
             return {"status": "settled", "seconds": samples_to_s(end_samples), "utterance": utterance}
-        case SessionError(code=code, message=message):
-            wire = error_table.TABLE[code]
-            return {**error_table.envelope(message, wire.type, None, code), "code": code}
+        case SessionError() as error:
+            return live_error_message(error)
         case _:
             return None
 
 
-def _text(said: Partial | Final, lag_ms: int, committed: str, tentative: str) -> dict[str, Any]:
-    final = isinstance(said, Final)
+def _text(result: Partial | Final, lag_ms: int, committed: str, tentative: str) -> dict[str, Any]:
+    final = isinstance(result, Final)
     return {
-        "text": said.text,
+        "text": result.text,
         "is_partial": not final,
         "is_final": final,
         "committed": committed,
         "tentative": tentative,
-        "utterance": said.utterance,
-        "start": round(samples_to_s(said.start_samples), 3),
-        "end": round(samples_to_s(said.end_samples), 3),
-        "language": said.language,
-        "language_code": languages.code(said.language),
+        "utterance": result.utterance,
+        "start": round(samples_to_s(result.start_samples), 3),
+        "end": round(samples_to_s(result.end_samples), 3),
+        "language": result.language,
+        "language_code": languages.code(result.language),
         "lag_ms": lag_ms,
     }

@@ -1,21 +1,17 @@
-"""`WS /ws/transcribe`: PCM and actions in, partials and finals out. The JSON is in `live_wire.py`."""
+"""`WS /ws/transcribe`: audio and actions in, partial and final texts out."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from fastapi import APIRouter, WebSocket
-from loguru import logger
-from starlette.websockets import WebSocketDisconnect
 
-from asr_server.api import errors as error_table
 from asr_server.api import websocket_io
 from asr_server.api.dependencies import Services
-from asr_server.api.disconnect import ended_in_order
 from asr_server.api.edge.access import Caller
-from asr_server.api.live import messages as wire
-from asr_server.api.metrics.metrics import count_error
-from asr_server.core.errors import AsrError, InvalidInput, SessionTaken, ShuttingDown
+from asr_server.api.errors import live_error_message
+from asr_server.api.live import actions, messages
+from asr_server.core.errors import AsrError, InvalidInput, SessionTaken
 from asr_server.live.events import Audio, Configure, Detection, Event, Flush, GetCheckpoint, Reset, TurnConfig
 from asr_server.service.live_session.session import Connection
 from asr_server.service.live_session.sessions import LiveSessionOptions
@@ -23,51 +19,44 @@ from asr_server.service.requests import WordTimes
 from asr_server.text import languages
 
 router = APIRouter(tags=["live"])
-_WORDS = {"none": WordTimes.NONE, "accurate": WordTimes.ALIGNED, "fast": WordTimes.ESTIMATED}
+_WORD_TIMES = {"none": WordTimes.NONE, "accurate": WordTimes.ALIGNED, "fast": WordTimes.ESTIMATED}
 
 
 @router.websocket("/ws/transcribe")
 async def transcribe(socket: WebSocket) -> None:
     """Live transcription."""
-    services: Services = socket.app.state.services
     await socket.accept()
-    try:
-        await _serve(socket, services)
-    except AsrError as error:
-        await _end(socket, error)
-    except (WebSocketDisconnect, OSError):
-        return
-    except Exception as error:  # the edge: a fault of ours is logged once and told without its details
-        logger.opt(exception=error).error("live socket failed")
-        await _end(socket, AsrError("The server failed on this session; the log has the details."))
+    await websocket_io.serve(socket, _run(socket, socket.app.state.services), live_error_message)
 
 
-async def _serve(socket: WebSocket, services: Services) -> None:
-    query = wire.parse_query(socket.query_params)
-    connection = await _connection(services, query, socket.state.caller)
+async def _run(socket: WebSocket, services: Services) -> None:
+    query = actions.parse_query(socket.query_params)
+    connection = await _connect(services, query, socket.state.caller)
     clean = False
     try:
         await socket.send_json(_hello(services, connection, query))
-        clean = await _talk(socket, services, connection)
+        reader, writer = _read(socket, services, connection), _write(socket, connection)
+        clean = await websocket_io.read_and_write(reader, writer) or False
     except AsrError as error:
-        await _end(socket, error)  # before leaving: at shutdown the server waits for that, and then cuts
+        # Before the session is left: at shutdown the server waits for the client to read this, and then cuts.
+        await websocket_io.end(socket, error, live_error_message)
     finally:
         services.live.leave(connection, clean=clean)
 
 
-async def _connection(services: Services, query: wire.Query, caller: Caller) -> Connection:
+async def _connect(services: Services, query: actions.Query, caller: Caller) -> Connection:
+    """A connection to a new session, or to the one that the query resumes."""
     if query.session_id:
         return await services.live.resume(query.session_id, query.received, caller.owner)
     use_voice = services.settings.asr_use_server_vad if query.use_server_vad is None else query.use_server_vad
-    rules = services.live.rules(
-        use_voice=use_voice, language=languages.normalize(query.language), context=query.hotwords
-    )
-    wanted = LiveSessionOptions(rules, int(query.sample_rate), _WORDS[query.words], caller.owner)
-    return await services.live.open(wanted)
+    language = languages.normalize(query.language)
+    rules = services.live.rules(use_voice=use_voice, language=language, context=query.hotwords)
+    options = LiveSessionOptions(rules, int(query.sample_rate), _WORD_TIMES[query.words], caller.owner)
+    return await services.live.open(options)
 
 
-def _hello(services: Services, connection: Connection, query: wire.Query) -> dict[str, object]:
-    """The first message. A resumed session says how many bytes have arrived, so that the client goes on from there."""
+def _hello(services: Services, connection: Connection, query: actions.Query) -> dict[str, object]:
+    """The first message. For a resumed session it says how many bytes have arrived; the client sends the rest again."""
     session, settings = connection.session, services.settings
     hello: dict[str, object] = {
         "status": "connected",
@@ -84,16 +73,12 @@ def _hello(services: Services, connection: Connection, query: wire.Query) -> dic
     return hello
 
 
-async def _talk(socket: WebSocket, services: Services, connection: Connection) -> bool:
-    """Read and write until either ends. Returns whether the client ended it in order."""
-    return await websocket_io.read_and_write(_read(socket, services, connection), _write(socket, connection)) or False
-
-
 async def _read(socket: WebSocket, services: Services, connection: Connection) -> bool:
+    """Hand every frame to the session. Returns whether the client closed the socket in order."""
     while True:
         message = await socket.receive()
         if message["type"] == "websocket.disconnect":
-            return ended_in_order(message)
+            return websocket_io.closed_cleanly(message)
         if (pcm := message.get("bytes")) is not None:
             await connection.tell(Audio(pcm))
         else:
@@ -101,9 +86,9 @@ async def _read(socket: WebSocket, services: Services, connection: Connection) -
 
 
 async def _act(socket: WebSocket, services: Services, connection: Connection, text: str) -> None:
-    """One text frame. What is wrong with it is told, and the session goes on."""
+    """One text frame. A frame with an error is answered with that error, and the session goes on."""
     try:
-        action = wire.parse_action(text)
+        action = actions.parse_action(text)
         if action.action == "ping":
             await socket.send_json({"status": "pong"})
             return
@@ -114,10 +99,10 @@ async def _act(socket: WebSocket, services: Services, connection: Connection, te
     except SessionTaken:
         raise
     except InvalidInput as error:
-        await socket.send_json(wire.render_error(error))
+        await socket.send_json(live_error_message(error))
 
 
-def _event(services: Services, connection: Connection, action: wire.Action) -> Event:
+def _event(services: Services, connection: Connection, action: actions.Action) -> Event:
     match action.action:
         case "flush":
             return Flush()
@@ -129,7 +114,7 @@ def _event(services: Services, connection: Connection, action: wire.Action) -> E
             return Configure(_changed(services, connection.session.rules, action))
 
 
-def _changed(services: Services, rules: TurnConfig, action: wire.Action) -> TurnConfig:
+def _changed(services: Services, rules: TurnConfig, action: actions.Action) -> TurnConfig:
     if action.language is not None:
         rules = replace(rules, language=languages.normalize(action.language))
     if action.words is not None:
@@ -141,13 +126,6 @@ def _changed(services: Services, rules: TurnConfig, action: wire.Action) -> Turn
 
 async def _write(socket: WebSocket, connection: Connection) -> None:
     async for outgoing in connection.messages():
-        message = wire.render(outgoing)
+        message = messages.render(outgoing)
         if message is not None:
             await socket.send_json(message)
-
-
-async def _end(socket: WebSocket, error: AsrError) -> None:
-    """Tell the error, then close with its code."""
-    message = None if isinstance(error, ShuttingDown) else wire.render_error(error)
-    count_error(socket, error)
-    await websocket_io.close_with_error(socket, error_table.TABLE[error.code].ws_close, error.code, message)

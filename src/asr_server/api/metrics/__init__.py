@@ -1,1 +1,1 @@
-"""What the server counts, in Prometheus' terms. Only this room knows its library: lower rooms tell plain figures."""
+"""Metrics in Prometheus' terms. Lower layers report plain figures to observers; the library is used here only."""

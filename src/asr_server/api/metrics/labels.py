@@ -1,4 +1,4 @@
-"""How requests are labelled. Imports nothing: a gateway logs requests too, and has no metrics of its own."""
+"""Labels of requests. A module of its own without imports, since a gateway uses them without the metrics."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from enum import StrEnum
 
 
 class Transport(StrEnum):
-    """Where a caller comes in."""
+    """The transport of a request."""
 
     HTTP = "http"
     SOCKET = "socket"
 
 
-# What no route, method or code of ours is: a caller's own words never become a label.
+# The label for unknown routes, methods and codes: text of a caller never becomes a label.
 OTHER = "other"
 NO_ROUTE = "-"

@@ -17,13 +17,13 @@ from asr_server.scheduling.observer import JobEnd
 from asr_server.scheduling.thread import ModelState
 
 
-def _series(meters):
-    families = text_string_to_metric_families(generate_latest(meters.registry).decode())
+def _series(metrics):
+    families = text_string_to_metric_families(generate_latest(metrics.registry).decode())
     return {(s.name, tuple(sorted(s.labels.items()))): s.value for family in families for s in family.samples}
 
 
 @pytest.fixture
-def meters():
+def metrics():
     return Metrics()
 
 
@@ -40,34 +40,34 @@ def test_names_follow_the_conventions(meter):
         assert label in VALUES or label == "route" or meter is table.BUILD
 
 
-def test_apps_do_not_share_their_figures(meters):
+def test_apps_do_not_share_their_figures(metrics):
     """A registry each, and none of the library's own."""
     other = Metrics()
-    meters.live.opened()
+    metrics.live.opened()
     key = ("asr_live_sessions_opened_total", ())
-    assert (_series(meters)[key], _series(other)[key]) == (1.0, 0.0)
+    assert (_series(metrics)[key], _series(other)[key]) == (1.0, 0.0)
 
 
-def test_what_callers_send_makes_no_series(meters):
+def test_what_callers_send_makes_no_series(metrics):
     """Unknown methods and codes are one series; before and after them there are as many."""
-    meters.http.request("-", "BREW", 404, 0.1)
-    meters.http.error(Transport.HTTP, "made-up")
-    before = set(_series(meters))
+    metrics.http.request("-", "BREW", 404, 0.1)
+    metrics.http.error(Transport.HTTP, "made-up")
+    before = set(_series(metrics))
     for word in map(str, range(50)):
-        meters.http.request("-", f"BREW{word}", 404, 0.1)
-        meters.http.error(Transport.HTTP, f"made-up-{word}")
-    assert set(_series(meters)) == before
-    assert _series(meters)["asr_errors_total", (("code", "other"), ("surface", "http"))] == 51
+        metrics.http.request("-", f"BREW{word}", 404, 0.1)
+        metrics.http.error(Transport.HTTP, f"made-up-{word}")
+    assert set(_series(metrics)) == before
+    assert _series(metrics)["asr_errors_total", (("code", "other"), ("surface", "http"))] == 51
 
 
-def test_only_finished_work_counts_as_audio_and_tokens(meters):
+def test_only_finished_work_counts_as_audio_and_tokens(metrics):
     """Work that failed, was left or came too late has an end, and no audio."""
     said = Hypothesis("on", "English", (1, 2, 3), (-0.1,) * 3, Finish.END, 40, 9, 3)
     job = Job(None, Priority.LIVE, cost_s=2.5, queued_s=1.0, started_s=5.0, ended_s=5.5, load_s=3.0)
-    meters.engine.started(job)
+    metrics.engine.started(job)
     for end in JobEnd:
-        meters.engine.ended(job, end, said)
-    series = _series(meters)
+        metrics.engine.ended(job, end, said)
+    series = _series(metrics)
     live = (("priority", "live"),)
     assert series["asr_engine_audio_seconds_total", live] == 2.5
     assert series["asr_queue_wait_seconds_sum", live] == 1.0
@@ -80,19 +80,19 @@ def test_only_finished_work_counts_as_audio_and_tokens(meters):
     assert all(series["asr_engine_jobs_total", (("end", end), ("priority", "live"))] == 1 for end in JobEnd)
 
 
-def test_loads_and_unloads_are_counted_by_what_they_became(meters):
+def test_loads_and_unloads_are_counted_by_what_they_became(metrics):
     """The beginning of a load is none."""
     for state in (ModelState.LOADING, ModelState.FAILED, ModelState.LOADING, ModelState.LOADED, ModelState.UNLOADED):
-        meters.engine.became(state, 2.0)
-    series = _series(meters)
+        metrics.engine.became(state, 2.0)
+    series = _series(metrics)
     assert series["asr_model_loads_total", (("result", "loaded"),)] == 1
     assert series["asr_model_loads_total", (("result", "failed"),)] == 1
     assert series["asr_model_load_seconds_sum", ()] == 4.0
     assert series["asr_model_unloads_total", ()] == 1
 
 
-def test_a_request_whose_answer_never_began_was_left(meters):
+def test_a_request_whose_answer_never_began_was_left(metrics):
     """It has no status of its own: it counts as 4xx."""
-    meters.http.request("/v1/audio/transcriptions", "POST", 0, 1.0)
+    metrics.http.request("/v1/audio/transcriptions", "POST", 0, 1.0)
     labels = (("method", "POST"), ("route", "/v1/audio/transcriptions"), ("status", "4xx"))
-    assert _series(meters)["asr_http_requests_total", labels] == 1
+    assert _series(metrics)["asr_http_requests_total", labels] == 1

@@ -1,7 +1,4 @@
-"""What a metric is, and those that a gateway says itself, which imports nothing that the server needs for the others.
-
-Data only; all others stand in `table`.
-"""
+"""The description of a metric, and the metrics of a gateway, which imports nothing else of this package."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from enum import StrEnum
 
 
 class MetricKind(StrEnum):
-    """What Prometheus makes of it."""
+    """Prometheus' type of the metric."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -29,24 +26,24 @@ class MetricSpec:
 
 
 class WorkerEnd(StrEnum):
-    """Why a gateway's worker process is gone."""
+    """Why a gateway's worker process ended."""
 
     STOPPED = "stopped"  # on purpose
     CRASHED = "crashed"
-    HUNG = "hung"  # killed: it did not move
-    LATE = "late"  # killed: it did not come up
+    HUNG = "hung"  # killed: it made no progress
+    LATE = "late"  # killed: it was not ready in time
 
 
-READY = MetricSpec("asr_ready", MetricKind.GAUGE, "1 when `/readyz` answers 200.")
+READY = MetricSpec("asr_ready", MetricKind.GAUGE, "1 while `/readyz` answers 200.")
 WORKER_RUNNING = MetricSpec(
-    "asr_worker_running", MetricKind.GAUGE, "Gateway only: 1 while a worker process takes requests."
+    "asr_worker_running", MetricKind.GAUGE, "Gateway only: 1 while a worker process accepts requests."
 )
 WORKER_STARTS = MetricSpec("asr_worker_starts_total", MetricKind.COUNTER, "Gateway only: starts of a worker process.")
 WORKER_ENDS = MetricSpec(
     "asr_worker_ends_total",
     MetricKind.COUNTER,
-    "Gateway only: worker processes that are gone: `stopped` (it was idle, or the server ended), `crashed`, `hung` "
-    "(killed, it did not move), `late` (killed, it did not come up).",
+    "Gateway only: ended worker processes: `stopped` (idle, or the server ended), `crashed`, `hung` (killed: no "
+    "progress), `late` (killed: did not start in time).",
     ("cause",),
 )
 

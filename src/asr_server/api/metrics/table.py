@@ -51,11 +51,11 @@ _C, _G, _H = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
 HTTP_REQUESTS = MetricSpec(
     "asr_http_requests_total",
     _C,
-    "HTTP requests that are over, by the pattern of their route.",
+    "Completed HTTP requests, by the pattern of their route.",
     ("route", "method", "status"),
 )
 HTTP_SECONDS = MetricSpec(
-    "asr_http_request_seconds", _H, "From the request's head to the end of its answer.", ("route",), _REQUEST_S
+    "asr_http_request_seconds", _H, "From the head of the request to the end of the answer.", ("route",), _REQUEST_S
 )
 FIRST_TEXT_SECONDS = MetricSpec(
     "asr_first_text_seconds",
@@ -67,15 +67,15 @@ FIRST_TEXT_SECONDS = MetricSpec(
 ERRORS = MetricSpec(
     "asr_errors_total",
     _C,
-    "Requests and live connections that were refused or failed, by error code; `request_cancelled`: the caller left.",
+    "Rejected and failed requests and live connections, by error code; `request_cancelled`: the caller disconnected.",
     ("surface", "code"),
 )
 RECORDING_AUDIO = MetricSpec(
-    "asr_recording_audio_seconds_total", _C, "Seconds of audio of recordings that were transcribed to their end."
+    "asr_recording_audio_seconds_total", _C, "Seconds of audio of completely transcribed recordings."
 )
-DECODED_AUDIO = MetricSpec("asr_decoded_audio_seconds_total", _C, "Seconds of audio that came out of the decoder.")
+DECODED_AUDIO = MetricSpec("asr_decoded_audio_seconds_total", _C, "Seconds of decoded audio.")
 DECODER_FAILURES = MetricSpec(
-    "asr_decoder_failures_total", _C, "Files that could not be decoded to their end, by error code.", ("code",)
+    "asr_decoder_failures_total", _C, "Files that could not be decoded completely, by error code.", ("code",)
 )
 
 QUEUE_JOBS = MetricSpec("asr_queue_jobs", _G, "Spans that wait for the engine.", ("priority",))
@@ -83,86 +83,100 @@ QUEUE_AUDIO = MetricSpec("asr_queue_audio_seconds", _G, "Seconds of audio of the
 QUEUE_WAIT = MetricSpec(
     "asr_queue_wait_seconds",
     _H,
-    "From the queue to the batch, of spans that got there; without what the model took to load.",
+    "Time of a span in the queue until it enters the batch, without the time to load the model.",
     ("priority",),
     _WAIT_S,
 )
 ADMISSION_HELD = MetricSpec(
-    "asr_admission_held_seconds", _G, "Seconds of audio that are accepted and not yet answered."
+    "asr_admission_held_seconds", _G, "Seconds of audio that are accepted but not yet answered."
 )
-ADMISSION_LIMIT = MetricSpec("asr_admission_limit_seconds", _G, "`MAX_QUEUE_AUDIO_S`: beyond it new work gets 429.")
+ADMISSION_LIMIT = MetricSpec("asr_admission_limit_seconds", _G, "`MAX_QUEUE_AUDIO_S`; work beyond it gets 429.")
 
 ENGINE_ROWS = MetricSpec("asr_engine_rows", _G, "Rows in the batch.")
-ENGINE_BATCH = MetricSpec("asr_engine_batch_rows", _H, "Rows of the batch, of each step.", (), tuple(map(float, _ROWS)))
+ENGINE_BATCH = MetricSpec(
+    "asr_engine_batch_rows", _H, "Rows in the batch, for each step.", (), tuple(map(float, _ROWS))
+)
 ENGINE_STEP = MetricSpec(
     "asr_engine_step_seconds",
     _H,
-    "One step of the batch; its count is the steps, its sum the time of inference.",
+    "Duration of one step of the batch; the count is the number of steps, the sum the time of inference.",
     (),
     _STEP_S,
 )
 ENGINE_JOBS = MetricSpec(
     "asr_engine_jobs_total",
     _C,
-    "Spans that are over: `done`, `failed`, `left` (its caller did), `late` (its deadline passed).",
+    "Completed spans: `done`, `failed`, `left` (the caller disconnected), `late` (the deadline passed).",
     ("priority", "end"),
 )
 ENGINE_JOB_SECONDS = MetricSpec(
-    "asr_engine_job_seconds", _H, "From the batch to the result, of spans that are done.", ("priority",), _REQUEST_S
+    "asr_engine_job_seconds",
+    _H,
+    "From entering the batch to the result, for spans that are done.",
+    ("priority",),
+    _REQUEST_S,
 )
 ENGINE_AUDIO = MetricSpec(
     "asr_engine_audio_seconds_total",
     _C,
-    "Seconds of audio of the spans that are done. Live speech counts again with every partial.",
+    "Seconds of audio of spans that are done. Live speech counts again with every partial.",
     ("priority",),
 )
 ENGINE_TOKENS = MetricSpec(
     "asr_engine_tokens_total",
     _C,
-    "Tokens of the spans that are done: generated, and given as audio and prompt.",
+    "Tokens of spans that are done: generated tokens, audio tokens and prompt tokens.",
     ("kind",),
 )
 ENGINE_BEAT = MetricSpec(
-    "asr_engine_beat_age_seconds", _G, "Seconds since the engine thread moved; 0 while it has no work."
+    "asr_engine_beat_age_seconds", _G, "Seconds since the engine thread made progress; 0 while it has no work."
 )
-ENGINE_HUNG = MetricSpec("asr_engine_hung", _G, "1 when `/livez` answers 503: a step took longer than `ENGINE_HANG_S`.")
+ENGINE_HUNG = MetricSpec(
+    "asr_engine_hung", _G, "1 while `/livez` answers 503 because a step takes longer than `ENGINE_HANG_S`."
+)
 
-MODEL_STATE = MetricSpec("asr_model_state", _G, "1 for the state in which the model is.", ("state",))
+MODEL_STATE = MetricSpec("asr_model_state", _G, "1 for the current state of the model.", ("state",))
 MODEL_LOADS = MetricSpec("asr_model_loads_total", _C, "Loads of the model.", ("result",))
-MODEL_UNLOADS = MetricSpec("asr_model_unloads_total", _C, "Unloads of the model: it was idle, or the server ended.")
-MODEL_LOAD_SECONDS = MetricSpec("asr_model_load_seconds", _H, "One load of the model, failed or not.", (), _LOAD_S)
-
-LIVE_SESSIONS = MetricSpec(
-    "asr_live_sessions", _G, "Live sessions that are open, those that wait for their client included."
+MODEL_UNLOADS = MetricSpec(
+    "asr_model_unloads_total", _C, "Unloads of the model, because it was idle or the server ended."
 )
-LIVE_WAITING = MetricSpec("asr_live_sessions_waiting", _G, "Live sessions whose client is gone and may come back.")
-LIVE_OPENED = MetricSpec("asr_live_sessions_opened_total", _C, "Live sessions that began.")
-LIVE_ENDED = MetricSpec("asr_live_sessions_ended_total", _C, "Live sessions that are over.", ("outcome",))
+MODEL_LOAD_SECONDS = MetricSpec(
+    "asr_model_load_seconds", _H, "Duration of a load of the model, successful or not.", (), _LOAD_S
+)
+
+LIVE_SESSIONS = MetricSpec("asr_live_sessions", _G, "Open live sessions, including those that wait for their client.")
+LIVE_WAITING = MetricSpec("asr_live_sessions_waiting", _G, "Live sessions that wait for their client to reconnect.")
+LIVE_OPENED = MetricSpec("asr_live_sessions_opened_total", _C, "Started live sessions.")
+LIVE_ENDED = MetricSpec("asr_live_sessions_ended_total", _C, "Ended live sessions.", ("outcome",))
 LIVE_AUDIO = MetricSpec(
-    "asr_live_audio_seconds_total", _C, "Seconds of audio that ended live sessions got, silence included."
+    "asr_live_audio_seconds_total", _C, "Seconds of audio that ended live sessions received, including silence."
 )
 LIVE_PARTIALS = MetricSpec("asr_live_partials_total", _C, "Partials of live utterances.")
-LIVE_UTTERANCES = MetricSpec("asr_live_utterances_total", _C, "Live utterances, by what ended them.", ("ending",))
+LIVE_UTTERANCES = MetricSpec(
+    "asr_live_utterances_total", _C, "Live utterances, by the reason for their end.", ("ending",)
+)
 LIVE_COMMIT = MetricSpec(
     "asr_live_commit_lag_seconds",
     _H,
-    "From the arrival of a word's audio to its commit; where a word ends is estimated from its place in the text.",
+    "From the arrival of a word's audio to its commit; the end of the word is estimated from its position in the text.",
     (),
     _LIVE_S,
 )
 LIVE_FINAL = MetricSpec(
-    "asr_live_final_seconds", _H, "From the end of a live utterance, when it is found, to its final.", (), _LIVE_S
+    "asr_live_final_seconds", _H, "From the detected end of a live utterance to its final.", (), _LIVE_S
 )
 
-JOBS = MetricSpec("asr_jobs", _G, "Jobs of `/v1/jobs` that are kept.", ("state",))
+JOBS = MetricSpec("asr_jobs", _G, "Stored jobs of `/v1/jobs`.", ("state",))
 TRANSLATION_QUESTIONS = MetricSpec(
     "asr_translation_questions_total",
     _C,
-    "Questions to the translation endpoint, by what became of them.",
+    "Requests to the translation endpoint, by outcome.",
     ("outcome",),
 )
-BUILD = MetricSpec("asr_build_info", _G, "1; the labels say what runs.", ("version", "engine", "device", "dtype"))
-UPTIME = MetricSpec("asr_uptime_seconds", _G, "Seconds since the server was started.")
+BUILD = MetricSpec(
+    "asr_build_info", _G, "Always 1; the labels describe the server.", ("version", "engine", "device", "dtype")
+)
+UPTIME = MetricSpec("asr_uptime_seconds", _G, "Seconds since the start of the server.")
 
 METRICS: tuple[MetricSpec, ...] = (
     *(value for value in list(globals().values()) if isinstance(value, MetricSpec)),

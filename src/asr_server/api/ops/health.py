@@ -1,26 +1,25 @@
-"""Health and probes: what is published is shown; nothing here waits for the engine or imports its libraries."""
+"""`/health` and the probes `/livez` and `/readyz`. They show published state and never wait for the engine."""
 
 from __future__ import annotations
 
 import time
-from typing import Annotated, Literal
+from typing import Literal
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
 from asr_server import __version__
-from asr_server.api.dependencies import Services, get_services
+from asr_server.api.dependencies import Services, ServicesDep
 from asr_server.api.http.schemas import HealthBody, LiveBody, OptionBody, ProbeBody, QueueBody
 from asr_server.api.ops import probes
 from asr_server.scheduling.thread import EngineSnapshot, ModelState
 
 router = APIRouter(tags=["operations"])
-ServicesDep = Annotated[Services, Depends(get_services)]
 
 
 @router.get("/health")
 async def health(services: ServicesDep) -> HealthBody:
-    """The whole state in one answer: model, memory, queue, and each option with its reason."""
+    """The whole state: model, memory, queue, and each option with its reason."""
     snapshot, info = services.thread.snapshot(), services.engine.info
     return HealthBody(
         status=_status(services, snapshot),
@@ -67,13 +66,13 @@ def _queue(services: Services, snapshot: EngineSnapshot) -> QueueBody:
 
 @router.get("/livez", responses={503: {"model": ProbeBody}})
 async def livez(services: ServicesDep) -> JSONResponse:
-    """Whether the event loop and the engine thread move: if not, restart the process."""
+    """Whether the event loop and the engine thread make progress: if not, restart the process."""
     return _probe(probes.not_live(services))
 
 
 @router.get("/readyz", responses={503: {"model": ProbeBody}})
 async def readyz(services: ServicesDep) -> JSONResponse:
-    """Whether new work is taken now: if not, send it elsewhere."""
+    """Whether new work is accepted now: if not, send it elsewhere."""
     return _probe(probes.not_ready(services))
 
 

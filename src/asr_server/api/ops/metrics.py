@@ -1,25 +1,31 @@
-"""`GET /metrics`: everything that is counted, for Prometheus."""
+"""`GET /metrics`: all metrics for Prometheus. `api/metrics` keeps the counters; gauges are read on each scrape."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 from fastapi.responses import Response
 
-from asr_server.api.dependencies import Services, get_services
-from asr_server.api.ops import snapshots
+from asr_server import __version__
+from asr_server.api.dependencies import Services, ServicesDep
+from asr_server.api.metrics import table
+from asr_server.api.metrics.spec import READY, MetricKind, MetricSpec
+from asr_server.api.ops import probes
+from asr_server.scheduling.thread import ModelState
+from asr_server.service.jobs.record import JobState
+from asr_server.translator.endpoint import PromptOutcome
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
     from asr_server.api.metrics.metrics import Metrics
-    from asr_server.api.ops.snapshots import SampleCollector
 
 router = APIRouter(tags=["operations"])
-ServicesDep = Annotated[Services, Depends(get_services)]
 
 
 @router.get(
@@ -31,20 +37,90 @@ async def metrics(services: ServicesDep) -> Response:
     """All metrics in Prometheus' text format. Never waits for the engine."""
     from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-    readings = snapshots.SampleCollector(snapshots.read(services))
-    # Some thousand lines are milliseconds of work, which the event loop has better uses for.
-    body = await asyncio.to_thread(generate_latest, _CombinedCollector(services.meters, readings))
+    samples = SampleCollector(read_samples(services))
+    # Some thousand lines take milliseconds, which would delay the event loop.
+    body = await asyncio.to_thread(generate_latest, _CombinedCollector(services.metrics, samples))
     return Response(body, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
 
 class _CombinedCollector:
-    """What was counted and what was read, as the encoder wants it: it asks for nothing but this."""
+    """The counters and the samples together, as the encoder takes them."""
 
-    def __init__(self, meters: Metrics, readings: SampleCollector) -> None:
-        self._meters = meters
-        self._readings = readings
+    def __init__(self, metrics: Metrics, samples: SampleCollector) -> None:
+        self._metrics = metrics
+        self._samples = samples
 
     def collect(self) -> Iterable[Metric]:
-        """All of it."""
-        yield from self._meters.registry.collect()
-        yield from self._readings.collect()
+        """All metric families."""
+        yield from self._metrics.registry.collect()
+        yield from self._samples.collect()
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSample:
+    """The current series of one metric: label values (none for a metric without labels) to the figure."""
+
+    spec: MetricSpec
+    values: Mapping[tuple[str, ...], float]
+
+
+def read_samples(services: Services) -> list[MetricSample]:
+    """All gauges, read on the event loop, where most of the state lives."""
+    return [*_engine(services), *_work(services), *_live(services), *_server(services)]
+
+
+class SampleCollector:
+    """A collector of samples that were taken before, since the encoder runs on another thread."""
+
+    def __init__(self, samples: Iterable[MetricSample]) -> None:
+        self._samples = samples
+
+    def collect(self) -> Iterable[Metric]:
+        """The metric families for the encoder."""
+        # New families for each scrape: a registry would keep the first ones.
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        for sample in self._samples:
+            spec = sample.spec
+            family = CounterMetricFamily if spec.kind is MetricKind.COUNTER else GaugeMetricFamily
+            metric = family(spec.name, spec.meaning, labels=spec.labels)
+            for labels, value in sample.values.items():
+                metric.add_metric(labels, value)
+            yield metric
+
+
+def _engine(services: Services) -> Iterable[MetricSample]:
+    engine = services.thread.snapshot()
+    yield _one(table.ENGINE_ROWS, engine.running)
+    yield _one(table.ENGINE_BEAT, engine.heartbeat_age_s if engine.busy else 0.0)
+    yield _one(table.ENGINE_HUNG, bool(probes.not_live(services, engine)))
+    yield MetricSample(table.MODEL_STATE, {(state,): state is engine.state for state in ModelState})
+    yield MetricSample(table.QUEUE_JOBS, {(name,): depth for name, depth in engine.depth.items()})
+    yield _one(table.QUEUE_AUDIO, engine.waiting_s)
+
+
+def _work(services: Services) -> Iterable[MetricSample]:
+    yield _one(table.ADMISSION_HELD, services.admission.held_s)
+    yield _one(table.ADMISSION_LIMIT, services.admission.limit_s)
+    yield _one(table.RECORDING_AUDIO, services.admission.answered_s)
+    yield _one(table.DECODED_AUDIO, services.decoder.decoded_s)
+    yield MetricSample(table.DECODER_FAILURES, {(code,): count for code, count in services.decoder.failures.items()})
+    counts, prompts = services.jobs.counts, services.translations.questions
+    yield MetricSample(table.JOBS, {(state,): counts.get(state, 0) for state in JobState})
+    yield MetricSample(table.TRANSLATION_QUESTIONS, {(outcome,): prompts.get(outcome, 0) for outcome in PromptOutcome})
+
+
+def _live(services: Services) -> Iterable[MetricSample]:
+    yield _one(table.LIVE_SESSIONS, len(services.live))
+    yield _one(table.LIVE_WAITING, services.live.waiting)
+
+
+def _server(services: Services) -> Iterable[MetricSample]:
+    yield _one(READY, not probes.not_ready(services))
+    yield _one(table.UPTIME, time.monotonic() - services.started_s)
+    plan = services.plan
+    yield MetricSample(table.BUILD, {(__version__, plan.engine, plan.device, plan.dtype): 1})
+
+
+def _one(spec: MetricSpec, value: float) -> MetricSample:
+    return MetricSample(spec, {(): float(value)})

@@ -1,4 +1,4 @@
-"""The page for people: `/` and its files, with headers that keep it to this server. The files are in `web/`."""
+"""The web page: `/` and the files of `web/`, with a policy that lets the page load from this server only."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _HEADERS = {
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
     "Permissions-Policy": "microphone=(self), camera=(), geolocation=(), display-capture=()",
-    # Ask every time whether it is still the same: after an update no old script meets a new page.
+    # Revalidate on every load: after an update no old script runs in a new page.
     "Cache-Control": "no-cache",
 }
 

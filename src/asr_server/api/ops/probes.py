@@ -1,4 +1,4 @@
-"""Whether the server is live and whether it is ready, for the probes, `/health` and the metrics alike."""
+"""Whether the server is live and whether it is ready: for the probes, `/health` and the metrics."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 
 def not_live(services: Services, snapshot: EngineSnapshot | None = None) -> str:
-    """Why the process should be restarted; "" if it should not. A load may take minutes, and is no hang."""
-    seen = snapshot or services.thread.snapshot()
-    loading = seen.state is ModelState.LOADING or services.engine.info.aligner_state is AlignerState.LOADING
-    stuck = seen.busy and seen.heartbeat_age_s > services.settings.engine_hang_s and not loading
-    return "the engine thread does not move" if stuck or not seen.alive else ""
+    """Why the process should be restarted; "" if it should not. A load of the model may take minutes and is no hang."""
+    engine = snapshot or services.thread.snapshot()
+    loading = engine.state is ModelState.LOADING or services.engine.info.aligner_state is AlignerState.LOADING
+    stuck = engine.busy and engine.heartbeat_age_s > services.settings.engine_hang_s and not loading
+    return "the engine thread does not move" if stuck or not engine.alive else ""
 
 
 def not_ready(services: Services) -> str:
-    """Why new work should go elsewhere; "" if it may come."""
+    """Why new work should go elsewhere; "" if it is accepted."""
     if services.draining:
         return "draining"
     if not services.ready:

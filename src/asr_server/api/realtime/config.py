@@ -1,4 +1,4 @@
-"""The configuration of a realtime session: checked, merged with updates, made into rules. Not its two wire shapes.
+"""The configuration of a realtime session: checked, merged with updates, and turned into a `TurnConfig`.
 
 It is kept in the GA shape of the wire, because an update names only what it changes. docs/realtime.md is its page.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -26,17 +26,20 @@ from asr_server.live.framing import INPUT_RATES_HZ
 from asr_server.service.requests import context
 from asr_server.text import languages
 
+if TYPE_CHECKING:
+    from asr_server.api.dependencies import Services
+
 LOGPROBS = "item.input_audio_transcription.logprobs"
 
-_LONGEST_PATH = 200
+_MAX_PATH_CHARS = 200
 _TELEPHONE_HZ = 8_000
 _LAWS = {"audio/pcmu": Companding.MU, "audio/pcma": Companding.A}
 # The longest pause within a turn, by OpenAI's numbers.
-_PATIENCE_MS = {"low": 8_000, "medium": 4_000, "auto": 4_000, "high": 2_000}
-# What a client may send back as it got it; it changes nothing.
+_SEMANTIC_SILENCE_MS = {"low": 8_000, "medium": 4_000, "auto": 4_000, "high": 2_000}
+# Fields that a client may send back as it received them; they change nothing.
 _READ_ONLY = frozenset({"id", "object", "expires_at", "client_secret", "modalities"})
-# Objects whose `type` decides which other keys there are, and the type that is meant when none is named.
-_TAGGED = {"turn_detection": "server_vad", "format": "audio/pcm"}
+# Objects whose `type` decides their other keys, and the type where none is named.
+_DEFAULT_TYPES = {"turn_detection": "server_vad", "format": "audio/pcm"}
 
 
 class _Part(BaseModel):
@@ -44,7 +47,7 @@ class _Part(BaseModel):
 
 
 class Format(_Part):
-    """How audio is sent. OpenAI takes PCM at 24 kHz only; G.711 has 8 kHz and names no rate."""
+    """The format of the audio. OpenAI takes PCM at 24 kHz only; G.711 has 8 kHz and names no rate."""
 
     type: Literal["audio/pcm", "audio/pcmu", "audio/pcma"]
     rate: int | None = None
@@ -57,22 +60,22 @@ class Format(_Part):
 
     @property
     def law(self) -> Companding | None:
-        """How a byte becomes a sample; None where it takes two."""
+        """The G.711 companding law; None for PCM."""
         return _LAWS.get(self.type)
 
     @property
     def rate_hz(self) -> int:
-        """Samples a second."""
+        """Samples per second."""
         return self.rate or _TELEPHONE_HZ
 
     @property
     def bytes_per_ms(self) -> float:
-        """As they are sent."""
+        """Bytes on the wire for each millisecond."""
         return self.rate_hz / 1000 * (2 if self.law is None else 1)
 
 
 class Transcription(_Part):
-    """What is known of the speech."""
+    """How the speech is transcribed."""
 
     model: str
     language: str | None = None
@@ -83,14 +86,14 @@ class Transcription(_Part):
 
 
 class NoiseReduction(_Part):
-    """Accepted, because clients send it; without effect."""
+    """Accepted, because clients send it. It has no effect."""
 
     type: Literal["near_field", "far_field"] | None = None
     strength: float | None = None
 
 
 class ServerVad(_Part):
-    """A turn ends by a pause. The last three are about answers in speech, which are not given here."""
+    """A turn ends by a pause. The last three concern spoken responses, which this server does not give."""
 
     type: Literal["server_vad"]
     threshold: float = Field(ge=0, le=1)
@@ -102,7 +105,7 @@ class ServerVad(_Part):
 
 
 class SemanticVad(_Part):
-    """A turn ends by a short pause behind a sentence, or by a long one."""
+    """A turn ends after a short pause behind a sentence, or after a long one elsewhere."""
 
     type: Literal["semantic_vad"]
     eagerness: Literal["low", "medium", "high", "auto"] = "auto"
@@ -111,7 +114,7 @@ class SemanticVad(_Part):
 
 
 class AudioInput(_Part):
-    """All about what is heard. `turn_detection` null: a turn ends by a commit. `transcription` null: none is made."""
+    """The input audio. With `turn_detection` null a commit ends a turn. With `transcription` null there is none."""
 
     format: Format
     transcription: Transcription | None
@@ -134,7 +137,7 @@ class Config(_Part):
 
     @property
     def input(self) -> AudioInput:
-        """Where nearly everything is."""
+        """The part that holds nearly everything."""
         return self.audio.input
 
     @property
@@ -145,17 +148,25 @@ class Config(_Part):
 
 @dataclass(frozen=True, slots=True)
 class ServerDefaults:
-    """What holds on this server. `models`: the names that mean its model, its own first. `rules`: by default."""
+    """What a session begins with on this server. `models`: the names of its model, its own first."""
 
     models: tuple[str, ...]
     rules: TurnConfig
+
+    @classmethod
+    def of(cls, services: Services) -> ServerDefaults:
+        """The defaults that the settings and the catalog give."""
+        rules = services.live.rules(use_voice=services.settings.asr_use_server_vad)
+        return cls(tuple(model.id for model in services.catalog.all()), rules)
 
     def initial(self, model: str | None = None) -> Config:
         """The configuration of a session that asks for nothing; `model` counts where it is known."""
         bare = {"audio": {"input": {"transcription": None, "noise_reduction": None}}, "include": None}
         known = model if model in self.models else None
         wanted = {"format": {}, "turn_detection": {}, "transcription": {"model": known or self.models[0]}}
-        return self._checked(merge(bare, {"type": "transcription", "audio": {"input": wanted}}, self._starts()), "")
+        return self._checked(
+            merge(bare, {"type": "transcription", "audio": {"input": wanted}}, self._new_objects()), ""
+        )
 
     def updated(self, config: Config, patch: Mapping[str, Any], root: str = "session") -> Config:
         """`config` with the keys of `patch` changed; a null clears. Raises `InvalidInput` with a path below `root`."""
@@ -163,32 +174,35 @@ class ServerDefaults:
             raise MissingParameter("The session needs a type: 'transcription'.", param=_path(root, ("type",)))
         wanted = {name: value for name, value in patch.items() if name not in _READ_ONLY}
         try:
-            merged = merge(config.model_dump(), wanted, self._starts())
+            merged = merge(config.model_dump(), wanted, self._new_objects())
         except RecursionError:
             raise InvalidValue("The session is nested too deeply.", param=root or None) from None
         return self._checked(merged, root)
 
     def rules_of(self, config: Config) -> TurnConfig:
-        """What the live machine is told of it."""
-        turns, said = config.input.turn_detection, config.input.transcription
+        """How the live session detects turns and transcribes under this configuration."""
+        turn_detection, transcription = config.input.turn_detection, config.input.transcription
         rules = self.rules
-        if said is not None:
-            rules = replace(rules, language=_forced(said), context=context(said.prompt or "", said.keywords or []))
-        match turns:
+        if transcription is not None:
+            prompt, keywords = transcription.prompt or "", transcription.keywords or []
+            rules = replace(rules, language=_forced(transcription), context=context(prompt, keywords))
+        match turn_detection:
             case None:
                 return replace(rules, detection=Detection.MANUAL, prefix_ms=0)
             case SemanticVad(eagerness=eagerness):
-                return replace(rules, min_silence_ms=_PATIENCE_MS[eagerness], sentence_silence_ms=rules.min_silence_ms)
+                return replace(
+                    rules, min_silence_ms=_SEMANTIC_SILENCE_MS[eagerness], sentence_silence_ms=rules.min_silence_ms
+                )
             case ServerVad():
                 return replace(
                     rules,
-                    threshold=turns.threshold,
-                    min_silence_ms=turns.silence_duration_ms,
-                    prefix_ms=turns.prefix_padding_ms,
+                    threshold=turn_detection.threshold,
+                    min_silence_ms=turn_detection.silence_duration_ms,
+                    prefix_ms=turn_detection.prefix_padding_ms,
                 )
 
-    def _starts(self) -> dict[str, dict[str, Any]]:
-        """What an object begins with when it is new, by its type or name."""
+    def _new_objects(self) -> dict[str, dict[str, Any]]:
+        """The initial fields of an object that an update adds, by its type or name."""
         return {
             "server_vad": {
                 "type": "server_vad",
@@ -205,18 +219,21 @@ class ServerDefaults:
         try:
             config = Config.model_validate(values)
         except ValidationError as error:
-            raise _refusal(error, root) from None
-        said = config.input.transcription
-        if said is None:
+            raise _input_error(error, root) from None
+        transcription = config.input.transcription
+        if transcription is None:
             return config
         place = ("audio", "input", "transcription")
-        if said.model not in self.models:
+        if transcription.model not in self.models:
             path = _path(root, (*place, "model"))
             raise UnknownModel("This server has no model of that name; GET /v1/models lists those it has.", param=path)
-        if sum(map(len, said.keywords or ())) > MAX_TEXT_CHARS:
+        if sum(map(len, transcription.keywords or ())) > MAX_TEXT_CHARS:
             path = _path(root, (*place, "keywords"))
             raise InvalidValue(f"The keywords are longer than {MAX_TEXT_CHARS} characters together.", param=path)
-        for name, value in [("language", said.language), *(("languages", each) for each in said.languages or ())]:
+        for name, value in [
+            ("language", transcription.language),
+            *(("languages", each) for each in transcription.languages or ()),
+        ]:
             try:
                 languages.normalize(value)
             except InvalidInput as error:
@@ -224,32 +241,32 @@ class ServerDefaults:
         return config
 
 
-def merge(old: Mapping[str, Any], patch: Mapping[str, Any], starts: Mapping[str, Any]) -> dict[str, Any]:
-    """`old` with what `patch` names, at any depth. An object that changes its `type` begins from `starts` anew."""
+def merge(old: Mapping[str, Any], patch: Mapping[str, Any], new_objects: Mapping[str, Any]) -> dict[str, Any]:
+    """`old` with what `patch` names, at any depth. An object that changes its `type` begins from `new_objects` anew."""
     merged = dict(old)
     for name, value in patch.items():
         if isinstance(value, Mapping):
-            merged[name] = merge(_base(name, old.get(name), value.get("type"), starts), value, starts)
+            merged[name] = merge(_base(name, old.get(name), value.get("type"), new_objects), value, new_objects)
         elif not (name == "model" and value is None):  # the clients' types allow a null: the model that is there
             merged[name] = value
     return merged
 
 
-def _base(name: str, before: Any, kind: Any, starts: Mapping[str, Any]) -> Mapping[str, Any]:
-    if isinstance(before, Mapping) and (name not in _TAGGED or kind in (None, before.get("type"))):
+def _base(name: str, before: Any, kind: Any, new_objects: Mapping[str, Any]) -> Mapping[str, Any]:
+    if isinstance(before, Mapping) and (name not in _DEFAULT_TYPES or kind in (None, before.get("type"))):
         return before
-    key = (kind or _TAGGED[name]) if name in _TAGGED else name
-    found: Mapping[str, Any] = starts.get(key, {}) if isinstance(key, str) else {}
+    key = (kind or _DEFAULT_TYPES[name]) if name in _DEFAULT_TYPES else name
+    found: Mapping[str, Any] = new_objects.get(key, {}) if isinstance(key, str) else {}
     return found
 
 
-def _forced(said: Transcription) -> str | None:
-    """One language is forced; of several the model finds out which."""
-    named = [said.language] if said.language else said.languages or []
+def _forced(transcription: Transcription) -> str | None:
+    """The one language that is forced; None where the model chooses among several."""
+    named = [transcription.language] if transcription.language else transcription.languages or []
     return languages.normalize(named[0]) if len(named) == 1 else None
 
 
-def _refusal(error: ValidationError, root: str) -> InvalidInput:
+def _input_error(error: ValidationError, root: str) -> InvalidInput:
     first = error.errors()[0]
     kind, path = first["type"], _path(root, tuple(first["loc"]))
     if kind == "missing":
@@ -259,8 +276,8 @@ def _refusal(error: ValidationError, root: str) -> InvalidInput:
     if kind.startswith("union_tag"):
         path = f"{path}.type"
         return InvalidValue(f"Invalid value for '{path}': expected 'server_vad' or 'semantic_vad'.", param=path)
-    refuse = InvalidType if kind.endswith("_type") else InvalidValue
-    return refuse(f"Invalid value for '{path}': {first['msg']}.", param=path)
+    error_class = InvalidType if kind.endswith("_type") else InvalidValue
+    return error_class(f"Invalid value for '{path}': {first['msg']}.", param=path)
 
 
 def _path(root: str, parts: tuple[str | int, ...]) -> str:
@@ -271,4 +288,4 @@ def _path(root: str, parts: tuple[str | int, ...]) -> str:
             path += f"[{part}]"
         elif part not in {"server_vad", "semantic_vad"}:
             path += f".{part}" if path else part
-    return path[:_LONGEST_PATH]
+    return path[:_MAX_PATH_CHARS]

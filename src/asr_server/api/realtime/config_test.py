@@ -15,7 +15,7 @@ from asr_server.core.errors import (
 )
 from asr_server.live.events import Detection, TurnConfig
 
-HOUSE = ServerDefaults(("demo", "whisper-1"), TurnConfig(min_silence_ms=400))
+DEFAULTS = ServerDefaults(("demo", "whisper-1"), TurnConfig(min_silence_ms=400))
 _SETTINGS = settings(max_examples=200, deadline=None, derandomize=True)
 
 _KEYS = st.sampled_from("abcd")
@@ -53,7 +53,7 @@ _PATCHES = st.fixed_dictionaries(
 
 
 def _updated(config, **heard):
-    return HOUSE.updated(config, {"type": "transcription", "audio": {"input": heard}})
+    return DEFAULTS.updated(config, {"type": "transcription", "audio": {"input": heard}})
 
 
 @_SETTINGS
@@ -76,21 +76,21 @@ def test_a_merge_takes_what_is_named_and_leaves_the_rest(old, patch):
 @given(st.lists(_PATCHES, max_size=4))
 def test_every_valid_update_gives_a_whole_configuration_that_can_be_sent_back(patches):
     """After any row of updates the effective configuration is valid, is its own update, and makes rules."""
-    config = HOUSE.initial()
+    config = DEFAULTS.initial()
     for patch in patches:
         before = config
         config = _updated(config, **patch)
         for name in {"turn_detection", "format", "transcription", "noise_reduction"} - set(patch):
             assert getattr(config.input, name) == getattr(before.input, name)
-    assert HOUSE.updated(config, config.model_dump()) == config
+    assert DEFAULTS.updated(config, config.model_dump()) == config
     assert Config.model_validate(config.model_dump()) == config
-    rules = HOUSE.rules_of(config)
+    rules = DEFAULTS.rules_of(config)
     assert (rules.detection is Detection.MANUAL) == (config.input.turn_detection is None)
 
 
 def test_an_update_that_is_refused_changes_nothing():
     """The configuration is a value; the old one is still there and still itself."""
-    config = HOUSE.initial()
+    config = DEFAULTS.initial()
     shown = config.model_dump()
     for heard in ({"format": "pcm16"}, {"x": 1}, {"turn_detection": {"type": "server_vad", "threshold": 7}}):
         with pytest.raises(InvalidInput):
@@ -100,7 +100,7 @@ def test_an_update_that_is_refused_changes_nothing():
 
 def test_another_kind_of_detection_begins_with_its_own_defaults():
     """No threshold is left over in semantic_vad, and what the settings say holds for a new server_vad."""
-    config = _updated(HOUSE.initial(), turn_detection={"type": "server_vad", "threshold": 0.9})
+    config = _updated(DEFAULTS.initial(), turn_detection={"type": "server_vad", "threshold": 0.9})
     config = _updated(config, turn_detection={"type": "semantic_vad"})
     assert config.input.turn_detection.model_dump(exclude_none=True) == {"type": "semantic_vad", "eagerness": "auto"}
     config = _updated(config, turn_detection={"type": "server_vad"})
@@ -109,7 +109,7 @@ def test_another_kind_of_detection_begins_with_its_own_defaults():
 
 def test_keywords_have_a_length_together():
     """The engine reads them for every partial: as many as in a file's form, however they are spread."""
-    config = _updated(HOUSE.initial(), transcription={"keywords": ["x" * 200] * 80})
+    config = _updated(DEFAULTS.initial(), transcription={"keywords": ["x" * 200] * 80})
     with pytest.raises(InvalidValue) as refused:
         _updated(config, transcription={"keywords": ["x" * 200] * 81})
     assert refused.value.param == "session.audio.input.transcription.keywords"
@@ -118,8 +118,8 @@ def test_keywords_have_a_length_together():
 def test_what_the_rules_say():
     """Eagerness is patience, one language is forced, of several none, words and prompt are the context."""
     waits = {
-        eagerness: HOUSE.rules_of(
-            _updated(HOUSE.initial(), turn_detection={"type": "semantic_vad", "eagerness": eagerness})
+        eagerness: DEFAULTS.rules_of(
+            _updated(DEFAULTS.initial(), turn_detection={"type": "semantic_vad", "eagerness": eagerness})
         )
         for eagerness in ("low", "medium", "auto", "high")
     }
@@ -131,9 +131,9 @@ def test_what_the_rules_say():
     }
     assert {rules.sentence_silence_ms for rules in waits.values()} == {400}
     said = {"languages": ["de"], "keywords": ["Kran", "Bagger"], "prompt": "Baustelle"}
-    rules = HOUSE.rules_of(_updated(HOUSE.initial(), transcription=said))
+    rules = DEFAULTS.rules_of(_updated(DEFAULTS.initial(), transcription=said))
     assert (rules.language, rules.context) == ("German", "Baustelle\nKran, Bagger")
-    several = HOUSE.rules_of(_updated(HOUSE.initial(), transcription={"languages": ["de", "en"]}))
+    several = DEFAULTS.rules_of(_updated(DEFAULTS.initial(), transcription={"languages": ["de", "en"]}))
     assert several.language is None
 
 
@@ -144,7 +144,7 @@ def test_a_deep_update_is_refused(depth):
     for _ in range(depth):
         inner["x"] = inner = {}
     with pytest.raises(InvalidInput):
-        HOUSE.updated(HOUSE.initial(), patch)
+        DEFAULTS.updated(DEFAULTS.initial(), patch)
 
 
 @pytest.mark.parametrize(
@@ -164,14 +164,14 @@ def test_a_deep_update_is_refused(depth):
 def test_an_error_names_its_place(patch, error, param):
     """As a path of the wire, without what pydantic adds."""
     with pytest.raises(error) as refused:
-        HOUSE.updated(HOUSE.initial(), patch)
+        DEFAULTS.updated(DEFAULTS.initial(), patch)
     assert refused.value.param == param
 
 
 def test_a_session_may_be_sent_back_as_it_came():
     """Keys that the server adds are no unknown parameters."""
-    config = HOUSE.initial("whisper-1")
+    config = DEFAULTS.initial("whisper-1")
     assert config.input.transcription.model == "whisper-1"
-    assert HOUSE.initial("gpt-9").input.transcription.model == "demo"
+    assert DEFAULTS.initial("gpt-9").input.transcription.model == "demo"
     shown = {**config.model_dump(), "id": "sess_1", "object": "realtime.transcription_session", "expires_at": 5}
-    assert HOUSE.updated(config, shown) == config
+    assert DEFAULTS.updated(config, shown) == config

@@ -1,6 +1,6 @@
-"""A realtime conversation as a pure machine: live messages in, server events out. No socket, no clock.
+"""A realtime conversation as a pure state machine: live messages in, server events out.
 
-It owns what the protocol adds to a live session: items with ids and an order, deltas that add up, and which utterances
+It holds what the protocol adds to a live session: items with ids and an order, deltas that add up, and which utterances
 make one turn. With voice detection a turn is an utterance, so a cut at the longest length ends one turn and begins the
 next at the same millisecond. Without, a turn is all utterances up to the commit, however often they were cut.
 """
@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from asr_server.api import errors as error_table
+from asr_server.api.errors import Json, error_object, realtime_error
 from asr_server.api.realtime import shapes
 from asr_server.api.realtime.config import Config
 from asr_server.api.realtime.shapes import Identity
@@ -32,8 +32,6 @@ from asr_server.live.events import (
 from asr_server.service.live_session.outbox import Message
 from asr_server.text import joining, languages
 
-Json = dict[str, Any]
-
 _TRANSCRIPTION = "conversation.item.input_audio_transcription"
 _ITEMS_KEPT = 4_096  # an hour of turns of a second each
 
@@ -44,32 +42,32 @@ class _Turn:
 
     item_id: str
     config: Config
-    announced: bool  # its start was told, so its stop is told too
+    announced: bool  # `speech_started` was sent, so `speech_stopped` is sent too
     last_utterance: int | None = None  # known once it is committed
     texts: list[str] = field(default_factory=list)
     sent: str = ""
     samples: int = 0
     tokens: list[Token] = field(default_factory=list)
     languages: list[str] = field(default_factory=list)
-    trouble: SessionError | None = None
+    error: SessionError | None = None
     dropped: bool = False
 
 
 class Conversation:
-    """Feed it what the live session says with `hear`; it returns the events to send, in order.
+    """Pass the messages of the live session to `on_message`; it returns the events to send, in order.
 
-    `beta`: in the shape of the beta protocol. Every event has an id of its own.
+    `beta`: the events have the form of the beta protocol. Every event has an id of its own.
     """
 
     def __init__(self, config: Config, identity: Identity, *, beta: bool) -> None:
         self._config = config
         self._identity = identity
         self._beta = beta
-        self._coming: deque[Config] = deque()
+        self._pending_configs: deque[Config] = deque()
         self._token = secrets.token_hex(6)
         self._events = self._turns = 0
         self._open: _Turn | None = None
-        self._of: dict[int, _Turn] = {}  # the turn of each utterance without a final
+        self._turn_of: dict[int, _Turn] = {}  # the turn of each utterance without a final
         self._items: dict[str, Json] = {}
 
     # -- for the socket ----------------------------------------------------------------------------------------------
@@ -79,15 +77,13 @@ class Conversation:
         return self._session("created", self._config)
 
     def updated(self, config: Config) -> Json:
-        """The answer to an update. Its rules hold for turns once the live session has said `Configured`."""
-        self._coming.append(config)
+        """The answer to an update. It holds for turns once the live session has sent `Configured`."""
+        self._pending_configs.append(config)
         return self._session("updated", config)
 
     def error(self, error: AsrError, event_id: str | None = None) -> Json:
-        """Something went wrong and the connection stays; `event_id`: the client's event at fault."""
-        wire = error_table.TABLE[error.code]
-        told = {"type": wire.type, "code": error.code, "message": error.message, "param": error.param}
-        return self._event("error", error={**told, "event_id": event_id})
+        """An error after which the connection stays open; `event_id`: the client's event at fault."""
+        return self._event("error", error=realtime_error(error, event_id))
 
     def retrieved(self, item_id: str) -> Json:
         """An item as it stands. Raises `ItemNotFound`."""
@@ -98,21 +94,21 @@ class Conversation:
         del self._items[self._item(item_id)["id"]]
         return self._event("conversation.item.deleted", item_id=item_id)
 
-    def hear(self, message: Message) -> list[Json]:
+    def on_message(self, message: Message) -> list[Json]:
         """The events that follow from a message."""
         match message:
             case UtteranceStarted():
                 return self._started(message)
             case Partial(utterance=number, committed=committed):
-                return self._delta(self._of[number], committed)
+                return self._delta(self._turn_of[number], committed)
             case UtteranceEnded():
                 return self._stopped(message)
             case Final():
                 return self._final(message)
-            case ResetDone(utterance=thrown):
-                return self._was_reset(thrown)
+            case ResetDone(utterance=discarded):
+                return self._reset_done(discarded)
             case Configured():
-                self._config = self._coming.popleft()
+                self._config = self._pending_configs.popleft()
         return []
 
     # -- turns -------------------------------------------------------------------------------------------------------
@@ -123,9 +119,9 @@ class Conversation:
 
     def _started(self, started: UtteranceStarted) -> list[Json]:
         if self._open is not None:  # it was cut, and goes on
-            self._of[started.utterance] = self._open
+            self._turn_of[started.utterance] = self._open
             return []
-        turn = self._open = self._of[started.utterance] = self._turn(announced=not self._by_commit)
+        turn = self._open = self._turn_of[started.utterance] = self._turn(announced=not self._by_commit)
         if not turn.announced:
             return []
         start_ms = samples_to_whole_ms(started.start_samples)
@@ -136,18 +132,18 @@ class Conversation:
         return _Turn(f"item_{self._token}_{self._turns}", self._config, announced)
 
     def _stopped(self, stopped: UtteranceEnded) -> list[Json]:
-        turn = self._of.get(stopped.utterance)
+        turn = self._turn_of.get(stopped.utterance)
         if turn is None:  # a commit when nobody was speaking
-            turn = self._of[stopped.utterance] = self._turn(announced=False)
+            turn = self._turn_of[stopped.utterance] = self._turn(announced=False)
         turn.samples += stopped.end_samples - stopped.start_samples
         if stopped.ending is Ending.CUT and self._by_commit:
             return []
         self._open = None
-        told = []
+        events = []
         if turn.announced:
             end_ms = samples_to_whole_ms(stopped.end_samples)
-            told = [self._event("input_audio_buffer.speech_stopped", audio_end_ms=end_ms, item_id=turn.item_id)]
-        return told + self._commit(turn, stopped.utterance)
+            events = [self._event("input_audio_buffer.speech_stopped", audio_end_ms=end_ms, item_id=turn.item_id)]
+        return events + self._commit(turn, stopped.utterance)
 
     def _commit(self, turn: _Turn, last_utterance: int) -> list[Json]:
         turn.last_utterance = last_utterance
@@ -168,8 +164,8 @@ class Conversation:
         events = [self._event(f"conversation.item.{n}", item=item, previous_item_id=previous) for n in names]
         return [committed, *events]
 
-    def _was_reset(self, thrown: int | None) -> list[Json]:
-        self._of.pop(thrown or 0, None)
+    def _reset_done(self, discarded: int | None) -> list[Json]:
+        self._turn_of.pop(discarded or 0, None)
         if self._open is not None:
             self._open.dropped = True
             self._open = None
@@ -178,35 +174,33 @@ class Conversation:
     # -- transcripts -------------------------------------------------------------------------------------------------
 
     def _final(self, final: Final) -> list[Json]:
-        turn = self._of.pop(final.utterance)
-        told = self._delta(turn, final.text)
+        turn = self._turn_of.pop(final.utterance)
+        events = self._delta(turn, final.text)
         turn.texts.append(final.text)
         turn.tokens += final.tokens
-        turn.trouble = turn.trouble or final.trouble
+        turn.error = turn.error or final.trouble
         code = languages.code(final.language)
         if code and code not in turn.languages:
             turn.languages.append(code)
         if final.utterance == turn.last_utterance:
-            told += self._finished(turn)
-        return told
+            events += self._finished(turn)
+        return events
 
     def _delta(self, turn: _Turn, text: str) -> list[Json]:
-        """What `text`, the certain part of the utterance in hand, adds to what was sent of the turn."""
+        """What `text`, the committed part of the current utterance, adds to what was sent of the turn."""
         known = joining.join([*turn.texts, text])
         fresh = known[len(turn.sent) :]
-        if not fresh or not self._tells(turn) or not known.startswith(turn.sent):
+        if not fresh or not self._reports(turn) or not known.startswith(turn.sent):
             return []
         turn.sent = known
         return [self._event(f"{_TRANSCRIPTION}.delta", item_id=turn.item_id, content_index=0, delta=fresh)]
 
     def _finished(self, turn: _Turn) -> list[Json]:
-        if not self._tells(turn):
+        if not self._reports(turn):
             return []
         place = {"item_id": turn.item_id, "content_index": 0}
-        if turn.trouble is not None:
-            wire = error_table.TABLE[turn.trouble.code]
-            why = {"type": wire.type, "code": turn.trouble.code, "message": turn.trouble.message, "param": None}
-            return [self._event(f"{_TRANSCRIPTION}.failed", **place, error=why)]
+        if turn.error is not None:
+            return [self._event(f"{_TRANSCRIPTION}.failed", **place, error=error_object(turn.error))]
         transcript = joining.join(turn.texts)
         if turn.item_id in self._items:
             part = {"type": "input_audio", "transcript": transcript}
@@ -220,7 +214,7 @@ class Conversation:
             done["logprobs"] = _logprobs(turn.tokens)
         return [self._event(f"{_TRANSCRIPTION}.completed", **place, **done)]
 
-    def _tells(self, turn: _Turn) -> bool:
+    def _reports(self, turn: _Turn) -> bool:
         return not turn.dropped and turn.config.input.transcription is not None
 
     # -- events ------------------------------------------------------------------------------------------------------

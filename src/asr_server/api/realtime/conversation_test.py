@@ -35,7 +35,7 @@ from asr_server.live.events import (
 )
 from asr_server.live.session import LiveMachine
 
-HOUSE = ServerDefaults(("demo",), machine().rules)
+DEFAULTS = ServerDefaults(("demo",), machine().rules)
 FRAME = pydantic.TypeAdapter(openai.types.realtime.RealtimeServerEvent)
 TRANSCRIPTION = "conversation.item.input_audio_transcription"
 COMMITTED, DELTA = "input_audio_buffer.committed", f"{TRANSCRIPTION}.delta"
@@ -50,11 +50,11 @@ class Talk:
     """A live machine and a conversation that hears what it says, as the socket's writer does."""
 
     def __init__(self, rng, *, manual, beta=False, failures=0.0):
-        self.house_config = HOUSE.updated(HOUSE.initial(), MANUAL if manual else VOICE)
-        rules = HOUSE.rules_of(self.house_config)
+        self.session_config = DEFAULTS.updated(DEFAULTS.initial(), MANUAL if manual else VOICE)
+        rules = DEFAULTS.rules_of(self.session_config)
         session = LiveMachine(machine(rules=rules, max_utterance_samples=4 * SAMPLE_RATE))
         self.run = Run(session, rng, delay=0.6, failures=failures)
-        self.conversation = Conversation(self.house_config, Identity("sess_1", 5), beta=beta)
+        self.conversation = Conversation(self.session_config, Identity("sess_1", 5), beta=beta)
         self.events = [self.conversation.created()]
         self._heard = 0
 
@@ -63,9 +63,9 @@ class Talk:
         self._hear()
 
     def update(self, patch):
-        self.house_config = HOUSE.updated(self.house_config, patch)
-        self.events.append(self.conversation.updated(self.house_config))
-        self.tell(Configure(HOUSE.rules_of(self.house_config)))
+        self.session_config = DEFAULTS.updated(self.session_config, patch)
+        self.events.append(self.conversation.updated(self.session_config))
+        self.tell(Configure(DEFAULTS.rules_of(self.session_config)))
 
     def finish(self):
         self.run.finish(close=False)
@@ -75,7 +75,7 @@ class Talk:
         fresh, self._heard = self.run.effects[self._heard :], len(self.run.effects)
         for effect in fresh:
             if not isinstance(effect, Transcribe | CancelRequest):
-                self.events += self.conversation.hear(effect)
+                self.events += self.conversation.on_message(effect)
 
     def of(self, kind):
         return [event for event in self.events if event["type"] == kind]
@@ -151,12 +151,12 @@ def test_every_event_is_one_of_the_clients_types(talk):
 @given(_talks())
 def test_nothing_is_kept_of_turns_that_are_over(talk):
     """No utterance is waited for once all were answered, cleared ones included."""
-    assert not talk.conversation._of
+    assert not talk.conversation._turn_of
 
 
 def _told(manual=False, beta=False, **more):
     return Conversation(
-        HOUSE.updated(HOUSE.initial(), {**(MANUAL if manual else VOICE), **more}), Identity("s", 5), beta=beta
+        DEFAULTS.updated(DEFAULTS.initial(), {**(MANUAL if manual else VOICE), **more}), Identity("s", 5), beta=beta
     )
 
 
@@ -170,7 +170,7 @@ def _answered(number, text, **more):
 
 
 def _events(conversation, *messages):
-    return [event for message in messages for event in conversation.hear(message)]
+    return [event for message in messages for event in conversation.on_message(message)]
 
 
 def _kinds(conversation, *messages):
@@ -196,9 +196,9 @@ def test_a_cut_ends_a_turn_of_the_detector_and_not_one_of_the_caller():
         _final(2, "three four"),
     ]
     detected, manual = _told(), _told(manual=True)
-    ended = [event for message in messages for event in detected.hear(message) if event["type"] == COMPLETED]
+    ended = [event for message in messages for event in detected.on_message(message) if event["type"] == COMPLETED]
     assert [event["transcript"] for event in ended] == ["one two", "three four"]
-    events = [event for message in messages for event in manual.hear(message)]
+    events = [event for message in messages for event in manual.on_message(message)]
     assert [e["delta"] for e in events if e["type"] == DELTA] == ["one two", " three", " four"]
     assert events[-1]["transcript"] == "one two three four"
     assert events[-1]["usage"] == {"type": "duration", "seconds": 2.0}
@@ -206,7 +206,7 @@ def test_a_cut_ends_a_turn_of_the_detector_and_not_one_of_the_caller():
 
 def test_times_are_whole_milliseconds():
     """Rounded down, as integers: the client's types take nothing else."""
-    (started,) = _told().hear(UtteranceStarted(1, 16_001))
+    (started,) = _told().on_message(UtteranceStarted(1, 16_001))
     assert started["audio_start_ms"] == 1_000
     assert type(started["audio_start_ms"]) is int
 
@@ -217,8 +217,8 @@ def test_a_turn_that_failed_says_why_and_has_no_transcript():
     trouble = SessionError("engine_out_of_memory", "No room.", 1)
     final = _final(1, "what was known", trouble=trouble)
     for message in (UtteranceStarted(1, 0), UtteranceEnded(1, 0, 16_000, Ending.FLUSH)):
-        conversation.hear(message)
-    *_, failed = conversation.hear(final)
+        conversation.on_message(message)
+    *_, failed = conversation.on_message(final)
     assert failed["type"] == FAILED
     assert failed["error"] == {
         "type": "server_error",

@@ -1,4 +1,4 @@
-"""Who may open a realtime session: ephemeral keys, for browsers that must not see a real one. Knows no socket."""
+"""Ephemeral keys, which open a realtime session from a browser that must not hold a real key."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _KEPT = 10_000
 
 @dataclass(frozen=True, slots=True)
 class EphemeralKey:
-    """A key that this server gave out. `expires_at`: Unix seconds. `config`: what a session with it begins with.
+    """A key that this server issued. `expires_at`: Unix seconds. `config`: what a session with it begins with.
 
-    `owner`: who asked for it.
+    `owner`: the owner of the key that asked for it.
     """
 
     value: str
@@ -28,14 +28,14 @@ class EphemeralKey:
 
 
 class EphemeralKeys:
-    """All ephemeral keys, in memory: they end with the process. Of more than 10 000 the oldest go."""
+    """All ephemeral keys, in memory: they end with the process. At most 10 000 are kept, the newest."""
 
     def __init__(self, now_s: Callable[[], float] = time.time) -> None:
         self._now_s = now_s
         self._keys: dict[str, EphemeralKey] = {}
 
     def issue(self, config: Config, lifetime_s: int, owner: str = "") -> EphemeralKey:
-        """A new key."""
+        """A new key for a session of `config`, valid for `lifetime_s` seconds."""
         now_s = self._now_s()
         self._keys = {value: key for value, key in self._keys.items() if key.expires_at > now_s}
         while len(self._keys) >= _KEPT:
@@ -44,9 +44,9 @@ class EphemeralKeys:
         self._keys[key.value] = key
         return key
 
-    def authorised(self, presented: str) -> EphemeralKey:
-        """The ephemeral key that is presented. Raises `InvalidKey`."""
-        key = self._keys.get(presented)
+    def find(self, value: str) -> EphemeralKey:
+        """The key of this value. Raises `InvalidKey` for an unknown or expired one."""
+        key = self._keys.get(value)
         if key is None or key.expires_at <= self._now_s():
             raise InvalidKey("The ephemeral key is unknown or has expired.")
         return key

@@ -25,10 +25,10 @@ def test_a_key_is_good_until_it_expires():
     keys = EphemeralKeys(clock)
     key = keys.issue(CONFIG, 10)
     assert key.expires_at == 1_010
-    assert keys.authorised(key.value) is keys.authorised(key.value) is key
+    assert keys.find(key.value) is keys.find(key.value) is key
     clock.now_s = 1_010.0
     with pytest.raises(InvalidKey):
-        keys.authorised(key.value)
+        keys.find(key.value)
 
 
 def test_a_key_that_was_not_given_out_is_refused():
@@ -37,7 +37,7 @@ def test_a_key_that_was_not_given_out_is_refused():
     keys.issue(CONFIG, 10)
     for presented in ("ek_" + "0" * 48, "ek_", "", "sk-anything"):
         with pytest.raises(InvalidKey):
-            keys.authorised(presented)
+            keys.find(presented)
 
 
 def test_keys_differ_and_fit_a_subprotocol():

@@ -28,7 +28,7 @@ def test_the_server_events_are_those_that_are_sent():
             Final(2, "b", "", 0, 0, Ending.FLUSH, trouble=SessionError("internal_error", "no", 2)),
             ResetDone(None),
         ):
-            sent += talk.hear(message)
+            sent += talk.on_message(message)
         item_id = next(event["item_id"] for event in sent if "item_id" in event)
         sent += [talk.retrieved(item_id), talk.deleted(item_id)]
         seen |= {event["type"] for event in sent}

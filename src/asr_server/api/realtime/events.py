@@ -1,4 +1,4 @@
-"""What a client may say, parsed: one class for each event. Decides nothing; docs/realtime.md has the table."""
+"""The events of a realtime client, parsed: one class for each. docs/realtime.md has the table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_APPEND_BYTES = 15 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Change the configuration. `session` is nested, however it came; `flat`: it came in the beta shape."""
+    """Change the configuration. `session` has the nested form; `flat`: the client sent the flat form of the beta."""
 
     session: Mapping[str, Any]
     flat: bool = False
@@ -32,17 +32,17 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """End the open turn here."""
+    """End the open turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clear:
-    """Throw the open turn away."""
+    """Discard the open turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retrieve:
-    """Show an item."""
+    """Return an item."""
 
     item_id: str
 
@@ -69,9 +69,9 @@ def load(frame: str | bytes) -> dict[str, Any]:
 
 
 def event_id(event: Mapping[str, Any]) -> str | None:
-    """The client's own name of its event, to be repeated in an error."""
+    """The id that the client gave its event; an error repeats it."""
     found = event.get("event_id")
-    return found if isinstance(found, str) and len(found) <= 512 and _writable(found) else None
+    return found if isinstance(found, str) and len(found) <= 512 and _is_utf8_json(found) else None
 
 
 def parse(event: Mapping[str, Any]) -> ClientEvent:
@@ -79,7 +79,7 @@ def parse(event: Mapping[str, Any]) -> ClientEvent:
     kind = event.get("type")
     if not isinstance(kind, str):
         raise InvalidEvent("The message has no 'type'.", param="type")
-    if kind in NOT_HERE:
+    if kind in SPEECH_EVENTS:
         raise UnsupportedValue("A transcription session has no such event.", param="type")
     if kind not in PARSERS:
         raise InvalidValue(f"Unknown event type; known are {', '.join(PARSERS)}.", param="type")
@@ -111,13 +111,13 @@ def _object(event: Mapping[str, Any], name: str) -> Mapping[str, Any]:
         raise MissingParameter(f"Missing required parameter: '{name}'.", param=name)
     if not isinstance(value, dict):
         raise InvalidType(f"Invalid type for '{name}': expected an object.", param=name)
-    if not _writable(value):
+    if not _is_utf8_json(value):
         raise InvalidValue(f"Invalid value for '{name}': it cannot be written as JSON in UTF-8.", param=name)
     return value
 
 
-def _writable(value: Any) -> bool:
-    """Whether it can be sent back: JSON may hold halves of characters, and UTF-8 may not."""
+def _is_utf8_json(value: Any) -> bool:
+    """Whether the value can be sent back: JSON may hold lone surrogates, which UTF-8 cannot."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except (RecursionError, UnicodeEncodeError):
@@ -143,8 +143,8 @@ PARSERS: dict[str, Callable[[Mapping[str, Any]], ClientEvent]] = {
     "conversation.item.retrieve": lambda event: Retrieve(_text(event, "item_id")),
     "conversation.item.delete": lambda event: Delete(_text(event, "item_id")),
 }
-# Events of sessions that speak.
-NOT_HERE = frozenset(
+# Events of sessions with spoken responses.
+SPEECH_EVENTS = frozenset(
     {
         "conversation.item.create",
         "conversation.item.truncate",

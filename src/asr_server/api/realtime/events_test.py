@@ -14,7 +14,7 @@ _JSON = st.recursive(
     lambda below: st.lists(below, max_size=3) | st.dictionaries(st.text(max_size=8), below, max_size=3),
 )
 _EVENTS = st.fixed_dictionaries(
-    {"type": st.sampled_from([*events.PARSERS, *events.NOT_HERE, "dance"]) | _JSON},
+    {"type": st.sampled_from([*events.PARSERS, *events.SPEECH_EVENTS, "dance"]) | _JSON},
     optional={"event_id": _JSON, "audio": _JSON, "session": _JSON, "item_id": _JSON},
 )
 

@@ -1,4 +1,4 @@
-"""What a client says before its socket is open: the shape it speaks, a model, a subprotocol. Not its key."""
+"""What the opening request of a realtime socket asks for: the protocol version, the model, the subprotocol."""
 
 from __future__ import annotations
 
@@ -8,27 +8,24 @@ from starlette.websockets import WebSocket
 
 from asr_server.api.edge import credentials
 
-_PROTOCOL = "realtime"
 _BETA_PROTOCOL = "openai-beta.realtime-v1"
 _BETA_HEADER = "realtime=v1"
 
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """`subprotocol`: the one to select. `in_browser`: it cannot see an HTTP status, so it is told on the socket."""
+    """`beta`: the client speaks the beta protocol. `subprotocol`: the one to select."""
 
     beta: bool
     model: str | None
     subprotocol: str | None
-    in_browser: bool
 
 
 def read(socket: WebSocket) -> Handshake:
-    """Raises nothing: whatever is odd is as if it were not there."""
+    """The handshake of this socket. Raises nothing: an unknown value counts as absent."""
     offered: list[str] = socket.scope.get("subprotocols") or []
     return Handshake(
         beta=_BETA_PROTOCOL in offered or _BETA_HEADER in socket.headers.get("openai-beta", ""),
         model=socket.query_params.get("model"),
-        subprotocol=_PROTOCOL if _PROTOCOL in offered else None,
-        in_browser=credentials.by_subprotocol(socket) is not None,
+        subprotocol=credentials.realtime_subprotocol(socket),
     )

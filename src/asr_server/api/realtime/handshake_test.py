@@ -13,15 +13,6 @@ def _read(headers=(), protocols=(), query=""):
 
 
 @pytest.mark.parametrize(
-    ("protocols", "in_browser"),
-    [([], False), (["realtime"], False), (["realtime", "openai-insecure-api-key.ek_3"], True)],
-)
-def test_only_a_key_among_the_subprotocols_means_a_browser(protocols, in_browser):
-    """All others see the HTTP status."""
-    assert _read([("authorization", "Bearer sk-1")], protocols).in_browser is in_browser
-
-
-@pytest.mark.parametrize(
     ("headers", "protocols", "beta"),
     [
         ([], ["realtime"], False),

@@ -1,4 +1,4 @@
-"""`WS /v1/realtime`: OpenAI's events both ways. What they mean is not here: see `conversation.py` and `config.py`."""
+"""`WS /v1/realtime`: OpenAI's realtime events. `conversation.py` makes those of the server."""
 
 from __future__ import annotations
 
@@ -7,106 +7,93 @@ import secrets
 import time
 
 from fastapi import APIRouter, WebSocket
-from loguru import logger
 from starlette.types import Message
-from starlette.websockets import WebSocketDisconnect
 
-from asr_server.api import errors as error_table
 from asr_server.api import websocket_io
 from asr_server.api.dependencies import Services
-from asr_server.api.disconnect import ended_in_order
 from asr_server.api.edge.access import Caller
-from asr_server.api.metrics.metrics import count_error
+from asr_server.api.errors import Json
 from asr_server.api.realtime import events, handshake, shapes
-from asr_server.api.realtime.config import Config
+from asr_server.api.realtime.config import Config, ServerDefaults
 from asr_server.api.realtime.conversation import Conversation
 from asr_server.api.realtime.handshake import Handshake
-from asr_server.api.realtime.server_defaults import server_defaults
 from asr_server.api.realtime.shapes import Identity
 from asr_server.audio import g711
-from asr_server.core.errors import AsrError, InvalidInput, NothingToCommit, SessionExpired, ShuttingDown
+from asr_server.core.errors import AsrError, InvalidInput, NothingToCommit, SessionExpired
 from asr_server.live.events import Audio, Configure, Flush, Reset
 from asr_server.service.live_session.session import Connection
 from asr_server.service.live_session.sessions import LiveSessionOptions
 
 router = APIRouter(tags=["realtime"])
 
-_LEAST_COMMIT_MS = 100
+_MIN_COMMIT_MS = 100
 _LARGE_FRAME = 256 * 1024  # parsing more than this takes milliseconds: not on the event loop
 
 
 @router.websocket("/v1/realtime")
 async def realtime(socket: WebSocket) -> None:
     """Transcription over OpenAI's Realtime protocol."""
-    services: Services = socket.app.state.services
-    caller: Caller = socket.state.caller
-    hands = handshake.read(socket)
-    await socket.accept(subprotocol=hands.subprotocol)
-    talk = _RealtimeConnection(socket, services, hands, caller)
-    try:
-        await talk.run()
-    except AsrError as error:
-        await talk.end(error)
-    except (WebSocketDisconnect, OSError):
-        return
-    except Exception as error:  # the edge: a fault of ours is logged once and told without its details
-        logger.opt(exception=error).error("realtime socket failed")
-        await talk.end(AsrError("The server failed on this session; the log has the details."))
+    opening = handshake.read(socket)
+    await socket.accept(subprotocol=opening.subprotocol)
+    connection = _RealtimeConnection(socket, socket.app.state.services, opening, socket.state.caller)
+    await websocket_io.serve(socket, connection.run(), connection.render_error)
 
 
 class _RealtimeConnection:
-    """One connection: what its reader and its writer share."""
+    """The state that the reader and the writer of one connection share."""
 
-    def __init__(self, socket: WebSocket, services: Services, hands: Handshake, caller: Caller) -> None:
+    def __init__(self, socket: WebSocket, services: Services, opening: Handshake, caller: Caller) -> None:
         self._socket = socket
         self._services = services
-        self._house = server_defaults(services)
+        self._defaults = ServerDefaults.of(services)
         self._owner = caller.owner
-        self._config = caller.session_key.config if caller.session_key else self._house.initial(hands.model)
-        self._lasts_s = services.settings.realtime_session_s
-        identity = Identity(f"sess_{secrets.token_hex(12)}", int(time.time() + self._lasts_s))
-        self._conversation = Conversation(self._config, identity, beta=hands.beta)
-        self._fresh_ms = 0.0  # audio since the last commit
-        self._half = b""  # the first byte of a sample whose second one is still to come
+        if caller.ephemeral_key:
+            self._config = services.ephemeral_keys.find(caller.ephemeral_key).config
+        else:
+            self._config = self._defaults.initial(opening.model)
+        self._max_duration_s = services.settings.realtime_session_s
+        identity = Identity(f"sess_{secrets.token_hex(12)}", int(time.time() + self._max_duration_s))
+        self._conversation = Conversation(self._config, identity, beta=opening.beta)
+        self._uncommitted_ms = 0.0
+        self._odd_byte = b""  # the first byte of a sample whose second byte is still to come
 
     async def run(self) -> None:
-        """Until the client leaves. Raises the `AsrError` that ended it otherwise."""
+        """Serve until the client leaves. Raises the `AsrError` that ended the session otherwise."""
         options = LiveSessionOptions(
-            self._house.rules_of(self._config), self._config.input.format.rate_hz, owner=self._owner
+            self._defaults.rules_of(self._config), self._config.input.format.rate_hz, owner=self._owner
         )
         connection = await self._services.live.open(options)
         clean: bool | None = False
         try:
-            async with asyncio.timeout(self._lasts_s):
+            async with asyncio.timeout(self._max_duration_s):
                 await self._socket.send_json(self._conversation.created())
                 clean = await websocket_io.read_and_write(self._read(connection), self._write(connection))
         except TimeoutError:
             raise SessionExpired("The session has reached its longest duration; open a new one.") from None
         except AsrError as error:
-            await self.end(error)  # before leaving: at shutdown the server waits for that, and then cuts
+            # Before the session is left: at shutdown the server waits for the client to read this, and then cuts.
+            await websocket_io.end(self._socket, error, self.render_error)
         finally:
             self._services.live.leave(connection, clean=bool(clean), resumable=False)
 
-    async def end(self, error: AsrError) -> None:
-        """Tell the error, then close with its code."""
-        message = None if isinstance(error, ShuttingDown) else self._conversation.error(error)
-        count_error(self._socket, error)
-        await websocket_io.close_with_error(self._socket, error_table.TABLE[error.code].ws_close, error.code, message)
+    def render_error(self, error: AsrError) -> Json:
+        """The event that reports an error outside of a client event."""
+        return self._conversation.error(error)
 
     async def _write(self, connection: Connection) -> None:
         async for outgoing in connection.messages():
-            for event in self._conversation.hear(outgoing.message):
+            for event in self._conversation.on_message(outgoing.message):
                 await self._socket.send_json(event)
 
     async def _read(self, connection: Connection) -> bool:
         while True:
             message = await self._socket.receive()
             if message["type"] == "websocket.disconnect":
-                return ended_in_order(message)
+                return websocket_io.closed_cleanly(message)
             await self._take(connection, message)
 
     async def _take(self, connection: Connection, message: Message) -> None:
-        """One frame. What is wrong with it is told, and the session goes on."""
+        """One frame. A frame with an error is answered with that error, and the session goes on."""
         event_id = None
         try:
             frame = message.get("text") or message.get("bytes") or ""
@@ -124,10 +111,10 @@ class _RealtimeConnection:
                 await self._append(connection, audio)
             case events.Commit():
                 self._check_commit()
-                self._begin_anew()
+                self._start_buffer()
                 await connection.tell(Flush())
             case events.Clear():
-                self._begin_anew()
+                self._start_buffer()
                 await connection.tell(Reset())
             case events.Update():
                 await self._update(connection, event)
@@ -137,35 +124,35 @@ class _RealtimeConnection:
                 await self._socket.send_json(self._conversation.deleted(item_id))
 
     async def _append(self, connection: Connection, audio: bytes) -> None:
-        heard = self._config.input.format
-        self._fresh_ms += len(audio) / heard.bytes_per_ms
-        await connection.tell(Audio(self._whole(audio) if heard.law is None else g711.decode(audio, heard.law)))
+        wire_format = self._config.input.format
+        self._uncommitted_ms += len(audio) / wire_format.bytes_per_ms
+        pcm = self._whole_samples(audio) if wire_format.law is None else g711.decode(audio, wire_format.law)
+        await connection.tell(Audio(pcm))
 
-    def _whole(self, pcm: bytes) -> bytes:
-        """What is there of whole samples; an append may end inside one."""
-        pcm = self._half + pcm
+    def _whole_samples(self, pcm: bytes) -> bytes:
+        """The complete samples so far; an append may end inside a sample."""
+        pcm = self._odd_byte + pcm
         whole = len(pcm) & ~1
-        self._half = pcm[whole:]
+        self._odd_byte = pcm[whole:]
         return pcm[:whole]
 
-    def _begin_anew(self) -> None:
-        """The buffer is empty, and the next byte is the first of a sample: half of one would turn all that follows into
-        noise."""
-        self._fresh_ms, self._half = 0.0, b""
+    def _start_buffer(self) -> None:
+        """Empty the buffer. The next byte is the first of a sample: an odd byte kept would turn the rest into noise."""
+        self._uncommitted_ms, self._odd_byte = 0.0, b""
 
     def _check_commit(self) -> None:
-        if self._fresh_ms < _LEAST_COMMIT_MS:
+        if self._uncommitted_ms < _MIN_COMMIT_MS:
             raise NothingToCommit(
-                f"Nothing to commit: at least {_LEAST_COMMIT_MS} ms of audio is needed, "
-                f"the buffer has {int(self._fresh_ms)} ms."
+                f"Nothing to commit: at least {_MIN_COMMIT_MS} ms of audio is needed, "
+                f"the buffer has {int(self._uncommitted_ms)} ms."
             )
 
     async def _update(self, connection: Connection, update: events.Update) -> None:
         config = self._updated(update)
-        rules = self._house.rules_of(config)
+        rules = self._defaults.rules_of(config)
         await self._services.live.prepare(rules)
         changed = config.input.format != self._config.input.format
-        self._half = b"" if changed else self._half
+        self._odd_byte = b"" if changed else self._odd_byte
         self._config = config
         answer = self._conversation.updated(config)
         await connection.tell(Configure(rules, config.input.format.rate_hz if changed else None))
@@ -173,6 +160,6 @@ class _RealtimeConnection:
 
     def _updated(self, update: events.Update) -> Config:
         try:
-            return self._house.updated(self._config, update.session)
+            return self._defaults.updated(self._config, update.session)
         except InvalidInput as error:
-            raise shapes.in_beta_words(error) if update.flat else error from None
+            raise shapes.with_beta_path(error) if update.flat else error from None

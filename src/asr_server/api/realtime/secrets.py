@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import secrets
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from asr_server.api.dependencies import Services, get_caller, get_services
-from asr_server.api.edge.access import Caller
+from asr_server.api.dependencies import CallerDep, ServicesDep
 from asr_server.api.http import body
 from asr_server.api.http.schemas import ErrorBody
 from asr_server.api.realtime import shapes
+from asr_server.api.realtime.config import ServerDefaults
 from asr_server.api.realtime.ephemeral_keys import EphemeralKey
-from asr_server.api.realtime.server_defaults import server_defaults
 from asr_server.api.realtime.shapes import Identity
 from asr_server.core.errors import InvalidInput, InvalidValue
 
 router = APIRouter(prefix="/v1/realtime", tags=["realtime"])
-ServicesDep = Annotated[Services, Depends(get_services)]
-CallerDep = Annotated[Caller, Depends(get_caller)]
 
 _MAX_BODY_BYTES = 1024 * 1024
 
@@ -28,7 +25,7 @@ T = TypeVar("T", bound=BaseModel)
 
 
 class Expiry(BaseModel):
-    """When a key ends."""
+    """When a key expires."""
 
     anchor: Literal["created_at"] = "created_at"
     seconds: int = Field(default=600, ge=10, le=7_200, description="Seconds from now.")
@@ -67,31 +64,29 @@ def _takes(model: type[BaseModel]) -> dict[str, Any]:
 
 
 @router.post("/client_secrets", responses=_ERRORS, openapi_extra=_takes(SecretRequest))
-async def create_client_secret(request: Request, services: ServicesDep, get_caller: CallerDep) -> SecretBody:
+async def create_client_secret(request: Request, services: ServicesDep, caller: CallerDep) -> SecretBody:
     """An ephemeral key for `WS /v1/realtime`, to be given to a browser."""
-    asked = _parsed(SecretRequest, await body.read_json(request, _MAX_BODY_BYTES))
-    house = server_defaults(services)
-    config = house.initial()
-    if asked.session is not None:
-        config = house.updated(config, asked.session)
-    key = services.keys.issue(config, asked.expires_after.seconds, get_caller.owner)
+    wanted = _parsed(SecretRequest, await body.read_json(request, _MAX_BODY_BYTES))
+    defaults = ServerDefaults.of(services)
+    config = defaults.initial()
+    if wanted.session is not None:
+        config = defaults.updated(config, wanted.session)
+    key = services.ephemeral_keys.issue(config, wanted.expires_after.seconds, caller.owner)
     return SecretBody(value=key.value, expires_at=key.expires_at, session=shapes.ga(config, _identity(key)))
 
 
 @router.post("/transcription_sessions", responses=_ERRORS)
-async def create_transcription_session(
-    request: Request, services: ServicesDep, get_caller: CallerDep
-) -> dict[str, Any]:
-    """The same in the shape of the beta protocol."""
+async def create_transcription_session(request: Request, services: ServicesDep, caller: CallerDep) -> dict[str, Any]:
+    """The same in the form of the beta protocol."""
     flat = await body.read_json(request, _MAX_BODY_BYTES)
     wanted = _parsed(_BetaSecret, flat.pop("client_secret", None) or {})
-    house = server_defaults(services)
+    defaults = ServerDefaults.of(services)
     try:
-        config = house.updated(house.initial(), shapes.from_beta(flat, ""), "")
+        config = defaults.updated(defaults.initial(), shapes.from_beta(flat, ""), "")
     except InvalidInput as error:
-        raise shapes.in_beta_words(error) from None
+        raise shapes.with_beta_path(error) from None
     expiry = wanted.expires_at or wanted.expires_after or Expiry()
-    key = services.keys.issue(config, expiry.seconds, get_caller.owner)
+    key = services.ephemeral_keys.issue(config, expiry.seconds, caller.owner)
     return shapes.beta(config, _identity(key), {"value": key.value, "expires_at": key.expires_at})
 
 

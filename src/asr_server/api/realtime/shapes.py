@@ -1,6 +1,6 @@
-"""The two shapes of a session on the wire: GA is nested, beta is flat. Translates; checks only what it must take apart.
+"""The two forms of a session on the wire: nested in the GA protocol, flat in the beta protocol.
 
-A connection has one shape from its first event to its last; an update may come in either.
+The server uses one form for a whole connection; an update may come in either.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _BETA_NAMES = {
     "input_audio_noise_reduction": "noise_reduction",
     "turn_detection": "turn_detection",
 }
-_UNTOUCHED = frozenset({"include", "id", "object", "expires_at", "client_secret", "modalities"})
+_COPIED = frozenset({"include", "id", "object", "expires_at", "client_secret", "modalities"})
 _OBJECT = "realtime.transcription_session"
-# Shown as null when they are; other keys without a value are left out.
-_SHOWN_NULLS = frozenset({"transcription", "noise_reduction", "turn_detection", "include", "language"})
+# Keys that are sent as null; other keys without a value are omitted.
+_NULLABLE = frozenset({"transcription", "noise_reduction", "turn_detection", "include", "language"})
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a session is called, and until when it may last, in Unix seconds."""
+    """The id of a session, and when it expires, in Unix seconds."""
 
     id: str
     expires_at: int
@@ -50,46 +50,46 @@ def ga(config: Config, identity: Identity) -> dict[str, Any]:
 
 
 def beta(config: Config, identity: Identity, secret: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The session of the beta protocol; `secret`: the key that was made with it."""
-    shown = _input(config)
-    kind = shown["format"]["type"]
+    """The session of the beta protocol; `secret`: the key that was issued with it."""
+    fields = _input(config)
+    kind = fields["format"]["type"]
     return {
         "id": identity.id,
         "object": _OBJECT,
         "expires_at": identity.expires_at,
         "modalities": ["audio", "text"],
         "input_audio_format": next(name for name, each in _FORMATS.items() if each["type"] == kind),
-        "input_audio_transcription": shown["transcription"],
-        "turn_detection": shown["turn_detection"],
-        "input_audio_noise_reduction": shown["noise_reduction"],
+        "input_audio_transcription": fields["transcription"],
+        "turn_detection": fields["turn_detection"],
+        "input_audio_noise_reduction": fields["noise_reduction"],
         "include": config.include,
         "client_secret": secret,
     }
 
 
 def from_beta(flat: Mapping[str, Any], root: str = "session") -> dict[str, Any]:
-    """A flat update as a nested one. Raises `InvalidInput` for unknown keys and formats."""
-    heard: dict[str, Any] = {}
-    nested: dict[str, Any] = {"type": "transcription", "audio": {"input": heard}}
+    """The nested form of a flat update. Raises `InvalidInput` for unknown keys and formats."""
+    audio_input: dict[str, Any] = {}
+    nested: dict[str, Any] = {"type": "transcription", "audio": {"input": audio_input}}
     for name, value in flat.items():
         path = f"{root}.{name[:100]}" if root else name[:100]
-        if name in _UNTOUCHED:
+        if name in _COPIED:
             nested[name] = value
         elif name not in _BETA_NAMES:
             raise UnknownParameter(f"Unknown parameter: '{path}'.", param=path)
         elif name != "input_audio_format":
-            heard[_BETA_NAMES[name]] = value
+            audio_input[_BETA_NAMES[name]] = value
         elif not isinstance(value, str):
             raise InvalidType(f"Invalid type for '{path}': expected a string.", param=path)
         elif value not in _FORMATS:
             raise InvalidValue(f"Invalid value for '{path}': expected {', '.join(_FORMATS)}.", param=path)
         else:
-            heard["format"] = _FORMATS[value]
+            audio_input["format"] = _FORMATS[value]
     return nested
 
 
-def in_beta_words(error: InvalidInput) -> InvalidInput:
-    """An error of the nested update with its path as the flat one has it."""
+def with_beta_path(error: InvalidInput) -> InvalidInput:
+    """An error of a nested update with the path of the flat form."""
     path, message = error.param or "", error.message
     for flat, nested in _BETA_NAMES.items():
         path = path.replace(f"audio.input.{nested}", flat)
@@ -98,12 +98,12 @@ def in_beta_words(error: InvalidInput) -> InvalidInput:
 
 
 def _input(config: Config) -> dict[str, Any]:
-    return _shown(config.input.model_dump())
+    return _without_nulls(config.input.model_dump())
 
 
-def _shown(values: Mapping[str, Any]) -> dict[str, Any]:
+def _without_nulls(values: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        name: _shown(value) if isinstance(value, Mapping) else value
+        name: _without_nulls(value) if isinstance(value, Mapping) else value
         for name, value in values.items()
-        if value is not None or name in _SHOWN_NULLS
+        if value is not None or name in _NULLABLE
     }

@@ -8,7 +8,7 @@ from asr_server.api.realtime.shapes import Identity
 from asr_server.core.errors import InvalidInput, InvalidType, InvalidValue, UnknownParameter
 from asr_server.live.events import TurnConfig
 
-HOUSE = ServerDefaults(("demo",), TurnConfig())
+DEFAULTS = ServerDefaults(("demo",), TurnConfig())
 ME = Identity("sess_1", 1_795_600_000)
 
 
@@ -16,15 +16,17 @@ ME = Identity("sess_1", 1_795_600_000)
 def test_a_flat_session_sent_back_changes_nothing(name):
     """Beta out, beta in: the configuration it came from."""
     flat = {"input_audio_format": name, "turn_detection": None, "input_audio_noise_reduction": {"type": "far_field"}}
-    config = HOUSE.updated(HOUSE.initial(), shapes.from_beta(flat))
+    config = DEFAULTS.updated(DEFAULTS.initial(), shapes.from_beta(flat))
     shown = shapes.beta(config, ME)
     assert shown["input_audio_format"] == name
-    assert HOUSE.updated(config, shapes.from_beta(shown)) == config
+    assert DEFAULTS.updated(config, shapes.from_beta(shown)) == config
 
 
 def test_both_shapes_have_their_keys():
     """Those of the contract, nulls among them."""
-    config = HOUSE.updated(HOUSE.initial(), {"type": "transcription", "audio": {"input": {"turn_detection": None}}})
+    config = DEFAULTS.updated(
+        DEFAULTS.initial(), {"type": "transcription", "audio": {"input": {"turn_detection": None}}}
+    )
     ga = shapes.ga(config, ME)
     assert set(ga) == {"type", "object", "id", "expires_at", "audio", "include"}
     assert set(ga["audio"]["input"]) == {"format", "transcription", "noise_reduction", "turn_detection"}
@@ -53,7 +55,7 @@ def test_what_is_wrong_is_named_in_the_flat_shape(flat, error, param):
 def test_what_is_found_wrong_later_is_named_in_the_flat_shape_too():
     """The nested path is put back."""
     with pytest.raises(InvalidInput) as refused:
-        HOUSE.updated(HOUSE.initial(), shapes.from_beta({"turn_detection": {"threshold": 9}}))
-    told = shapes.in_beta_words(refused.value)
+        DEFAULTS.updated(DEFAULTS.initial(), shapes.from_beta({"turn_detection": {"threshold": 9}}))
+    told = shapes.with_beta_path(refused.value)
     assert told.param == "session.turn_detection.threshold"
     assert "session.turn_detection.threshold" in told.message

@@ -181,6 +181,15 @@ def test_endless_speech_is_cut_where_it_is_quiet() -> None:
     assert all(span.duration_s <= 30 for span in spans)
 
 
+def test_no_span_is_longer_than_30_s() -> None:
+    """Speech that grows quieter for ever is quietest at the very end of each span: it is cut there, and not later."""
+    probabilities, power, total = clip([(1.0, 3_000)])
+    power[:] = np.geomspace(1.0, 1e-6, len(power))
+    spans = cut(probabilities, power, total, CONFIG)
+    assert all(span.duration_s <= 30.0 for span in spans)
+    assert all(span.duration_s > 29.5 for span in spans[:-1])
+
+
 def test_spans_come_early() -> None:
     """A span is given out soon after a long pause, not at the end: a two-hour file can be read while it streams."""
     cutter = SpanCutter(CONFIG)

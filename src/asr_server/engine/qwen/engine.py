@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from asr_server.core import heap, settings
-from asr_server.core.audio import samples_to_s
 from asr_server.core.errors import AsrError, EngineOutOfMemory, TranscriptionFailed
+from asr_server.engine.budget import token_budget
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import EngineInfo, Finish, Hypothesis, Tokens, Utterance
 from asr_server.engine.qwen import checkpoint
@@ -21,18 +21,10 @@ if TYPE_CHECKING:
     from asr_server.engine.qwen.decoder import Row
     from asr_server.engine.qwen.runtime import Prepared, Runtime
 
-# Speech is 3 to 5 text tokens a second in the densest languages; 12 leaves room without letting a loop run for long.
-_TOKENS_PER_S = 12
-_MIN_TOKENS = 32
 # What one step may prefill beside the decoding rows, in tokens: a live row waits at most for that.
 _PREFILL_TOKENS = 1024
 # Prompts in one pass are padded to the longest; beyond this ratio padding costs more than a second pass.
 _PREFILL_SPREAD = 1.25
-
-
-def token_budget(samples: int) -> int:
-    """Most new tokens for that many samples of audio at 16 kHz: 12 a second, at least 32."""
-    return max(_MIN_TOKENS, math.ceil(samples_to_s(samples) * _TOKENS_PER_S))
 
 
 @dataclass(slots=True, eq=False)

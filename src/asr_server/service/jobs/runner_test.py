@@ -9,7 +9,7 @@ import pytest
 from asr_server.core.errors import InvalidAudio, JobNotFinished, JobNotFound, JobsUnavailable, Overloaded, ShuttingDown
 from asr_server.core.transcript import Transcript
 from asr_server.scheduling.job import Priority
-from asr_server.service.jobs.record import JobState
+from asr_server.service.jobs.record import JobRecord, JobState
 from asr_server.service.jobs.runner import JobRules, Jobs
 from asr_server.service.jobs.store import JobStore
 from asr_server.service.output.render import Body
@@ -98,6 +98,8 @@ async def test_a_failure_is_kept_with_its_code_and_hurts_nobody(tmp_path, fault,
         assert (failed.state, failed.error.code) == (JobState.FAILED, code)
         with pytest.raises(JobNotFinished):
             await jobs.result(first.id)
+        # The caller's recording is not kept for longer than it is needed.
+        assert [path.name for path in (tmp_path / "jobs" / first.id).iterdir()] == ["job.json"]
         second = await jobs.add(REQUEST, io.BytesIO(b"audio"))
         assert (await ended(jobs, second.id)).state is JobState.SUCCEEDED
 
@@ -125,6 +127,19 @@ async def test_a_restart_keeps_what_is_done_and_begins_anew_what_is_not(tmp_path
         for identity in ids:
             assert (await ended(jobs, identity)).state is JobState.SUCCEEDED
     assert len(producer.calls) == 3
+
+
+async def test_what_a_server_that_is_gone_had_begun_waits_again(tmp_path):
+    """A record that says that the job runs is of the past: until its turn comes it is queued, without progress."""
+    store = JobStore(tmp_path)
+    for number in range(3):
+        begun_before = {"state": JobState.RUNNING, "started_at": 2.0, "done_s": 3.0, "duration_s": 9.0}
+        store.add(JobRecord(f"job_{number}", REQUEST, 1.0 + number, **begun_before), io.BytesIO(b"audio"))
+    store.close()
+    async with running(tmp_path, Scripted(None, None)) as jobs:
+        await begun(jobs, "job_1")
+        waits = jobs.get("job_2")
+        assert (waits.state, waits.started_at, waits.done_s) == (JobState.QUEUED, 0.0, 0.0)
 
 
 async def test_removing_stops_and_forgets(tmp_path):

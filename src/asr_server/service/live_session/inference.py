@@ -7,10 +7,10 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from asr_server.core.audio import samples_to_s
+from asr_server.engine.client import EngineClient
 from asr_server.engine.protocol import Finish, Hypothesis, Utterance
 from asr_server.live.events import ResultKind, Transcribe, TranscribeResult
-from asr_server.scheduling.job import Job, Priority
+from asr_server.scheduling.job import Priority
 from asr_server.service.live_session.session_stats import LiveObserver
 from asr_server.service.recordings.segmenter import SpeechSpan
 from asr_server.text import joining
@@ -83,7 +83,6 @@ class LiveInference:
         return TranscribeResult(asked.ticket, text, first.language or second.language, detached=True)
 
     async def _said(self, kind: ResultKind, item: Utterance) -> Hypothesis:
-        cost_s = samples_to_s(len(item.audio))
-        job = Job(item, Priority.LIVE, cost_s, deadline_s=time.monotonic() + self.timeout_s)
-        said: Hypothesis = await asyncio.wrap_future(self.engines.of(kind).submit(job))
-        return said
+        engine = EngineClient(self.engines.of(kind))
+        deadline_s = time.monotonic() + self.timeout_s
+        return (await engine.transcribe(item, priority=Priority.LIVE, deadline_s=deadline_s)).hypothesis

@@ -25,14 +25,16 @@ from asr_server.service.live_session.sessions import LiveSessionOptions, LiveSes
 class Scripted:
     """A batch that answers by `script(item)`: a text, a text and its `Finish`, an error, or None for never."""
 
-    loaded, room = True, 8
+    room = 8
 
     def __init__(self, script=lambda item: "words"):
-        self.script, self.rows, self.seen = script, {}, []
+        self.script, self.rows, self.seen, self.loaded = script, {}, [], False
 
-    def load(self): ...
+    def load(self):
+        self.loaded = True
 
-    def unload(self): ...
+    def unload(self):
+        self.loaded = False
 
     def admit(self, key, item):
         self.rows[key] = item
@@ -90,6 +92,7 @@ async def _until_flush(connection):
     return messages
 
 
+@pytest.mark.torch
 async def test_a_final_is_what_the_engine_says_of_the_same_audio(make, speech):
     """The bundled model: live equals one offline run, given the words that were committed before."""
     engine = registry.build(plan.resolve(settings.load(_env_file=None, model_id="demo"), capabilities.probe()))
@@ -309,6 +312,28 @@ async def test_a_session_is_resumed_by_its_owner_alone(make):
     live.leave(connection, clean=True)
     assert (await live.resume(connection.session.id, 0, "ann")).session is connection.session
     connection.session.end()
+
+
+async def test_an_open_session_keeps_its_engines_loaded_and_gives_them_back():
+    """However silent it is, and while it waits for its client; one that is over keeps nothing."""
+    now_s, fast, accurate = [0.0], Scripted(), Scripted()
+    threads = [EngineThread(b, idle_timeout_s=10.0, clock=lambda: now_s[0], start=False) for b in (fast, accurate)]
+    fast.loaded = accurate.loaded = True
+
+    def loaded_after(seconds):
+        now_s[0] += seconds
+        for thread in threads:
+            thread.turn()
+        return fast.loaded, accurate.loaded
+
+    live = LiveSessions(settings.load(_env_file=None, model_id="demo"), Engines(*threads), Admission(1000.0))
+    connection = await _open(live)
+    assert loaded_after(3_600.0) == (True, True)
+    live.leave(connection, clean=False)
+    assert loaded_after(3_600.0) == (True, True)
+    await live.drain()
+    assert loaded_after(9.0) == (True, True)
+    assert loaded_after(2.0) == (False, False)
 
 
 async def test_tiny_pieces_wait_together(make, speech):

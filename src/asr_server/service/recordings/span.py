@@ -8,11 +8,9 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from asr_server.core.audio import samples_to_s
+from asr_server.engine.client import EngineClient, EngineStream
 from asr_server.engine.protocol import Finish, Hypothesis, Utterance
-from asr_server.scheduling.job import Job
 from asr_server.service import word_times
-from asr_server.service.recordings.engine_stream import EngineStream
 
 if TYPE_CHECKING:
     from asr_server.core.transcript import Word
@@ -78,7 +76,7 @@ class SpanTask:
 
     async def pieces(self) -> AsyncGenerator[SpanDelta, None]:
         """The text as it is decoded. Raises `TimeoutError` at the deadline."""
-        async for text in self._feed.pieces(self._order.deadline_s):
+        async for text in self._feed:
             if self._replaced:
                 break
             opens, self._given = not self._given, True
@@ -135,7 +133,8 @@ class SpanTask:
                 feed.cancel()
 
     async def _answer(self, feed: EngineStream, span: SpeechSpan, temperature: float) -> SpanResult:
-        return SpanResult(span, await feed.result(), temperature, *feed.times_s())
+        done = await feed.result()
+        return SpanResult(span, done.hypothesis, temperature, done.queue_s, done.infer_s, done.load_s)
 
     def _submit(self, span: SpeechSpan, temperature: float) -> EngineStream:
         options = self._order.options
@@ -146,12 +145,4 @@ class SpanTask:
             temperature=temperature,
             stream=self._order.pieces,
         )
-        return EngineStream(
-            self._engine,
-            Job(
-                utterance,
-                priority=self._priority,
-                cost_s=samples_to_s(len(span.audio)),
-                deadline_s=self._order.deadline_s,
-            ),
-        )
+        return EngineClient(self._engine).stream(utterance, priority=self._priority, deadline_s=self._order.deadline_s)

@@ -1,4 +1,4 @@
-"""The laws of a session over several workers: the real session machine as the worker, ended at random moments."""
+"""A session over several workers: the real session machine as the worker, ended at random moments."""
 
 import json
 import random
@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from asr_server.api.live import messages
 from asr_server.api.live.actions import parse_action
-from asr_server.core.audio import SAMPLE_RATE
-from asr_server.gateway.live_replay import Replay
-from asr_server.gateway.replay_buffer import Kind
-from asr_server.live.conftest import Run, config, silence, speech
+from asr_server.gateway.client_input import ActionKind
+from asr_server.gateway.live_replay import LiveReplay
+from asr_server.live.conftest import SAMPLE_RATE, Run, config, silence, speech
 from asr_server.live.events import Audio, Configure, Flush, GetCheckpoint, Interrupted, Reset, TurnConfig
 from asr_server.live.session import LiveMachine
 from asr_server.live.table import State
@@ -81,7 +80,7 @@ class _Client:
         self._rng, self._delay, self._crashes, self._longest_s = rng, delay, crashes, longest_s
         self._workers = 1
         self._worker = _Worker(1, rng, delay, longest_s)
-        self.replay = Replay(self._worker.hello)
+        self.replay = LiveReplay(self._worker.hello)
         self.told = []
         self.contexts = {}
         self.most_held = 0
@@ -90,17 +89,17 @@ class _Client:
         if frame in ("left", "lost"):
             self._come_back(clean=frame == "left")
         elif isinstance(frame, bytes):
-            self.replay.take_audio(frame, 0.0)
+            self.replay.add_audio(frame, 0.0)
         else:
-            self.replay.journal.take_act(Kind(parse_action(frame).action), frame)
+            self.replay.input.add_action(ActionKind(parse_action(frame).action), frame)
         self._carry()
         while self._rng.random() < self._crashes:
             self._crash()
             self._carry()
-        self.most_held = max(self.most_held, self.replay.journal.held_bytes)
+        self.most_held = max(self.most_held, self.replay.input.buffer.held_bytes)
 
     def finish(self):
-        while (frame := self.replay.journal.next_frame()) is not None:
+        while (frame := self.replay.input.buffer.next_frame()) is not None:
             self._worker.send(frame)
             self._worker.finish()
             self._read(1.0)
@@ -108,7 +107,7 @@ class _Client:
         self._read(1.0)
 
     def _carry(self):
-        while self._rng.random() > self._crashes and (frame := self.replay.journal.next_frame()) is not None:
+        while self._rng.random() > self._crashes and (frame := self.replay.input.buffer.next_frame()) is not None:
             self._worker.send(frame)
             self._read(0.8)
 
@@ -116,7 +115,7 @@ class _Client:
         while self._worker.messages and self._rng.random() < share:
             raw = self._worker.messages.pop(0)
             said = json.loads(raw)
-            told = self.replay.hear(raw, 0.0)
+            told = self.replay.on_message(raw, 0.0)
             if told is None:
                 continue
             self.told.append(json.loads(told))
@@ -124,10 +123,9 @@ class _Client:
                 self.contexts[self.told[-1]["utterance"]] = self._worker.contexts.get(said["utterance"], "")
 
     def _come_back(self, *, clean):
-        while (frame := self.replay.journal.next_frame()) is not None:
-            self._worker.send(frame)
+        self._send_last(complete=clean)
         if clean:
-            self.replay.journal.take_end()
+            self.replay.input.add_end()
         self._worker.left(clean=clean)
         on_their_way = self._rng.randrange(4)
         self.told = self.told[: len(self.told) - on_their_way]
@@ -136,18 +134,28 @@ class _Client:
         if not clean and self._rng.random() < self._crashes:
             self._crash()
         else:
-            self.replay.resumed(self._worker.resumed(self.replay.received_of(received)))
-        self.told += [json.loads(final) for final in self.replay.missed(received)]
-        while clean and (frame := self.replay.journal.next_frame()) is not None:
+            self.replay.resumed(self._worker.resumed(self.replay.worker_utterance(received)))
+        self.told += [json.loads(final) for final in self.replay.finals_after(received)]
+        while clean and (frame := self.replay.input.buffer.next_frame()) is not None:
             self._worker.send(frame)
         if clean:
             self._read(1.0)
 
+    def _send_last(self, *, complete):
+        """What was sent last may not have arrived: from a frame of audio on, or from within one."""
+        broken = False
+        while (frame := self.replay.input.buffer.next_frame()) is not None:
+            if not complete and not broken and isinstance(frame, bytes) and self._rng.random() < 0.3:
+                broken, frame = True, frame[: self._rng.randrange(len(frame))]
+                self._worker.send(frame)
+            elif not broken:
+                self._worker.send(frame)
+
     def _crash(self):
         self._workers += 1
         self._worker = _Worker(self._workers, self._rng, self._delay, self._longest_s)
-        if (prelude := self.replay.restarted(self._worker.hello)) is not None:
-            self._worker.send(prelude)
+        if (first := self.replay.restarted(self._worker.hello)) is not None:
+            self._worker.send(first)
 
     @property
     def finals(self):

@@ -1,16 +1,16 @@
-// The last minutes of what was recorded, by position: what may have to be sent (again). Sends nothing.
+// The last minutes of the recording by position: audio that may have to be sent, or sent again.
 
-export class Tape {
+export class ReplayBuffer {
   #pieces = []; // {at, bytes}, without gaps, in order
   #limit;
 
   constructor(limitBytes) {
     this.#limit = limitBytes;
-    this.start = 0; // position of the first byte that is still here
-    this.end = 0; // position behind the last one
+    this.start = 0; // position of the first byte that is kept
+    this.end = 0; // position behind the last byte
   }
 
-  /** Append; the oldest gives way when it is too much. */
+  /** Append; beyond the limit the oldest bytes are dropped. */
   push(bytes) {
     if (!bytes.length) return;
     this.#pieces.push({ at: this.end, bytes });
@@ -18,7 +18,7 @@ export class Tape {
     this.forget(this.end - this.#limit);
   }
 
-  /** What lies before `position` is not needed any more. Whole pieces go, so a little more may stay. */
+  /** Drop what lies before `position`. Only whole pieces are dropped, so a little more may stay. */
   forget(position) {
     while (this.#pieces.length > 1 && this.#pieces[1].at <= position) this.#pieces.shift();
     this.start = this.#pieces.length ? this.#pieces[0].at : this.end;

@@ -1,0 +1,353 @@
+"""Guarantees under load, failures and invalid input; `python -m E2Etest.guarantees` measures them and writes the page.
+
+A test that demonstrates a guarantee carries the marker `guarantee("name")`. Its fixture `measured` records a quantity
+and asserts its limit; its fixture `note` records anything else that the page should show. The results are kept in
+`guarantees.json`; docs/guarantees.md is rendered from them and from the table below.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from enum import StrEnum
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "guarantees.md"
+RESULTS = Path(__file__).with_suffix(".json")
+
+
+class BoundKind(StrEnum):
+    """What a bound limits. Only times depend on what else the machine is doing."""
+
+    TIME = "time"
+    COUNT = "count"
+    MEMORY = "memory"
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The highest value that a measured quantity may have, in `unit`.
+
+    A test fails above `asserted`: the limit itself for counts and memory, a more generous value for times.
+    """
+
+    quantity: str
+    limit: float
+    unit: str
+    kind: BoundKind
+    asserted: float
+
+    def __str__(self) -> str:
+        return self.shown(self.limit)
+
+    def shown(self, value: float) -> str:
+        """`value` with its unit."""
+        return f"{value:g} {self.unit}".strip()
+
+
+def _time(quantity: str, limit: float, unit: str, *, asserted: float) -> Bound:
+    return Bound(quantity, limit, unit, BoundKind.TIME, asserted)
+
+
+def _memory(quantity: str, limit: float, unit: str) -> Bound:
+    return Bound(quantity, limit, unit, BoundKind.MEMORY, limit)
+
+
+def _count(quantity: str, limit: float) -> Bound:
+    return Bound(quantity, limit, "", BoundKind.COUNT, limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """A headline, a sentence that names the bounds in braces, and the bounds."""
+
+    title: str
+    sentence: str
+    bounds: Mapping[str, Bound] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.sentence.format(**{name: str(bound) for name, bound in self.bounds.items()})
+
+
+GUARANTEES: dict[str, Guarantee] = {
+    "admission": Guarantee(
+        "The server accepts only as much work as it can do, counted in seconds of audio",
+        "Under ten times overload the server refuses the excess with 429 or 503 and a `Retry-After` of 1 to 60 s, "
+        "within {refusal_p99_ms} (p99). Accepted requests take at most {accepted_p95_ratio} times as long (p95) as at "
+        "full load. Memory grows by at most {memory_growth_percent}.",
+        {
+            "refusal_p99_ms": _time("time to refuse a request, p99", 100, "ms", asserted=1_000),
+            "accepted_p95_ratio": _time("p95 latency of accepted requests / that at full load", 1.5, "", asserted=8),
+            "memory_growth_percent": _memory("memory above that at full load", 10, "%"),
+        },
+    ),
+    "leavers": Guarantee(
+        "A caller that disconnects frees its resources",
+        "100 of 200 callers disconnect at random moments. Their places are free within {free_ms}, none of their tasks "
+        "and files remain open, and all others are answered.",
+        {"free_ms": _time("time until the place of a disconnected caller is free", 500, "ms", asserted=5_000)},
+    ),
+    "deadlines": Guarantee(
+        "Work whose deadline has passed is not done",
+        "The caller gets 504 within {late_ms} of the deadline. The expired work never runs.",
+        {"late_ms": _time("time from the deadline to the 504", 200, "ms", asserted=2_000)},
+    ),
+    "queue": Guarantee(
+        "The queue survives every engine failure",
+        "When the engine raises an exception, hangs or runs out of memory, only the row at fault fails, and the next "
+        "request succeeds.",
+    ),
+    "drain": Guarantee(
+        "SIGTERM loses no accepted work",
+        "The server is not ready within {unready_s}. 16 uploads are answered, and 4 live sessions receive their final "
+        "and close code 1001. The process exits with 0 within {exit_s}.",
+        {
+            "unready_s": _time("time from SIGTERM to not ready", 1, "s", asserted=5),
+            "exit_s": _time("time from SIGTERM to the exit", 30, "s", asserted=60),
+        },
+    ),
+    "liveness": Guarantee(
+        "`/livez` answers under load and detects a hung engine",
+        "While the engine is saturated, `/livez` answers 200 within {probe_p99_ms} (p99). When the engine thread "
+        "hangs, it answers 503 at most {detection_s} after `ENGINE_HANG_S` (15 s).",
+        {
+            "probe_p99_ms": _time("time of a probe under load, p99", 100, "ms", asserted=1_000),
+            "detection_s": _time("time beyond `ENGINE_HANG_S` until a hang is reported", 1, "s", asserted=10),
+        },
+    ),
+    "crash": Guarantee(
+        "A crash of the worker loses no request silently",
+        "The worker is killed 20 times under load. Every request is answered or gets a 503 that invites a retry, and "
+        "the next transcript comes within the load time and {recovery_s}. A crash loop stops with a clear error.",
+        {"recovery_s": _time("median time to the next transcript, beyond the load", 5, "s", asserted=50)},
+    ),
+    "idle-memory": Guarantee(
+        "An idle server gives its memory back",
+        "The idle worker has ended, and the gateway holds at most {gateway_mb}. The next request takes the load time "
+        "and at most {wake_s}. A server without a gateway holds at most {fresh_mb} before its first request.",
+        {
+            "gateway_mb": _memory("memory of the gateway after the worker has ended", 80, "MB"),
+            "wake_s": _time("first request after a sleep, beyond the load", 2, "s", asserted=20),
+            "fresh_mb": _memory("memory of a server before its first request", 80, "MB"),
+        },
+    ),
+    "gateway-cost": Guarantee(
+        "The gateway adds little latency",
+        "It adds at most {request_ms} to a request and {live_ms} to a live message at the median.",
+        {
+            "request_ms": _time("added to an upload, p50", 3, "ms", asserted=30),
+            "live_ms": _time("added to a live message and its answer, p50", 5, "ms", asserted=50),
+        },
+    ),
+    "sockets": Guarantee(
+        "A WebSocket peer cannot hold more than a bounded amount of memory",
+        "A peer holds at most {held_mib} beyond its audio, whatever the size of its frames. A peer that never reads "
+        "and a half-open connection are closed within {closed_s}.",
+        {
+            "held_mib": _memory("memory of a peer beyond its audio", 2, "MiB"),
+            "closed_s": _time("time until an unresponsive peer is closed", 40, "s", asserted=60),
+        },
+    ),
+    "resume": Guarantee(
+        "A broken connection neither loses nor repeats a word",
+        "The connection breaks 50 times during speech, and the client resumes the session each time.",
+    ),
+    "mixing": Guarantee(
+        "Live sessions do not mix",
+        "200 live sessions speak different phrases at the same time, and {crossed} of them receive words of another.",
+        {"crossed": _count("sessions whose words are closer to those of another", 0)},
+    ),
+    "upload-cap": Guarantee(
+        "An upload that is too large is refused while it arrives",
+        "The server answers 413 after at most {past_mib} beyond the limit. Memory grows by at most {memory_mib}.",
+        {
+            "past_mib": _memory("bytes read beyond the limit", 1, "MiB"),
+            "memory_mib": _memory("growth of memory", 16, "MiB"),
+        },
+    ),
+    "decoded-cap": Guarantee(
+        "A recording that is too long is refused while it is decoded",
+        "Decompression bombs, false headers and 10 h of silence in 1 MB get a 4xx within {refusal_s}. Memory grows by "
+        "at most {memory_mib}, twice the samples of the longest recording that the test's server allows.",
+        {
+            "refusal_s": _time("time to refuse the file", 2, "s", asserted=20),
+            "memory_mib": _memory("growth of server and decoder together", 73, "MiB"),
+        },
+    ),
+    "codec": Guarantee(
+        "A decoder crash affects one request",
+        "When a decoder is killed, crashes with SIGSEGV or exceeds its time, its request gets 400 and the server "
+        "continues.",
+    ),
+    "fuzzing": Guarantee(
+        "No input breaks a route or a WebSocket",
+        "Random and mutated requests cause no 5xx, no traceback in an answer, and no answer slower than {slowest_s}.",
+        {"slowest_s": _time("slowest answer to a fuzzed request", 5, "s", asserted=30)},
+    ),
+    "nothing-opened": Guarantee(
+        "The server never opens a path or an address that a caller names",
+        "None of the payloads causes a file access or a connection.",
+    ),
+    "keys": Guarantee(
+        "Nobody gets in without a key",
+        "Every route and WebSocket answers 401 without a valid key, and 403 to web pages and host names that are not "
+        "allowed.",
+    ),
+    "logs": Guarantee(
+        "Logs contain no speech, no names and no secrets",
+        "None of the marked texts, file names and keys appears in the log at any level.",
+    ),
+    "soak": Guarantee(
+        "The server is stable over time",
+        "20 min at 80 % load with a fault every 30 s cause {errors} unexpected errors. Memory grows by at most "
+        "{slope_percent}.",
+        {
+            "errors": _count("unexpected errors", 0),
+            "slope_percent": _memory("slope of memory after the warm-up", 1, "% an hour"),
+        },
+    ),
+}
+
+
+@dataclass(slots=True)
+class Measurement:
+    """What one test recorded. `outcome` is pytest's; `values` are the highest value of each bounded quantity."""
+
+    test: str
+    guarantee: str
+    outcome: str = "not run"
+    notes: list[str] = field(default_factory=list)
+    values: dict[str, float] = field(default_factory=dict)
+
+    def measured(self, name: str, value: float) -> None:
+        """Record a bounded quantity, in the unit of its bound. Raises AssertionError above the asserted limit."""
+        bound = GUARANTEES[self.guarantee].bounds[name]
+        self.values[name] = max(value, self.values.get(name, value))
+        if value > bound.asserted:
+            raise AssertionError(f"{bound.quantity}: {bound.shown(value)}, limit {bound.shown(bound.asserted)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The latest measurement of one guarantee: day (ISO), test files, notes, and bounded quantities by name."""
+
+    day: str
+    files: list[str]
+    notes: list[str]
+    values: dict[str, float]
+
+
+def combined(results: Iterable[Measurement]) -> Record:
+    """The record of one guarantee from the results of all its tests."""
+    found = list(results)
+    values: dict[str, float] = {}
+    for name, value in (pair for result in found for pair in result.values.items()):
+        # Three digits are what a reader can use, and what is compared with the bound is what the page shows.
+        values[name] = max(float(f"{value:.3g}"), values.get(name, float("-inf")))
+    files = sorted({result.test.partition("::")[0] for result in found})
+    return Record(date.today().isoformat(), files, [note for result in found for note in result.notes], values)
+
+
+def violations(records: Mapping[str, Record]) -> list[str]:
+    """Every recorded figure that exceeds its bound, and every bound without a figure, as one sentence each."""
+    problems = []
+    for name, guarantee in GUARANTEES.items():
+        values = records[name].values if name in records else {}
+        for key, bound in guarantee.bounds.items():
+            if key not in values:
+                problems.append(f"{name}: no figure for {bound.quantity}")
+            elif values[key] > bound.limit:
+                problems.append(f"{name}: {bound.quantity} is {bound.shown(values[key])}, the bound is {bound}")
+    return problems
+
+
+_HEAD = """\
+# Guarantees
+
+This page lists how the server behaves under load, failures and invalid input, and the tests that demonstrate it.
+`make guarantees` runs these tests, including the soak test of 20 minutes, and writes the page; `make test` runs all of
+them except the soak test. The figures were measured on two CPU cores without a GPU, with the demonstration model.
+
+| guarantee | bound | observed | measured on | tests |
+| --- | --- | --- | --- | --- |"""
+
+_FIGURES = """
+## Figures
+
+A test fails when a count or an amount of memory exceeds its bound. The time that an operation takes depends on what
+else the machine is doing, so the tests assert a more generous limit for times. This page is only written when every
+figure is within its bound, and a test of every run compares the figures with the bounds again.
+
+| guarantee | quantity | kind | bound | limit in the tests | measured |
+| --- | --- | --- | --- | --- | --- |"""
+
+
+def page(records: Mapping[str, Record]) -> str:
+    """docs/guarantees.md."""
+    rows, figures = [], []
+    for name, guarantee in GUARANTEES.items():
+        record = records[name]
+        links = ", ".join(f"[{Path(file).stem}](../{file})" for file in record.files)
+        rows.append(f"| {guarantee.title} | {guarantee} | {'; '.join(record.notes)} | {record.day} | {links} |")
+        figures += [
+            f"| `{name}` | {b.quantity} | {b.kind} | {b} | {b.shown(b.asserted)} | {b.shown(record.values[key])} |"
+            for key, b in guarantee.bounds.items()
+        ]
+    return "\n".join([_HEAD, *rows, _FIGURES, *figures, ""])
+
+
+def load() -> dict[str, Record]:
+    """The recorded measurements by name of the guarantee."""
+    return {name: Record(**found) for name, found in json.loads(RESULTS.read_text(encoding="utf-8")).items()}
+
+
+def write(path: Path, results: Iterable[Measurement]) -> None:
+    """The results of a pytest run, for `main`."""
+    path.write_text(json.dumps([asdict(result) for result in results]), encoding="utf-8")
+
+
+def _run(names: list[str]) -> tuple[int, dict[str, list[Measurement]]]:
+    """pytest's exit code, and the results by guarantee."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "results.json"
+        command = [sys.executable, "-m", "pytest", "E2Etest", "-m", "guarantee", "--guarantees", str(path)]
+        only = ["--only-guarantees", ",".join(names)] if names else []
+        code = subprocess.run([*command, *only], cwd=ROOT, check=False).returncode
+        results = [Measurement(**found) for found in json.loads(path.read_text(encoding="utf-8"))]
+    by_name: dict[str, list[Measurement]] = {}
+    for result in results:
+        by_name.setdefault(result.guarantee, []).append(result)
+    return code, by_name
+
+
+def main() -> int:
+    """Run the tests and rewrite the page; write nothing when a test fails or a figure exceeds its bound."""
+    parser = argparse.ArgumentParser(prog="python -m E2Etest.guarantees", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"only these: {', '.join(GUARANTEES)}")
+    parser.add_argument("--render", action="store_true", help="run nothing; write the page from the recorded results")
+    arguments = parser.parse_args()
+    records = load()
+    if not arguments.render:
+        code, by_name = _run(arguments.names)
+        if code != 0:
+            print("A test failed; the page is unchanged.", file=sys.stderr)
+            return code
+        records |= {name: combined(results) for name, results in by_name.items()}
+    if problems := violations(records):
+        print("The page is unchanged:", *problems, sep="\n", file=sys.stderr)
+        return 1
+    recorded = {name: asdict(records[name]) for name in GUARANTEES}
+    RESULTS.write_text(json.dumps(recorded, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    PAGE.write_text(page(records), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

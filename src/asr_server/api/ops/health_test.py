@@ -1,0 +1,97 @@
+"""Health, whatever the engine does."""
+
+import asyncio
+import threading
+import time
+from types import SimpleNamespace
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from asr_server.api.ops import health
+from asr_server.core.settings import Settings
+from asr_server.engine import capabilities, plan
+from asr_server.engine.protocol import EngineInfo
+from asr_server.scheduling.admission import Admission
+from asr_server.scheduling.job import Job
+from asr_server.scheduling.thread import EngineThread
+
+
+class _Hanging:
+    """A batch of one row whose step does not return before it is let go."""
+
+    loaded = True
+
+    def __init__(self):
+        self.rows, self.stepping, self.go = [], threading.Event(), threading.Event()
+
+    @property
+    def room(self):
+        return 1 - len(self.rows)
+
+    def admit(self, key, item):
+        self.rows.append(key)
+
+    def step(self):
+        self.stepping.set()
+        self.go.wait(30)
+        return iter(())
+
+    def drop(self, key):
+        self.rows = [row for row in self.rows if row != key]
+
+    def unload(self): ...
+
+
+class _Live:
+    waiting = 0
+
+    def __len__(self):
+        return 0
+
+
+@pytest.fixture
+def batch():
+    return _Hanging()
+
+
+@pytest.fixture
+def app(batch):
+    """Health and the probes over an engine thread of the test's own."""
+    settings = Settings(_env_file=None, model_id="demo")
+    thread = EngineThread(batch, idle_timeout_s=0)
+    app = FastAPI()
+    app.include_router(health.router)
+    app.state.services = SimpleNamespace(
+        settings=settings,
+        plan=plan.resolve(settings, capabilities.probe()),
+        engine=SimpleNamespace(info=EngineInfo("scripted", "demo", "cpu", "float32")),
+        thread=thread,
+        admission=Admission(100.0),
+        jobs=SimpleNamespace(under_way=0),
+        live=_Live(),
+        started_s=time.monotonic(),
+        ready=True,
+        draining=False,
+    )
+    yield app
+    batch.go.set()
+    thread.close()
+
+
+@pytest.mark.parametrize("path", ["/health", "/livez", "/readyz"])
+async def test_no_probe_waits_for_the_engine(app, batch, path):
+    """One job is in a step that does not end, another waits behind it: the answer comes and shows both."""
+    thread = app.state.services.thread
+    for _ in range(2):
+        thread.submit(Job("item", cost_s=4.0))
+    assert await asyncio.to_thread(batch.stepping.wait, 10)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+        async with asyncio.timeout(5):
+            answer = await client.get(path)
+    assert answer.status_code == 200
+    assert not batch.go.is_set()
+    if path == "/health":
+        queue = answer.json()["queue"]
+        assert (queue["running"], queue["interactive"], queue["audio_waiting_s"]) == (1, 1, 4.0)

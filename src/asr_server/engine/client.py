@@ -1,0 +1,137 @@
+"""The engine thread as coroutines: transcribe, stream and align, each with its own result type.
+
+The only way from the event loop to the engine. Everything here runs on the event loop; the engine thread reaches it
+through futures and `call_soon_threadsafe` alone, so nothing here needs a lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from asr_server.core.audio import SAMPLE_RATE
+from asr_server.engine.protocol import AlignItem, Alignment, Hypothesis, Tokens, Utterance
+from asr_server.scheduling.job import Job, Priority
+
+if TYPE_CHECKING:
+    from asr_server.scheduling.thread import EngineThread
+
+
+@dataclass(frozen=True, slots=True)
+class Transcription:
+    """The engine's answer, and where its time went, in seconds.
+
+    `queue_s`: the wait for a free slot, without `load_s`, the wait for the model to be loaded. `infer_s`: from the
+    row's first step to its last.
+    """
+
+    hypothesis: Hypothesis
+    queue_s: float
+    infer_s: float
+    load_s: float
+
+
+class EngineClient:
+    """Submits jobs to one engine thread. Every method raises `ShuttingDown` when no new work is taken.
+
+    `deadline_s` is on the monotonic clock: a job that is not done by then ends with `DeadlineExceeded`.
+    """
+
+    def __init__(self, thread: EngineThread) -> None:
+        self._thread = thread
+
+    def lease(self) -> AbstractContextManager[None]:
+        """Keep the model loaded until the block ends."""
+        return self._thread.lease()
+
+    async def transcribe(
+        self, utterance: Utterance, *, priority: Priority, deadline_s: float | None = None
+    ) -> Transcription:
+        """The engine's answer. Raises `AsrError`. Cancelling the task cancels the job."""
+        job = Job[Hypothesis](utterance, priority, _seconds(utterance), deadline_s)
+        return _transcription(job, await asyncio.wrap_future(self._thread.submit(job)))
+
+    def stream(self, utterance: Utterance, *, priority: Priority, deadline_s: float | None = None) -> EngineStream:
+        """The same as its text arrives. The job is queued at once. There is text only if `utterance.stream` is set."""
+        job = Job[Hypothesis](utterance, priority, _seconds(utterance), deadline_s)
+        return EngineStream(self._thread, job)
+
+    async def align(self, item: AlignItem, *, priority: Priority) -> Alignment:
+        """The times of the words. Raises `AsrError`. Cancelling the task cancels the job."""
+        job = Job[Alignment](item, priority, _seconds(item))
+        return await asyncio.wrap_future(self._thread.submit(job))
+
+
+class EngineStream:
+    """One transcription under way: an async iterator of its text, then its `result`. Made by `EngineClient.stream`.
+
+    The iterator raises `TimeoutError` at the deadline, since the engine may hang in a step and not report it.
+    `begun` is set when the first text has come, or at the end.
+    """
+
+    def __init__(self, thread: EngineThread, job: Job[Hypothesis]) -> None:
+        loop = asyncio.get_running_loop()
+        self._job = job
+        self._texts: deque[str] = deque()
+        self._changed = asyncio.Event()
+        self.begun = asyncio.Event()
+
+        def on_delta(delta: object) -> None:  # on the engine thread
+            if isinstance(delta, Tokens) and delta.text:
+                loop.call_soon_threadsafe(self._add, delta.text)
+
+        job.on_delta = on_delta
+        self._future = asyncio.wrap_future(thread.submit(job))
+        # The result crosses over by `call_soon_threadsafe` too, so this runs behind `_add` of every delta.
+        self._future.add_done_callback(self._on_done)
+
+    def __aiter__(self) -> EngineStream:
+        return self
+
+    async def __anext__(self) -> str:
+        while not self._texts:
+            if self._future.done():
+                raise StopAsyncIteration
+            self._changed.clear()
+            left_s = None if self._job.deadline_s is None else self._job.deadline_s - time.monotonic()
+            async with asyncio.timeout(left_s):
+                await self._changed.wait()
+        return self._texts.popleft()
+
+    async def result(self) -> Transcription:
+        """The whole answer. Raises `AsrError`."""
+        return _transcription(self._job, await self._future)
+
+    def cancel(self) -> None:
+        """Take the job out of the queue or out of the batch; does nothing if it is done."""
+        if not self._future.cancel() and not self._future.cancelled():
+            self._future.exception()  # now it counts as retrieved: asyncio does not log it
+
+    def _add(self, text: str) -> None:
+        self._texts.append(text)
+        self.begun.set()
+        self._changed.set()
+
+    def _on_done(self, _: asyncio.Future[Hypothesis]) -> None:
+        self.begun.set()
+        self._changed.set()
+        # `on_delta` refers to this stream, and this stream to the job with its audio: without the cycle the memory is
+        # free at the last reference and not at some later garbage collection.
+        self._job.on_delta = None
+
+
+def _transcription(job: Job[Hypothesis], hypothesis: Hypothesis) -> Transcription:
+    return Transcription(
+        hypothesis,
+        queue_s=job.started_s - job.queued_s - job.load_s,
+        infer_s=job.ended_s - job.started_s,
+        load_s=job.load_s,
+    )
+
+
+def _seconds(item: Utterance | AlignItem) -> float:
+    return len(item.audio) / SAMPLE_RATE

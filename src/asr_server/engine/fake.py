@@ -1,0 +1,380 @@
+"""The `fake` engine: scripted answers, delays and faults through the whole engine contract. For tests; uses no model.
+
+`MODEL_ID=fake` starts it and nothing else does. `fake_script` describes what it can be told to do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import random
+import re
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from asr_server.core.audio import SAMPLE_RATE
+from asr_server.core.errors import AsrError, EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
+from asr_server.engine.budget import token_budget
+from asr_server.engine.fake_script import FakeScript, Fault, Rule, ScriptSource
+from asr_server.engine.plan import Plan
+from asr_server.engine.protocol import (
+    AlignedPiece,
+    AlignItem,
+    Alignment,
+    EngineInfo,
+    Finish,
+    Hypothesis,
+    Tokens,
+    Utterance,
+)
+from asr_server.scheduling.ports import Outcome, RowDelta, RowDone, RowFailed
+
+# Audio whose loudest sample is below this is silence.
+_SILENCE_PEAK = 0.01
+_AUDIO_TOKENS_PER_S = 13
+_PROMPT_TOKENS = 9
+_LOOP_TURNS = 6
+_POLL_S = 0.005
+# What a sampled answer says in place of a word.
+_HESITATION = " um"
+_UNITS = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
+    *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
+)
+_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+# A word with the blank before it; each character of the scripts that write none.
+_PIECE = re.compile(r"\s*(?:[\u3040-\u30ff\u3400-\u9fff]|[^\s\u3040-\u30ff\u3400-\u9fff]+)")
+_IDEOGRAPHS = re.compile(r"([\u3040-\u30ff\u3400-\u9fff])")
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """What one token id stands for: some text, or the name of the language ("" for no speech)."""
+
+    text: str
+    language: str | None = None
+
+
+class _Vocabulary:
+    """Token ids of pieces of text. An id follows from its text alone, so every process gives the same ones."""
+
+    def __init__(self) -> None:
+        self._pieces: dict[int, _Piece] = {}
+        # What default answers are made of is known from the start, to read ids that another process gave.
+        for name in ("English", ""):
+            self.id_of(_Piece("", name))
+        for number in range(100):
+            self.id_of(_Piece(_number(number)))
+            self.id_of(_Piece(f" {_number(number)}"))
+
+    def id_of(self, piece: _Piece) -> int:
+        """The id of a piece, which is known from now on."""
+        spelled = piece.text if piece.language is None else f"<language {piece.language}>"
+        found = zlib.crc32(spelled.encode())
+        if self._pieces.setdefault(found, piece) != piece:
+            raise ValueError(f"{piece} and {self._pieces[found]} have the same id")
+        return found
+
+    def piece(self, token: int) -> _Piece:
+        """What an id stands for. Raises `KeyError` for one that was never given."""
+        return self._pieces[token]
+
+
+@dataclass(slots=True, eq=False)
+class _Row:
+    """One utterance on its way. `ids`: the answer; `given`: tokens of it that were handed out; `tail`: repetitions
+    behind it that only deltas show."""
+
+    utterance: Utterance
+    rule: Rule
+    ids: tuple[int, ...]
+    tail: tuple[int, ...]
+    finish: Finish
+    no_speech_prob: float | None
+    given: int = 0
+    passes: int = 0
+    struck: bool = False  # its fault has happened
+
+
+class FakeEngine:
+    """Implements `engine.protocol.Engine`: one token a step for every row, and what its script says.
+
+    `on_progress` is called in every step. `script` counts in place of the file that the plan names; a
+    test changes it by `scripts.replace`. `default_text` is what an utterance says for which no rule has a text.
+    """
+
+    name = "fake"
+
+    def __init__(
+        self,
+        plan: Plan,
+        on_progress: Callable[[], None] = lambda: None,
+        script: FakeScript | None = None,
+        default_text: Callable[[Utterance], str] | None = None,
+    ) -> None:
+        self._plan = plan
+        self._on_progress = on_progress
+        self.scripts = ScriptSource(script or plan.fake_script or FakeScript())
+        self._text_of = default_text or self._counted
+        self._vocabulary = _Vocabulary()
+        self._rows: dict[int, _Row] = {}
+        self._loaded = False
+        self._loads = self._steps = self._calls = 0
+        self._applied: Counter[Rule] = Counter()
+        self._changes = self.scripts.changes
+
+    @property
+    def info(self) -> EngineInfo:
+        """Slots are known once it is loaded, as for a real engine."""
+        slots = self._plan.max_batch if self._loaded else 0
+        return EngineInfo(self.name, self._plan.model_id, self._plan.device, self._plan.dtype, slots=slots)
+
+    @property
+    def loaded(self) -> bool:
+        """Whether `load` has succeeded."""
+        return self._loaded
+
+    @property
+    def room(self) -> int:
+        """Free slots."""
+        return self._plan.max_batch - len(self._rows)
+
+    def load(self) -> None:
+        """Take the time that the script says. Raises `ModelUnavailable` or `EngineOutOfMemory` if it says so."""
+        script = self._script()
+        if script.load_freeze_s:
+            # PyDLL does not release the interpreter's lock: no other thread of the process runs.
+            ctypes.PyDLL(None).usleep(int(1e6 * script.load_freeze_s))
+        time.sleep(script.load_s)
+        self._loads += 1
+        if self._loads <= script.load_failures:
+            if script.load_fault is Fault.MEMORY:
+                raise EngineOutOfMemory("No memory is left for the model; free some or choose a smaller one.")
+            raise ModelUnavailable(f"MODEL_ID={self._plan.model_id}: the script says that it cannot be loaded.")
+        self._loaded = True
+
+    def unload(self) -> None:
+        """Forget every row."""
+        self._loaded = False
+        self._rows.clear()
+
+    def admit(self, key: int, item: Utterance) -> None:
+        """Take a row in. Raises what the script says."""
+        assert self._loaded, "admit() before load()"
+        script = self._script()  # first: a new script begins to count anew
+        self._calls += 1
+        rule = self._rule(item, script)
+        row = self._answer(item, rule)
+        if rule.fault is not None and rule.at == "admission" and (error := self._strike(row)) is not None:
+            raise error
+        self._rows[key] = row
+
+    def step(self) -> Iterator[Outcome]:
+        """One token for every row. Raises if the script breaks the step."""
+        self._on_progress()
+        script = self._script()
+        stalls = script.stall_every and self._steps % script.stall_every == 0
+        self._steps += 1
+        time.sleep(script.stall_s if stalls else script.step_s)
+        for key, row in list(self._rows.items()):
+            due = row.rule.fault is not None and row.rule.at == "step" and row.given >= row.rule.after_tokens
+            if due and not row.struck and (error := self._strike(row)) is not None:
+                del self._rows[key]
+                yield RowFailed(key, error)
+            else:
+                yield from self._advance(key, row)
+
+    def drop(self, key: int) -> None:
+        """Forget a row."""
+        self._rows.pop(key, None)
+
+    def _script(self) -> FakeScript:
+        script = self.scripts.current()
+        if self.scripts.changes != self._changes:
+            self._changes = self.scripts.changes
+            self._loads = self._steps = self._calls = 0
+            self._applied.clear()
+        return script
+
+    def _rule(self, item: Utterance, script: FakeScript) -> Rule:
+        """The first rule that applies; one without any effect if none does."""
+        audio_s = len(item.audio) / SAMPLE_RATE
+        for rule in script.rules:
+            if not rule.matches(item, audio_s, self._calls) or (rule.times and self._applied[rule] >= rule.times):
+                continue
+            if rule.once_file is not None:
+                try:
+                    rule.once_file.touch(exist_ok=False)
+                except FileExistsError:
+                    continue
+            self._applied[rule] += 1
+            return rule
+        return Rule()
+
+    def _strike(self, row: _Row) -> AsrError | None:
+        """Do what the row's fault is. The error of the row, or None if it goes on."""
+        row.struck = True
+        match row.rule.fault:
+            case Fault.MEMORY:
+                return EngineOutOfMemory("No memory is left for this audio.")
+            case Fault.RAISE:
+                return TranscriptionFailed("The engine failed on this audio.")
+            case Fault.BREAK:
+                raise RuntimeError("the script breaks this step")
+            case Fault.HANG:
+                _hang(row.rule)
+        return None
+
+    def _answer(self, item: Utterance, rule: Rule) -> _Row:
+        text = self._text_of(item) if rule.text is None else rule.text
+        pieces = [_Piece(piece) for piece in _PIECE.findall(text)]
+        if rule.text is None and item.temperature > 0:
+            pieces = _sampled(pieces, item)
+        if item.language is None:
+            pieces.insert(0, _Piece("", rule.language if text else ""))
+        ids = [self._vocabulary.id_of(piece) for piece in pieces]
+        ids[: len(item.prefix)] = item.prefix
+        budget, finish = token_budget(len(item.audio)) + len(item.prefix), rule.finish
+        if len(ids) > budget:
+            ids, finish = ids[:budget], Finish.BUDGET
+        tail = ids[-1:] * _LOOP_TURNS if finish is Finish.LOOP else ()
+        silence = rule.no_speech_prob if rule.no_speech_prob is not None else (0.02 if text else 0.98)
+        return _Row(item, rule, tuple(ids), tuple(tail), finish, None if item.language is not None else silence)
+
+    def _counted(self, item: Utterance) -> str:
+        if float(np.abs(item.audio).max(initial=0.0)) < _SILENCE_PEAK:
+            return ""
+        count = max(1, int(len(item.audio) / SAMPLE_RATE * self._script().words_per_s))
+        return " ".join(_number(n) for n in range(1, count + 1))
+
+    def _advance(self, key: int, row: _Row) -> Iterator[Outcome]:
+        """One pass: a token, and in the first one also what is forced and as much of the draft as is true."""
+        told = row.ids + row.tail
+        known = 0
+        if row.passes == 0:
+            draft = row.utterance.draft if row.utterance.temperature == 0 else ()
+            known = max(len(row.utterance.prefix), _common(draft, told))
+        row.passes += 1
+        new = told[row.given : row.given + known + 1]
+        # The end of an answer is a token of its own, as in a real model, unless the row is stopped before.
+        over = row.given + known + 1 > len(told)
+        stopped = row.finish is not Finish.END and row.given + known + 1 >= len(told)
+        if new:
+            text = self._text(row, told, row.given, row.given + len(new)) if row.utterance.stream else ""
+            yield RowDelta(key, Tokens(new, tuple(map(_logprob, new)), text))
+            row.given += len(new)
+        if over or stopped:
+            del self._rows[key]
+            yield RowDone(key, self._hypothesis(row))
+
+    def _text(self, row: _Row, ids: Sequence[int], start: int, end: int) -> str:
+        """The text that ids[start:end] write; an answer does not begin with a blank."""
+        whole = "".join(self._vocabulary.piece(token).text for token in ids[:end]).lstrip()
+        before = "".join(self._vocabulary.piece(token).text for token in ids[:start]).lstrip()
+        return whole[len(before) :]
+
+    def _hypothesis(self, row: _Row) -> Hypothesis:
+        pieces = [self._vocabulary.piece(token) for token in row.ids]
+        lengths = [len(self._text(row, row.ids, 0, end)) for end in range(1, len(row.ids) + 1)]
+        named = next((piece.language for piece in pieces if piece.language is not None), None)
+        item = row.utterance
+        return Hypothesis(
+            text=self._text(row, row.ids, 0, len(row.ids)),
+            language=item.language if item.language is not None else named or "",
+            ids=row.ids,
+            logprobs=tuple(map(_logprob, row.ids)),
+            finish=row.finish,
+            audio_tokens=math.ceil(len(item.audio) / SAMPLE_RATE * _AUDIO_TOKENS_PER_S),
+            prompt_tokens=_PROMPT_TOKENS + len(item.context.split()),
+            passes=row.passes,
+            no_speech_prob=row.no_speech_prob,
+            offsets=tuple(lengths),
+            pieces=tuple(piece.text.encode() for piece in pieces),
+        )
+
+
+class FakeAligner:
+    """Implements `engine.protocol.Aligner`: spreads the words evenly over the audio."""
+
+    def __init__(self, plan: Plan, script: FakeScript | None = None) -> None:
+        self.aligner_id = plan.aligner_id
+        self.loaded = False
+        self.scripts = ScriptSource(script or plan.fake_script or FakeScript())
+
+    def locate(self) -> None:
+        """Take the time that the script says. Raises `ModelUnavailable` if it says so."""
+        script = self.scripts.current()
+        time.sleep(script.aligner_locate_s)
+        if script.aligner_missing:
+            raise ModelUnavailable(f"FORCED_ALIGNER_ID={self.aligner_id}: the script says that there is none.")
+
+    def load(self) -> None:
+        """There is nothing to load."""
+        self.loaded = True
+
+    def unload(self) -> None:
+        """There is nothing to free."""
+        self.loaded = False
+
+    def cost(self, item: AlignItem) -> int:
+        """Tokens of the audio, and two for each word."""
+        return int(len(item.audio) / SAMPLE_RATE * _AUDIO_TOKENS_PER_S) + 2 * len(_words(item.text))
+
+    def align(self, items: Sequence[AlignItem]) -> list[Alignment | AsrError]:
+        """Words of equal length, without a pause between them."""
+        script = self.scripts.current()
+        time.sleep(script.align_s)
+        if script.align_fails:
+            return [TranscriptionFailed("The aligner failed on this audio.") for _ in items]
+        return [_spread(item) for item in items]
+
+
+def _spread(item: AlignItem) -> Alignment:
+    words, length_ms = _words(item.text), len(item.audio) * 1000 // SAMPLE_RATE
+    ends = [length_ms * n // max(1, len(words)) for n in range(len(words) + 1)]
+    return Alignment(tuple(AlignedPiece(word, ends[n], ends[n + 1]) for n, word in enumerate(words)))
+
+
+def _words(text: str) -> list[str]:
+    """Words between blanks and single ideographs: their letters, digits and apostrophes."""
+    pieces = [piece for word in text.split() for piece in _IDEOGRAPHS.split(word)]
+    kept = ("".join(c for c in piece if c.isalnum() or c == "'") for piece in pieces)
+    return [word for word in kept if word]
+
+
+def _hang(rule: Rule) -> None:
+    if rule.hang_file is None:
+        time.sleep(rule.hang_s)
+        return
+    rule.hang_file.touch()
+    while rule.hang_file.exists():
+        time.sleep(_POLL_S)
+
+
+def _sampled(pieces: Sequence[_Piece], item: Utterance) -> list[_Piece]:
+    """Some words replaced: the more the higher the temperature, and always the same for one seed."""
+    chance = random.Random(item.seed)
+    return [replace(p, text=_HESITATION) if chance.random() < item.temperature / 4 else p for p in pieces]
+
+
+def _common(draft: Sequence[int], ids: Sequence[int]) -> int:
+    """How many tokens of the draft are those of the answer."""
+    return next((n for n, (a, b) in enumerate(zip(draft, ids, strict=False)) if a != b), min(len(draft), len(ids)))
+
+
+def _logprob(token: int) -> float:
+    return -0.05 - token % 10 / 100
+
+
+def _number(n: int) -> str:
+    """The English word for `n` of 100, and beyond that from the beginning again."""
+    n %= 100
+    if n < len(_UNITS):
+        return _UNITS[n]
+    tens = _TENS[n // 10 - 2]
+    return f"{tens}-{_UNITS[n % 10]}" if n % 10 else tens

@@ -1,0 +1,187 @@
+"""What a live client has sent: its audio and actions, and which actions were answered. Pure: no I/O, no clock.
+
+`ReplayBuffer` decides what a worker is sent, and again after a cut. This adds what the session's actions mean for it:
+an action is kept until it is answered, and the configurations that are dropped are kept as one.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from asr_server.live.replay_buffer import ControlFrame, ReplayBuffer
+
+_ARRIVAL_STEP_S = 0.05
+_ROUNDING_BYTES = 192  # messages give times in whole milliseconds
+
+
+class ActionKind(Enum):
+    """The actions that a worker answers; the values are the wire's."""
+
+    FLUSH = "flush"
+    RESET = "reset"
+    CONFIG = "config"
+    CHECKPOINT = "settled"
+
+
+@dataclass(slots=True, eq=False)
+class ActionFrame(ControlFrame):
+    """An action in its place.
+
+    `client_acked`: the client has its answer, or expects none. `worker_acked`: the present worker has answered.
+    `from_gateway`: the client did not send it: a checkpoint of the gateway's own, or the flush that the orderly end of
+    a connection implies.
+    """
+
+    kind: ActionKind
+    client_acked: bool = False
+    worker_acked: bool = False
+    from_gateway: bool = False
+
+
+class ClientInput:
+    """One session's input. The session reads the next frame for its worker from `buffer`."""
+
+    def __init__(self, rate_hz: int) -> None:
+        self.buffer: ReplayBuffer[ActionFrame] = ReplayBuffer()
+        self.received_bytes = 0  # from the client; `buffer` does not count a byte that a reset discards
+        self._bytes_per_s = 2 * rate_hz
+        self._dropped_config: dict[str, Any] = {}  # the configurations that are no longer held, as one
+        self._arrivals: deque[tuple[int, float]] = deque()
+
+    def seconds(self, position: int) -> float:
+        """A position as the time of the session."""
+        return position / self._bytes_per_s
+
+    def position(self, seconds: float) -> int:
+        """A time of the session as the position of a whole sample."""
+        return 2 * round(seconds * self._bytes_per_s / 2)
+
+    # -- from the client ---------------------------------------------------------------------------------------------
+
+    def add_audio(self, pcm: bytes, now_s: float) -> None:
+        """The next bytes, cut anywhere."""
+        self.buffer.append(pcm)
+        self.received_bytes += len(pcm)
+        end = self.buffer.end
+        if not self._arrivals or now_s - self._arrivals[-1][1] >= _ARRIVAL_STEP_S:
+            self._arrivals.append((end, now_s))
+        else:
+            self._arrivals[-1] = (end, self._arrivals[-1][1])
+
+    def add_action(self, kind: ActionKind, text: str) -> None:
+        """An action of the client, in its place in the audio."""
+        if kind is ActionKind.RESET:
+            self.buffer.align()
+        self.buffer.append_control(ActionFrame(self.buffer.end, text, kind))
+
+    def add_end(self) -> None:
+        """The client ended its connection in order: that ends an open utterance, as a flush does."""
+        # It counts as sent: the worker sees the end of the connection.
+        self.buffer.append_control(self._gateway_action(ActionKind.FLUSH), sent=True)
+
+    def request_checkpoint(self) -> bool:
+        """Ask the worker how far it has finished. Returns False while a request of the gateway's is under way."""
+        if any(action.kind is ActionKind.CHECKPOINT and action.from_gateway for action in self.buffer.controls):
+            return False
+        self.buffer.append_control(self._gateway_action(ActionKind.CHECKPOINT))
+        return True
+
+    def _gateway_action(self, kind: ActionKind) -> ActionFrame:
+        text = json.dumps({"action": kind.value})
+        return ActionFrame(self.buffer.end, text, kind, client_acked=True, from_gateway=True)
+
+    # -- a new connection to a worker --------------------------------------------------------------------------------
+
+    def restart(self) -> str | None:
+        """A fresh worker gets everything that is held. Returns the frame to send before it, if there is one."""
+        self.buffer.restart()
+        for action in self.buffer.controls:
+            action.worker_acked = False
+        return json.dumps({"action": "config", **self._dropped_config}) if self._dropped_config else None
+
+    def resume(self, received_bytes: int) -> int:
+        """The same worker was reached again and has so many bytes. Returns how many bytes are lost to it."""
+        lost = self.buffer.resume(received_bytes)
+        for action in self.buffer.sent_controls:
+            # The answer of any other action may have gone to the connection that broke, and is not given again; the
+            # final that answers a flush is.
+            if action.kind is not ActionKind.FLUSH:
+                action.client_acked = True
+            action.worker_acked = action.client_acked
+        answered = [a for a in self.buffer.controls if a.kind is ActionKind.CHECKPOINT and a.worker_acked]
+        self.buffer.remove(answered)
+        return lost
+
+    # -- from the worker ---------------------------------------------------------------------------------------------
+
+    def on_answer(self, kind: ActionKind) -> bool:
+        """The worker answered its first unanswered action of this kind. Returns whether the client gets the answer."""
+        action = self._first_unanswered(kind)
+        if action is None:
+            return kind is not ActionKind.CHECKPOINT
+        is_new = not action.client_acked
+        action.client_acked = action.worker_acked = True
+        if kind is ActionKind.CHECKPOINT:
+            self.buffer.remove([action])
+        return is_new
+
+    def on_flush_answer(self, start: int, end: int) -> bool:
+        """The worker answered a flush with a final from `start` to `end`. Returns as `on_answer`.
+
+        In silence the final has no length. Then the flush is kept: it uses a number, and its final has no end from
+        which a fresh worker could go on.
+        """
+        # The end of an earlier connection that came in silence has no final.
+        in_silence = [
+            action
+            for action in self.buffer.sent_controls
+            if action.kind is ActionKind.FLUSH and action.from_gateway and action.position < end - _ROUNDING_BYTES
+        ]
+        self.buffer.remove(in_silence)
+        answered = self._first_unanswered(ActionKind.FLUSH)
+        is_new = self.on_answer(ActionKind.FLUSH)
+        if answered is not None and start < end:
+            self.buffer.remove([answered])
+        return is_new
+
+    def on_repeated_empty_final(self) -> None:
+        """A final of no length came again: it may answer a flush whose answer the client has."""
+        flush = self._first_unanswered(ActionKind.FLUSH)
+        if flush is not None and flush.client_acked:
+            flush.worker_acked = True
+
+    def on_checkpoint(self, position: int) -> None:
+        """As `forget`; and the checkpoint has counted the finals of all flushes answered so far."""
+        self.buffer.remove([a for a in self.buffer.controls if a.kind is ActionKind.FLUSH and a.worker_acked])
+        self.forget(position)
+
+    def forget(self, position: int) -> None:
+        """No worker needs anything before this position again, except actions without an answer."""
+        self.buffer.forget(position)
+        start = self.buffer.start
+        while self._arrivals and self._arrivals[0][0] < start:
+            self._arrivals.popleft()
+        finished = [action for action in self.buffer.controls if action.position <= start and _is_finished(action)]
+        for action in finished:
+            if action.kind is ActionKind.CONFIG:
+                # Null changes nothing, like a field that is left out.
+                config = json.loads(action.text)
+                self._dropped_config |= {k: v for k, v in config.items() if k != "action" and v is not None}
+        self.buffer.remove(finished)
+
+    def arrived_s(self, position: int) -> float | None:
+        """When the byte before this position arrived; None if that is no longer known."""
+        place = bisect_left(self._arrivals, (position, 0.0))
+        return self._arrivals[place][1] if place < len(self._arrivals) else None
+
+    def _first_unanswered(self, kind: ActionKind) -> ActionFrame | None:
+        return next((a for a in self.buffer.sent_controls if a.kind is kind and not a.worker_acked), None)
+
+
+def _is_finished(action: ActionFrame) -> bool:
+    return action.worker_acked or (action.from_gateway and action.kind is ActionKind.FLUSH)

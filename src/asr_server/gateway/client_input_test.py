@@ -1,0 +1,32 @@
+"""What a live client has sent. The laws over whole sessions are in `live_replay_test`."""
+
+import json
+
+from asr_server.gateway.client_input import ActionKind, ClientInput
+
+
+def _answered_action(sent, kind, **fields):
+    sent.add_action(kind, json.dumps({"action": kind.value, **fields}))
+    while sent.buffer.next_frame() is not None:
+        pass
+    sent.on_answer(kind)
+
+
+def test_a_null_in_a_dropped_configuration_changes_nothing():
+    """As for the worker that it was sent to: null is like a field that is left out, and that stays."""
+    sent = ClientInput(16_000)
+    _answered_action(sent, ActionKind.CONFIG, language="de", hotwords=["lamp"])
+    _answered_action(sent, ActionKind.CONFIG, language=None, use_server_vad=False)
+    sent.forget(0)
+    expected = {"action": "config", "language": "de", "hotwords": ["lamp"], "use_server_vad": False}
+    assert json.loads(sent.restart()) == expected
+
+
+def test_actions_count_among_what_is_held():
+    """They are held as audio is: a client that sends nothing else is stopped by the same bound."""
+    sent = ClientInput(16_000)
+    for _ in range(100):
+        _answered_action(sent, ActionKind.CONFIG, hotwords=["x" * 1_000])
+    assert sent.buffer.held_bytes > 100 * 1_000
+    sent.forget(0)
+    assert sent.buffer.held_bytes == 0

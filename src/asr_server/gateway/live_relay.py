@@ -1,0 +1,168 @@
+"""The frames of one client connection to a live session, both ways, while its worker lives.
+
+Frames of the client go into the session's buffer; a task sends what is in the buffer to the worker. So the client can
+go on sending while a worker ends and the next one starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from starlette.websockets import WebSocket
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
+
+from asr_server.api.errors import live_error_message
+from asr_server.api.live.actions import parse_action
+from asr_server.api.websocket_io import closed_cleanly
+from asr_server.core.errors import InvalidInput, SessionTaken
+from asr_server.gateway.client_input import ActionKind
+from asr_server.gateway.live_replay import LiveReplay
+from asr_server.gateway.sockets import CLEAN, UNCLEAN, Closed
+from asr_server.gateway.worker import WorkerConnection
+from asr_server.text import languages
+
+# As much as a worker takes in before it stops reading.
+_BUFFER_BYTES = 32 * 1024 * 1024
+_LEAVE_GRACE_S = 0.25
+_LAST_FRAMES_S = 1.0
+
+
+@dataclass(eq=False, slots=True)
+class RelayedSession:
+    """A session that outlives its connections, to clients and to workers. At most one connection has it at a time.
+
+    `query`: that of the first connection, but with the key of the present one, which may be in its headers. `lease`
+    keeps the worker from being idle. `owner`: whose key opened it, "" where there are no keys.
+    """
+
+    replay: LiveReplay
+    worker: WorkerConnection
+    query: list[tuple[str, str]]
+    lease: ExitStack
+    owner: str = ""
+    expiry: asyncio.TimerHandle | None = None
+    connection_lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by the connection that has the session
+    takeover_requested: asyncio.Event = field(default_factory=asyncio.Event)
+    # Both are hints to look again: they may be set when there is nothing to send, or no room.
+    may_send: asyncio.Event = field(default_factory=asyncio.Event)
+    may_have_room: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def take_over(self) -> None:
+        """Become the connection that has the session.
+
+        A client that closed and came back at once is given time to leave. A connection that is still there afterwards
+        is told to end: its client may be gone without a sign.
+        """
+        while True:
+            try:
+                async with asyncio.timeout(_LEAVE_GRACE_S):
+                    await self.connection_lock.acquire()
+            except TimeoutError:
+                # Again after each wait: another connection may have taken it, and cleared the event, before this one.
+                self.takeover_requested.set()
+            else:
+                self.takeover_requested.clear()
+                return
+
+
+async def read_client(client: WebSocket, session: RelayedSession) -> bool:
+    """Frames of the client into the session's buffer. Returns whether the client ended the connection in order."""
+    buffer = session.replay.input.buffer
+    while True:
+        message = await client.receive()
+        if message["type"] == "websocket.disconnect":
+            return closed_cleanly(message)
+        if (pcm := message.get("bytes")) is not None:
+            session.replay.add_audio(pcm, time.monotonic())
+        else:
+            await _take_action(client, session, message.get("text") or "")
+        session.may_send.set()
+        # While the buffer is full the client's socket is not read, so that TCP slows the client down.
+        while buffer.held_bytes > _BUFFER_BYTES:
+            session.may_have_room.clear()
+            await session.may_have_room.wait()
+
+
+async def _take_action(client: WebSocket, session: RelayedSession, text: str) -> None:
+    """One text frame. What needs no worker is answered here, with the worker's messages."""
+    try:
+        action = parse_action(text)
+        if action.action == "ping":
+            await client.send_json({"status": "pong"})
+            return
+        if action.action == "config" and action.language is not None:
+            languages.normalize(action.language)  # raises for an unknown language
+        session.replay.input.add_action(ActionKind(action.action), text)
+    except InvalidInput as error:
+        await client.send_json(live_error_message(error))
+
+
+async def relay(
+    client: WebSocket, session: RelayedSession, upstream: ClientConnection, reader: asyncio.Task[bool]
+) -> Closed | None:
+    """Until one side ends: how the worker ended, or None when the client did, which the worker is told.
+
+    `reader` runs `read_client`; it outlives this call when the worker ends. Raises `SessionTaken`.
+    """
+    sender = asyncio.create_task(_send_to_worker(session, upstream))
+    receiver = asyncio.create_task(_receive_from_worker(client, session, upstream))
+    takeover = asyncio.create_task(session.takeover_requested.wait())
+    try:
+        await asyncio.wait({reader, receiver, takeover}, return_when=asyncio.FIRST_COMPLETED)
+        if takeover.done():
+            raise SessionTaken("The session goes on over another connection.")
+        if receiver.done():
+            return receiver.result()
+        # Before the last frames: two senders would take frames from the buffer in turn and mix their order.
+        sender.cancel()
+        await asyncio.gather(sender, return_exceptions=True)
+        await _pass_on_end(session, upstream, clean=reader.result())
+        return None
+    finally:
+        for task in (sender, receiver, takeover):
+            task.cancel()
+        await asyncio.gather(sender, receiver, takeover, return_exceptions=True)
+
+
+async def _send_to_worker(session: RelayedSession, upstream: ClientConnection) -> None:
+    """What is in the buffer. Returns when the connection is closed, which `_receive_from_worker` reports."""
+    while True:
+        # Cleared before the buffer is read: a frame that comes in between sets it again.
+        session.may_send.clear()
+        while (frame := session.replay.input.buffer.next_frame()) is not None:
+            try:
+                await upstream.send(frame)
+            except ConnectionClosed:
+                return
+        await session.may_send.wait()
+
+
+async def _receive_from_worker(client: WebSocket, session: RelayedSession, upstream: ClientConnection) -> Closed:
+    """The worker's messages to the client. Returns how the worker ended the connection."""
+    while True:
+        try:
+            raw = await upstream.recv()
+        except ConnectionClosed as closed:
+            return Closed.of(closed)
+        message = session.replay.on_message(str(raw), time.monotonic())
+        session.may_have_room.set()  # a final lets the buffer forget its audio
+        session.may_send.set()  # a checkpoint may have been requested
+        if message is not None:
+            await client.send_text(message)
+
+
+async def _pass_on_end(session: RelayedSession, upstream: ClientConnection, *, clean: bool) -> None:
+    """The client is gone: the worker gets what it sent last, and ends the connection in the same way."""
+    try:
+        async with asyncio.timeout(_LAST_FRAMES_S):
+            while (frame := session.replay.input.buffer.next_frame()) is not None:
+                await upstream.send(frame)
+    except (TimeoutError, ConnectionClosed):
+        pass  # the rest is sent when the client comes back
+    if clean:
+        session.replay.input.add_end()
+    await upstream.close(CLEAN if clean else UNCLEAN)

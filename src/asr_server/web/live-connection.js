@@ -1,0 +1,124 @@
+// The state of the live connection: which bytes to send next, and how to resume after a broken connection. It holds no
+// socket and reads no clock; live-socket.js does.
+//
+// Positions are bytes since recording began, across all connections and sessions. A session of the server counts only
+// its own bytes: `#base` is its start. docs/websocket.md, "When the connection breaks", specifies this.
+
+import { ReplayBuffer } from "./replay-buffer.js";
+
+const FIRST_DELAY_MS = 250;
+const LONGEST_DELAY_MS = 5000;
+
+// What each close code means for the next connection; every other code means to resume.
+export const AFTER_CLOSE = {
+  1000: "stop", // this page closed it
+  1009: "stop", // a frame was too long: a retry would send it again
+  3000: "stop", // no key, or an invalid one
+  3003: "stop", // the origin of this page is not allowed
+  4000: "stop", // an invalid parameter
+  4009: "stop", // another page has taken the session over
+  4004: "fresh", // the server does not keep the session any more
+};
+
+export class LiveConnection {
+  #base = 0;
+  #sent = 0;
+  #finalized = 0; // position up to which all finals have arrived
+  #session = "";
+  #number = 0; // of the session, for the keys of lines
+  #received = 0;
+  #tries = 0;
+  #windowSeconds = 30;
+
+  constructor({ limitBytes, bytesPerSecond }) {
+    this.buffer = new ReplayBuffer(limitBytes);
+    this.bytesPerSecond = bytesPerSecond;
+    this.connected = false;
+    this.lostSeconds = 0;
+  }
+
+  /** The query parameters of the next connection. */
+  query() {
+    return this.#session ? { session_id: this.#session, received: String(this.#received) } : {};
+  }
+
+  /** Process the server's first message. True for a new session, whose lines replace the open ones of the last. */
+  hello(message) {
+    const fresh = !message.resumed;
+    const wanted = fresh ? this.#firstWithoutFinal() : this.#base + message.received_bytes;
+    this.#sent = Math.max(wanted, this.buffer.start);
+    if (fresh) {
+      this.#base = this.#sent;
+      this.#received = 0;
+      this.#number += 1;
+    } else {
+      this.#base = this.#sent - message.received_bytes; // lost bytes are not in the server's count
+    }
+    this.lostSeconds += (this.#sent - wanted) / this.bytesPerSecond;
+    this.#session = message.session_id;
+    this.#windowSeconds = message.window_max_s;
+    this.connected = true;
+    this.#tries = 0;
+    return fresh;
+  }
+
+  /** A text message as a line of the transcript, with times since recording began. */
+  text(message) {
+    const from = this.#base / this.bytesPerSecond;
+    if (message.is_final) {
+      this.#received = message.utterance;
+      this.#finalized = Math.max(this.#finalized, this.#base + even(message.end * this.bytesPerSecond));
+      // Only audio that a new session would need again is kept.
+      this.buffer.forget(this.#finalized);
+    }
+    return {
+      key: `${this.#number}.${message.utterance}`,
+      committed: message.committed,
+      tentative: message.tentative,
+      final: message.is_final,
+      ending: message.ending ?? "",
+      start: from + message.start,
+      end: from + message.end,
+      language: message.language,
+      languageCode: message.language_code,
+      lagMs: message.lag_ms,
+    };
+  }
+
+  /** The next bytes to send, or null. */
+  next(most) {
+    if (!this.connected) return null;
+    if (this.#sent < this.buffer.start) {
+      // The connection was so slow that the buffer overflowed: the server's clock does not count the lost audio.
+      const gap = this.buffer.start - this.#sent;
+      this.lostSeconds += gap / this.bytesPerSecond;
+      this.#base += gap;
+      this.#sent = this.buffer.start;
+    }
+    const bytes = this.buffer.read(this.#sent, most);
+    if (bytes) this.#sent += bytes.length;
+    return bytes;
+  }
+
+  /** The connection ended. Whether to come back ("stop", "resume", "fresh") and after how long. */
+  closed(code) {
+    const action = this.#number ? (AFTER_CLOSE[code] ?? "resume") : "stop";
+    if (action === "fresh") this.#session = "";
+    this.connected = false;
+    const delayMs = action === "fresh" ? FIRST_DELAY_MS : Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** this.#tries);
+    this.#tries += 1;
+    return { action, delayMs };
+  }
+
+  /** The position of the first audio without a final. An open utterance is at most as long as the server's window; it
+   * counts twice, since the last bytes sent may not have arrived. Older audio was silence. */
+  #firstWithoutFinal() {
+    const open = even(2 * this.#windowSeconds * this.bytesPerSecond);
+    return Math.max(this.#finalized, this.#sent - open);
+  }
+}
+
+/** A whole number of samples. */
+function even(bytes) {
+  return 2 * Math.floor(bytes / 2);
+}

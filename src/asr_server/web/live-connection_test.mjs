@@ -1,0 +1,127 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { AFTER_CLOSE, LiveConnection } from "./live-connection.js";
+
+const SECOND = 1000; // bytes; 500 samples
+const made = (limitBytes = 100 * SECOND) => new LiveConnection({ limitBytes, bytesPerSecond: SECOND });
+const hello = (more = {}) => ({ status: "connected", session_id: "live_1", window_max_s: 10, ...more });
+const resumed = (received_bytes) => hello({ resumed: true, received_bytes });
+const final = (utterance, start, end, more = {}) => ({ ...partial(utterance, start, end), tentative: "", is_final: true, ending: "pause", ...more });
+const partial = (utterance, start, end) => ({ utterance, start, end, committed: "a", tentative: " b", is_final: false, language: "English", language_code: "en", lag_ms: 5 });
+const record = (liveConnection, bytes) => liveConnection.buffer.push(Uint8Array.from({ length: bytes }, (_, i) => (liveConnection.buffer.end + i) % 251));
+const drain = (liveConnection) => {
+  const all = [];
+  for (let piece; (piece = liveConnection.next(700)); ) all.push(...piece);
+  return all;
+};
+const pattern = (from, until) => Array.from({ length: until - from }, (_, i) => (from + i) % 251);
+
+test("nothing is sent before the server sent its first message, then everything in order", () => {
+  const liveConnection = made();
+  record(liveConnection, 1500);
+  assert.equal(liveConnection.next(10), null);
+  assert.equal(liveConnection.hello(hello()), true);
+  assert.deepEqual(drain(liveConnection), pattern(0, 1500));
+  assert.equal(liveConnection.next(10), null);
+});
+
+test("a resumed session goes on at the byte that had arrived, wherever the cut was", () => {
+  for (const arrived of [0, 1, 699, 1500, 2000]) {
+    const liveConnection = made();
+    liveConnection.hello(hello());
+    record(liveConnection, 2000);
+    drain(liveConnection);
+    assert.equal(liveConnection.closed(1006).action, "resume");
+    assert.deepEqual(liveConnection.query(), { session_id: "live_1", received: "0" });
+    record(liveConnection, 500);
+    assert.equal(liveConnection.next(10), null);
+    assert.equal(liveConnection.hello(resumed(arrived)), false);
+    assert.deepEqual(drain(liveConnection), pattern(arrived, 2500));
+    assert.equal(liveConnection.lostSeconds, 0);
+  }
+});
+
+test("the last final is named when the session is resumed", () => {
+  const liveConnection = made();
+  liveConnection.hello(hello());
+  liveConnection.text(final(1, 0, 1));
+  liveConnection.text(partial(2, 1, 2));
+  liveConnection.closed(1006);
+  assert.equal(liveConnection.query().received, "1");
+});
+
+test("a new session after a lost one hears again what no final is made of, and its times go on", () => {
+  const liveConnection = made();
+  liveConnection.hello(hello());
+  record(liveConnection, 9000);
+  drain(liveConnection);
+  liveConnection.text(final(1, 1, 4));
+  liveConnection.closed(1006);
+  assert.deepEqual(liveConnection.closed(4004), { action: "fresh", delayMs: 250 });
+  assert.deepEqual(liveConnection.query(), {});
+  assert.equal(liveConnection.hello(hello({ session_id: "live_2" })), true);
+  assert.deepEqual(drain(liveConnection), pattern(4000, 9000));
+  assert.deepEqual(liveConnection.query(), { session_id: "live_2", received: "0" });
+  const line = liveConnection.text(final(1, 0.5, 2));
+  assert.equal(line.key, "2.1");
+  assert.equal(line.start, 4.5);
+  assert.equal(line.end, 6);
+  assert.equal(liveConnection.lostSeconds, 0);
+});
+
+test("silence that the old session has heard is not sent to the new one, and does not count as lost", () => {
+  const liveConnection = made(30 * SECOND);
+  liveConnection.hello(hello());
+  for (let i = 0; i < 90; i++) {
+    record(liveConnection, SECOND);
+    drain(liveConnection);
+  }
+  liveConnection.closed(4004);
+  liveConnection.hello(hello({ session_id: "live_2" }));
+  assert.equal(drain(liveConnection).length, 20 * SECOND); // twice the longest utterance
+  assert.equal(liveConnection.lostSeconds, 0);
+});
+
+test("an outage longer than the buffer loses its oldest sound, says how much, and keeps the times right", () => {
+  const liveConnection = made(10 * SECOND);
+  liveConnection.hello(hello());
+  record(liveConnection, 2 * SECOND);
+  drain(liveConnection);
+  liveConnection.closed(1006);
+  for (let i = 0; i < 30; i++) record(liveConnection, SECOND);
+  liveConnection.hello(resumed(2 * SECOND));
+  assert.equal(liveConnection.lostSeconds, 20);
+  assert.equal(drain(liveConnection).length, 10 * SECOND);
+  // The server counts on from its 2 s; what it hears next was said at 22 s.
+  assert.equal(liveConnection.text(final(1, 3, 4)).start, 23);
+});
+
+test("a line that is too slow for the sound loses the oldest, and says so", () => {
+  const liveConnection = made(10 * SECOND);
+  liveConnection.hello(hello());
+  for (let i = 0; i < 15; i++) record(liveConnection, SECOND);
+  assert.equal(drain(liveConnection).length, 10 * SECOND);
+  assert.equal(liveConnection.lostSeconds, 5);
+  assert.equal(liveConnection.text(final(1, 0, 1)).start, 5);
+});
+
+test("tries come slower and slower up to five seconds, and fast again after a success", () => {
+  const liveConnection = made();
+  liveConnection.hello(hello());
+  const delays = Array.from({ length: 8 }, () => liveConnection.closed(1006).delayMs);
+  assert.deepEqual(delays, [250, 500, 1000, 2000, 4000, 5000, 5000, 5000]);
+  liveConnection.hello(resumed(0));
+  assert.equal(liveConnection.closed(1006).delayMs, 250);
+});
+
+test("a first connection that fails is not tried again: nothing is lost yet, and the reason matters", () => {
+  for (const code of [1006, 1013, 4000, 3000]) assert.equal(made().closed(code).action, "stop");
+});
+
+test("closes that a new try cannot mend end it", () => {
+  for (const [code, what] of Object.entries(AFTER_CLOSE)) {
+    const liveConnection = made();
+    liveConnection.hello(hello());
+    assert.equal(liveConnection.closed(Number(code)).action, what);
+  }
+});
