@@ -122,7 +122,7 @@ class Run:
     def finish(self, *, close=True):
         """Close, and let everything be answered."""
         if close:
-            self.tell(Close())
+            self.feed(Close())
         while self.pending:
             self.answer()
 
