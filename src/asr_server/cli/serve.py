@@ -132,8 +132,8 @@ def _serve_app(app: Any, drain: Callable[[], Awaitable[None]], address: dict[str
 
 
 def http_server(app: Any, drain: Callable[[], Awaitable[None]], address: dict[str, Any]) -> uvicorn.Server:
-    """uvicorn with the server's protocols and limits. `drain` runs before the sockets are closed; `address` is where
-    to listen, as options of `uvicorn.Config`."""
+    """uvicorn with the server's protocols and limits. `drain` is awaited before the sockets are closed; `address`:
+    uvicorn's arguments that say where to listen."""
     config = uvicorn.Config(
         app,
         **address,
