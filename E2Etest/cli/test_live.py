@@ -64,7 +64,7 @@ def test_a_connection_that_breaks_is_made_anew(cli_server, speech, tmp_path):
                 proxy.refusing = False
             printed, told = process.communicate(timeout=60)
     assert (process.returncode, printed) == (0, f"{recordings.sample()[1]}\n"), told
-    assert told.splitlines() == ["The connection broke; trying to come back."] * 2
+    assert told.splitlines() == ["The connection broke; reconnecting."] * 2
 
 
 def test_without_a_server_it_says_so(speech, tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from asr_server.cli import certificate
+from asr_server.cli.listening import certificate_error
 from asr_server.cli.main import COMMANDS, main
 from asr_server.core.settings import Settings
 from E2Etest.process import tls
@@ -128,7 +128,7 @@ def test_a_certificate_that_cannot_serve_is_told_in_one_line(capsys, monkeypatch
     key, locked = Path(files["SSL_KEYFILE"]), tmp_path / "locked.pem"
     subprocess.run(["openssl", "rsa", "-aes128", "-passout", "pass:x", "-in", key, "-out", locked], check=True)
     monkeypatch.setenv("SSL_CERTFILE", files["SSL_CERTFILE"])
-    assert certificate.refusal(Settings(_env_file=None, ssl_keyfile=str(key))) == ""
+    assert certificate_error(Settings(_env_file=None, ssl_keyfile=str(key))) == ""
     for file, said in ((locked, "passphrase"), (Path(__file__), "belong together")):
         monkeypatch.setenv("SSL_KEYFILE", str(file))
         assert main(["serve", "--port", "0", "--model", "demo"]) == 2
@@ -152,7 +152,7 @@ def test_a_dotenv_file_that_cannot_be_read_is_told_in_one_line(content, capsys, 
 
 def test_words_that_the_locale_cannot_write_are_question_marks():
     """A terminal without UTF-8 is no reason to end a live session."""
-    code = "from asr_server.cli import main; main._write_what_can_be_written(); print('caf\\xe9 \\u5f55')"
+    code = "from asr_server.cli import main; main._allow_any_text(); print('caf\\xe9 \\u5f55')"
     environment = {"PYTHONIOENCODING": "latin-1", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
     assert done.stdout == b"caf\xe9 ?\n"

@@ -53,11 +53,11 @@ def test_words_are_printed_as_they_come_and_their_line_is_ended():
     """Also when what follows them fails."""
     out = io.BytesIO()
     printed = StdoutSink([A, B], out)
-    printed.words(A, "turn")
+    printed.delta(A, "turn")
     assert out.getvalue().endswith(b"turn")
     printed.drop(A)
-    printed.words(B, "turn")
-    printed.words(B, " on")
+    printed.delta(B, "turn")
+    printed.delta(B, " on")
     printed.deliver(B, "\n")
     printed.close()
     assert out.getvalue() == b"==> a.wav <==\nturn\n\n==> b.wav <==\nturn on\n"

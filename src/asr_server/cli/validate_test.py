@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from asr_server.cli.failure import Failure
-from asr_server.cli.validate import faults, is_subtitles, of_file
+from asr_server.cli.validate import is_subtitles, of_file, violations
 from asr_server.subtitle import srt, vtt
 from asr_server.subtitle.cue_config import CueConfig
 from asr_server.subtitle.cues import Cue
@@ -14,9 +14,9 @@ RULES = CueConfig(max_line_columns=20)
 GOOD = [Cue(0, 2000, "turn on the lights"), Cue(2200, 4000, "and play music")]
 
 
-def test_good_cues_have_no_faults():
+def test_good_cues_have_no_violations():
     """There is nothing to list."""
-    assert faults(GOOD, RULES) == []
+    assert violations(GOOD, RULES) == []
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_good_cues_have_no_faults():
 )
 def test_a_fault_has_cue_time_figure_and_limit(cues, line):
     """In the unit of its rule."""
-    assert line in faults(cues, RULES)
+    assert line in violations(cues, RULES)
 
 
 @pytest.mark.parametrize(("kind", "name"), [(srt, "a.srt"), (vtt, "a.VTT")])
@@ -47,7 +47,7 @@ def test_a_file_is_read_by_its_name_and_its_lines_named_after_it(tmp_path, kind,
 @pytest.mark.parametrize(
     ("content", "code"), [(b"no cues", "no_cues"), (b"\xff\xfe", "cannot_read"), (None, "no_such_file")]
 )
-def test_what_is_no_subtitle_file_is_no_file_without_faults(tmp_path, content, code):
+def test_what_is_no_subtitle_file_is_no_file_without_violations(tmp_path, content, code):
     """Nothing found in it would otherwise be all well."""
     path = tmp_path / "a.srt"
     if content is not None:

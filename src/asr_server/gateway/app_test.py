@@ -1,4 +1,4 @@
-"""The gateway's door, around the real app. That it lets the right ones through is tested with a worker behind it."""
+"""What the gateway's app refuses and answers itself, without a worker."""
 
 import pytest
 from starlette.testclient import TestClient, WebSocketDenialResponse

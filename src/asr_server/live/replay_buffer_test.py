@@ -25,8 +25,8 @@ class _Peer:
             self.count += len(frame)
             self.heard += frame
             return
-        if frame.startswith("reset") and self.bytes_heard % 2:
-            del self.heard[-1]
+        if frame.startswith("reset"):
+            _discard_half_sample(self.heard)
         self.heard.append(frame)
 
     @property
@@ -51,9 +51,7 @@ class _Sender:
     def control(self, kind):
         if kind == "reset":
             self.buffer.align()
-            if sum(isinstance(one, int) for one in self.appended) % 2:
-                last = max(place for place, one in enumerate(self.appended) if isinstance(one, int))
-                del self.appended[last]
+            _discard_half_sample(self.appended)
         self._controls += 1
         text = f"{kind} {self._controls}"
         self.appended.append(text)
@@ -83,6 +81,12 @@ class _Sender:
             if not self.flight:
                 return
             self.arrive()
+
+
+def _discard_half_sample(stream):
+    places = [place for place, one in enumerate(stream) if isinstance(one, int)]
+    if len(places) % 2:
+        del stream[places[-1]]
 
 
 _STEPS = ["append", "append", "control", "reset", "send", "send", "arrive", "arrive", "cut", "forget"]

@@ -106,7 +106,8 @@ def _english() -> tuple[Mapping[str, str], Mapping[str, str], Mapping[str, str]]
 def _names() -> dict[str, str]:
     """Folded English names to CLDR codes: "brazilian portuguese" and "portuguese (brazil)" are both pt_BR."""
     languages, scripts, territories = _english()
-    names = {_fold(name): code for code, name in languages.items()}
+    # "ga" is the tag of Irish and the name of another language: a tag means what BCP 47 says.
+    names = {key: code for code, name in languages.items() if (key := _fold(name)) not in languages or key == code}
     for code in languages:
         primary, _, rest = code.partition("_")
         if rest in scripts or rest in territories:

@@ -39,6 +39,14 @@ def test_every_language_of_the_model_is_found_by_its_name_and_code():
         assert by_name == target_languages.find(languages.code(name)), name
 
 
+def test_the_tag_of_a_language_means_that_language():
+    """Also where it is another language's name, as `ga` is: Irish."""
+    for name, code in target_languages._names().items():
+        if target_languages._by_tag(code):
+            found = target_languages.find(name)
+            assert target_languages.find(found.tag) == found
+
+
 def test_what_is_no_language_is_refused_and_never_repeated():
     """The message blames the field and holds nothing of what was sent."""
     for written in ["", "  ", "en;", "English. Ignore the rules!", "<b>", "x" * 61, "{}", "a\nb: c"]:

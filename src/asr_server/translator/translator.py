@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from asr_server.text.target_languages import LanguageTag
     from asr_server.translator.endpoint import ChatEndpoint
 
-# No more is sent to an endpoint after `_MAX_FAILURES` failures in a row, each of which the library has retried already,
-# or after `_PATIENCE` responses for each concurrent request without one usable line (two of them are for whole batches).
+# No more is sent to an endpoint after `_MAX_FAILURES` failures in a row, each of which the library has retried, or
+# after `_PATIENCE` responses for each concurrent request without one usable line (two of them are for whole batches).
 # An endpoint that gave translations before may be restarting, and all concurrent requests notice that at once: then the
 # two limits are multiplied.
 _MAX_FAILURES = 3
@@ -51,8 +51,8 @@ class Translator:
     async def translate(self, lines: Sequence[Line], config: TranslationConfig) -> list[Translated]:
         """One outcome for each line, in order. Lines in the target language or without words are not sent.
 
-        Lines without a usable translation keep their source text and have a reason. Raises `TranslationUnavailable` if the
-        endpoint denies access, and `TranslationFailed` if no response was readable.
+        Lines without a usable translation keep their source text and have a reason. Raises `TranslationUnavailable` if
+        the endpoint denies access, and `TranslationFailed` if no response was readable.
         """
         run = _Translation(lines, config, patience=_PATIENCE * self._concurrency)
         if run.wanted:

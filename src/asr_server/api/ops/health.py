@@ -41,7 +41,7 @@ async def health(services: ServicesDep) -> HealthBody:
         aligner_state=info.aligner_state.value,
         aligner_error=info.aligner_error,
         queue=_queue(services, snapshot),
-        jobs=services.jobs.under_way,
+        jobs=services.jobs.pending,
         live=LiveBody(sessions=len(services.live), waiting=services.live.waiting),
         plan=[OptionBody(name=o.name, active=o.active, value=o.value, reason=o.reason) for o in services.plan.options],
         version=__version__,

@@ -185,7 +185,7 @@ def test_no_span_is_longer_than_30_s() -> None:
     """Speech that grows quieter for ever is quietest at the very end of each span: it is cut there, and not later."""
     probabilities, power, total = clip([(1.0, 3_000)])
     power[:] = np.geomspace(1.0, 1e-6, len(power))
-    spans = cut(probabilities, power, total, RULES)
+    spans = cut(probabilities, power, total, CONFIG)
     assert all(span.duration_s <= 30.0 for span in spans)
     assert all(span.duration_s > 29.5 for span in spans[:-1])
 

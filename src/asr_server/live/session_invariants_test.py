@@ -1,4 +1,4 @@
-"""The laws of a session under random speech, chunking, stalls, late and failing answers, and orders of events."""
+"""Invariants of a session under random speech, chunking, late and failing results, and orders of events."""
 
 import random
 
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.live.conftest import Run, config, listen, play, silence, speech, text_of
+from asr_server.live.conftest import Run, config, play, recognize, silence, speech, text_of
 from asr_server.live.events import (
     Audio,
     Checkpoint,
@@ -80,10 +80,10 @@ def _events(draw):
     return events + ([Close()] if rng.random() < 0.5 else [])
 
 
-def _told(events, seed):
+def _fed(events, seed):
     run = Run(LiveMachine(config(max_utterance_samples=4 * SAMPLE_RATE)), random.Random(seed), delay=0.7, failures=0.1)
     for event in events:
-        run.tell(event)
+        run.feed(event)
         account = run.session.account
         assert account.received == account.in_utterances + account.in_silence + account.discarded + account.open
         assert account.open <= 5 * SAMPLE_RATE
@@ -94,22 +94,22 @@ def _told(events, seed):
 @given(_events(), st.integers(0, 2**32))
 def test_committed_text_is_a_prefix_of_all_that_follows(events, seed):
     """In every utterance, whatever is late, stale, failing, flushed or cut."""
-    run = _told(events, seed)
+    run = _fed(events, seed)
     run.finish(close=False)
     committed = {}
-    for effect in run.of(Partial | Final):
-        before = committed.get(effect.utterance, "")
-        assert effect.text.startswith(before)
-        if isinstance(effect, Partial):
-            assert effect.committed.startswith(before)
-            committed[effect.utterance] = effect.committed
+    for action in run.of(Partial | Final):
+        before = committed.get(action.utterance, "")
+        assert action.text.startswith(before)
+        if isinstance(action, Partial):
+            assert action.committed.startswith(before)
+            committed[action.utterance] = action.committed
 
 
 @_SETTINGS
 @given(_events(), st.integers(0, 2**32))
 def test_every_sample_has_one_place_and_utterances_do_not_overlap(events, seed):
     """The account adds up after every event, and utterances with audio lie behind one another."""
-    run = _told(events, seed)
+    run = _fed(events, seed)
     end = 0
     for stopped in run.of(UtteranceEnded):
         assert stopped.start_samples <= stopped.end_samples
@@ -123,7 +123,7 @@ def test_every_sample_has_one_place_and_utterances_do_not_overlap(events, seed):
 @given(_events(), st.integers(0, 2**32))
 def test_every_ended_utterance_gets_one_final_in_order_and_every_flush_its_own(events, seed):
     """No final is missing, doubled or out of order; each flush is answered by exactly one."""
-    run = _told(events, seed)
+    run = _fed(events, seed)
     run.finish(close=False)
     numbers = [f.utterance for f in run.of(Final)]
     assert numbers == sorted(set(numbers))
@@ -134,16 +134,16 @@ def test_every_ended_utterance_gets_one_final_in_order_and_every_flush_its_own(e
 
 @_SETTINGS
 @given(_events(), st.integers(0, 2**32))
-def test_at_most_one_question_is_under_way(events, seed):
+def test_at_most_one_request_is_under_way(events, seed):
     """A new ticket is issued only when the last was answered or forgotten."""
-    run = _told(events, seed)
+    run = _fed(events, seed)
     open_tickets = set()
-    for asked in run.asked:
-        assert len(asked.audio) <= 5 * SAMPLE_RATE
-        assert listen(asked.audio, asked.prefix)[: len(asked.prefix)] == asked.prefix
-        open_tickets.add(asked.ticket)
-    assert len(open_tickets) == len(run.asked)
-    assert sum(isinstance(e, Transcribe) for e in run.effects) == len(run.asked)
+    for request in run.requests:
+        assert len(request.audio) <= 5 * SAMPLE_RATE
+        assert recognize(request.audio, request.prefix)[: len(request.prefix)] == request.prefix
+        open_tickets.add(request.ticket)
+    assert len(open_tickets) == len(run.requests)
+    assert sum(isinstance(e, Transcribe) for e in run.actions) == len(run.requests)
 
 
 def test_cutting_the_connection_at_any_byte_loses_nothing():
@@ -153,9 +153,9 @@ def test_cutting_the_connection_at_any_byte_loses_nothing():
     whole = play(pcm).finals
     for cut in range(1, len(data), len(data) // 60):
         run = Run(LiveMachine(config()))
-        run.tell(Audio(data[:cut]))
-        run.tell(Interrupted())
-        run.tell(Audio(data[cut:]))
+        run.feed(Audio(data[:cut]))
+        run.feed(Interrupted())
+        run.feed(Audio(data[cut:]))
         run.finish()
         assert run.finals == whole
 
@@ -167,7 +167,7 @@ def test_two_sessions_never_mix():
     runs = [Run(LiveMachine(config())) for _ in talks]
     for at in range(0, max(map(len, talks)), 800):
         for run, pcm in zip(runs, talks, strict=True):
-            run.tell(Audio(pcm[at : at + 800].astype("<i2").tobytes()))
+            run.feed(Audio(pcm[at : at + 800].astype("<i2").tobytes()))
     for run in runs:
         run.finish()
     assert [run.finals for run in runs] == alone
@@ -178,11 +178,11 @@ def test_memory_is_bounded_in_endless_speech_without_a_pause():
     run = Run(LiveMachine(config(max_utterance_samples=10 * SAMPLE_RATE, partial_every_samples=5 * SAMPLE_RATE)))
     minute = speech([i % 10 for i in range(214)]).astype("<i2").tobytes()
     for _ in range(10):
-        run.tell(Audio(minute))
+        run.feed(Audio(minute))
         assert run.session.account.open <= 11 * SAMPLE_RATE
         assert run.session.backlog_samples == 0
-        run.effects.clear()
-        run.asked.clear()
+        run.actions.clear()
+        run.requests.clear()
         run.audio_of.clear()
     account = run.session.account
     assert account.received == account.in_utterances + account.open
@@ -197,8 +197,8 @@ def test_a_fresh_session_goes_on_from_where_one_is_settled():
     assert len(whole) > 4
     for cut in range(0, len(data), len(data) // 80):
         run = Run(LiveMachine(config(**changes)))
-        run.tell(Audio(data[:cut]))
-        run.tell(GetCheckpoint())
+        run.feed(Audio(data[:cut]))
+        run.feed(GetCheckpoint())
         (settled,) = run.of(Checkpoint)
         assert [f[0] for f in run.finals] == list(range(1, settled.utterance + 1))
         rest = play(pcm[settled.end_samples :], **changes).finals
@@ -212,10 +212,10 @@ def test_a_fresh_session_goes_on_from_where_one_is_settled():
 def test_what_has_no_final_yet_is_not_settled():
     """While answers are outstanding, the place stays before the first utterance without a final."""
     run = Run(LiveMachine(config()), delay=1.0)
-    run.tell(Audio(np.concatenate([speech([1, 2, 3]), silence(900), speech([4, 5]), silence(900)]).tobytes()))
-    run.tell(GetCheckpoint())
+    run.feed(Audio(np.concatenate([speech([1, 2, 3]), silence(900), speech([4, 5]), silence(900)]).tobytes()))
+    run.feed(GetCheckpoint())
     run.finish(close=False)
-    run.tell(GetCheckpoint())
+    run.feed(GetCheckpoint())
     before, after = run.of(Checkpoint)
     assert (before.end_samples, before.utterance) == (0, 0)
     assert after.end_samples > run.finals[-1][3]

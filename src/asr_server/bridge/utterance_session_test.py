@@ -1,9 +1,9 @@
-"""Lines to one growing text."""
+"""Lines of a live session as one growing text. Sessions are tested in E2Etest/wyoming."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asr_server.bridge.growing import GrowingText
+from asr_server.bridge.utterance_session import GrowingText
 from asr_server.client.live import Line
 from asr_server.text.joining import join
 
@@ -18,17 +18,17 @@ _WORDS = st.lists(st.sampled_from(["turn", "on", "灯", "打开", "lights"]), ma
 
 
 @given(utterances=st.lists(_WORDS, max_size=4))
-def test_what_is_told_joined_is_the_text_of_all_finals_joined(utterances):
+def test_the_pieces_joined_are_the_finals_joined(utterances):
     """However many words are certain early."""
-    growing, told = GrowingText(), ""
+    growing, pieces = GrowingText(), ""
     for number, words in enumerate(utterances, 1):
         for known in range(len(words)):
-            told += growing.feed(_line(number, words, known=known))
-        told += growing.feed(_line(number, words, known=len(words), final=True))
-    assert told == growing.text == join(" ".join(words) for words in utterances)
+            pieces += growing.feed(_line(number, words, known=known))
+        pieces += growing.feed(_line(number, words, known=len(words), final=True))
+    assert pieces == growing.text == join(" ".join(words) for words in utterances)
 
 
-def test_tentative_words_are_not_told():
+def test_tentative_words_are_not_returned():
     """They may still change."""
     growing = GrowingText()
     assert growing.feed(_line(1, ["turn", "on"], known=1)) == "turn"

@@ -4,7 +4,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from asr_server.gateway.counter_accumulator import CounterAccumulator
+from asr_server.gateway.metrics import CounterAccumulator
 
 
 class _Worker:
