@@ -117,7 +117,7 @@ def _machine() -> Findings:
 
 
 def _software() -> Findings:
-    from asr_server.audio import versions
+    from asr_server.audio.decode import ffmpeg_version
     from asr_server.engine import capabilities, system_info
 
     yield Finding(Mark.OK, "asr-server", f"{__version__}, Python {platform.python_version()}")
@@ -127,7 +127,7 @@ def _software() -> Findings:
     if probed.gpu and not probed.torch_cuda:
         yield Finding(Mark.NOTE, "torch", "a CPU build beside a GPU: pip install -r requirements-gpu.txt")
     try:
-        yield Finding(Mark.OK, "ffmpeg", f"{versions.ffmpeg_version()}, brought along by av")
+        yield Finding(Mark.OK, "ffmpeg", f"{ffmpeg_version()}, brought along by av")
     except ImportError as error:
         yield Finding(Mark.FAIL, "ffmpeg", f"its libraries cannot be loaded: {error}")
 

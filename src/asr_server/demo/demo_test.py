@@ -6,8 +6,6 @@ import json
 import random
 import wave
 
-import pytest
-
 from asr_server.demo import aligner_path, checkpoint_path, sample
 from asr_training.alignment.words import stamp_slots
 from asr_training.phrases import phrase
@@ -94,18 +92,18 @@ def test_roles_share_no_voice() -> None:
     assert len(set.union(*named)) == sum(len(names) for names in named)
 
 
-@pytest.mark.parametrize("language", list(Language))
-def test_phrases_stay_in_the_vocabulary(language: Language) -> None:
+def test_phrases_stay_in_the_vocabulary():
     """Every phrase the recipe can draw is written with the vocabulary alone."""
-    rng = random.Random(0)
-    assert all(is_known(language, phrase(rng, language)) for _ in range(500))
+    for language in list(Language):
+        rng = random.Random(0)
+        assert all(is_known(language, phrase(rng, language)) for _ in range(500)), language
 
 
-@pytest.mark.parametrize("language", list(Language))
-def test_units_undo_joining(language: Language) -> None:
+def test_units_undo_joining():
     """Joining units to a text and taking it apart again gives the same units."""
-    said = units(language, phrase(random.Random(1), language))
-    assert units(language, joined(language, said)) == said
+    for language in list(Language):
+        said = units(language, phrase(random.Random(1), language))
+        assert units(language, joined(language, said)) == said, language
 
 
 def test_headers_are_the_released_tags() -> None:

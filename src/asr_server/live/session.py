@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
+from asr_server.audio.segmentation.endpoint import Endpointer, VoiceActivity
+from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE, ms_to_frames
 from asr_server.live.agreement import CommitRules
-from asr_server.live.endpoint import Endpointer, Voice, frames_of
 from asr_server.live.events import (
     Action,
     Audio,
@@ -47,11 +47,11 @@ from asr_server.live.utterance import Frame, OpenUtterance
 Probability = Callable[[Samples], float]
 
 _SIGNALS = {
-    Voice.SILENT: Signal.SILENT,
-    Voice.ONSET: Signal.ONSET,
-    Voice.VOICED: Signal.VOICED,
-    Voice.PAUSED: Signal.PAUSED,
-    Voice.ENDPOINT: Signal.ENDPOINT,
+    VoiceActivity.SILENT: Signal.SILENT,
+    VoiceActivity.ONSET: Signal.ONSET,
+    VoiceActivity.VOICED: Signal.VOICED,
+    VoiceActivity.PAUSED: Signal.PAUSED,
+    VoiceActivity.ENDPOINT: Signal.ENDPOINT,
 }
 _ENDINGS = {
     Signal.ENDPOINT: Ending.PAUSE,
@@ -250,12 +250,12 @@ class LiveMachine:
         self._rules, self._next_rules = rules, None
         self._endpointer = Endpointer(rules.threshold, rules.min_silence_ms)
         sentence_ms = rules.sentence_silence_ms
-        self._sentence_frames = None if sentence_ms is None else frames_of(sentence_ms)
-        self._prefix_frames = frames_of(rules.prefix_ms)
+        self._sentence_frames = None if sentence_ms is None else ms_to_frames(sentence_ms)
+        self._prefix_frames = ms_to_frames(rules.prefix_ms)
         tail_ms = 1000 * self._config.tail_samples / SAMPLE_RATE
         pause_ms = min(rules.min_silence_ms, rules.min_silence_ms if sentence_ms is None else sentence_ms)
         # At least one frame: when the margin is complete, the text before the pause is requested.
-        self._tail_frames = max(1, frames_of(min(tail_ms, pause_ms)))
+        self._tail_frames = max(1, ms_to_frames(min(tail_ms, pause_ms)))
         factories = {Detection.VOICE: self._config.voice, Detection.LOUDNESS: self._config.loudness}
         factory = factories.get(rules.detection)
         self._probability = factory() if factory else None
@@ -279,7 +279,7 @@ class LiveMachine:
         if self._rules.detection is Detection.MANUAL:
             return Signal.VOICED if self._utterance else Signal.ONSET
         voice = self._endpointer.add(probability)
-        return Signal.ENDPOINT if voice is Voice.PAUSED and self._sentence_is_over() else _SIGNALS[voice]
+        return Signal.ENDPOINT if voice is VoiceActivity.PAUSED and self._sentence_is_over() else _SIGNALS[voice]
 
     def _sentence_is_over(self) -> bool:
         """Whether the pause is long enough behind a complete sentence."""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
+from asr_server.audio.segmentation.quietest import cut_cost, quietest_frame
 from asr_server.core.transcript import Token
 from asr_server.live.agreement import Agreement, CommitRules, following
 from asr_server.live.events import Ending, Final, Partial, ResultKind, Samples, TranscribeResult, TurnConfig
 from asr_server.text.sentences import ends_sentence
-
-_SMOOTHED_FRAMES = 5  # 160 ms: shorter dips of loudness are the closures of plosives, not gaps between words
-_PROBABILITY_DB = 20.0  # what a speech probability of one weighs against loudness when a cut is sought
 
 
 @dataclass(slots=True, eq=False)
@@ -90,11 +87,8 @@ class OpenUtterance:
 
     def quietest_frame(self) -> int:
         """The frame in the last third whose surroundings of 160 ms are quietest: the place to cut, never the first."""
-        costs = np.array([_cost(frame) for frame in self._frames])
-        padded = np.pad(costs, _SMOOTHED_FRAMES // 2, mode="edge")
-        smooth = np.convolve(padded, np.ones(_SMOOTHED_FRAMES) / _SMOOTHED_FRAMES, "valid")
-        low = max(1, 2 * len(costs) // 3)
-        return low + int(smooth[low:].argmin())
+        costs = [cut_cost(float(np.mean(np.square(frame.samples))), frame.probability) for frame in self._frames]
+        return quietest_frame(costs, max(1, 2 * len(costs) // 3), len(costs))
 
     # -- text --------------------------------------------------------------------------------------------------------
 
@@ -151,8 +145,3 @@ class OpenUtterance:
 
 def _tokens(result: TranscribeResult) -> tuple[Token, ...]:
     return tuple(map(Token, result.pieces, result.logprobs))
-
-
-def _cost(frame: Frame) -> float:
-    power = float(np.mean(np.square(frame.samples)))
-    return 10.0 * math.log10(power + 1e-10) + _PROBABILITY_DB * frame.probability

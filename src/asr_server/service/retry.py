@@ -11,14 +11,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from asr_server.audio.vad import frame_power
-from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
+from asr_server.audio.segmentation.quietest import quietest_middle
+from asr_server.core.audio import SAMPLE_RATE
 from asr_server.engine.protocol import Finish, Utterance
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from asr_server.engine.client import Transcription
 
 # In half of a shorter utterance, a word lost at the cut is more likely than a mended loop.
@@ -53,12 +50,6 @@ async def retry(utterance: Utterance, first: Transcription, ask: Ask) -> list[An
         return [answer]
     middle = quietest_middle(utterance.audio)
     return await _ask_all(utterance, [(0, middle), (middle, samples)], ask)
-
-
-def quietest_middle(audio: NDArray[np.float32]) -> int:
-    """The sample at which audio, float32 (n,) at 16 kHz, is cut in two: where its middle third is quietest."""
-    third = len(audio) // 3
-    return third + int(frame_power(audio[third:-third]).argmin()) * FRAME_SAMPLES
 
 
 async def _ask_all(utterance: Utterance, parts: list[tuple[int, int]], ask: Ask) -> list[Answer]:

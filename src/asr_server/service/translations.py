@@ -17,7 +17,7 @@ from asr_server.subtitle.layout import relayout
 from asr_server.text import joining, target_languages
 from asr_server.text.target_languages import LanguageTag
 from asr_server.translator.endpoint import ChatEndpoint, EndpointConfig, PromptOutcome
-from asr_server.translator.lines import Line, Reason, Translated, TranslationOrder
+from asr_server.translator.lines import Line, Reason, Translated, TranslationConfig
 from asr_server.translator.translator import Translator
 
 if TYPE_CHECKING:
@@ -133,18 +133,18 @@ class Translations:
     @property
     def questions(self) -> Mapping[PromptOutcome, int]:
         """How many requests to the endpoint had which outcome so far."""
-        return self._endpoint.questions
+        return self._endpoint.outcomes
 
     async def close(self) -> None:
         """Close the connections."""
         await self._endpoint.close()
 
-    def _order(self, request: TranslationRequest, temperature: float, limit_s: float) -> TranslationOrder:
+    def _order(self, request: TranslationRequest, temperature: float, limit_s: float) -> TranslationConfig:
         target = target_languages.find(request.target_language)
-        return TranslationOrder(target, temperature, limit_s, request.glossary)
+        return TranslationConfig(target, temperature, limit_s, request.glossary)
 
     async def _translate(
-        self, texts: Iterable[tuple[str, str]], request: TranslationRequest, order: TranslationOrder
+        self, texts: Iterable[tuple[str, str]], request: TranslationRequest, order: TranslationConfig
     ) -> tuple[tuple[Translated, ...], TranslationError | None]:
         """`texts`: each with the name of its recognised language, which a stated language overrides."""
         lines = [Line(text, _language(request.language or name)) for text, name in texts]

@@ -11,6 +11,8 @@ from asr_server.engine.qwen import loading
 from asr_server.engine.qwen.engine import QwenEngine
 from asr_server.scheduling.ports import RowDelta
 
+pytestmark = pytest.mark.torch
+
 
 @pytest.fixture
 def engine():

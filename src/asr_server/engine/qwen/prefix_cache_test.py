@@ -6,6 +6,8 @@ import torch
 
 from asr_server.engine.qwen.prefix_cache import CachedPrefix, PrefixCache
 
+pytestmark = pytest.mark.torch
+
 STATE_BYTES = 4_000
 
 

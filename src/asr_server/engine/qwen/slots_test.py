@@ -9,6 +9,8 @@ from asr_server.engine.qwen.capacity import ROW_TOKENS, Capacity
 from asr_server.engine.qwen.decoder import SlotDecoder
 from asr_server.engine.qwen.slots import BUCKET_TOKENS, PADDING, SlotCache
 
+pytestmark = pytest.mark.torch
+
 CONFIG = SimpleNamespace(num_hidden_layers=1, num_key_value_heads=1, head_dim=1)
 PADDED = -7.0
 

@@ -94,6 +94,7 @@ async def _until_flush(connection):
     return messages
 
 
+@pytest.mark.torch
 async def test_a_final_is_what_the_engine_says_of_the_same_audio(make, speech):
     """The bundled model: live equals one offline run, given the words that were committed before."""
     engine = registry.build(plan.resolve(settings.load(_env_file=None, model_id="demo"), capabilities.probe()))

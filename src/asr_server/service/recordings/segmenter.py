@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from asr_server.audio.segmentation_config import SegmentationConfig
-from asr_server.audio.spans import Span, SpanCutter
-from asr_server.audio.vad import SpeechProbability, frame_power
+from asr_server.audio.segmentation.config import SegmentationConfig
+from asr_server.audio.segmentation.quietest import frame_power
+from asr_server.audio.segmentation.spans import Span, SpanCutter
+from asr_server.audio.vad import SpeechProbability
 from asr_server.core.audio import FRAME_SAMPLES
 
 if TYPE_CHECKING:
@@ -46,8 +47,6 @@ def segmentation_config(chunking: ServerVad | None) -> SegmentationConfig:
         return SegmentationConfig()
     return SegmentationConfig(
         threshold=chunking.threshold,
-        # The distance at which Silero's own tools let speech end.
-        off_threshold=max(0.01, chunking.threshold - 0.15),
         min_silence_ms=chunking.silence_duration_ms,
         # The margin is added on both sides, so it must not be longer than the pause between two regions.
         pad_ms=min(chunking.prefix_padding_ms, chunking.silence_duration_ms),

@@ -1,4 +1,4 @@
-"""The server's side of a child's pipe: whole frames, awaited, with a time budget; closing it kills the child."""
+"""The server's side of a child's pipe: whole frames within a time budget. Closing the pipe kills the child."""
 
 from __future__ import annotations
 
@@ -9,28 +9,35 @@ import os
 import time
 from types import TracebackType
 
-from asr_server.audio.wire import CLAIM, HEADER, MAX_PCM_BYTES, DecodeFrame
+from asr_server.audio.wire import CLAIM, HEADER, MAX_PCM_BYTES, FrameType
 
-_PIPE_BYTES = 262_144  # 4 s of audio: a short clip then never waits for the reader; 64 KiB, the default, costs wake-ups
-_KINDS = {int(kind): kind for kind in DecodeFrame}
-_MAX_BYTES = {DecodeFrame.PCM: MAX_PCM_BYTES, DecodeFrame.CLAIM: CLAIM.size}
-
-
-class BrokenAnswer(Exception):
-    """The pipe ended without an outcome, or holds what no child of ours writes."""
+_PIPE_BYTES = (
+    262_144  # 4 s of audio: the child never waits for the reader of a short clip; 64 KiB, the default, costs wake-ups
+)
+_KINDS = {int(kind): kind for kind in FrameType}
+_MAX_BYTES = {FrameType.PCM: MAX_PCM_BYTES, FrameType.CLAIM: CLAIM.size}
 
 
-class Frames:
-    """Frames of one decode. A context manager that owns both ends of the pipe until `write_fd` is handed over."""
+class IncompleteReply(Exception):
+    """The pipe ended without an outcome, or does not follow the protocol."""
+
+
+class FrameReader:
+    """The frames of one decode. A context manager that owns both ends of the pipe.
+
+    The child gets a duplicate of `write_fd`. `close_write_end` then closes the server's own copy: only when no copy is
+    left in another process does the pipe report its end. When the read end is closed, the fork server sees an error
+    on its copy of the write end and kills the child.
+    """
 
     def __init__(self, timeout_s: float) -> None:
         self._read_fd, self.write_fd = os.pipe()
         os.set_blocking(self._read_fd, False)
-        with contextlib.suppress(OSError):  # over the user's pipe quota: works with what there is
+        with contextlib.suppress(OSError):  # over the user's quota for pipes: the default size works too
             fcntl.fcntl(self.write_fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self._left_s = timeout_s
 
-    def __enter__(self) -> Frames:
+    def __enter__(self) -> FrameReader:
         return self
 
     def __exit__(
@@ -40,38 +47,38 @@ class Frames:
         os.close(self._read_fd)
 
     def close_write_end(self) -> None:
-        """Our copy of it; the child's pipe then ends with the child."""
+        """Close the server's copy; the pipe then ends when the child does. Harmless if done before."""
         if self.write_fd >= 0:
             os.close(self.write_fd)
             self.write_fd = -1
 
-    async def next(self) -> tuple[DecodeFrame, bytearray]:
+    async def next(self) -> tuple[FrameType, bytearray]:
         """The next frame: its kind and payload (PCM and CLAIM: float32 bytes).
 
-        Raises `TimeoutError` once the waits for this file add up to more than the budget, and `BrokenAnswer`.
+        Raises `TimeoutError` once the waits for this file add up to more than the budget, and `IncompleteReply`.
         """
         started_s = time.monotonic()
         async with asyncio.timeout(max(0.0, self._left_s)):
             number, size = HEADER.unpack(await self._exactly(HEADER.size))
             kind = _KINDS.get(number)
             if kind is None or size > _MAX_BYTES.get(kind, 0) or size % 4:
-                raise BrokenAnswer
+                raise IncompleteReply
             payload = await self._exactly(size)
         self._left_s -= time.monotonic() - started_s
         return kind, payload
 
     async def _exactly(self, size: int) -> bytearray:
         whole = bytearray(size)
-        with memoryview(whole) as room:
+        with memoryview(whole) as rest:
             at = 0
             while at < size:
                 try:
-                    count = os.readv(self._read_fd, [room[at:]])
+                    count = os.readv(self._read_fd, [rest[at:]])
                 except BlockingIOError:
                     await _readable(self._read_fd)
                     continue
                 if not count:
-                    raise BrokenAnswer
+                    raise IncompleteReply
                 at += count
         return whole
 
