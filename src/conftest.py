@@ -15,7 +15,7 @@ settings.register_profile("nightly", deadline=None)
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "default")
 settings.load_profile(PROFILE)
 # The share of a test's examples (its own number, or 100) that are tried. The nightly run has the time to look further.
-EXAMPLES = {"default": 0.2, "nightly": 10.0}[PROFILE]
+EXAMPLES = {"default": 0.2, "nightly": 5.0}[PROFILE]
 
 _MARKED = re.compile(r"^pytestmark = .*\bpytest\.mark\.torch\b", re.MULTILINE)
 

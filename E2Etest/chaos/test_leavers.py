@@ -11,7 +11,14 @@ from E2Etest.chaos import uploads
 from E2Etest.chaos.rig import at_rest, faulty
 
 # Half a minute on two cores, and several times that on a slow day.
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.guarantee("leavers"), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.serial,
+    pytest.mark.nightly,
+    pytest.mark.integration,
+    pytest.mark.slow,
+    pytest.mark.guarantee("leavers"),
+    pytest.mark.timeout(600),
+]
 
 LEAVERS, STAYERS = 100, 100
 AT_ONCE = 6

@@ -12,7 +12,13 @@ from E2Etest.chaos.faulty import Fault
 from E2Etest.chaos.rig import at_rest, faulty
 from E2Etest.recordings import clips
 
-pytestmark = [pytest.mark.integration, pytest.mark.guarantee("liveness"), pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.serial,
+    pytest.mark.nightly,
+    pytest.mark.integration,
+    pytest.mark.guarantee("liveness"),
+    pytest.mark.timeout(300),
+]
 
 CALLERS = 24
 PROBES = 400

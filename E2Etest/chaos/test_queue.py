@@ -9,7 +9,7 @@ import pytest
 from E2Etest.chaos.faulty import Fault
 from E2Etest.chaos.rig import at_rest, faulty, until
 
-pytestmark = [pytest.mark.integration, pytest.mark.guarantee("queue"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.guarantee("queue"), pytest.mark.timeout(300)]
 
 RAISED, NO_MEMORY = (500, "transcription_failed"), (503, "engine_out_of_memory")
 

@@ -10,10 +10,10 @@ import pytest
 
 from E2Etest.exposition import scrape, value
 from E2Etest.gateway.workers import wait_until_gone, worker_of
-from E2Etest.live.talking import act, data, finals, talking, upto_flush
+from E2Etest.live.session import act, data, finals, open_session, upto_flush
 from E2Etest.process import ServerProcess, running
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.timeout(300)]
 
 PROGRAM = ("-P", str(Path(__file__).parent / "stalling.py"))
 
@@ -39,7 +39,7 @@ def test_a_stopped_worker_is_killed_and_nothing_is_lost(tmp_path, sample, speech
     settings = {"GATEWAY_MODE": "true", "IDLE_TIMEOUT": "600", "WORKER_HANG_S": "4"}
     with running(tmp_path / "log", **settings) as server, ThreadPoolExecutor(1) as pool:
         assert server.transcribe(sample[0]).json()["text"] == sample[1]
-        with talking(server) as socket:
+        with open_session(server) as socket:
             socket.send(data(speech[:20_000]))
             pid = worker_of(server)
             _wait_until_seen_well(server)

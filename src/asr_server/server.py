@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -29,8 +29,9 @@ from asr_server.engine.protocol import Engine, Utterance
 from asr_server.scheduling.admission import Admission
 from asr_server.scheduling.heartbeat import Heartbeat
 from asr_server.scheduling.job import Priority
+from asr_server.scheduling.model import ModelState, OnState
 from asr_server.scheduling.observer import SchedulerObserver
-from asr_server.scheduling.thread import EngineThread, ModelState
+from asr_server.scheduling.thread import EngineThread
 from asr_server.service.catalog import Catalog
 from asr_server.service.jobs.runner import JobLimits, Jobs
 from asr_server.service.jobs.store import JobStore
@@ -39,9 +40,6 @@ from asr_server.service.live_session.sessions import LiveSessions
 from asr_server.service.processor import RequestProcessor
 from asr_server.service.recordings.pipeline import PipelineResources, RecordingPipeline
 from asr_server.service.translations import Translations
-
-# Told of every change of the model's state, and how many seconds it took.
-OnState = Callable[[ModelState, float], None]
 
 # One place of this many in the batch is kept for live work.
 _LIVE_SHARE = 8

@@ -129,7 +129,7 @@ def test_rows_join_and_leave_at_any_step(engine, clips, alone, operations):
 
     for key, (name, number) in enumerate(operations):
         under_way = sorted(wanted.keys() - ended.keys())
-        if name == "join" and engine.room:
+        if name == "join" and engine.free_slots:
             wanted[key] = number % len(clips)
             engine.admit(key, Utterance(clips[wanted[key]]))
         elif name == "drop" and under_way:
@@ -141,7 +141,7 @@ def test_rows_join_and_leave_at_any_step(engine, clips, alone, operations):
             step()
     while wanted.keys() - ended.keys():
         step()
-    assert engine.room == SLOTS
+    assert engine.free_slots == SLOTS
     for key, answer in ended.items():
         _same(answer, alone[wanted[key]])
 
@@ -152,9 +152,9 @@ def test_a_dropped_row_frees_its_slot_at_once(engine, speech):
         engine.admit(1, Utterance(speech))
         for _ in range(steps):
             list(engine.step())
-        assert engine.room < SLOTS
+        assert engine.free_slots < SLOTS
         engine.drop(1)
-        assert engine.room == SLOTS
+        assert engine.free_slots == SLOTS
         assert not list(engine.step())
 
 
@@ -291,7 +291,7 @@ def test_it_can_be_unloaded_and_loaded_again(kind, run, speech, alone):
     assert not engine.loaded
     engine.load()
     assert engine.loaded
-    assert engine.room == 2
+    assert engine.free_slots == 2
     _same(run(engine, [Utterance(speech)])[0], alone[0])
 
 
@@ -301,7 +301,7 @@ def test_it_says_what_it_is(kind, engine):
     info = engine.info
     assert (info.name, info.model_id) == (resolved.engine, kind.model_id)
     assert (info.device, info.dtype) == (resolved.device, resolved.dtype)
-    assert info.slots == engine.room == SLOTS
+    assert info.slots == engine.free_slots == SLOTS
     assert registry.build(resolved).info.slots == 0
 
 

@@ -140,7 +140,7 @@ class FakeEngine:
         return self._loaded
 
     @property
-    def room(self) -> int:
+    def free_slots(self) -> int:
         """Free slots."""
         return self._plan.max_batch - len(self._rows)
 

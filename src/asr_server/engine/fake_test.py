@@ -91,7 +91,7 @@ def test_a_loop_is_heard_in_the_deltas_and_folded_in_the_answer():
     engine = _engine(Rule(text="on and on", finish=Finish.LOOP))
     engine.admit(1, Utterance(_sound(), stream=True))
     heard = ""
-    while engine.room < 8:
+    while engine.free_slots < 8:
         for outcome in engine.step():
             if isinstance(outcome, RowDelta):
                 assert isinstance(outcome.value, Tokens)
@@ -109,7 +109,7 @@ def test_a_fault_fails_its_own_row(fault, error, after_tokens):
     outcomes = [outcome for _ in range(after_tokens + 1) for outcome in engine.step()]
     assert sum(len(o.value.ids) for o in outcomes if isinstance(o, RowDelta)) == after_tokens
     assert isinstance(outcomes[-1].error, error)
-    assert engine.room == 8
+    assert engine.free_slots == 8
     failed, well = _run(engine, Utterance(_sound(), context="bad"), Utterance(_sound()))
     assert isinstance(failed, error)
     assert well.text == "one two three four"
@@ -120,7 +120,7 @@ def test_a_fault_at_admission_is_raised_there():
     engine = _engine(Rule(fault=Fault.RAISE, at="admission"))
     with pytest.raises(TranscriptionFailed):
         engine.admit(0, Utterance(_sound()))
-    assert engine.room == 8
+    assert engine.free_slots == 8
 
 
 def test_a_broken_step_raises():

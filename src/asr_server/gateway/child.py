@@ -19,8 +19,11 @@ from asr_server.gateway.worker import Process, Spawn
 _END_S = 10.0
 
 
-def spawner(settings: Settings) -> Spawn:
-    """A function that starts this package as a worker with the same settings, which writes to the same log."""
+def spawner(settings: Settings, *, output: int | None = None) -> Spawn:
+    """A function that starts this package as a worker with the same settings.
+
+    `output`: the file descriptor that it writes to; None for the standard output and error of this process.
+    """
     package_root = str(Path(__file__).parents[2])
     # The gateway applies the quotas: the worker sees no addresses, and would count a request that is sent again twice.
     environment = environment_of(settings, key_max_requests=0, key_rate=0)
@@ -28,8 +31,10 @@ def spawner(settings: Settings) -> Spawn:
 
     async def spawn(path: Path) -> Process:
         command = (sys.executable, "-P", "-m", "asr_server", "worker", "--socket", str(path))
-        # In a process session of its own: Ctrl-C reaches only the gateway, which shuts the worker down.
-        return await asyncio.create_subprocess_exec(*command, stdin=PIPE, env=environment, start_new_session=True)
+        # In a process session of its own: Ctrl-C reaches only the parent, which shuts the worker down.
+        return await asyncio.create_subprocess_exec(
+            *command, stdin=PIPE, stdout=output, stderr=output, env=environment, start_new_session=True
+        )
 
     return spawn
 

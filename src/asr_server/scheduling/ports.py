@@ -42,7 +42,7 @@ class Batch(Protocol):
         """Whether rows may be admitted."""
 
     @property
-    def room(self) -> int:
+    def free_slots(self) -> int:
         """How many more rows may be admitted now."""
 
     def load(self) -> None:

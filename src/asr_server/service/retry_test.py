@@ -5,9 +5,10 @@ import asyncio
 import numpy as np
 import pytest
 
+from asr_server.audio.segmentation.quietest import quietest_middle
 from asr_server.engine.client import Transcription
 from asr_server.engine.protocol import Finish, Hypothesis, Utterance
-from asr_server.service.retry import quietest_middle, retry
+from asr_server.service.retry import retry
 
 AUDIO = np.random.default_rng(0).normal(0, 0.1, 16_000 * 9).astype(np.float32)
 

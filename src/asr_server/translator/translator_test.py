@@ -12,11 +12,11 @@ from asr_server.core.errors import TranslationFailed, TranslationUnavailable
 from asr_server.text import target_languages
 from asr_server.translator.cleaning import cue_text
 from asr_server.translator.lines import Line, Reason
-from E2Etest.scripted_llm import HOPELESS, RECOVERABLE, completion, once, refusal, right, translation
+from E2Etest.scripted_llm import HOPELESS, MENDABLE, completion, once, refusal, right, translation
 
 ENGLISH = target_languages.find("en")
 SENTENCES = [Line(f"this is the sentence number {n} of a long speech", ENGLISH) for n in range(13)]
-MISBEHAVIOURS = {**RECOVERABLE, **HOPELESS}
+MISBEHAVIOURS = {**MENDABLE, **HOPELESS}
 # A property runs many examples on one scripted server.
 SHARED = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -28,10 +28,10 @@ TEXTS = st.lists(
 )
 
 
-@pytest.mark.parametrize("name", RECOVERABLE)
+@pytest.mark.parametrize("name", MENDABLE)
 async def test_recoverable_mistakes_cost_no_line(llm, translating, config, name):
     """Fences, prose, new numbers, merged, split, missing, cut, timed, refused formats: each line gets its own text."""
-    llm.script = RECOVERABLE[name]
+    llm.script = MENDABLE[name]
     async with translating() as translator:
         outcomes = await translator.translate(SENTENCES, config())
     assert [o.text for o in outcomes] == [translation(line.text) for line in SENTENCES]
@@ -180,7 +180,7 @@ async def test_cancelling_closes_the_connection(llm, translating, config):
 
 async def test_all_callers_together_stay_within_the_concurrency(llm, translating, config):
     """Three callers share two concurrent requests, and all get their lines."""
-    llm.script = RECOVERABLE["slow"]
+    llm.script = MENDABLE["slow"]
     async with translating(batch=1, concurrency=2) as translator:
         done = await asyncio.gather(*(translator.translate(SENTENCES, config()) for _ in range(3)))
     assert llm.most_at_once == 2
@@ -189,7 +189,7 @@ async def test_all_callers_together_stay_within_the_concurrency(llm, translating
 
 async def test_a_small_text_does_not_wait_for_the_end_of_a_large_one(llm, translating, config):
     """Places go round: one line asked for behind two hundred is answered long before they are."""
-    llm.script = RECOVERABLE["slow"]
+    llm.script = MENDABLE["slow"]
     async with translating(batch=1, concurrency=2) as translator:
         large = asyncio.create_task(translator.translate([Line(f"line number {i}") for i in range(200)], config()))
         await _until(lambda: llm.calls)

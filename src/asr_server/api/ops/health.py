@@ -12,7 +12,8 @@ from asr_server import __version__
 from asr_server.api.dependencies import Services, ServicesDep
 from asr_server.api.http.schemas import HealthBody, LiveBody, OptionBody, ProbeBody, QueueBody
 from asr_server.api.ops import probes
-from asr_server.scheduling.thread import EngineSnapshot, ModelState
+from asr_server.scheduling.model import ModelState
+from asr_server.scheduling.thread import EngineSnapshot
 
 router = APIRouter(tags=["operations"])
 

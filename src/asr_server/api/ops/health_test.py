@@ -27,7 +27,7 @@ class _Hanging:
         self.rows, self.stepping, self.go = [], threading.Event(), threading.Event()
 
     @property
-    def room(self):
+    def free_slots(self):
         return 1 - len(self.rows)
 
     def admit(self, key, item):

@@ -67,7 +67,7 @@ class QwenEngine:
         return self._runtime is not None
 
     @property
-    def room(self) -> int:
+    def free_slots(self) -> int:
         """How many more utterances the next steps can begin with; 0 while one step's worth of prefill waits already."""
         waiting = [w for w in self._work.values() if w.row is None]
         if sum(self._tokens(work) for work in waiting) >= _PREFILL_TOKENS:

@@ -200,7 +200,7 @@ def test_out_of_memory_while_decoding_halves_the_batch_and_loses_nothing(make_en
 def test_a_row_that_breaks_the_decoding_of_all_fails_alone(make_engine, clips, alone, monkeypatch, at_fault):
     """Whichever it is, the others get the ids they have alone, no delta twice, and then all places are there again."""
     engine = make_engine(8)
-    runtime, room = engine._runtime, engine.room
+    runtime, free_slots = engine._runtime, engine.free_slots
 
     def step(original=runtime.step):
         if any(row.key == at_fault and len(row.ids) > 2 for row in runtime.decoder.rows):
@@ -214,7 +214,7 @@ def test_a_row_that_breaks_the_decoding_of_all_fails_alone(make_engine, clips, a
     assert isinstance(done[at_fault].error.__cause__, ZeroDivisionError)
     for key, expected in enumerate(alone):
         assert key == at_fault or (done[key].value.ids == tuple(deltas[key]) == expected.ids)
-    assert engine.room == room
+    assert engine.free_slots == free_slots
 
 
 def test_a_pass_that_fails_at_its_end_has_moved_no_row(make_engine, clips, alone, monkeypatch):
@@ -330,6 +330,6 @@ def test_a_small_budget_means_fewer_rows_and_the_same_answers(run, clips, alone)
     """With room for two rows, eight are wanted and two run at a time; ids stay."""
     engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 8, 5, ()))
     engine.load()
-    assert 1 <= engine.room < 8
+    assert 1 <= engine.free_slots < 8
     for got, expected in zip(run(engine, [Utterance(clip) for clip in clips]), alone, strict=True):
         assert got.ids == expected.ids

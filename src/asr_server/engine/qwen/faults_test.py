@@ -90,7 +90,7 @@ def test_a_session_that_cannot_be_kept_costs_nobody_an_answer(engine, clips, alo
     asked = [Utterance(clip, session=str(key)) for key, clip in enumerate(clips[:4])]
     assert [outcome.value.ids for outcome in _ended(engine, asked)] == [one.ids for one in alone[:4]]
     assert len(engine._runtime.sessions) == 0
-    assert engine.room == 4
+    assert engine.free_slots == 4
 
 
 def test_numbers_out_of_range_fail_their_row_and_leave_nothing_behind(engine, speech, clips, alone):

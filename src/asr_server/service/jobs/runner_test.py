@@ -1,4 +1,4 @@
-"""The jobs' runner, with a scripted processor: faults are injected here; the real one runs in E2Etest/test_jobs.py."""
+"""The jobs' runner with a scripted processor, which injects faults. E2Etest/contract/test_jobs.py has the real one."""
 
 import asyncio
 import io

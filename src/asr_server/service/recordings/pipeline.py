@@ -216,7 +216,7 @@ class _Assembly:
         self._deltas = deltas
         self._text = ""
         self._segments: list[Segment] = []
-        self._transcriptions: list[Transcription] = []
+        self._queue_s = self._infer_s = self._load_s = 0.0
 
     async def run(self, producer: _Producer) -> None:
         """Empty the channel. Raises what ended the recording or failed for a span, in its place."""
@@ -250,7 +250,7 @@ class _Assembly:
                     await self._add_text(result.segment.text, opens=True)
         for result in results:
             self._segments.append(result.segment)
-            self._transcriptions.append(result.transcription)
+            self._add_times(result.transcription)
             await self._emit(SegmentDone(result.segment))
 
     async def _add_text(self, text: str, *, opens: bool) -> None:
@@ -259,15 +259,15 @@ class _Assembly:
         self._text += delta
         await self._emit(TextDelta(delta))
 
+    def _add_times(self, transcription: Transcription) -> None:
+        """Of the waits the longest counts, of the work the sum: spans wait and run at the same time."""
+        self._queue_s = max(self._queue_s, transcription.queue_s)
+        self._infer_s += transcription.infer_s
+        self._load_s = max(self._load_s, transcription.load_s)
+
     def _timings(self) -> Timings:
-        """The longest waits, and the work of all spans."""
-        found = self._transcriptions
-        return Timings(
-            decode_ms=1000 * (self.begun_s - self._created_s),
-            queue_ms=1000 * max((one.queue_s for one in found), default=0.0),
-            infer_ms=1000 * sum(one.infer_s for one in found),
-            load_ms=1000 * max((one.load_s for one in found), default=0.0),
-        )
+        seconds = (self.begun_s - self._created_s, self._queue_s, self._infer_s, self._load_s)
+        return Timings(*(1000 * one_s for one_s in seconds))
 
 
 def _main_language(segments: Sequence[Segment]) -> str:
