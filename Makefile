@@ -1,13 +1,14 @@
 # make demo       run the server with the demonstration model and transcribe a recording
 # make serve      run the server with the settings of the environment
 #
-# make test       everything that a change must pass: check, unit, e2e
+# make test       everything that a change must pass: check, unit, contract, e2e
 # make check      format, lint and types
 # make unit       the tests beside the modules
+# make contract   the protocols, in one process with a fake engine
 # make e2e        the tests of the running server, in E2Etest
 # make browser    install Chromium for the tests of the page, as root
-# make nightly    the long run: test, fuzz, guarantees (which includes the soak)
-# make fuzz       random input, longer than in make test
+# make nightly    every test, with more examples and longer fuzzing; SOAK=1 adds the soak
+# make fuzz       random input, FUZZ_S seconds of it
 # make guarantees  measure the guarantees and write docs/guarantees.md
 # make soak       20 minutes of load and faults
 # make coverage   the share of each module that its own tests cover
@@ -19,12 +20,16 @@
 # make sbom       write a list of the installed packages to build/sbom.json
 # make audit      look for known vulnerabilities of those packages
 # make clean      delete the virtual environment and what was built
-.PHONY: demo serve test check unit e2e browser nightly fuzz guarantees soak coverage bench docs clients lock sbom audit clean
+.PHONY: demo serve test check unit contract e2e browser nightly fuzz guarantees soak coverage bench docs clients lock sbom audit clean
 
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 TOOLS := $(VENV)/tools/bin
+PYTEST = $(PY) -m pytest
+# As many tests at once, each module on one worker.
+WORKERS ?= 2
+PARALLEL = --numprocesses $(WORKERS) --dist loadgroup
 PORT ?= 8100
 FUZZ_S ?= 600
 
@@ -53,7 +58,7 @@ demo: $(VENV)/.runtime
 serve: $(VENV)/.runtime
 	@$(PY) -m asr_server serve --port $(PORT)
 
-test: check unit e2e
+test: check unit contract e2e
 
 check: $(VENV)/.dev
 	$(VENV)/bin/ruff format --check .
@@ -61,10 +66,15 @@ check: $(VENV)/.dev
 	$(VENV)/bin/mypy
 
 unit: $(VENV)/.dev
-	$(PY) -m pytest src
+	$(PYTEST) src $(PARALLEL)
 
+contract: $(VENV)/.dev
+	$(PYTEST) E2Etest/contract $(PARALLEL)
+
+# Tests that measure time or memory run by themselves, after the others.
 e2e: $(VENV)/.dev browser
-	$(PY) -m pytest E2Etest
+	$(PYTEST) E2Etest --ignore E2Etest/contract $(PARALLEL) -m "not nightly and not serial"
+	$(PYTEST) E2Etest -m "serial and not nightly"
 
 # The page is tested in Debian's Chromium. Installed here only as root, as on a fresh container or a CI machine.
 browser:
@@ -72,7 +82,17 @@ browser:
 	@command -v chromium >/dev/null || { echo "The browser tests need Chromium: sudo apt-get install chromium"; exit 1; }
 
 # The workflow calls it with --keep-going, so that a failure of one part does not hide what the others find.
-nightly: test fuzz guarantees
+nightly: check nightly-unit nightly-e2e nightly-serial fuzz $(if $(SOAK),soak)
+
+.PHONY: nightly-unit nightly-e2e nightly-serial
+nightly-unit: $(VENV)/.dev
+	HYPOTHESIS_PROFILE=nightly $(PYTEST) src $(PARALLEL) -m ""
+
+nightly-e2e: $(VENV)/.dev browser
+	$(PYTEST) E2Etest --ignore E2Etest/fuzz $(PARALLEL) -m "not serial and not soak"
+
+nightly-serial: $(VENV)/.dev
+	$(PYTEST) E2Etest --ignore E2Etest/fuzz -m "serial and not soak"
 
 # The share of each module that its own tests cover, or of some modules: make coverage ONLY="src/asr_server/subtitle"
 coverage: $(VENV)/.dev
@@ -93,10 +113,10 @@ guarantees: $(VENV)/.dev
 	$(PY) -m E2Etest.guarantees $(GUARANTEES)
 
 soak: $(VENV)/.dev
-	$(PY) -m pytest E2Etest/chaos -m soak --timeout 0
+	$(PYTEST) E2Etest/chaos -m soak --timeout 0
 
 fuzz: $(VENV)/.dev
-	FUZZ_S=$(FUZZ_S) $(PY) -m pytest E2Etest/fuzz --timeout 0
+	FUZZ_S=$(FUZZ_S) $(PYTEST) E2Etest/fuzz --timeout 0 -m ""
 
 # Without torch and what only torch needs: their builds differ by index, and an image takes them from the one it is given.
 lock: $(VENV)/.tools

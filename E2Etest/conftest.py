@@ -2,13 +2,16 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from E2Etest import guarantees, recordings
-from E2Etest.process import ready, running
+from E2Etest.contract import inprocess
+from E2Etest.process import fake_model, ready
 from E2Etest.scripted_llm import ScriptedLlm
 
-_MEASUREMENTS = pytest.StashKey[dict[str, guarantees.Measurement]]()
+_MEASUREMENT = pytest.StashKey[guarantees.Measurement]()
+_MEASUREMENTS = pytest.StashKey[list[guarantees.Measurement]]()
 
 
 def pytest_addoption(parser):
@@ -19,11 +22,18 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     """Nothing is measured yet."""
-    config.stash[_MEASUREMENTS] = {}
+    config.stash[_MEASUREMENTS] = []
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Note which test demonstrates which guarantee. A soak test runs only on request."""
+    """Note which test demonstrates which guarantee. A soak test runs only on request.
+
+    With several workers, the tests of a module run on one of them, so that they share its servers.
+    """
+    for item in items:
+        if not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
     only = {name for name in config.getoption("only_guarantees").split(",") if name}
     soaking = "soak" in (config.getoption("markexpr") or "") or config.getoption("guarantees")
     kept = []
@@ -33,7 +43,8 @@ def pytest_collection_modifyitems(config, items):
         if (only and name not in only) or (item.get_closest_marker("soak") and not soaking):
             continue
         if marker:
-            config.stash[_MEASUREMENTS][item.nodeid] = guarantees.Measurement(item.nodeid, name)
+            item.stash[_MEASUREMENT] = guarantees.Measurement(item.nodeid, name)
+            config.stash[_MEASUREMENTS].append(item.stash[_MEASUREMENT])
         kept.append(item)
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = kept
@@ -43,7 +54,7 @@ def pytest_collection_modifyitems(config, items):
 def pytest_runtest_makereport(item):
     """The outcome of a test is that of its worst phase."""
     report = yield
-    measurement = item.config.stash[_MEASUREMENTS].get(item.nodeid)
+    measurement = item.stash.get(_MEASUREMENT, None)
     if measurement is not None and (report.when == "call" or report.failed):
         measurement.outcome = report.outcome
     return report
@@ -52,26 +63,33 @@ def pytest_runtest_makereport(item):
 def pytest_sessionfinish(session):
     """Write the measurements if a file was named."""
     if (path := session.config.getoption("guarantees", None)) is not None:
-        guarantees.write(path, session.config.stash[_MEASUREMENTS].values())
+        guarantees.write(path, session.config.stash[_MEASUREMENTS])
 
 
 @pytest.fixture
 def measured(request):
     """Records a bounded quantity of the test's guarantee and asserts its limit: `measured("exit_s", 1.3)`."""
-    return request.config.stash[_MEASUREMENTS][request.node.nodeid].measured
+    return request.node.stash[_MEASUREMENT].measured
 
 
 @pytest.fixture
 def note(request):
     """Records an observation for the guarantees page, in words: `note("16 of 16 answered")`."""
-    return request.config.stash[_MEASUREMENTS][request.node.nodeid].notes.append
+    return request.node.stash[_MEASUREMENT].notes.append
+
+
+@pytest.fixture(scope="session")
+def start(tmp_path_factory):
+    """A function that starts a server in this process, with the fake engine: `with start(MAX_BATCH="1") as server`."""
+    inprocess.configure_logging()
+    return lambda **options: inprocess.running(tmp_path_factory.mktemp("server"), **options)
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
-    """A running server with the demonstration model and small limits."""
+    """A running server process with the demonstration model loaded and small limits."""
     log = tmp_path_factory.mktemp("server") / "log"
-    with running(log, MAX_UPLOAD_MB="4", MAX_AUDIO_S="120", IDLE_TIMEOUT="600") as server:
+    with ready(log, MAX_UPLOAD_MB="4", MAX_AUDIO_S="120") as server:
         yield server
 
 
@@ -85,6 +103,24 @@ def guarded(tmp_path_factory):
         keys |= {"OPENAI_BASE_URL": llm.base_url, "TRANSLATE_MODEL": "scripted"}
         with ready(log, LOG_LEVEL="TRACE", **keys, **limits) as server:
             yield server
+
+
+@pytest.fixture(scope="session")
+def speech():
+    """The bundled recording and a pause that ends it: int16 at 16 kHz."""
+    return np.concatenate([recordings.samples(), np.zeros(14_400, np.int16)])
+
+
+@pytest.fixture(scope="session")
+def talk(speech):
+    """The same, twice."""
+    return np.concatenate([speech, speech])
+
+
+@pytest.fixture(scope="session")
+def fake_sample(tmp_path_factory):
+    """The settings for a server process that answers the words of the bundled recording, whatever it hears."""
+    return fake_model(tmp_path_factory.mktemp("script"), text=recordings.sample()[1])
 
 
 @pytest.fixture(scope="session")

@@ -55,7 +55,7 @@ def live_table() -> str:
     """Every transition of a live session."""
     rows = ["| state | signal | action | next state |", "| --- | --- | --- | --- |"]
     rows += [
-        f"| {a.value} | {b.value} | {step.act.value} | {step.next.value} |" for (a, b), step in TRANSITIONS.items()
+        f"| {a.value} | {b.value} | {step.action.value} | {step.next.value} |" for (a, b), step in TRANSITIONS.items()
     ]
     return "\n".join(rows)
 

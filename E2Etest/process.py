@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -22,44 +23,17 @@ LOAD_TIMEOUT_S = 180.0
 SERVE = ("-m", "asr_server", "serve")
 
 
-class ServerProcess:
-    """`asr-server serve`, or another `program` for Python, with `settings` as environment. Use `running()`."""
+class Server:
+    """Something that serves on `port` of this machine, and clients for it that send its first key."""
 
-    def __init__(self, log: Path, *, program: Sequence[str] = SERVE, port: int = 0, **settings: str) -> None:
-        self.port = port or _free_port()
-        self.certificate = settings.get("SSL_CERTFILE")
-        self.base = f"http{'s' if self.certificate else ''}://127.0.0.1:{self.port}"
-        self.log_path = log
-        environment = {key: value for key, value in os.environ.items() if key not in {"MODEL_ID", "PORT", "HOST"}}
-        environment |= {
-            "MODEL_ID": "demo",
-            "LOG_LEVEL": "DEBUG",
-            "STATE_DIR": str(log.parent / "state"),
-            **settings,
-            "PORT": str(self.port),
-        }
-        with log.open("wb") as sink:
-            self.process = subprocess.Popen(
-                [sys.executable, *program], env=environment, stderr=sink, stdout=sink, cwd=log.parent
-            )
-        trusted = ssl.create_default_context(cafile=self.certificate) if self.certificate else True
-        self.key = settings.get("API_KEYS", "").partition(",")[0]
-        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+    def __init__(self, port: int, *, key: str = "", certificate: str | None = None, model: str = "demo") -> None:
+        self.port, self.key, self.certificate, self.model = port, key, certificate, model
+        self.base = f"http{'s' if certificate else ''}://127.0.0.1:{port}"
+        trusted = ssl.create_default_context(cafile=certificate) if certificate else True
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
         self.client = httpx.Client(base_url=self.base, timeout=LOAD_TIMEOUT_S, verify=trusted, headers=headers)
         self._clients = ExitStack()
         self._clients.enter_context(self.client)
-
-    def wait_until_live(self) -> None:
-        """Return when `/livez` answers; fail with the log when the process ends."""
-        give_up_s = time.monotonic() + START_TIMEOUT_S
-        while True:
-            assert self.process.poll() is None, self.log()
-            assert time.monotonic() < give_up_s, self.log()
-            try:
-                if self.client.get("/livez").status_code == 200:
-                    return
-            except httpx.TransportError:
-                time.sleep(0.02)
 
     def openai(self, **options: Any) -> openai.OpenAI:
         """OpenAI's own client, set up as a user does it, without retries; closed with the server."""
@@ -68,7 +42,7 @@ class ServerProcess:
 
     def transcribe(self, audio: bytes, *, name: str = "audio.wav", **fields: object) -> httpx.Response:
         """Post a recording."""
-        data = {"model": "demo", **fields}
+        data = {"model": self.model, **fields}
         return self.client.post("/v1/audio/transcriptions", files={"file": (name, audio)}, data=data)
 
     def health(self) -> dict:
@@ -82,6 +56,44 @@ class ServerProcess:
             assert time.monotonic() < give_up_s, found
             time.sleep(0.02)
         return found
+
+    def log(self) -> str:
+        """Everything that it wrote."""
+        raise NotImplementedError
+
+
+class ServerProcess(Server):
+    """`asr-server serve`, or another `program` for Python, with `settings` as environment. Use `running()`."""
+
+    def __init__(self, log: Path, *, program: Sequence[str] = SERVE, port: int = 0, **settings: str) -> None:
+        certificate, key = settings.get("SSL_CERTFILE"), settings.get("API_KEYS", "").partition(",")[0]
+        model = settings.get("MODEL_ID", "demo")
+        super().__init__(port or _free_port(), key=key, certificate=certificate, model=model)
+        self.log_path = log
+        environment = {key: value for key, value in os.environ.items() if key not in {"MODEL_ID", "PORT", "HOST"}}
+        environment |= {
+            "MODEL_ID": "demo",
+            "LOG_LEVEL": "DEBUG",
+            "STATE_DIR": str(log.parent / "state"),
+            **settings,
+            "PORT": str(self.port),
+        }
+        with log.open("wb") as sink:
+            self.process = subprocess.Popen(
+                [sys.executable, *program], env=environment, stderr=sink, stdout=sink, cwd=log.parent
+            )
+
+    def wait_until_live(self) -> None:
+        """Return when `/livez` answers; fail with the log when the process ends."""
+        give_up_s = time.monotonic() + START_TIMEOUT_S
+        while True:
+            assert self.process.poll() is None, self.log()
+            assert time.monotonic() < give_up_s, self.log()
+            try:
+                if self.client.get("/livez").status_code == 200:
+                    return
+            except httpx.TransportError:
+                time.sleep(0.02)
 
     def resident_mb(self) -> float:
         """Resident memory of the server process and its children, in MiB."""
@@ -129,6 +141,16 @@ def ready(log: Path, **settings: str) -> Iterator[ServerProcess]:
     with running(log, **{"PRELOAD": "true", "IDLE_TIMEOUT": "0", **settings}) as server:
         server.wait_for(lambda health: health["model_loaded"], timeout_s=LOAD_TIMEOUT_S)
         yield server
+
+
+def fake_model(folder: Path, **rule: object) -> dict[str, str]:
+    """The settings for the fake engine, which answers every utterance by `rule` (see `engine/fake_script.py`).
+
+    It loads and works so slowly that it can be killed in the middle.
+    """
+    path = folder / "script.json"
+    path.write_text(json.dumps({"load_s": 1.0, "step_s": 0.01, "rules": [rule]}), encoding="utf-8")
+    return {"MODEL_ID": "fake", "FAKE_ENGINE_SCRIPT": str(path)}
 
 
 def tls(folder: Path) -> dict[str, str]:

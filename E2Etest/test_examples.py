@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from E2Etest import openai_clients, recordings
-from E2Etest.process import running
 from E2Etest.wyoming.conftest import bridged
 
 pytestmark = pytest.mark.integration
@@ -29,10 +28,9 @@ def _names(pattern):
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory):
-    """A server with the model loaded."""
-    with running(tmp_path_factory.mktemp("examples") / "log", PRELOAD="true", IDLE_TIMEOUT="0") as server:
-        server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
+def here(start):
+    """A server with the fake engine."""
+    with start() as server:
         yield server
 
 
@@ -86,6 +84,7 @@ def test_wyoming(here):
         assert _printed(sys.executable, example, RECORDING, "127.0.0.1", str(port)).strip() == WORDS
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", _names("javascript/*.mjs"))
 def test_javascript(here, node, name):
     """The words; of the OpenAI client twice, whole and streamed."""

@@ -1,96 +1,20 @@
-"""Jobs over HTTP, with the demonstration model: taken, watched, fetched, removed, and kept over a restart."""
+"""Jobs over HTTP outlive their server: a server that was killed, and a gateway that starts later."""
 
-import json
 import signal
 import time
 
-import numpy as np
 import pytest
 
-from E2Etest import recordings
+from E2Etest.contract.test_jobs import events, long_recording, submit
 from E2Etest.process import ServerProcess, running
 
-PAUSE = np.zeros(40_000, np.int16)
+pytestmark = pytest.mark.integration
 
 
-def long_recording(times):
-    """The sample so many times with pauses that part it into spans."""
-    return recordings.wav(np.concatenate([part for _ in range(times) for part in (recordings.samples(), PAUSE)]))
-
-
-def submit(server, audio, **fields):
-    answer = server.client.post("/v1/jobs", files={"file": ("a.wav", audio)}, data={"model": "demo", **fields})
-    assert answer.status_code == 202, answer.text
-    assert answer.headers["location"] == f"/v1/jobs/{answer.json()['id']}"
-    return answer.json()
-
-
-def events(server, identity):
-    """Every state that the job's event stream tells."""
-    with server.client.stream("GET", f"/v1/jobs/{identity}/events") as answer:
-        assert answer.headers["content-type"].startswith("text/event-stream")
-        return [json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: ")]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with running(tmp_path_factory.mktemp("jobs") / "log") as process:
-        yield process
-
-
-def test_a_job_gives_what_the_request_gives(server, sample):
-    """The result is the body of the transcription route, with its type; progress grows up to the whole."""
-    audio = long_recording(4)
-    job = submit(server, audio, response_format="verbose_json", language="en")
-    assert (job["object"], job["status"]) == ("job", "queued")
-    seen = events(server, job["id"])
-    done = [event["progress"]["done_s"] for event in seen]
-    assert done == sorted(done)
-    assert len(set(done)) >= 3
-    assert seen[-1]["status"] == "succeeded"
-    assert seen[-1]["progress"]["fraction"] == 1
-    assert server.client.get(f"/v1/jobs/{job['id']}").json() == seen[-1]
-    result = server.client.get(f"/v1/jobs/{job['id']}/result")
-    direct = server.transcribe(audio, response_format="verbose_json", language="en")
-    assert result.headers["content-type"] == direct.headers["content-type"]
-    assert _without_scores(result.json()) == _without_scores(direct.json())
-    assert result.json()["text"].split() == 4 * sample[1].split()
-
-
-def _without_scores(body):
-    """A verbose transcript less its log-probabilities, whose last bits depend on the batch."""
-    return body | {"segments": [segment | {"avg_logprob": 0} for segment in body["segments"]]}
-
-
-def test_what_is_wrong_is_said_at_once_or_in_the_job(server):
-    """Wrong fields never become a job; a file that is no audio is a job that failed and says why."""
-    refused = server.client.post("/v1/jobs", files={"file": b"x"}, data={"model": "demo", "temperature": "7"})
-    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "temperature")
-    job = submit(server, b"this is no recording")
-    last = events(server, job["id"])[-1]
-    assert last["status"] == "failed"
-    assert last["error"]["code"] == "invalid_audio"
-    result = server.client.get(f"/v1/jobs/{job['id']}/result")
-    assert (result.status_code, result.json()["error"]["code"]) == (409, "job_not_finished")
-
-
-def test_a_job_can_be_stopped_and_removed(server):
-    """What runs is freed, and the id is forgotten."""
-    job = submit(server, long_recording(60))
-    assert server.client.get(f"/v1/jobs/{job['id']}/result").status_code == 409
-    server.wait_for(lambda h: h["queue"]["audio_held_s"] > 0)
-    gone = server.client.delete(f"/v1/jobs/{job['id']}").json()
-    assert gone == {"id": job["id"], "object": "job", "deleted": True}
-    server.wait_for(lambda h: h["queue"]["audio_held_s"] == h["queue"]["running"] == 0)
-    for method, path in (("GET", ""), ("GET", "/result"), ("GET", "/events"), ("DELETE", "")):
-        answer = server.client.request(method, f"/v1/jobs/{job['id']}{path}")
-        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "job_not_found")
-
-
-def test_a_killed_server_loses_no_job(tmp_path, sample):
+def test_a_killed_server_loses_no_job(tmp_path, sample, fake_sample):
     """After kill -9 in the middle: the finished result is there, and the unfinished job is done by the next server."""
     state = str(tmp_path / "state")
-    first = ServerProcess(tmp_path / "first", STATE_DIR=state)
+    first = ServerProcess(tmp_path / "first", STATE_DIR=state, **fake_sample)
     try:
         first.wait_until_live()
         short = submit(first, sample[0], response_format="text")
@@ -101,50 +25,27 @@ def test_a_killed_server_loses_no_job(tmp_path, sample):
             first.process.send_signal(signal.SIGKILL)
     finally:
         first.stop()
-    with running(tmp_path / "second", STATE_DIR=state) as second:
+    with running(tmp_path / "second", STATE_DIR=state, **fake_sample) as second:
         assert second.client.get(f"/v1/jobs/{short['id']}/result").text == sample[1] + "\n"
         assert events(second, long["id"])[-1]["status"] == "succeeded"
         words = second.client.get(f"/v1/jobs/{long['id']}/result").text.split()
         assert words == 20 * sample[1].split()
 
 
-def test_a_gateway_takes_up_what_was_left(tmp_path, sample):
+def test_a_gateway_takes_up_what_was_left(tmp_path, sample, fake_sample):
     """Its worker starts for a job that an earlier server began, though nobody asks for anything."""
     state = tmp_path / "state"
-    first = ServerProcess(tmp_path / "first", STATE_DIR=str(state))
+    first = ServerProcess(tmp_path / "first", STATE_DIR=str(state), **fake_sample)
     try:
         first.wait_until_live()
         job = submit(first, long_recording(20), response_format="text")
         first.process.send_signal(signal.SIGKILL)
     finally:
         first.stop()
-    with running(tmp_path / "second", STATE_DIR=str(state), GATEWAY_MODE="true", IDLE_TIMEOUT="0"):
+    with running(tmp_path / "second", STATE_DIR=str(state), GATEWAY_MODE="true", IDLE_TIMEOUT="0", **fake_sample):
         result = state / "jobs" / job["id"] / "result"
         give_up_s = time.monotonic() + 90
         while not result.exists():
             assert time.monotonic() < give_up_s
             time.sleep(0.1)
         assert result.read_text().split() == 20 * sample[1].split()
-
-
-def test_who_watches_a_job_does_not_hold_up_the_end(tmp_path):
-    """SIGTERM sends the watcher away with a reason; the server does not wait for the job to be over."""
-    with running(tmp_path / "log") as server:
-        job = submit(server, recordings.wav(np.tile(recordings.samples()[::2], 800), rate=8000))
-        with server.client.stream("GET", f"/v1/jobs/{job['id']}/events") as answer:
-            lines = (json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: "))
-            next(event for event in lines if event.get("status") == "running")
-            server.process.send_signal(signal.SIGTERM)
-            last = list(lines)[-1]
-        assert last["error"]["code"] == "shutting_down"
-        assert server.process.wait(60) == 0
-        assert "Traceback" not in server.log()
-
-
-def test_two_servers_do_not_share_a_directory(server, sample):
-    """The second runs and transcribes; for jobs it says what is the matter."""
-    state = server.log_path.parent / "state"
-    with running(server.log_path.with_name("other"), STATE_DIR=str(state)) as other:
-        answer = other.client.post("/v1/jobs", files={"file": sample[0]}, data={"model": "demo"})
-        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "jobs_unavailable")
-        assert "retry-after" in answer.headers

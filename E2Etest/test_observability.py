@@ -35,7 +35,6 @@ def _expressions():
 
 
 EXPRESSIONS = list(_expressions())
-IDS = [name for name, _ in EXPRESSIONS]
 
 
 def _walk(node):
@@ -74,60 +73,60 @@ def _series():
 SERIES = _series()
 
 
-@pytest.mark.parametrize(("name", "expression"), EXPRESSIONS, ids=IDS)
-def test_every_expression_asks_for_series_that_exist(name, expression):
+def test_every_expression_asks_for_series_that_exist():
     """It parses; each metric is one of ours, each label is one of the metric's, each value compared with can occur."""
-    selectors = [n for n in _walk(promql_parser.parse(expression)) if isinstance(n, promql_parser.VectorSelector)]
-    assert selectors
-    for selector in selectors:
-        if selector.name == "up":
-            continue
-        assert selector.name in SERIES
-        for matcher in selector.matchers.matchers:
-            assert matcher.name in SERIES[selector.name] | OF_PROMETHEUS, (selector.name, matcher.name)
-            if matcher.op == promql_parser.MatchOp.Equal and matcher.name in VALUES:
-                assert matcher.value in VALUES[matcher.name]
+    for name, expression in EXPRESSIONS:
+        selectors = [n for n in _walk(promql_parser.parse(expression)) if isinstance(n, promql_parser.VectorSelector)]
+        assert selectors, name
+        for selector in selectors:
+            if selector.name == "up":
+                continue
+            assert selector.name in SERIES, name
+            for matcher in selector.matchers.matchers:
+                assert matcher.name in SERIES[selector.name] | OF_PROMETHEUS, (name, selector.name)
+                if matcher.op == promql_parser.MatchOp.Equal and matcher.name in VALUES:
+                    assert matcher.value in VALUES[matcher.name], name
 
 
-@pytest.mark.parametrize(("name", "expression"), EXPRESSIONS, ids=IDS)
-def test_what_is_grouped_by_and_shown_is_a_label_of_what_is_asked_for(name, expression):
+def test_what_is_grouped_by_and_shown_is_a_label_of_what_is_asked_for():
     """`by (x)` of a label that no series has is one group of all, and looks right."""
-    tree = promql_parser.parse(expression)
-    names = {n.name for n in _walk(tree) if isinstance(n, promql_parser.VectorSelector)}
-    labels = set().union(*(SERIES.get(found, set()) for found in names)) | OF_PROMETHEUS
-    for node in _walk(tree):
-        if isinstance(node, promql_parser.AggregateExpr) and node.modifier is not None:
-            assert set(node.modifier.labels) <= labels
+    for name, expression in EXPRESSIONS:
+        tree = promql_parser.parse(expression)
+        names = {n.name for n in _walk(tree) if isinstance(n, promql_parser.VectorSelector)}
+        labels = set().union(*(SERIES.get(found, set()) for found in names)) | OF_PROMETHEUS
+        for node in _walk(tree):
+            if isinstance(node, promql_parser.AggregateExpr) and node.modifier is not None:
+                assert set(node.modifier.labels) <= labels, name
 
 
-@pytest.mark.parametrize(("name", "expression"), EXPRESSIONS, ids=IDS)
-def test_functions_fit_the_kind(name, expression):
+def test_functions_fit_the_kind():
     """`rate` is of counters and of histograms' parts, `histogram_quantile` of buckets by their bound."""
     counters = {meter.name for meter in METRICS if meter.kind is MetricKind.COUNTER} | {"process_cpu_seconds_total"}
     parts = {found for found in SERIES if re.search(r"_(bucket|sum|count)$", found)}
-    for node in _walk(promql_parser.parse(expression)):
-        if not isinstance(node, promql_parser.Call):
-            continue
-        inside = [n.name for arg in node.args for n in _walk(arg) if isinstance(n, promql_parser.VectorSelector)]
-        if node.func.name in ("rate", "increase"):
-            assert set(inside) <= counters | parts
-        if node.func.name == "histogram_quantile":
-            assert all(found.endswith("_bucket") for found in inside)
-            (sums,) = [n for n in _walk(node) if isinstance(n, promql_parser.AggregateExpr)]
-            assert "le" in sums.modifier.labels
+    for name, expression in EXPRESSIONS:
+        for node in _walk(promql_parser.parse(expression)):
+            if not isinstance(node, promql_parser.Call):
+                continue
+            inside = [n.name for arg in node.args for n in _walk(arg) if isinstance(n, promql_parser.VectorSelector)]
+            if node.func.name in ("rate", "increase"):
+                assert set(inside) <= counters | parts, name
+            if node.func.name == "histogram_quantile":
+                assert all(found.endswith("_bucket") for found in inside), name
+                (sums,) = [n for n in _walk(node) if isinstance(n, promql_parser.AggregateExpr)]
+                assert "le" in sums.modifier.labels, name
 
 
-@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
-def test_legends_name_labels_that_are_left(panel):
+def test_legends_name_labels_that_are_left():
     """A legend of a label that was summed away is empty."""
-    for target in panel["targets"]:
-        tree = promql_parser.parse(target["expr"].replace("$__rate_interval", "5m").replace("$instance", ".*"))
-        sums = [n for n in _walk(tree) if isinstance(n, promql_parser.AggregateExpr)]
-        names = {n.name for n in _walk(tree) if isinstance(n, promql_parser.VectorSelector)}
-        left = set().union(*(SERIES[found] for found in names)) | OF_PROMETHEUS
-        if sums:
-            left = set(sums[0].modifier.labels) if sums[0].modifier else set()
-        assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= left, target
+    for panel in PANELS:
+        for target in panel["targets"]:
+            tree = promql_parser.parse(target["expr"].replace("$__rate_interval", "5m").replace("$instance", ".*"))
+            sums = [n for n in _walk(tree) if isinstance(n, promql_parser.AggregateExpr)]
+            names = {n.name for n in _walk(tree) if isinstance(n, promql_parser.VectorSelector)}
+            left = set().union(*(SERIES[found] for found in names)) | OF_PROMETHEUS
+            if sums:
+                left = set(sums[0].modifier.labels) if sums[0].modifier else set()
+            assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= left, target
 
 
 def test_every_metric_is_on_the_dashboard():

@@ -1,5 +1,56 @@
-"""For all tests: OpenMP threads wait as they do in the server, whoever imports torch first."""
+"""For all tests: how OpenMP threads wait, tests without torch, and how many examples hypothesis tries."""
 
 import os
+import re
+import sys
 
+from hypothesis import is_hypothesis_test, settings
+
+# As in the server, whoever imports torch first.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+# A machine that is busy is no reason for a failure.
+settings.register_profile("default", deadline=None)
+settings.register_profile("nightly", deadline=None)
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "default")
+settings.load_profile(PROFILE)
+# The share of a test's examples (its own number, or 100) that are tried. The nightly run has the time to look further.
+EXAMPLES = {"default": 0.2, "nightly": 5.0}[PROFILE]
+
+_MARKED = re.compile(r"^pytestmark = .*\bpytest\.mark\.torch\b", re.MULTILINE)
+
+
+def _without_torch(config):
+    return "not torch" in (config.getoption("markexpr") or "")
+
+
+class _NoTorch:
+    """A finder of modules that finds no torch."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            raise ImportError("a test without the marker `torch` imports torch")
+        return
+
+
+def pytest_configure(config):
+    """`-m "not torch"` means that torch is not imported: a test that tries fails, and needs the marker."""
+    if _without_torch(config):
+        assert "torch" not in sys.modules
+        sys.meta_path.insert(0, _NoTorch())
+
+
+def pytest_ignore_collect(collection_path, config):
+    """A module of which every test needs torch is not even imported without it."""
+    if _without_torch(config) and collection_path.suffix == ".py" and _MARKED.search(collection_path.read_text()):
+        return True
+    return None
+
+
+def pytest_collection_modifyitems(items):
+    """Each test of hypothesis tries as many examples as the profile says."""
+    for test in {item.obj for item in items if is_hypothesis_test(getattr(item, "obj", None))}:
+        # There is no public way to change the settings of a test that has some.
+        own = test._hypothesis_internal_use_settings
+        examples = max(1, round(own.max_examples * EXAMPLES))
+        test._hypothesis_internal_use_settings = settings(own, max_examples=examples)

@@ -55,7 +55,7 @@ def run(engine: QwenEngine, utterances: Sequence[Utterance]) -> tuple[list[Hypot
     """All utterances, admitted as they fit; hypotheses and the seconds after the start at which each was done."""
     waiting, done, began = list(enumerate(utterances)), {}, time.perf_counter()
     while len(done) < len(utterances):
-        while waiting and engine.room:
+        while waiting and engine.free_slots:
             engine.admit(*waiting.pop(0))
         for outcome in engine.step():
             if isinstance(outcome, RowFailed):

@@ -17,7 +17,7 @@ from typing import TypeVar
 import numpy as np
 
 from E2Etest import recordings
-from E2Etest.live.talking import TIMEOUT_S, act, data, talking
+from E2Etest.live.session import TIMEOUT_S, act, data, open_session
 from E2Etest.process import ServerProcess, running
 
 Asked = TypeVar("Asked")
@@ -101,7 +101,7 @@ def unknown_ms(server: ServerProcess) -> float:
 def live(plain: ServerProcess, through: ServerProcess, rounds: int = LIVE_ROUNDS) -> dict[str, float]:
     """An action that takes its way through the session and back, beside audio that is sent meanwhile."""
     quiet = data(np.zeros(512, np.int16))
-    with talking(plain) as one, talking(through) as other:
+    with open_session(plain) as one, open_session(through) as other:
 
         def ask(socket) -> float:
             socket.send(quiet)

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from E2Etest import recordings
-from E2Etest.live.talking import TIMEOUT_S, data, pcm_of, receive, talking
+from E2Etest.live.session import TIMEOUT_S, data, open_session, pcm_of, receive
 from E2Etest.process import running
 
 CHUNK_SAMPLES = 1_600
@@ -108,7 +108,7 @@ def _stream_all(server, clips, speakers: int, speed: float) -> list[tuple[record
 def _talk(server, pcm: np.ndarray, speed: float) -> Talk:
     talk, committed = Talk(), {}
     sent: list[tuple[float, float]] = []  # seconds of audio, time at which the last of it was sent
-    with talking(server) as socket:
+    with open_session(server) as socket:
         sender = threading.Thread(target=_send, args=(socket, pcm, speed, sent))
         sender.start()
         while True:

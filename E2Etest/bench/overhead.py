@@ -9,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from asr_server.audio.spans import SpanRules, cut
-from asr_server.audio.vad import SpeechProbability, frame_power
+from asr_server.audio.segmentation.config import SegmentationConfig
+from asr_server.audio.segmentation.quietest import frame_power
+from asr_server.audio.segmentation.spans import cut
+from asr_server.audio.vad import SpeechProbability
 from asr_server.core import settings
 from asr_server.engine import capabilities, plan, registry
 from asr_server.engine.protocol import Engine, Utterance
@@ -50,7 +52,7 @@ def _engine() -> Engine:
 def _utterance(pcm: np.ndarray) -> Utterance:
     """The span that the server's engine will see: what lies between is the server's time."""
     samples = pcm.astype(np.float32) / 32768
-    (span,) = cut(SpeechProbability().probabilities(samples), frame_power(samples), len(samples), SpanRules())
+    (span,) = cut(SpeechProbability().probabilities(samples), frame_power(samples), len(samples), SegmentationConfig())
     return Utterance(samples[span.start_samples : span.end_samples])
 
 

@@ -12,7 +12,6 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from E2Etest import recordings
-from E2Etest.process import ready
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 MISSING = """The tests of the page need a Chromium. Install one and run again:
@@ -70,10 +69,9 @@ def playwright(chromium):
 
 
 @pytest.fixture(scope="package")
-def page_server(tmp_path_factory):
-    """A running server with the model loaded and a small upload limit, which answers to the name asr.test too."""
-    log = tmp_path_factory.mktemp("page") / "log"
-    with ready(log, MAX_UPLOAD_MB="4", ALLOWED_ORIGINS="http://asr.test") as server:
+def page_server(start):
+    """A server with the fake engine and a small upload limit, which answers to the name asr.test too."""
+    with start(MAX_UPLOAD_MB="4", ALLOWED_ORIGINS="http://asr.test") as server:
         yield server
 
 

@@ -11,7 +11,6 @@ import pytest
 from playwright.sync_api import expect
 
 from E2Etest import recordings
-from E2Etest.process import running
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -41,19 +40,17 @@ def _speak(browser, origin, server):
     return page
 
 
-def test_a_page_that_is_allowed_shows_what_is_said(speaking, tmp_path):
+def test_a_page_that_is_allowed_shows_what_is_said(start, speaking):
     """Certain words, then the finished line, over an origin of its own."""
-    with _site() as origin, running(tmp_path / "log", PRELOAD="true", ALLOWED_ORIGINS=origin) as server:
-        server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
-        with speaking() as browser:
-            page = _speak(browser, origin, server)
-            expect(page.locator("#finals li")).to_have_text(recordings.sample()[1])
+    with _site() as origin, start(ALLOWED_ORIGINS=origin) as server, speaking() as browser:
+        page = _speak(browser, origin, server)
+        expect(page.locator("#finals li")).to_have_text(recordings.sample()[1])
 
 
-def test_when_the_server_ends_the_page_is_quiet(speaking, tmp_path):
+def test_when_the_server_ends_the_page_is_quiet(start, speaking):
     """Nothing is sent into a closed socket, which browsers complain of for every piece."""
     said = []
-    with _site() as origin, running(tmp_path / "log", ALLOWED_ORIGINS=origin) as server, speaking() as browser:
+    with _site() as origin, start(ALLOWED_ORIGINS=origin) as server, speaking() as browser:
         page = _speak(browser, origin, server)
         server.wait_for(lambda health: health["live"]["sessions"] == 1)
         server.stop()

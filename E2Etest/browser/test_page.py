@@ -6,8 +6,8 @@ import pytest
 from playwright.sync_api import expect
 
 from asr_server import demo
+from asr_server.engine.fake_script import FakeScript
 from E2Etest.browser.conftest import DESK, PHONE, opened
-from E2Etest.process import running
 from E2Etest.proxy import Proxy
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -192,10 +192,10 @@ def test_a_server_that_does_not_answer_is_not_called_ready(browser, page_server)
         expect(page.locator("#server-word")).to_have_text("Unreachable", timeout=30_000)
 
 
-def test_a_model_that_is_not_there_yet_is_told(browser, tmp_path):
+def test_a_model_that_is_not_there_yet_is_told(browser, start):
     """A fresh server has no model in memory: the page says so while it is loaded, then shows the words."""
     recording = demo.sample()
-    with running(tmp_path / "log") as server, opened(browser, server.base, "file") as watched:
+    with start(script=FakeScript(load_s=3.0)) as server, opened(browser, server.base, "file") as watched:
         page = watched.page
         expect(page.locator("#server-word")).to_have_text("Model unloaded")
         page.set_input_files("#file-input", recording.recording)

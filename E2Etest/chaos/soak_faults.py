@@ -16,7 +16,7 @@ from E2Etest import recordings
 from E2Etest.chaos import bombs
 from E2Etest.chaos.procfs import busiest, decoders
 from E2Etest.chaos.soak_traffic import HANG_S, PAUSE, Unexpected
-from E2Etest.live.talking import data
+from E2Etest.live.session import data
 from E2Etest.process import ServerProcess
 
 UPLOAD_MB = 8

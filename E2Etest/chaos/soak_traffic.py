@@ -13,10 +13,10 @@ import httpx
 import numpy as np
 
 from E2Etest import recordings
-from E2Etest.live.talking import act, data, finals, pieces, talking, upto_flush
+from E2Etest.live.session import act, data, finals, open_session, pieces, upto_flush
 from E2Etest.process import ServerProcess
-from E2Etest.realtime.talking import COMPLETED, pcm24
-from E2Etest.realtime.talking import talking as realtime
+from E2Etest.realtime.session import COMPLETED, pcm24
+from E2Etest.realtime.session import open_session as realtime
 
 # No answer may take longer, whatever happens to others meanwhile.
 HANG_S = 60.0
@@ -98,7 +98,7 @@ class Callers:
 
     def live(self, recording: Recording) -> object:
         """The finals of a live session, sent in tenths of a second."""
-        with talking(self._server) as socket:
+        with open_session(self._server) as socket:
             for piece in pieces(data(recording.pcm), 3_200):
                 socket.send(piece)
             act(socket, "flush")

@@ -42,14 +42,18 @@ def _is_refused_alone(server, answer, sample, parent):
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory, sample):
+def server(tmp_path_factory, sample, fake_sample):
     """A running server that has decoded before."""
-    with running(tmp_path_factory.mktemp("codec") / "log", **LIMITS) as found:
+    with running(tmp_path_factory.mktemp("codec") / "log", **LIMITS, **fake_sample) as found:
         assert found.transcribe(sample[0]).json()["text"] == sample[1]
         yield found
 
 
-@pytest.mark.parametrize("fatal", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "fatal",
+    [signal.SIGKILL, *(pytest.param(number, marks=pytest.mark.nightly) for number in (signal.SIGSEGV, signal.SIGABRT))],
+    ids=lambda number: number.name,
+)
 def test_a_decoder_that_dies_at_work_hurts_its_own_request(server, long, sample, note, fatal):
     """Others are decoded and heard meanwhile, in children of the same parent."""
     parent = zygote(server.process.pid)
@@ -64,13 +68,14 @@ def test_a_decoder_that_dies_at_work_hurts_its_own_request(server, long, sample,
 
 
 @pytest.fixture(scope="module")
-def hurried(tmp_path_factory, sample):
+def hurried(tmp_path_factory, sample, fake_sample):
     """The same, with less time for a file."""
-    with running(tmp_path_factory.mktemp("hurried") / "log", program=[PROGRAM], **LIMITS) as found:
+    with running(tmp_path_factory.mktemp("hurried") / "log", program=[PROGRAM], **LIMITS, **fake_sample) as found:
         assert found.transcribe(sample[0]).json()["text"] == sample[1]
         yield found
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("fault", ["hangs", "works on"])
 def test_a_decoder_that_does_not_come_to_an_end_is_ended(hurried, long, sample, note, fault):
     """Its time is up whether it waits or works; the process is gone."""

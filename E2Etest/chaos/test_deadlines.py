@@ -8,7 +8,12 @@ import pytest
 from E2Etest.chaos.rig import at_rest, faulty
 from E2Etest.exposition import moved, scrape
 
-pytestmark = [pytest.mark.integration, pytest.mark.guarantee("deadlines"), pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.integration,
+    pytest.mark.guarantee("deadlines"),
+    pytest.mark.timeout(300),
+]
 
 LIMIT_S = 6.0
 QUEUED = 16

@@ -9,7 +9,7 @@ from websockets.exceptions import ConnectionClosed
 
 from E2Etest import recordings
 from E2Etest.chaos import uploads
-from E2Etest.live.talking import data, receive, talking
+from E2Etest.live.session import data, open_session, receive
 from E2Etest.process import ServerProcess
 
 pytestmark = [pytest.mark.integration, pytest.mark.guarantee("drain"), pytest.mark.timeout(300)]
@@ -20,7 +20,7 @@ SPOKEN_S = 2.5
 
 def _speak(server, speech, in_the_middle):
     """The last message and the close code of a speaker that says no more."""
-    with talking(server) as socket:
+    with open_session(server) as socket:
         socket.send(data(speech[: int(SPOKEN_S * 16_000)]))
         kept = [receive(socket)]
         in_the_middle()

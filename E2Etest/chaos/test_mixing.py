@@ -10,9 +10,9 @@ import pytest
 from websockets.asyncio.client import connect
 
 from E2Etest import recordings
-from E2Etest.live.talking import data, finals, pcm_of, pieces
+from E2Etest.live.session import data, finals, pcm_of, pieces
 
-pytestmark = [pytest.mark.integration, pytest.mark.guarantee("mixing"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.guarantee("mixing"), pytest.mark.timeout(300)]
 
 SESSIONS = 200
 RECORDINGS = 16

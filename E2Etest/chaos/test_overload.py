@@ -10,7 +10,14 @@ from E2Etest.chaos.rig import at_rest
 from E2Etest.process import running
 from E2Etest.recordings import clips
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.guarantee("admission"), pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.serial,
+    pytest.mark.nightly,
+    pytest.mark.integration,
+    pytest.mark.slow,
+    pytest.mark.guarantee("admission"),
+    pytest.mark.timeout(300),
+]
 
 AT_ONCE = 8  # recordings that the server may hold
 CALM_S, STORM_S = 6.0, 30.0

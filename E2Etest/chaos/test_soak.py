@@ -19,7 +19,7 @@ from E2Etest.chaos.soak_faults import FAULTS, UPLOAD_MB, Faults
 from E2Etest.chaos.soak_traffic import HANG_S, Traffic
 from E2Etest.process import running
 
-pytestmark = [pytest.mark.integration, pytest.mark.soak, pytest.mark.timeout(0)]
+pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.soak, pytest.mark.timeout(0)]
 
 SOAK_S = float(os.environ.get("SOAK_S", "1200"))
 CALIBRATION_S = min(30.0, SOAK_S / 6)

@@ -12,10 +12,16 @@ import soxr
 
 from E2Etest import recordings
 from E2Etest.guarantees import GUARANTEES
-from E2Etest.live.talking import act, data, finals, pieces, stream, talking, upto_flush
+from E2Etest.live.session import act, data, finals, open_session, pieces, stream, upto_flush
 from E2Etest.process import ready
 
-pytestmark = [pytest.mark.integration, pytest.mark.guarantee("sockets"), pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.serial,
+    pytest.mark.nightly,
+    pytest.mark.integration,
+    pytest.mark.guarantee("sockets"),
+    pytest.mark.timeout(300),
+]
 
 SHARE_MB = GUARANTEES["sockets"].bounds["held_mib"].limit
 TRIES = 3
@@ -183,7 +189,7 @@ async def test_frames_of_ten_megabytes_hold_no_more_than_others(loaded, measured
 
 def _spoken(server, body, **query):
     """The finals of a session whose frames go out as they are."""
-    with talking(server, **query) as session:
+    with open_session(server, **query) as session:
         session.socket.sendall(body)
         act(session, "flush")
         return finals(upto_flush(session))

@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 
 _BOUNDARY = b"a-boundary"
+MEDIA_TYPE = f"multipart/form-data; boundary={_BOUNDARY.decode()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ async def begun(server, body: bytes, first: int | None = None) -> tuple[asyncio.
     """An open connection over which so many bytes of a request went, by default all. One request a connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1 << 20)
     head = f"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
-    head += f"Connection: close\r\nContent-Type: multipart/form-data; boundary={_BOUNDARY.decode()}\r\n\r\n"
+    head += f"Connection: close\r\nContent-Type: {MEDIA_TYPE}\r\n\r\n"
     writer.write(head.encode() + body[:first])
     await writer.drain()
     return reader, writer

@@ -1,4 +1,4 @@
-"""A server with the model loaded, and a directory with recordings."""
+"""A server, and a directory with recordings."""
 
 import shutil
 
@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 
 from asr_server import demo
+from asr_server.engine.fake_script import FakeScript
 from E2Etest import recordings
-from E2Etest.process import ready
 
 
 @pytest.fixture(scope="session")
-def cli_server(tmp_path_factory):
-    """A running server that has loaded the model."""
-    log = tmp_path_factory.mktemp("cli") / "log"
-    with ready(log) as server:
+def cli_server(start):
+    """A server with the fake engine, so slow that a command can be stopped in the middle."""
+    with start(script=FakeScript(step_s=0.005), MAX_BATCH="1") as server:
         yield server
 
 

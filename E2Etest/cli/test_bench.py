@@ -5,8 +5,8 @@ import time
 
 import pytest
 
+from asr_server.engine.fake_script import FakeScript
 from E2Etest.cli.commands import command
-from E2Etest.process import running
 
 pytestmark = pytest.mark.integration
 
@@ -42,9 +42,9 @@ def test_it_ends_when_its_time_is_over(cli_server, long_talk):
     cli_server.wait_for(lambda health: health["queue"]["audio_held_s"] == 0)
 
 
-def test_refusals_are_counted_and_fail_it(tmp_path):
+def test_refusals_are_counted_and_fail_it(start):
     """A server that holds two recordings at a time."""
-    with running(tmp_path / "log", MAX_QUEUE_AUDIO_S="8", MAX_BATCH="1") as server:
+    with start(script=FakeScript(step_s=0.02), MAX_QUEUE_AUDIO_S="8", MAX_BATCH="1") as server:
         done = command("bench", "--server", server.base, "--callers", 8, "--requests", 16, "--live", 0)
     assert done.returncode == 1
     assert "failed (rate_limit_exceeded)" in done.stdout

@@ -1,10 +1,10 @@
-"""The file client against the real server: the three ways to ask, blocking and not."""
+"""The file client against the real server: whole answers, deltas and spans, blocking and not."""
 
 import io
 
 import pytest
 
-from asr_server.client.files import AsyncFileClient, FileClient, FileError, FileOptions, Span
+from asr_server.client.files import AsyncFileClient, FileClient, FileError, Span, TranscriptionRequest
 
 pytestmark = pytest.mark.integration
 
@@ -18,10 +18,10 @@ def test_three_ways_give_the_same_words(cli_server, talks, words):
     path = talks / "hello.wav"
     with FileClient(cli_server.base) as client:
         assert client.transcribe(path) == f"{words}\n"
-        assert "".join(client.pieces(str(path))) == words
+        assert "".join(client.deltas(str(path))) == words
         *_, whole = spans = list(client.spans(io.BytesIO(path.read_bytes())))
         with path.open("rb") as file:
-            assert client.transcribe(file, FileOptions(language="en", hotwords=("kitchen",))) == f"{words}\n"
+            assert words in client.transcribe(file, TranscriptionRequest(language="English", hotwords=("kitchen",)))
     assert (whole.text, whole.whole, whole.language) == (words, True, "English")
     assert _joined(spans) == words
 
@@ -33,26 +33,26 @@ async def test_the_same_without_blocking(cli_server, talks, words):
     path = talks / "hello.wav"
     async with AsyncFileClient(cli_server.base) as client:
         texts = await asyncio.gather(*(client.transcribe(path) for _ in range(5)))
-        assert "".join([piece async for piece in client.pieces(path)]) == words
+        assert "".join([piece async for piece in client.deltas(path)]) == words
         assert _joined([span async for span in client.spans(path)]) == words
     assert texts == [f"{words}\n"] * 5
 
 
 @pytest.mark.parametrize(
-    ("content", "options", "code"),
+    ("content", "request_", "code"),
     [
-        (b"", FileOptions(), "empty_file"),
-        (b"no audio at all", FileOptions(), "invalid_audio"),
-        (None, FileOptions(model="nobody"), "model_not_found"),
-        (None, FileOptions(language="klingon!"), "invalid_language_format"),
+        (b"", TranscriptionRequest(), "empty_file"),
+        (b"no audio at all", TranscriptionRequest(), "invalid_audio"),
+        (None, TranscriptionRequest(model="nobody"), "model_not_found"),
+        (None, TranscriptionRequest(language="klingon!"), "invalid_language_format"),
     ],
 )
-def test_a_refusal_is_an_exception_with_its_code(cli_server, sample, content, options, code):
+def test_a_refusal_is_an_exception_with_its_code(cli_server, sample, content, request_, code):
     """The same whichever way was asked, before any text."""
     with FileClient(cli_server.base) as client:
-        for ask in (client.transcribe, lambda *a: list(client.pieces(*a)), lambda *a: list(client.spans(*a))):
+        for ask in (client.transcribe, lambda *a: list(client.deltas(*a)), lambda *a: list(client.spans(*a))):
             with pytest.raises(FileError) as refusal:
-                ask(io.BytesIO(sample[0] if content is None else content), options)
+                ask(io.BytesIO(sample[0] if content is None else content), request_)
             assert refusal.value.code == code
             assert refusal.value.message
 
@@ -60,7 +60,7 @@ def test_a_refusal_is_an_exception_with_its_code(cli_server, sample, content, op
 def test_leaving_early_frees_the_server(cli_server, long_talk):
     """Closing the iterator takes the work out of the queue."""
     with FileClient(cli_server.base) as client:
-        pieces = client.pieces(long_talk)
-        assert next(pieces)
-        pieces.close()
+        deltas = client.deltas(long_talk)
+        assert next(deltas)
+        deltas.close()
         cli_server.wait_for(lambda health: health["queue"]["audio_held_s"] == 0)

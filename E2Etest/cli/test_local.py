@@ -1,5 +1,6 @@
-"""`asr-server transcribe --local`: the same words without a server."""
+"""`asr-server transcribe --local`: the same text without a server, from a worker that ends with the command."""
 
+import os
 import signal
 import time
 
@@ -13,23 +14,26 @@ from E2Etest.cli.commands import command, started
 pytestmark = pytest.mark.integration
 
 
-def test_the_words_are_those_of_a_server(cli_server, talks):
-    """In order, a broken one among them; stderr holds its line and nothing of the libraries."""
+def test_the_words_are_those_of_a_server(server, talks):
+    """In order, with a broken recording among them. The broken one has its line on stderr; libraries write nothing."""
     names = ["hello.wav", "broken.wav", "more/again.flac"]
-    alone = command("transcribe", "--local", "--model", "demo", *names, cwd=talks)
-    served = command("transcribe", "--server", cli_server.base, *names, cwd=talks)
-    assert alone.returncode == served.returncode == 1
-    assert (alone.stdout, alone.stderr) == (served.stdout, served.stderr)
+    local = command("transcribe", "--local", "--model", "demo", *names, cwd=talks)
+    served = command("transcribe", "--server", server.base, *names, cwd=talks)
+    assert local.returncode == served.returncode == 1
+    assert (local.stdout, local.stderr) == (served.stdout, served.stderr)
 
 
-@pytest.mark.parametrize("arguments", [["--stream"], ["--format", "verbose_json", "--language", "en"]])
-def test_options_reach_the_engine(cli_server, talks, arguments):
-    """Streamed words, and a format with all details, are those of a server."""
-    alone = command("transcribe", talks / "hello.wav", "--local", *arguments, MODEL_ID="demo")
-    served = command("transcribe", talks / "hello.wav", "--server", cli_server.base, *arguments)
-    assert alone.stdout == served.stdout != ""
-    assert (alone.returncode, alone.stderr) == (0, "")
-    assert ResponseFormat.VERBOSE_JSON.value in arguments or alone.stdout.count("\n") == 1
+@pytest.mark.parametrize(
+    "arguments",
+    [pytest.param(["--stream"], marks=pytest.mark.nightly), ["--format", "verbose_json", "--language", "en"]],
+)
+def test_options_reach_the_engine(server, talks, arguments):
+    """Streamed text, and a format with all details, are those of a server. Keys in the environment do not matter."""
+    local = command("transcribe", talks / "hello.wav", "--local", *arguments, MODEL_ID="demo", API_KEYS="of-a-server")
+    served = command("transcribe", talks / "hello.wav", "--server", server.base, *arguments)
+    assert local.stdout == served.stdout != ""
+    assert (local.returncode, local.stderr) == (0, "")
+    assert ResponseFormat.VERBOSE_JSON.value in arguments or local.stdout.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -43,13 +47,72 @@ def test_settings_that_cannot_work_exit_with_2(talks, changes, word):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("after_s", [1.0, 6.0])
-def test_ctrl_c_ends_it_also_while_the_model_is_loading(tmp_path, after_s):
-    """Exit code 130 and no traceback, early on and later: three quarters of an hour are not transcribed by then."""
-    talk = tmp_path / "talk.wav"
+@pytest.fixture
+def long_local(tmp_path):
+    """A command over three quarters of an hour, which leaves its temporary files below `tmp`; then none of its workers
+    runs any more."""
+    talk, temporary = tmp_path / "talk.wav", tmp_path / "tmp"
     talk.write_bytes(recordings.wav(np.resize(recordings.samples(), 45 * 60 * 16_000)))
-    process = started("transcribe", "--local", "--model", "demo", talk)
+    temporary.mkdir()
+    process = started("transcribe", "--local", "--model", "demo", talk, TMPDIR=str(temporary))
+    yield process
+    process.kill()
+    process.communicate()
+    deadline_s = time.monotonic() + 20
+    while _workers(temporary) and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+    assert (_workers(temporary), list(temporary.iterdir())) == ([], [])
+
+
+def _workers(temporary):
+    """The processes whose socket is below `temporary`."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                arguments = file.read().split(b"\0")
+        except OSError:  # it has ended
+            continue
+        if b"worker" in arguments and any(a.startswith(os.fsencode(temporary)) for a in arguments):
+            found.append(int(pid))
+    return found
+
+
+def _worker(temporary):
+    """The worker, once it runs."""
+    deadline_s = time.monotonic() + 60
+    while not (found := _workers(temporary)):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    return found[0]
+
+
+@pytest.mark.parametrize("after_s", [0.0, pytest.param(5.0, marks=pytest.mark.nightly)])
+def test_ctrl_c_ends_it_at_any_time(long_local, tmp_path, after_s):
+    """Exit code 130, no traceback and no worker: at the start of the worker and later."""
+    _worker(tmp_path / "tmp")
     time.sleep(after_s)
-    process.send_signal(signal.SIGINT)
-    printed, told = process.communicate(timeout=60)
-    assert (process.returncode, printed, told) == (130, "", "")
+    long_local.send_signal(signal.SIGINT)
+    printed, error = long_local.communicate(timeout=60)
+    assert (long_local.returncode, printed, error) == (130, "", "")
+    assert not _workers(tmp_path / "tmp")
+
+
+@pytest.mark.nightly
+def test_a_worker_does_not_outlive_the_command(long_local, tmp_path):
+    """Also where the command is killed: the fixture waits for the end of the worker and of its files."""
+    _worker(tmp_path / "tmp")
+    time.sleep(2)
+    long_local.kill()
+    assert long_local.wait(timeout=60) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("after_s", [0.0, pytest.param(4.0, marks=pytest.mark.nightly)])
+def test_a_worker_that_is_killed_ends_the_command(long_local, tmp_path, after_s):
+    """At its start and at work: exit code 3, and the message says what happened."""
+    worker = _worker(tmp_path / "tmp")
+    time.sleep(after_s)
+    os.kill(worker, signal.SIGKILL)
+    printed, error = long_local.communicate(timeout=60)
+    assert (long_local.returncode, printed) == (3, "")
+    assert error == "asr-server transcribe: the worker process of --local was killed by signal 9.\n"

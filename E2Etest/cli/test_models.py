@@ -69,12 +69,12 @@ def test_a_damaged_checkpoint_is_told_apart(tmp_path):
 
 
 def test_the_doctor_tries_the_bundled_model(cli_server):
-    """It hears the words, says how fast, knows a taken port, and names every option of the plan."""
+    """It transcribes the recording, says how fast, finds a port in use, and names every option of the plan."""
     done = command("doctor", MODEL_ID="demo", PORT=str(cli_server.port))
     assert done.returncode == 0, done.stdout
-    assert "heard right" in done.stdout
+    assert "transcribed correctly" in done.stdout
     assert re.search(r"\d+\.\dx real time", done.stdout)
-    assert re.search("note +port .*cannot be taken", done.stdout)
+    assert re.search("note +port .*cannot be used", done.stdout)
     for option in cli_server.health()["plan"]:
         assert re.search(f"(ok|off) +{option['name']} .*{re.escape(option['reason'])}", done.stdout)
     assert "\x1b" not in done.stdout

@@ -70,8 +70,9 @@ def test_no_bar_where_none_is_wanted(cli_server, talks, words, arguments):
     assert (code, terminal) == (0, f"{words}\r\n")
 
 
+@pytest.mark.nightly
 def test_without_a_server_the_length_is_known_and_with_it_what_is_left(long_talk):
-    """This process decodes the recording itself: the bar has an end."""
+    """The length is in the file's header: the bar has an end."""
     code, terminal = on_terminal("transcribe", "--local", "--model", "demo", long_talk)
     assert code == 0
     assert re.search(f"{_SPEED}  {_LEFT}", terminal)

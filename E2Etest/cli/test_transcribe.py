@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 
+from asr_server.engine.fake_script import FakeScript
 from asr_server.service.requests import ResponseFormat
 from E2Etest.cli.commands import COMMAND, command, environment, started
 from E2Etest.process import running
@@ -125,9 +126,9 @@ def test_names_that_are_no_text_do_no_harm(cli_server, talks, words):
     assert f"/??[2J.wav <==\n{words}\n" in done.stdout
 
 
-def test_a_server_that_is_full_is_waited_for(tmp_path, talks, words):
+def test_a_server_that_is_full_is_waited_for(start, tmp_path, talks, words):
     """Six recordings at once for a server that holds two: none fails."""
-    with running(tmp_path / "log", MAX_QUEUE_AUDIO_S="8") as server:
+    with start(script=FakeScript(step_s=0.02), MAX_QUEUE_AUDIO_S="8") as server:
         for number in range(6):
             shutil.copy(talks / "hello.wav", tmp_path / f"{number}.wav")
         done = _transcribe(server, *sorted(tmp_path.glob("*.wav")), "--jobs", "6")
@@ -144,6 +145,7 @@ def test_without_a_server_it_says_so_and_what_to_do(talks):
     assert "--local" in done.stderr
 
 
+@pytest.mark.nightly
 def test_a_server_that_dies_leaves_what_is_done(tmp_path, talks, words, long_talk):
     """The short one is printed, the long one fails or is given up."""
     with running(tmp_path / "log") as server:

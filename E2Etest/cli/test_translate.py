@@ -5,7 +5,6 @@ import re
 import pytest
 
 from E2Etest.cli.commands import command
-from E2Etest.process import running
 from E2Etest.scripted_llm import ScriptedLlm, translation
 
 pytestmark = pytest.mark.integration
@@ -24,9 +23,8 @@ def endpoint(llm):
 
 
 @pytest.fixture(scope="module")
-def translating(endpoint, tmp_path_factory):
-    log = tmp_path_factory.mktemp("translating") / "log"
-    with running(log, **endpoint) as server:
+def translating(start, endpoint):
+    with start(**endpoint) as server:
         yield server
 
 
@@ -48,7 +46,9 @@ def test_terms_and_the_language_reach_the_endpoint(translating, llm, talks):
     assert "Portuguese" in sent
 
 
-@pytest.mark.parametrize("more", [[], ["--job"], ["--local", "--model", "demo"]])
+@pytest.mark.parametrize(
+    "more", [[], ["--job"], pytest.param(["--local", "--model", "demo"], marks=pytest.mark.nightly)]
+)
 def test_bilingual_subtitles_lie_beside_the_recording_named_by_their_language(
     translating, endpoint, talks, words, more
 ):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from E2Etest import recordings
 from E2Etest.fuzz.effort import effort
 
-pytestmark = [pytest.mark.integration, pytest.mark.guarantee("fuzzing")]
+pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.guarantee("fuzzing")]
 
 CONTAINERS = {
     "wav": ("wav", "pcm_s16le"),

@@ -9,7 +9,7 @@ import pytest
 
 from E2Etest.fuzz.effort import FACTOR, REPEATABLE, SCHEMA_S
 
-pytestmark = [pytest.mark.integration, pytest.mark.guarantee("fuzzing")]
+pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.guarantee("fuzzing")]
 
 # Not asked: whether all that fits the schema is accepted (no random file is a recording, and the text of a form has no
 # types), and whether `Allow` names the methods of all routes of a path (it names those of the first).

@@ -4,7 +4,13 @@ import pytest
 
 from E2Etest.bench import gateway as bench
 
-pytestmark = [pytest.mark.integration, pytest.mark.guarantee("gateway-cost"), pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.serial,
+    pytest.mark.nightly,
+    pytest.mark.integration,
+    pytest.mark.guarantee("gateway-cost"),
+    pytest.mark.timeout(300),
+]
 
 
 @pytest.fixture

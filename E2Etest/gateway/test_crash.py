@@ -53,7 +53,7 @@ def test_a_request_whose_second_worker_dies_too_is_told_to_try_again(gateway, sa
 @pytest.mark.timeout(300)
 def test_a_stream_that_had_begun_ends_with_an_error_event(gateway, long):
     """Whole events up to then, the error last, and an orderly end of the body."""
-    form = {"model": "demo"}
+    form = {"model": "whisper-1"}
     with gateway.client.stream("POST", f"{URL}/stream", files={"file": ("a.wav", long)}, data=form) as answer:
         parts = answer.iter_text()
         raw = next(parts)
@@ -66,6 +66,7 @@ def test_a_stream_that_had_begun_ends_with_an_error_event(gateway, long):
     assert "duration" in events[0]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.guarantee("crash")
 @pytest.mark.timeout(900)
@@ -120,9 +121,9 @@ def _loads_s(server):
 
 @pytest.mark.guarantee("crash")
 @pytest.mark.timeout(300)
-def test_a_worker_that_does_not_stay_up_is_given_up_and_tried_again_later(tmp_path, sample, note):
+def test_a_worker_that_does_not_stay_up_is_given_up_and_tried_again_later(tmp_path, sample, note, fake_sample):
     """Killed as soon as it is there, again and again: 503 with a stable code at once; after a rest it is served."""
-    with running(tmp_path / "log", GATEWAY_MODE="true") as server, ThreadPoolExecutor(1) as pool:
+    with running(tmp_path / "log", GATEWAY_MODE="true", **fake_sample) as server, ThreadPoolExecutor(1) as pool:
         work = pool.submit(server.client.get, "/docs")
         while not work.done():
             if worker_of(server) is not None:
@@ -144,9 +145,9 @@ def test_a_worker_that_does_not_stay_up_is_given_up_and_tried_again_later(tmp_pa
 
 
 @pytest.mark.timeout(120)
-def test_a_worker_does_not_outlive_its_gateway(tmp_path):
+def test_a_worker_does_not_outlive_its_gateway(tmp_path, fake_sample):
     """`kill -9` to the gateway: the worker sees the end of its input, leaves, and takes its socket with it."""
-    with running(tmp_path / "log", GATEWAY_MODE="true") as server:
+    with running(tmp_path / "log", GATEWAY_MODE="true", **fake_sample) as server:
         assert server.client.get("/docs").status_code == 200
         pid = worker_of(server)
         folder = Path(command_of(pid).rstrip(b"\0").split(b"\0")[-1].decode()).parent

@@ -11,7 +11,7 @@ from websockets.sync.client import connect
 
 from asr_server.client.live import LiveClient, LiveOptions
 from E2Etest.gateway.workers import kill_worker, wait_until_gone, worker_of
-from E2Etest.live.talking import act, data, finals, receive, upto_flush
+from E2Etest.live.session import act, data, finals, receive, upto_flush
 from E2Etest.process import running
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -25,16 +25,16 @@ ANEW = ("date", "x-request-id", "openai-processing-ms", "server-timing")
 
 
 @pytest.fixture(scope="module")
-def keyed(tmp_path_factory):
+def keyed(tmp_path_factory, fake_sample):
     """A gateway with two keys, for the pages of one site."""
-    with running(tmp_path_factory.mktemp("keyed") / "log", GATEWAY_MODE="true", **SETTINGS) as server:
+    with running(tmp_path_factory.mktemp("keyed") / "log", GATEWAY_MODE="true", **SETTINGS, **fake_sample) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory):
+def plain(tmp_path_factory, fake_sample):
     """The same without a gateway."""
-    with running(tmp_path_factory.mktemp("plain") / "log", **SETTINGS) as server:
+    with running(tmp_path_factory.mktemp("plain") / "log", **SETTINGS, **fake_sample) as server:
         yield server
 
 
@@ -60,7 +60,7 @@ def _heard(socket, speech):
 @pytest.mark.parametrize("headers", HEADERS, ids=["bearer", "api-key"])
 def test_a_right_key_gets_files_and_streams(keyed, sample, headers):
     """And the gateway's own answers, which are about a worker that has a door of its own."""
-    form = {"files": {"file": ("a.wav", sample[0])}, "data": {"model": "demo"}, "headers": headers}
+    form = {"files": {"file": ("a.wav", sample[0])}, "data": {"model": "whisper-1"}, "headers": headers}
     assert httpx.post(keyed.base + URL, timeout=120, **form).json()["text"] == sample[1]
     events = httpx.post(f"{keyed.base}{URL}/stream", timeout=120, **form).text
     assert sample[1] in events
@@ -161,10 +161,13 @@ def test_our_own_client_comes_back_with_its_key_after_a_crash(keyed, sample, spe
     assert [text for text in said.values() if text] == [sample[1]]
 
 
-def test_a_share_is_counted_once_and_at_the_gateway(tmp_path, sample, long):
+def test_a_share_is_counted_once_and_at_the_gateway(tmp_path, sample, long, fake_sample):
     """One at a time: a second gets 429 and a hint. A request that is sent again has one place, not two."""
     limits = {"API_KEYS": "sk-a,sk-b", "KEY_MAX_REQUESTS": "1", "MAX_BATCH": "1", "IDLE_TIMEOUT": "600"}
-    with running(tmp_path / "log", GATEWAY_MODE="true", **limits) as server, ThreadPoolExecutor(1) as pool:
+    with (
+        running(tmp_path / "log", GATEWAY_MODE="true", **limits, **fake_sample) as server,
+        ThreadPoolExecutor(1) as pool,
+    ):
         assert server.client.get("/docs").status_code == 200
         work = pool.submit(server.transcribe, long)
 
@@ -228,9 +231,9 @@ def test_pages_of_another_site_get_sockets_if_they_may(keyed):
         assert receive(socket)["status"] == "connected"
 
 
-def test_an_idle_worker_is_ended_with_keys_too(tmp_path, sample):
+def test_an_idle_worker_is_ended_with_keys_too(tmp_path, sample, fake_sample):
     """The gateway's own question whether it is idle is let in."""
-    with running(tmp_path / "log", GATEWAY_MODE="true", API_KEYS=FIRST, IDLE_TIMEOUT="1") as server:
+    with running(tmp_path / "log", GATEWAY_MODE="true", API_KEYS=FIRST, IDLE_TIMEOUT="1", **fake_sample) as server:
         assert server.transcribe(sample[0]).json()["text"] == sample[1]
         pid = worker_of(server)
         server.wait_for(lambda health: health["worker"] == "stopped", timeout_s=60)

@@ -12,12 +12,13 @@ from websockets.exceptions import ConnectionClosed
 
 from E2Etest import recordings
 from E2Etest.gateway.workers import wait_until_gone, worker_of
-from E2Etest.live.talking import act, data, receive, talking, upto_flush
+from E2Etest.live.session import act, data, open_session, receive, upto_flush
 from E2Etest.process import ServerProcess, running
 
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.serial
 @pytest.mark.guarantee("idle-memory")
 @pytest.mark.timeout(300)
 def test_an_idle_worker_gives_all_its_memory_back_and_comes_again(tmp_path, sample, measured, note):
@@ -53,6 +54,7 @@ def _last(server, what):
     return float(re.findall(rf"{what} .*?took_s=([\d.]+)", server.log())[-1])
 
 
+@pytest.mark.serial
 @pytest.mark.guarantee("idle-memory")
 def test_a_server_alone_is_small_until_its_first_request(tmp_path, measured):
     """All processes of it, after looks at its page, its state and its metrics."""
@@ -63,10 +65,10 @@ def test_a_server_alone_is_small_until_its_first_request(tmp_path, measured):
 
 
 @pytest.mark.timeout(300)
-def test_what_is_open_or_under_way_keeps_the_worker(tmp_path, speech):
+def test_what_is_open_or_under_way_keeps_the_worker(tmp_path, speech, fake_sample):
     """A silent socket for several times IDLE_TIMEOUT, and a session that waits for its client."""
-    with running(tmp_path / "log", GATEWAY_MODE="true", IDLE_TIMEOUT="0.5", WS_RESUME_S="4") as server:
-        with talking(server) as socket:
+    with running(tmp_path / "log", GATEWAY_MODE="true", IDLE_TIMEOUT="0.5", WS_RESUME_S="4", **fake_sample) as server:
+        with open_session(server) as socket:
             pid = worker_of(server)
             time.sleep(3)
             assert worker_of(server) == pid
@@ -80,9 +82,12 @@ def test_what_is_open_or_under_way_keeps_the_worker(tmp_path, speech):
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("path", ["/v1/realtime?intent=transcription", "/ws/transcribe"])
-def test_a_client_that_leaves_while_the_worker_starts_leaves_no_session(tmp_path, path):
+def test_a_client_that_leaves_while_the_worker_starts_leaves_no_session(tmp_path, path, fake_sample):
     """Its socket to the worker is closed too, as the one that waits shows."""
-    with running(tmp_path / "log", GATEWAY_MODE="true", WS_RESUME_S="0") as server, ExitStack() as opened:
+    with (
+        running(tmp_path / "log", GATEWAY_MODE="true", WS_RESUME_S="0", **fake_sample) as server,
+        ExitStack() as opened,
+    ):
         asked = (
             f"GET {path} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
@@ -100,9 +105,9 @@ def test_a_client_that_leaves_while_the_worker_starts_leaves_no_session(tmp_path
 
 
 @pytest.mark.timeout(300)
-def test_preload_starts_the_worker_before_the_first_request(tmp_path):
+def test_preload_starts_the_worker_before_the_first_request(tmp_path, fake_sample):
     """Ready means that the model has run."""
-    with running(tmp_path / "log", GATEWAY_MODE="true", PRELOAD="true") as server:
+    with running(tmp_path / "log", GATEWAY_MODE="true", PRELOAD="true", **fake_sample) as server:
         first = server.client.get("/readyz")
         assert (first.status_code, first.json()["reason"]) == (503, "the model is being loaded")
         server.wait_for(lambda _: server.client.get("/readyz").status_code == 200, timeout_s=180)
@@ -110,9 +115,9 @@ def test_preload_starts_the_worker_before_the_first_request(tmp_path):
 
 
 @pytest.mark.timeout(300)
-def test_sigterm_drains_through_the_gateway(tmp_path, speech, long):
+def test_sigterm_drains_through_the_gateway(tmp_path, speech, long, fake_sample):
     """A request under way gets its words, live sessions their final and 1001; both processes are gone, exit 0."""
-    server = ServerProcess(tmp_path / "log", GATEWAY_MODE="true", PRELOAD="true")
+    server = ServerProcess(tmp_path / "log", GATEWAY_MODE="true", PRELOAD="true", **fake_sample)
     try:
         server.wait_until_live()
         server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
@@ -120,7 +125,7 @@ def test_sigterm_drains_through_the_gateway(tmp_path, speech, long):
         pid, ends, ready = worker_of(server), {}, threading.Barrier(4)
 
         def speak(number):
-            with talking(server) as socket:
+            with open_session(server) as socket:
                 socket.send(data(speech[:40_000]))
                 kept = [receive(socket)]
                 ready.wait()
@@ -150,9 +155,9 @@ def test_sigterm_drains_through_the_gateway(tmp_path, speech, long):
 
 
 @pytest.mark.timeout(120)
-def test_sigterm_with_a_sleeping_worker_is_done_at_once(tmp_path):
+def test_sigterm_with_a_sleeping_worker_is_done_at_once(tmp_path, fake_sample):
     """There is nothing to wait for."""
-    server = ServerProcess(tmp_path / "log", GATEWAY_MODE="true")
+    server = ServerProcess(tmp_path / "log", GATEWAY_MODE="true", **fake_sample)
     server.wait_until_live()
     assert server.stop() == 0
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from E2Etest import recordings
-from E2Etest.live.talking import act, data, finals, pieces, receive, stream, talking, upto_flush
+from E2Etest.live.session import act, data, finals, open_session, pieces, receive, stream, upto_flush
 
 pytestmark = pytest.mark.integration
 URL = "/v1/audio/transcriptions"
@@ -17,10 +17,10 @@ TONE = (np.sin(np.arange(16_000) * 0.2) * 8000).astype(np.int16)
 ANEW = ("date", "x-request-id", "openai-processing-ms", "server-timing")
 
 
-def _same(server, gateway, method, path, **request):
+def _same(alone, gateway, method, path, **request):
     """Status, headers and body of both, without what every answer has anew: the time and the id."""
     answers = []
-    for base in (server, gateway):
+    for base in (alone, gateway):
         answer = base.client.request(method, path, **request)
         assert answer.headers["x-request-id"].startswith("req_")
         headers = {k: v for k, v in answer.headers.items() if k not in ANEW}
@@ -30,10 +30,12 @@ def _same(server, gateway, method, path, **request):
     return answers[0]
 
 
-@pytest.mark.parametrize("path", ["/", "/docs", "/openapi.json", "/livez", "/readyz", "/v1/models", "/v1/models/demo"])
-def test_every_page_is_the_same(server, gateway, path):
+@pytest.mark.parametrize(
+    "path", ["/", "/docs", "/openapi.json", "/livez", "/readyz", "/v1/models", "/v1/models/whisper-1"]
+)
+def test_every_page_is_the_same(alone, gateway, path):
     """Routes for people, clients and probes."""
-    assert _same(server, gateway, "GET", path)[0] in (200, 307)
+    assert _same(alone, gateway, "GET", path)[0] in (200, 307)
 
 
 @pytest.mark.parametrize(
@@ -48,16 +50,16 @@ def test_every_page_is_the_same(server, gateway, path):
         ("POST", "/v1/nothing", 404),
     ],
 )
-def test_what_is_not_there_is_not_there(server, gateway, method, path, status):
+def test_what_is_not_there_is_not_there(alone, gateway, method, path, status):
     """Unknown places and methods, in the same envelope."""
-    assert _same(server, gateway, method, path)[0] == status
+    assert _same(alone, gateway, method, path)[0] == status
 
 
 @pytest.mark.parametrize("response_format", ["json", "text", "srt", "vtt", "verbose_json"])
-def test_every_format_is_the_same(server, gateway, sample, response_format):
+def test_every_format_is_the_same(alone, gateway, sample, response_format):
     """The words in every shape; verbose_json but for the last digits of its probabilities."""
-    fields = {"model": "demo", "response_format": response_format}
-    first, second = (s.transcribe(sample[0], **fields) for s in (server, gateway))
+    fields = {"model": "whisper-1", "response_format": response_format}
+    first, second = (s.transcribe(sample[0], **fields) for s in (alone, gateway))
     assert first.status_code == second.status_code == 200
     digits = re.compile(r"-?\d+\.\d{4,}")
     assert digits.sub("", second.text) == digits.sub("", first.text)
@@ -75,25 +77,25 @@ def test_every_format_is_the_same(server, gateway, sample, response_format):
         {"prompt": "x" * 20_000},
     ],
 )
-def test_wrong_fields_are_told_in_the_same_words(server, gateway, sample, fields):
+def test_wrong_fields_are_told_in_the_same_words(alone, gateway, sample, fields):
     """Errors of the worker come through as they are."""
-    form = {"model": "demo", **fields}
-    assert 400 <= _same(server, gateway, "POST", URL, files={"file": ("a.wav", sample[0])}, data=form)[0] < 500
+    form = {"model": "whisper-1", **fields}
+    assert 400 <= _same(alone, gateway, "POST", URL, files={"file": ("a.wav", sample[0])}, data=form)[0] < 500
 
 
-def test_bodies_that_are_no_recording_or_no_form(server, gateway):
+def test_bodies_that_are_no_recording_or_no_form(alone, gateway):
     """Empty, text, JSON, a form that ends in the middle, one byte too short for its boundary."""
     for audio in (b"", b"no audio" * 100, recordings.wav(TONE[:160])):
-        _same(server, gateway, "POST", URL, files={"file": ("a.wav", audio)}, data={"model": "demo"})
-    _same(server, gateway, "POST", URL, json={"file": "x"})
-    _same(server, gateway, "POST", URL)
+        _same(alone, gateway, "POST", URL, files={"file": ("a.wav", audio)}, data={"model": "whisper-1"})
+    _same(alone, gateway, "POST", URL, json={"file": "x"})
+    _same(alone, gateway, "POST", URL)
     broken = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nabc'
     headers = {"content-type": "multipart/form-data; boundary=b"}
-    _same(server, gateway, "POST", URL, content=broken, headers=headers)
-    _same(server, gateway, "POST", URL, content=iter([broken[:20], broken[20:]]), headers=headers)
+    _same(alone, gateway, "POST", URL, content=broken, headers=headers)
+    _same(alone, gateway, "POST", URL, content=iter([broken[:20], broken[20:]]), headers=headers)
 
 
-def test_an_upload_over_the_cap_is_refused_while_it_is_read(server, gateway):
+def test_an_upload_over_the_cap_is_refused_while_it_is_read(alone, gateway):
     """With a length and without one, as the server itself refuses it."""
 
     def body():
@@ -103,8 +105,8 @@ def test_an_upload_over_the_cap_is_refused_while_it_is_read(server, gateway):
 
     headers = {"content-type": "multipart/form-data; boundary=b"}
     files = {"file": ("a.wav", bytes(5 * 1024 * 1024))}
-    assert _same(server, gateway, "POST", URL, files=files, data={"model": "demo"})[0] == 413
-    answers = [s.client.post(URL, content=body(), headers=headers) for s in (server, gateway)]
+    assert _same(alone, gateway, "POST", URL, files=files, data={"model": "whisper-1"})[0] == 413
+    answers = [s.client.post(URL, content=body(), headers=headers) for s in (alone, gateway)]
     assert answers[1].status_code == answers[0].status_code == 413
     assert answers[1].content == answers[0].content
 
@@ -119,30 +121,30 @@ def test_request_ids_are_kept_or_made_and_are_the_same_in_both_processes(gateway
     gateway.wait_for(lambda _: all(gateway.log().count(f"id={name} ") == 2 for name in ("caller-7", made)))
 
 
-def test_an_event_stream_comes_while_the_work_goes_on(gateway, server, long):
+def test_an_event_stream_comes_while_the_work_goes_on(gateway, alone, long):
     """After the first event the engine is still busy with the rest; all events together are the server's own."""
-    form = {"model": "demo"}
+    form = {"model": "whisper-1"}
     with gateway.client.stream("POST", f"{URL}/stream", files={"file": ("a.wav", long)}, data=form) as answer:
         parts = answer.iter_text()
         first = next(parts)
         assert gateway.health()["queue"]["audio_held_s"] > 0
         raw = first + "".join(parts)
-    with server.client.stream("POST", f"{URL}/stream", files={"file": ("a.wav", long)}, data=form) as plain:
+    with alone.client.stream("POST", f"{URL}/stream", files={"file": ("a.wav", long)}, data=form) as plain:
         assert raw == "".join(plain.iter_text())
     assert answer.headers["content-type"] == plain.headers["content-type"]
 
 
 def test_a_caller_that_leaves_frees_the_workers_work(gateway, long):
     """Also in the middle of a stream."""
-    form = {"model": "demo"}
+    form = {"model": "whisper-1"}
     with gateway.client.stream("POST", f"{URL}/stream", files={"file": ("a.wav", long)}, data=form) as answer:
         next(answer.iter_text())
     gateway.wait_for(lambda h: h["queue"]["audio_held_s"] == 0 and h["queue"]["running"] == 0)
 
 
-def test_health_has_the_servers_fields_and_the_workers_state(server, gateway):
+def test_health_has_the_servers_fields_and_the_workers_state(alone, gateway):
     """Every field of the server's, the mode, and where the worker is."""
-    ours, theirs = gateway.health(), server.health()
+    ours, theirs = gateway.health(), alone.health()
     assert set(ours) == set(theirs) | {"worker"}
     assert set(ours["queue"]) == set(theirs["queue"])
     assert (ours["mode"], ours["worker"], ours["status"]) == ("gateway", "running", "ok")
@@ -150,20 +152,20 @@ def test_health_has_the_servers_fields_and_the_workers_state(server, gateway):
     assert line["active"]
 
 
-def test_live_words_are_those_of_the_server_itself(gateway, server, speech):
+def test_live_words_are_those_of_the_server_itself(gateway, alone, speech):
     """The same finals, however the audio is cut; an utterance has the same texts at the same times."""
     body = data(np.concatenate([speech, speech]))
-    alone = finals(stream(server, [body]))
-    assert len(alone) == 2
-    assert finals(stream(gateway, [body])) == alone
-    assert finals(stream(gateway, pieces(body, 3_201))) == alone
+    plain = finals(stream(alone, [body]))
+    assert len(plain) == 2
+    assert finals(stream(gateway, [body])) == plain
+    assert finals(stream(gateway, pieces(body, 3_201))) == plain
 
 
-def test_live_actions_and_errors_are_those_of_the_server_itself(gateway, server):
+def test_live_actions_and_errors_are_those_of_the_server_itself(gateway, alone):
     """Every action, and every wrong frame and query, has the same answer and close code."""
 
     def said(base):
-        with talking(base) as socket:
+        with open_session(base) as socket:
             for action in ("ping", "reset", "flush", "settled"):
                 act(socket, action)
                 yield receive(socket)
@@ -174,7 +176,7 @@ def test_live_actions_and_errors_are_those_of_the_server_itself(gateway, server)
                 socket.send(frame)
                 yield receive(socket)
         for query in ({"sample_rate": "11025"}, {"language": "tlh"}, {"received": "-1"}, {"session_id": "live_0.none"}):
-            with talking(base, **query) as socket:
+            with open_session(base, **query) as socket:
                 yield socket.hello
                 while True:
                     try:
@@ -183,23 +185,23 @@ def test_live_actions_and_errors_are_those_of_the_server_itself(gateway, server)
                         yield closed.rcvd.code, closed.rcvd.reason
                         break
 
-    ours, theirs = list(said(gateway)), list(said(server))
+    ours, theirs = list(said(gateway)), list(said(alone))
     for message in (m for m in ours + theirs if isinstance(m, dict)):
         message.pop("lag_ms", None)
     assert ours == theirs
 
 
-def test_a_session_is_resumed_by_any_spelling_of_a_number(gateway, server, speech):
+def test_a_session_is_resumed_by_any_spelling_of_a_number(gateway, alone, speech):
     """Of the last final that the client has; what is no number, or no possible one, is refused."""
     kept = []
-    for base in (server, gateway):
-        with talking(base) as socket:
+    for base in (alone, gateway):
+        with open_session(base) as socket:
             identity = socket.hello["session_id"]
             socket.send(data(speech))
             act(socket, "flush")
             upto_flush(socket)
         for received in ("2", "2.0", "%2B2", "-1", "x", "9" * 5_000):
-            with talking(base, session_id=identity, received=received) as socket:
+            with open_session(base, session_id=identity, received=received) as socket:
                 kept.append((received[:9], socket.hello.get("received_bytes"), socket.hello.get("code")))
     half = len(kept) // 2
     assert kept[:half] == kept[half:]
@@ -226,7 +228,7 @@ def test_a_live_session_is_resumed_through_the_gateway(gateway, speech):
         if line.ending == "flush":
             break
     assert [(n.text, n.start_s, n.end_s, n.ending) for n in lines.values() if n.text] == whole
-    with talking(gateway, session_id=client.session_id, received=0) as second:
+    with open_session(gateway, session_id=client.session_id, received=0) as second:
         assert second.hello["received_bytes"] == len(body)
         with pytest.raises(ConnectionClosed) as closed:
             list(iter(lambda: client._socket.recv(timeout=10), None))
@@ -238,7 +240,7 @@ def test_a_live_session_is_resumed_through_the_gateway(gateway, speech):
 
 def test_nothing_secret_is_logged(gateway, speech):
     """Neither words nor session ids nor a token of the query."""
-    with talking(gateway, token="very-secret") as socket:
+    with open_session(gateway, token="very-secret") as socket:
         identity = socket.hello["session_id"]
         socket.send(data(speech))
         act(socket, "flush")

@@ -19,10 +19,10 @@ ROUTE = "/v1/audio/transcriptions"
 
 
 @pytest.fixture(scope="module")
-def sleepy(tmp_path_factory):
+def sleepy(tmp_path_factory, fake_sample):
     """A gateway, with a key, whose worker sleeps soon."""
     log = tmp_path_factory.mktemp("sleepy") / "log"
-    with running(log, GATEWAY_MODE="true", IDLE_TIMEOUT="1.5", API_KEYS=KEY) as server:
+    with running(log, GATEWAY_MODE="true", IDLE_TIMEOUT="1.5", API_KEYS=KEY, **fake_sample) as server:
         yield server
 
 
@@ -98,9 +98,9 @@ def test_a_running_worker_tells_all_of_the_table_and_the_gateway_its_own(sleepy,
     assert not gauges & {name for name, _ in series}
 
 
-def test_a_worker_that_does_not_stay_up_shows(tmp_path):
+def test_a_worker_that_does_not_stay_up_shows(tmp_path, fake_sample):
     """Not ready, not running, and how often it was tried; the scrape itself always answers."""
-    with running(tmp_path / "log", GATEWAY_MODE="true") as server, ThreadPoolExecutor(1) as pool:
+    with running(tmp_path / "log", GATEWAY_MODE="true", **fake_sample) as server, ThreadPoolExecutor(1) as pool:
         work = pool.submit(server.client.get, "/docs")
         while not work.done():
             if worker_of(server) is not None:

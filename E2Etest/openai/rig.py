@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -59,15 +59,20 @@ def standing(place: Path) -> Iterator[dict[str, Any]]:
         for server in servers.values():
             server.wait_until_live()
         _load(servers)
-        yield {
-            "servers": {name: f"{server.base}/v1" for name, server in servers.items()},
-            "health": {name: f"{server.base}/health" for name, server in servers.items()},
-            "logs": {name: str(server.log_path) for name, server in servers.items()},
-            "absent_model": ABSENT,
-            "words": recordings.sample()[1],
-            "recordings": {name: str(path) for name, path in _recordings(place).items()},
-            "refusals": {r.name: dataclasses.asdict(r) for r in REFUSALS},
-        }
+        yield facts(servers, place)
+
+
+def facts(servers: Mapping[str, Any], place: Path) -> dict[str, Any]:
+    """What a scenario is told. The recordings are written to `place`."""
+    return {
+        "servers": {name: f"{server.base}/v1" for name, server in servers.items()},
+        "health": {name: f"{server.base}/health" for name, server in servers.items()},
+        "logs": {name: str(server.log_path) for name, server in servers.items()},
+        "absent_model": ABSENT,
+        "words": recordings.sample()[1],
+        "recordings": {name: str(path) for name, path in _recordings(place).items()},
+        "refusals": {r.name: dataclasses.asdict(r) for r in REFUSALS},
+    }
 
 
 def _load(servers: dict[str, ServerProcess]) -> None:

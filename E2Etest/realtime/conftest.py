@@ -1,17 +1,14 @@
-"""A server for realtime sessions, and what it hears offline."""
+"""The server for OpenAI's clients of realtime sessions, and what it hears offline."""
 
 import pytest
 
 from E2Etest import recordings
-from E2Etest.process import ready
 
 
 @pytest.fixture(scope="session")
-def realtime_server(tmp_path_factory):
-    """A running server whose model is loaded; utterances are cut after 6 s, so that turns of several are seen."""
-    log = tmp_path_factory.mktemp("realtime") / "log"
-    with ready(log, WS_UTTERANCE_MAX_S="6") as server:
-        yield server
+def realtime_server(server):
+    """A server process with the demonstration model."""
+    return server
 
 
 @pytest.fixture(scope="session")

@@ -10,9 +10,9 @@ import pytest
 from E2Etest import openai_clients, recordings
 from E2Etest.process import running, tls
 from E2Etest.realtime import clients
-from E2Etest.realtime.talking import ADDED, COMMITTED, COMPLETED, DONE, encoded, speech
+from E2Etest.realtime.session import ADDED, COMMITTED, COMPLETED, DONE, encoded, speech
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.nightly, pytest.mark.integration]
 
 GA = ["session.created", "session.updated", COMMITTED, ADDED, DONE, COMPLETED]
 BETA = [

@@ -1,4 +1,4 @@
-"""A server with the model loaded, and the bridge in front of it as a process of its own."""
+"""A server, and the bridge in front of it as a process of its own."""
 
 import re
 import subprocess
@@ -6,8 +6,6 @@ import sys
 from contextlib import contextmanager
 
 import pytest
-
-from E2Etest.process import ready
 
 
 @contextmanager
@@ -24,10 +22,9 @@ def bridged(server, *more):
 
 
 @pytest.fixture(scope="session")
-def wyoming_server(tmp_path_factory):
-    """A running server that has loaded the model."""
-    log = tmp_path_factory.mktemp("wyoming") / "log"
-    with ready(log) as server:
+def wyoming_server(start):
+    """A server with the fake engine."""
+    with start() as server:
         yield server
 
 

@@ -14,10 +14,10 @@ from wyoming.ping import Ping, Pong
 
 from E2Etest import recordings
 from E2Etest.cli.commands import command
-from E2Etest.live.talking import data, pcm_of
+from E2Etest.live.session import data, pcm_of
 from E2Etest.process import ServerProcess
+from E2Etest.wyoming.client import HOST, answer, connected, heard, refused, speak
 from E2Etest.wyoming.conftest import bridged
-from E2Etest.wyoming.talking import HOST, answer, connected, heard, refused, speak
 
 pytestmark = pytest.mark.integration
 
@@ -32,7 +32,7 @@ def _sample(width=2, channels=1, rate=16_000):
     return (wide * (2 ** (8 * width - 1) - 1)).astype("<i8").view(np.uint8).reshape(-1, 8)[:, :width].tobytes()
 
 
-def _talking(health):
+def _open_sessions(health):
     return health["live"]["sessions"] - health["live"]["waiting"]
 
 
@@ -64,17 +64,19 @@ async def test_any_rate_width_and_channel_count(port, rate, width, channels):
     assert found.text == recordings.sample()[1]
 
 
-async def test_the_words_of_the_recordings_are_those_of_the_file_route(port, wyoming_server):
+@pytest.mark.nightly
+async def test_the_words_of_the_recordings_are_those_of_the_file_route(server):
     """Every voice through both: few words differ, because live commits words before it has heard the end."""
     clips = [clip for clip in recordings.clips() if clip.kind in {"phrase", "digits", "noisy"}]
     assert len(clips) > 30
     live = files = words = 0
-    for clip in clips:
-        offline = wyoming_server.transcribe(clip.path.read_bytes(), language="en").json()["text"]
-        found = await heard(port, data(pcm_of(clip.path)), language="en")
-        live += recordings.word_errors(clip.text.split(), found.text.split())
-        files += recordings.word_errors(clip.text.split(), offline.split())
-        words += len(clip.text.split())
+    with bridged(server.base) as port:
+        for clip in clips:
+            offline = server.transcribe(clip.path.read_bytes(), language="en").json()["text"]
+            found = await heard(port, data(pcm_of(clip.path)), language="en")
+            live += recordings.word_errors(clip.text.split(), found.text.split())
+            files += recordings.word_errors(clip.text.split(), offline.split())
+            words += len(clip.text.split())
     print(f"word errors: wyoming {live}, file route {files}, of {words} words")
     assert live - files <= 0.02 * words
 
@@ -236,20 +238,20 @@ async def test_who_leaves_in_the_middle_frees_the_session(port, wyoming_server):
     async with connected(port) as client:
         await client.write_event(AudioStart(16_000, 2, 1).event())
         await client.write_event(AudioChunk(16_000, 2, 1, bytes(32_000)).event())
-        await asyncio.to_thread(wyoming_server.wait_for, lambda health: _talking(health) == 1)
-    await asyncio.to_thread(wyoming_server.wait_for, lambda health: _talking(health) == 0)
+        await asyncio.to_thread(wyoming_server.wait_for, lambda health: _open_sessions(health) == 1)
+    await asyncio.to_thread(wyoming_server.wait_for, lambda health: _open_sessions(health) == 0)
 
 
-async def test_without_a_server_there_is_an_error_and_later_there_are_words(tmp_path):
+async def test_without_a_server_there_is_an_error_and_later_there_are_words(tmp_path, fake_sample):
     """The bridge is up before the server, and after it: describe works, errors say where nothing answers."""
-    server = ServerProcess(tmp_path / "log", PRELOAD="true")
+    server = ServerProcess(tmp_path / "log", PRELOAD="true", **fake_sample)
     port, base = server.port, server.base
     server.stop()
     with bridged(base, "--language", "en") as bridge:
         gone = await refused(bridge, data(recordings.samples()))
         assert gone.code == "server_unreachable"
         assert base in gone.text
-        again = ServerProcess(tmp_path / "log", port=port, PRELOAD="true")
+        again = ServerProcess(tmp_path / "log", port=port, PRELOAD="true", **fake_sample)
         try:
             again.wait_until_live()
             again.wait_for(lambda health: health["model_loaded"], timeout_s=180)
@@ -257,7 +259,7 @@ async def test_without_a_server_there_is_an_error_and_later_there_are_words(tmp_
             async with connected(bridge) as client:
                 await client.write_event(AudioStart(16_000, 2, 1).event())
                 await client.write_event(AudioChunk(16_000, 2, 1, data(recordings.samples())).event())
-                await asyncio.to_thread(again.wait_for, lambda health: _talking(health) == 1)
+                await asyncio.to_thread(again.wait_for, lambda health: _open_sessions(health) == 1)
                 again.process.kill()
                 again.process.wait()
                 await client.write_event(AudioStop().event())
@@ -267,14 +269,15 @@ async def test_without_a_server_there_is_an_error_and_later_there_are_words(tmp_
         assert (await refused(bridge, b"\0\0")).code == "server_unreachable"
 
 
-async def test_a_server_with_keys_gets_its_key(guarded, tmp_path):
+async def test_a_server_with_keys_gets_its_key(start, tmp_path):
     """From a file, since command lines are public; without it the client is told that a key is missing."""
-    file = tmp_path / "key"
-    file.write_text(guarded.key)
-    with bridged(guarded.base, "--api-key-file", file) as bridge:
-        assert (await heard(bridge, data(recordings.samples()), language="en")).text == recordings.sample()[1]
-    with bridged(guarded.base) as bridge:
-        assert (await refused(bridge, data(recordings.samples()))).code == "missing_api_key"
+    with start(API_KEYS="sk-of-the-server") as server:
+        file = tmp_path / "key"
+        file.write_text(server.key)
+        with bridged(server.base, "--api-key-file", file) as bridge:
+            assert (await heard(bridge, data(recordings.samples()), language="en")).text == recordings.sample()[1]
+        with bridged(server.base) as bridge:
+            assert (await refused(bridge, data(recordings.samples()))).code == "missing_api_key"
 
 
 async def test_a_port_that_is_taken_is_said(port):

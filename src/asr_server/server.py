@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -20,27 +20,26 @@ from asr_server.audio import sandbox
 from asr_server.audio.decode import DecodeLimits, Decoder
 from asr_server.core import heap
 from asr_server.core import settings as settings_module
+from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import JobsUnavailable
 from asr_server.core.settings import Settings
 from asr_server.engine import capabilities, plan, registry
 from asr_server.engine.client import EngineClient
-from asr_server.engine.protocol import Engine
+from asr_server.engine.protocol import Engine, Utterance
 from asr_server.scheduling.admission import Admission
 from asr_server.scheduling.heartbeat import Heartbeat
+from asr_server.scheduling.job import Priority
+from asr_server.scheduling.model import ModelState, OnState
 from asr_server.scheduling.observer import SchedulerObserver
-from asr_server.scheduling.thread import EngineThread, ModelState
+from asr_server.scheduling.thread import EngineThread
 from asr_server.service.catalog import Catalog
-from asr_server.service.jobs.runner import JobRules, Jobs
+from asr_server.service.jobs.runner import JobLimits, Jobs
 from asr_server.service.jobs.store import JobStore
 from asr_server.service.live_session.inference import Engines
 from asr_server.service.live_session.sessions import LiveSessions
 from asr_server.service.processor import RequestProcessor
-from asr_server.service.recordings.transcriber import Transcriber
+from asr_server.service.recordings.pipeline import PipelineResources, RecordingPipeline
 from asr_server.service.translations import Translations
-from asr_server.service.warmup import warm_up
-
-# Told of every change of the model's state, and how many seconds it took.
-OnState = Callable[[ModelState, float], None]
 
 # One place of this many in the batch is kept for live work.
 _LIVE_SHARE = 8
@@ -113,9 +112,9 @@ class Machinery:
     thread: EngineThread
     admission: Admission
     decoder: Decoder
-    transcriber: Transcriber
+    pipeline: RecordingPipeline
     translations: Translations
-    producer: RequestProcessor
+    processor: RequestProcessor
 
     async def close(self) -> None:
         """End the connections, the decoder's child and the engine's thread."""
@@ -141,22 +140,20 @@ def machinery(
     )
     admission = Admission(settings.max_queue_audio_s)
     decoder = Decoder(DecodeLimits(max_audio_s=settings.max_audio_s))
-    transcriber = Transcriber(
-        decoder=decoder,
-        engine=thread,
-        admission=admission,
-        timeout_s=settings.request_timeout,
-        look_ahead=_LOOK_AHEAD * resolved.max_batch,
+    resources = PipelineResources(
+        decoder, EngineClient(thread), admission, settings.request_timeout, _LOOK_AHEAD * resolved.max_batch
     )
+    pipeline = RecordingPipeline(resources)
     translations = Translations(settings)
-    producer = RequestProcessor(transcriber, translations, settings.request_timeout)
-    return Machinery(engine, thread, admission, decoder, transcriber, translations, producer)
+    processor = RequestProcessor(pipeline, translations, settings)
+    return Machinery(engine, thread, admission, decoder, pipeline, translations, processor)
 
 
 def _services(
     settings: Settings, resolved: plan.Plan, built: Machinery, metrics: Metrics, ephemeral_keys: EphemeralKeys
 ) -> Services:
-    engines = Engines(fast=built.thread, accurate=built.thread, watch=metrics.live)
+    client = EngineClient(built.thread)
+    engines = Engines(fast=client, accurate=client, observer=metrics.live)
     return Services(
         settings=settings,
         plan=resolved,
@@ -165,19 +162,19 @@ def _services(
         admission=built.admission,
         catalog=Catalog(resolved.model_id),
         decoder=built.decoder,
-        transcriber=built.transcriber,
+        pipeline=built.pipeline,
         live=LiveSessions(settings, engines, built.admission),
-        producer=built.producer,
+        processor=built.processor,
         translations=built.translations,
-        jobs=Jobs(built.producer, _job_rules(settings), _job_store(settings)),
+        jobs=Jobs(built.processor, _job_limits(settings), _job_store(settings)),
         ephemeral_keys=ephemeral_keys,
         metrics=metrics,
         started_s=time.monotonic(),
     )
 
 
-def _job_rules(settings: Settings) -> JobRules:
-    return JobRules(settings.job_ttl, settings.job_timeout, settings.max_jobs)
+def _job_limits(settings: Settings) -> JobLimits:
+    return JobLimits(settings.job_ttl, settings.job_timeout, settings.max_jobs)
 
 
 def _job_store(settings: Settings) -> JobStore | JobsUnavailable:
@@ -193,10 +190,17 @@ def _job_store(settings: Settings) -> JobStore | JobsUnavailable:
 async def _make_ready(services: Services) -> None:
     if services.settings.preload:
         try:
-            await warm_up(EngineClient(services.thread))
+            await _warm_up(EngineClient(services.thread))
         except Exception as error:  # the reason stays visible in /health and /readyz; the next request tries again
             logger.opt(exception=error).error("preload failed")
     services.ready = True
+
+
+async def _warm_up(engine: EngineClient) -> None:
+    """Transcribe a second of silence: it loads the model and runs it once, so the first caller does not wait for it."""
+    import numpy as np
+
+    await engine.transcribe(Utterance(np.zeros(SAMPLE_RATE, np.float32)), priority=Priority.LIVE)
 
 
 async def _end_idle_decoder(decoder: Decoder, settings: Settings) -> None:

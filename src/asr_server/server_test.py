@@ -48,6 +48,7 @@ def _raise(fault):
     raise fault
 
 
+@pytest.mark.torch
 async def test_a_pass_shows_that_it_moves_to_whoever_asks_whether_the_engine_lives(monkeypatch):
     """The layers of the model beat the heart that `/livez` listens to: three a pass, beside a turn's own ticks."""
     ticks = []

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from asr_server.service.jobs.runner import Jobs
     from asr_server.service.live_session.sessions import LiveSessions
     from asr_server.service.processor import RequestProcessor
-    from asr_server.service.recordings.transcriber import Transcriber
+    from asr_server.service.recordings.pipeline import RecordingPipeline
     from asr_server.service.translations import Translations
 
 
@@ -38,9 +38,9 @@ class Services:
     admission: Admission
     catalog: Catalog
     decoder: Decoder
-    transcriber: Transcriber
+    pipeline: RecordingPipeline
     live: LiveSessions
-    producer: RequestProcessor
+    processor: RequestProcessor
     jobs: Jobs
     ephemeral_keys: EphemeralKeys
     translations: Translations

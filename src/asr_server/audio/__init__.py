@@ -1,7 +1,8 @@
-"""Bytes of any container to mono float32 at 16 kHz, speech probability, and where to cut; knows no model or request.
+"""Audio files to samples at 16 kHz, speech probabilities, and where to cut; knows no model and no request.
 
-Rooms inside: `decode` (server side) -> `launcher` -> `zygote` (the child process) -> `sandbox`, `track`, `sniff`,
-`resample`; `wire` is what the two processes say to each other. `vad` and `spans` are plain functions of samples and
-know nothing of files. Nothing is imported here on purpose: the child imports this package too, and its start is on
-the first caller's clock.
+Decoding: `decode` (in the server) -> `launcher` -> `fork_server` (a process of its own) -> `child` (a process for each
+file) -> `sandbox`, `demuxer`, `sniff`, `resample`. `wire` is the protocol between server and child.
+
+This file imports nothing on purpose: the child process imports the package too, and the first caller waits for its
+start.
 """

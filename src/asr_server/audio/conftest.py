@@ -1,4 +1,4 @@
-"""Clips for the tests of this room, encoded on the spot into anonymous files; not used outside tests."""
+"""Clips for the tests of this package, encoded on the fly into anonymous files."""
 
 from __future__ import annotations
 

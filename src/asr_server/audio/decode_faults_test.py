@@ -1,4 +1,4 @@
-"""Claims about what the decoder survives: killed processes, limits, callers that leave; nothing is left behind."""
+"""What the decoder survives: killed processes, limits, cancelled decodes; and that nothing is left behind."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ async def decoder() -> AsyncIterator[Decoder]:
 
 
 def children(decoder: Decoder) -> list[int]:
-    """The processes below the zygote: a spare, and one for each running decode."""
-    pid = decoder.zygote_pid
+    """The children of the fork server: a spare, and one for each running decode."""
+    pid = decoder.fork_server_pid
     if pid is None:
         return []
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
@@ -58,9 +58,9 @@ def descriptors(pid: int | str = "self") -> int:
 
 @pytest.mark.parametrize("fatal", [signal.SIGKILL, signal.SIGSEGV, signal.SIGXCPU])
 async def test_a_crash_is_the_files_own(decoder: Decoder, fatal: signal.Signals) -> None:
-    """Children that die mid-decode fail their own request with `InvalidAudio`; the zygote and the next file live."""
+    """A child that dies mid-decode fails its own request with `InvalidAudio`; fork server and next file work."""
     await works(decoder)
-    zygote_pid = decoder.zygote_pid
+    fork_server_pid = decoder.fork_server_pid
     with wav(bytes(200 * 2 * SAMPLE_RATE)) as file:
         async with aclosing(decoder.stream(file)) as blocks:
             await anext(blocks)
@@ -70,7 +70,7 @@ async def test_a_crash_is_the_files_own(decoder: Decoder, fatal: signal.Signals)
                 async for _ in blocks:
                     pass
     assert await works(decoder)
-    assert decoder.zygote_pid == zygote_pid
+    assert decoder.fork_server_pid == fork_server_pid
 
 
 async def test_wall_clock_limit() -> None:
@@ -117,33 +117,33 @@ async def test_memory_limit() -> None:
     await decoder.close()
 
 
-async def test_zygote_killed_between_files(decoder: Decoder) -> None:
-    """A zygote found dead is replaced, and nobody notices."""
+async def test_fork_server_killed_between_files(decoder: Decoder) -> None:
+    """A fork server found dead is replaced, and nobody notices."""
     await works(decoder)
-    dead = decoder.zygote_pid
+    dead = decoder.fork_server_pid
     assert dead is not None
     os.kill(dead, signal.SIGKILL)
     assert await works(decoder)
-    assert decoder.zygote_pid not in {None, dead}
+    assert decoder.fork_server_pid not in {None, dead}
 
 
-async def test_zygote_killed_with_a_file_in_hand(decoder: Decoder) -> None:
-    """A zygote that dies before the first sample costs a second attempt, not the request."""
+async def test_fork_server_killed_with_a_file_in_hand(decoder: Decoder) -> None:
+    """A fork server that dies before the first sample costs a second attempt, not the request."""
     await decoder.close_idle(0.0)
     with wav(bytes(2 * SAMPLE_RATE)) as file:
         decoding = asyncio.create_task(decoder.decode(file))
-        assert await eventually(lambda: decoder.zygote_pid is not None)
-        os.kill(decoder.zygote_pid or 0, signal.SIGKILL)
+        assert await eventually(lambda: decoder.fork_server_pid is not None)
+        os.kill(decoder.fork_server_pid or 0, signal.SIGKILL)
         assert len(await decoding) == SAMPLE_RATE
 
 
-async def test_zygote_killed_mid_file(decoder: Decoder) -> None:
-    """A zygote that dies mid-file takes its children along and is our fault, not the file's."""
+async def test_fork_server_killed_mid_file(decoder: Decoder) -> None:
+    """When the fork server dies mid-file, its children die too, and is the server's fault, not the file's."""
     await works(decoder)
     with wav(bytes(200 * 2 * SAMPLE_RATE)) as file:
         async with aclosing(decoder.stream(file)) as blocks:
             await anext(blocks)
-            family = [*children(decoder), decoder.zygote_pid or 0]
+            family = [*children(decoder), decoder.fork_server_pid or 0]
             os.kill(family[-1], signal.SIGKILL)
             with pytest.raises(EngineError):
                 async for _ in blocks:
@@ -159,13 +159,13 @@ def _runs(pid: int) -> bool:
         return False
 
 
-async def test_callers_that_leave_leave_nothing(decoder: Decoder) -> None:
-    """Cancelled decodes, abandoned streams and refusals leave no process and no descriptor, here or in the zygote."""
+async def test_cancelled_decodes_leave_nothing_behind(decoder: Decoder) -> None:
+    """Cancelled decodes, abandoned streams and errors leave no process and no descriptor, nor in the fork server."""
     await works(decoder)
     assert await eventually(lambda: len(children(decoder)) == 1)
-    zygote_pid = decoder.zygote_pid
-    assert zygote_pid is not None
-    before = descriptors(), descriptors(zygote_pid)
+    fork_server_pid = decoder.fork_server_pid
+    assert fork_server_pid is not None
+    before = descriptors(), descriptors(fork_server_pid)
     with encode("flac", "flac", np.zeros((1, 120 * 48_000), np.float32), 48_000) as file, open_bytes(b"no") as text:
         for delay_s in (0.0, 0.001, 0.003, 0.01, 0.02):
             cancelled = [asyncio.create_task(decoder.decode(file)) for _ in range(4)]
@@ -178,9 +178,9 @@ async def test_callers_that_leave_leave_nothing(decoder: Decoder) -> None:
                 await anext(blocks)
             with pytest.raises(InvalidAudio):
                 await decoder.decode(text)
-        assert await eventually(lambda: (descriptors() - 2, descriptors(zygote_pid)) == before)
+        assert await eventually(lambda: (descriptors() - 2, descriptors(fork_server_pid)) == before)
     assert await eventually(lambda: len(children(decoder)) == 1)
-    assert decoder.zygote_pid == zygote_pid
+    assert decoder.fork_server_pid == fork_server_pid
     assert await works(decoder)
 
 
@@ -194,7 +194,7 @@ async def test_many_at_once(decoder: Decoder) -> None:
 
 
 async def test_a_file_that_the_disk_does_not_take_is_not_at_fault(decoder: Decoder) -> None:
-    """A small upload is in memory until here, and moves to the disk for the decoder: which may be full."""
+    """A small upload is in memory until it is decoded, and then moves to the disk, which may be full."""
 
     class Full(tempfile.SpooledTemporaryFile[bytes]):
         def rollover(self) -> None:
@@ -209,14 +209,14 @@ async def test_a_file_that_the_disk_does_not_take_is_not_at_fault(decoder: Decod
 async def test_idle_decoder_is_ended() -> None:
     """`close_idle` ends the process only when it was idle for long enough; the next file starts it anew."""
     decoder = Decoder(DecodeLimits(max_audio_s=60.0))
-    assert decoder.zygote_pid is None
+    assert decoder.fork_server_pid is None
     assert not await decoder.close_idle(0.0)
     assert await works(decoder)
-    pid = decoder.zygote_pid
+    pid = decoder.fork_server_pid
     assert not await decoder.close_idle(60.0)
-    assert decoder.zygote_pid == pid
+    assert decoder.fork_server_pid == pid
     assert await decoder.close_idle(0.0)
-    assert decoder.zygote_pid is None
+    assert decoder.fork_server_pid is None
     assert not _runs(pid or 0)
     assert await works(decoder)
     await decoder.close()
@@ -228,7 +228,7 @@ async def test_closing_ends_what_runs() -> None:
     with wav(bytes(200 * 2 * SAMPLE_RATE)) as file:
         async with aclosing(decoder.stream(file)) as blocks:
             await anext(blocks)
-            family = [*children(decoder), decoder.zygote_pid or 0]
+            family = [*children(decoder), decoder.fork_server_pid or 0]
             await decoder.close()
             with pytest.raises(ShuttingDown):
                 async for _ in blocks:

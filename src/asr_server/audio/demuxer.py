@@ -1,8 +1,8 @@
-"""The first audio track of an open file, as mono float32 blocks at the track's own rate; runs in the child only.
+"""The first audio track of an open file, as mono float32 blocks at the track's own rate; runs in the child alone.
 
-libavformat reads through `FileBytes`, which knows one descriptor and no path. It is told its demuxer (see `sniff`),
-may open none but the audio decoders listed here, and every request to open something else (external data references,
-segments) fails.
+libavformat reads through `FileBytes`, which has one descriptor and no path. The demuxer is chosen here (see `sniff`),
+only the audio decoders listed here may be opened, and every request to open something else (external data
+references, segments) fails.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from av.stream import Discard
 from numpy.typing import NDArray
 
 from asr_server.audio import sniff
-from asr_server.audio.wire import DecodeError, DecodeFrame
+from asr_server.audio.wire import DecodeError, FrameType
 
 Samples = NDArray[np.float32]
 
-MIN_RATE_HZ, MAX_RATE_HZ = 1_000, 768_000  # below lies no speech; above lies no converter, only damaged headers
+MIN_RATE_HZ, MAX_RATE_HZ = 1_000, 768_000  # too low for speech; too high for any converter: a damaged header
 MAX_CHANNELS = 64  # more is a damaged header
 _MAX_ID3_TAGS = 8
 _MAX_PACKET_S = 10.0  # a FLAC block at 8 kHz lasts 8.2 s; an Ogg with a wrong last granule claims a packet of a day
 
-# Containers that say when their packets are to be heard: a track may begin behind the picture, and pause. In the others
-# times are counted from the bytes.
+# Containers with presentation times: a track may begin after the picture and pause. In the others times are counted
+# from the bytes.
 _TIMED = frozenset({"mov", "matroska"})
 # A shorter gap is jitter, or a recorder's clock that drifts; a longer one is a damaged time.
 _LEAST_GAP_S, _LONGEST_GAP_S = 0.25, 3_600.0
 
-_OGG_LINK = b"OggS\x00\x02"  # a page that begins a stream (RFC 3533, section 6)
+_OGG_FIRST_PAGE = b"OggS\x00\x02"  # a page that begins a stream (RFC 3533, section 6)
 
 _PCM = [f"pcm_{kind}{bits}{order}" for kind in "suf" for bits in (16, 24, 32, 64) for order in ("le", "be")]
 _PLAIN = ["pcm_u8", "pcm_s8", "pcm_alaw", "pcm_mulaw", "adpcm_ms", "adpcm_ima_wav", "adpcm_ima_qt"]
@@ -59,8 +59,10 @@ _DTYPES = {  # libav sample format without its planar mark: numpy type, value of
 
 
 class FileBytes:
-    """A descriptor from byte `begin` on as the file object that PyAV reads; its own position, so the server's is never
-    moved."""
+    """A descriptor from byte `begin` on, as the file object that PyAV reads.
+
+    Keeps its own position: the descriptor's position is shared with the server and must not move.
+    """
 
     def __init__(self, fd: int, size_bytes: int, begin: int = 0) -> None:
         self._fd, self._size_bytes, self._begin, self._at = fd, size_bytes - begin, begin, 0
@@ -79,8 +81,8 @@ class FileBytes:
         return self._at
 
 
-def demuxer_of(fd: int) -> str | None:
-    """Name of the demuxer for the file behind `fd`, by content, ID3v2 tags skipped; None if there is none."""
+def _demuxer_of_file(fd: int) -> str | None:
+    """Name of the demuxer for the content behind `fd`, ID3v2 tags skipped; None if there is none."""
     at = 0
     for _ in range(_MAX_ID3_TAGS):
         head = os.pread(fd, sniff.HEAD_BYTES, at)
@@ -92,8 +94,8 @@ def demuxer_of(fd: int) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class TimedBlock:
-    """Decoded audio at one rate: mono (n,) float32, finite; full scale is 1 but may be passed."""
+class AudioBlock:
+    """Decoded audio at one rate: mono (n,) float32, finite; full scale is 1, louder is possible."""
 
     samples: Samples
     rate_hz: int
@@ -102,14 +104,14 @@ class TimedBlock:
 class Demuxer:
     """The first audio track of the file behind `fd`, which has `size_bytes`.
 
-    Raises `DecodeError(INVALID_AUDIO)` for what no listed demuxer or decoder reads, `DecodeError(NO_AUDIO_TRACK)` for
-    video alone, and libav's own errors, all of which mean the former.
+    Raises `DecodeError(INVALID_AUDIO)` if no listed demuxer or decoder reads it, `DecodeError(NO_AUDIO_TRACK)` for
+    video alone, and libav's own errors, which all mean invalid audio.
     """
 
     def __init__(self, fd: int, size_bytes: int) -> None:
-        demuxer = demuxer_of(fd)
+        demuxer = _demuxer_of_file(fd)
         if demuxer is None:
-            raise DecodeError(DecodeFrame.INVALID_AUDIO)
+            raise DecodeError(FrameType.INVALID_AUDIO)
         self._fd, self._size_bytes, self._demuxer = fd, size_bytes, demuxer
         self._read_to = 0
         self._open(0)
@@ -129,41 +131,41 @@ class Demuxer:
         self._begin = begin
 
     def claimed_s(self) -> float | None:
-        """The longest duration that the headers claim, or None; a hint, as headers lie."""
+        """The longest duration that the headers claim, or None. Headers may be wrong."""
         claims = [self._container.duration / 1e6] if self._container.duration else []
         if self._stream.duration and self._stream.time_base:
             claims.append(float(self._stream.duration * self._stream.time_base))
         return max(claims, default=None)
 
-    def lasts_over(self, seconds: float) -> bool:
-        """Whether packets and gaps truly add up to more than that, counted without decoding (uses the track up)."""
-        total = 0.0
+    def is_longer_than(self, duration_s: float) -> bool:
+        """Whether packets and gaps add up to more than that, counted without decoding. Reads the track to its end."""
+        total_s = 0.0
         for packet in self._packets():
             lasts_s = float((packet.duration or 0) * (packet.time_base or 0))
             if 0.0 < lasts_s <= _MAX_PACKET_S:
                 starts_s = None if packet.pts is None else float(packet.pts * packet.time_base)
-                total += lasts_s + self._gaps.before(starts_s, lasts_s)
-            if total > seconds:
+                total_s += lasts_s + self._gaps.before(starts_s, lasts_s)
+            if total_s > duration_s:
                 return True
         return False
 
-    def speech_regions(self) -> Iterator[TimedBlock]:
+    def blocks(self) -> Iterator[AudioBlock]:
         """Decoded audio in order, about 1 s at a time, bounded in memory; silence where the container has a gap.
 
-        Damaged packets are left out, and a file that breaks off ends there, as in players; `damaged` then is True.
+        Damaged packets are left out, and a truncated file ends early, as in players; `damaged` is then True.
         """
-        pending = _Pending()
+        buffer = _FrameBuffer()
         try:
             for packet in self._packets():
                 for frame in self._frames(packet):
                     lasts_s = frame.samples / max(1, frame.sample_rate)
-                    yield from pending.add(frame, self._gaps.before(frame.time, lasts_s))
+                    yield from buffer.add(frame, self._gaps.before(frame.time, lasts_s))
         except av.error.MemoryError:
             self.damaged = True
-        yield from pending.drain()
+        yield from buffer.drain()
 
     def _packets(self) -> Iterator[av.Packet[av.AudioStream]]:
-        """All there are, up to where the file breaks off."""
+        """All packets, up to where the file breaks off."""
         while True:
             try:
                 for packet in self._container.demux(self._stream):
@@ -172,12 +174,12 @@ class Demuxer:
                 return
             except (av.error.FFmpegError, OSError):
                 self.damaged = True
-            if not self._goes_on():
+            if not self._open_next_link():
                 return
 
-    def _goes_on(self) -> bool:
+    def _open_next_link(self) -> bool:
         """Go to the next link of a chained Ogg; libavformat stops at one with another codec or other channels."""
-        at = _find(self._fd, _OGG_LINK, self._read_to + 1) if self._demuxer == "ogg" else None
+        at = _find(self._fd, _OGG_FIRST_PAGE, self._read_to + 1) if self._demuxer == "ogg" else None
         if at is None:
             return False
         self._read_to = at
@@ -197,26 +199,28 @@ class Demuxer:
             return []
 
 
-def _find(fd: int, sign: bytes, begin: int) -> int | None:
-    """Where `sign` is, from byte `begin` on."""
+def _find(fd: int, pattern: bytes, begin: int) -> int | None:
+    """The position of `pattern` in the file, from byte `begin` on."""
     while block := os.pread(fd, sniff.HEAD_BYTES, begin):
-        if (found := block.find(sign)) >= 0:
+        if (found := block.find(pattern)) >= 0:
             return begin + found
-        if len(block) <= len(sign):
+        if len(block) <= len(pattern):
             return None
-        begin += len(block) - len(sign)
+        begin += len(block) - len(pattern)
     return None
 
 
 class _Gaps:
-    """What is missing between the pieces of a track by their own times. `start_us`: when the file begins, all its
-    tracks together; None where times mean nothing."""
+    """The silence between the packets of a track by their own times.
+
+    `start_us`: when the file begins, all its tracks together; None if the container has no such times.
+    """
 
     def __init__(self, start_us: int | None) -> None:
         self._due_s = None if start_us is None else start_us / 1e6
 
     def before(self, starts_s: float | None, lasts_s: float) -> float:
-        """Seconds of silence before the next piece."""
+        """Seconds of silence before the next packet or frame."""
         if self._due_s is None or starts_s is None:
             return 0.0
         lack_s = starts_s - self._due_s
@@ -226,19 +230,19 @@ class _Gaps:
         return gap_s
 
 
-class _Pending:
-    """Frames of one format gathered to about a second, so that numpy and the resampler are called once a second."""
+class _FrameBuffer:
+    """Collects frames of one format to about a second, so that numpy and the resampler are called once a second."""
 
     def __init__(self) -> None:
         self._format: tuple[str, int, int] = ("", 0, 0)  # sample format, channels, rate
         self._planes: list[NDArray[np.generic]] = []
         self._samples = 0
 
-    def add(self, frame: av.AudioFrame, gap_s: float) -> Iterator[TimedBlock]:
+    def add(self, frame: av.AudioFrame, gap_s: float) -> Iterator[AudioBlock]:
         kind = (frame.format.name, frame.layout.nb_channels, frame.sample_rate)
         if kind != self._format:
             yield from self.drain()
-            _check(kind)
+            _check_format(kind)
             self._format = kind
         if gap_s:
             yield from self.drain()
@@ -248,27 +252,27 @@ class _Pending:
         if self._samples >= kind[2]:
             yield from self.drain()
 
-    def drain(self) -> Iterator[TimedBlock]:
+    def drain(self) -> Iterator[AudioBlock]:
         if self._planes:
             raw = np.concatenate(self._planes, axis=1)
             self._planes, self._samples = [], 0
-            yield TimedBlock(mix(_to_channels(raw, self._format)), self._format[2])
+            yield AudioBlock(mix(_to_channels(raw, self._format)), self._format[2])
 
 
-def _silence(samples: int, rate_hz: int) -> Iterator[TimedBlock]:
+def _silence(samples: int, rate_hz: int) -> Iterator[AudioBlock]:
     second: Samples = np.zeros(rate_hz, np.float32)
     for at in range(0, samples, rate_hz):
-        yield TimedBlock(second[: samples - at], rate_hz)
+        yield AudioBlock(second[: samples - at], rate_hz)
 
 
-def _check(kind: tuple[str, int, int]) -> None:
+def _check_format(kind: tuple[str, int, int]) -> None:
     name, channels, rate_hz = kind
     if (
         name.removesuffix("p") not in _DTYPES
         or not 1 <= channels <= MAX_CHANNELS
         or not MIN_RATE_HZ <= rate_hz <= MAX_RATE_HZ
     ):
-        raise DecodeError(DecodeFrame.INVALID_AUDIO)
+        raise DecodeError(FrameType.INVALID_AUDIO)
 
 
 def _to_channels(raw: NDArray[np.generic], kind: tuple[str, int, int]) -> Samples:
@@ -277,8 +281,8 @@ def _to_channels(raw: NDArray[np.generic], kind: tuple[str, int, int]) -> Sample
     _, silence, scale = _DTYPES[name.removesuffix("p")]
     planes = raw if name.endswith("p") else raw.reshape(-1, channels).T
     if name.startswith(("flt", "dbl")):
-        # What a float file may hold: NaN and infinities become silence; 2**31 leaves room for files scaled like
-        # integers.
+        # A float file may hold anything: NaN and infinities become silence; 2**31 is the full scale of files that hold
+        # floats scaled like integers.
         planes = np.clip(np.nan_to_num(planes, nan=0.0, posinf=0.0, neginf=0.0), -(2.0**31), 2.0**31)
     signal = planes.astype(np.float32)
     if silence:
@@ -291,8 +295,8 @@ def mix(channels: Samples) -> Samples:
     """(channels, n) float32 -> (n,): the mean, as ffmpeg and the SDK do, unless the channels cancel each other.
 
     A balanced line recorded as stereo has its voice in opposite phase, and the mean would be near silence. If the
-    mean keeps less than 1/20 of the energy that channels without relation would leave in it (1 / channels), the first
-    channel that is at least half as strong as the strongest is taken instead. The choice is made anew about every
+    mean has less than 1/20 of the energy that uncorrelated channels would leave in it (1 / channels), the first
+    channel that is at least half as strong as the strongest is used instead. The choice is made again about every
     second.
     """
     count = channels.shape[0]
@@ -309,11 +313,11 @@ def mix(channels: Samples) -> Samples:
 
 def _first_audio(container: av.container.InputContainer) -> av.AudioStream:
     if not container.streams.audio:
-        raise DecodeError(DecodeFrame.NO_AUDIO_TRACK if len(container.streams) else DecodeFrame.INVALID_AUDIO)
+        raise DecodeError(FrameType.NO_AUDIO_TRACK if len(container.streams) else FrameType.INVALID_AUDIO)
     stream = container.streams.audio[0]
     context = stream.codec_context
     if context is None or context.name not in DECODERS:
-        raise DecodeError(DecodeFrame.INVALID_AUDIO)
+        raise DecodeError(FrameType.INVALID_AUDIO)
     context.thread_count = 1  # the sandbox forbids threads
     for other in container.streams:
         if other.index != stream.index:

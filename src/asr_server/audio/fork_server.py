@@ -1,8 +1,8 @@
-"""The decoders' parent: imports libav once, then forks one locked-in child per file; never reads a caller's byte.
+"""The fork server: imports libav once, then forks one sandboxed child for each file; reads no byte of a file itself.
 
 Run as `python -m asr_server.audio.fork_server` with a SEQPACKET socket as standard input; see `wire` for the messages,
-`child` for what a child does. It has one thread and one loop. Hanging up is the whole control protocol: a server that
-closes its end of a job's pipe gets that child killed, a server that closes the socket (or dies) ends everything.
+`child` for what a child does. It has one thread and one loop. Closing is the whole control protocol: when the server
+closes its end of a request's pipe, that child is killed; when the server closes the socket (or dies), all of them.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ import av.subtitles.stream
 import numpy as np
 
 from asr_server.audio import child
-from asr_server.audio.wire import JOB_BYTES
+from asr_server.audio.wire import REQUEST_BYTES
 
-_QUIET_MS = 20  # without a spare: how long no job may come or go before one is forked beside running jobs
+_QUIET_MS = 20  # without a spare child: this long without a request or an exit, then one is forked
 
 
 def main() -> None:
-    """Serve jobs from standard input until the server hangs up."""
+    """Serve requests from standard input until the server closes the socket."""
     control = socket.socket(fileno=0)
-    _silence()
+    _print_nothing()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which drains first
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-        score.write("1000")  # short of memory, the kernel should take this process, not the server
+        score.write("1000")  # short of memory, the kernel kills this process rather than the server
     child.warm_up()
     gc.collect()
-    gc.freeze()  # keeps the children's collections from touching, and so copying, our pages
+    gc.freeze()  # a collection in a child would touch, and so copy, the pages that it shares with this process
     ChildPool(control).serve()
     os._exit(0)
 
 
-def _silence() -> None:
-    """From here on nothing is printed: what libav says about a file holds pieces of it. Failed imports were seen."""
+def _print_nothing() -> None:
+    """No output from here on: libav's messages quote the file. Errors of the imports above were still printed."""
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
     av.logging.set_level(None)
@@ -53,25 +53,28 @@ def _silence() -> None:
 
 @dataclass(frozen=True, slots=True)
 class SpareChild:
-    """A child that waits for its job on the other end of `orders`."""
+    """A child that waits for its request on the other end of `requests`."""
 
     pid: int
-    orders: socket.socket
+    requests: socket.socket
 
 
 class ChildPool:
-    """The children of one zygote, from fork to reaping.
+    """The children of the fork server, from fork to reaping.
 
-    One spare child is kept ready: fork, page faults and warm-up cost 10 ms, the job then 2 ms (3 s WAV). A new one is
-    forked once no job runs, or none has come or gone for a while: forking beside a short job delayed it by 2.5 ms.
+    One spare child is kept ready: fork, page faults and warm-up take 10 ms, the decode then 2 ms (3 s WAV). The next
+    one is forked when no decode runs, or when none began or ended for a while: forking delays a short decode that runs
+    at the same time by 2.5 ms.
     """
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._spare: SpareChild | None = None
-        self._out_fds: dict[int, int] = {}  # pid of a working child: our copy of its pipe's write end
+        self._out_fds: dict[int, int] = {}  # pid of a decoding child: this process's copy of its pipe's write end
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
+        # SIGCHLD must wake `poll` and must not be lost if it comes just before. Python's handler writes a byte to
+        # `_wake`, which makes `_ended` readable; the signal itself needs no other handling.
         self._ended, self._wake = socket.socketpair()
         self._ended.setblocking(False)
         self._wake.setblocking(False)
@@ -80,7 +83,7 @@ class ChildPool:
         self._poll.register(self._ended, select.POLLIN)
 
     def serve(self) -> None:
-        """Until the control socket ends; all children then die with this process."""
+        """Run until the server closes the control socket. The children die with this process."""
         while True:
             if self._spare is None and not self._out_fds:
                 self._spare = self._fork()
@@ -89,7 +92,7 @@ class ChildPool:
                 self._spare = self._fork()
             for fd, _ in events:
                 if fd == self._control.fileno():
-                    if not self._hand_over():
+                    if not self._accept():
                         return
                 elif fd == self._ended.fileno():
                     self._reap()
@@ -101,52 +104,53 @@ class ChildPool:
         parent_pid = os.getpid()
         pid = os.fork()
         if pid == 0:
-            child.live(theirs, parent_pid)
-        theirs.close()
+            child.run(theirs, parent_pid)
+        theirs.close()  # else the child's death would not end the socket
         return SpareChild(pid, ours)
 
-    def _hand_over(self) -> bool:
-        """One job to a spare; False if the server is gone."""
-        message, fds, _, _ = socket.recv_fds(self._control, JOB_BYTES, 2)
+    def _accept(self) -> bool:
+        """Pass one request on to a child; False if the server is gone."""
+        message, fds, _, _ = socket.recv_fds(self._control, REQUEST_BYTES, 2)
         if not message or len(fds) != 2:
             return False
         source_fd, out_fd = fds
-        self._out_fds[self._pass_on(message, fds)] = out_fd
+        # This process keeps its copy of the write end, to notice when the server closes the read end.
+        self._out_fds[self._send_to_child(message, fds)] = out_fd
         os.close(source_fd)
-        self._poll.register(out_fd, 0)  # an empty mask still reports POLLERR: nobody reads the pipe any more
+        self._poll.register(out_fd, 0)  # an empty mask still reports POLLERR: the read end is closed
         return True
 
-    def _pass_on(self, message: bytes, fds: list[int]) -> int:
-        """Give the job to the spare, or to a new child if there is none alive; returns the pid."""
+    def _send_to_child(self, message: bytes, fds: list[int]) -> int:
+        """Send the request to the spare child, or to a new one if that died or there is none; returns the pid."""
         while True:
             spare = self._spare or self._fork()
             self._spare = None
-            with contextlib.suppress(BrokenPipeError), spare.orders:
-                socket.send_fds(spare.orders, [message], fds)
+            with contextlib.suppress(BrokenPipeError), spare.requests:
+                socket.send_fds(spare.requests, [message], fds)
                 return spare.pid
 
     def _kill_unread(self, out_fd: int) -> None:
-        for pid, fd in self._out_fds.items():  # without it if the child ended, and was reaped, in the same round
+        for pid, fd in self._out_fds.items():  # no match if the child was reaped earlier in the same round of events
             if fd == out_fd:
                 self._poll.unregister(out_fd)
-                os.kill(pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
+                os.kill(pid, signal.SIGKILL)  # safe: a pid is not given to another process before it is reaped
 
     def _reap(self) -> None:
         with contextlib.suppress(BlockingIOError):
             self._ended.recv(4096)
         with contextlib.suppress(ChildProcessError):
             while pid := os.waitpid(-1, os.WNOHANG)[0]:
-                self._bury(pid)
+                self._forget(pid)
 
-    def _bury(self, pid: int) -> None:
+    def _forget(self, pid: int) -> None:
         if self._spare is not None and self._spare.pid == pid:
-            self._spare.orders.close()
+            self._spare.requests.close()
             self._spare = None
         out_fd = self._out_fds.pop(pid, None)
         if out_fd is not None:
             with contextlib.suppress(KeyError):
                 self._poll.unregister(out_fd)
-            os.close(out_fd)  # the last write end: a child that died without an outcome is now seen by the server
+            os.close(out_fd)  # the last write end: the server now sees that a child died without an outcome
 
 
 if __name__ == "__main__":

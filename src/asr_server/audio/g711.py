@@ -1,4 +1,4 @@
-"""G.711: 8-bit mu-law and A-law to 16-bit PCM, by a table each (ITU-T G.711). Not resampling: 8 kHz stays 8 kHz."""
+"""G.711: 8-bit mu-law and A-law to 16-bit PCM at the same rate, by a table each (ITU-T G.711)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 class Companding(Enum):
-    """How the eight bits are spread over the amplitudes."""
+    """The two mappings of 8 bits to amplitudes in G.711."""
 
     MU = "mu-law"
     A = "A-law"

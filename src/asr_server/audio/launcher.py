@@ -1,4 +1,4 @@
-"""The server's end of the zygote: start it when needed, hand it jobs, end it; what answers mean is for `decode`."""
+"""The fork server as seen from the server: start it when it is needed, send it requests, end it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 
 from asr_server.audio.wire import DecodeRequest
 
-_RETRY_S = 0.005  # between attempts to hand over a job while the socket is full
-_GRACE_S = 1.0  # the zygote leaves within milliseconds of our hanging up
+_RETRY_S = 0.005  # between attempts to send a request while the socket is full
+_GRACE_S = 1.0  # the fork server exits within milliseconds after the server closes its socket
 
 
 class ForkServerLost(Exception):
-    """The zygote died, before or while it worked for us; a new one may well live."""
+    """The fork server died, before or during a decode. A new one may work."""
 
 
 class ForkServer:
-    """At most one running zygote process. Not thread-safe; all methods belong to one event loop."""
+    """At most one running fork server. All methods must be called on one event loop; no lock protects them."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -37,29 +37,31 @@ class ForkServer:
             self._forget()
         return self._process is not None
 
-    async def send(self, job: DecodeRequest, source_fd: int, out_fd: int) -> subprocess.Popen[bytes]:
-        """Hand over one job; both descriptors stay the caller's to close. Starts the process if there is none.
+    async def send(self, request: DecodeRequest, source_fd: int, out_fd: int) -> subprocess.Popen[bytes]:
+        """Send one request; the caller still closes both descriptors. Starts the process if there is none.
 
-        Returns the process that has it, for `has_died`. Raises `ForkServerLost` if it is dead or cannot be started.
+        Returns the process that got the request, for `has_died`. Raises `ForkServerLost` if it died or cannot be
+        started.
         """
-        process, control = self._present()
+        process, control = self._started()
         while True:
             try:
-                socket.send_fds(control, [job.to_bytes()], [source_fd, out_fd])
+                socket.send_fds(control, [request.to_bytes()], [source_fd, out_fd])
                 return process
             except BlockingIOError:
                 await asyncio.sleep(_RETRY_S)
             except OSError as lost:
+                # While this task slept, another may have noticed the same and started a new process: keep that one.
                 if process is self._process:
                     self._forget()
-                process.kill()  # it is dying already: nothing else closes its end
+                process.kill()  # it is dying already: nothing else closes its end of the socket
                 process.wait()
                 raise ForkServerLost from lost
 
     async def close(self) -> None:
         """End the process and every decode in it; returns when it is gone."""
         process = self._process
-        self._forget()
+        self._forget()  # closing the control socket is the request to exit; a later `send` starts a new process
         if process is None:
             return
         try:
@@ -68,18 +70,18 @@ class ForkServer:
                     while process.poll() is None:  # noqa: ASYNC110 - a process ending sets no event
                         await asyncio.sleep(_RETRY_S)
         finally:
-            process.kill()  # nothing if it has already been reaped
+            process.kill()  # does nothing if it has been reaped
             process.wait()
 
     async def has_died(self, process: subprocess.Popen[bytes]) -> bool:
-        """Whether that process is gone; waits a moment, as its descriptors close a little before it can be reaped."""
+        """Whether that process is gone. Waits up to 25 ms: its descriptors close a little before it can be reaped."""
         for _ in range(5):
             if process.poll() is not None:
                 return True
             await asyncio.sleep(_RETRY_S)
         return False
 
-    def _present(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    def _started(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
         if self._process is not None and self._control is not None and self.alive():
             return self._process, self._control
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -90,11 +92,11 @@ class ForkServer:
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 env=_environment(),
-                start_new_session=True,
+                start_new_session=True,  # a Ctrl-C in the terminal reaches the server alone
             )
-        except OSError as unstarted:
+        except OSError as error:
             ours.close()
-            raise ForkServerLost from unstarted
+            raise ForkServerLost from error
         finally:
             theirs.close()
         self._process, self._control = process, ours
@@ -107,7 +109,7 @@ class ForkServer:
 
 
 def _environment() -> dict[str, str]:
-    """Not ours: keys and tokens stay here. The import path is ours, and numpy starts no threads before the forks."""
+    """A small environment: keys and tokens stay in the server, and numpy starts no threads, which forks would lose."""
     package_root = str(Path(__file__).parents[2])
     return {
         "PYTHONPATH": ":".join([package_root, *(entry for entry in sys.path if entry)]),

@@ -1,4 +1,4 @@
-"""Mono float32 at any rate to 16 kHz, as a stream; not the mixing of channels and not the decoding.
+"""Mono float32 at any rate to 16 kHz, as a stream.
 
 The filter is soxr at quality HQ, which is also what librosa, and with it the Qwen3-ASR SDK, uses. Measured with 3 s
 tones against libswresample (2026-11, one core), input 44.1 / 48 / 384 kHz, 16 kHz out:
@@ -25,14 +25,14 @@ Samples = NDArray[np.float32]
 
 
 class Resampler:
-    """One stream to 16 kHz; the input rate may change on the way (chained Ogg): each region is flushed on its own."""
+    """One stream to 16 kHz. The input rate may change (chained Ogg): the audio before the change is then flushed."""
 
     def __init__(self) -> None:
         self._rate_hz = SAMPLE_RATE
         self._stream: soxr.ResampleStream | None = None
 
     def push(self, mono: Samples, rate_hz: int) -> Samples:
-        """Samples (n,) float32 at `rate_hz` -> what is ready at 16 kHz, (m,) float32; may be empty."""
+        """Samples (n,) float32 at `rate_hz` -> the samples that are ready at 16 kHz, (m,) float32, perhaps none."""
         tail = _EMPTY
         if rate_hz != self._rate_hz:
             tail = self.flush()
@@ -42,7 +42,7 @@ class Resampler:
         return np.concatenate((tail, ready)) if tail.size else ready
 
     def flush(self) -> Samples:
-        """The rest of the stream, (m,) float32; the resampler is as new afterwards."""
+        """The rest of the stream, (m,) float32. Afterwards the resampler can be used for another stream."""
         tail: Samples = _EMPTY if self._stream is None else self._stream.resample_chunk(_EMPTY, last=True)
         self._rate_hz, self._stream = SAMPLE_RATE, None
         return tail

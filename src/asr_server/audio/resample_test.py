@@ -1,9 +1,8 @@
-"""Claims about the resampler: what passes, what does not, and how long the result is."""
+"""The resampler: which frequencies pass, and how long the result is."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -24,16 +23,16 @@ def gain_db(hz: float, rate_hz: int) -> float:
     return float(10 * np.log10(np.mean(out.astype(np.float64) ** 2) / 0.08 + 1e-20))
 
 
-@pytest.mark.parametrize("rate_hz", [44_100, 48_000, 384_000])
-def test_no_alias(rate_hz: int) -> None:
-    """Tones from 8.2 to 20 kHz, which 16 kHz cannot hold, come out 100 dB down at least (60 were asked)."""
-    assert max(gain_db(hz, rate_hz) for hz in (8_200, 9_000, 10_000, 12_000, 15_000, 20_000)) < -100
+def test_no_alias() -> None:
+    """Tones from 8.2 to 20 kHz, which 16 kHz cannot hold, are attenuated by at least 100 dB."""
+    for rate_hz in (44_100, 48_000, 384_000):
+        assert max(gain_db(hz, rate_hz) for hz in (8_200, 9_000, 10_000, 12_000, 15_000, 20_000)) < -100, rate_hz
 
 
-@pytest.mark.parametrize("rate_hz", [22_050, 44_100, 48_000, 384_000])
-def test_passband_is_flat(rate_hz: int) -> None:
+def test_passband_is_flat() -> None:
     """Speech up to 7.3 kHz passes within 0.05 dB."""
-    assert max(abs(gain_db(hz, rate_hz)) for hz in (100, 1_000, 4_000, 7_000, 7_300)) < 0.05
+    for rate_hz in (22_050, 44_100, 48_000, 384_000):
+        assert max(abs(gain_db(hz, rate_hz)) for hz in (100, 1_000, 4_000, 7_000, 7_300)) < 0.05, rate_hz
 
 
 @settings(max_examples=30, deadline=None)
@@ -49,7 +48,7 @@ def test_length_and_chunking(count: int, rate_hz: int, chunk: int) -> None:
 
 
 def test_rate_may_change() -> None:
-    """Where the rate changes, the region before is finished and nothing is lost."""
+    """Where the rate changes, the audio before is flushed and nothing is lost."""
     resampler = Resampler()
     pieces = [resampler.push(tone(1.0, rate)[0], rate) for rate in (48_000, 16_000, 44_100)]
     assert abs(sum(map(len, [*pieces, resampler.flush()])) - 3 * SAMPLE_RATE) <= 3

@@ -1,9 +1,8 @@
-"""What a decoding process gives up before it touches a caller's bytes; not which process, and not the decoding.
+"""The limits and the system call filter of a decoding process, set before it reads a caller's bytes.
 
-Three layers, each enough for a common accident and none trusted alone: resource limits (memory, CPU, no new
-descriptor), no identity (root becomes nobody, no new privileges, dies with its parent) and a system call filter: what
-is not on the list of `_CALLS` fails with EPERM, so even code that an exploited decoder runs can open, connect,
-signal, trace and execute nothing.
+Three layers, so that none is trusted alone: resource limits (memory, CPU, no new descriptor), no privileges (root
+becomes nobody, gains no new ones, dies with its parent) and a system call filter: calls that are missing from `_CALLS`
+fail with EPERM, so even an exploited decoder can open, connect, signal, trace and execute nothing.
 """
 
 from __future__ import annotations
@@ -41,29 +40,29 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def filters_calls() -> bool:
-    """Whether there is a system call filter for this machine, and a kernel that takes it. If not, limits and identity
-    alone confine a decode."""
+    """Whether there is a system call filter for this machine, and a kernel that takes it. If not, limits and
+    lost privileges alone confine a decode."""
     return bool(_FILTER) and _libc.prctl(_PR_GET_SECCOMP, 0, 0, 0, 0) >= 0
 
 
 def prepare(keep_fds: tuple[int, ...], parent_pid: int) -> None:
-    """Before the caller's file is there: close all descriptors but `keep_fds`, lose privileges, die with the parent.
+    """Before the caller's file arrives: close all descriptors but `keep_fds`, drop privileges, die with the parent.
 
-    What the kernel or the container does not offer is left out.
+    Steps that the kernel or the container does not support are left out.
     """
     _close_all_but(keep_fds)
     _become_nobody()
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # after the change of user, which clears it
     if os.getppid() != parent_pid:
-        os._exit(1)  # the parent died before the line above took hold
+        os._exit(1)  # the parent died before the call above: its death sends no signal any more
     _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
 def lock(memory_bytes: int, cpu_s: int) -> None:
-    """With the file in hand and before its first byte: limits and system call filter, for good.
+    """After the file arrived and before its first byte is read: set limits and filter. They cannot be lifted again.
 
-    `memory_bytes` is on top of the address space that the process has now. Raises OSError if the limits cannot be
+    `memory_bytes` comes on top of the present address space. Raises OSError if the limits cannot be
     set; the filter is left out where the kernel has none.
     """
     _set_limits(memory_bytes, cpu_s)
@@ -108,11 +107,11 @@ def _become_nobody() -> None:
 
 def _bpf(audit_arch: int, calls: tuple[int, ...]) -> bytes:
     """Classic BPF over struct seccomp_data (number at 0, architecture at 4): allow `calls`, EPERM for the rest."""
-    load, equal, answer = 0x20, 0x15, 0x06  # BPF_LD|W|ABS, BPF_JMP|JEQ|K, BPF_RET|K
+    load, equal, ret = 0x20, 0x15, 0x06  # BPF_LD|W|ABS, BPF_JMP|JEQ|K, BPF_RET|K
     kill, allow, refuse = 0x8000_0000, 0x7FFF_0000, 0x0005_0000 | errno.EPERM
-    steps = [(load, 0, 0, 4), (equal, 1, 0, audit_arch), (answer, 0, 0, kill), (load, 0, 0, 0)]
+    steps = [(load, 0, 0, 4), (equal, 1, 0, audit_arch), (ret, 0, 0, kill), (load, 0, 0, 0)]
     steps += [(equal, len(calls) - place, 0, number) for place, number in enumerate(calls)]
-    steps += [(answer, 0, 0, refuse), (answer, 0, 0, allow)]
+    steps += [(ret, 0, 0, refuse), (ret, 0, 0, allow)]
     return b"".join(struct.pack("HBBI", *step) for step in steps)
 
 

@@ -1,8 +1,8 @@
-"""Which demuxer the first bytes of a file ask for; never its name, and never a demuxer that can open other files.
+"""Chooses the demuxer from the first bytes of a file, never from its name, and none that can open other files.
 
 libavformat's own probing is not used: it tries some 350 demuxers, among them playlists, and it takes random bytes for
-MP3 after a single plausible frame header. Here a container is named by its magic number, and raw MPEG audio or ADTS
-by three consecutive frames whose lengths agree.
+MP3 after a single plausible frame header. Here a container is recognised by its magic number, and raw MPEG audio or
+ADTS by three consecutive frames whose lengths agree.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def id3_bytes(head: bytes) -> int:
 
 
 def demuxer_of(head: bytes) -> str | None:
-    """The libavformat demuxer for a file that starts with `head` (past any ID3v2 tag), or None if none here fits."""
+    """The libavformat demuxer for a file that starts with `head` (past any ID3v2 tag), or None if none fits."""
     return _by_magic(head) or _by_frames(head)
 
 
@@ -75,7 +75,7 @@ def _by_frames(head: bytes) -> str | None:
 
 
 def _run_of_frames(head: bytes, at: int, frame_bytes: _FrameBytes) -> bool:
-    """Whether `_MIN_FRAMES` frames (or all there are, but two at least) follow each other from `at` on."""
+    """Whether `_MIN_FRAMES` frames (or two, if `head` ends there) follow each other from `at` on."""
     for seen in range(_MIN_FRAMES):
         size = frame_bytes(head[at : at + 7])
         if not size:

@@ -1,9 +1,10 @@
-"""Claims about naming a container by its first bytes."""
+"""Recognising a container by its first bytes."""
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,17 +12,14 @@ from asr_server.audio.conftest import encode, tone
 from asr_server.audio.sniff import demuxer_of, id3_bytes
 
 
-@pytest.mark.parametrize(
-    ("container", "codec", "expected"),
-    [("mp3", "libmp3lame", "mp3"), ("adts", "aac", "aac"), ("flac", "flac", "flac"), ("mp2", "mp2", "mp3")],
-)
-@pytest.mark.parametrize("rate_hz", [16_000, 48_000])
-def test_names_what_encoders_write(container: str, codec: str, expected: str, rate_hz: int) -> None:
-    """Streams as encoders write them are named, also when an ID3v2 tag precedes them."""
-    with encode(container, codec, tone(0.5, rate_hz), rate_hz) as file:
-        file.seek(0)
-        content = file.read()
-    assert demuxer_of(content[id3_bytes(content) :]) == expected
+def test_recognises_what_encoders_write() -> None:
+    """Streams as encoders write them are recognised, also when an ID3v2 tag precedes them."""
+    formats = [("mp3", "libmp3lame", "mp3"), ("adts", "aac", "aac"), ("flac", "flac", "flac"), ("mp2", "mp2", "mp3")]
+    for (container, codec, expected), rate_hz in itertools.product(formats, (16_000, 48_000)):
+        with encode(container, codec, tone(0.5, rate_hz), rate_hz) as file:
+            file.seek(0)
+            content = file.read()
+        assert demuxer_of(content[id3_bytes(content) :]) == expected, (container, rate_hz)
 
 
 def test_finds_frames_after_a_ragged_start() -> None:

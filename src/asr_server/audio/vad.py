@@ -1,4 +1,4 @@
-"""How likely each 32 ms frame holds speech, by Silero VAD on onnxruntime or by loudness; does not decide where to cut.
+"""How likely each frame of 32 ms holds speech, by Silero VAD on onnxruntime or by loudness.
 
 Silero's network takes frames of exactly 512 samples at 16 kHz, each preceded by the last 64 samples of the one
 before, and keeps an LSTM state between frames. Its package carries `silero_vad_16k_sequence.onnx`, which runs many
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from asr_server.audio.segmentation.quietest import frame_power
 from asr_server.core.audio import FRAME_SAMPLES
 from asr_server.core.errors import ModelUnavailable
 from asr_server.core.settings import prefer
@@ -34,7 +35,7 @@ _STATE_SHAPE = (1, 1, 128)
 
 
 class FrameScorer(ABC):
-    """Speech probability frame by frame, with the state of one stream. Use one scorer a stream."""
+    """Speech probability frame by frame, with the state of one stream. Use one scorer for each stream."""
 
     @abstractmethod
     def push(self, frames: Samples) -> Probabilities:
@@ -42,7 +43,7 @@ class FrameScorer(ABC):
 
     @abstractmethod
     def reset(self) -> None:
-        """Forget the stream; the next frame is the first of another."""
+        """Begin another stream."""
 
     def probabilities(self, audio: Samples) -> Probabilities:
         """A whole clip, (n,) float32 -> (ceil(n / 512),) float32, the last filled with silence. Resets the stream."""
@@ -88,11 +89,11 @@ class SpeechProbability(FrameScorer):
 
 
 class LoudnessProbability(FrameScorer):
-    """A stand-in where Silero is switched off: loud against the noise floor counts as speech, also if it is music.
+    """The fallback when Silero is switched off: what is loud against the noise floor counts as speech, music too.
 
-    The floor falls at once to the quietest frame and rises by 1 dB/s, so that it follows a room but hardly a
-    sentence. 12 dB above it gives 0.5, 3 dB more 0.73. Under -60 dBFS nothing is speech. Our own choice of constants,
-    checked by ear only.
+    The floor falls at once to the quietest frame and rises by 1 dB/s, so that it follows the background noise but
+    hardly a sentence. 12 dB above it gives 0.5, 3 dB more 0.73. Under -60 dBFS nothing is speech. The constants were
+    chosen and checked by ear.
     """
 
     _START_FLOOR_DB, _GATE_DB, _MARGIN_DB, _SLOPE_DB, _RISE_DB = -60.0, -60.0, 12.0, 3.0, 0.032
@@ -114,13 +115,6 @@ class LoudnessProbability(FrameScorer):
         return scores
 
 
-def frame_power(audio: Samples) -> NDArray[np.float32]:
-    """Mean square of each frame, (n,) float32 -> (ceil(n / 512),) float32; the last frame is filled up with silence."""
-    frames = np.pad(audio, (0, -len(audio) % FRAME_SAMPLES)).reshape(-1, FRAME_SAMPLES)
-    power: NDArray[np.float32] = np.einsum("fs,fs->f", frames, frames) / np.float32(FRAME_SAMPLES)
-    return power
-
-
 def _check(frames: Samples) -> None:
     if frames.ndim != 1 or len(frames) % FRAME_SAMPLES:
         raise ValueError(f"expected a multiple of {FRAME_SAMPLES} samples, got shape {frames.shape}")
@@ -137,15 +131,17 @@ def _bundled_model() -> Path:
 @functools.cache
 def _session(model_path: Path) -> onnxruntime.InferenceSession:
     """One session a file and process; `run` may be called from several threads at once."""
-    prefer("ORT_DISABLE_TELEMETRY", "1")  # its builds report to their maker unless told not to before the import
+    prefer("ORT_DISABLE_TELEMETRY", "1")  # must be set before the import, or its builds report to their maker
     try:
         import onnxruntime
-    except ImportError as missing:
-        raise ModelUnavailable("onnxruntime is not installed: pip install onnxruntime, or switch VAD off.") from missing
+    except ImportError as error:
+        raise ModelUnavailable("onnxruntime is not installed: pip install onnxruntime, or switch VAD off.") from error
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1  # a frame is 1 ms of work: threads only cost
-    options.log_severity_level = 3  # the model file makes it warn of unused constants
+    options.intra_op_num_threads = options.inter_op_num_threads = (
+        1  # a frame takes 1 ms: more threads cost more than they save
+    )
+    options.log_severity_level = 3  # the model file causes warnings about unused constants
     try:
         return onnxruntime.InferenceSession(str(model_path), options, providers=["CPUExecutionProvider"])
-    except Exception as broken:  # onnxruntime's own exceptions share no base class
-        raise ModelUnavailable(f"The Silero VAD model cannot be loaded: {type(broken).__name__}.") from broken
+    except Exception as error:  # onnxruntime's exceptions have no common base class
+        raise ModelUnavailable(f"The Silero VAD model cannot be loaded: {type(error).__name__}.") from error

@@ -1,4 +1,4 @@
-"""Claims about speech probability, by Silero and by loudness."""
+"""Speech probability, by Silero and by loudness."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from asr_server.audio.vad import FrameScorer, LoudnessProbability, SpeechProbability, frame_power
+from asr_server.audio.segmentation.quietest import frame_power
+from asr_server.audio.vad import FrameScorer, LoudnessProbability, SpeechProbability
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
 from asr_server.core.errors import ModelUnavailable
 
@@ -106,7 +107,7 @@ def test_shapes(scorer: FrameScorer) -> None:
         scorer.push(np.zeros((1, 512), np.float32))
 
 
-def test_a_missing_model_says_what_to_do(tmp_path: Path) -> None:
+def test_a_missing_model_is_unavailable(tmp_path: Path) -> None:
     """Without a usable model file the error is the operator's, at first use and not before."""
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"no model")
@@ -122,10 +123,10 @@ def test_frame_power() -> None:
     assert power.tolist() == [0.25, 0.125]
 
 
-def test_importing_the_room_is_light() -> None:
-    """The server's modules of this room import neither libav nor onnxruntime, soxr or torch."""
+def test_the_imports_are_light() -> None:
+    """Importing these modules imports neither libav nor onnxruntime, soxr or torch."""
     script = (
-        "import sys; from asr_server.audio import decode, vad, spans;"
+        "import sys; from asr_server.audio import decode, vad; from asr_server.audio.segmentation import spans;"
         "print(sorted({'av', 'onnxruntime', 'soxr', 'torch', 'silero_vad'} & set(sys.modules)))"
     )
     env = {"PYTHONPATH": ":".join(sys.path)}

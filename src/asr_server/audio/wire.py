@@ -1,9 +1,9 @@
-"""What the server and the decoder child say to each other: one job in, framed PCM and one outcome back; no I/O.
+"""The protocol between server and decoding child: one request in, frames of PCM and one outcome back. No I/O.
 
-A job is one SEQPACKET message: a JSON object with two file descriptors attached (the file, the write end of a pipe).
-The answer on that pipe is frames of `HEADER` (kind, payload bytes, both uint32) and payload: at most one `CLAIM`, the
-seconds that the file's headers claim, as float32; any number of `PCM` frames of float32 at 16 kHz; then exactly one
-other kind, without payload. A pipe that ends without one means that the child died.
+A request is one SEQPACKET message: a JSON object with two file descriptors attached (the file, the write end of a
+pipe). The reply on that pipe is frames of `HEADER` (type, payload bytes, both uint32) and payload: at most one
+`CLAIM`, the seconds that the file's headers claim, as float32; any number of `PCM` frames of float32 at 16 kHz; then
+exactly one other type, without payload. A pipe that ends without one means that the child died.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from dataclasses import asdict, dataclass
 from enum import IntEnum
 
 HEADER = struct.Struct("<II")
-MAX_PCM_BYTES = 128_000  # a frame is 2 s of audio at most: what one unread block may cost the server
+MAX_PCM_BYTES = 128_000  # a frame is 2 s of audio at most: what one unread block may take of the server's memory
 CLAIM = struct.Struct("<f")
-JOB_BYTES = 1024  # room for one job message
+REQUEST_BYTES = 1024  # a request message is shorter
 
 
-class DecodeFrame(IntEnum):
-    """What a frame is; all but `PCM` and `CLAIM` are outcomes and end the answer."""
+class FrameType(IntEnum):
+    """All but `PCM` and `CLAIM` are outcomes and end the reply."""
 
     PCM = 0
     END = 1
@@ -33,7 +33,7 @@ class DecodeFrame(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class DecodeRequest:
-    """One decode: the file's size, and limits on audio length, CPU time and memory on top of what the child has."""
+    """The file's size, and limits on audio length, CPU time and memory beyond what the child already has."""
 
     file_bytes: int
     max_audio_s: float
@@ -53,8 +53,8 @@ class DecodeRequest:
 
 
 class DecodeError(Exception):
-    """Raised in the child when the file cannot be served; `kind` is the outcome that the server will read."""
+    """Raised in the child when the file cannot be decoded; the server reads `outcome` from the pipe."""
 
-    def __init__(self, kind: DecodeFrame) -> None:
-        super().__init__(kind.name)
-        self.kind = kind
+    def __init__(self, outcome: FrameType) -> None:
+        super().__init__(outcome.name)
+        self.outcome = outcome

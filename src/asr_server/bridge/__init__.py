@@ -1,1 +1,1 @@
-"""Other people's voice protocols in front of a server of ours. Knows no model; speaks to the server as a client."""
+"""Bridges from other voice protocols to a server, as clients of the server."""

@@ -1,4 +1,4 @@
-"""Raw integer PCM of any rate, width and channel count to 16-bit mono at 16 kHz, as a stream. Reads no containers."""
+"""Converts a stream of integer PCM of any rate, width and channel count to 16-bit mono at 16 kHz."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from asr_server.audio.resample import Resampler
 
-# The least bytes of a sample are noise to speech recognition, so 24 bits are read as the upper two bytes.
+# The lower bytes of a sample are noise to speech recognition, so only the upper two bytes are used.
 _WIDTHS = (1, 2, 3, 4)
 _MAX_CHANNELS = 32
 _RATES_HZ = range(1_000, 768_001)
 
 
 class UnknownFormat(ValueError):
-    """PCM that cannot be read; the message says what can."""
+    """PCM in an unsupported format. The message names the supported ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +41,25 @@ class PcmFormat:
 
 
 class PcmStream:
-    """Pieces may be cut anywhere, also inside a sample; the format may change between pieces."""
+    """Chunks may be cut anywhere, also inside a sample. The format may change between chunks."""
 
     def __init__(self) -> None:
         self._resampler = Resampler()
         self._format: PcmFormat | None = None
-        self._open = b""
+        self._partial = b""
 
     def push(self, pcm: bytes, form: PcmFormat) -> bytes:
-        """What is ready of it, as little-endian int16 at 16 kHz; may be empty."""
+        """The output that is ready, as little-endian int16 at 16 kHz; may be empty."""
         if form != self._format:
-            self._open, self._format = b"", form
-        pcm = self._open + pcm
+            self._partial, self._format = b"", form
+        pcm = self._partial + pcm
         whole = len(pcm) - len(pcm) % form.frame_bytes
-        self._open = pcm[whole:]
+        self._partial = pcm[whole:]
         return _int16(self._resampler.push(_mono(pcm[:whole], form), form.rate_hz))
 
     def flush(self) -> bytes:
-        """The rest; the stream is as new afterwards."""
-        self._open, self._format = b"", None
+        """The rest of the output. Resets the stream."""
+        self._partial, self._format = b"", None
         return _int16(self._resampler.flush())
 
 

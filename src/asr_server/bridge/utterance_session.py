@@ -1,4 +1,4 @@
-"""One utterance of a Wyoming client as one live session: audio in, certain words out, one text at the end."""
+"""One utterance of a Wyoming client as one live session: audio in, certain words out, the whole text at the end."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from dataclasses import dataclass
 
 from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
 
-from asr_server.bridge.growing import GrowingText
 from asr_server.bridge.pcm import PcmFormat, PcmStream
-from asr_server.client.live import ConnectionClosed, LiveClient, LiveError, LiveOptions
+from asr_server.client.live import ConnectionClosed, Line, LiveClient, LiveError, LiveOptions
+from asr_server.text import languages
+from asr_server.text.joining import joint
 
 _BROKEN = "The connection to the server broke."
 
 
 class UtteranceError(Exception):
-    """The utterance cannot be transcribed; `code` is stable and, where the server refused, the server's own."""
+    """The utterance cannot be transcribed. `code` is stable; for an error of the server it is the server's code."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -24,81 +25,90 @@ class UtteranceError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class UtteranceOptions:
-    """How to listen. `language` in any spelling, "" to find out; `hotwords`: names and terms to expect."""
-
-    language: str = ""
-    hotwords: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class UtteranceText:
-    """The whole text, "" where nobody spoke; `language` is an ISO code or ""."""
+    """The whole text; "" for silence. `language` is an ISO code or ""."""
 
     text: str
     language: str
 
 
-class UtteranceSession:
-    """Opens the session at once, so that the server works while audio comes. Every error is a `UtteranceError`."""
+class GrowingText:
+    """Joins the lines of a live session into one text that only grows. All returned pieces joined are `text`."""
 
-    def __init__(self, server: str, token: str, wish: UtteranceOptions, tell: Callable[[str], None]) -> None:
-        """`tell` gets certain words as they come, on a thread of the hearing's own; it may raise `OSError`."""
+    def __init__(self) -> None:
+        self.text = ""
+        self.language = ""
+        self._finished = ""
+        self._utterance = 0
+
+    def feed(self, line: Line) -> str:
+        """The words that this line has made certain, with a space before them where one belongs; "" for none."""
+        if line.utterance != self._utterance:
+            self._utterance, self._finished = line.utterance, self.text
+        certain = (line.text if line.final else line.committed).strip()
+        if not certain:
+            return ""
+        # A Wyoming transcript has one language: that of the first words.
+        self.language = self.language or languages.code(line.language)
+        before, self.text = self.text, f"{self._finished}{joint(self._finished, certain)}{certain}"
+        return self.text[len(before) :]
+
+
+class UtteranceSession:
+    """Opens the session at once, so that the server works while audio arrives. All errors are `UtteranceError`.
+
+    The caller's thread sends; a thread of this class reads the lines. Its error is raised by the next call.
+    """
+
+    def __init__(self, server: str, options: LiveOptions, on_words: Callable[[str], None]) -> None:
+        """`on_words` is called with words that have become certain, on the reading thread. It may raise `OSError`."""
         self._growing = GrowingText()
         self._pcm = PcmStream()
-        self._tell = tell
+        self._on_words = on_words
         self._error: Exception | None = None
         self._server = server
-        self._client = self._opened(LiveOptions(language=wish.language, token=token))
-        self._reader = threading.Thread(target=self._read, daemon=True)
         try:
-            if wish.hotwords:
-                self._client.configure(hotwords=list(wish.hotwords))
-        except ConnectionClosed as error:
-            raise _named(error, server) from error
+            self._client = LiveClient(server, options)
+        except (OSError, LiveError, ConnectionClosed, InvalidHandshake, InvalidURI, ValueError) as error:
+            raise _utterance_error(error, server) from error
+        self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def push(self, pcm: bytes, form: PcmFormat) -> None:
-        """The next audio; waits while the server is behind."""
+        """Send the next audio. Blocks while the server does not read."""
         self._send(self._pcm.push(pcm, form))
 
     def finish(self) -> UtteranceText:
-        """All audio is there: the text. The session has ended afterwards."""
+        """End the session and return the text of all audio."""
         self._send(self._pcm.flush())
         try:
             self._client.flush()
         except ConnectionClosed as error:
-            raise _named(self._error or error, self._server) from error
+            raise _utterance_error(self._error or error, self._server) from error
         self._reader.join()
         if self._error is not None:
-            raise _named(self._error, self._server) from self._error
+            raise _utterance_error(self._error, self._server) from self._error
         self.close()
         return UtteranceText(self._growing.text, self._growing.language)
 
     def close(self) -> None:
-        """End the session, also in the middle."""
+        """End the session, also before all audio was sent."""
         self._client.close()
-
-    def _opened(self, options: LiveOptions) -> LiveClient:
-        try:
-            return LiveClient(self._server, options)
-        except (OSError, LiveError, ConnectionClosed, InvalidHandshake, InvalidURI, ValueError) as error:
-            raise _named(error, self._server) from error
 
     def _send(self, pcm: bytes) -> None:
         if self._error is not None:
-            raise _named(self._error, self._server) from self._error
+            raise _utterance_error(self._error, self._server) from self._error
         try:
             if pcm:
                 self._client.send(pcm)
         except ConnectionClosed as error:
-            raise _named(self._error or error, self._server) from error
+            raise _utterance_error(self._error or error, self._server) from error
 
     def _read(self) -> None:
         try:
             for line in self._client.lines():
                 if certain := self._growing.feed(line):
-                    self._tell(certain)
+                    self._on_words(certain)
                 if line.ending == "flush":
                     return
             self._error = UtteranceError("connection_lost", _BROKEN)
@@ -106,8 +116,8 @@ class UtteranceSession:
             self._error = error
 
 
-def _named(error: Exception, server: str) -> UtteranceError:
-    """What failed, for the person in front of a client: in words, with a code."""
+def _utterance_error(error: Exception, server: str) -> UtteranceError:
+    """The error as a code and a message for users."""
     if isinstance(error, UtteranceError | LiveError):
         return UtteranceError(error.code, str(error))
     if isinstance(error, InvalidStatus):

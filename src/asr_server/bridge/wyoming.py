@@ -1,4 +1,4 @@
-"""The Wyoming protocol's speech-to-text side over TCP: a thread for each client. Transcribes nothing itself.
+"""The server side of Wyoming's speech-to-text over TCP. Each client has a thread.
 
 https://github.com/OHF-Voice/wyoming has the protocol. A client asks `describe`, or sends `transcribe`, `audio-start`,
 `audio-chunk`s and `audio-stop`, and gets `transcript-start`, `transcript-chunk`s while it speaks, then `transcript`
@@ -25,7 +25,8 @@ from wyoming.ping import Ping, Pong
 
 from asr_server import __version__
 from asr_server.bridge.pcm import PcmFormat, UnknownFormat
-from asr_server.bridge.utterance_session import UtteranceError, UtteranceOptions, UtteranceSession
+from asr_server.bridge.utterance_session import UtteranceError, UtteranceSession
+from asr_server.client.live import LiveOptions
 from asr_server.text import languages
 
 _ATTRIBUTION = Attribution(name="asr-server", url="https://github.com/QwenLM/Qwen3-ASR")
@@ -33,21 +34,25 @@ _NAME = "asr-server"
 # Both far above what clients send: a header is one line of JSON, a chunk a fraction of a second.
 _MAX_LINE_BYTES = 65_536
 _MAX_READ_BYTES = 16 * 1024 * 1024
-# What the server takes of names and terms, with the commas between them.
+# The server's limit for names and terms, with the commas between them.
 _MAX_WORDS_CHARS = 16_000
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The server behind the bridge, and the language for clients that name none ("": found out)."""
+    """The server, and the language for clients that state none; "" to detect it."""
 
     server: str
     token: str = ""
     language: str = ""
 
+    def options(self, language: str = "", hotwords: tuple[str, ...] = ()) -> LiveOptions:
+        """The options of a session for one utterance."""
+        return LiveOptions(language=language or self.language, hotwords=hotwords, token=self.token)
+
 
 def info() -> Info:
-    """What `describe` is answered with; true of every server, and needs none."""
+    """The answer to `describe`. It is the same for every server, and is given without asking one."""
     model = AsrModel(
         name=_NAME,
         attribution=_ATTRIBUTION,
@@ -70,7 +75,7 @@ def info() -> Info:
 
 
 class Bridge(socketserver.ThreadingTCPServer):
-    """Listens when made; `serve_forever` answers, `shutdown` from another thread ends that. Raises `OSError`."""
+    """Listens from its construction on, which raises `OSError`. Another thread ends `serve_forever` by `shutdown`."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -79,16 +84,16 @@ class Bridge(socketserver.ThreadingTCPServer):
     def __init__(self, host: str, port: int, target: Target) -> None:
         self.target = target
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        super().__init__((host, port), _Caller)
+        super().__init__((host, port), _Connection)
 
     @property
     def port(self) -> int:
-        """The one it listens on; never 0."""
+        """The port on which it listens; never 0."""
         return int(self.server_address[1])
 
 
-class _Caller(socketserver.StreamRequestHandler):
-    """One connection: any number of utterances, one after another."""
+class _Connection(socketserver.StreamRequestHandler):
+    """One connection with any number of utterances, one after another."""
 
     disable_nagle_algorithm = True
     wbufsize = -1
@@ -98,17 +103,17 @@ class _Caller(socketserver.StreamRequestHandler):
         self.request.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         super().setup()
         self._writing = threading.Lock()
-        self._hearing: UtteranceSession | None = None
+        self._session: UtteranceSession | None = None
         self._failed = False
-        self._told = False
-        self._wish = UtteranceOptions(self.server.target.language)
+        self._started = False
+        self._options = self.server.target.options()
 
     def handle(self) -> None:
-        # A caller that leaves, or speaks another protocol, ends its own connection and nothing else.
+        # A client that disconnects, or uses another protocol, ends its own connection and nothing else.
         with contextlib.suppress(OSError):
-            events = _Bounded(self.rfile)
+            events = _BoundedStream(self.rfile)
             while (event := _next(events)) is not None:
-                if not self._took(event):
+                if not self._handle(event):
                     return
 
     def finish(self) -> None:
@@ -116,68 +121,68 @@ class _Caller(socketserver.StreamRequestHandler):
         with contextlib.suppress(OSError):
             super().finish()
 
-    def _took(self, event: Event) -> bool:
-        """Act on it; False when the connection is over."""
+    def _handle(self, event: Event) -> bool:
+        """Handle an event. Returns False when the connection is to be closed."""
         try:
-            return self._act(event)
+            return self._dispatch(event)
         except UtteranceError as error:
-            return self._refuse(error.code, str(error), event)
+            return self._fail(error.code, str(error), event)
         except UnknownFormat as error:
-            return self._refuse("invalid_audio", str(error), event)
+            return self._fail("invalid_audio", str(error), event)
         except (KeyError, TypeError, AttributeError, UnicodeEncodeError):
-            return self._refuse("invalid_event", f"The fields of this event are not Wyoming's: {event.type}.", event)
+            return self._fail("invalid_event", f"The fields of this event are not Wyoming's: {event.type}.", event)
 
-    def _act(self, event: Event) -> bool:
+    def _dispatch(self, event: Event) -> bool:
         if self._failed:
-            # Closing while the client still sends would take the error event from it.
+            # Closing while the client still sends would discard the error event.
             return not AudioStop.is_type(event.type)
         if Describe.is_type(event.type):
             self._write(info())
         elif Ping.is_type(event.type):
             self._write(Pong(text=Ping.from_event(event).text))
         elif Transcribe.is_type(event.type):
-            self._wish = _wish(Transcribe.from_event(event), self.server.target)
+            self._options = _options(Transcribe.from_event(event), self.server.target)
         elif AudioStart.is_type(event.type):
             start = AudioStart.from_event(event)
             PcmFormat(start.rate, start.width, start.channels)
             self._begin()
         elif AudioChunk.is_type(event.type):
-            self._hear(AudioChunk.from_event(event))
+            self._push(AudioChunk.from_event(event))
         elif AudioStop.is_type(event.type):
             self._end()
         return True
 
     def _begin(self) -> UtteranceSession:
         self._drop()
-        target, self._told = self.server.target, False
-        self._hearing = UtteranceSession(target.server, target.token, self._wish, self._tell)
-        return self._hearing
+        self._started = False
+        self._session = UtteranceSession(self.server.target.server, self._options, self._send_words)
+        return self._session
 
     def _drop(self) -> None:
-        if self._hearing is not None:
-            self._hearing.close()
-            self._hearing = None
+        if self._session is not None:
+            self._session.close()
+            self._session = None
 
-    def _hear(self, chunk: AudioChunk) -> None:
-        hearing = self._hearing or self._begin()
-        hearing.push(chunk.audio, PcmFormat(chunk.rate, chunk.width, chunk.channels))
+    def _push(self, chunk: AudioChunk) -> None:
+        session = self._session or self._begin()
+        session.push(chunk.audio, PcmFormat(chunk.rate, chunk.width, chunk.channels))
 
     def _end(self) -> None:
-        hearing = self._hearing or self._begin()
-        heard = hearing.finish()
-        self._hearing, self._wish = None, UtteranceOptions(self.server.target.language)
-        if not self._told:
-            self._write(TranscriptStart(language=heard.language or None))
-        self._write(Transcript(text=heard.text, language=heard.language or None))
+        session = self._session or self._begin()
+        result = session.finish()
+        self._session, self._options = None, self.server.target.options()
+        if not self._started:
+            self._write(TranscriptStart(language=result.language or None))
+        self._write(Transcript(text=result.text, language=result.language or None))
         self._write(TranscriptStop())
 
-    def _tell(self, certain: str) -> None:
-        if not self._told:
-            self._told = True
+    def _send_words(self, certain: str) -> None:
+        if not self._started:
+            self._started = True
             self._write(TranscriptStart())
         self._write(TranscriptChunk(text=certain))
 
-    def _refuse(self, code: str, message: str, event: Event) -> bool:
+    def _fail(self, code: str, message: str, event: Event) -> bool:
         self._write(Error(text=message, code=code))
         self._drop()
         self._failed = True
@@ -188,8 +193,8 @@ class _Caller(socketserver.StreamRequestHandler):
             write_event(what.event(), cast(BinaryIO, self.wfile))
 
 
-class _Bounded:
-    """No event makes the bridge reserve more memory than audio needs: `ValueError`, which ends the connection."""
+class _BoundedStream:
+    """Limits the memory for one event. Raises `ValueError`, which ends the connection."""
 
     def __init__(self, stream: io.BufferedIOBase) -> None:
         self._stream = stream
@@ -203,17 +208,17 @@ class _Bounded:
         return self._stream.read(size)
 
 
-def _next(stream: _Bounded) -> Event | None:
-    """The next event; None when the connection ended, or what came is none."""
+def _next(stream: _BoundedStream) -> Event | None:
+    """The next event; None at the end of the connection, and for data that is not an event."""
     try:
         return read_event(cast(BinaryIO, stream))
     except (KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
-def _wish(asked: Transcribe, target: Target) -> UtteranceOptions:
-    words = [str(word) for word in (*(asked.transcript_names or ()), *(asked.transcript_terms or ()))]
-    # The first ones: a house with too many names must not lose its commands over the last.
+def _options(event: Transcribe, target: Target) -> LiveOptions:
+    words = [str(word) for word in (*(event.transcript_names or ()), *(event.transcript_terms or ()))]
+    # As many as the server accepts: an error would cost a home with many names every command.
     ends = accumulate(len(word) + len(", ") for word in words)
     kept = tuple(word for word, end in zip(words, ends, strict=True) if end <= _MAX_WORDS_CHARS)
-    return UtteranceOptions(asked.language or target.language, kept)
+    return target.options(event.language or "", kept)

@@ -1,4 +1,4 @@
-"""`asr-server bench`: how fast a running server answers: files by several callers at once, and live speech."""
+"""`asr-server bench`: measures a running server: recordings from several callers at once, and live sessions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from asr_server.cli import arguments
 from asr_server.cli.failure import Exit, Failure, complain, no_server
 
 if TYPE_CHECKING:
-    from asr_server.cli.load import Load, Measured
+    from asr_server.cli.measurement import Load, Measurement
 
 EXAMPLES = (
     "asr-server bench",
@@ -25,29 +25,32 @@ _RANKS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """The arguments of the command."""
     arguments.explain(parser, EXAMPLES, _CODES)
     arguments.add_server(parser)
     arguments.add_key(parser)
-    parser.add_argument("--file", type=Path, help="the recording to send (default: the bundled one of 4 s)")
+    parser.add_argument("--file", type=Path, help="the recording to send (default: the bundled one, 4 s long)")
     parser.add_argument("--callers", type=arguments.callers, default=4, help="requests at a time, 1 to 100 (default 4)")
     parser.add_argument("--requests", type=arguments.count, default=20, help="requests in all (default 20)")
     parser.add_argument(
-        "--seconds", type=arguments.count, default=30, help="end after so long, for files and for live (default 30)"
+        "--seconds",
+        type=arguments.count,
+        default=30,
+        help="time limit for the requests, and for the live sessions (default 30)",
     )
     parser.add_argument(
         "--live", type=arguments.sessions, default=1, help="live sessions at a time, 0 to 100 (default 1)"
     )
-    parser.add_argument("--json", action="store_true", help="the figures as one JSON object")
+    parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
     parser.set_defaults(run=_run)
 
 
 def _run(parsed: argparse.Namespace) -> int:
     from asr_server import demo
-    from asr_server.cli import load
+    from asr_server.cli import measurement
     from asr_server.client.files import FileError, ServerUnreachable
 
-    wanted = load.Load(
+    load = measurement.Load(
         server=parsed.server,
         key=arguments.key(parsed),
         recording=parsed.file or demo.sample().recording,
@@ -57,7 +60,7 @@ def _run(parsed: argparse.Namespace) -> int:
         sessions=parsed.live,
     )
     try:
-        found = asyncio.run(load.measure(wanted))
+        measured = asyncio.run(measurement.measure(load))
     except ServerUnreachable as error:
         raise no_server(parsed.server) from error
     except (FileError, Failure) as error:
@@ -66,66 +69,66 @@ def _run(parsed: argparse.Namespace) -> int:
     except OSError as error:
         complain("bench", f"{error}")
         return Exit.FAILED
-    print(json.dumps(figures(wanted, found), indent=2) if parsed.json else table(wanted, found))
-    failed = found.calls.failures + found.talks.failures
-    return Exit.FAILED if failed or not found.calls.waits_s else Exit.DONE
+    print(json.dumps(figures(load, measured), indent=2) if parsed.json else table(load, measured))
+    failed = measured.requests.failures + measured.live.failures
+    return Exit.FAILED if failed or not measured.requests.latencies_s else Exit.DONE
 
 
-def figures(load: Load, found: Measured) -> dict[str, Any]:
-    """All figures, with their units in their names; None for what was not measured."""
-    calls, talks = found.calls, found.talks
+def figures(load: Load, measured: Measurement) -> dict[str, Any]:
+    """All figures, with units in their names. None for what was not measured."""
+    requests, live = measured.requests, measured.live
     return {
         "server": load.server,
-        "recording_s": round(found.length_s, 3),
-        "first_answer_s": round(found.first_s, 3),
+        "recording_s": round(measured.duration_s, 3),
+        "first_answer_s": round(measured.first_s, 3),
         "files": {
             "callers": load.callers,
-            "answered": len(calls.waits_s),
-            "failed": dict(calls.failures),
-            "unfinished": calls.unfinished,
-            "took_s": round(calls.took_s, 3),
-            "audio_s_per_s": round(_speed(found), 3) if calls.took_s else None,
-            "wait_s": _ranks(calls.waits_s),
+            "answered": len(requests.latencies_s),
+            "failed": dict(requests.failures),
+            "unfinished": requests.unfinished,
+            "took_s": round(requests.elapsed_s, 3),
+            "audio_s_per_s": round(_speed(measured), 3) if requests.elapsed_s else None,
+            "wait_s": _ranks(requests.latencies_s),
         },
         "live": {
             "sessions": load.sessions,
-            "failed": dict(talks.failures),
-            "partials": len(talks.partials_s),
-            "partial_lag_s": _ranks(talks.partials_s),
-            "finals": len(talks.finals_s),
-            "final_lag_s": _ranks(talks.finals_s),
+            "failed": dict(live.failures),
+            "partials": len(live.partials_s),
+            "partial_lag_s": _ranks(live.partials_s),
+            "finals": len(live.finals_s),
+            "final_lag_s": _ranks(live.finals_s),
         },
     }
 
 
-def table(load: Load, found: Measured) -> str:
-    """The same for people."""
-    calls, talks = found.calls, found.talks
-    counted = f"{len(calls.waits_s)} answered, {load.callers} at a time, {calls.took_s:.2f} s"
-    lines = f"{len(talks.partials_s)} partials, {len(talks.finals_s)} finals, {load.sessions} at a time"
+def table(load: Load, measured: Measurement) -> str:
+    """The figures as a table for reading."""
+    requests, live = measured.requests, measured.live
+    requests_row = f"{len(requests.latencies_s)} answered, {load.callers} at a time, {requests.elapsed_s:.2f} s"
+    live_row = f"{len(live.partials_s)} partials, {len(live.finals_s)} finals, {load.sessions} at a time"
     rows = {
         "server": load.server,
-        "recording": f"{found.length_s:.2f} s",
-        "first answer": f"{found.first_s:.2f} s, in no figure below",
-        "files": counted + _faults(calls.failures, calls.unfinished),
-        "speed": f"{_speed(found):.1f} s of audio a second" if calls.took_s else "nothing was answered",
-        "wait": _line(calls.waits_s),
+        "recording": f"{measured.duration_s:.2f} s",
+        "first answer": f"{measured.first_s:.2f} s, in no figure below",
+        "files": requests_row + _failures(requests.failures, requests.unfinished),
+        "speed": f"{_speed(measured):.1f} s of audio a second" if requests.elapsed_s else "nothing was answered",
+        "wait": _line(requests.latencies_s),
     }
     if load.sessions:
         rows |= {
-            "live": lines + _faults(talks.failures, 0),
-            "partial lag": _line(talks.partials_s),
-            "final lag": _line(talks.finals_s),
+            "live": live_row + _failures(live.failures, 0),
+            "partial lag": _line(live.partials_s),
+            "final lag": _line(live.finals_s),
         }
     return "\n".join(f"{name:<14}{value}" for name, value in rows.items())
 
 
-def _speed(found: Measured) -> float:
-    return len(found.calls.waits_s) * found.length_s / found.calls.took_s
+def _speed(measured: Measurement) -> float:
+    return len(measured.requests.latencies_s) * measured.duration_s / measured.requests.elapsed_s
 
 
 def _ranks(values: Sequence[float]) -> dict[str, float] | None:
-    from asr_server.cli.load import rank
+    from asr_server.cli.measurement import rank
 
     return {name: round(rank(values, share), 4) for name, share in _RANKS.items()} if values else None
 
@@ -135,7 +138,7 @@ def _line(values: Sequence[float]) -> str:
     return "  ".join(f"{name} {value:.3f} s" for name, value in ranks.items()) if ranks else "none"
 
 
-def _faults(failures: dict[str, int], unfinished: int) -> str:
-    told = [f"{number} failed ({code})" for code, number in failures.items()]
-    told += [f"{unfinished} unfinished when the time was over"] if unfinished else []
-    return "".join(f", {part}" for part in told)
+def _failures(failures: dict[str, int], unfinished: int) -> str:
+    parts = [f"{number} failed ({code})" for code, number in failures.items()]
+    parts += [f"{unfinished} unfinished when the time was over"] if unfinished else []
+    return "".join(f", {part}" for part in parts)

@@ -18,12 +18,12 @@ from asr_server.demo import sample
 _START_TIMEOUT_S = 60.0
 # The first request loads the model: importing its libraries alone takes 10 s on a small CPU.
 _FIRST_ANSWER_TIMEOUT_S = 180.0
-# A proxy of the environment is for the world outside, and a certificate for the name that others use.
-_OF_OURS: dict[str, Any] = {"trust_env": False, "verify": False}
+# The server is on this machine: no proxy, and its certificate is for another name.
+_LOCAL: dict[str, Any] = {"trust_env": False, "verify": False}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """The arguments of the command."""
     parser.add_argument("--port", type=arguments.port, default=8100, help="port to listen on (default 8100)")
     parser.add_argument("--once", action="store_true", help="stop after the first transcription")
     parser.set_defaults(run=_run)
@@ -34,14 +34,15 @@ def _run(parsed: argparse.Namespace) -> int:
 
 
 def demo(port: int, *, once: bool) -> int:
-    """Show that the server hears. Returns 0 when the words were right, 1 when not or when it did not start."""
-    if _taken(port):
+    """Transcribe the bundled recording. Returns 1 when the words are wrong, or the server does not start; else 0."""
+    if _is_used(port):
         print(
-            f"Port {port} is in use. Stop what listens there, or choose another: make demo PORT=8101", file=sys.stderr
+            f"Port {port} is in use. Stop the program that listens there, or choose another port: make demo PORT=8101",
+            file=sys.stderr,
         )
         return 1
     base = f"{_scheme()}://127.0.0.1:{port}"
-    # Explicitly, since a shell that runs this in the background has told it to ignore Ctrl-C.
+    # A shell that runs this command in the background makes it ignore SIGINT.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     print(f"Starting the server on {base} with the bundled demonstration model ...", flush=True)
@@ -62,7 +63,7 @@ def demo(port: int, *, once: bool) -> int:
         _stop(server)
 
 
-def _taken(port: int) -> bool:
+def _is_used(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
@@ -82,17 +83,17 @@ def _start(port: int) -> subprocess.Popen[bytes]:
         "--port",
         str(port),
     ]
-    # Its own session: Ctrl-C goes to this process, which then stops the server in order.
+    # In a session of its own: Ctrl-C reaches this process alone, which then stops the server in order.
     return subprocess.Popen(command, env=process_environment(LOG_LEVEL="WARNING"), start_new_session=True)
 
 
 def _wait_until_live(base: str, server: subprocess.Popen[bytes]) -> bool:
     import httpx
 
-    give_up_s = time.monotonic() + _START_TIMEOUT_S
-    while time.monotonic() < give_up_s and server.poll() is None:
+    deadline_s = time.monotonic() + _START_TIMEOUT_S
+    while time.monotonic() < deadline_s and server.poll() is None:
         try:
-            if httpx.get(f"{base}/livez", timeout=2, **_OF_OURS).status_code == 200:
+            if httpx.get(f"{base}/livez", timeout=2, **_LOCAL).status_code == 200:
                 return True
         except httpx.TransportError:
             time.sleep(0.1)
@@ -100,14 +101,14 @@ def _wait_until_live(base: str, server: subprocess.Popen[bytes]) -> bool:
 
 
 def _show(base: str) -> bool:
-    """Post the recording and print both texts; True when they are the same words."""
-    recording, said = sample().recording, sample().text
+    """Post the recording and print both texts. Returns True when they are the same words."""
+    recording, reference = sample().recording, sample().text
     print(f"Posting {recording.name}; the first request loads the model, a few seconds ...", flush=True)
-    began_s = time.monotonic()
-    heard = _transcribe(base, recording)
-    print(f"\n  said:   {said}\n  heard:  {heard}\n", flush=True)
-    right = heard.lower().split() == said.lower().split()
-    print("The words are right." if right else "The words differ.", f"({time.monotonic() - began_s:.1f} s)", flush=True)
+    start_s = time.monotonic()
+    text = _transcribe(base, recording)
+    print(f"\n  said:   {reference}\n  heard:  {text}\n", flush=True)
+    right = text.lower().split() == reference.lower().split()
+    print("The words are right." if right else "The words differ.", f"({time.monotonic() - start_s:.1f} s)", flush=True)
     return right
 
 
@@ -121,21 +122,21 @@ def _transcribe(base: str, recording: Path) -> str:
             data={"model": "demo"},
             headers=_key(),
             timeout=_FIRST_ANSWER_TIMEOUT_S,
-            **_OF_OURS,
+            **_LOCAL,
         )
     body = answer.json()
     return str(body["text"] if answer.status_code == 200 else body["error"]["message"])
 
 
 def _scheme() -> str:
-    """As `_key`: a certificate may be among the settings, too."""
+    """The settings of the environment may name a certificate."""
     from asr_server.core import settings
 
     return "https" if settings.load(host="127.0.0.1").ssl_certfile else "http"
 
 
 def _key() -> dict[str, str]:
-    """The demonstration runs with the settings of its environment, where keys may be among them."""
+    """The settings of the environment may have keys."""
     from asr_server.core import settings
 
     keys = settings.load(host="127.0.0.1").keys
@@ -146,13 +147,13 @@ def _print_next_steps(base: str) -> None:
     recording = os.path.relpath(sample().recording)
     print(
         f"""
-Go on:
+Next steps:
   curl {base}/v1/audio/transcriptions -F file=@{recording} -F model=whisper-1
   the page:        {base}/   (press Start and say one of its words: "turn on the lights")
   the API:         {base}/docs
   a real model:    make serve MODEL_ID=Qwen/Qwen3-ASR-0.6B
-The demonstration model knows about a hundred words and takes all else for one of
-them; a real one knows 30 languages.
+The demonstration model knows about a hundred words, and recognizes all others as one
+of them. A real one knows 30 languages.
 The server is running. Ctrl-C stops it.""",
         flush=True,
     )

@@ -1,4 +1,4 @@
-"""`asr-server doctor`: what this machine can run, and why not the rest; tries it with the bundled model."""
+"""`asr-server doctor`: what this machine can run, what it cannot and why; tests it with the bundled model."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asr_server import __version__
-from asr_server.cli import certificate
-from asr_server.cli.backend import BackendResult, Duration, RequestOptions
-from asr_server.cli.failure import Exit, Failure, UsageError
-from asr_server.cli.port import refusal
+from asr_server.cli.backend import BackendResult, Duration
+from asr_server.cli.failure import Exit, Failure, NoServer, UsageError
+from asr_server.cli.listening import address_error, certificate_error
+from asr_server.service.requests import OutputOptions, ResponseFormat, TranscriptionRequest
 
 if TYPE_CHECKING:
     from asr_server.cli.local_backend import LocalBackend
@@ -33,7 +33,7 @@ examples:
   asr-server doctor --quick
   MODEL_ID=Qwen/Qwen3-ASR-0.6B DEVICE=cuda asr-server doctor
 
-exit codes: 0 the server would run; 1 something stands in its way
+exit codes: 0 the server would run; 1 something is wrong
 """
 # The largest released checkpoint, as downloaded.
 _LARGEST_MODEL_BYTES = 5e9
@@ -41,7 +41,7 @@ _GIB = 1024**3
 
 
 class Mark(StrEnum):
-    """What a finding means: `FAIL` alone makes the command fail."""
+    """The severity of a finding. Only `FAIL` makes the command fail."""
 
     OK = "ok"
     NOTE = "note"
@@ -54,7 +54,7 @@ _COLOURS = {Mark.OK: "green", Mark.NOTE: "yellow", Mark.OFF: "dim", Mark.FAIL: "
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line."""
+    """One line of the report."""
 
     mark: Mark
     subject: str
@@ -65,9 +65,9 @@ Findings = Iterator[Finding]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """The arguments of the command."""
     parser.epilog, parser.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--quick", action="store_true", help="leave out the self-test, which loads the bundled model")
+    parser.add_argument("--quick", action="store_true", help="skip the self-test, which loads the bundled model")
     parser.set_defaults(run=_run)
 
 
@@ -81,14 +81,14 @@ def _run(parsed: argparse.Namespace) -> int:
         wrong = (Finding(Mark.FAIL, "settings", line) for line in str(error).splitlines())
         return Exit.FAILED if _show("Settings", wrong) | failed else Exit.DONE
     failed |= _show("Settings", _plan(chosen))
-    failed |= _show("Surroundings", _surroundings(chosen))
+    failed |= _show("Environment", _environment(chosen))
     if not parsed.quick:
         failed |= _show("Self-test", _self_test())
     return Exit.FAILED if failed else Exit.DONE
 
 
 def _show(title: str, findings: Findings) -> bool:
-    """Print a section as it is found out; True when anything in it failed. Colours only where a terminal wants them."""
+    """Print a section, each line when it is known. Returns True when a finding failed. Colours only on a terminal."""
     from rich.console import Console
     from rich.text import Text
 
@@ -105,19 +105,19 @@ def _show(title: str, findings: Findings) -> bool:
 def _machine() -> Findings:
     from asr_server.engine import capabilities, system_info
 
-    here = system_info.look()
-    flags = f"; {', '.join(here.cpu_flags)}" if here.cpu_flags else "; no AVX2, which will be slow"
-    yield Finding(Mark.OK, "cpu", f"{here.cores} cores, {here.cpu}{flags}")
-    yield Finding(Mark.OK, "memory", f"{here.memory_gib:.1f} GiB, {here.memory_free_gib:.1f} free")
+    info = system_info.look()
+    flags = f"; {', '.join(info.cpu_flags)}" if info.cpu_flags else "; no AVX2, which will be slow"
+    yield Finding(Mark.OK, "cpu", f"{info.cores} cores, {info.cpu}{flags}")
+    yield Finding(Mark.OK, "memory", f"{info.memory_gib:.1f} GiB, {info.memory_free_gib:.1f} free")
     probed = capabilities.probe()
     if probed.gpu:
-        yield Finding(Mark.OK, "gpu", ", ".join(here.gpus) or "an NVIDIA driver is loaded")
+        yield Finding(Mark.OK, "gpu", ", ".join(info.gpus) or "an NVIDIA driver is loaded")
     else:
         yield Finding(Mark.OFF, "gpu", "no NVIDIA driver found")
 
 
 def _software() -> Findings:
-    from asr_server.audio import versions
+    from asr_server.audio.decode import ffmpeg_version
     from asr_server.engine import capabilities, system_info
 
     yield Finding(Mark.OK, "asr-server", f"{__version__}, Python {platform.python_version()}")
@@ -125,9 +125,9 @@ def _software() -> Findings:
         yield Finding(Mark.OK if version else Mark.FAIL, name, version or "missing: pip install -r requirements.txt")
     probed = capabilities.probe()
     if probed.gpu and not probed.torch_cuda:
-        yield Finding(Mark.NOTE, "torch", "a CPU build beside a GPU: pip install -r requirements-gpu.txt")
+        yield Finding(Mark.NOTE, "torch", "a CPU build on a machine with a GPU: pip install -r requirements-gpu.txt")
     try:
-        yield Finding(Mark.OK, "ffmpeg", f"{versions.ffmpeg_version()}, brought along by av")
+        yield Finding(Mark.OK, "ffmpeg", f"{ffmpeg_version()}, bundled with av")
     except ImportError as error:
         yield Finding(Mark.FAIL, "ffmpeg", f"its libraries cannot be loaded: {error}")
 
@@ -146,11 +146,11 @@ def _plan(settings: Settings) -> Findings:
         yield Finding(Mark.OK if option.active else Mark.OFF, option.name, text)
 
 
-def _surroundings(settings: Settings) -> Findings:
+def _environment(settings: Settings) -> Findings:
     yield _model(settings.model_id)
     yield _port(settings.host, settings.port)
     if settings.ssl_certfile:
-        reason = certificate.refusal(settings)
+        reason = certificate_error(settings)
         yield Finding(Mark.FAIL if reason else Mark.OK, "TLS", reason or "certificate and key belong together")
     yield _disk("disk for uploads", Path(tempfile.gettempdir()), settings.max_upload_bytes)
     from asr_server.engine.qwen import model_cache
@@ -168,7 +168,7 @@ def _model(model_id: str) -> Finding:
         if stored is None:
             advice = f"asr-server models download {model_id}"
             return Finding(
-                Mark.NOTE, "model", f"{model_id} is not here yet; the first request fetches it, or: {advice}"
+                Mark.NOTE, "model", f"{model_id} is not downloaded yet; the first request downloads it, or: {advice}"
             )
         if stored.problem:
             return Finding(Mark.FAIL, "model", f"{model_id}: {stored.problem}")
@@ -179,60 +179,61 @@ def _model(model_id: str) -> Finding:
 
 
 def _port(host: str, port: int) -> Finding:
-    if reason := refusal(host, port):
-        return Finding(Mark.NOTE, "port", f"{host}:{port} cannot be taken ({reason}); choose another with PORT")
+    if reason := address_error(host, port):
+        return Finding(Mark.NOTE, "port", f"{host}:{port} cannot be used ({reason}); choose another with PORT")
     return Finding(Mark.OK, "port", f"{host}:{port} is free")
 
 
 def _disk(subject: str, directory: Path, needed_bytes: float) -> Finding:
-    there = next(place for place in (directory, *directory.parents) if os.path.exists(place))
-    free_bytes = shutil.disk_usage(there).free
+    existing = next(place for place in (directory, *directory.parents) if os.path.exists(place))
+    free_bytes = shutil.disk_usage(existing).free
     mark = Mark.OK if free_bytes >= needed_bytes else Mark.NOTE
-    wish = "" if mark is Mark.OK else f"; {needed_bytes / _GIB:.1f} GiB would be good to have"
-    return Finding(mark, subject, f"{free_bytes / _GIB:.1f} GiB free in {directory}{wish}")
+    advice = "" if mark is Mark.OK else f"; {needed_bytes / _GIB:.1f} GiB are recommended"
+    return Finding(mark, subject, f"{free_bytes / _GIB:.1f} GiB free in {directory}{advice}")
 
 
 def _self_test() -> Findings:
-    """The bundled recording through the bundled model, twice: the first time loads it."""
-    from asr_server.cli.local_backend import LocalBackend, settings_for_one
+    """Transcribe the bundled recording with the bundled model, twice: the first time loads the model."""
+    from asr_server.cli.local_backend import LocalBackend, local_settings
     from asr_server.engine.plan import PlanError
 
     print("  loading the bundled model ...", file=sys.stderr, flush=True)
     try:
-        yield from asyncio.run(_heard_twice(LocalBackend(settings_for_one("demo"))))
+        yield from asyncio.run(_transcribe_twice(LocalBackend(local_settings("demo"))))
     except PlanError:
-        yield Finding(Mark.FAIL, "demo model", "not tried: the settings above cannot work")
-    except (Failure, UsageError) as error:
+        yield Finding(Mark.FAIL, "demo model", "not tested: the settings above cannot work")
+    except (Failure, NoServer, UsageError) as error:
         yield Finding(Mark.FAIL, "demo model", str(error))
 
 
-async def _heard_twice(hearer: LocalBackend) -> list[Finding]:
+async def _transcribe_twice(backend: LocalBackend) -> list[Finding]:
     from asr_server.demo import sample
 
-    async with hearer:
-        began_s = time.monotonic()
-        await _heard(hearer)
+    start_s = time.monotonic()
+    async with backend:
+        await _transcribe(backend)
         loaded_s = time.monotonic()
-        text, length_s = await _heard(hearer)
-        took_s = time.monotonic() - loaded_s
+        text, duration_s = await _transcribe(backend)
+        elapsed_s = time.monotonic() - loaded_s
     right = text.lower().split() == sample().text.lower().split()
-    speed = f"{length_s:.1f} s of audio in {took_s:.2f} s, {length_s / took_s:.1f}x real time"
+    speed = f"{duration_s:.1f} s of audio in {elapsed_s:.2f} s, {duration_s / elapsed_s:.1f}x real time"
     return [
-        Finding(Mark.OK if right else Mark.FAIL, "words", "heard right" if right else "not what was said"),
-        Finding(Mark.OK, "speed", f"{speed}; {loaded_s - began_s:.1f} s with loading"),
+        Finding(Mark.OK if right else Mark.FAIL, "words", "transcribed correctly" if right else "the words are wrong"),
+        Finding(Mark.OK, "speed", f"{speed}; {loaded_s - start_s:.1f} s with loading"),
     ]
 
 
-async def _heard(hearer: LocalBackend) -> tuple[str, float]:
-    """Text and length of the bundled recording."""
+async def _transcribe(backend: LocalBackend) -> tuple[str, float]:
+    """Text and duration in seconds of the bundled recording."""
     from asr_server.demo import sample
 
-    text, length_s = "", 0.0
+    text, duration_s = "", 0.0
+    request = TranscriptionRequest(output=OutputOptions(ResponseFormat.TEXT))
     with sample().recording.open("rb") as recording:
-        async with aclosing(hearer.hear(recording, RequestOptions())) as events:
+        async with aclosing(backend.process(recording, request)) as events:
             async for event in events:
                 if isinstance(event, Duration):
-                    length_s = event.seconds
+                    duration_s = event.seconds
                 elif isinstance(event, BackendResult):
                     text = event.content
-    return text, length_s
+    return text, duration_s

@@ -1,4 +1,4 @@
-"""What can go wrong in a command, as a person needs it: one line and an exit code. Not the server's errors."""
+"""The errors of the commands, each reported to the user in one line, and the exit codes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """The exit codes of every command: scripts may rely on them."""
+    """The exit codes of all commands. Scripts rely on them."""
 
     DONE = 0
     FAILED = 1
@@ -18,15 +18,15 @@ class Exit(IntEnum):
 
 
 class UsageError(Exception):
-    """The command line asks for something that cannot be; nothing was done."""
+    """The arguments or the settings are wrong; nothing was done."""
 
 
 class NoServer(Exception):
-    """Nothing answers at the address, so nothing more can be done; the message says what to do."""
+    """No server answers, so the command ends. The message says what to do."""
 
 
 class Failure(Exception):
-    """One recording could not be done; the others go on. `code` is stable."""
+    """One recording failed; the others go on. `code` is stable."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -35,18 +35,18 @@ class Failure(Exception):
 
 
 def shown(text: str) -> str:
-    """`text` with what would steer a terminal, or cannot be written as UTF-8, as question marks."""
+    """`text` for a terminal: control characters, and what UTF-8 cannot encode, become question marks."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
-def no_server(address: str, way_out: str = "") -> NoServer:
-    """What to say where nothing answers."""
+def no_server(address: str, alternative: str = "") -> NoServer:
+    """The error where no server answers at the address."""
     return NoServer(
         f"no server answers at {address}. Start one (asr-server serve --port 8100), or name another "
-        f"(--server URL){way_out}."
+        f"(--server URL){alternative}."
     )
 
 
 def complain(command: str, line: str) -> None:
-    """One line on stderr, named after the command."""
+    """Write one line to stderr, after the name of the command."""
     print(f"asr-server {command}: {line}", file=sys.stderr, flush=True)

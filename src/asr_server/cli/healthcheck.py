@@ -15,7 +15,7 @@ _TIMEOUT_S = 4.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Nothing: it looks where the settings say that the server is."""
+    """None: the settings name the address."""
     parser.set_defaults(run=lambda _: healthcheck(settings_module.load()))
 
 
@@ -26,8 +26,8 @@ def healthcheck(settings: Settings) -> int:
         connection.request("GET", "/livez")
         status = connection.getresponse().status
     except (OSError, http.client.HTTPException) as error:
-        place = f"{settings.host}:{settings.port} (HOST, PORT)"
-        print(f"asr-server healthcheck: no server answers at {place}: {error}", file=sys.stderr)
+        address = f"{settings.host}:{settings.port} (HOST, PORT)"
+        print(f"asr-server healthcheck: no server answers at {address}: {error}", file=sys.stderr)
         return 1
     finally:
         connection.close()
@@ -35,18 +35,18 @@ def healthcheck(settings: Settings) -> int:
 
 
 def _connection(settings: Settings) -> http.client.HTTPConnection:
-    host = _reachable(settings.host)
+    host = _connectable(settings.host)
     if not settings.ssl_certfile:
         return http.client.HTTPConnection(host, settings.port, timeout=_TIMEOUT_S)
-    # The certificate is for the name that others use, and nothing secret is sent: no reason to check it here.
+    # The certificate is for another name than this address, and nothing secret is sent.
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return http.client.HTTPSConnection(host, settings.port, timeout=_TIMEOUT_S, context=context)
 
 
-def _reachable(host: str) -> str:
-    """Where a server that listens there is found; all addresses are none to connect to."""
+def _connectable(host: str) -> str:
+    """The address to connect to, for a server that listens on `host`, which may stand for all addresses."""
     try:
         address = ip_address(host)
     except ValueError:

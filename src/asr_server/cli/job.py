@@ -1,4 +1,4 @@
-"""`asr-server job`: a job that a server was handed: how it stands, its result, its end."""
+"""`asr-server job`: the state of a job, its result, its removal."""
 
 from __future__ import annotations
 
@@ -16,23 +16,25 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "asr-server subtitles long.mp4 --job          Ctrl-C leaves the job running and prints its ID",
-    "asr-server job ID                            how it stands",
-    "asr-server job ID --wait > long.srt          a bar until it is done, then the result",
+    "asr-server job ID                            the state of the job",
+    "asr-server job ID --wait > long.srt          progress until it is done, then the result",
     "asr-server job ID --result > long.srt",
     "asr-server job ID --delete",
 )
-_CODES = "exit codes: 0 fine; 1 the job failed, or there is no such job or result; 2 wrong arguments; 3 no server"
+_CODES = "exit codes: 0 done; 1 the job failed, or there is no such job or result; 2 wrong arguments; 3 no server"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """The arguments of the command."""
     arguments.explain(parser, EXAMPLES, _CODES)
-    parser.add_argument("id", metavar="ID", help="as the server named it: job_...")
+    parser.add_argument("id", metavar="ID", help="the id from the server: job_...")
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--wait", action="store_true", help="until it is over, then print the result, which stays")
-    what.add_argument("--result", action="store_true", help="print the result, which stays")
-    what.add_argument("--delete", action="store_true", help="stop it if it runs, remove its recording and result")
-    parser.add_argument("--quiet", action="store_true", help="no bar")
+    what.add_argument(
+        "--wait", action="store_true", help="wait for the end, then print the result, which stays on the server"
+    )
+    what.add_argument("--result", action="store_true", help="print the result, which stays on the server")
+    what.add_argument("--delete", action="store_true", help="stop the job, remove its recording and its result")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
     arguments.add_server(parser)
     arguments.add_key(parser)
     parser.set_defaults(run=_run)
@@ -40,14 +42,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(parsed: argparse.Namespace) -> int:
     try:
-        return asyncio.run(_act(parsed))
+        return asyncio.run(_execute(parsed))
     except Failure as failure:
         complain("job", f"{shown(parsed.id)}: {failure.code}: {failure.message}")
         return Exit.FAILED
 
 
-async def _act(parsed: argparse.Namespace) -> Exit:
-    from asr_server.client.exchange import FileError, ServerUnreachable
+async def _execute(parsed: argparse.Namespace) -> Exit:
+    from asr_server.client.connection import FileError, ServerUnreachable
     from asr_server.client.jobs import AsyncJobClient
 
     async with AsyncJobClient(parsed.server, key=arguments.key(parsed)) as jobs:
@@ -55,12 +57,12 @@ async def _act(parsed: argparse.Namespace) -> Exit:
             if parsed.wait:
                 await _wait(jobs, parsed)
             if parsed.wait or parsed.result:
-                sys.stdout.buffer.write((await jobs.result(parsed.id)).content.encode())
+                sys.stdout.buffer.write((await jobs.result(parsed.id)).content)
                 sys.stdout.buffer.flush()
             elif parsed.delete:
                 await jobs.delete(parsed.id)
             else:
-                return _tell(await jobs.status(parsed.id))
+                return _print(await jobs.status(parsed.id))
         except ServerUnreachable as error:
             raise no_server(parsed.server) from error
         except FileError as error:
@@ -70,20 +72,20 @@ async def _act(parsed: argparse.Namespace) -> Exit:
 
 async def _wait(jobs: AsyncJobClient, parsed: argparse.Namespace) -> None:
     from asr_server.cli.progress import ProgressBars
-    from asr_server.cli.remote_backend import followed
+    from asr_server.cli.remote_backend import watch_job
 
-    await jobs.status(parsed.id)  # a server that does not answer now is not waited for
+    await jobs.status(parsed.id)  # `watch_job` would wait for a server that does not answer
     with ProgressBars(wanted=not parsed.quiet) as bars, bars.bar(shown(parsed.id)) as bar:
-        async with aclosing(followed(jobs, parsed.id)) as changes:
+        async with aclosing(watch_job(jobs, parsed.id)) as changes:
             async for status in changes:
                 if status.duration_s:
-                    bar.length(status.duration_s)
-                bar.reached(status.done_s)
+                    bar.set_duration(status.duration_s)
+                bar.set_done(status.done_s)
                 if status.error:
                     raise Failure(status.error.code, status.error.message)
 
 
-def _tell(status: JobStatus) -> Exit:
+def _print(status: JobStatus) -> Exit:
     if status.error:
         raise Failure(status.error.code, status.error.message)
     whole = f" of {status.duration_s:.1f} s" if status.duration_s else ""

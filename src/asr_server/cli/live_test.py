@@ -1,11 +1,11 @@
-"""The live command's screen and sources; the whole command runs in E2Etest/live."""
+"""The live command's display and sources; the whole command runs in E2Etest/cli/test_live.py."""
 
 import io
 import sys
 import threading
 
 from asr_server import demo
-from asr_server.cli.live import LiveCommand, Screen, live
+from asr_server.cli.live import LineView, LiveCommand, live
 from asr_server.client.live import Line
 
 
@@ -21,16 +21,16 @@ def _line(committed, tentative, ending=""):
 def test_a_terminal_shows_the_open_line_with_committed_words_in_bold():
     """The line is replaced in place; a final stays on a line of its own."""
     out = _Terminal()
-    screen = Screen(out)
-    screen.show(_line("turn on", " the"))
-    screen.show(_line("turn on the lights", "", "pause"))
+    view = LineView(out)
+    view.show(_line("turn on", " the"))
+    view.show(_line("turn on the lights", "", "pause"))
     assert out.getvalue() == "\r\x1b[2K\x1b[1mturn on\x1b[0m the\r\x1b[2Kturn on the lights\n"
 
 
 def test_a_long_line_is_shown_by_its_end():
     """It never wraps, or replacing it would leave pieces behind."""
     out = _Terminal()
-    Screen(out).show(_line("a" * 500, " new words"))
+    LineView(out).show(_line("a" * 500, " new words"))
     shown = out.getvalue().removeprefix("\r\x1b[2K").replace("\x1b[1m", "").replace("\x1b[0m", "")
     assert shown.endswith("a new words")
     assert len(shown) < 400
@@ -39,9 +39,9 @@ def test_a_long_line_is_shown_by_its_end():
 def test_a_pipe_gets_finals_alone():
     """One line each, without any control characters, and none for an empty one."""
     out = io.StringIO()
-    screen = Screen(out)
+    view = LineView(out)
     for line in (_line("turn", " on"), _line("turn on", "", "pause"), _line("", "", "flush")):
-        screen.show(line)
+        view.show(line)
     assert out.getvalue() == "turn on\n"
 
 
@@ -69,14 +69,14 @@ class _Drained:
 
 
 def test_a_session_that_the_server_ends_early_is_a_failure(monkeypatch, capsys):
-    """Half of the words are not taken for all of them."""
-    monkeypatch.setattr("asr_server.cli.live._connected", lambda command: _Drained())
+    """Half of the text is not reported as all of it."""
+    monkeypatch.setattr("asr_server.cli.live._connect", lambda command: _Drained())
     assert live(LiveCommand("http://127.0.0.1:1", demo.sample().recording, speed=0.0)) == 1
     printed = capsys.readouterr()
     assert (printed.out, printed.err.count("\n")) == ("turn on\n", 1)
 
 
-class _Heard(_Drained):
+class _Flushed(_Drained):
     """A session that answers the flush."""
 
     def __init__(self):
@@ -90,14 +90,14 @@ class _Heard(_Drained):
         yield _line("turn on", "", "flush")
 
 
-def test_a_microphone_that_fails_is_told_behind_what_was_heard(monkeypatch, capsys):
+def test_a_microphone_that_fails_is_reported_after_the_text(monkeypatch, capsys):
     """The words until then are shown, and the command does not wait for more."""
 
     def unplugged():
         yield b"12"
         raise RuntimeError("device unavailable")
 
-    monkeypatch.setattr("asr_server.cli.live._connected", lambda command: _Heard())
+    monkeypatch.setattr("asr_server.cli.live._connect", lambda command: _Flushed())
     monkeypatch.setattr("asr_server.cli.live._microphone", unplugged)
     assert live(LiveCommand("http://127.0.0.1:1", None)) == 1
     printed = capsys.readouterr()

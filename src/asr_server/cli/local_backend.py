@@ -1,167 +1,153 @@
-"""This process as the hearer of a batch: the server's own machinery without a server."""
+"""The backend of `--local`: a worker process of this command, on a Unix socket, used through the same client.
+
+The worker never outlives the command. It is in a session of its own, so that Ctrl-C reaches this process alone, which
+then kills the worker's process group. Where this process is killed, the worker's standard input ends, and the worker
+ends itself (`gateway/child.py`).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
-import sys
+import signal
+import tempfile
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Self
 
-from asr_server.cli.backend import BackendResult, Duration, Event, Layout, Progress, RequestOptions, WordMode, remarks
-from asr_server.cli.failure import Exit, Failure, UsageError
-from asr_server.core.errors import AsrError, ModelUnavailable, TranslationUnavailable
-from asr_server.core.transcript import Segment, Transcript
-from asr_server.service.output import subtitles
-from asr_server.service.output.render import Shape, render
-from asr_server.service.processor import SubtitleRequest, TranslationRequest
-from asr_server.service.recordings.transcriber import Item, TextDelta, TranscriptionStarted
-from asr_server.service.requests import TranscribeOptions, WordTimes, context
-from asr_server.service.translations import TranslateOptions
-from asr_server.subtitle.cue_config import CueConfig
-from asr_server.text import languages
+from asr_server.cli.backend import Event
+from asr_server.cli.failure import Failure, NoServer, UsageError
+from asr_server.cli.remote_backend import RemoteBackend
+from asr_server.core.errors import ModelUnavailable, TranslationUnavailable
 
 if TYPE_CHECKING:
     from asr_server.core.settings import Settings
-    from asr_server.server import Machinery
+    from asr_server.gateway.worker import Process
+    from asr_server.service.requests import Request
 
-# Nobody else waits: what bounds a server's callers does not bound one's own work.
-_UNBOUNDED_S = 1e9
+# The limits that protect a server from its many callers do not apply to one's own work.
+_UNLIMITED = 1e9
+# Errors that every recording would have: the settings are wrong.
+_SETTINGS_ERRORS = {ModelUnavailable.code, TranslationUnavailable.code}
+_CONNECT_EVERY_S = 0.02
+_STOP_S = 5.0
+# A worker that was killed closes its connections a moment before its end is known.
+_END_S = 1.0
+_LOG_TAIL_BYTES = 2_000
 
 
-def settings_for_one(model_id: str | None) -> Settings:
-    """The environment's settings, but for the bounds that are there for many callers. Raises `SettingsError`."""
+def local_settings(model_id: str | None) -> Settings:
+    """The environment's settings without the limits for callers. Raises `SettingsError`."""
     from asr_server.core import settings
 
-    chosen = {"model_id": model_id} if model_id else {}
-    return settings.load(idle_timeout=0, request_timeout=_UNBOUNDED_S, max_queue_audio_s=_UNBOUNDED_S, **chosen)
-
-
-def end_now() -> None:
-    """End this process after an interruption, without the interpreter's wait for the engine's thread."""
-    sys.stdout.flush()
-    os._exit(Exit.INTERRUPTED)
+    return settings.load(
+        **({"model_id": model_id} if model_id else {}),
+        host="127.0.0.1",
+        log_level=settings.LogLevel.ERROR,
+        log_json=False,
+        preload=False,
+        idle_timeout=0,
+        request_timeout=_UNLIMITED,
+        max_queue_audio_s=_UNLIMITED,
+        max_upload_mb=_UNLIMITED,
+        # No directory can be made below a device, so this worker has no jobs: those of a server are not for it to run.
+        state_dir=os.devnull,
+    )
 
 
 class LocalBackend:
-    """Implements `Hearer` with a model of its own, loaded by the first recording."""
+    """Implements `Backend`. The worker starts with the context and loads the model for the first recording.
+
+    Raises `PlanError` for settings that cannot work together, `NoServer` where the worker ends by itself.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._machinery: Machinery | None = None
+        self._stack = AsyncExitStack()
 
-    async def __aenter__(self) -> LocalBackend:
-        from asr_server import server
-        from asr_server.core import logger
-        from asr_server.core.settings import LogLevel
+    async def __aenter__(self) -> Self:
         from asr_server.engine import capabilities, plan
+        from asr_server.gateway.child import spawner
 
-        logger.configure(LogLevel.ERROR, as_json=False)
-        self._machinery = server.machinery(self._settings, plan.resolve(self._settings, capabilities.probe()))
+        plan.resolve(self._settings, capabilities.probe())  # an error is known before a process is started
+        async with AsyncExitStack() as stack:
+            # Only this user can enter the directory.
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="asr-server-", ignore_cleanup_errors=True))
+            socket = Path(folder) / "worker.sock"
+            self._log = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # the stack closes it
+            process = await spawner(self._settings, output=self._log.fileno())(socket)
+            self._ended = asyncio.create_task(process.wait())
+            stack.push_async_exit(functools.partial(self._stop, process))
+            await self._wait_until_ready(socket)
+            # The worker has the keys of the environment and of .env, if there are any.
+            key = next(iter(self._settings.keys), "")
+            remote = RemoteBackend("http://localhost", key, socket=socket)
+            self._remote = await stack.enter_async_context(remote)
+            self._stack = stack.pop_all()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._machinery is not None
-        if kind is asyncio.CancelledError:
-            # A model that is being loaded cannot be stopped, and nobody waits for it: `end_now` leaves it behind.
-            await self._machinery.decoder.close()
-        else:
-            await self._machinery.close()
+    ) -> bool | None:
+        return await self._stack.__aexit__(kind, error, trace)
 
-    async def hear(self, recording: BinaryIO, wish: RequestOptions) -> AsyncGenerator[Event, None]:
+    async def process(self, recording: BinaryIO, request: Request) -> AsyncGenerator[Event, None]:
         """The events of one recording."""
         try:
-            work = self._transcript(recording, wish) if wish.layout is None else self._product(recording, wish)
-            async with aclosing(work) as events:
+            async with aclosing(self._remote.process(recording, request)) as events:
                 async for event in events:
                     yield event
-        except ModelUnavailable as error:
-            raise UsageError(error.message) from error
-        except AsrError as error:
-            raise Failure(error.code, error.message) from error
+        except Failure as failure:
+            if failure.code in _SETTINGS_ERRORS:
+                raise UsageError(failure.message) from failure
+            if failure.code == "connection_lost":
+                await self._check_alive()
+            raise
+        except NoServer:
+            await self._check_alive()
+            raise
 
     async def forget(self, job: str) -> None:
-        """There are no jobs here."""
+        """Do nothing: there are no jobs here."""
 
-    async def _transcript(self, recording: BinaryIO, wish: RequestOptions) -> AsyncGenerator[Event, None]:
-        """As it grows."""
-        assert self._machinery is not None
-        rules = subtitles.rules(self._settings)
-        work = self._machinery.transcriber.stream(recording, _options(wish), pieces=wish.stream)
-        async with aclosing(work) as items:
-            async for item in items:
-                yield _event(item, wish, rules)
+    async def _wait_until_ready(self, socket: Path) -> None:
+        while True:
+            try:
+                _, writer = await asyncio.open_unix_connection(socket)
+            except (FileNotFoundError, ConnectionRefusedError):
+                await self._check_alive(_CONNECT_EVERY_S)
+            else:
+                writer.close()
+                return
 
-    async def _product(self, recording: BinaryIO, wish: RequestOptions) -> AsyncGenerator[Event, None]:
-        """Subtitles and translations: progress, then the whole."""
-        assert self._machinery is not None
-        if wish.target:
-            self._check_endpoint()
-        news: asyncio.Queue[Event | None] = asyncio.Queue()
+    async def _check_alive(self, wait_s: float = _END_S) -> None:
+        """Wait a moment for the end of the worker. Raises `NoServer`, with its last output, if it has ended."""
+        await asyncio.wait([self._ended], timeout=wait_s)
+        if not self._ended.done():
+            return
+        code = self._ended.result()
+        reason = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        size = self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, size - _LOG_TAIL_BYTES))
+        log = self._log.read().decode(errors="replace").strip()
+        raise NoServer(f"the worker process of --local {reason}" + (f"; it wrote:\n{log}" if log else "."))
 
-        def tell(done_s: float, claimed_s: float) -> None:
-            if claimed_s:
-                news.put_nowait(Duration(claimed_s))
-            news.put_nowait(Progress(done_s))
-
-        task = asyncio.create_task(self._machinery.producer.produce(recording, self._request(wish), tell))
-        task.add_done_callback(lambda _: news.put_nowait(None))
-        try:
-            while (event := await news.get()) is not None:
-                yield event
-            product = await task
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        timing = product.body.notes.get("X-Subtitle-Timing", "")
-        yield BackendResult(product.body.content.decode(), remarks(wish, timing, product.untranslated or 0))
-
-    def _check_endpoint(self) -> None:
-        assert self._machinery is not None
-        try:
-            self._machinery.translations.check()
-        except TranslationUnavailable as error:  # true of all recordings
-            raise UsageError(error.message) from error
-
-    def _request(self, wish: RequestOptions) -> SubtitleRequest | TranslationRequest:
-        layout = wish.layout or Layout()
-        rules = subtitles.rules(self._settings, max_line_columns=layout.max_line_columns, max_lines=layout.max_lines)
-        shape = Shape(wish.response_format, cues=rules)
-        if wish.target is None:
-            return SubtitleRequest(_options(wish), shape)
-        from asr_server.text import target_languages
-
-        source = languages.normalize(wish.language)
-        translating = TranslateOptions(
-            target=target_languages.find(wish.target.tag),
-            source=target_languages.find(source) if source else None,
-            glossary=wish.target.glossary,
-        )
-        return TranslationRequest(_options(wish), translating, shape, wish.target.bilingual)
-
-
-def _options(wish: RequestOptions) -> TranscribeOptions:
-    times = wish.layout.times if wish.layout else WordTimes.ALIGNED
-    return TranscribeOptions(
-        language=languages.normalize(wish.language),
-        context=context(wish.prompt, list(wish.hotwords)),
-        words=times if wish.response_format.is_subtitles else WordTimes.NONE,
-    )
-
-
-def _event(item: Item, wish: RequestOptions, rules: CueConfig) -> Event:
-    match item:
-        case TranscriptionStarted():
-            return Duration(item.claimed_s) if item.claimed_s else Progress(0.0)
-        case TextDelta():
-            return WordMode(item.text)
-        case Segment():
-            return Progress(item.end_ms / 1000)
-        case Transcript():
-            if wish.stream:
-                return BackendResult("\n")
-            return BackendResult(render(item, Shape(wish.response_format, cues=rules)).content.decode())
+    async def _stop(
+        self,
+        process: Process,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let the worker end in order after success; after an error or Ctrl-C nothing is waited for."""
+        if kind is None and not self._ended.done():
+            process.terminate()
+            await asyncio.wait([self._ended], timeout=_STOP_S)
+        if not self._ended.done():
+            # Its decoder's process is in another group, and dies with its parent.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        await self._ended

@@ -1,4 +1,4 @@
-"""`asr-server`: the table of commands. Each is a module beside this one that says what it takes and does."""
+"""`asr-server`: the table of commands. Each command is a module of this package."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from collections.abc import Sequence
 from asr_server import __version__
 from asr_server.cli.failure import Exit, NoServer, UsageError
 
-# Each module has `add_arguments(parser)`, which sets `run(parsed) -> exit code`. It is imported when its command is
-# the one: the server's libraries take half a second, and help should not.
+# Each module has `add_arguments(parser)`, which sets `run(parsed) -> exit code`. Only the module of the command that
+# runs is imported: importing the server's libraries takes half a second.
 COMMANDS = {
     "serve": "run the server with the environment's settings",
-    "demo": "run it with the bundled model and show that it hears",
-    "transcribe": "turn files into text, by a server or right here",
-    "subtitles": "make subtitle files of recordings, translated if you like, and check such files",
+    "demo": "run the server with the bundled model and transcribe a recording",
+    "transcribe": "turn recordings into text",
+    "subtitles": "make subtitle files of recordings, also translated, and check subtitle files",
     "translate": "turn recordings into text in another language",
-    "job": "ask about work that a server was handed, fetch its result, remove it",
-    "live": "stream a file or the microphone to a server and show the words",
-    "bench": "measure a running server: speed, waiting times, delay of live words",
-    "wyoming": "let Home Assistant use a server, by the Wyoming protocol",
+    "job": "show a job, fetch its result, remove it",
+    "live": "stream a file or the microphone to a server and show the text",
+    "bench": "measure a running server: speed, latency, lag of live text",
+    "wyoming": "let Home Assistant use a server through the Wyoming protocol",
     "models": "list, download, verify and remove models",
     "healthcheck": "ask the server on this machine whether it is live",
-    "doctor": "say what this machine can run, and try it",
+    "doctor": "show what this machine can run, and test it",
 }
-# Started by another command, not by people.
+# Started by other commands, not by users.
 HIDDEN = ("worker",)
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _MORE = "To see it work: asr-server demo. asr-server COMMAND --help has the arguments of a command, and examples."
@@ -37,29 +37,29 @@ _MORE = "To see it work: asr-server demo. asr-server COMMAND --help has the argu
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code (`cli.failure.Exit`)."""
-    _open_what_is_closed()
-    _write_what_can_be_written()
+    _replace_closed_outputs()
+    _allow_any_text()
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         return _run(given)
-    except SystemExit:  # help, which should not wait for what is looked up below
+    except SystemExit:  # of help: it need not wait for the imports below
         raise
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except UsageError as error:
-        return _told(f"asr-server {given[0]}: {error}", Exit.USAGE)
+        return _fail(f"asr-server {given[0]}: {error}", Exit.USAGE)
     except NoServer as error:
-        return _told(f"asr-server {given[0]}: {error}", Exit.NO_SERVER)
+        return _fail(f"asr-server {given[0]}: {error}", Exit.NO_SERVER)
     except _settings_errors() as error:
-        return _told(f"asr-server cannot start:\n{error}", Exit.USAGE)
-    except BrokenPipeError:  # whoever read our output left, which is no fault
+        return _fail(f"asr-server cannot start:\n{error}", Exit.USAGE)
+    except BrokenPipeError:  # the reader of standard output has ended, which is not an error
         _drop_output()
         return Exit.BROKEN_PIPE
     except OSError as error:
         if error.errno not in _DISK_FULL:
             raise
         _drop_output()
-        return _told(f"asr-server {given[0]}: cannot_write: {error.strerror}.", Exit.FAILED)
+        return _fail(f"asr-server {given[0]}: cannot_write: {error.strerror}.", Exit.FAILED)
 
 
 def _run(given: Sequence[str]) -> int:
@@ -71,20 +71,20 @@ def _run(given: Sequence[str]) -> int:
     return int(parsed.run(parsed))
 
 
-def _open_what_is_closed() -> None:
-    """`2>&-` means that nobody wants it; Python would print errors to standard output instead."""
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  # open to the end, as the real one would be
+def _replace_closed_outputs() -> None:
+    """After `2>&-` Python has no stderr, and would print errors to standard output."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  # open until the process ends
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
 
 
-def _write_what_can_be_written() -> None:
-    """In a locale without UTF-8 a question mark stands for what it does not have: words and names are in any script."""
+def _allow_any_text() -> None:
+    """Print question marks for characters that the locale cannot encode: texts and names are in any script."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 
 
 def _drop_output() -> None:
-    """What waits to be written goes nowhere: the interpreter would complain when it flushes."""
+    """Discard the buffered output: the interpreter would report an error when it flushes."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -93,9 +93,9 @@ def _parser(command: str) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, purpose in COMMANDS.items():
-        told = f"{purpose[0].upper()}{purpose[1:]}."
-        # What a script says today must not mean another argument tomorrow, so nothing is abbreviated.
-        subparser = commands.add_parser(name, help=purpose, description=told, allow_abbrev=False)
+        description = f"{purpose[0].upper()}{purpose[1:]}."
+        # An abbreviation in a script could mean another argument after an update.
+        subparser = commands.add_parser(name, help=purpose, description=description, allow_abbrev=False)
         if name == command:
             importlib.import_module(f"asr_server.cli.{name}").add_arguments(subparser)
     if command in HIDDEN:
@@ -104,13 +104,13 @@ def _parser(command: str) -> argparse.ArgumentParser:
 
 
 def _settings_errors() -> tuple[type[Exception], ...]:
-    """Looked up when something failed; importing them takes longer than most commands' help."""
+    """Imported only after a failure: that takes longer than the help of most commands."""
     from asr_server.core.settings import SettingsError
     from asr_server.engine.plan import PlanError
 
     return SettingsError, PlanError
 
 
-def _told(line: str, code: Exit) -> Exit:
+def _fail(line: str, code: Exit) -> Exit:
     print(line, file=sys.stderr)
     return code

@@ -1,4 +1,4 @@
-"""`asr-server models`: the checkpoints on this machine. What they are is the engine's to know; here it is shown."""
+"""`asr-server models`: lists, downloads, verifies and removes the checkpoints on this machine."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ examples:
   asr-server models verify Qwen/Qwen3-ASR-0.6B
   asr-server models remove Qwen/Qwen3-ASR-0.6B --yes
 
-exit codes: 0 done; 1 not there, not whole or not fetched; 2 wrong arguments
+exit codes: 0 done; 1 not found, incomplete or not downloaded; 2 wrong arguments
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """The arguments of the command."""
     parser.epilog, parser.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
     actions = parser.add_subparsers(required=True, metavar="ACTION")
-    actions.add_parser("list", help="what is here, how large, whether complete").set_defaults(run=_list)
-    download = actions.add_parser("download", help="fetch a model into the hub's cache")
+    actions.add_parser("list", help="list the models, their sizes, and whether they are complete").set_defaults(
+        run=_list
+    )
+    download = actions.add_parser("download", help="download a model into the hub's cache")
     download.add_argument("model", metavar="ID", help="hub id: owner/name")
     download.set_defaults(run=_download)
     verify = actions.add_parser("verify", help="check the files of a model and the headers of its weights")
@@ -36,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def size_text(size_bytes: int) -> str:
-    """As hubs and disks are labelled: decimal units, three figures."""
+    """In decimal units with three figures, as hubs and disks are labelled."""
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if size_bytes >= scale:
             return f"{size_bytes / scale:.3g} {unit}"
@@ -50,7 +52,7 @@ def _list(parsed: argparse.Namespace) -> int:
     try:
         found = model_cache.listed()
     except ModelUnavailable as error:
-        return _told(error.message)
+        return _fail(error.message)
     width = max(len(stored.name) for stored in found)
     for stored in found:
         print(f"{stored.name:{width}}  {size_text(stored.size_bytes):>8}  {stored.problem or 'complete'}")
@@ -62,10 +64,10 @@ def _download(parsed: argparse.Namespace) -> int:
     from asr_server.engine.qwen import checkpoint, model_cache
 
     try:
-        directory = checkpoint.locate(parsed.model)  # its library shows bars of its own on a terminal
+        directory = checkpoint.locate(parsed.model)  # the hub's library shows a progress bar
         stored = model_cache.find(parsed.model)
     except ModelUnavailable as error:
-        return _told(error.message)
+        return _fail(error.message)
     if stored:
         print(f"{stored.name}  {size_text(stored.size_bytes)}  {directory}")
     return Exit.DONE
@@ -78,10 +80,10 @@ def _verify(parsed: argparse.Namespace) -> int:
     try:
         stored = model_cache.find(parsed.model)
         if stored is None:
-            return _told(f"{parsed.model} is not on this machine: asr-server models download {parsed.model}")
+            return _fail(f"{parsed.model} is not on this machine: asr-server models download {parsed.model}")
         weights = model_cache.verify(stored)
     except ModelUnavailable as error:
-        return _told(error.message)
+        return _fail(error.message)
     print(
         f"{stored.name} is complete: {weights.tensors} tensors, {weights.parameters / 1e6:.1f} million parameters, "
         f"{', '.join(weights.formats)}, {size_text(stored.size_bytes)}"
@@ -93,23 +95,23 @@ def _remove(parsed: argparse.Namespace) -> int:
     from asr_server.core.errors import ModelUnavailable
     from asr_server.engine.qwen import model_cache
 
-    if not parsed.yes and not _agreed(f"Delete {parsed.model} from the cache? [y/N] "):
+    if not parsed.yes and not _confirm(f"Delete {parsed.model} from the cache? [y/N] "):
         print("Nothing was deleted.", file=sys.stderr)
         return Exit.FAILED
     try:
         freed = model_cache.remove(parsed.model)
     except ModelUnavailable as error:
-        return _told(error.message)
-    print(f"{parsed.model} is deleted; {size_text(freed)} became free.")
+        return _fail(error.message)
+    print(f"{parsed.model} is deleted; {size_text(freed)} freed.")
     return Exit.DONE
 
 
-def _agreed(question: str) -> bool:
+def _confirm(question: str) -> bool:
     if not sys.stdin.isatty():
-        raise UsageError("there is nobody to ask here; say --yes.")
+        raise UsageError("standard input is not a terminal, so nobody can confirm; use --yes.")
     return input(question).strip().lower() in {"y", "yes"}
 
 
-def _told(line: str) -> Exit:
+def _fail(line: str) -> Exit:
     print(f"asr-server models: {line}", file=sys.stderr)
     return Exit.FAILED

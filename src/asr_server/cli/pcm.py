@@ -1,4 +1,4 @@
-"""A recording as a live session takes it: 16-bit PCM at 16 kHz, in pieces, at a pace. Opens no session."""
+"""A recording for a live session: 16-bit PCM at 16 kHz, in chunks, at the pace of speech."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_AUDIO_S = 24 * 3600.0
 
 
 async def decoded(path: Path) -> bytes:
-    """Any recording. Raises `Failure`, and `OSError` where the file cannot be opened."""
+    """Decode a recording to little-endian int16. Raises `Failure`, and `OSError` where the file cannot be opened."""
     from asr_server.audio.decode import DecodeLimits, Decoder
     from asr_server.core.errors import InvalidInput
 
@@ -31,7 +31,7 @@ async def decoded(path: Path) -> bytes:
 
 
 def paced(pcm: bytes, speed: float) -> Iterator[bytes]:
-    """Pieces of 100 ms, `speed` times as fast as they were spoken; 0 is as fast as they are taken."""
+    """Chunks of 100 ms at `speed` times real time; 0 does not wait between them."""
     began_s = time.monotonic()
     for number, at in enumerate(range(0, len(pcm), CHUNK_BYTES)):
         if speed:

@@ -1,4 +1,4 @@
-"""A bar on stderr for each recording under way: how far, how fast, how long still. Nothing where nobody looks."""
+"""A progress bar on stderr for each recording: speed and remaining time. Nothing where stderr is not a terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAME_COLUMNS = 32
 
 
 class ProgressBars:
-    """All bars of a command. Everything else that is written to the terminal meanwhile goes through `aside`."""
+    """All bars of a command. Other output to the terminal must be written inside `paused`."""
 
     def __init__(self, *, wanted: bool) -> None:
         self._progress = _progress() if wanted and sys.stderr.isatty() else None
@@ -30,7 +30,7 @@ class ProgressBars:
         self._stop()
 
     def _start(self) -> None:
-        """A new display each time: one that goes on would clear as many lines above it as it had at its end."""
+        """Make a new display each time: one that is resumed would clear as many lines above it as it last had."""
         if self._progress:
             from rich.live import Live
 
@@ -61,13 +61,13 @@ class ProgressBars:
             self._progress.remove_task(task)
 
     def _draw(self) -> None:
-        """Now rather than with the next tick: a recording may be over before it, and its speed never seen."""
+        """Redraw now: a recording may end before the next tick, and its speed would never be shown."""
         if self._live:
             self._live.refresh()
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
-        """The bars are gone while the block writes."""
+    def paused(self) -> Iterator[None]:
+        """The bars are not shown while the block runs."""
         self._stop()
         try:
             yield
@@ -76,38 +76,38 @@ class ProgressBars:
 
 
 class ProgressBar:
-    """One recording's."""
+    """The bar of one recording."""
 
     def __init__(self, progress: Progress | None, task: TaskID | None, draw: Callable[[], None]) -> None:
         self._progress = progress
         self._task = task
         self._draw = draw
 
-    def length(self, seconds: float) -> None:
-        """How long the recording is; until then the bar only shows that something moves."""
+    def set_duration(self, seconds: float) -> None:
+        """The length of the recording. Without it the bar only moves, and no remaining time is shown."""
         if self._progress and self._task is not None:
             self._progress.update(self._task, total=seconds)
 
-    def reached(self, seconds: float) -> None:
-        """How much of it is text."""
+    def set_done(self, seconds: float) -> None:
+        """How much of it is transcribed."""
         if self._progress and self._task is not None:
             self._progress.update(self._task, completed=seconds)
             self._draw()
 
 
-def speed_text(reached_s: float, took_s: float) -> str:
-    """Seconds of audio for each second of waiting, as people read it; "" before anything is known."""
-    if reached_s <= 0 or took_s <= 0:
+def speed_text(done_s: float, elapsed_s: float) -> str:
+    """Seconds of audio per second of processing ("12.3x"); "" before anything is done."""
+    if done_s <= 0 or elapsed_s <= 0:
         return ""
-    return f"{reached_s / took_s:.1f}x"
+    return f"{done_s / elapsed_s:.1f}x"
 
 
-def left_text(reached_s: float, total_s: float | None, took_s: float) -> str:
-    """Time still to wait at the speed so far; "" where it cannot be known."""
-    if reached_s <= 0 or total_s is None:
+def remaining_text(done_s: float, total_s: float | None, elapsed_s: float) -> str:
+    """The remaining time at the speed so far; "" where it is unknown."""
+    if done_s <= 0 or total_s is None:
         return ""
-    left_s = max(0, round((total_s - reached_s) * took_s / reached_s))
-    minutes, seconds = divmod(left_s, 60)
+    remaining_s = max(0, round((total_s - done_s) * elapsed_s / done_s))
+    minutes, seconds = divmod(remaining_s, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02} left" if hours else f"{minutes}:{seconds:02} left"
 
@@ -119,11 +119,11 @@ def _progress() -> Progress:
     from rich.text import Text
 
     class Pace(ProgressColumn):
-        """Speed and remaining time, from the beginning on: spans end in leaps, and a moving window would jump."""
+        """Speed and remaining time, averaged since the start: spans are long, and a moving window would jump."""
 
         def render(self, task: Task) -> Text:
-            took_s = time.monotonic() - task.fields["began_s"]
-            pace = speed_text(task.completed, took_s), left_text(task.completed, task.total, took_s)
+            elapsed_s = time.monotonic() - task.fields["began_s"]
+            pace = speed_text(task.completed, elapsed_s), remaining_text(task.completed, task.total, elapsed_s)
             return Text("  ".join(part for part in pace if part), no_wrap=True)
 
     name = Column(max_width=_NAME_COLUMNS, no_wrap=True, overflow="ellipsis")

@@ -3,51 +3,47 @@
 import io
 import sys
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asr_server.cli.progress import ProgressBars, left_text, speed_text
+from asr_server.cli.progress import ProgressBars, remaining_text, speed_text
 
 _SECONDS = st.integers(1, 1_000_000).map(lambda n: n / 10)
 
 
-@pytest.mark.parametrize(
-    ("reached_s", "total_s", "took_s", "speed", "left"),
-    [
+def test_speed_and_remaining_time():
+    """Nothing is said before anything is known; headers may claim less than there is."""
+    for done_s, total_s, elapsed_s, speed, left in [
         (0, 60, 5, "", ""),
         (30, 60, 3, "10.0x", "0:03 left"),
         (30, None, 3, "10.0x", ""),
         (60, 3600, 60, "1.0x", "59:00 left"),
         (60, 7260, 60, "1.0x", "2:00:00 left"),
         (61, 60, 6, "10.2x", "0:00 left"),
-    ],
-)
-def test_speed_and_remaining_time(reached_s, total_s, took_s, speed, left):
-    """Nothing is said before anything is known; headers may claim less than there is."""
-    assert (speed_text(reached_s, took_s), left_text(reached_s, total_s, took_s)) == (speed, left)
+    ]:
+        assert (speed_text(done_s, elapsed_s), remaining_text(done_s, total_s, elapsed_s)) == (speed, left)
 
 
-@given(reached_s=_SECONDS, took_s=_SECONDS, share=st.integers(1, 100).map(lambda n: n / 100))
-def test_what_is_left_falls_as_more_is_reached(reached_s, took_s, share):
+@given(done_s=_SECONDS, elapsed_s=_SECONDS, share=st.integers(1, 100).map(lambda n: n / 100))
+def test_what_is_left_falls_as_more_is_reached(done_s, elapsed_s, share):
     """At one speed, the further the shorter."""
-    total_s = reached_s * 2
+    total_s = done_s * 2
 
     def left_s(text):
         parts = [int(p) for p in text.removesuffix(" left").split(":")]
         return sum(p * 60**i for i, p in enumerate(reversed(parts)))
 
-    early = left_s(left_text(reached_s * share, total_s, took_s * share))
-    assert early >= left_s(left_text(reached_s, total_s, took_s))
+    early = left_s(remaining_text(done_s * share, total_s, elapsed_s * share))
+    assert early >= left_s(remaining_text(done_s, total_s, elapsed_s))
 
 
 def test_without_a_terminal_nothing_is_written(monkeypatch):
     """Log files get no bars."""
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
-    with ProgressBars(wanted=True) as bars, bars.bar("a.wav") as bar, bars.aside():
-        bar.length(10)
-        bar.reached(5)
+    with ProgressBars(wanted=True) as bars, bars.bar("a.wav") as bar, bars.paused():
+        bar.set_duration(10)
+        bar.set_done(5)
     assert stream.getvalue() == ""
 
 
@@ -62,6 +58,6 @@ def test_what_is_reached_is_on_the_terminal_at_once(monkeypatch):
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setenv("TERM", "xterm")
     with ProgressBars(wanted=True) as bars, bars.bar("a.wav") as bar:
-        bar.length(10)
-        bar.reached(5)
+        bar.set_duration(10)
+        bar.set_done(5)
         assert "left" in stream.getvalue()

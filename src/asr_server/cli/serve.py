@@ -1,4 +1,4 @@
-"""Runs an app under uvicorn: the server, the gateway in front of a worker, or such a worker."""
+"""`asr-server serve`: runs an app under uvicorn: the server, the gateway with a worker, or the worker itself."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from typing import Any
 
 import uvicorn
 
-from asr_server.cli import certificate
 from asr_server.cli.failure import UsageError
 from asr_server.cli.http_protocol import HttpProtocol
-from asr_server.cli.port import refusal
+from asr_server.cli.listening import address_error, certificate_error
 from asr_server.cli.socket_protocol import SocketProtocol
 from asr_server.core import logger
 from asr_server.core import settings as settings_module
@@ -29,33 +28,33 @@ examples:
   asr-server serve --port 8100 --model Qwen/Qwen3-ASR-0.6B
   MODEL_ID=demo PORT=8100 asr-server serve
 
-The commands ask port 8100, and the page is at http://127.0.0.1:8100/ then.
-Every other setting is a variable of the environment, or a line of .env: docs/configuration.md.
+The commands use port 8100, and the page is then at http://127.0.0.1:8100/.
+All other settings are environment variables, or lines of .env: docs/configuration.md.
 """
-# Clients pool connections for longer than uvicorn's default of 5 s, and would race its close.
+# Clients keep idle connections for longer than uvicorn's default of 5 s, and would send on one that it closes.
 _KEEP_ALIVE_S = 75
 _DRAIN_S = 30
 # Live clients may send 10 MB of audio in one frame.
 _MAX_FRAME_BYTES = 32 * 1024 * 1024
-# A dead connection is known after 35 s, and gone after 40 s at the latest (see socket_protocol).
+# A dead connection is detected after 35 s and closed after 40 s at the latest (see socket_protocol).
 _PING_S, _PONG_S = 20.0, 15.0
 
 
 class _Server(uvicorn.Server):
-    """Lets live sessions end in order before uvicorn closes every socket with 1012."""
+    """Drains the app before uvicorn closes every socket with 1012, so that live sessions end in order."""
 
-    def __init__(self, config: uvicorn.Config, drained: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, config: uvicorn.Config, drain: Callable[[], Awaitable[None]]) -> None:
         super().__init__(config)
-        self._drained = drained
+        self._drain = drain
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain, then shut down."""
-        await self._drained()
+        await self._drain()
         await super().shutdown(sockets)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """The arguments of the command."""
     parser.epilog, parser.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
     parser.add_argument("--host", help="address to listen on (HOST; 127.0.0.1: this machine alone)")
     parser.add_argument("--port", type=int, help="port to listen on (PORT; 8000)")
@@ -71,59 +70,75 @@ def _run(parsed: argparse.Namespace) -> int:
 
 
 def serve(settings: Settings) -> int:
-    """Serve until SIGTERM or SIGINT; requests under way get up to 30 s to finish. Raises `UsageError` where it cannot
-    listen, or not with the certificate."""
-    if reason := refusal(settings.host, settings.port):
-        # uvicorn would say it in the middle of a log, after all parts were built.
+    """Serve until SIGTERM or SIGINT. Running requests get up to 30 s to finish. Raises `UsageError` where the address
+    or the certificate cannot be used."""
+    if reason := address_error(settings.host, settings.port):
+        # uvicorn would report it in the middle of its log, after the app was built.
         raise UsageError(
-            f"{settings.host}:{settings.port} cannot be taken ({reason}). Stop what listens there, or choose another "
-            "place: --port or PORT, --host or HOST."
+            f"{settings.host}:{settings.port} cannot be used ({reason}). Stop the program that listens there, or "
+            "choose another address: --port or PORT, --host or HOST."
         )
-    if reason := certificate.refusal(settings):
+    if reason := certificate_error(settings):
         raise UsageError(f"SSL_CERTFILE, SSL_KEYFILE: {reason}.")
-    _log(settings)
-    place = {
+    configure_logging(settings)
+    address = {
         "host": settings.host,
         "port": settings.port,
         "ssl_certfile": settings.ssl_certfile or None,
         "ssl_keyfile": settings.ssl_keyfile or None,
     }
     if settings.gateway_mode:
-        # The server's own modules stay out of this process.
+        # The modules of the server are not imported into this process.
         from asr_server.gateway import app as gateway
 
         app = gateway.create_app(settings)
-        return _serve_app(app, functools.partial(gateway.drain, app), place)
-    return _run_server(settings, place)
+        return _serve_app(app, functools.partial(gateway.drain, app), address)
+    return _run_server(settings, address)
 
 
-def work(settings: Settings, path: Path) -> int:
-    """Serve a gateway on a Unix socket, until it says so or is gone."""
+def serve_parent(settings: Settings, path: Path) -> int:
+    """Serve the parent process on a Unix socket, until it sends SIGTERM or ends."""
     from asr_server.gateway.child import end_with_gateway
 
-    _log(settings)
+    configure_logging(settings)
     end_with_gateway(path)
     return _run_server(settings, {"uds": str(path)})
 
 
-def _run_server(settings: Settings, place: dict[str, Any]) -> int:
+def _run_server(settings: Settings, address: dict[str, Any]) -> int:
     from asr_server.server import create_app, drain
 
     app = create_app(settings)
-    return _serve_app(app, functools.partial(drain, app), place)
+    return _serve_app(app, functools.partial(drain, app), address)
 
 
-def _log(settings: Settings) -> None:
+def configure_logging(settings: Settings) -> None:
+    """Log to standard error, at the level and in the format of the settings."""
     logger.configure(settings.log_level, as_json=settings.log_json)
-    logging.getLogger("uvicorn.error").addFilter(_fit_to_be_kept)
+    logging.getLogger("uvicorn.error").addFilter(_is_loggable)
 
 
-def _serve_app(app: Any, drained: Callable[[], Awaitable[None]], place: dict[str, Any]) -> int:
+def _serve_app(app: Any, drain: Callable[[], Awaitable[None]], address: dict[str, Any]) -> int:
+    # uvicorn shuts down on these signals, and then raises them again for the handlers that were set before. The
+    # default handlers would turn an orderly end into a failure.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    server = http_server(app, drain, address)
+    server.run()
+    # At its end the interpreter would collect garbage among half a million objects. That takes most of a second, in
+    # which a restart or a gateway waits.
+    gc.freeze()
+    return 0 if server.started else 1
+
+
+def http_server(app: Any, drain: Callable[[], Awaitable[None]], address: dict[str, Any]) -> uvicorn.Server:
+    """uvicorn with the server's protocols and limits. `drain` is awaited before the sockets are closed; `address`:
+    uvicorn's arguments that say where to listen."""
     config = uvicorn.Config(
         app,
-        **place,
+        **address,
         log_config=None,
-        access_log=False,  # the app writes one line per request itself
+        access_log=False,  # the app logs the requests itself
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=_DRAIN_S,
         server_header=False,
@@ -132,22 +147,13 @@ def _serve_app(app: Any, drained: Callable[[], Awaitable[None]], place: dict[str
         ws_max_size=_MAX_FRAME_BYTES,
         ws_ping_interval=_PING_S,
         ws_ping_timeout=_PONG_S,
-        ws_per_message_deflate=False,  # audio does not shrink, and deflating it costs more than sending it
+        ws_per_message_deflate=False,  # compressing audio saves nothing and costs more time than sending it
     )
-    # uvicorn drains on these signals and then raises them again, for whoever handled them before: an orderly end is
-    # no failure, so nobody does.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
-    server = _Server(config, drained)
-    server.run()
-    # The process ends here: the interpreter would look for garbage among half a million objects first, for most of a
-    # second in which a restart or a gateway waits.
-    gc.freeze()
-    return 0 if server.started else 1
+    return _Server(config, drain)
 
 
-def _fit_to_be_kept(record: logging.LogRecord) -> bool:
-    """Drops two lines of uvicorn's: the one for each socket, since it holds the query and with it keys and session ids;
-    and the traceback that it writes when a client's text is no UTF-8, which is the client's fault and closes with 1007.
+def _is_loggable(record: logging.LogRecord) -> bool:
+    """Drop two messages of uvicorn: the one for each WebSocket, since the query holds keys and session ids; and the
+    traceback for a client whose text is not UTF-8, which is the client's fault and closes the socket with 1007.
     """
     return '"WebSocket %s"' not in str(record.msg) and not str(record.msg).startswith("Invalid UTF-8")

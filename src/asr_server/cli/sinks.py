@@ -1,4 +1,4 @@
-"""Where transcripts go: standard output in the order of the recordings, or a file each, written whole or not at all."""
+"""Where results go: to standard output in the order of the recordings, or each to a file, written atomically."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ _SUFFIXES = {
 
 
 class Sink(Protocol):
-    """Hears of every source once: `deliver` or `drop`."""
+    """Gets either `deliver` or `drop`, once for every source."""
 
     def check(self, source: Source) -> None:
-        """Raise `Failure` where delivering would fail: asked before any work."""
+        """Raise `Failure` where `deliver` would fail. Called before the recording is processed."""
 
-    def words(self, source: Source, text: str) -> None:
-        """New text, as it comes."""
+    def delta(self, source: Source, text: str) -> None:
+        """New text while the recording is processed."""
 
     def deliver(self, source: Source, content: str) -> None:
-        """The whole. Raises `Failure`."""
+        """The result; after deltas, its end. Raises `Failure`."""
 
     def drop(self, source: Source) -> None:
-        """There will be nothing of this one."""
+        """This source has failed."""
 
     def close(self) -> None:
-        """No more comes: give out what was kept."""
+        """No more sources will come. Write what has been held back."""
 
 
 class StdoutSink:
-    """Standard output, UTF-8 whatever the locale. With several sources each has a header, and they keep their order."""
+    """Standard output, in UTF-8 whatever the locale. Several results keep their order and have headers."""
 
     def __init__(self, sources: Sequence[Source], out: BinaryIO | None = None) -> None:
         self._out = out or sys.stdout.buffer
@@ -53,38 +53,38 @@ class StdoutSink:
         self._first = True
 
     def check(self, source: Source) -> None:
-        """Nothing stands in the way."""
+        """Standard output is always there."""
 
-    def words(self, source: Source, text: str) -> None:
-        """At once: sources that stream come one by one."""
+    def delta(self, source: Source, text: str) -> None:
+        """Written at once: streamed sources are processed one by one."""
         if source not in self._ready:
             self._ready[source] = ""
             self._write(self._header(source))
         self._write(text)
 
     def deliver(self, source: Source, content: str) -> None:
-        """Written when all sources before it are."""
-        if source in self._ready:  # its words are written already
+        """Written after all sources before it."""
+        if source in self._ready:  # its deltas have been written
             self._write(content)
             self._next += 1
             return
         self._ready[source] = content
-        self._give_out()
+        self._write_ready()
 
     def drop(self, source: Source) -> None:
-        """The next may come."""
+        """The sources behind it no longer wait for it."""
         if source in self._ready:
             self._write("\n")
         self._ready[source] = None
-        self._give_out()
+        self._write_ready()
 
     def close(self) -> None:
-        """What waits for a source that will not come is written without it."""
+        """Write the results that wait for sources which will not come."""
         for source in self._order[self._next :]:
             self._ready.setdefault(source, None)
-        self._give_out()
+        self._write_ready()
 
-    def _give_out(self) -> None:
+    def _write_ready(self) -> None:
         while self._next < len(self._order) and self._order[self._next] in self._ready:
             source = self._order[self._next]
             content = self._ready[source]
@@ -104,14 +104,14 @@ class StdoutSink:
 
 
 class FileSink:
-    """A file for each source. Never replaces one without `force`."""
+    """A file for each source. `force`: existing files are replaced."""
 
     def __init__(self, targets: dict[Source, Path], *, force: bool) -> None:
         self._targets = targets
         self._force = force
 
     def check(self, source: Source) -> None:
-        """The file must be new or `force` set, and its directory writable; it is made if it is not there."""
+        """The file must not exist, unless with `force`. Its directory is created, and must be writable."""
         target = self._targets[source]
         try:
             if target.exists() and not self._force:
@@ -124,11 +124,11 @@ class FileSink:
         if not os.access(target.parent, os.W_OK):
             raise Failure("cannot_write", f"{shown(str(target.parent))} is not writable.")
 
-    def words(self, source: Source, text: str) -> None:
-        """A file gets the whole."""
+    def delta(self, source: Source, text: str) -> None:
+        """Ignored: the file is written at the end."""
 
     def deliver(self, source: Source, content: str) -> None:
-        """Beside its place first, then moved there."""
+        """Written to a temporary file in the same directory, then moved."""
         target = self._targets[source]
         try:
             _write_whole(target.resolve(), content.encode(), replace=self._force)
@@ -138,14 +138,14 @@ class FileSink:
             raise _unwritable(target, error) from None
 
     def drop(self, source: Source) -> None:
-        """No file."""
+        """There is nothing to undo."""
 
     def close(self) -> None:
-        """Nothing was kept."""
+        """There is nothing to write."""
 
 
 def suffix(response_format: ResponseFormat, tag: str = "") -> str:
-    """What a file's name ends in; `tag`: of the language of a translation, where players look for it."""
+    """The end of a file's name. `tag`: the language of a translation, in the place where players look for it."""
     return f".{tag}{_SUFFIXES[response_format]}" if tag else _SUFFIXES[response_format]
 
 
@@ -157,9 +157,9 @@ def targets(sources: Sequence[Source], place: Path | None, ending: str) -> dict[
     """
     bases = {source: _base(source, place) for source in sources}
     short = {source: base.with_suffix(ending) for source, base in bases.items()}
-    taken = Counter(short.values())
-    chosen = {s: base.with_name(base.name + ending) if taken[short[s]] > 1 else short[s] for s, base in bases.items()}
-    _check_apart(sources, chosen)
+    counts = Counter(short.values())
+    chosen = {s: base.with_name(base.name + ending) if counts[short[s]] > 1 else short[s] for s, base in bases.items()}
+    _check_distinct(sources, chosen)
     return chosen
 
 
@@ -167,11 +167,11 @@ def _base(source: Source, place: Path | None) -> Path:
     if place is not None:
         return place / source.below
     if source.path is None:
-        raise UsageError("standard input lies beside nothing; say --output FILE, or --output - for standard output.")
+        raise UsageError("standard input has no directory; say --output FILE, or --output - for standard output.")
     return source.path
 
 
-def _check_apart(sources: Sequence[Source], chosen: dict[Source, Path]) -> None:
+def _check_distinct(sources: Sequence[Source], chosen: dict[Source, Path]) -> None:
     read = {os.path.realpath(source.path) for source in sources if source.path}
     seen = set()
     for target in chosen.values():
@@ -184,14 +184,14 @@ def _check_apart(sources: Sequence[Source], chosen: dict[Source, Path]) -> None:
 
 
 def single(source: Source, target: Path) -> dict[Source, Path]:
-    """One source, one named file. Raises `UsageError` where they are the same."""
+    """The named file for the only source. Raises `UsageError` where they are the same file."""
     chosen = {source: target}
-    _check_apart([source], chosen)
+    _check_distinct([source], chosen)
     return chosen
 
 
 def _write_whole(target: Path, content: bytes, *, replace: bool) -> None:
-    # Not named after the target: the longest name that a file can have would be too long with anything behind it.
+    # Not named after the target: its name may have the maximum length already.
     part = target.with_name(f".{secrets.token_hex(8)}.part")
     try:
         with part.open("xb") as file:
@@ -207,12 +207,12 @@ def _write_whole(target: Path, content: bytes, *, replace: bool) -> None:
 
 
 def _move_to_new(part: Path, target: Path) -> None:
-    """Unlike a rename, a link never takes another's place, however late that one came."""
+    """A link, unlike a rename, fails where the target exists, even if it was created a moment ago."""
     try:
         target.hardlink_to(part)
     except FileExistsError:
         raise
-    except OSError:  # some file systems have no links
+    except OSError:  # this file system has no hard links
         if target.exists():
             raise FileExistsError from None
         part.replace(target)

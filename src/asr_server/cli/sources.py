@@ -1,4 +1,5 @@
-"""Which recordings a command line means: files, directories, a pipe. Looks at first bytes, decodes nothing."""
+"""Finds the recordings that a command line names: files, directories, standard input. Directories are filtered by
+the first bytes of each file."""
 
 from __future__ import annotations
 
@@ -19,24 +20,24 @@ STDIN = "-"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One recording. `path`: None for standard input. `below`: its path under the directory that was named.
+    """One recording. `path`: None for standard input. `below`: its path below the directory that was named.
 
-    `kept`: what came through a pipe, in a file without a name.
+    `spooled`: the content of a pipe, in a temporary file.
     """
 
     path: Path | None
     below: Path
-    kept: BinaryIO | None = None
+    spooled: BinaryIO | None = None
 
     @property
     def name(self) -> str:
-        """What people are shown."""
+        """The name in messages and headers."""
         return shown(str(self.path)) if self.path else "(standard input)"
 
     def open(self) -> BinaryIO:
-        """The recording as a file on disk, to be closed by the caller; once for a pipe. Raises `Failure`."""
-        if self.kept is not None:
-            return self.kept
+        """The recording as a file on disk, which the caller closes. A pipe can be opened once. Raises `Failure`."""
+        if self.spooled is not None:
+            return self.spooled
         assert self.path is not None
         try:
             return self.path.open("rb")
@@ -47,77 +48,77 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
-    """What lies in a named directory and is not transcribed."""
+class Skipped:
+    """A file or directory within a named directory that is not processed."""
 
     path: Path
     reason: str
 
 
-def find(arguments: Sequence[str], *, recursive: bool) -> tuple[list[Source], list[LeftOut]]:
-    """All recordings in the order of the arguments, each once, and what was left out of directories.
+def find(arguments: Sequence[str], *, recursive: bool) -> tuple[list[Source], list[Skipped]]:
+    """All recordings in the order of the arguments, each once, and what was skipped in directories.
 
-    A file that is named is taken whatever it is; a pipe is read to its end. Raises `UsageError` where standard input is
-    a keyboard.
+    A file that is named is taken whatever its content; a pipe is read to its end. Raises `UsageError` where standard
+    input is a terminal.
     """
     sources: dict[str, Source] = {}
-    left_out: list[LeftOut] = []
+    skipped: list[Skipped] = []
     for argument in arguments:
         if argument == STDIN:
             if STDIN not in sources:
                 sources[STDIN] = _standard_input()
-        elif os.path.isdir(argument):  # pathlib raises where a directory is closed
+        elif os.path.isdir(argument):  # pathlib raises where a directory cannot be entered
             for item in _within(Path(argument), recursive):
-                if isinstance(item, LeftOut):
-                    left_out.append(item)
+                if isinstance(item, Skipped):
+                    skipped.append(item)
                 else:
                     sources.setdefault(os.path.abspath(str(item.path)), item)
         else:
             path = Path(argument)
             if os.path.abspath(path) not in sources:
                 sources[os.path.abspath(path)] = _named(path)
-    return list(sources.values()), left_out
+    return list(sources.values()), skipped
 
 
 def _named(path: Path) -> Source:
     try:
         pipe = path.open("rb") if path.is_fifo() else None
     except OSError:
-        pipe = None  # opening it again will say why
+        pipe = None  # opening it again gives the error
     if pipe is None:
         return Source(path, Path(path.name))
     with pipe:
-        return Source(path, Path(path.name), _kept(pipe))
+        return Source(path, Path(path.name), _spool(pipe))
 
 
-def _within(directory: Path, recursive: bool) -> Iterator[Source | LeftOut]:
-    """Sorted, so that two runs do the same."""
+def _within(directory: Path, recursive: bool) -> Iterator[Source | Skipped]:
+    """Sorted, so that two runs have the same order."""
     unread: list[OSError] = []
     for top, folders, names in os.walk(directory, onerror=unread.append):
-        here = Path(top)
-        skipped = {name: reason for name in sorted(folders) if (reason := _passed_by(here / name, recursive))}
+        parent = Path(top)
+        skipped = {name: reason for name in sorted(folders) if (reason := _skip_folder(parent / name, recursive))}
         folders[:] = sorted(set(folders) - set(skipped))
         for name, reason in skipped.items():
-            yield LeftOut(here / name, reason)
+            yield Skipped(parent / name, reason)
         for name in sorted(names):
-            path = here / name
-            reason = _unfit(path)
-            yield LeftOut(path, reason) if reason else Source(path, path.relative_to(directory))
+            path = parent / name
+            reason = _skip_file(path)
+            yield Skipped(path, reason) if reason else Source(path, path.relative_to(directory))
     for error in unread:
-        yield LeftOut(Path(error.filename), f"cannot be read: {error.strerror}")
+        yield Skipped(Path(error.filename), f"cannot be read: {error.strerror}")
 
 
-def _passed_by(folder: Path, recursive: bool) -> str:
-    """Why a directory within a directory is not gone into; "" when it is."""
+def _skip_folder(folder: Path, recursive: bool) -> str:
+    """Why a directory within a directory is skipped; "" when it is searched."""
     if folder.name.startswith("."):
         return "hidden"
     if os.path.islink(folder):
         return "a link to a directory"
-    return "" if recursive else "a directory; -r goes into it"
+    return "" if recursive else "a directory; -r searches it"
 
 
-def _unfit(path: Path) -> str:
-    """Why a file that was not named itself is no recording; "" when it is one by its first bytes."""
+def _skip_file(path: Path) -> str:
+    """Why a file in a directory is skipped; "" when its first bytes are those of a recording."""
     if path.name.startswith("."):
         return "hidden"
     try:
@@ -127,18 +128,18 @@ def _unfit(path: Path) -> str:
             head = file.read(sniff.HEAD_BYTES)
     except OSError as error:
         return f"cannot be read: {error.strerror}"
-    # An ID3 tag may be longer than what was read; only audio has one.
+    # An ID3 tag may be longer than `head`; only audio files have one.
     return "" if sniff.id3_bytes(head) or sniff.demuxer_of(head) else "no audio or video"
 
 
 def _standard_input() -> Source:
     if sys.stdin is None or sys.stdin.isatty():
         raise UsageError("nothing is piped in. Say which file, or: asr-server COMMAND - < recording.wav")
-    return Source(None, Path("stdin"), _kept(sys.stdin.buffer))
+    return Source(None, Path("stdin"), _spool(sys.stdin.buffer))
 
 
-def _kept(stream: BinaryIO) -> BinaryIO:
-    file = tempfile.TemporaryFile()  # noqa: SIM115  # whoever opens the source closes it
+def _spool(stream: BinaryIO) -> BinaryIO:
+    file = tempfile.TemporaryFile()  # noqa: SIM115  # closed by the caller of `open`
     shutil.copyfileobj(stream, file)
     file.flush()
     return file

@@ -36,10 +36,10 @@ def _names(found, root):
 
 def test_a_directory_gives_its_recordings_by_content_and_names_the_rest(folder):
     """Suffixes decide nothing; directories within stay out."""
-    found, left_out = sources.find([str(folder)], recursive=False)
+    found, skipped = sources.find([str(folder)], recursive=False)
     assert _names(found, folder) == ["b.wav", "no-suffix"]
-    assert {item.path.name: item.reason for item in left_out} == {
-        "inner": "a directory; -r goes into it",
+    assert {item.path.name: item.reason for item in skipped} == {
+        "inner": "a directory; -r searches it",
         "notes.wav": "no audio or video",
         ".dot.wav": "hidden",
         "broken-link.wav": "not a file",
@@ -48,9 +48,9 @@ def test_a_directory_gives_its_recordings_by_content_and_names_the_rest(folder):
 
 def test_recursion_goes_all_the_way_but_not_into_what_is_hidden(folder):
     """And keeps the path below the directory that was named."""
-    found, left_out = sources.find([str(folder)], recursive=True)
+    found, skipped = sources.find([str(folder)], recursive=True)
     assert [str(s.below) for s in found] == ["b.wav", "no-suffix", "inner/a.txt", "inner/deep/c.wav"]
-    assert ".hidden" in {item.path.name for item in left_out}
+    assert ".hidden" in {item.path.name for item in skipped}
 
 
 def test_no_directory_is_passed_by_in_silence(folder, monkeypatch):
@@ -64,19 +64,19 @@ def test_no_directory_is_passed_by_in_silence(folder, monkeypatch):
         return scan(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
-    found, left_out = sources.find([str(folder)], recursive=True)
+    found, skipped = sources.find([str(folder)], recursive=True)
     assert "inner/deep/c.wav" not in _names(found, folder)
-    reasons = {item.path.name: item.reason for item in left_out}
+    reasons = {item.path.name: item.reason for item in skipped}
     assert reasons["around"] == "a link to a directory"
     assert reasons["deep"] == "cannot be read: Permission denied"
 
 
 def test_what_is_named_is_taken_in_order_and_once(folder):
-    """Also what is no recording: whoever hears it will say so."""
+    """Also what is not a recording: the server will say so."""
     again = str(folder / "." / "b.wav")
-    found, left_out = sources.find([str(folder / "notes.wav"), again, str(folder), again], recursive=False)
+    found, skipped = sources.find([str(folder / "notes.wav"), again, str(folder), again], recursive=False)
     assert _names(found, folder) == ["notes.wav", "b.wav", "no-suffix"]
-    assert "notes.wav" in {item.path.name for item in left_out}
+    assert "notes.wav" in {item.path.name for item in skipped}
 
 
 def test_an_mp3_behind_a_long_tag_is_a_recording(tmp_path):
@@ -100,15 +100,15 @@ def test_a_name_that_cannot_be_looked_at_is_one_failure(tmp_path):
     """Too long, or in a directory that is closed to this user: the others go on."""
     long = "a" * 300
     (tmp_path / "link.wav").symlink_to(long)
-    found, left_out = sources.find([long, str(tmp_path)], recursive=False)
+    found, skipped = sources.find([long, str(tmp_path)], recursive=False)
     with pytest.raises(Failure, match="too long") as failure:
         found[0].open()
     assert failure.value.code == "cannot_read"
-    assert [item.reason for item in left_out] == ["cannot be read: File name too long"]
+    assert [item.reason for item in skipped] == ["cannot be read: File name too long"]
 
 
 def test_a_named_pipe_is_read_to_its_end_and_kept(tmp_path):
-    """What hears it needs a file that can be read again."""
+    """A request needs a file that can be read again."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_bytes, args=(b"x" * 300_000,))
@@ -120,8 +120,8 @@ def test_a_named_pipe_is_read_to_its_end_and_kept(tmp_path):
         assert kept.read() == b"x" * 300_000
 
 
-def test_a_keyboard_is_no_recording(monkeypatch):
-    """Waiting for somebody to type a WAV file helps nobody."""
+def test_a_terminal_is_not_read(monkeypatch):
+    """It would wait for somebody to type a WAV file."""
 
     class Keyboard(io.StringIO):
         def isatty(self):

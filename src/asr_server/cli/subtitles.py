@@ -1,15 +1,15 @@
-"""`asr-server subtitles`: recordings to subtitle files beside them, translated if wished; checks such files."""
+"""`asr-server subtitles`: recordings to subtitle files, translated on request; checks subtitle files."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from asr_server.cli import arguments
+from asr_server.cli.batch import STANDARD_OUTPUT, Run
 from asr_server.cli.failure import Exit, Failure, UsageError, complain, shown
-from asr_server.cli.work import STANDARD_OUTPUT, Run, wish
+from asr_server.service.requests import OutputOptions
 from asr_server.subtitle.cue_config import CueConfig
 
 EXAMPLES = (
@@ -19,90 +19,90 @@ EXAMPLES = (
     "asr-server subtitles -r recordings --job --burn-check",
     "asr-server subtitles talk.srt --burn-check",
 )
-_CODES = f"--burn-check: 1 also where a rule is broken\n{arguments.EXIT_CODES}"
-_CHECK_HELP = "list what breaks the rules of docs/subtitles.md; a .srt or .vtt that is named is checked as it is"
+_CODES = f"--burn-check: 1 also where a rule is violated\n{arguments.EXIT_CODES}"
+_CHECK_HELP = "list violations of the rules of docs/subtitles.md; a .srt or .vtt file is checked as it is"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """The arguments of the command."""
     arguments.explain(parser, EXAMPLES, _CODES)
     arguments.add_recordings(parser, "; with --burn-check also .srt and .vtt")
-    how = parser.add_argument_group("what is made how")
-    how.add_argument("--format", choices=["srt", "vtt"], default="srt", help="default: srt")
-    arguments.add_hearing(how)
-    arguments.add_layout(how)
-    arguments.add_target(how, required=False)
-    how.add_argument("--burn-check", action="store_true", help=_CHECK_HELP)
-    arguments.add_outputs(parser.add_argument_group("where it goes"), beside=True)
-    arguments.add_workers(parser.add_argument_group("who works"))
+    options = parser.add_argument_group("subtitles")
+    options.add_argument("--format", choices=["srt", "vtt"], default="srt", help="default: srt")
+    arguments.add_recognition(options)
+    arguments.add_layout(options)
+    arguments.add_target(options, required=False)
+    options.add_argument("--burn-check", action="store_true", help=_CHECK_HELP)
+    arguments.add_outputs(parser.add_argument_group("output"), beside=True)
+    arguments.add_workers(parser.add_argument_group("server"))
     parser.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Returns an `Exit`; `FAILED` also where a check finds something."""
+    """Returns an `Exit`; `FAILED` also where `--burn-check` finds a violation."""
     from asr_server.cli import validate
 
     _check(parsed)
-    finished = [Path(name) for name in parsed.files if validate.is_subtitles(Path(name))]
-    recordings = [name for name in parsed.files if Path(name) not in finished]
-    if finished and not parsed.burn_check:
-        raise UsageError(f"{shown(str(finished[0]))} is a subtitle file already; --burn-check checks it.")
+    subtitle_files = [Path(name) for name in parsed.files if validate.is_subtitles(Path(name))]
+    recordings = [name for name in parsed.files if Path(name) not in subtitle_files]
+    if subtitle_files and not parsed.burn_check:
+        raise UsageError(f"{shown(str(subtitle_files[0]))} is a subtitle file already; --burn-check checks it.")
     parsed = argparse.Namespace(**{**vars(parsed), "files": recordings})
-    ends = [_check_finished(finished, _rules(parsed))] if finished else []
+    exits = [_validate(subtitle_files, _cue_config(parsed))] if subtitle_files else []
     if recordings:
-        ends.append(_make(Run("subtitles", parsed, wish(parsed))))
-    return max(ends)
+        exits.append(_process(Run("subtitles", parsed, arguments.cue_request(parsed))))
+    return max(exits)
 
 
-def _make(order: Run) -> Exit:
-    from asr_server.cli.validate import Reviewed
+def _process(run: Run) -> Exit:
+    from asr_server.cli.validate import ValidatingSink
 
-    parsed = order.parsed
-    found = order.find()
+    if not run.parsed.burn_check:
+        return run.run()
+    found = run.find()
     if not found:
         return Exit.FAILED
-    outlet = order.outlet(found)
-    if not parsed.burn_check:
-        return order.work(found, outlet)
-    reviewed = Reviewed(outlet, order.wish.response_format, _rules(parsed))
-    end = order.work(found, reviewed)
-    _print(reviewed.faults)
-    return Exit.FAILED if reviewed.faults else end
+    targets = run.targets(found)
+    assert targets is not None, "--burn-check excludes standard output"
+    config = _cue_config(run.parsed)
+    sink = ValidatingSink(targets, run.request.output.response_format, config, force=run.parsed.force)
+    code = run.process(found, sink)
+    _print(sink.violations)
+    return Exit.FAILED if sink.violations else code
 
 
-def _check_finished(files: Sequence[Path], rules: CueConfig) -> Exit:
+def _validate(files: Sequence[Path], config: CueConfig) -> Exit:
     from asr_server.cli import validate
 
-    end = Exit.DONE
+    code = Exit.DONE
     for file in files:
         try:
-            faults = validate.of_file(file, rules)
+            violations = validate.of_file(file, config)
         except Failure as failure:
             complain("subtitles", f"{shown(str(file))}: {failure.code}: {failure.message}")
-            end = Exit.FAILED
+            code = Exit.FAILED
             continue
-        _print(faults)
-        end = Exit.FAILED if faults else end
-    return end
+        _print(violations)
+        code = Exit.FAILED if violations else code
+    return code
 
 
-def _rules(parsed: argparse.Namespace) -> CueConfig:
-    """The rules of docs/subtitles.md, a server's unless it is set up otherwise; with `--local` the settings' own."""
-    layout = CueConfig(max_line_columns=parsed.max_line_chars, max_lines=parsed.max_lines)
+def _cue_config(parsed: argparse.Namespace) -> CueConfig:
+    """The default rules of docs/subtitles.md; with `--local` those of the settings."""
+    output = OutputOptions(max_line_chars=parsed.max_line_chars, max_lines=parsed.max_lines)
     if not parsed.local:
-        return layout
-    from asr_server.cli.local_backend import settings_for_one
+        return CueConfig(max_line_columns=output.max_line_chars, max_lines=output.max_lines)
+    from asr_server.cli.local_backend import local_settings
     from asr_server.service.output import subtitles
 
-    chosen = subtitles.rules(settings_for_one(parsed.model))
-    return replace(chosen, max_line_columns=layout.max_line_columns, max_lines=layout.max_lines)
+    return subtitles.cue_config(local_settings(parsed.model), output)
 
 
 def _check(parsed: argparse.Namespace) -> None:
     if not parsed.to and (parsed.bilingual or parsed.term):
         raise UsageError("--bilingual and --term are for translations; say --to LANGUAGE.")
     if parsed.burn_check and parsed.bilingual:
-        raise UsageError("--burn-check cannot tell which lines of a bilingual file belong together; leave out one.")
+        raise UsageError("--burn-check cannot tell the two languages of a bilingual file apart; leave out one of them.")
     if parsed.burn_check and parsed.output == STANDARD_OUTPUT:
         raise UsageError("--burn-check writes its list to standard output; say --output FILE.")
 

@@ -1,14 +1,13 @@
-"""`asr-server transcribe`: files, directories or standard input to text, by a server or in this process."""
+"""`asr-server transcribe`: files, directories or standard input to text, by a server or by a worker of this command."""
 
 from __future__ import annotations
 
 import argparse
 
 from asr_server.cli import arguments
-from asr_server.cli.backend import RequestOptions
+from asr_server.cli.batch import Run
 from asr_server.cli.failure import UsageError
-from asr_server.cli.work import Run
-from asr_server.service.requests import ResponseFormat
+from asr_server.service.requests import OutputOptions, ResponseFormat, TranscriptionRequest
 
 EXAMPLES = (
     "asr-server transcribe talk.mp3",
@@ -20,15 +19,15 @@ EXAMPLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """The arguments of the command."""
     arguments.explain(parser, EXAMPLES)
     arguments.add_recordings(parser)
-    how = parser.add_argument_group("what is transcribed how")
+    how = parser.add_argument_group("transcription")
     how.add_argument("--format", choices=[f.value for f in ResponseFormat], default="text", help="default: text")
-    arguments.add_hearing(how)
-    how.add_argument("--stream", action="store_true", help="print the words as they are decoded, one file at a time")
-    arguments.add_outputs(parser.add_argument_group("where it goes"), beside=False)
-    arguments.add_workers(parser.add_argument_group("who transcribes"))
+    arguments.add_recognition(how)
+    how.add_argument("--stream", action="store_true", help="print the text while it is decoded, one file at a time")
+    arguments.add_outputs(parser.add_argument_group("output"), beside=False)
+    arguments.add_workers(parser.add_argument_group("server"))
     parser.set_defaults(run=run)
 
 
@@ -36,16 +35,10 @@ def run(parsed: argparse.Namespace) -> int:
     """Returns an `Exit`."""
     if parsed.stream:
         _check_stream(parsed)
-    wish = RequestOptions(
-        response_format=ResponseFormat(parsed.format),
-        language=parsed.language,
-        prompt=parsed.prompt,
-        hotwords=tuple(parsed.hotword),
-        model=parsed.model,
-        stream=parsed.stream,
-        as_job=parsed.job,
+    request = TranscriptionRequest(
+        **arguments.recognition(parsed), output=OutputOptions(ResponseFormat(parsed.format)), stream=parsed.stream
     )
-    return Run("transcribe", parsed, wish).run()
+    return Run("transcribe", parsed, request).run()
 
 
 def _check_stream(parsed: argparse.Namespace) -> None:
@@ -54,8 +47,8 @@ def _check_stream(parsed: argparse.Namespace) -> None:
     if parsed.output or parsed.beside:
         raise UsageError("--stream writes to standard output; leave out --output and --beside.")
     if (parsed.jobs or 1) > 1:
-        raise UsageError("--stream takes one recording at a time; leave out --jobs.")
+        raise UsageError("--stream processes one recording at a time; leave out --jobs.")
     if parsed.job:
         raise UsageError(
-            "--stream prints words while they are decoded, and a job is left alone; leave out one of them."
+            "--stream prints text while it is decoded, and --job prints the result of a job; leave out one of them."
         )

@@ -1,4 +1,4 @@
-"""Finished subtitle files held to the rules before they are burned in: what is wrong, line by line. Mends nothing."""
+"""Validates subtitle files against the rules of docs/subtitles.md."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from asr_server.cli.failure import Failure, shown
-from asr_server.cli.sinks import Sink
+from asr_server.cli.sinks import FileSink
 from asr_server.cli.sources import Source
 from asr_server.service.requests import ResponseFormat
 from asr_server.subtitle import lint, srt, timecodes, vtt
@@ -22,49 +22,35 @@ _UNITS = {
     LintRule.LINE_WIDTH: " columns",
     LintRule.READING_SPEED: " %",
 }
-# Signs that may not stand there: the figure is the line, and there is no limit.
-_PLACES = {LintRule.LINE_START, LintRule.LINE_END}
+# The figure of these rules is the number of a line, and there is no limit.
+_LINE_RULES = {LintRule.LINE_START, LintRule.LINE_END}
 
 
-class Reviewed:
-    """An outlet before another: everything that goes through is checked, and nothing is held back."""
+class ValidatingSink(FileSink):
+    """Writes the files and validates each. `violations`: a line for each broken rule."""
 
-    def __init__(self, outlet: Sink, response_format: ResponseFormat, rules: CueConfig) -> None:
-        self._outlet = outlet
+    def __init__(
+        self, targets: dict[Source, Path], response_format: ResponseFormat, config: CueConfig, *, force: bool
+    ) -> None:
+        super().__init__(targets, force=force)
         self._parse = _PARSERS[response_format]
-        self._rules = rules
-        self.faults: list[str] = []
-
-    def check(self, source: Source) -> None:
-        """The other's."""
-        self._outlet.check(source)
-
-    def words(self, source: Source, text: str) -> None:
-        """The other's."""
-        self._outlet.words(source, text)
+        self._config = config
+        self.violations: list[str] = []
 
     def deliver(self, source: Source, content: str) -> None:
-        """Handed on, then checked."""
-        self._outlet.deliver(source, content)
-        self.faults += _named(source.name, faults(self._parse(content), self._rules))
-
-    def drop(self, source: Source) -> None:
-        """The other's."""
-        self._outlet.drop(source)
-
-    def close(self) -> None:
-        """The other's."""
-        self._outlet.close()
+        """Written first: a file with violations is kept."""
+        super().deliver(source, content)
+        self.violations += _prefixed(source.name, violations(self._parse(content), self._config))
 
 
 def is_subtitles(path: Path) -> bool:
-    """Whether a name is that of a subtitle file."""
+    """Whether the path is a subtitle file by its name."""
     return _format(path) is not None and not os.path.isdir(path)
 
 
-def of_file(path: Path, rules: CueConfig) -> list[str]:
-    """What is wrong with a file, a line each; broken time lines first. Raises `Failure` where it cannot be read or
-    holds no cue."""
+def of_file(path: Path, config: CueConfig) -> list[str]:
+    """A line for each violation in a file; unreadable times first. Raises `Failure` where the file cannot be read or
+    has no cue."""
     kind = _format(path)
     assert kind is not None
     try:
@@ -75,26 +61,26 @@ def of_file(path: Path, rules: CueConfig) -> list[str]:
         raise Failure("cannot_read", f"{error.strerror}.") from None
     except UnicodeDecodeError:
         raise Failure("cannot_read", "It is not UTF-8.") from None
-    cues, lost = _PARSERS[kind](content), timecodes.unread(content)
-    if not cues and not lost:
+    cues, unreadable = _PARSERS[kind](content), timecodes.unread(content)
+    if not cues and not unreadable:
         raise Failure("no_cues", "There is no cue in it.")
-    broken = [f"line {number}: times that cannot be read, so no cue" for number in lost]
-    return _named(shown(str(path)), [*broken, *faults(cues, rules)])
+    lost = [f"line {number}: times that cannot be read, so no cue" for number in unreadable]
+    return _prefixed(shown(str(path)), [*lost, *violations(cues, config)])
 
 
-def faults(cues: list[Cue], rules: CueConfig) -> list[str]:
-    """Every broken rule: number and begin of the cue, the rule, figure and limit."""
+def violations(cues: list[Cue], config: CueConfig) -> list[str]:
+    """A line for each violation: number and start of the cue, the rule, figure and limit."""
     return [
-        f"cue {fault.cue} at {timecodes.timestamp(cues[fault.cue - 1].start_ms, '.')}: {_figure(fault)}"
-        for fault in lint.check(cues, rules)
+        f"cue {violation.cue} at {timecodes.timestamp(cues[violation.cue - 1].start_ms, '.')}: {_figure(violation)}"
+        for violation in lint.check(cues, config)
     ]
 
 
-def _figure(fault: lint.Violation) -> str:
-    if fault.rule in _PLACES:
-        return f"{fault.rule} in line {fault.figure}"
-    unit = _UNITS.get(fault.rule, " ms")
-    return f"{fault.rule} {fault.figure}{unit} (limit {fault.limit}{unit})"
+def _figure(violation: lint.Violation) -> str:
+    if violation.rule in _LINE_RULES:
+        return f"{violation.rule} in line {violation.figure}"
+    unit = _UNITS.get(violation.rule, " ms")
+    return f"{violation.rule} {violation.figure}{unit} (limit {violation.limit}{unit})"
 
 
 def _format(path: Path) -> ResponseFormat | None:
@@ -102,5 +88,5 @@ def _format(path: Path) -> ResponseFormat | None:
     return next((form for form in _PARSERS if form.value == found), None)
 
 
-def _named(name: str, lines: Iterable[str]) -> list[str]:
+def _prefixed(name: str, lines: Iterable[str]) -> list[str]:
     return [f"{name}: {line}" for line in lines]

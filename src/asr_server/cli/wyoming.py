@@ -14,7 +14,7 @@ _DEFAULT_PORT = 10_300
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """The arguments of the command."""
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1: this machine)")
     parser.add_argument(
         "--port", type=int, default=_DEFAULT_PORT, help=f"port (default {_DEFAULT_PORT}; 0: a free one)"
@@ -23,15 +23,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--server",
         default=arguments.DEFAULT_SERVER,
         metavar="URL",
-        help=f"the server that hears (default {arguments.DEFAULT_SERVER})",
+        help=f"the server that transcribes (default {arguments.DEFAULT_SERVER})",
     )
     arguments.add_key(parser)
-    parser.add_argument("--language", default="", help="for clients that name none; found out if left out")
+    parser.add_argument("--language", default="", help="for clients that state none (default: detect it)")
     parser.set_defaults(run=_run)
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    """Returns 0 after SIGTERM and 1 where the port cannot be had. Raises `UsageError`."""
+    """Returns 0 after SIGTERM, 1 where the port cannot be used. Raises `UsageError`."""
     from asr_server.bridge.wyoming import Bridge, Target
 
     _check(parsed)
@@ -41,15 +41,15 @@ def _run(parsed: argparse.Namespace) -> int:
         print(f"asr-server wyoming: cannot listen on {parsed.host}:{parsed.port}: {error}", file=sys.stderr)
         return Exit.FAILED
     with bridge:
-        # `shutdown` waits for the loop that this handler interrupts, so it needs a thread of its own.
+        # `shutdown` waits for the loop that this signal handler interrupts, so it runs on a thread of its own.
         signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=bridge.shutdown).start())
-        print(f"Wyoming at tcp://{parsed.host}:{bridge.port}, words from {parsed.server}", flush=True)
+        print(f"Wyoming at tcp://{parsed.host}:{bridge.port}, transcripts from {parsed.server}", flush=True)
         bridge.serve_forever()
     return Exit.DONE
 
 
 def _check(parsed: argparse.Namespace) -> None:
-    """What would fail for every utterance is told now."""
+    """Report at the start what would fail for every utterance."""
     from asr_server.core.errors import InvalidInput
     from asr_server.text import languages
 

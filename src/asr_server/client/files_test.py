@@ -8,7 +8,17 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from asr_server.client.files import Duration, FileClient, FileError, FileOptions, Response, ServerUnreachable, Span
+from asr_server.client.files import (
+    Duration,
+    FileClient,
+    FileError,
+    OutputOptions,
+    ResponseFormat,
+    ServerUnreachable,
+    Span,
+    SubtitleRequest,
+    TranscriptionRequest,
+)
 
 _SPAN = b'data: {"text": "on", "language": "English", "is_final": false, "start": 0.5, "end": 1.5}\n\n'
 _WHOLE = b'data: {"text": "on", "language": "English", "is_final": true, "start": 0, "end": 2.0}\n\n'
@@ -76,12 +86,16 @@ def test_a_refusal_keeps_code_message_and_waiting_time():
     assert refusal.value.retry_after_s == 7
 
 
-@pytest.mark.parametrize("body", [b"<html>", b"{}", b"[]", b'{"error": "no"}', b'{"error": null}'])
-def test_another_servers_error_is_told_by_its_status(body):
+def test_an_error_of_another_server_is_reported_by_its_status():
     """Whatever stands at the address."""
-    with _answering(body, 502) as (base, _), FileClient(base) as client, pytest.raises(FileError, match="502") as error:
-        client.transcribe(io.BytesIO(b"RIFF"))
-    assert error.value.code == "http_502"
+    for body in [b"<html>", b"{}", b"[]", b'{"error": "no"}', b'{"error": null}']:
+        with (
+            _answering(body, 502) as (base, _),
+            FileClient(base) as client,
+            pytest.raises(FileError, match="502") as error,
+        ):
+            client.transcribe(io.BytesIO(b"RIFF"))
+        assert error.value.code == "http_502"
 
 
 def test_an_answer_that_breaks_off_is_an_error():
@@ -127,15 +141,13 @@ def test_a_pipe_is_sent_to_its_end():
     assert b"RIFF and more" in seen[0]
 
 
-def test_the_form_holds_what_was_asked_and_nothing_empty():
-    """An empty field would be a value to some servers."""
-    options = FileOptions(language="en", hotwords=("Zürich", "Qwen"), response_format="srt")
+def test_the_fields_of_the_request_are_sent():
+    """As the form's text fields, beside the file."""
+    request = TranscriptionRequest(language="English", output=OutputOptions(ResponseFormat.SRT))
     with _answering(b"x") as (base, seen), FileClient(base) as client:
-        client.transcribe(io.BytesIO(b"RIFF"), options)
+        client.transcribe(io.BytesIO(b"RIFF"), request)
     text = seen[0].decode()
     assert all(f'name="{name}"' in text for name in ("language", "model", "response_format", "file"))
-    assert text.count('name="hotwords"') == 2
-    assert 'name="prompt"' not in text
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1", "ftp://127.0.0.1", "nothing"])
@@ -154,7 +166,7 @@ def test_the_key_is_a_header_of_every_request(key, header):
 
 
 def test_a_redirection_is_no_answer():
-    """Its body would be taken for a transcript; and a key does not follow it to another address."""
+    """Its body is not a transcript, and the key must not be sent to another address."""
     with (
         _answering(b"moved", 307, Location="http://127.0.0.1:1/") as (base, _),
         FileClient(base) as client,
@@ -164,7 +176,10 @@ def test_a_redirection_is_no_answer():
     assert error.value.code == "http_307"
 
 
-def test_what_a_server_says_beside_a_product_is_kept():
-    """Where its times come from, and how much is not translated."""
-    with _answering(b"1\n", X_Subtitle_Timing="mixed", X_Untranslated="3") as (base, _), FileClient(base) as client:
-        assert client.subtitles(io.BytesIO(b"RIFF")) == Response("1\n", "mixed", 3)
+def test_what_the_headers_say_of_a_result_is_kept():
+    """The source of the times, the number of untranslated lines, the error of a translation."""
+    headers = {"X_Subtitle_Timing": "mixed", "X_Untranslated": "3", "X_Translation_Error": "translation_failed"}
+    with _answering(b"1\n", **headers) as (base, _), FileClient(base) as client:
+        result = client.process(io.BytesIO(b"RIFF"), SubtitleRequest())
+    assert (result.content, result.time_source, result.untranslated) == (b"1\n", "mixed", 3)
+    assert result.translation_error == "translation_failed"

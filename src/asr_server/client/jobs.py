@@ -1,10 +1,10 @@
-"""A client of `/v1/jobs`, for an event loop: a recording is handed over once, and asked about from then on.
+"""A client of `/v1/jobs`, for an event loop: submit a recording, follow the job, fetch the result.
 
 async with AsyncJobClient("http://127.0.0.1:8100") as client:
-    job = await client.submit("meeting.mp4", SubtitleOptions())
+    job = await client.submit("meeting.mp4", SubtitleRequest())
     async for status in client.watch(job.id):
         print(status.done_s, status.duration_s)
-    print((await client.result(job.id)).content)
+    print((await client.result(job.id)).content.decode())
     await client.delete(job.id)
 """
 
@@ -18,16 +18,17 @@ from urllib.parse import quote
 
 import httpx
 
-from asr_server.client import exchange
-from asr_server.client.exchange import FileError, Recording, Response
-from asr_server.client.options import Options
+from asr_server.client import connection
+from asr_server.client.connection import AsyncConnection, FileError, Recording
+from asr_server.client.forms import form
 from asr_server.client.sse import EventStream
+from asr_server.service.requests import Request, Result
 
 _ROUTE = "/v1/jobs"
 
 
 class JobState(StrEnum):
-    """Where a job is in its life."""
+    """The states of a job."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -37,8 +38,8 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """How a job stands. `done_s`: seconds of the recording that are text; `duration_s`: how long it is, None while
-    that is unknown. `error`: why it failed."""
+    """The state of a job. `done_s`: seconds of the recording that are transcribed. `duration_s`: its length, None while
+    it is unknown. `error`: why the job failed."""
 
     id: str
     state: JobState
@@ -47,51 +48,51 @@ class JobStatus:
     error: FileError | None = None
 
     @property
-    def over(self) -> bool:
-        """Whether nothing more will happen."""
+    def is_over(self) -> bool:
+        """Whether the job has succeeded or failed."""
         return self.state in (JobState.SUCCEEDED, JobState.FAILED)
 
 
-class AsyncJobClient(exchange.AsyncConnection):
-    """Errors are `FileError`; `ServerUnreachable` among them. Leaving it stops no job."""
+class AsyncJobClient(AsyncConnection):
+    """All errors are `FileError`. Jobs go on when the client is closed."""
 
-    async def submit(self, recording: Recording, options: Options) -> JobStatus:
-        """Hand the recording over; when this returns, the server has all of it."""
-        with exchange.named_errors(), exchange.upload(recording) as file:
-            fields = {**options.form, "task": options.task}
+    async def submit(self, recording: Recording, request: Request) -> JobStatus:
+        """Send the recording and create a job. When this returns, the server has the whole recording."""
+        with connection.map_errors(), connection.upload(recording) as file:
+            fields = {**form(request), "task": request.task}
             return _status(_good(await self._http.post(_ROUTE, data=fields, files={"file": file})).json())
 
     async def status(self, identity: str) -> JobStatus:
-        """How the job stands."""
-        return _status((await self._ask("GET", identity)).json())
+        """The state of the job now."""
+        return _status((await self._send("GET", identity)).json())
 
     async def watch(self, identity: str) -> AsyncGenerator[JobStatus, None]:
-        """How the job stands, and again at every change, until it is over."""
+        """The state of the job now, and again at every change, until it is over."""
         stream, last = EventStream(), None
-        with exchange.named_errors():
+        with connection.map_errors():
             async with self._http.stream("GET", f"{_path(identity)}/events") as answer:
                 if not answer.is_success:
                     await answer.aread()
-                    raise exchange.refusal(answer)
+                    raise connection.error_of(answer)
                 async for chunk in answer.aiter_bytes():
-                    for last in exchange.read(stream.feed(chunk), _status):
+                    for last in connection.items(stream.feed(chunk), _status):
                         yield last
-        if last is None or not last.over:
-            await self.status(identity)  # raises where the job was removed meanwhile
+        if last is None or not last.is_over:
+            await self.status(identity)  # raises where the job has been removed
             raise FileError("connection_lost", "The server's answer broke off.")
 
-    async def result(self, identity: str) -> Response:
-        """What the job made."""
-        answer = await self._ask("GET", identity, "/result")
-        return exchange.made(answer.content, answer.headers)
+    async def result(self, identity: str) -> Result:
+        """The result of a job that has succeeded."""
+        answer = await self._send("GET", identity, "/result")
+        return connection.result(answer.content, answer.headers)
 
     async def delete(self, identity: str) -> None:
         """Stop the job if it runs, and remove it with its recording and its result."""
-        await self._ask("DELETE", identity)
+        await self._send("DELETE", identity)
 
-    async def _ask(self, method: str, identity: str, what: str = "") -> httpx.Response:
-        with exchange.named_errors():
-            return _good(await self._http.request(method, f"{_path(identity)}{what}"))
+    async def _send(self, method: str, identity: str, below: str = "") -> httpx.Response:
+        with connection.map_errors():
+            return _good(await self._http.request(method, f"{_path(identity)}{below}"))
 
 
 def _path(identity: str) -> str:
@@ -100,7 +101,7 @@ def _path(identity: str) -> str:
 
 def _good(answer: httpx.Response) -> httpx.Response:
     if not answer.is_success:
-        raise exchange.refusal(answer)
+        raise connection.error_of(answer)
     return answer
 
 

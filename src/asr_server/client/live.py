@@ -32,7 +32,7 @@ _BUFFER_BYTES = 8 * 1024 * 1024
 
 
 class LiveError(Exception):
-    """The server refused something: `code` is stable."""
+    """The server refused the session or a message. `code` is stable."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -41,17 +41,19 @@ class LiveError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LiveOptions:
-    """How a session begins. None and "" leave a choice to the server. `token`: the key, where the server has keys."""
+    """How a session begins. None and "" leave the choice to the server. `hotwords`: names and terms to expect. `token`:
+    the key, where the server has keys."""
 
     language: str = ""
     sample_rate_hz: int = SAMPLE_RATE
     use_server_vad: bool | None = None
+    hotwords: tuple[str, ...] = ()
     token: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One utterance as understood so far: a client shows it in place of its last line of the same `utterance`.
+    """The text of one utterance so far. It replaces the last line of the same `utterance`.
 
     `committed` only grows. `ending` is "" while the utterance is open, then `pause`, `cut`, `flush` or `close`. Times
     are seconds since the session began.
@@ -68,17 +70,17 @@ class Line:
 
     @property
     def text(self) -> str:
-        """The whole line."""
+        """Committed and tentative text."""
         return self.committed + self.tentative
 
     @property
     def final(self) -> bool:
-        """Whether the line is there for good."""
+        """Whether the line is the last one of its utterance."""
         return bool(self.ending)
 
 
 class LiveClient:
-    """One session. It survives its connection: `resume` goes on where the server stopped hearing."""
+    """One session. It survives its connection: `resume` continues where audio stopped arriving."""
 
     def __init__(self, server: str, options: LiveOptions | None = None) -> None:
         self._url = server.rstrip("/").replace("http", "ws", 1) + "/ws/transcribe"
@@ -90,6 +92,8 @@ class LiveClient:
         self._received = 0
         self.hello: dict[str, Any] = {}
         self._socket = self._connect({})
+        if self._options.hotwords:
+            self.configure(hotwords=list(self._options.hotwords))
 
     def __enter__(self) -> LiveClient:
         return self
@@ -101,7 +105,7 @@ class LiveClient:
 
     @property
     def session_id(self) -> str:
-        """Who knows this can resume the session."""
+        """The id under which the session can be resumed."""
         return str(self.hello["session_id"])
 
     def send(self, pcm: bytes) -> None:
@@ -121,17 +125,18 @@ class LiveClient:
         self._act(action="flush")
 
     def reset(self) -> None:
-        """Throw the open utterance away."""
+        """Discard the open utterance."""
         self._act(action="reset")
 
     def configure(self, **changes: Any) -> None:
-        """`language`, `use_server_vad`, `hotwords`: from the next utterance on."""
+        """Change `language`, `use_server_vad` or `hotwords`, from the next utterance on."""
         self._act(action="config", **changes)
 
     def lines(self, wait_s: float | None = None) -> Iterator[Line]:
-        """What the server understands, until the connection ends in order, or until nothing came for `wait_s`.
+        """The lines from the server, until the connection ends in order, or no message came for `wait_s` seconds.
 
-        Raises `LiveError` for what the server refuses (the session goes on), `ConnectionClosed` for a broken one.
+        Raises `LiveError` for a message that the server refused; the session goes on. Raises `ConnectionClosed` where
+        the connection broke.
         """
         while True:
             try:
@@ -153,7 +158,7 @@ class LiveClient:
         Raises `LiveError`, and `OSError` or `WebSocketException` where nobody answers; it may be tried again.
         """
         with suppress(OSError):
-            self.cut()  # who still waits for the old connection is let go
+            self.cut()  # ends a `lines` that still waits for the old connection
         with self._lock:
             fresh = self._connect({"session_id": self.session_id, "received": str(self._received)})
             self._buffer.resume(int(self.hello["received_bytes"]))
@@ -164,7 +169,7 @@ class LiveClient:
             self._send_buffered()
 
     def close(self) -> None:
-        """End in order."""
+        """End the session in order."""
         self._socket.close()
 
     def cut(self) -> None:
@@ -192,14 +197,14 @@ class LiveClient:
         if options.use_server_vad is not None:
             query["use_server_vad"] = str(options.use_server_vad).lower()
         query_text = urlencode({name: value for name, value in query.items() if value})
-        # As a header: addresses are kept in the logs of proxies.
+        # In a header: proxies log addresses.
         headers = {"Authorization": f"Bearer {options.token}"} if options.token else None
         try:
             connection = connect(
                 f"{self._url}?{query_text}", additional_headers=headers, max_size=None, compression=None
             )
-        except InvalidStatus as refused:
-            raise _refusal(refused) from None
+        except InvalidStatus as rejected:
+            raise _rejection(rejected) from None
         hello = json.loads(connection.recv())
         if "error" in hello:
             connection.close()
@@ -208,13 +213,13 @@ class LiveClient:
         return connection
 
 
-def _refusal(refused: InvalidStatus) -> LiveError:
-    """What the server said in place of opening the socket."""
+def _rejection(rejected: InvalidStatus) -> LiveError:
+    """The error in the HTTP answer with which the server rejected the socket."""
     try:
-        error = json.loads(refused.response.body or b"")["error"]
+        error = json.loads(rejected.response.body or b"")["error"]
         return LiveError(str(error["code"]), str(error["message"]))
     except (ValueError, KeyError, TypeError):
-        return LiveError("connection_refused", f"The server answered with HTTP {refused.response.status_code}.")
+        return LiveError("connection_refused", f"The server answered with HTTP {rejected.response.status_code}.")
 
 
 def _line(message: dict[str, Any]) -> Line:

@@ -1,4 +1,4 @@
-"""Bytes of a server-sent event stream to its JSON events, however the bytes are cut. Not a connection."""
+"""Decodes the bytes of a server-sent event stream into JSON events."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ _OPENAI_END = b"[DONE]"
 
 
 class EventStream:
-    """Feed it what arrives. `ended` turns true with the server's last event: without it the stream was cut."""
+    """An incremental decoder. `ended` turns true with the server's last event: without it the stream was cut off."""
 
     def __init__(self) -> None:
-        self._open = b""
+        self._partial = b""
         self.ended = False
 
     def feed(self, chunk: bytes) -> list[dict[str, Any]]:
-        """The events that `chunk` completes; comments, which keep a connection open, are none."""
-        *whole, self._open = (self._open + chunk).split(b"\n\n")
+        """The events that `chunk` completes. Comments, which only keep a connection open, are skipped."""
+        *frames, self._partial = (self._partial + chunk).split(b"\n\n")
         events = []
-        for frame in whole:
+        for frame in frames:
             if not frame.startswith(_DATA):
                 continue
             body = frame.removeprefix(_DATA)

@@ -1,4 +1,4 @@
-"""The operator's keys: whose is the one that was presented. Holds digests, never a key; knows no wire."""
+"""The API keys of this server: who owns a presented key. Holds digests, never a key."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import hashlib
 import hmac
 from collections.abc import Iterable
 
-# Hex digits of a key's SHA-256: what is kept beside a job, and what a log line may carry.
+# Hex digits of a key's SHA-256: as the owner of a job, and in log lines.
 _OWNER_DIGITS = 32
 _FINGERPRINT_DIGITS = 8
 
 
 class ApiKeys:
-    """All keys of this server. Without any, everyone is let in and nobody is known."""
+    """All keys of this server. Without any, every request is accepted and has no owner."""
 
     def __init__(self, keys: Iterable[str]) -> None:
         self._digests = tuple(_digest(key) for key in keys)
@@ -21,9 +21,9 @@ class ApiKeys:
         return bool(self._digests)
 
     def owner(self, presented: str) -> str | None:
-        """The name under which the holder of this key owns things, None for a key that is not on the ring.
+        """The name under which the holder of this key owns jobs and sessions; None for an unknown key.
 
-        Takes the same time for every key: all digests are compared, and each of them whole.
+        Takes the same time for every key: it is compared with all digests, in constant time each.
         """
         digest, known = _digest(presented), False
         for other in self._digests:
@@ -32,7 +32,7 @@ class ApiKeys:
 
 
 def fingerprint(owner: str) -> str:
-    """The short form of an owner for log lines: who does not have the key learns nothing from it."""
+    """The short form of an owner for log lines. It does not help to guess the key."""
     return owner[:_FINGERPRINT_DIGITS]
 
 

@@ -14,7 +14,7 @@ KEYS = st.lists(st.text(min_size=1), min_size=1, max_size=6, unique=True)
 
 
 @given(KEYS, st.text())
-def test_a_key_is_known_exactly_if_it_is_on_the_ring(keys, presented):
+def test_a_key_is_known_exactly_if_it_is_listed(keys, presented):
     """Whatever text is presented, also one that no header could carry."""
     ring = ApiKeys(keys)
     assert (ring.owner(presented) is not None) == (presented in keys)
@@ -57,7 +57,7 @@ def test_the_fingerprint_is_the_start_of_the_sha256():
     assert fingerprint(owner) == hashlib.sha256(b"sk-one").hexdigest()[:8]
 
 
-def test_a_ring_without_keys_is_false():
-    """It asks nobody for a key."""
+def test_no_keys_are_false():
+    """Then no request needs a key."""
     assert not ApiKeys([])
     assert ApiKeys(["k"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 SAMPLE_RATE = 16_000  # Hz: the feature extractor of Qwen3-ASR and the Silero VAD take no other
 
 # The Silero VAD was trained on frames of this length alone. Segmentation and endpointing decide once a frame.
@@ -32,3 +34,8 @@ def s_to_samples(duration_s: float) -> int:
 def s_to_ms(duration_s: float) -> int:
     """The nearest millisecond."""
     return round(1000 * duration_s)
+
+
+def ms_to_frames(duration_ms: float) -> int:
+    """The frames that cover a duration: rounded up."""
+    return math.ceil(duration_ms / FRAME_MS)

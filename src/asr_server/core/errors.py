@@ -57,7 +57,7 @@ from typing import ClassVar
 class AsrError(Exception):
     """Root of every error a caller may see.
 
-    `message` is for people and never holds what the caller sent beyond short, checked values;
+    `message` is for people and repeats nothing of the request but short, checked values;
     `code` is stable and for programs; `param` names the request field at fault, or is None.
     """
 
@@ -350,6 +350,6 @@ class TranscriptionFailed(EngineError):
 
 
 def leaves(root: type[AsrError] = AsrError) -> list[type[AsrError]]:
-    """Every error class without subclasses, in the order of definition: what the wire tables must cover."""
+    """Every error class without subclasses, in the order of definition."""
     subs = root.__subclasses__()
     return [root] if not subs else [leaf for sub in subs for leaf in leaves(sub)]

@@ -1,4 +1,4 @@
-"""The C library's heap, whose own rules for giving memory back suit short programs. With others nothing happens."""
+"""Returns memory of glibc's heap to the system; its defaults suit short programs. Other C libraries are left alone."""
 
 from __future__ import annotations
 
@@ -7,28 +7,31 @@ from contextlib import suppress
 
 _LIBRARY = "libc.so.6"
 _M_ARENA_MAX = -8  # malloc.h
-_ELSEWHERE = (OSError, AttributeError)  # another C library: it has its own policy
+_OTHER_LIBRARY = (OSError, AttributeError)  # raised where the C library is not glibc
 
 
 def share_arenas() -> None:
-    """Let the threads of the process share two heaps. By default each gets its own, whose holes no other fills: 48 min
-    of spans of all lengths then left 260 MiB behind instead of 205 (demo model, 2 cores)."""
-    with suppress(*_ELSEWHERE):
+    """Let the threads of the process share two heaps.
+
+    By default each thread gets its own, whose free blocks no other uses: 48 min of spans of all lengths then left
+    260 MiB behind instead of 205 (demo model, 2 cores).
+    """
+    with suppress(*_OTHER_LIBRARY):
         ctypes.CDLL(_LIBRARY).mallopt(_M_ARENA_MAX, 2)
 
 
 def free_bytes() -> int:
-    """What the heaps hold and nobody uses; 0 where the library does not say."""
-    with suppress(*_ELSEWHERE):
-        ask = ctypes.CDLL(_LIBRARY).mallinfo2
-        ask.restype = _Info
-        return int(ask().fordblks)
+    """Bytes of the heaps that are free; 0 if the library does not report them."""
+    with suppress(*_OTHER_LIBRARY):
+        mallinfo2 = ctypes.CDLL(_LIBRARY).mallinfo2
+        mallinfo2.restype = _Info
+        return int(mallinfo2().fordblks)
     return 0
 
 
 def trim() -> None:
-    """Return pages of the heaps that hold nothing to the system. Takes milliseconds, in which allocations wait."""
-    with suppress(*_ELSEWHERE):
+    """Return free pages of the heaps to the system. Takes milliseconds, during which allocations wait."""
+    with suppress(*_OTHER_LIBRARY):
         ctypes.CDLL(_LIBRARY).malloc_trim(0)
 
 

@@ -1,4 +1,4 @@
-"""Logging set-up: loguru for everything, stdlib and library loggers included. Not a place for request logic.
+"""Logging set-up: loguru for everything, stdlib and library loggers included.
 
 Lines carry ids, sizes, times and outcomes; never audio, transcript text, file names or keys.
 """
@@ -23,12 +23,12 @@ _TEXT = (
     "<cyan>{name}</cyan> {message}{extra[tail]}"
 )
 
-# Libraries whose INFO lines repeat what our own request line says, or name files and addresses of requests.
+# Libraries whose INFO lines repeat the server's own request line, or name files and addresses of requests.
 _QUIET = ("httpx", "httpx2", "httpcore", "urllib3", "multipart", "python_multipart", "filelock", "numba", "asyncio")
 
 
 class InterceptHandler(logging.Handler):
-    """Hands stdlib log records to loguru at the same level, with the name of the logger that wrote them."""
+    """Forwards stdlib log records to loguru at the same level, with the name of their logger."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Forward one record; exceptions keep their traceback."""

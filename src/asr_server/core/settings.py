@@ -1,8 +1,8 @@
 """Settings from the environment (and a `.env` file), checked once at start. The only reader of the environment.
 
-Every field is an upper-case environment variable of the same name; `docs/configuration.md` is made from this class.
-A setting is listed here only when it has an effect: an option that is not built yet makes the start refuse
-(see `engine/plan.py`), it is never silently ignored.
+Every field is an environment variable with the same name in upper case; `docs/configuration.md` is generated from
+this class. No setting is silently ignored: one that this version does not support stops the start with the reason
+(see `engine/plan.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@,]+", re.IGNORECASE)
 
 
 class SettingsError(ValueError):
-    """One or more settings are wrong; the message has a line for each: name, value, what was expected."""
+    """One or more settings are invalid; the message has a line for each: name, value, what is expected."""
 
 
 class Dtype(StrEnum):
@@ -55,7 +55,7 @@ class Quantization(StrEnum):
 
 
 class Settings(BaseSettings):
-    """All settings. Frozen: what the server runs with is what it was started with."""
+    """All settings. They do not change while the server runs."""
 
     model_config = SettingsConfigDict(
         env_file=".env",
@@ -65,7 +65,7 @@ class Settings(BaseSettings):
         extra="ignore",
         env_ignore_empty=True,
         protected_namespaces=(),
-        allow_inf_nan=False,  # JSON has neither, and bounds are sized by some of these
+        allow_inf_nan=False,  # JSON has no such numbers, and some of these are sizes of buffers
     )
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
@@ -108,7 +108,7 @@ class Settings(BaseSettings):
     dtype: Dtype = Field(
         Dtype.AUTO, description="`auto` is bfloat16 on a GPU and float32 on a CPU; or float32, bfloat16, float16."
     )
-    max_batch: int = Field(8, ge=1, le=256, description="Spans decoded together in one step.")
+    max_batch: int = Field(8, ge=1, le=256, description="Most spans decoded together in one batch.")
     kv_budget_mb: int = Field(
         0, ge=0, description="MiB for keys and values; 0: derived from the free memory after loading."
     )
@@ -245,8 +245,8 @@ class Settings(BaseSettings):
     @field_validator("ssl_certfile", "ssl_keyfile")
     @classmethod
     def _is_a_file(cls, value: str, info: ValidationInfo) -> str:
-        if value and not os.path.isfile(value):  # pathlib raises where a directory is closed
-            raise ValueError("there is no such file, or this user may not look into its directory")
+        if value and not os.path.isfile(value):  # pathlib raises if the directory is not readable
+            raise ValueError("there is no such file, or its directory is not readable")
         if value and info.field_name == "ssl_keyfile" and not info.data.get("ssl_certfile"):
             raise ValueError("a key needs SSL_CERTFILE")
         return value
@@ -256,12 +256,12 @@ class Settings(BaseSettings):
     def _are_keys(cls, value: SecretStr) -> SecretStr:
         keys = _listed(value.get_secret_value())
         if value.get_secret_value() and not keys:
-            raise ValueError("there is no key in it, and an empty list would let everyone in")
+            raise ValueError("it contains no key, and an empty list would accept requests without a key")
         for key in keys:
             if not _KEY.fullmatch(key):
-                raise ValueError("a key has letters, digits and -._~+/= only: it must fit a header and an address")
+                raise ValueError("a key may have letters, digits and -._~+/= only: it must fit into a header and a URL")
             if key.startswith("ek_"):
-                raise ValueError("a key must not begin with ek_: those are the ephemeral ones")
+                raise ValueError("a key must not begin with ek_, the prefix of ephemeral keys")
         return value
 
     @field_validator("allow_anonymous")
@@ -271,8 +271,8 @@ class Settings(BaseSettings):
             host, keys = info.data["host"], _listed(info.data["api_keys"].get_secret_value())
             if not keys and not is_loopback(host):
                 raise ValueError(
-                    f"HOST={host} lets other machines in, and there are no API_KEYS: set API_KEYS, "
-                    "or HOST=127.0.0.1, or ALLOW_ANONYMOUS=true if everyone who can connect may use the server"
+                    f"HOST={host} accepts connections from other machines, and there are no API_KEYS: set API_KEYS, "
+                    "or HOST=127.0.0.1, or ALLOW_ANONYMOUS=true to serve everyone who can connect"
                 )
         return value
 
@@ -281,7 +281,9 @@ class Settings(BaseSettings):
     def _are_origins(cls, value: str) -> str:
         for origin in _listed(value):
             if origin not in ("*", "null") and not _ORIGIN.fullmatch(origin):
-                raise ValueError(f"{origin!r} is no origin such as https://app.example.com or http://localhost:3000")
+                raise ValueError(
+                    f"{origin!r} is not an origin such as https://app.example.com or http://localhost:3000"
+                )
         return value
 
     @property
@@ -301,7 +303,7 @@ class Settings(BaseSettings):
 
 
 def load(**overrides: Any) -> Settings:
-    """Read the environment; `overrides` (from the command line) win. Raises `SettingsError` naming every bad value."""
+    """Read the environment; `overrides` (from the command line) take precedence. Raises `SettingsError`."""
     try:
         return Settings(**overrides)
     except ValidationError as error:
@@ -313,8 +315,11 @@ def load(**overrides: Any) -> Settings:
 
 
 def client_key() -> str:
-    """The key that the commands send to a server. The process's environment alone says it: neither a server's `.env`
-    in the working directory nor a bad value among its settings may decide what a client does."""
+    """The key that client commands send to a server.
+
+    Read from the environment of the process alone: a `.env` file in the working directory, or an invalid setting in
+    it, concerns a server and must not affect a client.
+    """
     return os.environ.get("ASR_API_KEY", "").strip()
 
 
@@ -328,16 +333,16 @@ def process_environment(**changes: str) -> dict[str, str]:
     return {**os.environ, **changes}
 
 
-def environment_of(settings: Settings, **otherwise: Any) -> dict[str, str]:
-    """The environment for a process of ours with the same settings, wherever these came from, but for `otherwise`."""
+def environment_of(settings: Settings, **changes: Any) -> dict[str, str]:
+    """The environment for a child process with the same settings, except for `changes`."""
     shown = settings.model_dump(mode="json", include=settings.model_fields_set)
     values = {name: _revealed(getattr(settings, name), value) for name, value in shown.items()}
-    values |= otherwise
+    values |= changes
     return process_environment(**{name.upper(): _spelled(value) for name, value in values.items()})
 
 
 def _revealed(value: Any, shown: Any) -> Any:
-    """What is dumped as stars is what the other process needs to have."""
+    """The value itself where the dump shows asterisks: the other process needs it."""
     return value.get_secret_value() if isinstance(value, SecretStr) else shown
 
 
@@ -364,5 +369,5 @@ def _line(error: Any) -> str:
     meaning = f" ({field.description})" if field and field.description else ""
     secret = field and SecretStr in (field.annotation, *get_args(field.annotation))
     value = "***" if secret else repr(error["input"])
-    # The prefix is pydantic's, and says nothing to whoever reads the rest.
+    # pydantic adds a prefix that means nothing to a reader of the message.
     return f"{name}={value}: {error['msg'].removeprefix('Value error, ')}{meaning}"

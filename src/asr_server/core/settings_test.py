@@ -24,7 +24,7 @@ def test_a_bad_value_names_itself_and_what_was_expected(monkeypatch):
 
 @pytest.mark.parametrize("value", ["inf", "Infinity", "nan", "1e999"])
 @pytest.mark.parametrize("name", ["MAX_QUEUE_AUDIO_S", "MAX_UPLOAD_MB", "IDLE_TIMEOUT", "WORKER_HANG_S"])
-def test_a_number_that_is_none_stops_the_start(monkeypatch, name, value):
+def test_infinity_and_nan_stop_the_start(monkeypatch, name, value):
     """`/health` could not show it, and no buffer can be sized by it."""
     monkeypatch.setenv(name, value)
     with pytest.raises(settings.SettingsError, match=f"{name}=.*finite"):
@@ -32,10 +32,10 @@ def test_a_number_that_is_none_stops_the_start(monkeypatch, name, value):
 
 
 @pytest.mark.parametrize("value", [",", " ", " , ,"])
-def test_a_list_of_no_keys_opens_nothing(monkeypatch, value):
+def test_a_list_without_keys_is_refused(monkeypatch, value):
     """Whoever wrote it wanted keys, as in `$ONE,$TWO` where both are empty."""
     monkeypatch.setenv("API_KEYS", value)
-    with pytest.raises(settings.SettingsError, match="there is no key in it"):
+    with pytest.raises(settings.SettingsError, match="it contains no key"):
         settings.load()
 
 
@@ -46,7 +46,7 @@ def test_an_empty_variable_means_the_default(monkeypatch):
 
 
 def test_arguments_win_over_the_environment(monkeypatch):
-    """The command line is nearer to the person than the environment."""
+    """Arguments of the command line take precedence."""
     monkeypatch.setenv("PORT", "1234")
     assert settings.load(port=4321).port == 4321
 
@@ -57,7 +57,7 @@ def test_a_dotenv_file_is_read(tmp_path):
     assert settings.load().model_id == "demo"
 
 
-def test_a_key_without_a_certificate_and_a_missing_file_are_told(tmp_path):
+def test_a_key_without_a_certificate_and_a_missing_file_are_reported(tmp_path):
     """TLS that cannot work stops the start, by the name of its variable."""
     key = tmp_path / "key.pem"
     key.write_text("")
@@ -66,14 +66,14 @@ def test_a_key_without_a_certificate_and_a_missing_file_are_told(tmp_path):
             settings.load(**values)
 
 
-def test_a_certificate_in_a_closed_directory_is_told(monkeypatch):
+def test_a_certificate_in_a_closed_directory_is_reported(monkeypatch):
     """Debian's /etc/ssl/private is one."""
 
     def closed(path, **_):
         raise PermissionError(13, "Permission denied", path)
 
     monkeypatch.setattr("os.stat", closed)
-    with pytest.raises(settings.SettingsError, match=r"SSL_CERTFILE.*no such file, or this user may not look"):
+    with pytest.raises(settings.SettingsError, match=r"SSL_CERTFILE.*no such file, or its directory is not readable"):
         settings.load(_env_file=None, ssl_certfile="/etc/ssl/private/asr.pem")
 
 
@@ -86,8 +86,8 @@ def test_a_clients_key_is_the_environments_alone(monkeypatch, tmp_path):
     assert settings.client_key() == "mine"
 
 
-def test_a_process_of_ours_gets_the_same_settings_secrets_too():
-    """Whatever they came from; stars in place of a key would be a wrong key."""
+def test_a_child_process_gets_the_same_settings_and_secrets():
+    """Wherever they came from; asterisks in place of a key would be a wrong key."""
     given = settings.load(
         openai_api_key="canary", translate_model="m", openai_base_url="http://127.0.0.1:9/v1", preload=True
     )
@@ -96,25 +96,25 @@ def test_a_process_of_ours_gets_the_same_settings_secrets_too():
     assert (environment["TRANSLATE_MODEL"], environment["PRELOAD"]) == ("m", "true")
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "asr.example.com", "", "127.1", "localhost.evil"])
-def test_a_server_that_others_can_reach_needs_keys_or_a_word(host):
-    """Beyond loopback the start is refused, by the name of the way out; keys or ALLOW_ANONYMOUS let it start."""
-    with pytest.raises(settings.SettingsError, match="API_KEYS") as refused:
-        settings.load(host=host)
-    assert "ALLOW_ANONYMOUS=true" in str(refused.value)
-    assert "Value error" not in str(refused.value)
-    assert settings.load(host=host, api_keys="sk-1").keys == ("sk-1",)
-    assert settings.load(host=host, allow_anonymous=True).keys == ()
+def test_a_server_that_others_can_reach_needs_keys_or_consent():
+    """Beyond loopback the start is refused by a message that names API_KEYS and ALLOW_ANONYMOUS, which allow it."""
+    for host in ["0.0.0.0", "::", "192.168.1.5", "asr.example.com", "", "127.1", "localhost.evil"]:
+        with pytest.raises(settings.SettingsError, match="API_KEYS") as refused:
+            settings.load(host=host)
+        assert "ALLOW_ANONYMOUS=true" in str(refused.value), host
+        assert "Value error" not in str(refused.value), host
+        assert settings.load(host=host, api_keys="sk-1").keys == ("sk-1",), host
+        assert settings.load(host=host, allow_anonymous=True).keys == (), host
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
-def test_a_server_for_this_machine_needs_none(host):
+def test_a_server_for_this_machine_needs_none():
     """Loopback addresses are this machine's alone."""
-    assert settings.load(host=host).host == host
+    for host in ["127.0.0.1", "127.8.8.8", "::1", "localhost"]:
+        assert settings.load(host=host).host == host, host
 
 
 def test_commas_without_keys_between_them_are_no_keys(monkeypatch):
-    """An empty list must not pass for a list."""
+    """An empty list must not be taken for no list."""
     monkeypatch.setenv("API_KEYS", " , ,")
     with pytest.raises(settings.SettingsError, match="API_KEYS"):
         settings.load(host="0.0.0.0")

@@ -1,4 +1,4 @@
-"""Words, segments, transcripts: what the engine's results become on their way to the wire. Frozen; not rendering."""
+"""Words, segments and transcripts: the results between engine and rendering. Frozen."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class TimeSource(StrEnum):
-    """Where a time comes from: measured by forced alignment, or spread over the speech it lies in."""
+    """How a word's times were found: by forced alignment, or estimated from the regions of speech."""
 
     ALIGNED = "aligned"
     ESTIMATED = "estimated"
@@ -26,7 +26,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What one generated token wrote, and its natural log-probability (<= 0). Its bytes may end inside a character."""
+    """The bytes of one generated token, which may end inside a character, and its natural log-probability (<= 0)."""
 
     written: bytes
     logprob: float
@@ -39,8 +39,7 @@ class Segment:
     `mean_logprob` is the mean natural log-probability of the generated tokens (<= 0). `no_speech_prob` (0..1) is one
     minus the highest speech probability that voice detection gave a frame of the span. `complete` is False when
     decoding ended because the token budget was used up, not because the model ended its answer. `spoken`: the tokens
-    that wrote the text. `prompt_tokens` and `audio_tokens`: what the model was
-    given for it.
+    of the text alone. `prompt_tokens` and `audio_tokens`: the model's input.
     """
 
     start_ms: int
@@ -68,8 +67,8 @@ class Segment:
 class Timings:
     """Where the time of a request went, in milliseconds.
 
-    `queue_ms` and `load_ms` are the longest waits of a span, for its turn and for the model to be loaded; `infer_ms` is
-    the work of all spans, which overlap: it may be more than the whole.
+    `queue_ms` and `load_ms` are the longest waits of a span, in the queue and for the model to load; `infer_ms` is the
+    sum over all spans, which overlap: it may be longer than the request.
     """
 
     decode_ms: float = 0.0
@@ -90,5 +89,4 @@ class Transcript:
 
     @property
     def words(self) -> list[Word]:
-        """The words of all segments, in order."""
         return [word for segment in self.segments for word in segment.words]

@@ -6,10 +6,8 @@ import json
 import random
 import wave
 
-import pytest
-
 from asr_server.demo import aligner_path, checkpoint_path, sample
-from asr_training.alignment.words import stamp_slots
+from asr_training.alignment.words import timestamp_slots
 from asr_training.phrases import phrase
 from asr_training.scoring import Pair, distance, error_rate
 from asr_training.speech import SpokenWord
@@ -57,10 +55,10 @@ def test_the_aligner_has_slots_for_every_span() -> None:
     assert (aligner_path() / "tokenizer.json").read_bytes() == (checkpoint_path() / "tokenizer.json").read_bytes()
 
 
-def test_borders_that_no_synthesiser_tells_are_not_learned() -> None:
-    """Between two words that are spoken as one there is no true border; all others are the nearest slot."""
+def test_boundaries_that_no_synthesiser_reports_are_not_learned() -> None:
+    """Between two words that are spoken as one there is no true boundary; all others are the nearest slot."""
     words = (SpokenWord("turn", 0, 6_400), SpokenWord("on", 6_400, 8_000), SpokenWord("the", 8_000, 16_000))
-    assert stamp_slots(words) == [0, 10, 10, -1, -1, 25]
+    assert timestamp_slots(words) == [0, 10, 10, -1, -1, 25]
 
 
 def test_generation_ends_at_the_tokenizers_own_ids() -> None:
@@ -94,18 +92,18 @@ def test_roles_share_no_voice() -> None:
     assert len(set.union(*named)) == sum(len(names) for names in named)
 
 
-@pytest.mark.parametrize("language", list(Language))
-def test_phrases_stay_in_the_vocabulary(language: Language) -> None:
+def test_phrases_stay_in_the_vocabulary():
     """Every phrase the recipe can draw is written with the vocabulary alone."""
-    rng = random.Random(0)
-    assert all(is_known(language, phrase(rng, language)) for _ in range(500))
+    for language in list(Language):
+        rng = random.Random(0)
+        assert all(is_known(language, phrase(rng, language)) for _ in range(500)), language
 
 
-@pytest.mark.parametrize("language", list(Language))
-def test_units_undo_joining(language: Language) -> None:
+def test_units_undo_joining():
     """Joining units to a text and taking it apart again gives the same units."""
-    said = units(language, phrase(random.Random(1), language))
-    assert units(language, joined(language, said)) == said
+    for language in list(Language):
+        said = units(language, phrase(random.Random(1), language))
+        assert units(language, joined(language, said)) == said, language
 
 
 def test_headers_are_the_released_tags() -> None:

@@ -1,8 +1,11 @@
-"""An engine with an aligner beside it: one batch for both kinds of work, on one thread. Knows no model.
+"""An engine with an aligner beside it: one batch for both kinds of work, on one thread.
 
 Transcription comes first: one step decodes for every row and makes at most one aligner pass, of a bounded number of
-tokens, and where both have work the aligner takes about half of the time. The aligner is found in the background,
-loaded at the first alignment and unloaded on its own clock; whatever goes wrong with it, transcription goes on.
+tokens, and where both have work the aligner takes about half of the time. The aligner is located in the background,
+loaded for the first alignment and unloaded after its own idle time; whatever fails in it, transcription goes on.
+
+Everything runs on the engine thread but `Aligner.locate`, which may download for minutes. It has a thread of its own
+and touches nothing here: its outcome is a future that the engine thread looks at.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from asr_server.core.errors import AsrError, ModelUnavailable
+from asr_server.core.idle import IdleTimer
 from asr_server.engine.protocol import Aligner, AlignerState, AlignItem, Alignment, Engine, EngineInfo, Utterance
 from asr_server.scheduling.ports import Outcome, RowDone, RowFailed
 
@@ -48,14 +52,15 @@ class AligningEngine:
         self._engine = engine
         self._aligner = aligner
         self._pass_tokens = pass_tokens
-        self._idle_timeout_s = idle_timeout_s
+        self._idle = IdleTimer(idle_timeout_s, clock)
         self._clock = clock
         self._pending: dict[int, _Waiting] = {}
         self._transcribing: set[int] = set()
         self._located: Future[None] | None = None
         self._state = AlignerState.UNLOADED
         self._error = ""
-        self._failed_s = self._used_s = clock()
+        self._failed_s = clock()
+        # Durations that share the time out: the last aligner pass, and what decoding took since then.
         self._last_pass_s = self._decoded_s = 0.0
 
     @property
@@ -74,16 +79,16 @@ class AligningEngine:
         return self._engine.loaded
 
     @property
-    def room(self) -> int:
-        """Places left; an alignment that waits takes one, and a pass's worth of them lets no more in.
+    def free_slots(self) -> int:
+        """Slots that are free for either kind; an alignment that waits takes one, and a whole pass of them takes all.
 
-        Not while the aligner is being found, which may take minutes: they would keep transcription out.
+        None of that while the aligner is being located, which may take minutes: it would keep transcription out.
         """
         if self._state is AlignerState.LOADING:
-            return self._engine.room
+            return self._engine.free_slots
         if sum(waiting.tokens for waiting in self._pending.values()) >= self._pass_tokens:
             return 0
-        return max(0, self._engine.room - len(self._pending))
+        return max(0, self._engine.free_slots - len(self._pending))
 
     def load(self) -> None:
         """Load the model. Raises `ModelUnavailable`."""
@@ -113,7 +118,7 @@ class AligningEngine:
                     self._transcribing.discard(outcome.key)
                 yield outcome
             self._decoded_s += self._clock() - began_s
-        if self._pending and self._turn_of_the_aligner():
+        if self._pending and self._aligner_is_due():
             yield from self._align()
 
     def drop(self, key: int) -> None:
@@ -122,51 +127,52 @@ class AligningEngine:
             self._transcribing.discard(key)
             self._engine.drop(key)
         elif not self._pending and self._state is AlignerState.LOADING:
-            # Nobody waits for it any more: it may be found, but is not loaded.
+            # Nobody waits for it any more. It goes on being located, and is not loaded.
             self._state = AlignerState.UNLOADED
 
-    def poll_idle(self, now_s: float) -> float | None:
-        """Unload the aligner when it was idle for long enough; seconds until it is to be looked at again, or None."""
-        if not self._aligner.loaded or self._pending or self._idle_timeout_s == 0:
+    def poll_idle(self) -> float | None:
+        """Unload the aligner if it was idle for long enough. Seconds until the next call is due, or None."""
+        if not self._aligner.loaded or self._pending:
             return None
-        left_s = self._used_s + self._idle_timeout_s - now_s
-        if left_s > 0:
-            return left_s
-        self._unload_aligner()
-        return None
+        if self._idle.expired:
+            self._unload_aligner()
+            return None
+        return self._idle.remaining_s
 
-    def _turn_of_the_aligner(self) -> bool:
+    def _aligner_is_due(self) -> bool:
         return not self._transcribing or self._decoded_s >= self._last_pass_s
 
     def _align(self) -> Iterator[Outcome]:
         try:
-            ready = self._aligner.loaded or self._made_ready()
-        except Exception as error:  # whatever it is, only those who wait for the aligner hear of it
+            ready = self._aligner.loaded or self._make_ready()
+        except Exception as error:  # only those who wait for the aligner get it
             yield from self._give_up(error)
             return
         if not ready:
             return
         began_s = self._clock()
-        picked = self._picked()
-        results = self._aligner.align([self._pending.pop(key).item for key in picked])
-        self._used_s = self._clock()
-        self._last_pass_s, self._decoded_s = self._used_s - began_s, 0.0
-        for key, result in zip(picked, results, strict=True):
+        keys = self._next_pass()
+        results = self._aligner.align([self._pending.pop(key).item for key in keys])
+        self._idle.touch()
+        self._last_pass_s, self._decoded_s = self._clock() - began_s, 0.0
+        for key, result in zip(keys, results, strict=True):
             yield RowDone(key, result) if isinstance(result, Alignment) else RowFailed(key, result)
 
-    def _picked(self) -> list[int]:
-        """What goes into one pass: the oldest first, as far as the tokens go, one at least."""
-        picked, used = list[int](), 0
+    def _next_pass(self) -> list[int]:
+        """Keys of the next pass: the oldest first, as many as `pass_tokens` allow, one at least."""
+        keys, used = list[int](), 0
         for key, waiting in self._pending.items():
             used += waiting.tokens
-            if picked and used > self._pass_tokens:
+            if keys and used > self._pass_tokens:
                 break
-            picked.append(key)
-        return picked
+            keys.append(key)
+        return keys
 
-    def _made_ready(self) -> bool:
-        """Find the aligner in the background, then load it here; False until a step begins with it loaded: a load may
-        take long, and the thread shows that it moves between that and the pass."""
+    def _make_ready(self) -> bool:
+        """Locate the aligner in the background, then load it here. False until a step begins with it loaded.
+
+        The step that loads makes no pass: both may take long, and between two steps the thread shows that it moves.
+        """
         self._state = AlignerState.LOADING
         if self._located is None:
             self._located = _in_background(self._aligner.locate)
@@ -177,11 +183,11 @@ class AligningEngine:
         self._located.result()
         self._aligner.load()
         self._located, self._error, self._state = None, "", AlignerState.LOADED
-        self._used_s = self._clock()
+        self._idle.touch()
         return False
 
     def _give_up(self, error: Exception) -> Iterator[Outcome]:
-        """The aligner cannot be had: all who wait for it get the reason."""
+        """The aligner cannot be located or loaded: everyone who waits for it gets the reason."""
         if not isinstance(error, AsrError):
             cause, error = error, ModelUnavailable(f"The aligner cannot be loaded ({type(error).__name__}).")
             error.__cause__ = cause
@@ -204,7 +210,7 @@ def _in_background(work: Callable[[], None]) -> Future[None]:
     def run() -> None:
         try:
             work()
-        except BaseException as error:  # it belongs to whoever asks for the result
+        except BaseException as error:  # raised again by `result`
             future.set_exception(error)
         else:
             future.set_result(None)

@@ -40,7 +40,7 @@ class Transcriber:
         self.info = EngineInfo("scripted", "none", "cpu", "float32")
 
     @property
-    def room(self):
+    def free_slots(self):
         return self.size - len(self.rows)
 
     def load(self):
@@ -224,7 +224,7 @@ def test_a_pass_stays_within_its_tokens_and_keeps_the_order(costs):
     words.passes.clear()
     waiting, ended = list(enumerate(costs, 1)), []
     while len(ended) < len(costs):
-        while waiting and engine.room > 0:
+        while waiting and engine.free_slots > 0:
             key, cost = waiting.pop(0)
             engine.admit(key, _item(str(cost)))
         ended += [o.key for o in engine.step()]
@@ -252,14 +252,14 @@ def test_the_aligner_takes_about_half_of_the_time_beside_rows(step_ms, pass_ms):
 
 def test_a_caller_that_leaves_frees_its_place(engine, words):
     """A dropped alignment is never made, a dropped row is dropped in the engine."""
-    room = engine.room
+    free = engine.free_slots
     engine.admit(1, _item("7"))
     engine.admit(2, SPOKEN)
-    assert engine.room == room - 2
+    assert engine.free_slots == free - 2
     engine.drop(1)
     engine.drop(2)
     engine.drop(3)
-    assert engine.room == room
+    assert engine.free_slots == free
     assert _ended(engine) == {}
     assert words.passes == []
 
@@ -270,7 +270,7 @@ def test_what_waits_for_the_aligner_to_be_found_keeps_nobody_out(engine, words, 
     for key in range(20):
         engine.admit(key, _item("50"))
     list(engine.step())
-    assert engine.room == transcriber.room == 8
+    assert engine.free_slots == transcriber.free_slots == 8
     words.gate.set()
     assert set(_ended(engine, 10_000)) == set(range(20))
 
@@ -306,10 +306,10 @@ def test_the_aligner_is_unloaded_on_its_own_clock(engine, words, clock, transcri
     _ready(engine)
     engine.admit(5, SPOKEN)
     clock.now_s += 4
-    assert engine.poll_idle(clock.now_s) == pytest.approx(6.0)
+    assert engine.poll_idle() == pytest.approx(6.0)
     clock.now_s += 7
     list(engine.step())
-    assert engine.poll_idle(clock.now_s) is None
+    assert engine.poll_idle() is None
     assert not words.loaded
     assert transcriber.loaded
     assert engine.info.aligner_state is AlignerState.UNLOADED

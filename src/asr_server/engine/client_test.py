@@ -22,7 +22,7 @@ NOW = Priority.INTERACTIVE
 class Scripted:
     """A batch that gives every row two deltas with text, one without, and then its end."""
 
-    loaded, room = True, 8
+    loaded, free_slots = True, 8
 
     def __init__(self, error=None):
         self.error, self.keys = error, []

@@ -59,7 +59,7 @@ def run():
     def run(engine, utterances):
         waiting, done = list(enumerate(utterances)), {}
         while len(done) < len(utterances):
-            while waiting and engine.room:
+            while waiting and engine.free_slots:
                 engine.admit(*waiting.pop(0))
             for outcome in engine.step():
                 if isinstance(outcome, RowFailed):

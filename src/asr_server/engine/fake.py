@@ -49,7 +49,7 @@ _UNITS = (
 _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 # A word with the blank before it; each character of the scripts that write none.
 _PIECE = re.compile(r"\s*(?:[\u3040-\u30ff\u3400-\u9fff]|[^\s\u3040-\u30ff\u3400-\u9fff]+)")
-_ALIGNED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|(?:(?![\u3040-\u30ff\u3400-\u9fff])[^\W_]|')+")
+_IDEOGRAPHS = re.compile(r"([\u3040-\u30ff\u3400-\u9fff])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class FakeEngine:
         return self._loaded
 
     @property
-    def room(self) -> int:
+    def free_slots(self) -> int:
         """Free slots."""
         return self._plan.max_batch - len(self._rows)
 
@@ -323,7 +323,7 @@ class FakeAligner:
 
     def cost(self, item: AlignItem) -> int:
         """Tokens of the audio, and two for each word."""
-        return int(len(item.audio) / SAMPLE_RATE * _AUDIO_TOKENS_PER_S) + 2 * len(_ALIGNED.findall(item.text))
+        return int(len(item.audio) / SAMPLE_RATE * _AUDIO_TOKENS_PER_S) + 2 * len(_words(item.text))
 
     def align(self, items: Sequence[AlignItem]) -> list[Alignment | AsrError]:
         """Words of equal length, without a pause between them."""
@@ -335,9 +335,16 @@ class FakeAligner:
 
 
 def _spread(item: AlignItem) -> Alignment:
-    words, length_ms = _ALIGNED.findall(item.text), len(item.audio) * 1000 // SAMPLE_RATE
+    words, length_ms = _words(item.text), len(item.audio) * 1000 // SAMPLE_RATE
     ends = [length_ms * n // max(1, len(words)) for n in range(len(words) + 1)]
     return Alignment(tuple(AlignedPiece(word, ends[n], ends[n + 1]) for n, word in enumerate(words)))
+
+
+def _words(text: str) -> list[str]:
+    """Words between blanks and single ideographs: their letters, digits and apostrophes."""
+    pieces = [piece for word in text.split() for piece in _IDEOGRAPHS.split(word)]
+    kept = ("".join(c for c in piece if c.isalnum() or c == "'") for piece in pieces)
+    return [word for word in kept if word]
 
 
 def _hang(rule: Rule) -> None:

@@ -1,4 +1,4 @@
-"""The gateway's app: its own answers first, everything else to the worker. Builds everything once."""
+"""The gateway's ASGI app: its own routes, and a proxy to the worker for everything else."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ from asr_server.gateway.live import LiveSockets
 from asr_server.gateway.proxy import Proxy
 from asr_server.gateway.routes import GatewayRoutes
 from asr_server.gateway.sockets import Sockets
-from asr_server.gateway.worker import PAUSE_S, Worker, WorkerConfig, WorkerConnection
+from asr_server.gateway.worker import PROBE_PAUSE_S, Worker, WorkerConfig, WorkerConnection
 from asr_server.gateway.worker_client import ANSWER_S, WorkerClient
 
 
 def create_app(settings: Settings) -> FastAPI:
     """The app for these settings. Raises `PlanError`, as the worker would."""
     resolved = plan.resolve(settings, capabilities.probe())
-    rules = WorkerConfig(start_s=settings.worker_start_s, idle_s=settings.idle_timeout)
-    questions = WorkerClient(settings)
+    config = WorkerConfig(start_s=settings.worker_start_s, idle_s=settings.idle_timeout)
+    client = WorkerClient(settings)
 
-    async def busy(link: WorkerConnection) -> bool:
-        if await questions.has_work(link):
+    async def busy(connection: WorkerConnection) -> bool:
+        if await client.has_work(connection):
             return True
-        await answers.exposition.remember(link)
+        await answers.exposition.remember(connection)
         return False
 
-    worker = Worker(spawner(settings), rules, busy)
-    answers = GatewayRoutes(settings, resolved, worker, questions)
+    worker = Worker(spawner(settings), config, busy)
+    answers = GatewayRoutes(settings, resolved, worker, client)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         tasks = [asyncio.create_task(worker.end_when_idle())] if settings.idle_timeout else []
         if settings.worker_hang_s:
-            tasks.append(asyncio.create_task(worker.end_when_hung(questions.sign, _patience(settings))))
-        tasks += [asyncio.create_task(_start(worker))] if settings.preload or _has_left_jobs(settings) else []
+            tasks.append(asyncio.create_task(worker.end_when_hung(client.probe, _hang_config(settings))))
+        tasks += [asyncio.create_task(_start(worker))] if settings.preload or _has_unfinished_jobs(settings) else []
         logger.info("gateway", idle_timeout_s=settings.idle_timeout)
         try:
             yield
@@ -61,8 +61,9 @@ def create_app(settings: Settings) -> FastAPI:
     app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.worker = worker
     app.include_router(answers.router())
-    app.include_router(page.router)  # looking at the page wakes nobody
-    # No routes, which would also get what the routes above answer with 405, of callers who need no key for these paths.
+    app.include_router(page.router)  # does not start the worker
+    # As the default and not as routes: routes would match the paths above with other methods, which are answered with
+    # 405 here, and for some of which no key is needed.
     app.router.default = _everything_else(
         LiveSockets(worker, settings.ws_resume_s),
         Sockets(worker),
@@ -86,34 +87,34 @@ def _everything_else(live: ASGIApp, sockets: ASGIApp, proxy: ASGIApp) -> ASGIApp
 
 
 async def drain(app: FastAPI) -> None:
-    """Before the sockets are closed: the worker ends what it has, which gives every live session its final."""
+    """Let the worker finish its work. Called before sockets are closed, so that every live session gets its final."""
     worker: Worker = app.state.worker
     await worker.drain()
 
 
-def _patience(settings: Settings) -> HangConfig:
-    """Nobody waits longer for a load than a request may take. A look is two questions and a pause."""
+def _hang_config(settings: Settings) -> HangConfig:
+    """A load may take as long as a request. A probe is at most two requests, after a pause."""
     hang_s = settings.worker_hang_s
-    return HangConfig(hang_s, max(hang_s, settings.request_timeout), look_s=2 * ANSWER_S + PAUSE_S)
+    return HangConfig(hang_s, max(hang_s, settings.request_timeout), probe_s=2 * ANSWER_S + PROBE_PAUSE_S)
 
 
 def _ephemeral_owner(worker: Worker, _: str) -> str:
     """Ephemeral keys end with the worker that issued them. A running worker checks its own."""
-    if worker.link is None:
+    if worker.connection is None:
         raise InvalidKey("The ephemeral key is unknown or has expired.")
     return ""
 
 
-def _has_left_jobs(settings: Settings) -> bool:
-    """Whether an earlier server left jobs undone, for which nobody may ask: those still have their recordings."""
+def _has_unfinished_jobs(settings: Settings) -> bool:
+    """Whether an earlier server left jobs unfinished: they have to be done even if nobody asks for them."""
     # Where `service/jobs/store.py` keeps them; importing that would bring numpy into this process.
     try:
         directory = settings.state_dir.expanduser()
-    except RuntimeError:  # a user without a home has none
+    except RuntimeError:  # the user has no home directory
         return False
     return any((directory / "jobs").glob("*/recording"))
 
 
 async def _start(worker: Worker) -> None:
-    with contextlib.suppress(AsrError):  # told by the probes
+    with contextlib.suppress(AsrError):  # the probes report it
         await worker.running()

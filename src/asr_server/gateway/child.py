@@ -1,4 +1,4 @@
-"""How a worker process is started, and how it knows that the gateway is gone: by the end of its standard input."""
+"""Starts a worker process, and ends it with its gateway, whose end it sees as the end of its standard input."""
 
 from __future__ import annotations
 
@@ -15,27 +15,32 @@ from pathlib import Path
 from asr_server.core.settings import Settings, environment_of
 from asr_server.gateway.worker import Process, Spawn
 
-# For a worker whose gateway is gone: nobody reads its answers any more.
+# For a worker whose gateway is gone to shut down: nobody reads its responses any more.
 _END_S = 10.0
 
 
-def spawner(settings: Settings) -> Spawn:
-    """Starts this same package as a worker with the same settings. It writes to the same log."""
+def spawner(settings: Settings, *, output: int | None = None) -> Spawn:
+    """A function that starts this package as a worker with the same settings.
+
+    `output`: the file descriptor that it writes to; None for the standard output and error of this process.
+    """
     package_root = str(Path(__file__).parents[2])
-    # A caller's share is counted before the worker, which sees no addresses, and what is sent again twice.
+    # The gateway applies the quotas: the worker sees no addresses, and would count a request that is sent again twice.
     environment = environment_of(settings, key_max_requests=0, key_rate=0)
     environment["PYTHONPATH"] = ":".join([package_root, *(entry for entry in sys.path if entry)])
 
     async def spawn(path: Path) -> Process:
         command = (sys.executable, "-P", "-m", "asr_server", "worker", "--socket", str(path))
-        # In a session of its own: Ctrl-C is for the gateway, which ends the worker in order.
-        return await asyncio.create_subprocess_exec(*command, stdin=PIPE, env=environment, start_new_session=True)
+        # In a process session of its own: Ctrl-C reaches only the parent, which shuts the worker down.
+        return await asyncio.create_subprocess_exec(
+            *command, stdin=PIPE, stdout=output, stderr=output, env=environment, start_new_session=True
+        )
 
     return spawn
 
 
 def end_with_gateway(path: Path) -> None:
-    """Watch the standard input from a thread of its own: at its end this process is ended, and its socket removed."""
+    """Watch the standard input from a thread. At its end, remove the socket and end this process."""
 
     def watch() -> None:
         with contextlib.suppress(OSError):

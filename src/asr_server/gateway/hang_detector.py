@@ -1,4 +1,4 @@
-"""When a running worker that does not move is taken for dead. Pure: it is told what was seen, and ends nothing."""
+"""Decides from the results of probes when a worker has hung. Pure: no I/O, no clock."""
 
 from __future__ import annotations
 
@@ -7,44 +7,45 @@ from enum import Enum, auto
 
 
 class ProbeResult(Enum):
-    """What a look at the worker showed."""
+    """What a probe of the worker showed."""
 
-    WELL = auto()  # it answers, its engine moves, its model is there
+    HEALTHY = auto()  # it answers, its engine makes progress, its model is loaded
     LOADING = auto()  # it answers; its model is being loaded, or may be at any moment
-    HUNG = auto()  # it says that its engine does not move
+    HUNG = auto()  # it says that its engine makes no progress
     SILENT = auto()  # it does not answer
 
 
 @dataclass(frozen=True, slots=True)
 class HangConfig:
-    """Patience in seconds: with one that hangs or is silent; with one that may be silent because it loads.
+    """Time limits in seconds.
 
-    A load says that it is one, and is never a hang. But importing the model's libraries can hold all of a process up,
-    on a slow disk for long. `look_s`: the longest time that one look and the pause before it can take.
+    `hang_s`: for a worker that says that it hangs, or is silent. `load_s`: for one that is silent while it may be
+    loading its model: importing the model's libraries can block the whole process, on a slow disk for long. `probe_s`:
+    the longest time that a probe and the pause before it can take.
     """
 
     hang_s: float
     load_s: float
-    look_s: float
+    probe_s: float
 
 
 class HangDetector:
-    """Over one worker. It counts the time between looks, no longer than looks take: when this process itself was
-    stopped for a while, that says nothing of the worker."""
+    """For one worker. The time between two probes counts for at most `probe_s`: if more has passed, this process itself
+    was suspended, which says nothing about the worker."""
 
-    def __init__(self, rules: HangConfig, now_s: float) -> None:
-        self._rules = rules
-        self._seen_s = now_s
-        self._still_s = 0.0
-        self._may_load = True
+    def __init__(self, config: HangConfig, now_s: float) -> None:
+        self._config = config
+        self._last_probe_s = now_s
+        self._stalled_s = 0.0
+        self._may_be_loading = True
 
-    def sees(self, sign: ProbeResult, now_s: float) -> bool:
-        """One look. Returns whether the worker is to be ended."""
-        since_s = min(now_s - self._seen_s, self._rules.look_s)
-        self._seen_s = now_s
-        if sign in (ProbeResult.WELL, ProbeResult.LOADING):
-            self._still_s, self._may_load = 0.0, sign is ProbeResult.LOADING
+    def observe(self, probe: ProbeResult, now_s: float) -> bool:
+        """The result of a probe. Returns whether the worker has hung."""
+        since_s = min(now_s - self._last_probe_s, self._config.probe_s)
+        self._last_probe_s = now_s
+        if probe in (ProbeResult.HEALTHY, ProbeResult.LOADING):
+            self._stalled_s, self._may_be_loading = 0.0, probe is ProbeResult.LOADING
             return False
-        self._still_s += since_s
-        patient = sign is ProbeResult.SILENT and self._may_load
-        return self._still_s >= (self._rules.load_s if patient else self._rules.hang_s)
+        self._stalled_s += since_s
+        loading = probe is ProbeResult.SILENT and self._may_be_loading
+        return self._stalled_s >= (self._config.load_s if loading else self._config.hang_s)

@@ -1,8 +1,8 @@
 """`WS /ws/transcribe` through the gateway: one session for the client over any number of workers.
 
 When a worker dies, the session goes on in one of the next worker's, which is sent everything that is not finished.
-`live_relay.py` carries the frames of a connection; `live_replay.py` decides what is sent again and what the client is
-told.
+`live_relay.py` carries the frames of a connection; `live_replay.py` decides what is sent again, and what the client
+gets.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from asr_server.gateway.live_replay import LiveReplay
 from asr_server.gateway.sockets import UNCLEAN, Closed, Refused, WorkerGone, closing, connect, end, pump, sendable
 from asr_server.gateway.worker import Worker, WorkerConnection
 
-_WAITING_SESSIONS = 256  # whose clients are gone; the one that waits longest is dropped for another
+_WAITING_SESSIONS = 256  # whose clients are gone; the oldest is dropped for another
 _ATTEMPTS = 3  # workers that may die while one session does not advance
 _GOODBYE_S = 5.0
 _KEY = "token"  # in the query

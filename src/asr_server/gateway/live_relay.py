@@ -54,8 +54,8 @@ class RelayedSession:
     async def take_over(self) -> None:
         """Become the connection that has the session.
 
-        A client that closed and came back at once is given time to leave. A connection that is still there afterwards
-        is told to end: its client may be gone without a sign.
+        The previous connection of a client that came back at once has a moment to end by itself. If it does not, it is
+        asked to: its client may be gone without a close frame.
         """
         while True:
             try:
@@ -104,7 +104,8 @@ async def _take_action(client: WebSocket, session: RelayedSession, text: str) ->
 async def relay(
     client: WebSocket, session: RelayedSession, upstream: ClientConnection, reader: asyncio.Task[bool]
 ) -> Closed | None:
-    """Until one side ends: how the worker ended, or None when the client did, which the worker is told.
+    """Until one side ends: how the worker ended, or None when the client did; then the worker's connection is
+    closed in the same way.
 
     `reader` runs `read_client`; it outlives this call when the worker ends. Raises `SessionTaken`.
     """

@@ -1,7 +1,7 @@
-"""A live session over more than one worker: what a worker is sent again, what the client is still told. Pure.
+"""A live session over more than one worker: what a worker is sent again, and what the client gets. Pure.
 
 The client sees one session: its utterance numbers and times continue, a committed word is never taken back, and no
-utterance that had its final is told again. As long as one worker serves the session, its messages pass unchanged.
+utterance gets a second final. As long as one worker serves the session, its messages pass unchanged.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from asr_server.core.audio import s_to_ms
 from asr_server.gateway.client_input import ActionKind, ClientInput
 from asr_server.text.stable_merge import continued, without_beginning
 
@@ -189,7 +190,7 @@ class LiveReplay:
         end = min(self.input.position(end_s), self.input.buffer.end)  # times are rounded
         lag_ms = message["lag_ms"]
         if end <= self._replayed_end and (arrived_s := self.input.arrived_s(end)) is not None:
-            lag_ms = max(lag_ms, round(1000 * (now_s - arrived_s)))
+            lag_ms = max(lag_ms, s_to_ms(now_s - arrived_s))
         return {
             **message,
             "utterance": message["utterance"] + self._utterance_offset,

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from asr_server.api.live import messages
 from asr_server.api.live.actions import parse_action
+from asr_server.core.audio import SAMPLE_RATE
 from asr_server.gateway.client_input import ActionKind
 from asr_server.gateway.live_replay import LiveReplay
-from asr_server.live.conftest import SAMPLE_RATE, Run, config, silence, speech
+from asr_server.live.conftest import Run, config, silence, speech
 from asr_server.live.events import Audio, Configure, Flush, GetCheckpoint, Interrupted, Reset, TurnConfig
 from asr_server.live.session import LiveMachine
 from asr_server.live.table import State
@@ -35,12 +36,12 @@ class _Worker:
     def send(self, frame):
         if isinstance(frame, bytes):
             self._received += len(frame)
-            self._run.tell(Audio(frame))
+            self._run.feed(Audio(frame))
         else:
             action = parse_action(frame)
             rules = TurnConfig(context=action.words or "")
             events = {"flush": Flush(), "reset": Reset(), "settled": GetCheckpoint(), "config": Configure(rules)}
-            self._run.tell(events[action.action])
+            self._run.feed(events[action.action])
         self._collect()
 
     def finish(self):
@@ -50,7 +51,7 @@ class _Worker:
     def left(self, *, clean):
         """The connection ends: what was not read is lost, but for the finals."""
         opened = self._run.session.state in (State.SPEAKING, State.PAUSING)
-        self._run.tell(Flush() if clean and opened else Interrupted())
+        self._run.feed(Flush() if clean and opened else Interrupted())
         self._collect()
         self.messages.clear()
 
@@ -60,10 +61,10 @@ class _Worker:
         return self.hello | {"received_bytes": self._received}
 
     def _collect(self):
-        for asked in self._run.asked:
+        for asked in self._run.requests:
             self.contexts[asked.utterance] = asked.context
-        effects, self._run.effects = self._run.effects, []
-        found = (messages.render(Outgoing(effect)) for effect in effects)
+        actions, self._run.actions = self._run.actions, []
+        found = (messages.render(Outgoing(action)) for action in actions)
         found = [json.dumps(message) for message in found if message is not None]
         self.messages += found
         self._finals += [message for message in found if json.loads(message).get("is_final")]

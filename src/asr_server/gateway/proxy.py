@@ -1,7 +1,7 @@
-"""HTTP through the gateway: bodies and event streams pass as they come; a worker's death is made good or told.
+"""HTTP requests through the gateway to the worker. Bodies and event streams pass as they arrive.
 
-A request of which no byte of the answer has come is sent once more to the next worker. That is right also when the dead
-one had begun to work on it: a transcription has no effect but its answer.
+If the worker dies before the first byte of the response, the request is sent once more to the next worker. That is safe
+even if the dead one had begun to work on it: a transcription has no side effect. Otherwise the client gets an error.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from asr_server.gateway.upload import Upload
 from asr_server.gateway.worker import Worker, WorkerConnection
 
 _ATTEMPTS = 2  # workers that may die over one request
-_TRIES = 5  # and in all, with those that were dead before it reached them
-_WHOLE_BYTES = 4 * 1024 * 1024  # an answer up to this size is passed on when it is complete
+_TRIES = 5  # in all, with workers that were dead before the request reached them
+_WHOLE_BYTES = 4 * 1024 * 1024  # a response up to this size is passed on when it is complete
 _SLACK_S = 10.0  # beyond the worker's own time limit
 _CONNECT_S = 5.0
 # These hold for one connection only (RFC 9110, 7.6.1); uvicorn sees to `date` and to `expect`.
@@ -29,14 +29,14 @@ _HOP_BY_HOP = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding"
     b" upgrade date expect x-request-id".split()
 )
-# The door of this process says it too.
-_SAID_AT_THE_DOOR = (b"vary", b"Origin")
+# The edge middleware of this process adds it too.
+_ADDED_BY_EDGE = (b"vary", b"Origin")
 
 Headers = list[tuple[bytes, bytes]]
 
 
 class Proxy:
-    """An ASGI app that answers with what the worker answers. Raises `AsrError` before the first byte of an answer."""
+    """An ASGI app that responds as the worker does. Raises `AsrError` before the first byte of a response."""
 
     def __init__(self, worker: Worker, max_upload_bytes: int, request_timeout_s: float) -> None:
         self._worker = worker
@@ -67,9 +67,9 @@ class Proxy:
     async def _exchange(self, scope: Scope, upload: Upload, send: Send) -> None:
         died = 0
         for _ in range(_TRIES):
-            link = await self._worker.running()
+            connection = await self._worker.running()
             try:
-                answer = await self._ask(link, scope, upload)
+                answer = await self._request(connection, scope, upload)
             except httpx.LocalProtocolError as error:
                 raise MalformedBody("The request's headers cannot be passed on.") from error
             except httpx.ReadTimeout as error:
@@ -78,7 +78,7 @@ class Proxy:
                 died += not isinstance(error, httpx.ConnectError)
                 if died == _ATTEMPTS:
                     break
-                await self._worker.lost(link)
+                await self._worker.lost(connection)
                 continue
             scope["state"]["logged_elsewhere"] = True
             try:
@@ -88,8 +88,8 @@ class Proxy:
             return
         raise WorkerLost("The worker process ended while it worked on this request; try again.")
 
-    async def _ask(self, link: WorkerConnection, scope: Scope, upload: Upload) -> httpx.Response:
-        """The worker's answer: complete if it is short, else with its body still to come."""
+    async def _request(self, connection: WorkerConnection, scope: Scope, upload: Upload) -> httpx.Response:
+        """The worker's response: complete if it is short, else with its body still to come."""
         request = httpx.Request(
             scope["method"],
             "http://worker",
@@ -97,7 +97,7 @@ class Proxy:
             stream=upload,
             extensions={"target": _target(scope), "timeout": self._timeout},
         )
-        answer = await link.http.handle_async_request(request)
+        answer = await connection.http.handle_async_request(request)
         answer.request = request
         length = answer.headers.get("content-length", "")
         if length.isdigit() and int(length) <= _WHOLE_BYTES:
@@ -112,13 +112,13 @@ class Proxy:
 
 async def _pass_on(answer: httpx.Response, scope: Scope, send: Send) -> None:
     given = [(name.lower(), value) for name, value in answer.headers.raw]
-    headers = [header for header in given if header[0] not in _HOP_BY_HOP and header != _SAID_AT_THE_DOOR]
+    headers = [header for header in given if header[0] not in _HOP_BY_HOP and header != _ADDED_BY_EDGE]
     await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
     if isinstance(answer.stream, httpx.ByteStream):  # complete
         await send({"type": "http.response.body", "body": b"".join(answer.stream), "more_body": False})
         return
     events = answer.headers.get("content-type", "").startswith("text/event-stream")
-    unfinished = b""  # of an event: half an event would be read as a broken one
+    unfinished = b""  # an incomplete event is held back: a client would read it as a broken one
     try:
         async for piece in _pieces(answer):
             whole, unfinished = _events(unfinished + piece) if events else (piece, b"")
@@ -137,7 +137,7 @@ def _pieces(answer: httpx.Response) -> Any:
 
 
 def _events(data: bytes) -> tuple[bytes, bytes]:
-    """Whole events, and the beginning of the next."""
+    """Complete events, and the beginning of the next."""
     end = data.rfind(b"\n\n") + 2
     return (data[:end], data[end:]) if end > 1 else (b"", data)
 

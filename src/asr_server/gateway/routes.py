@@ -1,6 +1,6 @@
-"""What the gateway answers itself: health, probes, metrics and models, with the fields they have without a gateway.
+"""The routes that the gateway answers itself, as the worker would: health, probes, metrics and models.
 
-None of it starts the worker or keeps it from being idle.
+None of them starts the worker or counts as use of it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from asr_server.api.http.schemas import (
 )
 from asr_server.core.settings import Settings
 from asr_server.engine.plan import Plan
-from asr_server.gateway import exposition
-from asr_server.gateway.exposition import Exposition
+from asr_server.gateway import metrics
+from asr_server.gateway.metrics import Exposition
 from asr_server.gateway.restart_policy import WorkerState
 from asr_server.gateway.worker import Worker
 from asr_server.gateway.worker_client import WorkerClient
@@ -33,16 +33,16 @@ from asr_server.service.catalog import Catalog, Model
 
 
 class GatewayRoutes:
-    """The routes, and what they know."""
+    """The routes and what they report about."""
 
-    def __init__(self, settings: Settings, plan: Plan, worker: Worker, questions: WorkerClient) -> None:
-        self._settings, self._plan, self._worker, self._questions = settings, plan, worker, questions
-        self.exposition = Exposition(worker, questions)
+    def __init__(self, settings: Settings, plan: Plan, worker: Worker, client: WorkerClient) -> None:
+        self._settings, self._plan, self._worker, self._client = settings, plan, worker, client
+        self.exposition = Exposition(worker, client)
         self._catalog = Catalog(plan.model_id)
         self._began_s = time.monotonic()
 
     def router(self) -> APIRouter:
-        """To be put before the proxy."""
+        """The router, to be asked before the proxy."""
         router = APIRouter()
         router.add_api_route("/health", self.health)
         router.add_api_route("/livez", self.livez)
@@ -53,7 +53,7 @@ class GatewayRoutes:
         return router
 
     async def health(self) -> JSONResponse:
-        """The worker's state as it tells it; while there is none, that there is none."""
+        """The worker's health, or that there is no worker."""
         _, body = await self._ask("/health")
         state = self._worker.state
         body = body or self._without_worker(state)
@@ -100,51 +100,51 @@ class GatewayRoutes:
         ).model_dump()
 
     async def livez(self) -> JSONResponse:
-        """Whether this process and the worker's engine move. A worker that sleeps is no fault."""
+        """Whether this process and the worker's engine make progress. No worker is no failure."""
         return await self._probe("/livez", "")
 
     async def readyz(self) -> JSONResponse:
-        """Whether new work is taken now: a worker that sleeps is started for it."""
+        """Whether new work is accepted now. No worker is no obstacle: it is started for the work."""
         return await self._probe("/readyz", self._not_ready())
 
     def _not_ready(self) -> str:
-        """Why not, without asking a worker; "" if nothing speaks against it."""
+        """The reason, as far as it is known without asking the worker; "" for none."""
         without = {WorkerState.FAILED: "the worker process does not stay up"}
         if self._settings.preload:
             without[WorkerState.STARTING] = "the model is being loaded"
         return "draining" if self._worker.draining else without.get(self._worker.state, "")
 
     async def metrics(self) -> Response:
-        """For Prometheus. While a worker runs and does not answer, nothing is ready."""
-        ready = not self._not_ready() and self._worker.link is None
-        return Response(await self.exposition.text(ready=ready), headers={"Content-Type": exposition.CONTENT_TYPE})
+        """For Prometheus. The server is not ready while a worker runs and does not answer."""
+        ready = not self._not_ready() and self._worker.connection is None
+        return Response(await self.exposition.text(ready=ready), headers={"Content-Type": metrics.CONTENT_TYPE})
 
     async def _probe(self, path: str, reason: str) -> JSONResponse:
         if not reason:
             status, body = await self._ask(path)
             if body is not None:
                 return JSONResponse(body, status)
-            reason = "the worker process does not answer" if self._worker.link is not None else ""
-        told = ProbeBody(status="failed" if reason else "ok", reason=reason).model_dump()
-        return JSONResponse(told, 503 if reason else 200)
+            reason = "the worker process does not answer" if self._worker.connection is not None else ""
+        answer = ProbeBody(status="failed" if reason else "ok", reason=reason).model_dump()
+        return JSONResponse(answer, 503 if reason else 200)
 
     async def _ask(self, path: str) -> tuple[int, dict[str, Any] | None]:
-        """The worker's answer; None when there is no worker, or it does not answer."""
-        if (link := self._worker.link) is None:
+        """The worker's status and body; the body is None if there is no worker or no answer."""
+        if (connection := self._worker.connection) is None:
             return 0, None
-        status, body = await self._questions.body(link, path)
+        status, body = await self._client.body(connection, path)
         if body is None:
-            await self._worker.lost(link)  # perhaps it has just died, and there is none any more
+            await self._worker.lost(connection)  # perhaps it has just died, and there is none any more
         return status, body
 
     async def list_models(self) -> ModelList:
         """Every served name, aliases included."""
-        return ModelList(data=[_body(model) for model in self._catalog.all()])
+        return ModelList(data=[_model_body(model) for model in self._catalog.all()])
 
     async def retrieve_model(self, model_id: str) -> ModelBody:
         """One name."""
-        return _body(self._catalog.find(model_id))
+        return _model_body(self._catalog.find(model_id))
 
 
-def _body(model: Model) -> ModelBody:
+def _model_body(model: Model) -> ModelBody:
     return ModelBody(id=model.id, created=model.created, owned_by=model.owned_by)

@@ -1,4 +1,4 @@
-"""WebSockets through the gateway, frame by frame, close codes kept. What a live session needs more is in `live.py`."""
+"""WebSockets through the gateway to the worker, frame by frame and with their close codes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SET_BY_CLIENT = frozenset(
 
 
 class Refused(Exception):
-    """The worker answered the handshake with something else: the client gets that."""
+    """The worker refused the handshake with an HTTP response, which the client gets."""
 
     def __init__(self, response: Response) -> None:
         super().__init__(response.status_code)
@@ -44,25 +44,25 @@ class WorkerGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """How a connection ended. No code: it broke."""
+    """How a connection ended. Without a code it broke."""
 
     code: int | None
     reason: str = ""
 
     @classmethod
     def of(cls, closed: ConnectionClosed) -> Closed:
-        """As the worker ended it."""
+        """How the worker ended it."""
         return cls(closed.rcvd.code, closed.rcvd.reason) if closed.rcvd is not None else cls(None)
 
 
-async def connect(link: WorkerConnection, scope: Scope, query: str) -> ClientConnection:
-    """A connection to the worker in the client's name. Raises `Refused`, `WorkerGone`, `MalformedBody`."""
+async def connect(connection: WorkerConnection, scope: Scope, query: str) -> ClientConnection:
+    """A connection to the worker with the client's headers. Raises `Refused`, `WorkerGone`, `MalformedBody`."""
     given = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
     headers = dict(given)
     path = scope["raw_path"].decode("latin-1")
     try:
         return await unix_connect(
-            str(link.socket),
+            str(connection.socket),
             f"ws://{headers.get('host', 'worker')}{path}" + (f"?{query}" if query else ""),
             additional_headers=[(name, value) for name, value in given if name.encode() not in _SET_BY_CLIENT],
             origin=Origin(headers["origin"]) if "origin" in headers else None,
@@ -84,7 +84,7 @@ async def connect(link: WorkerConnection, scope: Scope, query: str) -> ClientCon
 
 
 class Sockets:
-    """An ASGI app: any socket of the worker's that needs no more than to be passed through."""
+    """An ASGI app for the WebSockets that end when their worker does. Live sessions, which do not, are in `live.py`."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -103,14 +103,14 @@ class Sockets:
                 return
 
     async def _serve(self, socket: WebSocket) -> None:
-        link = await self._worker.running()
+        connection = await self._worker.running()
         try:
-            upstream = await connect(link, socket.scope, socket.scope["query_string"].decode("latin-1"))
+            upstream = await connect(connection, socket.scope, socket.scope["query_string"].decode("latin-1"))
         except WorkerGone:
-            await self._worker.lost(link)
-            link = await self._worker.running()
+            await self._worker.lost(connection)
+            connection = await self._worker.running()
             try:
-                upstream = await connect(link, socket.scope, socket.scope["query_string"].decode("latin-1"))
+                upstream = await connect(connection, socket.scope, socket.scope["query_string"].decode("latin-1"))
             except WorkerGone as gone:
                 raise WorkerLost("The worker process ended; connect again.") from gone
         async with closing(upstream):
@@ -124,7 +124,7 @@ class Sockets:
 
 @asynccontextmanager
 async def closing(upstream: ClientConnection) -> AsyncIterator[None]:
-    """Leaves no connection to the worker open when the client is lost meanwhile, as while the worker started."""
+    """Close the connection to the worker if the block fails, as when the client left while the worker started."""
     try:
         yield
     except BaseException:
@@ -133,7 +133,7 @@ async def closing(upstream: ClientConnection) -> AsyncIterator[None]:
 
 
 async def end(socket: WebSocket, answer: Response, closed: Closed) -> None:
-    """Answer the handshake with that, or if it is over close with this."""
+    """Refuse the handshake with `answer`; if it is complete, close as `closed` says."""
     try:
         if socket.application_state.name == "CONNECTING":
             await socket.send_denial_response(answer)
@@ -144,7 +144,7 @@ async def end(socket: WebSocket, answer: Response, closed: Closed) -> None:
 
 
 async def pump(socket: WebSocket, upstream: ClientConnection) -> Closed | None:
-    """Pass frames both ways until one side ends. Returns how the worker ended it; None if the client did."""
+    """Pass frames both ways until one side ends. Returns how the worker ended it, None if the client did."""
     inward = asyncio.create_task(_inward(socket, upstream))
     outward = asyncio.create_task(_outward(socket, upstream))
     try:
@@ -170,7 +170,7 @@ async def _inward(socket: WebSocket, upstream: ClientConnection) -> None:
             data = message.get("bytes")
             await upstream.send(data if data is not None else message.get("text") or "")
         except ConnectionClosed:
-            await asyncio.get_running_loop().create_future()  # the other direction tells how it ended
+            await asyncio.get_running_loop().create_future()  # wait: `_outward` returns how it ended
 
 
 async def _outward(socket: WebSocket, upstream: ClientConnection) -> Closed:
@@ -186,7 +186,7 @@ async def _outward(socket: WebSocket, upstream: ClientConnection) -> Closed:
 
 
 def sendable(code: int | None) -> int:
-    """A close code that may be sent for one that was received."""
+    """The close code to send for one that was received: some may not be sent."""
     if code == _NO_STATUS or code is None:
         return CLEAN
     return code if code in set(CloseCode) - {1005, 1006, 1015} or code in _PRIVATE_CODES else UNCLEAN

@@ -1,4 +1,4 @@
-"""A request's body on its way through: under the byte cap, and kept on disk so that it can be sent once more."""
+"""A request's body on its way to the worker: within the byte limit, and kept so that it can be sent once more."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _PIECE_BYTES = 256 * 1024
 
 
 class Upload(httpx.AsyncByteStream):
-    """Every iteration gives the whole body: what has come already from the file, the rest as it comes.
+    """Every iteration gives the whole body: what has arrived from a temporary file, the rest as it arrives.
 
-    `empty`: the request has none. Raises `FileTooLarge` at most one network chunk past the cap, `Cancelled` when the
-    client leaves, `UploadStalled` when it sends nothing, and `UploadsUnavailable`.
+    `empty`: the request has no body. Iterating raises `FileTooLarge` at most one network chunk past the limit,
+    `Cancelled` when the client leaves, `UploadStalled` when it sends nothing, and `UploadsUnavailable`.
     """
 
     def __init__(self, receive: Receive, max_bytes: int, *, empty: bool = False) -> None:
@@ -62,11 +62,11 @@ class Upload(httpx.AsyncByteStream):
         return piece
 
     async def gone(self) -> None:
-        """Returns when the client has left after its body was read."""
+        """Returns when the client leaves after its whole body was read."""
         await self._complete.wait()
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
     def close(self) -> None:
-        """Forget the body."""
+        """Delete the body."""
         self._file.close()

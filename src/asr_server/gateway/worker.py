@@ -1,4 +1,4 @@
-"""The worker process: started when needed, watched, started again after a crash, ended when idle. Proxies nothing."""
+"""The worker process: started when it is needed, started again after a crash, ended when it is idle or hangs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from asr_server.gateway.hang_detector import HangConfig, HangDetector, ProbeResu
 from asr_server.gateway.restart_policy import Decision, RestartConfig, RestartPolicy, WorkerState
 
 _POLL_S = 0.01  # between two attempts to connect to a worker that starts
-_LOOK_S = 1.0  # between two looks whether the worker is idle
-PAUSE_S = 2.0  # between two looks whether the worker moves
-_DEATH_S = 1.0  # between a connection's end and the end of the process that broke it
+_IDLE_CHECK_S = 1.0  # between two checks whether the worker is idle
+PROBE_PAUSE_S = 2.0  # between two probes whether the worker hangs
+_EXIT_WAIT_S = 1.0  # from the end of a connection to the end of the process, if that caused it
 # The worker keeps idle connections for longer, so it never closes one that is being taken up.
 _KEEP_ALIVE_S = 30.0
 
@@ -37,10 +37,10 @@ class Process(Protocol):
         """The exit code, once it is gone; negative for a signal."""
 
     def terminate(self) -> None:
-        """Ask it to end in order."""
+        """Ask it to shut down."""
 
     def kill(self) -> None:
-        """End it."""
+        """End it at once."""
 
 
 # Starts a worker that will listen on the socket of that path.
@@ -63,180 +63,180 @@ class WorkerConnection:
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """Limits in seconds: to be ready after its start, to live without use (0: for ever), to end in order."""
+    """Limits in seconds: to be ready after its start, to run without use (0: for ever), to shut down."""
 
     start_s: float
     idle_s: float
     stop_s: float = 28.0
-    life: RestartConfig = field(default_factory=RestartConfig)
+    restart: RestartConfig = field(default_factory=RestartConfig)
 
 
 class Worker:
     """At most one worker process. Everything runs on one event loop.
 
-    `busy` asks a running worker whether it has work that no open request shows.
+    `busy` asks a running worker whether it has work beside the open requests, such as a job.
     """
 
     def __init__(
         self,
         spawn: Spawn,
-        rules: WorkerConfig,
+        config: WorkerConfig,
         busy: Callable[[WorkerConnection], Awaitable[bool]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._spawn, self._rules, self._busy, self._clock = spawn, rules, busy, clock
-        self._life = RestartPolicy(rules.life)
-        self._moved = asyncio.Event()
+        self._spawn, self._config, self._busy, self._clock = spawn, config, busy, clock
+        self._policy = RestartPolicy(config.restart)
+        # Set, and replaced by a fresh one, at every change of state: whoever waits for one gets exactly the next.
+        self._changed = asyncio.Event()
         self._process: Process | None = None
-        self._link: WorkerConnection | None = None
+        self._connection: WorkerConnection | None = None
         self._run: asyncio.Task[None] | None = None
-        self._asked_to_stop = asyncio.Event()
+        self._stop_requested = asyncio.Event()
         self._number = self._uses = 0
-        self._used_s = clock()
-        self._killed_for: WorkerEnd | None = None
+        self._last_use_s = clock()
+        self._kill_cause: WorkerEnd | None = None
         self.starts = 0
         self.ends = dict.fromkeys(WorkerEnd, 0)
         self.draining = False
 
     @property
     def state(self) -> WorkerState:
-        """Where the process is."""
-        return self._life.state
+        """The state of the process."""
+        return self._policy.state
 
     @property
-    def link(self) -> WorkerConnection | None:
+    def connection(self) -> WorkerConnection | None:
         """The running worker, if there is one."""
-        return self._link if self._life.state is WorkerState.RUNNING else None
+        return self._connection if self._policy.state is WorkerState.RUNNING else None
 
     async def running(self) -> WorkerConnection:
         """The running worker, started if there is none. Raises `WorkerUnavailable`, `ShuttingDown`."""
         while True:
             if self.draining:
                 raise ShuttingDown("The server is shutting down.")
-            match self._life.want(self._clock()):
-                case Decision.GO if self._link is not None:
-                    return self._link
+            match self._policy.decide(self._clock()):
+                case Decision.GO if self._connection is not None:
+                    return self._connection
                 case Decision.GIVE_UP:
-                    raise WorkerUnavailable("The worker process does not stay up; its last words are in the log.")
+                    raise WorkerUnavailable("The worker process does not stay up; the log says why.")
                 case Decision.START:
-                    self._asked_to_stop.clear()
+                    self._stop_requested.clear()
                     self._run = asyncio.create_task(self._keep_running())
-            await self._moved.wait()
+            await self._changed.wait()
 
-    async def lost(self, link: WorkerConnection) -> None:
-        """A connection to this worker broke: wait until its process is gone too, or it is clear that it lives."""
+    async def lost(self, connection: WorkerConnection) -> None:
+        """A connection to this worker broke: wait until its process is gone too, or evidently goes on."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_DEATH_S):
-                await link.gone.wait()
+            async with asyncio.timeout(_EXIT_WAIT_S):
+                await connection.gone.wait()
 
     def served(self) -> None:
-        """The worker answered somebody."""
-        self._life.served()
+        """The worker answered a request."""
+        self._policy.served()
 
     @contextmanager
     def use(self) -> Iterator[None]:
-        """While somebody is inside, the worker is not idle."""
+        """The worker is not idle before the block ends."""
         self._uses += 1
         try:
             yield
         finally:
             self._uses -= 1
-            self._used_s = self._clock()
+            self._last_use_s = self._clock()
 
     async def end_when_idle(self) -> None:
-        """End the process whenever nobody has used it for long enough. Runs for ever."""
+        """End the process whenever it has been idle for long enough. Runs for ever."""
         while True:
-            left_s = self._rules.idle_s if self._uses else self._used_s + self._rules.idle_s - self._clock()
-            await asyncio.sleep(min(_LOOK_S, max(_POLL_S, left_s)))
-            link = self.link
-            if link is None or not self._idle():
+            left_s = self._config.idle_s if self._uses else self._last_use_s + self._config.idle_s - self._clock()
+            await asyncio.sleep(min(_IDLE_CHECK_S, max(_POLL_S, left_s)))
+            connection = self.connection
+            if connection is None or not self._idle():
                 continue
-            if await self._busy(link):
-                self._used_s = self._clock()
-            elif link is self.link and self._idle():
-                logger.info("worker idle", idle_s=round(self._clock() - self._used_s, 1))
+            if await self._busy(connection):
+                self._last_use_s = self._clock()
+            elif connection is self.connection and self._idle():
+                logger.info("worker idle", idle_s=round(self._clock() - self._last_use_s, 1))
                 await self.stop()
 
     async def end_when_hung(
-        self, look: Callable[[WorkerConnection], Awaitable[ProbeResult]], rules: HangConfig
+        self, probe: Callable[[WorkerConnection], Awaitable[ProbeResult]], config: HangConfig
     ) -> None:
-        """Kill the process whenever it has not moved for too long. Runs for ever.
-
-        What follows is what follows a crash.
-        """
-        pause_s = min(PAUSE_S, rules.hang_s / 4)
+        """Kill the process whenever it hangs, which then counts as a crash. Runs for ever."""
+        pause_s = min(PROBE_PAUSE_S, config.hang_s / 4)
         watched: WorkerConnection | None = None
         while True:
             await asyncio.sleep(pause_s)
-            if (link := self.link) is None:
+            if (connection := self.connection) is None:
                 continue
-            if link is not watched:
-                watched, vigil = link, HangDetector(rules, self._clock())
-            sign = await look(link)
-            if vigil.sees(sign, self._clock()) and link is self.link:
-                self._kill(WorkerEnd.HUNG, "worker hangs and is killed", sign=sign.name.lower(), after_s=rules.hang_s)
-                watched = None  # if even that does not end it, it is tried again, and not at every look
+            if connection is not watched:
+                watched, detector = connection, HangDetector(config, self._clock())
+            result = await probe(connection)
+            if detector.observe(result, self._clock()) and connection is self.connection:
+                details = {"sign": result.name.lower(), "after_s": config.hang_s}
+                self._kill(WorkerEnd.HUNG, "worker hangs and is killed", **details)
+                watched = None  # a new detector: if the process survives even that, it is not killed at every probe
 
     def _kill(self, cause: WorkerEnd, why: str, **details: object) -> None:
         if (process := self._process) is not None:
             logger.error(why, pid=process.pid, **details)
-            self._killed_for = cause
+            self._kill_cause = cause
             _signal(process.kill)
 
     async def stop(self) -> None:
-        """End the process in order; if it does not end, kill it. Returns when it is gone."""
-        self._life.stop()
-        self._asked_to_stop.set()
+        """Shut the process down; if it does not end in time, kill it. Returns when it is gone."""
+        self._policy.stop()
+        self._stop_requested.set()
         if (process := self._process) is not None:
             _signal(process.terminate)
         if self._run is None:
             return
-        _, late = await asyncio.wait({self._run}, timeout=self._rules.stop_s)
+        _, late = await asyncio.wait({self._run}, timeout=self._config.stop_s)
         if late and process is not None:
             logger.error("worker does not end in time and is killed", pid=process.pid)
             _signal(process.kill)
             await asyncio.wait({self._run})
 
     async def drain(self) -> None:
-        """Take no more work, let the worker end what it has, and end it."""
+        """Accept no more work, and shut the worker down, which finishes what it has."""
         self.draining = True
-        self._move()
+        self._notify()
         await self.stop()
 
     def _idle(self) -> bool:
-        return not self._uses and self._clock() - self._used_s >= self._rules.idle_s
+        return not self._uses and self._clock() - self._last_use_s >= self._config.idle_s
 
-    def _move(self) -> None:
-        self._moved.set()
-        self._moved = asyncio.Event()
+    def _notify(self) -> None:
+        self._changed.set()
+        # Set, and replaced by a fresh one, at every change of state: whoever waits for one gets exactly the next.
+        self._changed = asyncio.Event()
 
     async def _keep_running(self) -> None:
-        """One process after another, until one ends on purpose or they do not stay up."""
+        """One process after another, until one is stopped on purpose or the policy gives up."""
         wait_s: float | None = 0.0
-        while wait_s is not None and self._life.state is WorkerState.STARTING:
-            await self._live_once()
-            wait_s = self._life.exited(self._clock())
-            if self._life.given_up:
+        while wait_s is not None and self._policy.state is WorkerState.STARTING:
+            await self._run_once()
+            wait_s = self._policy.on_exit(self._clock())
+            if self._policy.given_up:
                 logger.error("worker given up: it does not stay up")
-            self._move()
+            self._notify()
             if wait_s:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(wait_s):
-                        await self._asked_to_stop.wait()
-        if self._life.state is WorkerState.STOPPING:  # asked to while no process ran
-            self._life.exited(self._clock())
-            self._move()
+                        await self._stop_requested.wait()
+        if self._policy.state is WorkerState.STOPPING:  # `stop` was called while no process ran
+            self._policy.on_exit(self._clock())
+            self._notify()
 
-    async def _live_once(self) -> None:
-        """Start a process and stay with it until it is gone."""
+    async def _run_once(self) -> None:
+        """Start a process and wait until it is gone."""
         self._number += 1
         began_s = self._clock()
-        self._killed_for = None
+        self._kill_cause = None
         self.starts += 1
         with ExitStack() as place:
             try:
-                # Nobody else may reach the worker. Each has a folder of its own: systems clear away what lies unused
-                # among the temporary files, which it would while the worker sleeps.
+                # A private folder: nobody else may reach the worker. A new one for each process: the system removes
+                # unused temporary files, and could remove the socket of a folder that is kept for long.
                 folder = place.enter_context(TemporaryDirectory(prefix="asr-server-", ignore_cleanup_errors=True))
                 path = Path(folder) / "worker.sock"
                 self._process = process = await self._spawn(path)
@@ -244,18 +244,18 @@ class Worker:
                 logger.opt(exception=error).error("worker cannot be started")
                 self.ends[WorkerEnd.CRASHED] += 1
             else:
-                await self._stay_with(process, path, began_s)
+                await self._supervise(process, path, began_s)
 
-    async def _stay_with(self, process: Process, path: Path, began_s: float) -> None:
+    async def _supervise(self, process: Process, path: Path, began_s: float) -> None:
         exit_code = asyncio.create_task(process.wait())
-        if self._life.state is WorkerState.STOPPING:
-            _signal(process.terminate)  # nobody could while there was no process
+        if self._policy.state is WorkerState.STOPPING:
+            _signal(process.terminate)  # `stop` could not while there was no process
         await self._await_ready(process, path, exit_code, began_s)
         code = await exit_code
         self._process = None
-        await self._close_link()
-        asked_to = self._life.state is WorkerState.STOPPING
-        cause = WorkerEnd.STOPPED if asked_to else self._killed_for or WorkerEnd.CRASHED
+        await self._close_connection()
+        asked_to = self._policy.state is WorkerState.STOPPING
+        cause = WorkerEnd.STOPPED if asked_to else self._kill_cause or WorkerEnd.CRASHED
         self.ends[cause] += 1
         log = logger.info if asked_to else logger.error
         log("worker ended", pid=process.pid, code=code, cause=cause.value)
@@ -263,28 +263,28 @@ class Worker:
     async def _await_ready(self, process: Process, path: Path, exit_code: asyncio.Task[int], began_s: float) -> None:
         ready = asyncio.create_task(_connectable(path))
         try:
-            await asyncio.wait({ready, exit_code}, timeout=self._rules.start_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({ready, exit_code}, timeout=self._config.start_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             ready.cancel()
         if ready.done() and not ready.cancelled() and not exit_code.done():
-            if self._life.state is WorkerState.STARTING:
-                self._link = WorkerConnection(self._number, path)
-                self._life.ready(self._clock())
+            if self._policy.state is WorkerState.STARTING:
+                self._connection = WorkerConnection(self._number, path)
+                self._policy.on_ready(self._clock())
                 logger.info("worker ready", pid=process.pid, took_s=round(self._clock() - began_s, 3))
-                self._used_s = self._clock()
-                self._move()
+                self._last_use_s = self._clock()
+                self._notify()
         elif not exit_code.done():
-            self._kill(WorkerEnd.LATE, "worker not ready in time", limit_s=self._rules.start_s)
+            self._kill(WorkerEnd.LATE, "worker not ready in time", limit_s=self._config.start_s)
 
-    async def _close_link(self) -> None:
-        if (link := self._link) is not None:
-            self._link = None
-            link.gone.set()
-            await link.http.aclose()
+    async def _close_connection(self) -> None:
+        if (connection := self._connection) is not None:
+            self._connection = None
+            connection.gone.set()
+            await connection.http.aclose()
 
 
 def _signal(send: Callable[[], None]) -> None:
-    with contextlib.suppress(ProcessLookupError):  # gone already, and not yet noticed
+    with contextlib.suppress(ProcessLookupError):  # it has just ended
         send()
 
 

@@ -1,4 +1,4 @@
-"""What the gateway asks a worker on its own behalf: state, probes, metrics. None of it is use."""
+"""The gateway's own requests to a worker: state, probes and metrics. They do not count as use of the worker."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from asr_server.core.settings import Settings
 from asr_server.gateway.hang_detector import ProbeResult
 from asr_server.gateway.worker import WorkerConnection
 
-ANSWER_S = 3.0  # a question that takes longer has failed
+ANSWER_S = 3.0  # a request that takes longer has failed
 _LOADING = "loading"
 
 
 class WorkerClient:
-    """Asked under a name and with a key that the worker's door lets in."""
+    """Uses a host name and a key that the worker accepts."""
 
     def __init__(self, settings: Settings) -> None:
         self._headers = {"host": "localhost"}
         if settings.keys:
             self._headers["authorization"] = f"Bearer {settings.keys[0]}"
 
-    async def raw(self, link: WorkerConnection, path: str) -> tuple[int, bytes]:
-        """Status and body; a status of 0 when it does not answer, as when it is just ending."""
+    async def raw(self, connection: WorkerConnection, path: str) -> tuple[int, bytes]:
+        """Status and body; the status is 0 when there is no answer, as from a worker that is just ending."""
         limits = dict.fromkeys(("connect", "read", "write", "pool"), ANSWER_S)
         request = httpx.Request("GET", f"http://worker{path}", headers=self._headers, extensions={"timeout": limits})
         try:
-            answer = await link.http.handle_async_request(request)
+            answer = await connection.http.handle_async_request(request)
             try:
                 return answer.status_code, b"".join([piece async for piece in answer.stream])  # type: ignore[union-attr]  # async here
             finally:
@@ -36,17 +36,17 @@ class WorkerClient:
         except httpx.TransportError:
             return 0, b""
 
-    async def body(self, link: WorkerConnection, path: str) -> tuple[int, dict[str, Any] | None]:
+    async def body(self, connection: WorkerConnection, path: str) -> tuple[int, dict[str, Any] | None]:
         """A JSON answer; None when there is none."""
-        status, raw = await self.raw(link, path)
+        status, raw = await self.raw(connection, path)
         try:
             return status, json.loads(raw)
         except ValueError:
             return 0, None
 
-    async def has_work(self, link: WorkerConnection) -> bool:
-        """Whether the worker has work that no open request shows. One that does not say is not known to be idle."""
-        status, body = await self.body(link, "/health")
+    async def has_work(self, connection: WorkerConnection) -> bool:
+        """Whether the worker has work beside open requests. Without an answer it counts as busy."""
+        status, body = await self.body(connection, "/health")
         if not body or status != httpx.codes.OK:
             return True
         queue = body["queue"]
@@ -54,13 +54,13 @@ class WorkerClient:
             queue[name] for name in ("live", "interactive", "bulk", "running", "audio_held_s")
         )
 
-    async def sign(self, link: WorkerConnection) -> ProbeResult:
-        """How the worker is."""
-        status, _ = await self.raw(link, "/livez")
+    async def probe(self, connection: WorkerConnection) -> ProbeResult:
+        """The state of the worker for a `HangDetector`."""
+        status, _ = await self.raw(connection, "/livez")
         if status == httpx.codes.SERVICE_UNAVAILABLE:
             return ProbeResult.HUNG
-        _, body = await self.body(link, "/health") if status else (0, None)
+        _, body = await self.body(connection, "/health") if status else (0, None)
         if not body:
             return ProbeResult.SILENT
-        calm = body.get("model_loaded") and body.get("aligner_state") != _LOADING
-        return ProbeResult.WELL if calm else ProbeResult.LOADING
+        loaded = body.get("model_loaded") and body.get("aligner_state") != _LOADING
+        return ProbeResult.HEALTHY if loaded else ProbeResult.LOADING

@@ -1,8 +1,8 @@
-"""Which words of an open utterance are certain: those that hypotheses go on to agree on. Knows no audio.
+"""Which words of an open utterance are committed: those on which successive hypotheses agree (local agreement).
 
-A token is committed when it has been in every hypothesis for a while, at least two of them, all tokens up to it have,
-the last words of the text are not reached, and a word ends there. Committed ids are the forced prefix of every later
-answer, so they are never taken back.
+A token is committed when it and all tokens before it have stood in every hypothesis for a while, and in at least two;
+when a word ends there; and when it is not among the last words of the text. Committed ids are the forced prefix of
+every later hypothesis, so they are never taken back.
 """
 
 from __future__ import annotations
@@ -23,9 +23,12 @@ _BROKEN = "\ufffd"  # an unfinished character of a byte-level token
 
 @dataclass(frozen=True, slots=True)
 class CommitRules:
-    """`held_words`: as many at the end stay open. `age_samples`: of audio for which a token must have stood;
-    `guess_age_samples`: for which one must whose probability is below `least_probability`. `latest_samples`: what first
-    stood in a hypothesis on more audio of the utterance is not committed."""
+    """When a token is committed.
+
+    `held_words`: so many words at the end stay open. `age_samples`: of audio for which a token must have stood.
+    `guess_age_samples`: the same for a token whose probability is below `least_probability`. `latest_samples`: what
+    first stood in a hypothesis made from more audio of the utterance is not committed.
+    """
 
     held_words: int = 2
     age_samples: int = 12_800
@@ -47,51 +50,51 @@ class Agreement:
 
     @property
     def tentative(self) -> str:
-        """The text behind what is committed."""
+        """The text after the committed words."""
         return self.text[len(self.committed) :]
 
-    def on_result(self, heard: TranscribeResult, end_samples: int) -> None:
+    def on_result(self, result: TranscribeResult, end_samples: int) -> None:
         """The next hypothesis, made from the audio up to `end_samples`."""
-        agreed = _agreed(self.ids, heard.ids)
-        self._since = self._since[:agreed] + [end_samples] * (len(heard.ids) - agreed)
-        self.ids = heard.ids
-        self.text = following(self.committed, heard)
-        if heard.offsets and heard.text == self.text:
-            self._commit(heard, self._certain(heard, end_samples))
+        agreed = _agreed(self.ids, result.ids)
+        self._since = self._since[:agreed] + [end_samples] * (len(result.ids) - agreed)
+        self.ids = result.ids
+        self.text = following(self.committed, result)
+        if result.offsets and result.text == self.text:
+            self._commit(result, self._certain(result, end_samples))
 
-    def _certain(self, heard: TranscribeResult, end_samples: int) -> int:
-        """How many ids are old and sure enough."""
+    def _certain(self, result: TranscribeResult, end_samples: int) -> int:
+        """How many ids, from the first, are old and probable enough."""
         floor = math.log(self._rules.least_probability)
         count = len(self.committed_ids)
         for since in self._since[count:]:
-            guess = bool(heard.logprobs) and heard.logprobs[count] < floor
+            guess = bool(result.logprobs) and result.logprobs[count] < floor
             wanted_samples = max(1, self._rules.guess_age_samples if guess else self._rules.age_samples)
             if end_samples - since < wanted_samples or since > self._rules.latest_samples:
                 break
             count += 1
         return count
 
-    def _commit(self, heard: TranscribeResult, certain: int) -> None:
-        """Commit the longest stretch of whole words within `certain` ids and before the held words."""
-        words = [match.start() for match in _WORD.finditer(heard.text)]
+    def _commit(self, result: TranscribeResult, certain: int) -> None:
+        """Commit as many whole words as lie within `certain` ids and before the held words."""
+        words = [match.start() for match in _WORD.finditer(result.text)]
         if len(words) <= self._rules.held_words:
             return
-        limit = words[-self._rules.held_words] if self._rules.held_words else len(heard.text)
+        limit = words[-self._rules.held_words] if self._rules.held_words else len(result.text)
         for count in range(certain, len(self.committed_ids), -1):
-            offset = heard.offsets[count - 1]
-            if len(self.committed) < offset <= limit and _word_ends(heard.text, offset):
-                self.committed_ids, self.committed = heard.ids[:count], heard.text[:offset]
+            offset = result.offsets[count - 1]
+            if len(self.committed) < offset <= limit and _word_ends(result.text, offset):
+                self.committed_ids, self.committed = result.ids[:count], result.text[:offset]
                 return
 
 
-def following(committed: str, heard: TranscribeResult) -> str:
-    """The text, or what it adds to `committed` if it does not begin with it.
+def following(committed: str, result: TranscribeResult) -> str:
+    """The text of a hypothesis behind the committed words: the whole text, which begins with `committed`.
 
-    The ids do begin with the committed ones, but a text whose repetition was folded may have lost some of it. One that
-    was made apart may say the committed words otherwise.
+    The ids begin with the committed ones, but a text in which a repetition was folded may lack some of the words. A
+    detached one may have other words in their place.
     """
-    text = heard.text
-    if heard.detached:
+    text = result.text
+    if result.detached:
         return continued(committed, text).text
     if text.startswith(committed):
         return text

@@ -1,4 +1,4 @@
-"""A speaker and a listener made of arithmetic: words are bursts of one loudness each, so that laws can be checked."""
+"""Synthetic speech, in which each word is a burst of its own loudness, and a recognizer for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from asr_server.live.events import Audio, CancelRequest, Close, Final, Transcrib
 from asr_server.live.session import LiveMachine, LiveMachineConfig
 
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-_LEAST_WORD_SAMPLES = 2_000  # a shorter stretch of a word is misheard
+_LEAST_WORD_SAMPLES = 2_000  # a shorter part of a word is misrecognized
 _STEP = 0.05
 
 
@@ -36,8 +36,8 @@ def probability(frame):
     return float(np.mean(np.abs(frame) > _STEP / 2) > 0.5)
 
 
-def listen(audio, prefix=()):
-    """Token ids of what is said in float32 (n,): a word cut short is misheard as another."""
+def recognize(audio, prefix=()):
+    """Token ids of the words in float32 (n,): a word cut short is recognized as another."""
     levels = np.rint(np.abs(audio) / _STEP).astype(int)
     edges = np.flatnonzero(np.diff(levels)) + 1
     ids = []
@@ -49,8 +49,8 @@ def listen(audio, prefix=()):
     return (*prefix, *ids[kept:])
 
 
-def heard(ticket, ids):
-    """The answer that stands for these ids."""
+def result_for(ticket, ids):
+    """The result with these ids."""
     text, offsets = "", []
     for word in ids:
         text += (" " if text else "") + WORDS[word]
@@ -59,12 +59,12 @@ def heard(ticket, ids):
 
 
 def text_of(audio):
-    """What the listener makes of a whole utterance."""
-    return heard(0, listen(audio)).text
+    """The text that is recognized in a whole utterance."""
+    return result_for(0, recognize(audio)).text
 
 
 def config(**changes):
-    """A session over the arithmetic voice detector."""
+    """A session with a voice detector for synthetic speech."""
     return LiveMachineConfig(voice=lambda: probability, loudness=lambda: probability, resampler=_linear, **changes)
 
 
@@ -84,51 +84,51 @@ def _linear(rate_hz):
 
 @dataclass
 class Run:
-    """A session with a listener that answers late, wrongly or not at all, as told; everything said is kept."""
+    """A session and a recognizer that answers late or fails with the given chances; all actions are kept."""
 
     session: LiveMachine
     rng: random.Random = field(default_factory=lambda: random.Random(0))
     delay: float = 0.0  # chance that an answer waits for another event
     failures: float = 0.0
     audio_of: dict = field(default_factory=dict)
-    effects: list = field(default_factory=list)
-    asked: list = field(default_factory=list)
-    waiting: list = field(default_factory=list)
+    actions: list = field(default_factory=list)
+    requests: list = field(default_factory=list)
+    pending: list = field(default_factory=list)
 
-    def tell(self, event):
-        """One event and, unless stalled, the answers to what it asked."""
+    def feed(self, event):
+        """One event and, unless they are delayed, the answers to its requests."""
         self._perform(self.session.receive(event))
-        while self.waiting and self.rng.random() >= self.delay:
+        while self.pending and self.rng.random() >= self.delay:
             self.answer()
 
     def answer(self):
         """The oldest waiting request is answered, or fails."""
-        request = self.waiting.pop(0)
+        request = self.pending.pop(0)
         if self.rng.random() < self.failures:
             self._perform(self.session.receive(TranscribeFailed(request.ticket, "transcription_failed", "injected")))
         else:
-            self._perform(self.session.receive(heard(request.ticket, listen(request.audio, request.prefix))))
+            self._perform(self.session.receive(result_for(request.ticket, recognize(request.audio, request.prefix))))
 
-    def _perform(self, effects):
-        self.effects += effects
-        for effect in effects:
-            if isinstance(effect, Transcribe):
-                self.asked.append(effect)
-                self.waiting.append(effect)
-                self.audio_of[effect.utterance, len(effect.audio)] = effect.audio
-            if isinstance(effect, CancelRequest) and self.rng.random() < 0.5:  # a cancelled job may still answer
-                self.waiting = [w for w in self.waiting if w.ticket != effect.ticket]
+    def _perform(self, actions):
+        self.actions += actions
+        for action in actions:
+            if isinstance(action, Transcribe):
+                self.requests.append(action)
+                self.pending.append(action)
+                self.audio_of[action.utterance, len(action.audio)] = action.audio
+            if isinstance(action, CancelRequest) and self.rng.random() < 0.5:  # a cancelled job may still answer
+                self.pending = [p for p in self.pending if p.ticket != action.ticket]
 
     def finish(self, *, close=True):
         """Close, and let everything be answered."""
         if close:
-            self.tell(Close())
-        while self.waiting:
+            self.feed(Close())
+        while self.pending:
             self.answer()
 
     def of(self, kind):
-        """The effects of one class."""
-        return [effect for effect in self.effects if isinstance(effect, kind)]
+        """The actions of one class."""
+        return [action for action in self.actions if isinstance(action, kind)]
 
     @property
     def finals(self):
@@ -150,7 +150,7 @@ def play(pcm, *, rng=None, close=True, **changes):
     run = Run(LiveMachine(config(**changes)), rng or random.Random(0))
     data = pcm.astype("<i2").tobytes()
     for piece in chunks(data, rng) if rng else [data[i : i + 1024] for i in range(0, len(data), 1024)]:
-        run.tell(Audio(piece))
+        run.feed(Audio(piece))
     run.finish(close=close)
     return run
 

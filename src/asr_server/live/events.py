@@ -1,7 +1,7 @@
-"""What a live session may be told (events) and what it may ask for (effects). Nouns only: no behaviour, no wire.
+"""The events that a live session takes and the actions that it returns: data only.
 
 Positions are samples at 16 kHz since the session began, `[start, end)`; audio is float32 (n,), mono, in [-1, 1].
-Utterances are numbered from 1. The order of effects is the order in which they must be performed.
+Utterances are numbered from 1. Actions must be performed in order.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Detection(Enum):
 
 
 class ResultKind(Enum):
-    """What an answer of the engine is wanted for."""
+    """What a result of the engine is for."""
 
-    PARTIAL = "partial"  # shown and replaced: wanted fast
-    FINAL = "final"  # kept: wanted accurate
+    PARTIAL = "partial"  # shown and replaced: should be fast
+    FINAL = "final"  # kept: should be accurate
 
 
 class Ending(Enum):
@@ -43,9 +43,9 @@ class Ending(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TurnConfig:
-    """What may change in the middle of a session; a change holds from the next utterance on.
+    """What may change in the middle of a session. A change applies from the next utterance on.
 
-    Only from and to `Detection.MANUAL` the change holds at once, also for the utterance that is open.
+    A change from or to `Detection.MANUAL` applies at once, also to the open utterance.
 
     `language`: the model's name of a language to force, or None. `context`: names and terms to listen for.
     `threshold`: speech probability at which speech begins. `min_silence_ms`: a shorter pause does not end an utterance.
@@ -62,7 +62,7 @@ class TurnConfig:
     prefix_ms: int = 300
 
 
-# -- events: from the shell to the session ---------------------------------------------------------------------------
+# -- events: what the session is given --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +79,12 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Throw the open utterance and all buffered audio away. Finals of utterances that ended before still come."""
+    """Discard the open utterance and all buffered audio. Finals of utterances that ended before still come."""
 
 
 @dataclass(frozen=True, slots=True)
 class Configure:
-    """New rules, whole, and perhaps another input rate. The rate holds from the next byte on."""
+    """A whole new configuration, and perhaps another input rate, which applies from the next byte on."""
 
     rules: TurnConfig
     input_rate_hz: int | None = None
@@ -92,7 +92,7 @@ class Configure:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """The caller was cut off and may come back: transcribe what there is, and leave the utterance open."""
+    """The client's connection broke, and it may come back: transcribe what there is, and leave the utterance open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +102,13 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class TranscribeResult:
-    """The engine's answer to a `Transcribe`.
+    """The engine's result for a `Transcribe`.
 
     `ids`: all token ids, `logprobs` (natural, <= 0) one for each. `offsets`: for each id the length of `text` once
     that id is there; empty when text and ids do not map. `language`: the model's name, "" for no speech. `pieces`: the
     bytes that each id writes, nothing for those that name the language. `truncated`: the model looped or found no end,
-    so words may be missing, and a final would be made with more care. `detached`: made in pieces and not behind the
-    prefix.
+    so words may be missing, and a final is requested again. `detached`: made in pieces, so that it does not begin with
+    the prefix.
     """
 
     ticket: int
@@ -124,7 +124,7 @@ class TranscribeResult:
 
 @dataclass(frozen=True, slots=True)
 class TranscribeFailed:
-    """The engine could not answer a `Transcribe`: a stable error code and a message for people."""
+    """The engine has no result for a `Transcribe`: a stable error code and a message for people."""
 
     ticket: int
     code: str
@@ -133,22 +133,23 @@ class TranscribeFailed:
 
 @dataclass(frozen=True, slots=True)
 class GetCheckpoint:
-    """Up to where is the audio done with? Answered by exactly one `Checkpoint`."""
+    """Asks up to where the audio is finished. Answered by exactly one `Checkpoint`."""
 
 
 Event = Audio | Flush | Reset | Configure | Interrupted | Close | GetCheckpoint | TranscribeResult | TranscribeFailed
 
 
-# -- effects: from the session to the shell --------------------------------------------------------------------------
+# -- actions: what its caller performs --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Transcribe:
-    """Ask the engine; answer with `TranscribeResult` or `TranscribeFailed` of the same ticket. At most one is under
-    way in a session.
+    """A request to the engine, to be answered with the `TranscribeResult` or `TranscribeFailed` of its ticket.
 
-    `audio`: the utterance from its start at `start_samples`. `prefix`: ids with which the answer must begin.
-    `draft`: ids that the answer may turn out to be.
+    At most one is under way in a session.
+
+    `audio`: the utterance from its start at `start_samples`. `prefix`: ids with which the result must begin.
+    `draft`: ids that the result may turn out to be.
     """
 
     ticket: int
@@ -169,7 +170,7 @@ class Transcribe:
 
 @dataclass(frozen=True, slots=True)
 class CancelRequest:
-    """The answer to this ticket is not wanted any more; one that still comes is ignored."""
+    """The result of this ticket is no longer needed; one that still comes is ignored."""
 
     ticket: int
 
@@ -184,9 +185,9 @@ class UtteranceStarted:
 
 @dataclass(frozen=True, slots=True)
 class UtteranceEnded:
-    """An utterance has all its audio now, `[start, end)`; its `Final` follows, perhaps after other effects.
+    """An utterance has all its audio now, `[start, end)`; its `Final` follows, perhaps after other actions.
 
-    One without any, that never `UtteranceStarted`, answers a flush when none was open.
+    An utterance without audio, which has no `UtteranceStarted`, answers a flush when none was open.
     """
 
     utterance: int
@@ -219,7 +220,7 @@ class Partial:
 class Final:
     """The utterance's text for good; begins with everything that was committed. Finals come in the order of numbers.
 
-    `tokens`: those that wrote the text. `trouble`: why the engine gave no answer; the text is then what was known.
+    `tokens`: those that wrote the text. `error`: why the engine gave no result; the text is then what was known.
     """
 
     utterance: int
@@ -229,29 +230,29 @@ class Final:
     end_samples: int
     ending: Ending
     tokens: tuple[Token, ...] = ()
-    trouble: SessionError | None = None
+    error: SessionError | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ResetDone:
-    """The answer to `Reset`. `utterance`: the number of the one thrown away, None if none was open."""
+    """The answer to `Reset`. `utterance`: the number of the one discarded, None if none was open."""
 
     utterance: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """The answer to `Configure`: the rules of the next utterance."""
+    """The answer to `Configure`: the configuration of the next utterance."""
 
     rules: TurnConfig
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The answer to `GetCheckpoint`. A fresh session that is fed from `end_samples` on says what this one will say.
+    """The answer to `GetCheckpoint`: a fresh session that gets the audio from `end_samples` on continues this one.
 
-    All before it is silence, discarded, or in utterances that have their `Final`; `utterance` is the last number
-    given away there.
+    All audio before is silence, discarded, or in utterances that have their `Final`; `utterance` is the last number
+    used there.
     """
 
     end_samples: int

@@ -1,4 +1,4 @@
-"""Bytes of any chunking to frames of 512 samples at 16 kHz; does not look into the sound.
+"""Bytes, however they are cut, to frames of 512 samples at 16 kHz.
 
 The input is cut into blocks of a fixed size before it is resampled, so that what comes out depends on the bytes alone
 and never on how the network had cut them.

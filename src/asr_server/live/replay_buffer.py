@@ -41,7 +41,8 @@ class ReplayBuffer(Generic[Control]):
         self._count_base = 0  # the position at which the peer's count of bytes begins
         self._removed: list[int] = []  # where `align` took back a byte that the peer has counted
         self._controls: list[Control] = []
-        self._controls_sent = 0  # the first so many have been given to the present connection
+        # Of each control frame given to the present connection: how many bytes the peer has counted when it arrives.
+        self._counts: list[int] = []
         self._lost_bytes = 0
 
     @property
@@ -72,7 +73,7 @@ class ReplayBuffer(Generic[Control]):
     @property
     def sent_controls(self) -> list[Control]:
         """Those of them that the present connection has been given, in order."""
-        return self._controls[: self._controls_sent]
+        return self._controls[: len(self._counts)]
 
     # -- to be sent --------------------------------------------------------------------------------------------------
 
@@ -85,8 +86,8 @@ class ReplayBuffer(Generic[Control]):
         """The next control frame; its position is `end`. `sent`: it and all before it count as sent already."""
         assert control.position == self._end, "a control frame belongs behind all audio appended before it"
         self._controls.append(control)
-        if sent:
-            self._controls_sent = len(self._controls)
+        while sent and len(self._counts) < len(self._controls):
+            self._mark_sent()
 
     def align(self) -> None:
         """Take back the last byte if it is half a sample: the next byte is the first of a sample."""
@@ -103,9 +104,9 @@ class ReplayBuffer(Generic[Control]):
 
     def next_frame(self) -> bytes | str | None:
         """The next frame to send, which counts as sent from now on; None when everything has been sent."""
-        control = self._controls[self._controls_sent] if self._controls_sent < len(self._controls) else None
+        control = self._controls[len(self._counts)] if len(self._counts) < len(self._controls) else None
         if control is not None and control.position <= self._cursor:
-            self._controls_sent += 1
+            self._mark_sent()
             return control.text
         stop = min(self._end if control is None else control.position, self._cursor + _PIECE_BYTES)
         if stop == self._cursor:
@@ -119,8 +120,8 @@ class ReplayBuffer(Generic[Control]):
     def resume(self, received_bytes: int) -> int:
         """The same peer is reached again and has received so many bytes. Returns how many bytes are lost to it.
 
-        A control frame behind that place is sent again. One at exactly that place counts as received: whether it was
-        cannot be told from the count.
+        A control frame behind a byte that did not arrive is sent again. One behind the last byte that arrived counts as
+        received: whether it was cannot be told from the count.
         """
         position = self._count_base + received_bytes
         for place in self._removed:
@@ -130,14 +131,13 @@ class ReplayBuffer(Generic[Control]):
         self._cursor = min(max(self._start, position), self._cursor)
         # The peer goes on counting from what it has; lost bytes are in positions and not in its count.
         self._count_base, self._removed = self._cursor - received_bytes, []
-        self._controls_sent = sum(control.position <= self._cursor for control in self.sent_controls)
+        self._counts = [count for count in self._counts if count <= received_bytes]
         return lost
 
     def restart(self) -> None:
         """A fresh peer, which has received nothing, is sent everything that is held."""
         self._cursor = self._count_base = self._start
-        self._removed = []
-        self._controls_sent = 0
+        self._removed, self._counts = [], []
 
     # -- to be dropped -----------------------------------------------------------------------------------------------
 
@@ -147,7 +147,8 @@ class ReplayBuffer(Generic[Control]):
 
     def remove(self, controls: Collection[Control]) -> None:
         """These control frames will not be asked for again."""
-        self._controls_sent -= sum(control in controls for control in self.sent_controls)
+        sent = zip(self._controls, self._counts, strict=False)
+        self._counts = [count for control, count in sent if control not in controls]
         self._controls = [control for control in self._controls if control not in controls]
 
     def keep_last(self, limit_bytes: int) -> None:
@@ -158,6 +159,10 @@ class ReplayBuffer(Generic[Control]):
                 self.remove(self._controls[:1])
             else:
                 self._drop_audio(min(self._start + excess, first))
+
+    def _mark_sent(self) -> None:
+        position = max(self._cursor, self._controls[len(self._counts)].position)
+        self._counts.append(position - self._count_base + len(self._removed))
 
     def _drop_audio(self, position: int) -> None:
         if position <= self._start:

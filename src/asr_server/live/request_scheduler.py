@@ -1,7 +1,7 @@
-"""What the session asks of the engine, one request at a time, and what comes of the answers. Does not see frames.
+"""The session's requests to the engine, one at a time, and what follows from their results.
 
-Finals go first and in order; then the open utterance, always with its newest audio. An answer whose ticket is not the
-one under way is stale and ignored.
+Finals go first and in order; then the open utterance, always with its newest audio. A result whose ticket is not that
+of the request under way is stale and ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from asr_server.live.events import (
 )
 from asr_server.live.utterance import OpenUtterance
 
-# A final that failed is tried once more: the words are worth it.
+# Without its final an utterance has no text, so one that failed is requested once more.
 _FINAL_ATTEMPTS = 2
 
 
@@ -28,86 +28,86 @@ _FINAL_ATTEMPTS = 2
 class _Request:
     ticket: int
     utterance: OpenUtterance
-    samples: int  # how much of the utterance it is about
+    samples: int  # of the utterance, from its start
     kind: ResultKind
 
 
 class RequestScheduler:
-    """Appends the effects of its decisions to `out`, which the session hands over after each event.
+    """Appends actions to `out`, which the session returns after each event.
 
-    `finals_apart`: see `SessionConfig`.
+    `separate_final_engine`: see `LiveMachineConfig`.
     """
 
-    def __init__(self, finals_apart: bool, out: list[Action]) -> None:
-        self._finals_apart = finals_apart
+    def __init__(self, separate_final_engine: bool, out: list[Action]) -> None:
+        self._separate_final_engine = separate_final_engine
         self._out = out
         self._tickets = 0
         self._request: _Request | None = None
         self._ended: deque[OpenUtterance] = deque()
-        self._wanted: OpenUtterance | None = None
+        self._open: OpenUtterance | None = None  # waits for its turn with a partial
 
     @property
     def backlog_samples(self) -> int:
-        """Audio of utterances that ended and have no final yet."""
+        """Audio of ended utterances without a final."""
         return sum(utterance.samples for utterance in self._ended)
 
     @property
-    def unanswered(self) -> OpenUtterance | None:
-        """The first utterance that ended and has no final yet."""
+    def first_without_final(self) -> OpenUtterance | None:
+        """The first ended utterance without a final."""
         return self._ended[0] if self._ended else None
 
     @property
     def busy(self) -> bool:
-        """Whether an answer is outstanding or a final is still to come."""
+        """Whether a result or a final is still to come."""
         return self._request is not None or bool(self._ended)
 
-    # -- what the session wants --------------------------------------------------------------------------------------
+    # -- from the session --------------------------------------------------------------------------------------------
 
-    def want(self, utterance: OpenUtterance) -> None:
-        """A hypothesis on the open utterance, with the audio it has when its turn comes."""
-        self._wanted = utterance
-        self._ask()
+    def request_partial(self, utterance: OpenUtterance) -> None:
+        """Request a hypothesis on the open utterance, with the audio that it has when its turn comes."""
+        self._open = utterance
+        self._submit_next()
 
-    def end(self, utterance: OpenUtterance) -> None:
-        """The utterance has all its audio: its final, at once if all of it was heard already."""
-        self._wanted = None
+    def request_final(self, utterance: OpenUtterance) -> None:
+        """The utterance has all its audio. Its final follows at once if a result on all of it is there."""
+        self._open = None
         request = self._request
         if request and request.utterance is utterance and not self._serves(request.samples, request.kind, utterance):
-            self._forget()
+            self._cancel()
         self._ended.append(utterance)
         self._deliver_known()
-        self._ask()
+        self._submit_next()
 
     def drop(self, utterance: OpenUtterance) -> None:
-        """The open utterance is thrown away."""
-        self._wanted = None
+        """The open utterance is discarded."""
+        self._open = None
         if self._request and self._request.utterance is utterance:
-            self._forget()
-        self._ask()
+            self._cancel()
+        self._submit_next()
 
-    # -- what the engine says ----------------------------------------------------------------------------------------
+    # -- from the engine ---------------------------------------------------------------------------------------------
 
-    def on_result(self, heard: TranscribeResult) -> None:
-        """An answer."""
-        request = self._take(heard.ticket)
+    def on_result(self, result: TranscribeResult) -> None:
+        """The engine's result for a request."""
+        request = self._take(result.ticket)
         if request is None:
             return
         utterance = request.utterance
         if self._is_final(request):
-            if not heard.truncated:
+            if not result.truncated:
                 self._ended.popleft()
-                self._out.append(utterance.final(heard))
+                self._out.append(utterance.final(result))
                 self._deliver_known()
         else:
             shown = utterance.partial()
-            utterance.on_result(heard, request.samples, request.kind)
+            utterance.on_result(result, request.samples, request.kind)
             now = utterance.partial()
             if (now.committed, now.tentative) != (shown.committed, shown.tentative):
                 self._out.append(now)
-        self._ask()
+        self._submit_next()
 
-    def fail(self, failed: TranscribeFailed) -> None:
-        """No answer. A partial is simply made again when it is due; a final is tried once more, then given as known."""
+    def on_failure(self, failed: TranscribeFailed) -> None:
+        """No result. Partials come again by themselves; a final is requested once more, then made of what is known."""
         request = self._take(failed.ticket)
         if request is None:
             return
@@ -116,13 +116,13 @@ class RequestScheduler:
             utterance.attempts += 1
             if utterance.attempts >= _FINAL_ATTEMPTS:
                 self._ended.popleft()
-                trouble = SessionError(failed.code, failed.message, utterance.number)
-                self._out += [trouble, replace(utterance.final(None), trouble=trouble)]
+                error = SessionError(failed.code, failed.message, utterance.number)
+                self._out += [error, replace(utterance.final(None), error=error)]
                 self._deliver_known()
-        elif not utterance.troubled:
-            utterance.troubled = True
+        elif not utterance.failure_reported:
+            utterance.failure_reported = True
             self._out.append(SessionError(failed.code, failed.message, utterance.number))
-        self._ask()
+        self._submit_next()
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -130,40 +130,40 @@ class RequestScheduler:
         return bool(self._ended) and self._ended[0] is request.utterance
 
     def _serves(self, samples: int, kind: ResultKind, utterance: OpenUtterance) -> bool:
-        """Whether an answer on so much audio, made for that, is as good as the utterance's final."""
-        return samples == utterance.samples and (kind is ResultKind.FINAL or not self._finals_apart)
+        """Whether a result of this kind on so many samples is as good as the utterance's final."""
+        return samples == utterance.samples and (kind is ResultKind.FINAL or not self._separate_final_engine)
 
     def _take(self, ticket: int) -> _Request | None:
-        """The request under way if it has this ticket; it is under way no more."""
+        """The request under way if it has this ticket; it ends with that."""
         request = self._request
         if request is None or request.ticket != ticket:
             return None
         self._request = None
         return request
 
-    def _forget(self) -> None:
+    def _cancel(self) -> None:
         if self._request:
             self._out.append(CancelRequest(self._request.ticket))
             self._request = None
 
     def _deliver_known(self) -> None:
-        """Finals that need no further answer: nothing was said, or the last hypothesis was made from all of it."""
+        """Finals that need no request: of an utterance without audio, or with a hypothesis made from all of it."""
         while self._ended and self._is_known(self._ended[0]):
             self._out.append(self._ended.popleft().final(None))
 
     def _is_known(self, ended: OpenUtterance) -> bool:
-        return not ended.heard_roughly and self._serves(ended.heard_samples, ended.heard_kind, ended)
+        return not ended.result_truncated and self._serves(ended.result_samples, ended.result_kind, ended)
 
-    def _ask(self) -> None:
+    def _submit_next(self) -> None:
         if self._request is not None:
             return
         if self._ended:
             self._submit(self._ended[0], self._ended[0].samples, ResultKind.FINAL)
-        elif self._wanted is not None:
-            utterance, self._wanted = self._wanted, None
-            kind = ResultKind.PARTIAL if utterance.settled_samples is None else ResultKind.FINAL
-            if (utterance.worth_samples, kind) != (utterance.heard_samples, utterance.heard_kind):
-                self._submit(utterance, utterance.worth_samples, kind)
+        elif self._open is not None:
+            utterance, self._open = self._open, None
+            kind = ResultKind.PARTIAL if utterance.endpoint_samples is None else ResultKind.FINAL
+            if (utterance.useful_samples, kind) != (utterance.result_samples, utterance.result_kind):
+                self._submit(utterance, utterance.useful_samples, kind)
 
     def _submit(self, utterance: OpenUtterance, samples: int, kind: ResultKind) -> None:
         self._tickets += 1

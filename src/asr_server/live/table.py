@@ -1,7 +1,7 @@
-"""The transition table of a live session: state and signal -> what to do and where to go. Data only.
+"""The transition table of a live session: from a state and a signal to an action and the next state. Data only.
 
-Everything that depends on the state is looked up here; `session.py` asks no other question about it. A pair that is
-absent cannot happen, and raises. `docs/websocket.md` shows this table, made from it.
+Everything that depends on the state is looked up here. A pair that is absent cannot happen, and raises `KeyError`.
+`docs/websocket.md` shows this table.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class TurnAction(Enum):
     CUT = "cut at the quietest point of the last third; the next utterance opens there"
     END_FULL = "end the utterance in the current pause, as at an endpoint"
     FINISH = "end the utterance here"
-    ANSWER = "answer with an empty final"
-    SETTLE = "count the kept frames as silence"
+    ANSWER_FLUSH = "answer with an empty final"
+    COUNT_SILENCE = "count the kept frames as silence"
     DISCARD = "discard the open utterance and the kept frames"
     IGNORE = "count the frame as discarded"
     CATCH_UP = "request a partial for all of the audio"
@@ -55,9 +55,9 @@ class TurnAction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One entry: the act, and the state after it."""
+    """One entry: the action, and the state after it."""
 
-    act: TurnAction
+    action: TurnAction
     next: State
 
 
@@ -66,10 +66,10 @@ _L, _S, _P, _C = State.LISTENING, State.SPEAKING, State.PAUSING, State.CLOSED
 TABLE: dict[tuple[State, Signal], Step] = {
     (_L, Signal.SILENT): Step(TurnAction.KEEP, _L),
     (_L, Signal.ONSET): Step(TurnAction.OPEN, _S),
-    (_L, Signal.FLUSH): Step(TurnAction.ANSWER, _L),
+    (_L, Signal.FLUSH): Step(TurnAction.ANSWER_FLUSH, _L),
     (_L, Signal.RESET): Step(TurnAction.DISCARD, _L),
     (_L, Signal.INTERRUPTED): Step(TurnAction.NOTHING, _L),
-    (_L, Signal.CLOSE): Step(TurnAction.SETTLE, _C),
+    (_L, Signal.CLOSE): Step(TurnAction.COUNT_SILENCE, _C),
     (_S, Signal.VOICED): Step(TurnAction.EXTEND, _S),
     (_S, Signal.PAUSED): Step(TurnAction.EXTEND_PAUSE, _P),
     (_S, Signal.ENDPOINT): Step(TurnAction.END, _L),
@@ -87,7 +87,7 @@ TABLE: dict[tuple[State, Signal], Step] = {
     (_P, Signal.INTERRUPTED): Step(TurnAction.CATCH_UP, _P),
     (_P, Signal.CLOSE): Step(TurnAction.FINISH, _C),
     (_C, Signal.SILENT): Step(TurnAction.IGNORE, _C),
-    (_C, Signal.FLUSH): Step(TurnAction.ANSWER, _C),
+    (_C, Signal.FLUSH): Step(TurnAction.ANSWER_FLUSH, _C),
     (_C, Signal.RESET): Step(TurnAction.NOTHING, _C),
     (_C, Signal.INTERRUPTED): Step(TurnAction.NOTHING, _C),
     (_C, Signal.CLOSE): Step(TurnAction.NOTHING, _C),

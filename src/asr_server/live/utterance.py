@@ -1,19 +1,16 @@
-"""One utterance: its frames, what was heard of it, where to cut it. Decides nothing about when."""
+"""One utterance: its frames, the hypotheses about them, and where it may be cut."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
+from asr_server.audio.segmentation.quietest import cut_cost, quietest_frame
 from asr_server.core.transcript import Token
 from asr_server.live.agreement import Agreement, CommitRules, following
 from asr_server.live.events import Ending, Final, Partial, ResultKind, Samples, TranscribeResult, TurnConfig
 from asr_server.text.sentences import ends_sentence
-
-_SMOOTHED_FRAMES = 5  # 160 ms: shorter dips of loudness are the closures of plosives, not gaps between words
-_PROBABILITY_DB = 20.0  # what a speech probability of one weighs against loudness when a cut is sought
 
 
 @dataclass(slots=True, eq=False)
@@ -32,12 +29,13 @@ class OpenUtterance:
         self.start_samples = start_samples
         self.rules = rules
         self.language = ""
-        self.settled_samples: int | None = None  # where it ends if the pause that is running ends it
-        self.heard_samples = 0  # how much of the audio the last hypothesis was made from,
-        self.heard_kind = ResultKind.FINAL  # and what for; no audio needs no hypothesis
-        self.heard_roughly = False
+        self.endpoint_samples: int | None = None  # its length if the present pause ends it
+        # Of the last hypothesis; no audio needs none, so an empty utterance is as one with its final hypothesis.
+        self.result_samples = 0
+        self.result_kind = ResultKind.FINAL
+        self.result_truncated = False
         self.attempts = 0
-        self.troubled = False
+        self.failure_reported = False
         self.ending = Ending.PAUSE
         self._agreement = Agreement(commit)
         self._tokens: tuple[Token, ...] = ()  # one for each id of the last hypothesis
@@ -62,9 +60,9 @@ class OpenUtterance:
         self._samples += len(frame.samples)
 
     @property
-    def worth_samples(self) -> int:
-        """How much of the audio an answer should be made from now: a settled pause adds nothing to it."""
-        return self._samples if self.settled_samples is None else self.settled_samples
+    def useful_samples(self) -> int:
+        """How much of the audio a hypothesis should be made from now: the pause behind the speech adds nothing."""
+        return self._samples if self.endpoint_samples is None else self.endpoint_samples
 
     def audio(self, samples: int) -> Samples:
         """The first `samples`, a copy. `samples` lies between two frames."""
@@ -89,11 +87,8 @@ class OpenUtterance:
 
     def quietest_frame(self) -> int:
         """The frame in the last third whose surroundings of 160 ms are quietest: the place to cut, never the first."""
-        costs = np.array([_cost(frame) for frame in self._frames])
-        padded = np.pad(costs, _SMOOTHED_FRAMES // 2, mode="edge")
-        smooth = np.convolve(padded, np.ones(_SMOOTHED_FRAMES) / _SMOOTHED_FRAMES, "valid")
-        low = max(1, 2 * len(costs) // 3)
-        return low + int(smooth[low:].argmin())
+        costs = [cut_cost(float(np.mean(np.square(frame.samples))), frame.probability) for frame in self._frames]
+        return quietest_frame(costs, max(1, 2 * len(costs) // 3), len(costs))
 
     # -- text --------------------------------------------------------------------------------------------------------
 
@@ -107,20 +102,20 @@ class OpenUtterance:
         """Ids of the last hypothesis."""
         return self._agreement.ids
 
-    def on_result(self, heard: TranscribeResult, samples: int, kind: ResultKind) -> None:
+    def on_result(self, result: TranscribeResult, samples: int, kind: ResultKind) -> None:
         """A hypothesis made from the first `samples`."""
-        self._agreement.on_result(heard, samples)
-        self.heard_samples, self.heard_kind, self.heard_roughly = samples, kind, heard.truncated
-        self._tokens = _tokens(heard)
-        self.language = heard.language or self.language
+        self._agreement.on_result(result, samples)
+        self.result_samples, self.result_kind, self.result_truncated = samples, kind, result.truncated
+        self._tokens = _tokens(result)
+        self.language = result.language or self.language
 
     @property
-    def said_all(self) -> bool:
-        """Whether the audio before the pause that is running was heard, and its text ends as a sentence ends."""
-        return self.heard_samples == self.settled_samples and ends_sentence(self._agreement.text)
+    def ends_with_sentence(self) -> bool:
+        """Whether the text of the audio before the present pause is known and ends as a sentence does."""
+        return self.result_samples == self.endpoint_samples and ends_sentence(self._agreement.text)
 
     def partial(self) -> Partial:
-        """What is known now."""
+        """The utterance as the last hypothesis has it."""
         known = self._agreement
         return Partial(
             utterance=self.number,
@@ -128,18 +123,18 @@ class OpenUtterance:
             tentative=known.tentative,
             language=self.language,
             start_samples=self.start_samples,
-            end_samples=self.start_samples + self.heard_samples,
+            end_samples=self.start_samples + self.result_samples,
         )
 
-    def final(self, heard: TranscribeResult | None) -> Final:
-        """The end, from the answer on all of the audio; without one, from what was known before.
+    def final(self, result: TranscribeResult | None) -> Final:
+        """The final, from the result on all of the audio; without one, from the last hypothesis.
 
-        A hypothesis from before a cut reaches into the next utterance: then only what is committed counts.
+        A hypothesis made before a cut may reach into the next utterance; then the final has the committed words only.
         """
         known = self._agreement
-        if heard is not None:
-            text, language, tokens = following(known.committed, heard), heard.language, _tokens(heard)
-        elif self.heard_samples <= self._samples:
+        if result is not None:
+            text, language, tokens = following(known.committed, result), result.language, _tokens(result)
+        elif self.result_samples <= self._samples:
             text, language, tokens = known.text, self.language, self._tokens
         else:
             text, language = known.committed, self.language
@@ -148,10 +143,5 @@ class OpenUtterance:
         return Final(self.number, text, language, self.start_samples, self.end_samples, self.ending, written)
 
 
-def _tokens(heard: TranscribeResult) -> tuple[Token, ...]:
-    return tuple(map(Token, heard.pieces, heard.logprobs))
-
-
-def _cost(frame: Frame) -> float:
-    power = float(np.mean(np.square(frame.samples)))
-    return 10.0 * math.log10(power + 1e-10) + _PROBABILITY_DB * frame.probability
+def _tokens(result: TranscribeResult) -> tuple[Token, ...]:
+    return tuple(map(Token, result.pieces, result.logprobs))

@@ -1,45 +1,46 @@
-"""The one engine thread: drains the heap, moves the batch step by step, loads and unloads. Knows no model.
+"""The engine thread: takes jobs from the queue, runs the batch step by step, loads and unloads the model.
 
-All work on the accelerator happens here, load and unload included, so none of it needs a lock; the condition below
-guards only the heap and the flags that other threads touch. A `try` wraps one call, one admission or one step, never
-the loop: whatever fails, the next job finds the thread alive.
+All work on the accelerator happens on this one thread, loading and unloading included, so the batch needs no lock.
+A `try` is around one admission or one step, never around the loop: whatever fails, the loop goes on.
+
+What two threads touch, and what guards it:
+- the queue, the idle timer and `_stopping`: `_wake`, a condition, which the thread also sleeps on;
+- `_rows`: changed by the engine thread alone, with `_wake` held so that `snapshot` sees a whole dict; the engine thread
+  reads it without;
+- a job's future: has its own lock. The caller may cancel at any moment, and `Job` decides who was first;
+- a job's times: written before its future is done, read after.
+`_wake` is never held while the batch, an observer or a callback runs: these may take long, or call back.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any
 
 from asr_server.core.errors import AsrError, DeadlineExceeded, ShuttingDown, TranscriptionFailed
+from asr_server.core.idle import IdleTimer
 from asr_server.scheduling.heartbeat import Heartbeat
 from asr_server.scheduling.job import AnyJob, Job, R
+from asr_server.scheduling.model import Model, ModelState, OnState
 from asr_server.scheduling.observer import JobEnd, SchedulerObserver
 from asr_server.scheduling.ports import Batch, Outcome, RowDelta, RowDone, RowFailed
 from asr_server.scheduling.queue import JobQueue
 
-# Longer waits are several: the system knows no end of them that lies beyond its calendar.
-_LONGEST_SLEEP_S = 86_400.0
-
-
-class ModelState(StrEnum):
-    """Where the model is in its life."""
-
-    UNLOADED = "unloaded"
-    LOADING = "loading"
-    LOADED = "loaded"
-    FAILED = "failed"
+# `Condition.wait` cannot wait for longer than the system's clock can count; longer waits are made of several.
+_LONGEST_WAIT_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSnapshot:
-    """What `/health` may know without asking the thread. `heartbeat_age_s`: seconds since the thread last moved."""
+    """The state of the engine thread at one moment.
+
+    `running`: rows in the batch. `depth`: waiting jobs by class, `waiting_s` their seconds of audio. `busy`: it is in a
+    turn, and so should move; `heartbeat_age_s`: seconds since it last did. `alive`: it has not ended.
+    """
 
     state: ModelState
     load_error: str
@@ -52,14 +53,13 @@ class EngineSnapshot:
 
 
 class EngineThread:
-    """A min-heap of jobs in front of one thread that drives a `Batch`.
+    """A queue of jobs in front of one thread that drives a `Batch`.
 
-    `idle_timeout_s` of 0 keeps the model for ever. `live_reserve` places in the batch are kept free for live work, so
-    that it starts with the next step however much else waits. `on_state` hears of every change of the model's state
-    and how many seconds the change took; it is called on the engine thread, as is `watch`. `poll_idle` is called there
-    once a turn with the time, for what the batch does when it is idle: it returns the seconds after which it wants to
-    be called again, or None. `heartbeat` tells when the thread last moved. `clock` is monotonic seconds. Without
-    `start` nothing runs until `turn` is called: for tests that want each turn in hand.
+    After `idle_timeout_s` without a job or a lease the model is unloaded; 0 keeps it for ever. `live_reserve` slots of
+    the batch are kept free for live jobs, so that they start with the next step however much else waits. `on_state` and
+    `watch` are called on the engine thread and must return at once. `poll_idle` is called there once a turn, for what
+    the batch unloads by itself: it returns the seconds after which it wants to be called again, or None. `clock` is
+    monotonic seconds. Without `start` nothing runs until `turn` is called: for tests.
     """
 
     def __init__(
@@ -68,42 +68,36 @@ class EngineThread:
         *,
         idle_timeout_s: float,
         live_reserve: int = 0,
-        on_state: Callable[[ModelState, float], None] = lambda state, took_s: None,
-        poll_idle: Callable[[float], float | None] = lambda now_s: None,
+        on_state: OnState = lambda state, took_s: None,
+        poll_idle: Callable[[], float | None] = lambda: None,
         watch: SchedulerObserver | None = None,
         heartbeat: Heartbeat | None = None,
         clock: Callable[[], float] = time.monotonic,
         start: bool = True,
     ) -> None:
         self._batch = batch
-        self._idle_timeout_s = idle_timeout_s
         self._live_reserve = live_reserve
-        self._on_state = on_state
         self._poll_idle = poll_idle
         self._poll_idle_at_s: float | None = None
         self._watch = watch or SchedulerObserver()
         self._heartbeat = heartbeat or Heartbeat(clock)
         self._clock = clock
+        self._model = Model(batch, on_state, self._heartbeat, clock)
         self._wake = threading.Condition()
         self._queue = JobQueue()
-        self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._idle = IdleTimer(idle_timeout_s, clock)
         self._rows: dict[int, AnyJob] = {}
-        self._leases = 0
         self._stopping = False
-        self._used_s = clock()
         self._busy = False
-        self._state = ModelState.UNLOADED
-        self._load_error = ""
-        self._loaded_s = (0.0, 0.0)  # when the last load began and ended
         self._ended: Future[None] = Future()
         if start:
-            # A daemon: the process must be able to end although an accelerator call never comes back.
+            # A daemon: the process must be able to end although a call of the accelerator never returns.
             threading.Thread(target=self._loop, name="engine", daemon=True).start()
 
-    # -- from any thread ---------------------------------------------------------------------------------------------
+    # -- called from any thread --------------------------------------------------------------------------------------
 
     def submit(self, job: Job[R]) -> Future[R]:
-        """Queue a job; its future gets the result, or the error. Cancel the future to leave.
+        """Queue a job; its future gets the result, or the error. To leave, cancel the future.
 
         Raises `ShuttingDown` when no new work is taken.
         """
@@ -115,39 +109,24 @@ class EngineThread:
             self._wake.notify()
         return job.future
 
-    def call(self, work: Callable[[], Any]) -> Future[Any]:
-        """Run `work` on the engine thread between two steps."""
-        future: Future[Any] = Future()
-        with self._wake:
-            if self._stopping:
-                raise ShuttingDown("The server is shutting down.")
-            self._calls.append((work, future))
-            self._wake.notify()
-        return future
-
-    def preload(self) -> Future[Any]:
-        """Load the model now, as a job of the thread. The future raises what loading raised."""
-        return self.call(self._ensure_loaded)
-
     @contextmanager
     def lease(self) -> Iterator[None]:
-        """Keep the model from being unloaded for idleness: held by requests under way and by open live sessions."""
+        """Keep the model loaded until the block ends: for requests under way and open live sessions."""
         with self._wake:
-            self._leases += 1
+            self._idle.hold()
         try:
             yield
         finally:
             with self._wake:
-                self._leases -= 1
-                self._used_s = self._clock()
-                self._wake.notify()
+                self._idle.release()
+                self._wake.notify()  # it may sleep without a limit, and now there is one
 
     def snapshot(self) -> EngineSnapshot:
-        """The state as last published; never waits for a step."""
+        """The present state; never waits for a step."""
         with self._wake:
             return EngineSnapshot(
-                state=self._state,
-                load_error=self._load_error,
+                state=self._model.state,
+                load_error=self._model.load_error,
                 running=len(self._rows),
                 depth=self._queue.depth(),
                 waiting_s=self._queue.waiting_s(),
@@ -157,17 +136,18 @@ class EngineThread:
             )
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Take no more work, fail what waits with `ShuttingDown`, let the present step end, unload, end the thread."""
+        """Take no more work, finish the present step, fail all jobs with `ShuttingDown`, unload, end the thread."""
         with self._wake:
             self._stopping = True
             self._wake.notify()
         try:
             self._ended.result(timeout=timeout_s)
         except TimeoutError:
-            # A hung accelerator call cannot be interrupted; the process is about to end, and waiting would not help.
+            # A call of the accelerator that hangs cannot be interrupted. The process is about to end, and waiting
+            # would not help.
             return
 
-    # -- on the engine thread ----------------------------------------------------------------------------------------
+    # -- called on the engine thread ---------------------------------------------------------------------------------
 
     def _loop(self) -> None:
         try:
@@ -178,60 +158,43 @@ class EngineThread:
             self._ended.set_result(None)
 
     def turn(self) -> None:
-        """One round: calls, callers that left, admission by urgency, one step of the batch, what idleness asks for."""
-        self._run_calls()
+        """One round: drop cancelled rows, admit the most urgent jobs, run one step, unload what is idle."""
         self._drop_cancelled()
         self._admit()
         self._step()
-        self._poll_idle_batch()
-        self._unload_when_idle()
+        self._unload_idle()
 
     def _wait_for_work(self) -> bool:
+        """Sleep until a turn is due. False when the thread is to end."""
         with self._wake:
             self._busy = False
-            while not (self._stopping or self._calls or self._queue or self._rows):
-                remaining_s = self._sleep_s()
-                if remaining_s is not None and remaining_s <= 0:
+            while not (self._stopping or self._queue or self._rows):
+                wait_s = self._until_next_turn_s()
+                if wait_s is not None and wait_s <= 0:
                     break
-                self._wake.wait(remaining_s and min(remaining_s, _LONGEST_SLEEP_S))
+                # Releases `_wake` while it sleeps. `submit`, `lease` and `close` notify; a wake-up without a cause
+                # only goes round this loop.
+                self._wake.wait(None if wait_s is None else min(wait_s, _LONGEST_WAIT_S))
+            # `busy` and a fresh heartbeat become visible together: an old one while busy looks like a hang.
             self._heartbeat.tick()
             self._busy = True
             return not self._stopping
 
-    def _sleep_s(self) -> float | None:
-        """Seconds until there is something to do without work; None when there is nothing."""
-        poll_idle_s = None if self._poll_idle_at_s is None else self._poll_idle_at_s - self._clock()
-        known = [seconds for seconds in (self._idle_remaining_s(), poll_idle_s) if seconds is not None]
-        return min(known, default=None)
+    def _until_next_turn_s(self) -> float | None:
+        """Seconds until something is to be unloaded; None when nothing is."""
+        waits_s = [self._idle.remaining_s if self._batch.loaded else None]
+        if self._poll_idle_at_s is not None:
+            waits_s.append(self._poll_idle_at_s - self._clock())
+        return min((wait_s for wait_s in waits_s if wait_s is not None), default=None)
 
-    def _poll_idle_batch(self) -> None:
-        now_s = self._clock()
-        left_s = self._poll_idle(now_s)
-        self._poll_idle_at_s = None if left_s is None else now_s + left_s
-
-    def _idle_remaining_s(self) -> float | None:
-        """Seconds until the model is to be unloaded; None when it is not to be."""
-        if not self._batch.loaded or self._idle_timeout_s == 0 or self._leases:
-            return None
-        return self._used_s + self._idle_timeout_s - self._clock()
-
-    def _unload_when_idle(self) -> None:
+    def _unload_idle(self) -> None:
+        again_s = self._poll_idle()
+        self._poll_idle_at_s = None if again_s is None else self._clock() + again_s
         with self._wake:
-            remaining_s = self._idle_remaining_s()
-            idle = remaining_s is not None and remaining_s <= 0 and not (self._rows or self._queue)
+            idle = self._idle.expired and not (self._rows or self._queue)
+        # A job that is submitted here waits for the model to be loaded again; it is not lost.
         if idle:
-            self._unload()
-
-    def _run_calls(self) -> None:
-        while self._calls:
-            work, future = self._calls.popleft()
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                future.set_result(work())
-            except Exception as error:  # whatever the work raises belongs to its caller, not to the loop
-                future.set_exception(error)
-            self._touch()
+            self._model.unload()
 
     def _drop_cancelled(self) -> None:
         now_s = self._clock()
@@ -241,14 +204,15 @@ class EngineThread:
             self._give_up(job, "while it was being worked on")
 
     def _admit(self) -> None:
-        while (room := self._batch.room) > 0:
-            job = self._next_job(live_only=bool(self._rows) and room <= self._live_reserve)
+        while (free := self._batch.free_slots) > 0:
+            # An empty batch takes any job, or a batch with as few slots as are reserved would never take one.
+            job = self._next_job(live_only=bool(self._rows) and free <= self._live_reserve)
             if job is None:
                 return
             try:
-                self._ensure_loaded()
-            except Exception as error:  # loading failed: everyone who waits for this model gets the reason now
-                self._fail_all_waiting(job, error)
+                self._model.ensure_loaded()
+            except Exception as error:  # everyone who waits for this model gets the reason now
+                self._fail_waiting(job, error)
                 return
             self._start(job)
 
@@ -263,21 +227,21 @@ class EngineThread:
             self._give_up(job, "while it waited for its turn")
 
     def _give_up(self, job: AnyJob, when: str) -> None:
-        """A job that nobody waits for, or whose deadline has passed."""
-        # A caller leaves at the deadline, too, and either may be seen first.
+        """End a job that was cancelled or whose deadline has passed."""
+        # Callers have the same deadline and cancel at it. Whichever is seen first, it is the deadline that ended it.
         self._watch.ended(job, JobEnd.EXPIRED if job.expired(self._clock()) else JobEnd.CANCELLED)
         if not job.cancelled:
             job.fail(DeadlineExceeded(f"The time limit of the request passed {when}."))
 
     def _start(self, job: AnyJob) -> None:
         self._heartbeat.tick()
+        self._idle_touch()
         job.started_s = self._clock()
-        began_s, ended_s = self._loaded_s
-        job.load_s = max(0.0, ended_s - max(began_s, job.queued_s))
+        job.load_s = self._model.load_wait_s(job.queued_s)
         self._watch.started(job)
         try:
             self._batch.admit(job.key, job.item)
-        except Exception as error:  # this item is at fault: only its caller hears of it
+        except Exception as error:  # this item is at fault: only its caller gets the error
             self._fail(job, error)
         else:
             with self._wake:
@@ -289,18 +253,19 @@ class EngineThread:
         self._heartbeat.tick()
         rows, began_s = len(self._rows), self._clock()
         try:
-            outcomes = list(self._moving(self._batch.step()))
-        except Exception as error:  # no row could be told to be at fault: all fail, the loop goes on
+            # The whole step first, then its outcomes: if it raises in the middle, no row has two ends.
+            outcomes = list(self._ticking(self._batch.step()))
+        except Exception as error:  # no row could be told to be at fault: all fail, and the loop goes on
             outcomes = [RowFailed(key, error) for key in self._rows]
             for key in list(self._rows):
                 self._batch.drop(key)
         self._watch.stepped(rows, self._clock() - began_s)
         for outcome in outcomes:
             self._hand_out(outcome)
-        self._touch()
+        self._idle_touch()
 
-    def _moving(self, outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
-        """A step may be several passes: each that brings something shows that the accelerator moves."""
+    def _ticking(self, outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
+        """The outcomes of a step. It may be several passes: each outcome shows that the accelerator moves."""
         for outcome in outcomes:
             self._heartbeat.tick()
             yield outcome
@@ -311,6 +276,7 @@ class EngineThread:
             return
         match outcome:
             case RowDelta(value=value):
+                # Read once: the event loop takes it away when the caller cancels, and may do so right here.
                 if (receive := job.on_delta) is not None:
                     _deliver(job, receive, value)
             case RowDone(value=value):
@@ -325,69 +291,35 @@ class EngineThread:
         self._watch.ended(job, JobEnd.CANCELLED if job.cancelled else JobEnd.FAILED)
         job.fail(_domain(error))
 
-    def _remove(self, job: AnyJob) -> None:
-        job.ended_s = self._clock()
-        with self._wake:
-            self._rows.pop(job.key, None)
-
-    def _ensure_loaded(self) -> None:
-        if self._batch.loaded:
-            return
-        began_s = self._clock()
-        self._load_error = ""
-        self._become(ModelState.LOADING, 0.0)
-        try:
-            self._batch.load()
-        except Exception as error:
-            self._load_error = error.message if isinstance(error, AsrError) else type(error).__name__
-            self._heartbeat.tick()
-            self._become(ModelState.FAILED, self._clock() - began_s)
-            raise
-        # Before the state says that no load is under way: the long beat was the load's.
-        self._heartbeat.tick()
-        self._loaded_s = (began_s, self._clock())
-        self._become(ModelState.LOADED, self._clock() - began_s)
-        self._touch()
-
-    def _unload(self) -> None:
-        if not self._batch.loaded:
-            return
-        began_s = self._clock()
-        self._batch.unload()
-        self._become(ModelState.UNLOADED, self._clock() - began_s)
-
-    def _become(self, state: ModelState, took_s: float) -> None:
-        self._state = state
-        self._on_state(state, took_s)
-
-    def _fail_all_waiting(self, first: AnyJob, error: Exception) -> None:
+    def _fail_waiting(self, first: AnyJob, error: Exception) -> None:
         with self._wake:
             waiting = self._queue.drain()
         for job in (first, *waiting):
             self._fail(job, error)
 
-    def _touch(self) -> None:
+    def _remove(self, job: AnyJob) -> None:
+        job.ended_s = self._clock()
         with self._wake:
-            self._used_s = self._clock()
+            self._rows.pop(job.key, None)
+
+    def _idle_touch(self) -> None:
+        with self._wake:
+            self._idle.touch()
 
     def _end(self) -> None:
-        error = ShuttingDown("The server is shutting down.")
+        # `_stopping` is set: after this drain no job can come any more.
         with self._wake:
             left = self._queue.drain() + list(self._rows.values())
-            calls, self._calls = list(self._calls), deque()
         for job in left:
             self._batch.drop(job.key)
-            self._fail(job, error)
-        for _, future in calls:
-            if future.set_running_or_notify_cancel():
-                future.set_exception(error)
-        self._unload()
+            self._fail(job, ShuttingDown("The server is shutting down."))
+        self._model.unload()
 
 
 def _deliver(job: AnyJob, receive: Callable[[object], None], value: object) -> None:
     try:
         receive(value)
-    except Exception:  # a broken receiver is its own caller's trouble: the row is given up at the next step
+    except Exception:  # the receiver is at fault and not the engine: its row is dropped at the next turn
         job.future.cancel()
 
 

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from asr_server.core.errors import DeadlineExceeded, ModelUnavailable, ShuttingDown, TranscriptionFailed
 from asr_server.scheduling.heartbeat import Heartbeat
 from asr_server.scheduling.job import Job, Priority
+from asr_server.scheduling.model import ModelState
 from asr_server.scheduling.observer import JobEnd, SchedulerObserver
 from asr_server.scheduling.ports import RowDelta, RowDone, RowFailed
-from asr_server.scheduling.thread import EngineThread, ModelState
+from asr_server.scheduling.thread import EngineThread
 
 WAIT_S = 10
 
@@ -34,7 +35,7 @@ class Scripted:
         self.threads = set()
 
     @property
-    def room(self):
+    def free_slots(self):
         return self.size - len(self.rows)
 
     def load(self):
@@ -50,7 +51,7 @@ class Scripted:
         self.loaded = False
 
     def admit(self, key, item):
-        assert len(self.rows) < self.size, "admitted without room"
+        assert len(self.rows) < self.size, "admitted without a free slot"
         if item == "bad":
             raise ValueError("bad item")
         self.admitted.append(item)
@@ -258,12 +259,6 @@ def test_zero_means_never_unload(batch, make):
     assert batch.loaded
 
 
-def test_preload_loads_without_a_job(batch, make):
-    """The model can be made ready before anyone asks."""
-    make().preload().result(WAIT_S)
-    assert batch.loaded
-
-
 def test_closing_settles_everyone(batch):
     """Running, waiting and later work all end with `shutting_down`; nobody hangs; the model is unloaded."""
     batch.size = 1
@@ -286,11 +281,14 @@ def test_a_hung_step_does_not_keep_the_process_from_ending(tmp_path):
     program = tmp_path / "hangs.py"
     program.write_text(
         "import time\n"
+        "from asr_server.scheduling.job import Job\n"
         "from asr_server.scheduling.thread import EngineThread\n"
         "class Batch:\n"
-        "    loaded = False\n"
+        "    loaded, free_slots = False, 1\n"
+        "    def load(self):\n"
+        "        time.sleep(600)\n"
         "thread = EngineThread(Batch(), idle_timeout_s=0)\n"
-        "thread.call(lambda: time.sleep(600))\n"
+        "thread.submit(Job(None))\n"
         "while not thread.snapshot().busy:\n"
         "    time.sleep(0.01)\n"
         "thread.close(timeout_s=0.1)\n"
@@ -305,15 +303,6 @@ def test_a_result_that_races_a_cancellation_kills_nothing(make):
     for _ in range(200):
         future = thread.submit(Job(0))
         future.cancel()
-    assert thread.submit(Job(0)).result(WAIT_S) == "done"
-
-
-def test_calls_run_between_steps_and_keep_their_errors(make):
-    """`call` returns what the work returned, or raises what it raised."""
-    thread = make()
-    assert thread.call(lambda: 7).result(WAIT_S) == 7
-    with pytest.raises(ZeroDivisionError):
-        thread.call(lambda: 1 / 0).result(WAIT_S)
     assert thread.submit(Job(0)).result(WAIT_S) == "done"
 
 
@@ -425,14 +414,14 @@ def test_the_batch_is_tended_when_it_asked_to_be(batch):
     asked, called = [0.01, 0.02, None], []
     again = threading.Event()
 
-    def poll_idle(now_s):
-        called.append(now_s)
+    def poll_idle():
+        called.append(time.monotonic())
         if len(called) == 3:
             again.set()
         return asked[len(called) - 1]
 
     thread = EngineThread(batch, idle_timeout_s=0, poll_idle=poll_idle)
-    assert thread.call(lambda: 1).result(WAIT_S) == 1
+    assert thread.submit(Job(0)).result(WAIT_S) == "done"
     assert again.wait(WAIT_S)
     time.sleep(0.1)
     assert len(called) == 3
@@ -468,10 +457,10 @@ def test_any_order_of_events_settles_every_job(operations, size, reserve):
         elif name == "break the next load":
             batch.loaded, batch.broken_loads = bool(batch.rows), 1
         elif name == "turn":
-            room, waiting = batch.room, thread.snapshot().depth["live"]
+            free, waiting = batch.free_slots, thread.snapshot().depth["live"]
             thread.turn()
             assert len(batch.rows) <= size
-            assert thread.snapshot().depth["live"] <= max(0, waiting - room)
+            assert thread.snapshot().depth["live"] <= max(0, waiting - free)
     for _ in range(200):
         thread.turn()
     assert batch.rows == {}

@@ -1,1 +1,1 @@
-"""The use cases: decode, admit, run, assemble, render. Owns deadlines and cancellation; knows no HTTP."""
+"""The use cases: recordings, live sessions, jobs and translations. Deadlines and cancellation are handled here."""

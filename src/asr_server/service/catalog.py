@@ -1,4 +1,4 @@
-"""The model names that callers may use: the loaded model's own and the names that OpenAI's clients send."""
+"""The model names that callers may use: the loaded model's own name and those that OpenAI's clients send."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from asr_server.core.errors import UnknownModel
 
-# Old and new names that applications have built in; all mean "the model that is here".
+# Names that applications have built in. All mean the loaded model.
 ALIASES = (
     "whisper-1",
     "gpt-transcribe",
@@ -21,7 +21,7 @@ ALIASES = (
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One name. `created` is the start of the server, in Unix seconds: nothing older is known about a name."""
+    """One name. `created`: the start of the server, in Unix seconds."""
 
     id: str
     created: int
@@ -38,7 +38,7 @@ class Catalog:
         self._models |= {alias: Model(alias, created, "alias") for alias in ALIASES if alias != model_id}
 
     def all(self) -> list[Model]:
-        """Every name, the real one first."""
+        """Every name; the loaded model's own is the first."""
         return list(self._models.values())
 
     def find(self, name: str) -> Model:

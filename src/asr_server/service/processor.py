@@ -1,143 +1,88 @@
-"""What a caller asks of a recording, from end to end: a request in, a body out. The same for routes and jobs."""
+"""Processes a request about a recording from end to end. The same for routes and jobs."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from asr_server.core.errors import TranscriptionFailed
 from asr_server.core.transcript import Segment, Transcript
-from asr_server.scheduling.job import Priority
-from asr_server.service.output import subtitles
-from asr_server.service.output.render import Body, Shape, render
-from asr_server.service.output.render_translation import render_cues, render_transcript
-from asr_server.service.recordings.transcriber import Transcriber, TranscriptionStarted
-from asr_server.service.requests import TranscribeOptions
-from asr_server.service.translations import TranslateOptions, Translations
+from asr_server.service.output import render_translation, subtitles
+from asr_server.service.output.render import render
+from asr_server.service.recordings.pipeline import Emit, RecordingPipeline, RunOptions, ignore
+from asr_server.service.requests import (
+    OutputOptions,
+    Request,
+    Result,
+    SubtitleRequest,
+    TranscriptionRequest,
+    TranslationRequest,
+)
+from asr_server.service.translations import Translations
+from asr_server.subtitle.cue_config import CueConfig
 from asr_server.subtitle.cues import Cue
 
 if TYPE_CHECKING:
     from asr_server.audio.decode import Source
-
-# Seconds of the recording that are done, and the seconds that it claims to last (0 if it does not say).
-OnProgress = Callable[[float, float], None]
-
-
-@dataclass(frozen=True, slots=True)
-class TranscriptionRequest:
-    """The transcript in a shape."""
-
-    options: TranscribeOptions = field(default_factory=TranscribeOptions)
-    shape: Shape = field(default_factory=Shape)
-    task: Literal["transcription"] = "transcription"
-
-
-@dataclass(frozen=True, slots=True)
-class SubtitleRequest:
-    """A subtitle file, to be kept as one."""
-
-    options: TranscribeOptions
-    shape: Shape
-    task: Literal["subtitles"] = "subtitles"
-
-
-@dataclass(frozen=True, slots=True)
-class TranslationRequest:
-    """The transcript in another language; `bilingual`: along with the source."""
-
-    options: TranscribeOptions
-    translating: TranslateOptions
-    shape: Shape
-    bilingual: bool = False
-    task: Literal["translation"] = "translation"
-
-
-Request = TranscriptionRequest | SubtitleRequest | TranslationRequest
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The body to hand over, the transcript that it was made of, and for translations how many lines are
-    none."""
-
-    body: Body
-    transcript: Transcript
-    untranslated: int | None = None
+    from asr_server.core.settings import Settings
 
 
 class RequestProcessor:
-    """Transcribes, and makes of the transcript what was asked for."""
+    """Transcribes a recording, then renders or translates the transcript as the request says."""
 
-    def __init__(self, transcriber: Transcriber, translations: Translations, timeout_s: float) -> None:
-        self._transcriber = transcriber
+    def __init__(self, pipeline: RecordingPipeline, translations: Translations, settings: Settings) -> None:
+        self._pipeline = pipeline
         self._translations = translations
-        self._timeout_s = timeout_s
+        self._settings = settings
 
-    async def produce(self, source: Source, request: Request, on_progress: OnProgress | None = None) -> Result:
-        """The product of a recording, within the time limit of one request.
+    async def process(
+        self, source: Source, request: Request, options: RunOptions | None = None, emit: Emit = ignore
+    ) -> tuple[Result, Transcript]:
+        """The answer, and the transcript that it was made of. `emit` gets the events of the transcription.
 
-        Raises what `Transcriber.transcribe` and `Translations` raise; cancelling frees all of it.
+        The time limit of `options` is for all of it. Raises what `RecordingPipeline.transcribe` and `Translations`
+        raise; cancelling cancels all work.
         """
-        deadline_s = time.monotonic() + (request.options.timeout_s or self._timeout_s)
-        transcript = await self._transcript(source, request.options, on_progress)
-        # Cues of two hours take a second to find, and live sessions have a word in between.
+        options = options or RunOptions()
+        deadline_s = time.monotonic() + (options.timeout_s or self._settings.request_timeout)
+        transcript = await self._pipeline.transcribe(source, request, options, emit)
+        # In a thread: the cues of two hours take a second to compute, and live sessions share the event loop.
         match request:
             case TranscriptionRequest():
-                return Result(await asyncio.to_thread(render, transcript, request.shape), transcript)
+                result = await asyncio.to_thread(render, transcript, request.output, self._cue_config(request.output))
             case SubtitleRequest():
-                return Result(await asyncio.to_thread(_subtitles, transcript, request.shape), transcript)
+                result = await asyncio.to_thread(self._subtitles, transcript, request.output)
             case TranslationRequest():
-                return await self._translation(transcript, request, max(0.0, deadline_s - time.monotonic()))
+                result = await self._translate(transcript, request, max(0.0, deadline_s - time.monotonic()))
+        return result, transcript
 
-    async def _transcript(
-        self, source: Source, options: TranscribeOptions, on_progress: OnProgress | None
-    ) -> Transcript:
-        claimed_s = 0.0
-        async with aclosing(self._transcriber.stream(source, options, pieces=False)) as items:
-            async for item in items:
-                if isinstance(item, Transcript):
-                    return item
-                if isinstance(item, TranscriptionStarted):
-                    claimed_s = item.claimed_s
-                elif isinstance(item, Segment) and on_progress:
-                    on_progress(item.end_ms / 1000, claimed_s)
-        raise TranscriptionFailed("The transcription ended without a result.")
+    def _cue_config(self, output: OutputOptions) -> CueConfig:
+        return subtitles.cue_config(self._settings, output)
 
-    async def _translation(self, transcript: Transcript, request: TranslationRequest, limit_s: float) -> Result:
-        wanted = replace(request.translating, limit_s=limit_s)
-        if not request.shape.response_format.is_subtitles:
-            text = await self._translations.transcript(transcript, wanted)
-            body = await asyncio.to_thread(render_transcript, text, request.shape, bilingual=request.bilingual)
-            return Result(body, transcript, text.kept)
-        cues = await asyncio.to_thread(subtitles.cues, transcript, request.shape.cues)
-        spoken = _languages(cues, transcript.segments)
-        lines = await self._translations.cues(cues, wanted, languages=spoken)
-        body = await asyncio.to_thread(render_cues, lines, request.shape, bilingual=request.bilingual)
-        return Result(body, transcript, lines.kept)
+    def _subtitles(self, transcript: Transcript, output: OutputOptions) -> Result:
+        return replace(
+            render(transcript, output, self._cue_config(output)),
+            file_name=f"subtitles.{output.response_format.value}",
+            time_source=subtitles.time_source(transcript.segments),
+        )
 
-
-def as_bulk(request: Request, timeout_s: float) -> Request:
-    """The same request as bulk work with another time limit."""
-    return replace(request, options=replace(request.options, priority=Priority.BULK, timeout_s=timeout_s))
-
-
-def _subtitles(transcript: Transcript, shape: Shape) -> Body:
-    body = render(transcript, shape)
-    notes = {
-        "Content-Disposition": f'attachment; filename="subtitles.{shape.response_format.value}"',
-        "X-Subtitle-Timing": subtitles.timing(transcript.segments),
-    }
-    return replace(body, notes=notes)
+    async def _translate(self, transcript: Transcript, request: TranslationRequest, limit_s: float) -> Result:
+        if not request.output.response_format.is_subtitles:
+            text = await self._translations.transcript(transcript, request, limit_s=limit_s)
+            return await asyncio.to_thread(render_translation.render_transcript, text, request)
+        config = self._cue_config(request.output)
+        cues = await asyncio.to_thread(subtitles.cues, transcript, config)
+        languages = _languages(cues, transcript.segments)
+        lines = await self._translations.cues(cues, request, limit_s=limit_s, languages=languages)
+        return await asyncio.to_thread(render_translation.render_cues, lines, request, config)
 
 
 def _languages(cues: Sequence[Cue], segments: Sequence[Segment]) -> list[str]:
-    """The language of each cue; "" for one whose words are of segments in several."""
+    """The language of each cue; "" if its words are of segments in several languages."""
     spoken = [(word.start_ms, segment.language) for segment in segments for word in segment.words]
     starts = list(accumulate((start for start, _ in spoken), max))
     found = []

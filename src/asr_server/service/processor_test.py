@@ -1,18 +1,24 @@
-"""What a producer adds between the transcript and the body; the whole way runs in E2Etest."""
+"""What a processor adds between the transcript and the answer; the whole way runs in E2Etest."""
 
 import asyncio
 import io
 
 import pytest
 
+from asr_server.core.errors import TranslationFailed
 from asr_server.core.settings import Settings
 from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
 from asr_server.service import processor
-from asr_server.service.output.render import Shape
-from asr_server.service.requests import ResponseFormat, TranscribeOptions
-from asr_server.service.translations import TranslateOptions, Translations
+from asr_server.service.recordings.pipeline import RunOptions
+from asr_server.service.requests import (
+    OutputOptions,
+    ResponseFormat,
+    SubtitleRequest,
+    TranscriptionRequest,
+    TranslationRequest,
+)
+from asr_server.service.translations import Translations
 from asr_server.subtitle.cues import Cue
-from asr_server.text import target_languages
 
 
 def _segment(start, text, language):
@@ -40,26 +46,25 @@ def test_moved_words_keep_their_language():
     assert processor._languages(cues, segments)[1] == "German"
 
 
-class Scripted:
-    """A transcriber that has the transcript already."""
+class Transcribed:
+    """A pipeline that has the transcript already."""
 
     def __init__(self, transcript):
         self.transcript = transcript
 
-    async def stream(self, source, options, *, pieces):
-        yield self.transcript
+    async def transcribe(self, source, request, options, emit):
+        return self.transcript
 
 
-OPTIONS, SRT = TranscribeOptions(), Shape(ResponseFormat.SRT)
-TO_ENGLISH = TranslateOptions(target_languages.find("en"), keep_on_failure=True)
+SRT = OutputOptions(ResponseFormat.SRT)
 
 
 @pytest.mark.parametrize(
     "request_",
     [
-        processor.TranscriptionRequest(OPTIONS, SRT),
-        processor.SubtitleRequest(OPTIONS, SRT),
-        processor.TranslationRequest(OPTIONS, TO_ENGLISH, SRT),
+        TranscriptionRequest(output=SRT),
+        SubtitleRequest(),
+        TranslationRequest(target_language="en", source_on_failure=True, output=SRT),
     ],
     ids=lambda request: request.task,
 )
@@ -67,11 +72,44 @@ async def test_long_recordings_are_rendered_beside_the_event_loop(request_):
     """Live sessions go on while the cues of a long recording are found."""
     segments = tuple(_segment(6000 * i, "one two three four five six, " * 3, "English") for i in range(300))
     transcript = Transcript("", "English", 1_800_000, segments)
-    producer = processor.RequestProcessor(Scripted(transcript), Translations(Settings(_env_file=None)), 60.0)
-    made = asyncio.create_task(producer.produce(io.BytesIO(), request_))
+    made = asyncio.create_task(_processor(transcript).process(io.BytesIO(), request_))
     turns = 0
     while not made.done():
         await asyncio.sleep(0.001)
         turns += 1
-    assert (await made).body.content.count(b"-->") > 300
+    result, _ = await made
+    assert result.content.count(b"-->") > 300
     assert turns > 5
+
+
+async def test_the_callers_layout_and_the_servers_limits_make_the_cues():
+    """Width and number of lines are the request's, durations those of the settings; the file has a name and a source
+    of its times."""
+    transcript = Transcript("", "English", 9_000, (_segment(0, "one two three four five six", "English"),))
+    output = OutputOptions(ResponseFormat.VTT, max_line_chars=10, max_lines=1)
+    result, same = await _processor(transcript).process(io.BytesIO(), SubtitleRequest(output=output))
+    assert same is transcript
+    assert (result.file_name, result.time_source, result.untranslated) == ("subtitles.vtt", "aligned", None)
+    shown = [line for line in result.content.decode().splitlines()[1:] if line and "-->" not in line]
+    assert max(map(len, shown)) <= 10
+    assert len(shown) >= 3
+
+
+async def test_a_translation_has_what_is_left_of_the_time(monkeypatch):
+    """The limit of a request is for the transcription and the translation together."""
+    limits = []
+
+    async def transcript(self, transcript, request, *, limit_s):
+        limits.append(limit_s)
+        raise TranslationFailed("no")
+
+    monkeypatch.setattr(Translations, "transcript", transcript)
+    processor_ = _processor(Transcript("", "", 0, ()))
+    with pytest.raises(TranslationFailed):
+        await processor_.process(io.BytesIO(), TranslationRequest(), RunOptions(timeout_s=5.0))
+    assert 4.0 < limits[0] <= 5.0
+
+
+def _processor(transcript):
+    settings = Settings(_env_file=None)
+    return processor.RequestProcessor(Transcribed(transcript), Translations(settings), settings)

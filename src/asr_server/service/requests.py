@@ -1,16 +1,21 @@
-"""What a caller wants, checked: the nouns between the wire and the use cases."""
+"""What a caller states about a recording: how to transcribe it and how to return the text. One vocabulary for all.
+
+Forms, jobs, the command line and the client library build these; nothing here is resolved from the server's settings.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Literal
 
-from asr_server.audio.segmentation_config import SegmentationConfig
-from asr_server.scheduling.job import Priority
+# OpenAI's name for a transcription model. Every server takes it for the model that is loaded.
+DEFAULT_MODEL = "whisper-1"
 
 
 class ResponseFormat(StrEnum):
-    """The shapes a transcript can leave in."""
+    """The formats of an answer."""
 
     JSON = "json"
     TEXT = "text"
@@ -25,7 +30,7 @@ class ResponseFormat(StrEnum):
 
 
 class WordTimes(StrEnum):
-    """How words get their times, if they do."""
+    """How words get their times: not at all, spread over the speech, or by forced alignment."""
 
     NONE = "none"
     ESTIMATED = "estimated"
@@ -33,23 +38,118 @@ class WordTimes(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class TranscribeOptions:
-    """How to transcribe one recording.
+class ServerVad:
+    """OpenAI's `server_vad`: cut at every pause. The defaults are OpenAI's.
 
-    `language`: the model's name of a language to force, or None to let it find out. `context`: names and terms to
-    listen for, any text. `temperature`: 0 is greedy and repeatable. `words`: whether segments get words, and how those
-    get their times. `cutting`: where the recording may be cut. `timeout_s`: another time limit than the server's.
+    `threshold`: speech probability (0..1) from which a frame is speech. `prefix_padding_ms`: margin around speech.
+    `silence_duration_ms`: the shortest pause that ends a segment.
     """
 
+    threshold: float = 0.5
+    prefix_padding_ms: int = 300
+    silence_duration_ms: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """How the text is returned.
+
+    `segments` and `words`: what verbose_json lists; `words` also with json. `logprobs`: of each token, with json.
+    `max_line_chars` (widest line in columns; a CJK character has two) and `max_lines` lay out the cues of subtitle
+    requests and translations; transcription forms have no field for them.
+    """
+
+    response_format: ResponseFormat = ResponseFormat.JSON
+    segments: bool = True
+    words: bool = False
+    logprobs: bool = False
+    max_line_chars: int = 42
+    max_lines: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingRequest:
+    """What all requests about a recording state.
+
+    `model`: a name from /v1/models. `language`: the model's name of the spoken language ("German"), None to detect it.
+    `prompt`, `hotwords`: text, names and terms that help recognition. `temperature`: 0 is greedy and repeatable.
+    `chunking`: None cuts the recording by the server's own rules. `word_times`: ALIGNED or ESTIMATED, for answers that
+    have times of words.
+    """
+
+    model: str = DEFAULT_MODEL
     language: str | None = None
-    context: str = ""
+    prompt: str = ""
+    hotwords: tuple[str, ...] = ()
     temperature: float = 0.0
-    words: WordTimes = WordTimes.NONE
-    cutting: SegmentationConfig = field(default_factory=SegmentationConfig)
-    priority: Priority = Priority.INTERACTIVE
-    timeout_s: float | None = None
+    chunking: ServerVad | None = None
+    word_times: WordTimes = WordTimes.ALIGNED
+    output: OutputOptions = field(default_factory=OutputOptions)
+
+    @property
+    def context(self) -> str:
+        """The text of the model's system turn."""
+        return context(self.prompt, self.hotwords)
+
+    @property
+    def needed_word_times(self) -> WordTimes:
+        """NONE where the answer has no times of words."""
+        needed = self.output.words or self.output.response_format.is_subtitles
+        return self.word_times if needed else WordTimes.NONE
 
 
-def context(prompt: str, hotwords: list[str]) -> str:
-    """One system-turn text of a free prompt and a list of words to listen for."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranscriptionRequest(RecordingRequest):
+    """`POST /v1/audio/transcriptions`. `stream`: text is returned as it is decoded."""
+
+    stream: bool = False
+    task: Literal["transcription"] = "transcription"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubtitleRequest(RecordingRequest):
+    """`POST /v1/audio/subtitles`: an SRT or VTT file."""
+
+    output: OutputOptions = field(default_factory=lambda: OutputOptions(ResponseFormat.SRT))
+    task: Literal["subtitles"] = "subtitles"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranslationRequest(RecordingRequest):
+    """`POST /v1/audio/translations`.
+
+    `target_language`: a BCP 47 tag ("pt-BR"); `language` is the spoken one. `glossary`: terms and their translations.
+    `bilingual`: the source text is returned along with the translation. `source_on_failure`: where the translation
+    fails, the source text is returned instead of an error.
+    """
+
+    target_language: str = "en"
+    glossary: Mapping[str, str] = field(default_factory=dict)
+    bilingual: bool = False
+    source_on_failure: bool = False
+    task: Literal["translation"] = "translation"
+
+
+Request = TranscriptionRequest | SubtitleRequest | TranslationRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The answer as bytes.
+
+    `file_name`: of subtitle files. `time_source`: where the times of subtitles come from: "aligned", "estimated" or
+    "mixed". `untranslated`: segments or cues of a translation that stayed in the source language.
+    `translation_error`: the code of the error for which nothing was translated. None where it does not apply.
+    """
+
+    content: bytes
+    media_type: str
+    file_name: str | None = None
+    time_source: str | None = None
+    untranslated: int | None = None
+    translation_error: str | None = None
+
+
+def context(prompt: str, hotwords: tuple[str, ...] | list[str]) -> str:
+    """The system-turn text of a free prompt and a list of words."""
     return "\n".join(part for part in (prompt.strip(), ", ".join(hotwords)) if part)

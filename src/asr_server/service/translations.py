@@ -1,22 +1,23 @@
-"""A transcript or cues into another language, with the same times. Times are taken from the source: none are sent."""
+"""Translates transcripts and cues. The times are those of the source; the endpoint gets texts alone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from loguru import logger
 
 from asr_server.core.errors import InvalidLanguage, TranslationError, TranslationUnavailable, UnsupportedLanguage
 from asr_server.core.transcript import Transcript
+from asr_server.service.requests import TranslationRequest
 from asr_server.subtitle.cue_config import CueConfig
 from asr_server.subtitle.cues import Cue
 from asr_server.subtitle.layout import relayout
 from asr_server.text import joining, target_languages
 from asr_server.text.target_languages import LanguageTag
 from asr_server.translator.endpoint import ChatEndpoint, EndpointConfig, PromptOutcome
-from asr_server.translator.lines import Line, Reason, Translated, TranslationOrder
+from asr_server.translator.lines import Line, Reason, Translated, TranslationConfig
 from asr_server.translator.translator import Translator
 
 if TYPE_CHECKING:
@@ -26,23 +27,9 @@ _NOT_SET_UP = "No translation endpoint is set up: set {names} to an OpenAI-compa
 
 
 @dataclass(frozen=True, slots=True)
-class TranslateOptions:
-    """What a caller wants. `source`: the language of all the text, or None to go by what was recognised. `glossary`:
-    terms and how they must be translated. `keep_on_failure`: a failure comes with the source text instead of being
-    raised. `limit_s`: the time it may take; the server's limit for one request if not given.
-    """
-
-    target: LanguageTag
-    source: LanguageTag | None = None
-    glossary: Mapping[str, str] = field(default_factory=dict)
-    keep_on_failure: bool = False
-    limit_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class TranslatedCues:
-    """`lines[i]` is the outcome of `source[i]`. `failure`: what kept every line in the source language, if something
-    did and the caller asked to be told so."""
+    """`lines[i]` is the outcome of `source[i]`. `failure`: the error for which nothing was translated, if the caller
+    wants the source text then."""
 
     source: tuple[Cue, ...]
     lines: tuple[Translated, ...]
@@ -50,17 +37,17 @@ class TranslatedCues:
     failure: TranslationError | None = None
 
     @property
-    def kept(self) -> int:
-        """How many lines stayed in the source language although they should not have."""
+    def untranslated(self) -> int:
+        """How many cues stayed in the source language although they should not have."""
         return sum(line.kept for line in self.lines)
 
-    def laid_out(self, rules: CueConfig, *, bilingual: bool = False) -> list[Cue]:
-        """As many cues, in the same order, with the times of the source; the translation in balanced lines, in place of
-        the source or below it. A line without a translation stands once, as it was."""
+    def laid_out(self, config: CueConfig, *, bilingual: bool = False) -> list[Cue]:
+        """The cues in the same number and order, with the times of the source. The translation is in balanced lines, in
+        place of the source or below it. A cue without a translation stays as it was."""
         cues = list(self.source)
         for i, line in enumerate(self.lines):
             if line.translated:
-                text = relayout(line.text, rules)
+                text = relayout(line.text, config)
                 cues[i] = replace(cues[i], translation=text) if bilingual else replace(cues[i], text=text)
         return cues
 
@@ -75,14 +62,14 @@ class TranslatedTranscript:
     failure: TranslationError | None = None
 
     @property
-    def kept(self) -> int:
+    def untranslated(self) -> int:
         """How many segments stayed in the source language although they should not have."""
         return sum(line.kept for line in self.lines)
 
     @property
     def transcript(self) -> Transcript:
-        """The transcript in the target language: the times and scores of the source; no words and tokens, which wrote
-        another text. Where nothing is translated, it is the source as it was."""
+        """The transcript in the target language, with the times and scores of the source, but without words and tokens:
+        those are of the other text. If nothing was translated, it is the source."""
         if not any(line.translated for line in self.lines):
             return self.source
         segments = tuple(
@@ -96,7 +83,7 @@ class TranslatedTranscript:
 
 
 class Translations:
-    """The use case, for the whole process: one endpoint, and the bound on questions to it, shared by all requests."""
+    """The endpoint and the bound on requests to it, shared by the whole process."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -114,54 +101,58 @@ class Translations:
         )
 
     def check(self) -> None:
-        """Raise `TranslationUnavailable` where no endpoint is set up: asked before a body is read."""
+        """Raise `TranslationUnavailable` if no endpoint is set up. For the time before a body is read."""
         if self._missing:
             raise TranslationUnavailable(_NOT_SET_UP.format(names=" and ".join(self._missing)))
 
     async def cues(
-        self, cues: Sequence[Cue], options: TranslateOptions, *, languages: Sequence[str] = ()
+        self, cues: Sequence[Cue], request: TranslationRequest, *, limit_s: float, languages: Sequence[str] = ()
     ) -> TranslatedCues:
-        """The cues in the target language. `languages`: the recognised one of each cue, by name or code, "" where it is
-        unknown; or nothing, when none is known.
+        """The cues in the target language, within `limit_s`.
 
-        Raises `TranslationUnavailable` and `TranslationFailed` (unless `keep_on_failure`) when nothing at all could be
-        translated; single lines that could not be are kept and say why. Cancelling hangs up on the endpoint.
+        `languages`: the recognised language of each cue, by name or code, "" if unknown; or empty if none is known.
+        Raises `TranslationUnavailable` and `TranslationFailed` (unless `source_on_failure`) if nothing at all could be
+        translated. Single cues that could not be stay in the source language, with a reason. Cancelling closes the
+        connections to the endpoint.
         """
         known = languages or [""] * len(cues)
-        lines = [
-            Line(joining.unbroken(cue.text), options.source or _tongue(name))
-            for cue, name in zip(cues, known, strict=True)
-        ]
-        found, failure = await self._translate(lines, options, self._settings.translate_srt_temperature)
-        return TranslatedCues(tuple(cues), found, options.target, failure)
+        texts = [(joining.unbroken(cue.text), name) for cue, name in zip(cues, known, strict=True)]
+        order = self._order(request, self._settings.translate_srt_temperature, limit_s)
+        lines, failure = await self._translate(texts, request, order)
+        return TranslatedCues(tuple(cues), lines, order.target, failure)
 
-    async def transcript(self, transcript: Transcript, options: TranslateOptions) -> TranslatedTranscript:
-        """The transcript's segments in the target language; raises the same."""
-        lines = [
-            Line(s.text, options.source or _tongue(s.language or transcript.language)) for s in transcript.segments
-        ]
-        found, failure = await self._translate(lines, options, self._settings.translate_temperature)
-        return TranslatedTranscript(transcript, found, options.target, failure)
+    async def transcript(
+        self, transcript: Transcript, request: TranslationRequest, *, limit_s: float
+    ) -> TranslatedTranscript:
+        """The transcript's segments in the target language. Raises the same."""
+        texts = [(segment.text, segment.language or transcript.language) for segment in transcript.segments]
+        order = self._order(request, self._settings.translate_temperature, limit_s)
+        lines, failure = await self._translate(texts, request, order)
+        return TranslatedTranscript(transcript, lines, order.target, failure)
 
     @property
     def questions(self) -> Mapping[PromptOutcome, int]:
-        """What became of all questions to the endpoint so far."""
-        return self._endpoint.questions
+        """How many requests to the endpoint had which outcome so far."""
+        return self._endpoint.outcomes
 
     async def close(self) -> None:
         """Close the connections."""
         await self._endpoint.close()
 
+    def _order(self, request: TranslationRequest, temperature: float, limit_s: float) -> TranslationConfig:
+        target = target_languages.find(request.target_language)
+        return TranslationConfig(target, temperature, limit_s, request.glossary)
+
     async def _translate(
-        self, lines: Sequence[Line], options: TranslateOptions, temperature: float
+        self, texts: Iterable[tuple[str, str]], request: TranslationRequest, order: TranslationConfig
     ) -> tuple[tuple[Translated, ...], TranslationError | None]:
-        limit_s = self._settings.request_timeout if options.limit_s is None else options.limit_s
-        order = TranslationOrder(options.target, temperature, limit_s, options.glossary)
+        """`texts`: each with the name of its recognised language, which a stated language overrides."""
+        lines = [Line(text, _language(request.language or name)) for text, name in texts]
         try:
             self.check()
             found = tuple(await self._translator.translate(lines, order))
         except TranslationError as failure:
-            if not options.keep_on_failure:
+            if not request.source_on_failure:
                 raise
             return tuple(Translated(line.text, False, Reason.ENDPOINT) for line in lines), failure
         kept = sum(line.kept for line in found)
@@ -181,9 +172,9 @@ def _config(settings: Settings) -> EndpointConfig:
     )
 
 
-def _tongue(language: str) -> LanguageTag | None:
-    """The language that was recognised; None for one that nobody knows, which is then left to the endpoint."""
+def _language(name: str) -> LanguageTag | None:
+    """The language of that name; None if it is unknown, which leaves it to the endpoint."""
     try:
-        return target_languages.find(language) if language else None
+        return target_languages.find(name) if name else None
     except (InvalidLanguage, UnsupportedLanguage):
         return None

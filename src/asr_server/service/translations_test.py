@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from asr_server.core.errors import TranslationFailed, TranslationUnavailable
 from asr_server.core.settings import Settings
 from asr_server.core.transcript import Segment, Transcript
-from asr_server.service.translations import TranslateOptions, Translations
+from asr_server.service.requests import TranslationRequest
+from asr_server.service.translations import Translations
 from asr_server.subtitle import srt, vtt
 from asr_server.subtitle.cue_config import CueConfig
 from asr_server.subtitle.cues import Cue
-from asr_server.text import target_languages
 from asr_server.translator.cleaning import cue_text
 from asr_server.translator.lines import Reason
 from E2Etest.scripted_llm import HOPELESS, MENDABLE, ScriptedLlm, refusal, right, translation
 
-GERMAN = target_languages.find("de")
-TO_GERMAN = TranslateOptions(GERMAN)
-KEPT = replace(TO_GERMAN, keep_on_failure=True)
+TO_GERMAN = TranslationRequest(target_language="de")
+KEPT = replace(TO_GERMAN, source_on_failure=True)
+LIMIT_S = 60.0
 RULES = CueConfig(max_line_columns=200)
 MISBEHAVIOURS = {**MENDABLE, **HOPELESS}
 CLOCK = re.compile(r"(\d+):(\d\d):(\d\d)[.,](\d{3}) --> (\d+):(\d\d):(\d\d)[.,](\d{3})")
@@ -78,7 +78,7 @@ async def test_count_order_and_times_are_those_of_the_source(llm, translating, c
     """Any cues, any sequence of misbehaviours: as many cues, each at its own times, also behind a total failure."""
     llm.restart(lambda call: MISBEHAVIOURS[names[call.number % len(names)]](call))
     async with translating() as translations:
-        found = await translations.cues(cues, KEPT)
+        found = await translations.cues(cues, KEPT, limit_s=LIMIT_S)
     assert [(c.start_ms, c.end_ms) for c in found.laid_out(RULES)] == [(c.start_ms, c.end_ms) for c in cues]
     assert [(c.start_ms, c.end_ms) for c in found.laid_out(RULES, bilingual=True)] == [
         (c.start_ms, c.end_ms) for c in cues
@@ -94,7 +94,7 @@ async def test_the_written_file_has_the_cues_of_the_source(llm, translating, cue
     clean = [replace(cue, text=cue_text(cue.text) or "-") for cue in cues]
     llm.restart(lambda call: MISBEHAVIOURS[names[call.number % len(names)]](call))
     async with translating() as translations:
-        found = await translations.cues(clean, KEPT)
+        found = await translations.cues(clean, KEPT, limit_s=LIMIT_S)
     for shown in (found.laid_out(RULES), found.laid_out(RULES, bilingual=True)):
         for written in (srt.render(shown), vtt.render(shown)):
             assert _times(written) == [(cue.start_ms, cue.end_ms) for cue in cues]
@@ -104,7 +104,7 @@ async def test_cues_go_out_without_times_and_come_back_with_them(llm, translatin
     """No time, number or arrow of a cue is in any request; the answer is laid over the source's times."""
     async with translating() as translations:
         found = await translations.cues(
-            [Cue(61_234, 62_345, "a sentence of its own")], TO_GERMAN, languages=["English"]
+            [Cue(61_234, 62_345, "a sentence of its own")], TO_GERMAN, languages=["English"], limit_s=LIMIT_S
         )
     assert found.laid_out(RULES) == [Cue(61_234, 62_345, translation("a sentence of its own"))]
     sent = llm.calls[0].body["messages"][1]["content"]
@@ -116,12 +116,12 @@ async def test_both_languages_in_one_cue(llm, translating):
     """The source line above, the translation below; a kept line stands once."""
     llm.script = lambda call: refusal(400) if "second" in str(call.lines) else right(call)
     async with translating(translate_batch=1) as translations:
-        found = await translations.cues(CUES, TO_GERMAN)
+        found = await translations.cues(CUES, TO_GERMAN, limit_s=LIMIT_S)
     assert ["\n".join(cue.lines) for cue in found.laid_out(RULES, bilingual=True)] == [
         f"{CUES[0].text}\n{translation(CUES[0].text)}",
         CUES[1].text,
     ]
-    assert (found.kept, found.lines[1].reason) == (1, Reason.REFUSED)
+    assert (found.untranslated, found.lines[1].reason) == (1, Reason.REFUSED)
 
 
 def _transcript(*segments):
@@ -136,7 +136,7 @@ async def test_a_transcript_keeps_its_times_and_scores(llm, translating):
     """Text and language are the target's; what wrote the other text, its tokens, is gone."""
     source = _transcript(("the first sentence is here", "English"), ("and the second one is there", "English"))
     async with translating() as translations:
-        found = (await translations.transcript(source, TO_GERMAN)).transcript
+        found = (await translations.transcript(source, TO_GERMAN, limit_s=LIMIT_S)).transcript
     assert found.text == " ".join(translation(s.text) for s in source.segments)
     assert (found.language, found.duration_ms) == ("German", 9000)
     for before, after in zip(source.segments, found.segments, strict=True):
@@ -148,9 +148,9 @@ async def test_a_source_in_the_target_language_asks_nobody(llm, translating, tex
     """The transcript comes back as it was, and nothing left the server."""
     source = _transcript(*texts)
     async with translating() as translations:
-        found = await translations.transcript(source, TO_GERMAN)
-        cues = await translations.cues(CUES, replace(TO_GERMAN, source=target_languages.find("de-AT")))
-    assert (found.transcript, found.kept, cues.laid_out(RULES), cues.kept) == (source, 0, CUES, 0)
+        found = await translations.transcript(source, TO_GERMAN, limit_s=LIMIT_S)
+        cues = await translations.cues(CUES, replace(TO_GERMAN, language="German"), limit_s=LIMIT_S)
+    assert (found.transcript, found.untranslated, cues.laid_out(RULES), cues.untranslated) == (source, 0, CUES, 0)
     assert llm.calls == []
 
 
@@ -158,7 +158,7 @@ async def test_a_recording_of_two_languages_sends_only_the_other(llm, translatin
     """Segments of the target language stay, letter by letter."""
     source = _transcript(("guten Tag zusammen", "German"), ("and the second one is there", "English"))
     async with translating() as translations:
-        found = (await translations.transcript(source, TO_GERMAN)).transcript
+        found = (await translations.transcript(source, TO_GERMAN, limit_s=LIMIT_S)).transcript
     assert found.segments[0] == source.segments[0]
     assert found.segments[1].text == translation(source.segments[1].text)
 
@@ -166,8 +166,9 @@ async def test_a_recording_of_two_languages_sends_only_the_other(llm, translatin
 async def test_subtitles_are_translated_at_their_own_temperature(llm, translating):
     """TRANSLATE_SRT_TEMPERATURE for cues, TRANSLATE_TEMPERATURE for running text."""
     async with translating(translate_temperature=0.7, translate_srt_temperature=0.05) as translations:
-        await translations.cues(CUES, TO_GERMAN)
-        await translations.transcript(_transcript(("the first sentence is here", "English")), TO_GERMAN)
+        await translations.cues(CUES, TO_GERMAN, limit_s=LIMIT_S)
+        source = _transcript(("the first sentence is here", "English"))
+        await translations.transcript(source, TO_GERMAN, limit_s=LIMIT_S)
     assert [call.body["temperature"] for call in llm.calls] == [0.05, 0.7]
 
 
@@ -176,10 +177,10 @@ async def test_a_failure_is_raised_or_comes_with_the_source(llm, translating):
     llm.script = HOPELESS["broken"]
     async with translating() as translations:
         with pytest.raises(TranslationFailed, match="InternalServerError 500") as caught:
-            await translations.cues(CUES, TO_GERMAN)
+            await translations.cues(CUES, TO_GERMAN, limit_s=LIMIT_S)
         assert "sentence" not in caught.value.message
-        found = await translations.cues(CUES, KEPT)
-    assert (found.laid_out(RULES), found.kept) == (CUES, 2)
+        found = await translations.cues(CUES, KEPT, limit_s=LIMIT_S)
+    assert (found.laid_out(RULES), found.untranslated) == (CUES, 2)
     assert isinstance(found.failure, TranslationFailed)
 
 
@@ -197,24 +198,15 @@ async def test_a_server_without_an_endpoint_says_what_to_set(translating, change
         with pytest.raises(TranslationUnavailable) as caught:
             translations.check()
         with pytest.raises(TranslationUnavailable):
-            await translations.cues(CUES, TO_GERMAN)
-        assert (await translations.cues(CUES, KEPT)).failure
+            await translations.cues(CUES, TO_GERMAN, limit_s=LIMIT_S)
+        assert (await translations.cues(CUES, KEPT, limit_s=LIMIT_S)).failure
     assert all(name in caught.value.message for name in named)
 
 
-async def test_a_callers_own_limit_is_kept(llm, translating):
-    """What is left of a request's time bounds the translation."""
-    llm.script = lambda call: replace(right(call), wait_s=30.0)
-    async with translating() as translations:
-        with pytest.raises(TranslationFailed, match=r"within 0\.1 s"):
-            await translations.cues(CUES, replace(TO_GERMAN, limit_s=0.1))
-
-
-async def test_a_job_may_take_longer_than_a_request(llm, translating):
-    """Its own limit counts: the translation of a long recording is not cut off where a request's would be."""
+async def test_the_callers_limit_counts(llm, translating):
+    """It is what is left of a request's time; a job may take longer than a request."""
     llm.script = lambda call: replace(right(call), wait_s=0.5)
     async with translating(request_timeout=0.1) as translations:
-        found = await translations.cues(CUES, replace(TO_GERMAN, limit_s=60.0))
-        assert found.kept == 0
+        assert (await translations.cues(CUES, TO_GERMAN, limit_s=60.0)).untranslated == 0
         with pytest.raises(TranslationFailed, match=r"within 0\.1 s"):
-            await translations.cues(CUES, TO_GERMAN)
+            await translations.cues(CUES, TO_GERMAN, limit_s=0.1)

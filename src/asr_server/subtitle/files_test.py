@@ -146,12 +146,12 @@ def test_others_markup_is_no_text():
     assert cue.text == "up a < b {b}"
 
 
-@pytest.mark.parametrize(("kind", "number"), [(srt, "2\n"), (srt, " 2 \n"), (vtt, "")])
-def test_a_cue_ends_where_the_next_begins(kind, number):
+def test_a_cue_ends_where_the_next_begins():
     """Also where nobody left a blank line between them: players see two, and so must a check."""
-    file = f"00:00:01.000 --> 00:00:02.000\n7\n{number}00:00:01.500 --> 00:00:03.000\nb\n"
-    assert kind.parse(file)[1:] == [Cue(1500, 3000, "b")]
-    assert kind.parse(file)[0] == Cue(1000, 2000, "7" if number else "")
+    for kind, number in [(srt, "2\n"), (srt, " 2 \n"), (vtt, "")]:
+        file = f"00:00:01.000 --> 00:00:02.000\n7\n{number}00:00:01.500 --> 00:00:03.000\nb\n"
+        assert kind.parse(file)[1:] == [Cue(1500, 3000, "b")], (kind, number)
+        assert kind.parse(file)[0] == Cue(1000, 2000, "7" if number else ""), (kind, number)
 
 
 def test_signs_that_open_nothing_are_read_in_one_go():

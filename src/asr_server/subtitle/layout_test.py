@@ -2,8 +2,6 @@
 
 import random
 
-import pytest
-
 from asr_server.subtitle import layout
 from asr_server.subtitle.conftest import VOCABULARY, text
 from asr_server.subtitle.cue_config import CueConfig
@@ -12,9 +10,9 @@ from asr_server.text.columns import measure
 RULES = CueConfig()
 
 
-@pytest.mark.parametrize(
-    ("given", "laid"),
-    [
+def test_texts_are_laid_out_as_readers_expect():
+    """One line if it fits, else balanced ones that break where the sense does."""
+    cases = [
         ("short enough", "short enough"),
         ("a text that is just a little too long for a line", "a text that is just a\nlittle too long for a line"),
         (
@@ -33,24 +31,22 @@ RULES = CueConfig()
         ("and then there was nobody else but Mr. Jones left", "and then there was nobody\nelse but Mr. Jones left"),
         ("already\nlaid   out", "already laid out"),
         ("", ""),
-    ],
-)
-def test_texts_are_laid_out_as_readers_expect(given, laid):
-    """One line if it fits, else balanced ones that break where the sense does."""
-    assert layout.relayout(given, RULES) == laid
+    ]
+    for given, laid in cases:
+        assert layout.relayout(given, RULES) == laid, (given, laid)
 
 
-@pytest.mark.parametrize("script", VOCABULARY)
-def test_nothing_is_lost_and_no_line_is_too_wide(script):
+def test_nothing_is_lost_and_no_line_is_too_wide():
     """But for one word that is wider than a line; a long text has more lines than a cue should have, not wider ones."""
-    rng = random.Random(6)
-    for _ in range(200):
-        given = text(rng, script, rng.randint(1, 30))
-        laid = layout.relayout(given, RULES)
-        assert "".join(laid.split()) == "".join(given.split())
-        for line in laid.split("\n"):
-            assert line == line.strip() != ""
-            assert measure(line).columns <= RULES.max_line_columns or len(line.split()) == 1
+    for script in VOCABULARY:
+        rng = random.Random(6)
+        for _ in range(200):
+            given = text(rng, script, rng.randint(1, 30))
+            laid = layout.relayout(given, RULES)
+            assert "".join(laid.split()) == "".join(given.split()), script
+            for line in laid.split("\n"):
+                assert line == line.strip() != "", script
+                assert measure(line).columns <= RULES.max_line_columns or len(line.split()) == 1, script
 
 
 def test_no_more_lines_than_needed():

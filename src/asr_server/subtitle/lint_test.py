@@ -16,9 +16,9 @@ def test_good_cues_have_no_fault():
     assert check([Cue(0, 7000, "x" * 42), Cue(7083, 7916, "y")], RULES) == []
 
 
-@pytest.mark.parametrize(
-    ("cue", "fault"),
-    [
+def test_each_fault_is_named_with_its_cue_and_figure():
+    """One fault, one line of the report."""
+    cases = [
         (Cue(4000, 4832, "x"), Violation(LintRule.MIN_DURATION, 3, 832, 833)),
         (Cue(4000, 11_001, "x"), Violation(LintRule.MAX_DURATION, 3, 7001, 7000)),
         (Cue(3082, 5000, "x"), Violation(LintRule.MIN_GAP, 3, 82, 83)),
@@ -33,11 +33,9 @@ def test_good_cues_have_no_fault():
         (Cue(4000, 5000, "好" * 18), Violation(LintRule.READING_SPEED, 3, 200, 100)),
         (Cue(4000, 5000, "x", "x" * 30), Violation(LintRule.READING_SPEED, 3, 150, 100)),
         (Cue(4000, 5000, " \n"), Violation(LintRule.EMPTY, 3, 0, 1)),
-    ],
-)
-def test_each_fault_is_named_with_its_cue_and_figure(cue, fault):
-    """One fault, one line of the report."""
-    assert check([*GOOD, cue], RULES) == [fault]
+    ]
+    for cue, fault in cases:
+        assert check([*GOOD, cue], RULES) == [fault], (cue, fault)
 
 
 def test_cues_out_of_order_are_found():
@@ -55,18 +53,16 @@ def test_a_fault_reads_as_a_sentence():
     assert str(Violation(LintRule.MIN_GAP, 3, 82, 83)) == "cue 3: min_gap 82 (limit 83)"
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
+def test_rules_that_no_cue_can_follow_are_refused():
+    """Before they make cues."""
+    cases = [
         {"min_duration_ms": 8000},
         {"min_duration_ms": 0},
         {"min_gap_ms": -1},
         {"max_line_columns": 1},
         {"max_lines": 0},
         {"reading_speed": 0},
-    ],
-)
-def test_rules_that_no_cue_can_follow_are_refused(wrong):
-    """Before they make cues."""
-    with pytest.raises(ValueError, match=r"must|cannot|needs"):
-        CueConfig(**wrong)
+    ]
+    for wrong in cases:
+        with pytest.raises(ValueError, match=r"must|cannot|needs"):
+            CueConfig(**wrong)

@@ -1,15 +1,14 @@
 """Joining spans."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from asr_server.text import joining
 
 
-@pytest.mark.parametrize(
-    ("texts", "joined"),
-    [
+def test_scripts_join_as_they_are_written():
+    """A space between spans, none inside scripts that have none."""
+    cases = [
         (["hello", "world"], "hello world"),
         (["你好", "今天"], "你好今天"),
         (["今天は。", "「はい」"], "今天は。「はい」"),
@@ -18,11 +17,9 @@ from asr_server.text import joining
         (["打开", "WiFi"], "打开 WiFi"),
         ([" a ", "", "  ", "b"], "a b"),
         ([], ""),
-    ],
-)
-def test_scripts_join_as_they_are_written(texts, joined):
-    """A space between spans, none inside scripts that have none."""
-    assert joining.join(texts) == joined
+    ]
+    for texts, joined in cases:
+        assert joining.join(texts) == joined, (texts, joined)
 
 
 @given(st.lists(st.text()))
@@ -32,17 +29,15 @@ def test_no_character_is_lost_or_doubled(texts):
     assert "".join(joining.join(texts).split()) == kept
 
 
-@pytest.mark.parametrize(
-    ("lines", "one"),
-    [
+def test_lines_become_one_as_they_are_written():
+    """No space comes into the middle of Chinese and Japanese; where spaces mean something there is one."""
+    cases = [
         ("turn on\nthe light", "turn on the light"),
         ("我们的人工智能\n实验室", "我们的人工智能实验室"),
         ("今日は、\nいい天気", "今日は、いい天気"),
         ("打开\nWiFi", "打开 WiFi"),
         ("วันนี้ดี\nมาก", "วันนี้ดี มาก"),
         ("안녕\n하세요", "안녕 하세요"),
-    ],
-)
-def test_lines_become_one_as_they_are_written(lines, one):
-    """No space comes into the middle of Chinese and Japanese; where spaces mean something there is one."""
-    assert joining.unbroken(lines) == one
+    ]
+    for lines, one in cases:
+        assert joining.unbroken(lines) == one, (lines, one)

@@ -1,1 +1,1 @@
-"""Texts to texts through any OpenAI-compatible endpoint. Knows no times and no files: only lines of text leave."""
+"""Translates lines of text through any OpenAI-compatible chat endpoint. No times and no file names are sent."""

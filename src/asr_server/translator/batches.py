@@ -1,10 +1,10 @@
-"""Which lines are asked for together. Pure: no prompt, no network."""
+"""Divides the lines into batches, one for each prompt. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-# Small models lose count in long questions, whatever the number of lines.
+# Small models lose count in long prompts, whatever the number of lines.
 _MAX_CHARACTERS = 4000
 
 
@@ -14,11 +14,11 @@ def batches(texts: Sequence[str], wanted: Iterable[int], size: int) -> list[list
     A line longer than that is a group of its own.
     """
     groups: list[list[int]] = []
-    room = 0
+    free = 0
     for index in wanted:
-        room -= len(texts[index])
-        if not groups or len(groups[-1]) >= size or room < 0:
+        free -= len(texts[index])
+        if not groups or len(groups[-1]) >= size or free < 0:
             groups.append([])
-            room = _MAX_CHARACTERS - len(texts[index])
+            free = _MAX_CHARACTERS - len(texts[index])
         groups[-1].append(index)
     return groups

@@ -7,7 +7,7 @@ from asr_server.translator.batches import batches
 
 
 @given(st.lists(st.integers(0, 6000), max_size=60), st.integers(1, 20), st.sets(st.integers(0, 59)))
-def test_every_line_is_asked_for_once_in_order_and_within_the_bounds(lengths, size, unwanted):
+def test_every_line_is_in_one_batch_in_order_and_within_the_bounds(lengths, size, unwanted):
     """All wanted lines and no others; a group exceeds the characters only where it is one line."""
     texts = ["x" * n for n in lengths]
     wanted = [i for i in range(len(texts)) if i not in unwanted]
@@ -19,5 +19,5 @@ def test_every_line_is_asked_for_once_in_order_and_within_the_bounds(lengths, si
 
 
 def test_groups_are_as_large_as_they_may_be():
-    """Forty short lines in tens are four questions."""
+    """Forty short lines in tens are four prompts."""
     assert [len(g) for g in batches(["word"] * 40, range(40), 10)] == [10] * 4

@@ -6,7 +6,7 @@ import pytest
 
 from asr_server.text import target_languages
 from asr_server.translator.endpoint import ChatEndpoint, EndpointConfig
-from asr_server.translator.lines import TranslationOrder
+from asr_server.translator.lines import TranslationConfig
 from asr_server.translator.translator import Translator
 from E2Etest.scripted_llm import ScriptedLlm
 
@@ -25,8 +25,7 @@ def translating(llm):
 
     @asynccontextmanager
     async def build(*, batch=5, concurrency=2, max_retries=2, timeout_s=10.0, base_url=llm.base_url):
-        config = EndpointConfig(base_url, "scripted", KEY, timeout_s, concurrency, max_retries)
-        endpoint = ChatEndpoint(config)
+        endpoint = ChatEndpoint(EndpointConfig(base_url, "scripted", KEY, timeout_s, concurrency, max_retries))
         try:
             yield Translator(endpoint, batch=batch, concurrency=concurrency)
         finally:
@@ -36,10 +35,10 @@ def translating(llm):
 
 
 @pytest.fixture
-def order():
-    """Make an order."""
+def config():
+    """Make the configuration of a translation."""
 
     def build(target="de", *, limit_s=20.0, **rest):
-        return TranslationOrder(target_languages.find(target), 0.1, limit_s, **rest)
+        return TranslationConfig(target_languages.find(target), 0.1, limit_s, **rest)
 
     return build

@@ -1,8 +1,7 @@
-"""One OpenAI-compatible chat endpoint: a question in, the written answer out. Not what the answer means.
+"""One OpenAI-compatible chat endpoint: a prompt in, the written response out.
 
-Retries with back-off are the `openai` library's, and which requests it repeats: 408, 409, 429, 5xx, broken connections.
-Nothing of a request or an answer gets into an exception or a log line: both may hold the text, and some servers repeat
-the key.
+The `openai` library retries with back-off: after 408, 409, 429, 5xx and broken connections. No part of a request or
+a response gets into an exception or a log line: both may contain the text, and some servers repeat the key.
 """
 
 from __future__ import annotations
@@ -23,24 +22,24 @@ if TYPE_CHECKING:
 
     from asr_server.translator.prompt import Prompt
 
-# Local servers want a key in the header and do not look at it.
+# Local servers require a key in the header and ignore its value.
 _NO_KEY = "none"
 _DENIED = {
     401: "refuses this server's key (401): check OPENAI_API_KEY",
-    402: "wants to be paid (402)",
-    403: "does not let this server in (403): check OPENAI_API_KEY",
-    404: "does not know its path or the model (404): check OPENAI_BASE_URL and TRANSLATE_MODEL",
-    405: "takes no questions (405): check OPENAI_BASE_URL",
+    402: "requires payment (402)",
+    403: "denies access to this server (403): check OPENAI_API_KEY",
+    404: "does not know the path or the model (404): check OPENAI_BASE_URL and TRANSLATE_MODEL",
+    405: "accepts no chat completions at this path (405): check OPENAI_BASE_URL",
 }
-_BAD_QUESTION = frozenset({400, 413, 422})
-_TOO_MUCH_ASKED = _BAD_QUESTION | {501}  # "not implemented" is said of formats, too
-# How Gemma's and other templates without such a turn are refused by those who serve them.
-_NO_SYSTEM = re.compile(r"\b(?:system|developer) (?:role|message|prompt|instruction)", re.IGNORECASE)
+_BAD_REQUEST = frozenset({400, 413, 422})
+_UNSUPPORTED = _BAD_REQUEST | {501}  # some servers answer "not implemented" to a response format
+# The messages of servers whose chat template has no system role, Gemma's for instance.
+_NO_SYSTEM_ROLE = re.compile(r"\b(?:system|developer) (?:role|message|prompt|instruction)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointConfig:
-    """Where to ask and how. `timeout_s`: for one attempt; `concurrency`: questions at once from the whole process."""
+    """Address and limits. `timeout_s`: for one attempt; `concurrency`: requests at once from the whole process."""
 
     base_url: str
     model: str
@@ -51,75 +50,75 @@ class EndpointConfig:
 
 
 class PromptOutcome(StrEnum):
-    """What became of a question."""
+    """The outcome of a prompt."""
 
     ANSWERED = "answered"
     UNANSWERED = "unanswered"  # the endpoint failed, retries included
-    REFUSED = "refused"  # it will not answer this one
-    DENIED = "denied"  # it does not let us in
+    REFUSED = "refused"  # the endpoint refused this prompt
+    DENIED = "denied"  # the endpoint denies access to this server
 
 
 class NoResponse(Exception):
-    """The endpoint gave no answer, retries included. `cause`: the kind of failure, no word of what was sent or said."""
+    """The endpoint failed, retries included. `cause`: the kind of failure, without a word of request or response."""
 
     def __init__(self, cause: str) -> None:
         super().__init__(cause)
         self.cause = cause
 
 
-class Refused(NoResponse):
-    """The endpoint will not answer this question (filtered, too long); another one it may."""
+class PromptRefused(NoResponse):
+    """The endpoint refused this prompt (filtered, too long); it may accept another."""
 
 
 @dataclass(frozen=True, slots=True)
-class _EndpointCapabilities:
-    """What the endpoint takes. `form`: the best `response_format` it is thought to know; `heat`: a temperature;
-    `turns`: a turn of the system before the user's."""
+class _Capabilities:
+    """What the endpoint is assumed to support. `response_format`: index of the best one in `_RESPONSE_FORMATS`."""
 
-    form: int = 0
-    heat: bool = True
-    turns: bool = True
+    response_format: int = 0
+    temperature: bool = True
+    system_role: bool = True
 
 
-_FORMS = ("json_schema", "json_object", "")
+_RESPONSE_FORMATS = ("json_schema", "json_object", "")
 
 
 class ChatEndpoint:
-    """Asks at most `concurrency` questions at once; more of them wait in line. Belongs to one event loop."""
+    """Sends at most `concurrency` requests at once; further ones wait in order. For one event loop."""
 
     def __init__(self, config: EndpointConfig) -> None:
         self._config = config
-        self._room = asyncio.Semaphore(config.concurrency)
+        self._slots = asyncio.Semaphore(config.concurrency)
         self._client: AsyncOpenAI | None = None
-        self._manners = _EndpointCapabilities()
-        self._let_in = False
-        self.questions: Counter[PromptOutcome] = Counter()  # that were asked so far, by what became of them
+        self._capabilities = _Capabilities()
+        self._accepted = False
+        self.outcomes: Counter[PromptOutcome] = Counter()  # of all prompts so far
 
-    async def ask(self, question: Prompt) -> str:
-        """What the model wrote, "" for nothing. Cancelling closes the connection.
+    async def complete(self, prompt: Prompt) -> str:
+        """What the model wrote, perhaps "". Cancelling closes the connection.
 
-        Raises `Refused` for this question, `NoResponse` when the endpoint failed, and `TranslationUnavailable` when it
-        does not let us in.
+        Raises `PromptRefused` for this prompt, `NoResponse` if the endpoint failed, and `TranslationUnavailable` if it
+        denies access.
         """
-        async with self._room:
+        async with self._slots:
             try:
-                written = await self._ask(question)
+                written = await self._adapt(prompt)
             except (NoResponse, TranslationUnavailable) as failure:
-                self.questions[_asked(failure)] += 1
+                self.outcomes[_outcome(failure)] += 1
                 raise
-            self.questions[PromptOutcome.ANSWERED] += 1
+            self.outcomes[PromptOutcome.ANSWERED] += 1
             return written
 
-    async def _ask(self, question: Prompt) -> str:
-        manners = self._manners
+    async def _adapt(self, prompt: Prompt) -> str:
+        capabilities = self._capabilities
         while True:
             try:
-                written = await self._once(question, manners)
-            except _Step as step:
-                manners = step.manners
+                written = await self._send(prompt, capabilities)
+            except _TryWithout as fewer:
+                capabilities = fewer.capabilities
             else:
-                # Only what was answered is known to be taken: what was refused may have been the text.
-                self._manners, self._let_in = manners, True
+                # Only a success shows what is supported: a refusal may have been about the text.
+                # Requests that run at the same time may each find this out; the last one to succeed is kept.
+                self._capabilities, self._accepted = capabilities, True
                 return written
 
     async def close(self) -> None:
@@ -127,59 +126,60 @@ class ChatEndpoint:
         if self._client is not None:
             await self._client.close()
 
-    async def _once(self, question: Prompt, manners: _EndpointCapabilities) -> str:
+    async def _send(self, prompt: Prompt, capabilities: _Capabilities) -> str:
         client = await self._connected()
         import openai
 
         try:
-            answer = await client.chat.completions.with_raw_response.create(**self._body(question, manners))
+            response = await client.chat.completions.with_raw_response.create(**self._body(prompt, capabilities))
         except openai.APIStatusError as error:
-            raise self._refusal(error, manners) from None
+            raise self._classify(error, capabilities) from None
         except openai.OpenAIError as error:
             raise NoResponse(type(error).__name__) from None
         except UnicodeError:
             raise TranslationUnavailable("OPENAI_API_KEY has characters that cannot be sent.") from None
-        return _written(answer.content)
+        return _content(response.content)
 
     async def _connected(self) -> AsyncOpenAI:
         if self._client is None:
-            # Half a second to import: not at start, as most servers never translate, and not on the event loop.
+            # The import takes half a second: neither at start, as most servers never translate, nor on the event loop.
+            # Another call may have made the client meanwhile, so the condition is checked again.
             await asyncio.to_thread(importlib.import_module, "openai.resources.chat")
         if self._client is None:
             self._client = _client(self._config)
         return self._client
 
-    def _body(self, question: Prompt, manners: _EndpointCapabilities) -> dict[str, Any]:
-        turns = [("system", question.system), ("user", question.user)]
-        if not manners.turns:
-            turns = [("user", f"{question.system}\n\n{question.user}")]
+    def _body(self, prompt: Prompt, capabilities: _Capabilities) -> dict[str, Any]:
+        messages = [("system", prompt.system), ("user", prompt.user)]
+        if not capabilities.system_role:
+            messages = [("user", f"{prompt.system}\n\n{prompt.user}")]
         body: dict[str, Any] = {
             "model": self._config.model,
-            "messages": [{"role": role, "content": content} for role, content in turns],
+            "messages": [{"role": role, "content": content} for role, content in messages],
         }
-        if manners.heat:
-            body["temperature"] = question.temperature
-        form = _FORMS[manners.form]
-        if form == "json_schema":
-            schema = {"name": "translations", "strict": True, "schema": question.schema}
-            body["response_format"] = {"type": form, "json_schema": schema}
-        elif form:
-            body["response_format"] = {"type": form}
+        if capabilities.temperature:
+            body["temperature"] = prompt.temperature
+        kind = _RESPONSE_FORMATS[capabilities.response_format]
+        if kind == "json_schema":
+            schema = {"name": "translations", "strict": True, "schema": prompt.schema}
+            body["response_format"] = {"type": kind, "json_schema": schema}
+        elif kind:
+            body["response_format"] = {"type": kind}
         return body
 
-    def _refusal(self, error: APIStatusError, manners: _EndpointCapabilities) -> Exception:
-        """What a status means: another try with less, a refusal of this question, a closed door, or a failure."""
+    def _classify(self, error: APIStatusError, capabilities: _Capabilities) -> Exception:
+        """The exception for a status: try with fewer capabilities, prompt refused, access denied, or failure."""
         status = error.status_code
-        if status in _TOO_MUCH_ASKED:
-            if manners.heat and "temperature" in error.message:
-                return _Step(replace(manners, heat=False))
-            if manners.turns and _NO_SYSTEM.search(error.message):
-                return _Step(replace(manners, turns=False))
-            if manners.form + 1 < len(_FORMS):
-                return _Step(replace(manners, form=manners.form + 1))
+        if status in _UNSUPPORTED:
+            if capabilities.temperature and "temperature" in error.message:
+                return _TryWithout(replace(capabilities, temperature=False))
+            if capabilities.system_role and _NO_SYSTEM_ROLE.search(error.message):
+                return _TryWithout(replace(capabilities, system_role=False))
+            if capabilities.response_format + 1 < len(_RESPONSE_FORMATS):
+                return _TryWithout(replace(capabilities, response_format=capabilities.response_format + 1))
         cause = f"{type(error).__name__} {status}"
-        if status in _BAD_QUESTION or (status == 403 and self._let_in):
-            return Refused(cause)
+        if status in _BAD_REQUEST or (status == 403 and self._accepted):
+            return PromptRefused(cause)
         if status in _DENIED:
             return TranslationUnavailable(f"The translation endpoint {_DENIED[status]}.")
         return NoResponse(cause)
@@ -190,14 +190,14 @@ def _client(config: EndpointConfig) -> AsyncOpenAI:
     from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
     class Bounded(DefaultAsyncHttpxClient):
-        """Bounds a try from end to end: the library's own limit begins anew with every byte that comes."""
+        """Limits the whole attempt: the library's own timeout starts again with every byte that arrives."""
 
         async def send(self, *args: Any, **options: Any) -> httpx2.Response:
             try:
                 async with asyncio.timeout(config.timeout_s):
                     return await super().send(*args, **options)
             except TimeoutError:
-                raise httpx2.ReadTimeout("the whole answer took too long") from None
+                raise httpx2.ReadTimeout("the whole response took too long") from None
 
     client = AsyncOpenAI(
         base_url=config.base_url,
@@ -206,14 +206,14 @@ def _client(config: EndpointConfig) -> AsyncOpenAI:
         max_retries=config.max_retries,
         http_client=Bounded(timeout=config.timeout_s),
     )
-    # Of an account at OpenAI, which the library finds in the environment; the endpoint may be anybody's.
+    # The library reads these from the environment; they belong to OpenAI's accounts and not to any other endpoint.
     client.organization = client.project = None
     return client
 
 
-def _asked(failure: NoResponse | TranslationUnavailable) -> PromptOutcome:
+def _outcome(failure: NoResponse | TranslationUnavailable) -> PromptOutcome:
     match failure:
-        case Refused():
+        case PromptRefused():
             return PromptOutcome.REFUSED
         case NoResponse():
             return PromptOutcome.UNANSWERED
@@ -221,21 +221,21 @@ def _asked(failure: NoResponse | TranslationUnavailable) -> PromptOutcome:
             return PromptOutcome.DENIED
 
 
-class _Step(Exception):
-    """Ask again with fewer demands."""
+class _TryWithout(Exception):
+    """The request may succeed with fewer capabilities."""
 
-    def __init__(self, manners: _EndpointCapabilities) -> None:
+    def __init__(self, capabilities: _Capabilities) -> None:
         super().__init__()
-        self.manners = manners
+        self.capabilities = capabilities
 
 
-def _written(body: bytes) -> str:
-    """The text of the first choice; "" for a refusal, a tool call, and anything that is no chat completion."""
+def _content(body: bytes) -> str:
+    """The text of the first choice; "" for a refusal, a tool call, and anything other than a chat completion."""
     try:
         content = json.loads(body)["choices"][0]["message"]["content"]
     except (ValueError, LookupError, TypeError, RecursionError):
         return ""
-    # Some reasoning models answer in parts: their thoughts are of another type than the text.
+    # Some reasoning models return parts: the reasoning has another type than the text.
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
     texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
     return "".join(text for text in texts if isinstance(text, str))

@@ -1,4 +1,4 @@
-"""What goes into a translation and what comes out, line by line. No prompt, no network."""
+"""The lines that are translated, and the outcome of each."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from asr_server.text.target_languages import LanguageTag
 
 
 class Reason(StrEnum):
-    """Why a line has no translation; `NONE` where it has one."""
+    """Why a line has no translation; `NONE` if it has one."""
 
     NONE = ""
     SAME_LANGUAGE = "same_language"  # it is in the target language already
     NO_WORDS = "no_words"  # nothing in it can be translated
-    NO_ANSWER = "no_answer"  # the endpoint never answered for this line, or not with its one id
-    UNCHANGED = "unchanged"  # the answer was the source
-    OTHER_SCRIPT = "other_script"  # the answer was not written in the target's script
-    TOO_LONG = "too_long"  # the answer was far longer than a translation can be
+    NO_ANSWER = "no_answer"  # no response had this line, or had its id exactly once
+    UNCHANGED = "unchanged"  # the response repeated the source
+    OTHER_SCRIPT = "other_script"  # the response was not written in the target's script
+    TOO_LONG = "too_long"  # the response was far longer than a translation can be
     REFUSED = "refused"  # the endpoint refused the line
     ENDPOINT = "endpoint"  # the endpoint failed
-    TIME = "time"  # the time was used up before
+    TIME = "time"  # the time limit was reached before
 
 
-# Lines with these reasons are as they should be.
-_FINE = frozenset({Reason.NONE, Reason.SAME_LANGUAGE, Reason.NO_WORDS})
+# Reasons that are no failure.
+_EXPECTED = frozenset({Reason.NONE, Reason.SAME_LANGUAGE, Reason.NO_WORDS})
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One text to translate, by itself: a cue or a segment. `tongue`: its language, or None when nobody knows."""
+    """A text to translate: a cue or a segment. `language`: its own, or None if unknown."""
 
     text: str
-    tongue: LanguageTag | None = None
+    language: LanguageTag | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """One line's outcome: its translation, on one line; or, for a `reason`, the source text as it was."""
+    """The outcome for one line: its translation, on one line; or, with a `reason`, the source text unchanged."""
 
     text: str
     translated: bool
@@ -46,13 +46,13 @@ class Translated:
 
     @property
     def kept(self) -> bool:
-        """Whether this stayed in the source language although it should not have."""
-        return self.reason not in _FINE
+        """Whether this stayed in the source language because the translation failed."""
+        return self.reason not in _EXPECTED
 
 
 @dataclass(frozen=True, slots=True)
-class TranslationOrder:
-    """How to translate. `glossary`: terms and how they must be translated. `limit_s`: the time all of it may take."""
+class TranslationConfig:
+    """How to translate. `glossary`: terms and their translations. `limit_s`: the time for all lines together."""
 
     target: LanguageTag
     temperature: float

@@ -1,6 +1,6 @@
-"""What is sent for some lines: a system text of ours, a user text that is data, and the shape the answer must have.
+"""Builds the prompt for some lines: a fixed system message, the lines as JSON, and the schema of the response.
 
-Not sent, ever: times, file names, who asks.
+Times, file names and anything about the caller are never sent.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from asr_server.text.target_languages import LanguageTag
-from asr_server.translator.lines import TranslationOrder
+from asr_server.translator.lines import TranslationConfig
 
-# Ids begin far from 0 and 1, so that an answer that numbers its lines anew is seen at once and not laid on wrong lines.
+# Ids begin far from 0 and 1, so that a response with new numbers is recognised instead of assigned to wrong lines.
 _FIRST_ID = 101
-# Neighbouring lines that go along for understanding.
+# Neighbouring lines that are sent as context.
 _BEFORE, _AFTER = 3, 2
 _MAX_CONTEXT = 300
 
@@ -34,7 +34,7 @@ times or markup. A line that is in {target} already is repeated as it is."""
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One question: the lines that `ids` stand for, in order, and the JSON schema of an answer that has them all."""
+    """A prompt for the lines that `ids` stand for, in config. `schema`: the JSON schema of a complete response."""
 
     system: str
     user: str
@@ -43,25 +43,27 @@ class Prompt:
     temperature: float
 
 
-def question(texts: Sequence[str], asked: Sequence[int], source: LanguageTag | None, order: TranslationOrder) -> Prompt:
-    """Ask for the lines of `texts` at the indices `asked` (ascending), with their neighbours as context."""
+def build_prompt(
+    texts: Sequence[str], asked: Sequence[int], source: LanguageTag | None, config: TranslationConfig
+) -> Prompt:
+    """A prompt for the lines of `texts` at the indices `asked` (ascending), with their neighbours as context."""
     ids = tuple(str(_FIRST_ID + i) for i in range(len(asked)))
     id_of = dict(zip(asked, ids, strict=True))
-    # Lines may be asked for that lie far apart: what is between them is not their context.
+    # The lines may lie far apart: only the nearest lines of each are context.
     near = {i for at in asked for i in range(max(0, at - _BEFORE), min(len(texts), at + 1 + _AFTER))}
     passage = [_entry(texts[i], id_of.get(i)) for i in sorted(near) if texts[i]]
-    content: dict[str, Any] = {"target_language": order.target.name}
+    content: dict[str, Any] = {"target_language": config.target.name}
     if source:
         content["source_language"] = source.name
-    if terms := _occurring(order.glossary, " ".join(texts[i] for i in asked)):
+    if terms := _occurring_terms(config.glossary, " ".join(texts[i] for i in asked)):
         content["glossary"] = terms
     content["passage"] = passage
     return Prompt(
-        system=_SYSTEM.format(target=order.target.name),
+        system=_SYSTEM.format(target=config.target.name),
         user=json.dumps(content, ensure_ascii=False),
         ids=ids,
         schema=_schema(ids),
-        temperature=order.temperature,
+        temperature=config.temperature,
     )
 
 
@@ -69,13 +71,13 @@ def _entry(text: str, name: str | None) -> dict[str, str]:
     return {"id": name, "text": text} if name else {"context": text[:_MAX_CONTEXT]}
 
 
-def _occurring(glossary: Mapping[str, str], text: str) -> dict[str, str]:
+def _occurring_terms(glossary: Mapping[str, str], text: str) -> dict[str, str]:
     folded = text.casefold()
     return {term: meaning for term, meaning in glossary.items() if term.casefold() in folded}
 
 
 def _schema(ids: Sequence[str]) -> dict[str, Any]:
-    """One property for each line: an endpoint that holds to it cannot merge, skip or number anew."""
+    """One property for each line: an endpoint that enforces the schema cannot merge, skip or renumber lines."""
     return {
         "type": "object",
         "properties": {name: {"type": "string"} for name in ids},

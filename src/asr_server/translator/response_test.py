@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,9 +12,9 @@ RIGHT = {"101": "eins", "102": "zwei", "103": "drei"}
 JSON = json.dumps(RIGHT)
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
+def test_all_of_a_right_answer_is_found_in_any_dress():
+    """Fences, prose, thoughts, wrappers, lists, another order, raw line breaks in strings."""
+    cases = [
         JSON,
         f"```json\n{JSON}\n```",
         f"Sure! Here it is:\n\n{JSON}\n\nAnything else? [1] {{x}}",
@@ -28,16 +27,14 @@ JSON = json.dumps(RIGHT)
         '{"103": "drei", "101": "eins", "102": "zwei"}',
         '{"101": " eins\n", "102": "zwei", "103": "drei"}',
         '{"101": "eins", "101": "eins", "102": "zwei", "103": "drei"}',
-    ],
-)
-def test_all_of_a_right_answer_is_found_in_any_dress(written):
-    """Fences, prose, thoughts, wrappers, lists, another order, raw line breaks in strings."""
-    assert read(written, IDS) == RIGHT
+    ]
+    for written in cases:
+        assert read(written, IDS) == RIGHT, written
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
+def test_what_may_belong_to_other_lines_is_not_trusted():
+    """Numbered anew, merged with the rest moved up, a line too many, no JSON, thoughts without an answer: nothing."""
+    cases = [
         "",
         "I cannot help with that.",
         "null",
@@ -52,41 +49,35 @@ def test_all_of_a_right_answer_is_found_in_any_dress(written):
         '{"101": "eins", "102": "zwei", "103": null}',
         f"<think>{JSON}",
         "{'101': 'eins'}",
-    ],
-)
-def test_what_may_belong_to_other_lines_is_not_trusted(written):
-    """Numbered anew, merged with the rest moved up, a line too many, no JSON, thoughts without an answer: nothing."""
-    assert read(written, IDS) == {}
+    ]
+    for written in cases:
+        assert read(written, IDS) == {}, written
 
 
-@pytest.mark.parametrize(
-    ("written", "known"),
-    [
+def test_a_gap_costs_only_its_own_line():
+    """A line left out in the middle, a cut, a contradiction, a number for a text: the others stand."""
+    cases = [
         ('{"101": "eins", "103": "drei"}', {"101", "103"}),
         ('{"101": "eins", "102": "zwei", "103": "dr', {"101", "102"}),
         ('```json\n{"101": "eins", "102": "zw', {"101"}),
         ('[{"id": "101", "text": "eins"}, {"id": "102", "text"', {"101"}),
         ('{"101": "eins", "101": "zwei", "102": "zwei", "103": "drei"}', {"102", "103"}),
         ('{"101": "eins", "102": 2, "103": "drei"}', {"101", "103"}),
-    ],
-)
-def test_a_gap_costs_only_its_own_line(written, known):
-    """A line left out in the middle, a cut, a contradiction, a number for a text: the others stand."""
-    assert read(written, IDS) == {name: RIGHT[name] for name in known}
+    ]
+    for written, known in cases:
+        assert read(written, IDS) == {name: RIGHT[name] for name in known}, (written, known)
 
 
-@pytest.mark.parametrize(
-    "written", ['{"101": "eins"}', '{"1": "eins"}', '{"translation": "eins"}', '[{"id": 1, "t": "eins"}]']
-)
-def test_a_lone_line_may_be_called_anything(written):
+def test_a_lone_line_may_be_called_anything():
     """There is one line and one text: no mistake is possible."""
-    assert read(written, ("101",)) == {"101": "eins"}
+    for written in ['{"101": "eins"}', '{"1": "eins"}', '{"translation": "eins"}', '[{"id": 1, "t": "eins"}]']:
+        assert read(written, ("101",)) == {"101": "eins"}, written
 
 
-@pytest.mark.parametrize("written", ["eins", '{"101": "ei', '{"1": "eins", "2": "zwei"}'])
-def test_a_lone_line_wants_one_whole_text(written):
+def test_a_lone_line_wants_one_whole_text():
     """Bare prose may be an excuse, a cut text is half a line, and of two texts either may be the one."""
-    assert read(written, ("101",)) == {}
+    for written in ["eins", '{"101": "ei', '{"1": "eins", "2": "zwei"}']:
+        assert read(written, ("101",)) == {}, written
 
 
 @given(st.text(alphabet='{}[]"\\,: 123abc\n<think>/', max_size=80), st.integers(1, 4))

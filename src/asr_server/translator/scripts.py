@@ -1,5 +1,4 @@
-"""Whether a text is written in a language's script: how a translation into the wrong language is noticed, if only
-between scripts. Not language detection."""
+"""Recognises a translation into the wrong language, where the languages have different scripts."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ import unicodedata
 
 from asr_server.text.target_languages import LanguageTag
 
-# ISO 15924 codes by the first word of their letters' names in Unicode.
+# For each ISO 15924 code the first word of the Unicode names of its letters.
 _LETTERS: dict[str, frozenset[str]] = {
     "Latn": frozenset({"LATIN"}),
     "Cyrl": frozenset({"CYRILLIC"}),
@@ -36,15 +35,15 @@ _LETTERS: dict[str, frozenset[str]] = {
     # The last two are the marks of length (ー) and of repetition (々).
     "Jpan": frozenset({"HIRAGANA", "KATAKANA", "CJK", "KATAKANA-HIRAGANA", "IDEOGRAPHIC"}),
 }
-# Latin letters stand in texts of every script: names, brands, formulas. This many and no others are a foreign text.
+# Latin letters occur in texts of every script: names, brands, formulas. This many alone are a wrong script.
 _LATIN_ALONE = 12
-# Letters of a third script do not happen to stand there; one may be a symbol.
+# Letters of a third script do not occur by chance; a single one may be a symbol.
 _THIRD_ALONE = 2
 
 
-def foreign(text: str, tongue: LanguageTag) -> bool:
-    """Whether the text is clearly not written in the tongue's script; False where its script is not known here."""
-    own_names = _LETTERS.get(tongue.script)
+def wrong_script(text: str, language: LanguageTag) -> bool:
+    """Whether the text is clearly not in the script of the language; False if that script is not listed here."""
+    own_names = _LETTERS.get(language.script)
     if own_names is None:
         return False
     own = latin = third = 0

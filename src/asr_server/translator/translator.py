@@ -1,6 +1,6 @@
-"""Lines to their translations: batches, checks, second questions, and what is kept when all fails.
+"""Translates lines: batches, checks of the responses, second tries, and the source text where all fails.
 
-The law: as many lines come out as went in, in their order, each with its translation or its own source text.
+Invariant: the result has as many lines as the input, in the same order, each with its translation or its source text.
 """
 
 from __future__ import annotations
@@ -15,101 +15,103 @@ from asr_server.core.errors import TranslationError, TranslationFailed
 from asr_server.translator import response
 from asr_server.translator.batches import batches
 from asr_server.translator.cleaning import cue_text
-from asr_server.translator.endpoint import NoResponse, Refused
-from asr_server.translator.lines import Line, Reason, Translated, TranslationOrder
-from asr_server.translator.prompt import question
-from asr_server.translator.scripts import foreign
+from asr_server.translator.endpoint import NoResponse, PromptRefused
+from asr_server.translator.lines import Line, Reason, Translated, TranslationConfig
+from asr_server.translator.prompt import build_prompt
+from asr_server.translator.scripts import wrong_script
 
 if TYPE_CHECKING:
     from asr_server.text.target_languages import LanguageTag
     from asr_server.translator.endpoint import ChatEndpoint
 
-# An endpoint is left alone after so many failures in a row, each of which the library has repeated already, or when for
-# each question at a time so many answers came of which not one line was of use: two of them are for lines together.
-# One that was of use before may only be starting again, which all questions at a time notice at once: it has both.
+# No more is sent to an endpoint after `_MAX_FAILURES` failures in a row, each of which the library has retried already,
+# or after `_PATIENCE` responses for each concurrent request without one usable line: two of these are for a batch. An
+# endpoint that gave translations before may be restarting, which all concurrent requests notice at once: then the two
+# limits are multiplied.
 _MAX_FAILURES = 3
 _PATIENCE = 4
-# A translation longer than this is the model talking or going round in circles.
+# A longer translation is a comment of the model or a loop.
 _LENGTH_FREE, _LENGTH_FACTOR = 80, 6
-# So much longer it may be with the markup and the times that are taken out.
+# By this factor it may be longer before markup and times are removed.
 _MARKUP_FACTOR = 3
-# Fewer letters than this may be the same in both languages: names, numbers, "OK".
+# A shorter text may be the same in both languages: names, numbers, "OK".
 _SAME_LETTERS = 12
-# Categories of characters that show something: a cue of joiners and direction marks alone would be an empty one.
-_SHOWN = "LNPS"
+# Categories of visible characters: a cue of joiners and direction marks alone would look empty.
+_VISIBLE = "LNPS"
 
 
 class Translator:
-    """Translates many orders at once through one endpoint. `batch`: lines in one question, at most."""
+    """Translates for many callers at once through one endpoint. `batch`: the most lines in one prompt."""
 
     def __init__(self, endpoint: ChatEndpoint, *, batch: int, concurrency: int) -> None:
         self._endpoint = endpoint
         self._batch = batch
         self._concurrency = concurrency
 
-    async def translate(self, lines: Sequence[Line], order: TranslationOrder) -> list[Translated]:
-        """One outcome for each line, in order. Lines that are in the target language or without words are not sent.
+    async def translate(self, lines: Sequence[Line], config: TranslationConfig) -> list[Translated]:
+        """One outcome for each line, in order. Lines in the target language or without words are not sent.
 
-        Lines without a usable translation keep their source text and say why. Raises `TranslationUnavailable` when the
-        endpoint does not let us in, and `TranslationFailed` when it answered for no line at all.
+        Lines without a usable translation keep their source text and have a reason. Raises `TranslationUnavailable` if
+        the endpoint denies access, and `TranslationFailed` if no response was readable.
         """
-        run = _Run(lines, order, patience=_PATIENCE * self._concurrency)
+        run = _Translation(lines, config, patience=_PATIENCE * self._concurrency)
         if run.wanted:
             try:
-                async with asyncio.timeout(order.limit_s):
+                async with asyncio.timeout(config.limit_s):
                     await self._work(run)
             except TimeoutError:
-                run.give_up(f"not one line within {order.limit_s:g} s", Reason.TIME)
+                run.give_up(f"not one line within {config.limit_s:g} s", Reason.TIME)
             run.raise_if_nothing_came()
         return run.outcomes()
 
-    async def _work(self, run: _Run) -> None:
-        # An order asks for no more at a time than the endpoint answers, so that others get their turn between.
+    async def _work(self, run: _Translation) -> None:
+        # No more workers than the endpoint's concurrency: requests of other callers then come in between. The workers
+        # share one iterator, which is safe on one event loop.
         groups = iter(batches(run.texts, run.wanted, self._batch))
         async with asyncio.TaskGroup() as tasks:
             for _ in range(self._concurrency):
                 tasks.create_task(self._worker(run, groups))
 
-    async def _worker(self, run: _Run, groups: Iterable[list[int]]) -> None:
+    async def _worker(self, run: _Translation, groups: Iterable[list[int]]) -> None:
         for group in groups:
-            left = await self._attempt(run, group)
-            # Once more together: most mistakes are made once. Then alone, where no line can be taken for another.
-            if len(left) > 1:
-                left = await self._attempt(run, left)
-            for index in left:
+            missing = await self._attempt(run, group)
+            # Once more together: most mistakes happen once. Then one by one, where no line can be confused.
+            if len(missing) > 1:
+                missing = await self._attempt(run, missing)
+            for index in missing:
                 await self._attempt(run, [index])
 
-    async def _attempt(self, run: _Run, asked: list[int]) -> list[int]:
-        """Ask for the lines; the ones that must be asked for again."""
+    async def _attempt(self, run: _Translation, asked: list[int]) -> list[int]:
+        """One prompt for the lines `asked`; returns those that need another."""
         if run.given_up:
             return []
-        put = question(run.texts, asked, run.tongue_of(asked), run.order)
+        prompt = build_prompt(run.texts, asked, run.language_of(asked), run.config)
         try:
-            written = await self._endpoint.ask(put)
-        except Refused as refusal:
+            written = await self._endpoint.complete(prompt)
+        except PromptRefused as refusal:
             run.refuse(asked, refusal.cause)
-            # Perhaps for one line only: the others may be answered alone.
+            # Perhaps because of one line: the others may be accepted alone.
             for index in asked if len(asked) > 1 else ():
                 await self._attempt(run, [index])
             return []
         except NoResponse as failure:
             run.fail(asked, failure.cause)
             return asked
-        except TranslationError as closed:
-            run.close(closed)
+        except TranslationError as denied:
+            run.deny(denied)
             return []
-        given = response.read(written, put.ids)
+        given = response.read(written, prompt.ids)
         return run.take(
-            {index: given[name] for index, name in zip(asked, put.ids, strict=True) if name in given}, asked
+            {index: given[name] for index, name in zip(asked, prompt.ids, strict=True) if name in given}, asked
         )
 
 
 @dataclass(slots=True)
-class _Run:
-    """One order under way: what was found, and why what was not found was not."""
+class _Translation:
+    """The state of one call of `translate`: translations found so far, and the reason for each line without one."""
 
     lines: Sequence[Line]
-    order: TranslationOrder
+    config: TranslationConfig
     patience: int
     texts: list[str] = field(init=False)
     wanted: list[int] = field(init=False)
@@ -117,53 +119,53 @@ class _Run:
     reasons: dict[int, Reason] = field(default_factory=dict)
     answered: bool = False
     given_up: bool = False
-    fruitless: int = 0
+    unproductive: int = 0
     failures: int = 0
     cause: str = ""
-    closed: TranslationError | None = None
+    denied: TranslationError | None = None
 
     def __post_init__(self) -> None:
-        # A line that looks like a cue's head is sent without it: times never go out, and so cannot come back.
+        # Times that a line contains are removed before it is sent, and so cannot come back.
         self.texts = [cue_text(line.text) for line in self.lines]
         self.wanted = []
         for index, line in enumerate(self.lines):
             if not any(c.isalnum() for c in self.texts[index]):
                 self.reasons[index] = Reason.NO_WORDS
-            elif line.tongue and line.tongue.same_as(self.order.target):
+            elif line.language and line.language.same_as(self.config.target):
                 self.reasons[index] = Reason.SAME_LANGUAGE
             else:
                 self.wanted.append(index)
 
-    def tongue_of(self, asked: Iterable[int]) -> LanguageTag | None:
+    def language_of(self, asked: Iterable[int]) -> LanguageTag | None:
         """The one language of all these lines, or None."""
-        tongues = {self.lines[index].tongue for index in asked}
-        return tongues.pop() if len(tongues) == 1 else None
+        languages = {self.lines[index].language for index in asked}
+        return languages.pop() if len(languages) == 1 else None
 
     def take(self, given: dict[int, str], asked: Iterable[int]) -> list[int]:
-        """Keep what is a translation; the indices of `asked` that still have none."""
-        left: list[int] = []
+        """Keep usable translations; returns the indices of `asked` that still have none."""
+        missing: list[int] = []
         before = len(self.found)
         for index in asked:
             source, written = self.texts[index], given.get(index, "")
-            # Before it is cleaned, which may take long for what goes on without end.
+            # Checked before cleaning, which may take long on a text without end.
             endless = len(written) > _MARKUP_FACTOR * _longest(source)
             text = "" if endless else cue_text(written)
-            reason = Reason.TOO_LONG if endless else _fault(source, text, self.order.target)
+            reason = Reason.TOO_LONG if endless else _fault(source, text, self.config.target)
             if reason is Reason.NONE:
                 self.found[index] = text
             else:
                 self.reasons[index] = reason
-                left.append(index)
+                missing.append(index)
         self.answered |= bool(given)
         self.failures = 0
         if len(self.found) == before:
-            self._note_fruitless("no usable answer")
-        return left
+            self._note_unproductive("no usable answer")
+        return missing
 
     def refuse(self, asked: Iterable[int], cause: str) -> None:
-        """The endpoint will not answer for these lines."""
+        """The endpoint refused the prompt for these lines."""
         self.reasons.update(dict.fromkeys(asked, Reason.REFUSED))
-        self._note_fruitless(cause)
+        self._note_unproductive(cause)
 
     def fail(self, asked: Iterable[int], cause: str) -> None:
         """The endpoint failed on these lines."""
@@ -173,35 +175,34 @@ class _Run:
         if self.failures >= _MAX_FAILURES * (self.patience if self.found else 1):
             self.give_up(cause, Reason.ENDPOINT)
 
-    def _note_fruitless(self, cause: str) -> None:
+    def _note_unproductive(self, cause: str) -> None:
         self.cause = cause
-        self.fruitless += 1
-        if self.fruitless >= self.patience and not self.found:
+        self.unproductive += 1
+        if self.unproductive >= self.patience and not self.found:
             self.give_up(cause, Reason.NO_ANSWER)
 
-    def close(self, error: TranslationError) -> None:
-        """The endpoint will not let us in for any line."""
-        self.closed = error
+    def deny(self, error: TranslationError) -> None:
+        """The endpoint denies access."""
+        self.denied = error
         self.give_up(error.code, Reason.ENDPOINT)
 
     def give_up(self, cause: str, reason: Reason) -> None:
-        """Ask no more; every line without an outcome gets this reason."""
+        """Send no more prompts; every line without an outcome gets this reason."""
         self.given_up = True
         self.cause = cause
         for index in self.wanted:
             self.reasons.setdefault(index, reason)
 
     def raise_if_nothing_came(self) -> None:
-        """A request without one answer has failed; with answers that were no use, its lines are kept and say so."""
+        """Raise if no response was readable. After unusable responses the lines keep their source texts instead."""
         if self.found:
             return
-        if self.closed:
-            raise self.closed
+        if self.denied:
+            raise self.denied
         if not self.answered:
             raise TranslationFailed(f"The translation endpoint translated nothing: {self.cause}.")
 
     def outcomes(self) -> list[Translated]:
-        """One for each line."""
         return [
             Translated(self.found[i], True, Reason.NONE)
             if i in self.found
@@ -211,16 +212,16 @@ class _Run:
 
 
 def _longest(source: str) -> int:
-    """Characters that a translation of `source` has at most."""
+    """The most characters that a translation of `source` may have."""
     return _LENGTH_FREE + _LENGTH_FACTOR * len(source)
 
 
 def _fault(source: str, text: str, target: LanguageTag) -> Reason:
-    """Why `text` cannot be the translation of `source`; `NONE` when it can."""
-    if not any(unicodedata.category(char)[0] in _SHOWN for char in text):
+    """Why `text` cannot be the translation of `source`; `NONE` if it can."""
+    if not any(unicodedata.category(char)[0] in _VISIBLE for char in text):
         return Reason.NO_ANSWER
     if len(text) > _longest(source):
         return Reason.TOO_LONG
     if text.casefold() == source.casefold() and sum(c.isalpha() for c in source) >= _SAME_LETTERS:
         return Reason.UNCHANGED
-    return Reason.OTHER_SCRIPT if foreign(text, target) else Reason.NONE
+    return Reason.OTHER_SCRIPT if wrong_script(text, target) else Reason.NONE

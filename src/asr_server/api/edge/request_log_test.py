@@ -1,4 +1,4 @@
-"""What the request log returns, writes and counts; with a real server see E2Etest/test_metrics.py."""
+"""What the request log returns, writes and counts; with a real server see E2Etest/contract/test_metrics.py."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Reads a body under a byte cap, and the odd ways in which clients spell form fields. No field's meaning."""
+"""Reads a body under a limit of bytes, and form fields in all the spellings that clients use."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from asr_server.core.errors import (
 # Text parts beside the file; speaker references arrive as data URLs of a few MiB.
 _MAX_TEXT_PART_BYTES = 8 * 1024 * 1024
 _MAX_FIELDS = 200
-# A network may lose a client without a word: who sends nothing for so long is not waited for.
+# A network may lose a client without any message: after so long without data it is not waited for.
 _STALLED_S = 60.0
 _MULTIPART = "multipart/form-data"
-# What `json` raises for a text that is none, and for one that is nested deeper than it can go.
+# What `json` raises for text that is not JSON, and for JSON that is nested too deeply.
 NOT_JSON = (ValueError, RecursionError)
 
 
 async def read_form(request: Request, max_bytes: int) -> FormData:
     """The parsed form. The caller closes it.
 
-    Raises `UnsupportedContentType`, `MalformedBody`, `UploadStalled`, `UploadsUnavailable`, `Cancelled` when the caller
-    leaves, and `FileTooLarge`: at once for a declared length over the cap, otherwise while reading, after at most one
-    network chunk too many.
+    Raises `UnsupportedContentType`, `MalformedBody`, `UploadStalled`, `UploadsUnavailable`, `Cancelled` when the client
+    leaves, and `FileTooLarge`: at once for a declared length over the limit, otherwise after at most one network chunk
+    too many.
     """
     if not request.headers.get("content-type", "").lower().startswith(_MULTIPART):
         raise UnsupportedContentType(f"The request body must be {_MULTIPART}.")
@@ -55,11 +55,11 @@ async def read_form(request: Request, max_bytes: int) -> FormData:
 
 
 async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:
-    """The body as a JSON object, {} for none. Raises `MalformedBody`, `FileTooLarge` and `UploadStalled`."""
+    """The body as a JSON object, {} for an empty body. Raises `MalformedBody`, `FileTooLarge` and `UploadStalled`."""
     try:
         data = await Request(request.scope, _limit(request.receive, max_bytes)).body()
         values = json.loads(data or b"{}")
-        json.dumps(values, ensure_ascii=False).encode()  # halves of characters could not be answered
+        json.dumps(values, ensure_ascii=False).encode()  # halves of surrogate pairs could not be sent back
     except FileTooLarge as error:
         raise FileTooLarge(error.message) from None
     except NOT_JSON:
@@ -84,7 +84,7 @@ def _limit(receive: Receive, max_bytes: int) -> Callable[[], Awaitable[Message]]
 
 
 async def next_message(receive: Receive) -> Message:
-    """The next piece of a body that is not complete. Raises `UploadStalled`."""
+    """The next part of a body that is not complete. Raises `UploadStalled`."""
     try:
         async with asyncio.timeout(_STALLED_S):
             return await receive()
@@ -94,7 +94,7 @@ async def next_message(receive: Receive) -> Message:
 
 @contextmanager
 def map_disk_errors() -> Iterator[None]:
-    """Around what writes an upload to the disk. Raises `UploadsUnavailable`."""
+    """Raise `UploadsUnavailable` for disk errors of the block."""
     try:
         yield
     except OSError as error:
@@ -102,7 +102,7 @@ def map_disk_errors() -> Iterator[None]:
 
 
 def too_large(max_bytes: int) -> FileTooLarge:
-    """The refusal of a body over the cap."""
+    """The error for a body over the limit."""
     return FileTooLarge(
         f"The upload is larger than the {max_bytes / 1024 / 1024:g} MiB that this server takes.", param="file"
     )
@@ -115,7 +115,7 @@ def upload(form: FormData, name: str) -> UploadFile | None:
 
 
 def scalars(form: FormData, names: frozenset[str]) -> dict[str, str]:
-    """The text fields of these names: the last wins, blank means absent."""
+    """The text fields of these names: the last of each wins, and a blank one counts as absent."""
     found = {key: value.strip() for key, value in form.multi_items() if key in names and isinstance(value, str)}
     return {key: value for key, value in found.items() if value}
 

@@ -1,6 +1,6 @@
-"""The text fields of every form that brings a recording, as pydantic models: they check, and `/docs` shows them.
+"""The text fields of every form with a recording, as pydantic models, which `/docs` shows too.
 
-Unknown fields are ignored, as OpenAI's clients expect; a field that nothing serves is refused in `forms.py`.
+Unknown fields are ignored, as OpenAI's clients expect. `forms.py` refuses those fields of OpenAI's that are not served.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from asr_server.api.http.body import NOT_JSON
-from asr_server.audio.segmentation_config import SegmentationConfig
-from asr_server.service.requests import ResponseFormat, WordTimes
+from asr_server.service.requests import ResponseFormat
 
-# Of a prompt, and of all hotwords: the engine's thread reads them, for each span anew.
+# Of a prompt, and of all hotwords together: the engine reads them again for each span.
 MAX_TEXT_CHARS = 16_000
 
 
@@ -35,8 +34,8 @@ def _strategy(value: Any) -> Any:
     return {"type": value} if isinstance(value, str) else value
 
 
-def _whole(value: str) -> str:
-    """JSON may hold halves of characters, which no model can read."""
+def _encodable(value: str) -> str:
+    """JSON may hold halves of surrogate pairs, which no tokenizer accepts."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -45,13 +44,13 @@ def _whole(value: str) -> str:
 
 
 Boolean = Annotated[bool, BeforeValidator(_boolean)]
-Hotword = Annotated[str, AfterValidator(_whole)]
+Hotword = Annotated[str, AfterValidator(_encodable)]
 Term = Annotated[str, Field(min_length=1, max_length=100)]
 Glossary = Annotated[dict[Term, Term], BeforeValidator(_object), Field(max_length=200)]
 
 
 class ChunkingStrategy(BaseModel):
-    """OpenAI's `server_vad` object: how the recording is cut where nobody speaks."""
+    """OpenAI's object: how the recording is cut at pauses. `auto` ignores the other fields."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -60,21 +59,6 @@ class ChunkingStrategy(BaseModel):
     prefix_padding_ms: int = Field(default=300, ge=0, le=2_000)
     silence_duration_ms: int = Field(default=200, ge=32, le=5_000)
 
-    def rules(self) -> SegmentationConfig:
-        """The rules of the span cutter; `auto` means its own."""
-        if self.type == "auto":
-            return SegmentationConfig()
-        return SegmentationConfig(
-            threshold=self.threshold,
-            # The distance at which Silero's own tools let speech end.
-            off_threshold=max(0.01, self.threshold - 0.15),
-            min_silence_ms=self.silence_duration_ms,
-            # A margin is laid on both sides, so it may not be longer than the pause that parts two stretches.
-            pad_ms=min(self.prefix_padding_ms, self.silence_duration_ms),
-            # Every such pause parts two segments; `auto` packs what lies close together into spans of up to 30 s.
-            max_gap_s=0.0,
-        )
-
 
 class Mode(StrEnum):
     """How words get their times."""
@@ -82,14 +66,9 @@ class Mode(StrEnum):
     ACCURATE = "accurate"
     FAST = "fast"
 
-    @property
-    def word_times(self) -> WordTimes:
-        """What the service is asked for."""
-        return WordTimes.ALIGNED if self is Mode.ACCURATE else WordTimes.ESTIMATED
-
 
 class RecordingForm(BaseModel):
-    """What every such form has."""
+    """The fields of every form."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -109,7 +88,7 @@ class RecordingForm(BaseModel):
 
 
 class CueForm(RecordingForm):
-    """What forms have whose answer can be subtitles in a layout of the caller's."""
+    """The fields of forms whose answer can be subtitles with a layout of the caller's."""
 
     max_line_chars: int = Field(42, ge=2, le=200, description="Widest line, in columns; a CJK character has two.")
     max_lines: int = Field(2, ge=1, le=4, description="Most lines of a cue.")
@@ -120,7 +99,7 @@ class TranscriptionForm(RecordingForm):
 
     model: str = Field(description="A name from /v1/models. OpenAI's names mean the model that is loaded.")
     language: str = Field("", description="ISO code, locale, English name, `auto` or empty (detect).")
-    response_format: ResponseFormat = Field(ResponseFormat.JSON, description="Shape of the answer.")
+    response_format: ResponseFormat = Field(ResponseFormat.JSON, description="Format of the answer.")
     timestamp_granularities: list[Literal["word", "segment"]] = Field(
         [], description="`segment` (default) or `word` or both, with verbose_json."
     )
@@ -144,13 +123,13 @@ class TranslationForm(CueForm):
     language: str = Field("en", description="Target: any language, as a BCP 47 tag or an English name.")
     source_language: str = Field("", description="Language of the recording, as for transcriptions; empty: detect.")
     glossary: Glossary = Field({}, description='How to translate terms, as JSON: {"term": "translation"}.')
-    response_format: ResponseFormat = Field(ResponseFormat.JSON, description="Shape of the answer.")
+    response_format: ResponseFormat = Field(ResponseFormat.JSON, description="Format of the answer.")
     bilingual: Boolean = Field(False, description="The source text along with the translation.")
     source_on_failure: Boolean = Field(False, description="Where translating fails, the source instead of an error.")
 
 
 class Task(StrEnum):
-    """What a job is to make: the same as the route of that name."""
+    """What a job produces: the same as the route of that name."""
 
     TRANSCRIPTION = "transcription"
     SUBTITLES = "subtitles"
@@ -158,6 +137,6 @@ class Task(StrEnum):
 
 
 class JobForm(TranscriptionForm):
-    """`POST /v1/jobs`, as `/docs` shows it: with another task, the fields are those of its route."""
+    """`POST /v1/jobs` as `/docs` shows it. With another task, the fields are those of its route."""
 
-    task: Task = Field(Task.TRANSCRIPTION, description="What to make; the fields are those of the route.")
+    task: Task = Field(Task.TRANSCRIPTION, description="What the job produces. The fields are those of the route.")

@@ -1,4 +1,4 @@
-"""`/v1/models`: the names that the `model` field may hold."""
+"""`/v1/models`: the values of the `model` field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What routes that answer with a finished body have in common: they work while the client is there, and log it."""
+"""Finished answers as HTTP responses."""
 
 from __future__ import annotations
 
@@ -9,23 +9,34 @@ from fastapi.responses import Response
 
 from asr_server.api.disconnect import while_connected
 from asr_server.api.edge.request_log import log_fields, server_timing
-from asr_server.service import processor
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from starlette.datastructures import UploadFile
 
     from asr_server.api.dependencies import Services
+    from asr_server.service.requests import Request as RecordingRequest
+    from asr_server.service.requests import Result
 
 
-async def respond(request: Request, services: Services, file: UploadFile, wanted: processor.Request) -> Response:
-    """The answer to a checked request. Raises `Cancelled` when the client leaves before it is there."""
-    product = await while_connected(request.receive, services.producer.produce(file.file, wanted))
-    request.state.log.update(log_fields(product.transcript))
-    if product.untranslated is not None:
-        request.state.log["untranslated"] = product.untranslated
-    body = product.body
-    return Response(
-        body.content,
-        media_type=body.media_type,
-        headers={**body.notes, **server_timing(request, product.transcript.timings)},
-    )
+async def respond(request: Request, services: Services, wanted: RecordingRequest, file: UploadFile) -> Response:
+    """Process the request while the client is connected. Raises `Cancelled` when it leaves before the answer."""
+    work = services.processor.process(file.file, wanted)
+    result, transcript = await while_connected(request.receive, work)
+    request.state.log.update(log_fields(transcript))
+    if result.untranslated is not None:
+        request.state.log["untranslated"] = result.untranslated
+    return render(result, server_timing(request, transcript.timings))
+
+
+def render(result: Result, headers: Mapping[str, str] | None = None) -> Response:
+    """The result with its headers and those given."""
+    known = {
+        "Content-Disposition": result.file_name and f'attachment; filename="{result.file_name}"',
+        "X-Subtitle-Timing": result.time_source,
+        "X-Untranslated": None if result.untranslated is None else str(result.untranslated),
+        "X-Translation-Error": result.translation_error,
+    }
+    own = {name: value for name, value in known.items() if value is not None}
+    return Response(result.content, media_type=result.media_type, headers={**own, **(headers or {})})

@@ -1,4 +1,4 @@
-"""Server-sent events: OpenAI's and our own, with keep-alives and errors in the middle. Frames text; decides nothing.
+"""Server-sent events: work that emits events, as a response with keep-alives, and errors in the middle of it.
 
 Clients drop an event that does not end with a blank line, and stumble over `id:`, `retry:` and events without data
 (measured with OpenAI's clients); comment lines are safe.
@@ -9,116 +9,130 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
-from typing import Any
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Generic, TypeVar
 
 from loguru import logger
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
+from asr_server.api.disconnect import while_connected
 from asr_server.api.edge.request_log import log_fields
 from asr_server.api.errors import error_body, internal_error_body
 from asr_server.core.errors import AsrError, Cancelled
-from asr_server.core.transcript import Segment, Transcript
-from asr_server.service.output.render import Shape, logprobs, token_usage, words
-from asr_server.service.recordings.transcriber import Item, TextDelta, TranscriptionStarted
+from asr_server.core.transcript import Transcript
+from asr_server.service.output.render import logprobs, token_usage, words
+from asr_server.service.recordings.pipeline import Event, Finished, SegmentDone, Started, TextDelta
+from asr_server.service.requests import OutputOptions
 from asr_server.text import languages
 
 # Proxies and Node's fetch give up on a silent connection; they do so after 60 s and more.
 PING_S = 15.0
 _PING = ": ping\n\n"
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+# Events that wait for a slow reader before the work waits too.
+_BUFFERED_EVENTS = 16
 
-Events = AsyncGenerator[str | Transcript, None]
+E = TypeVar("E")
+# Work that emits events: it is called with the function to emit them with.
+Work = Callable[[Callable[[E], Awaitable[None]]], Coroutine[Any, Any, object]]
 
-
-class TextEvent(str):
-    """An event with text of the recording: the first one is what the reader waits for."""
-
-    __slots__ = ()
-
-
-# Ends of streams whose reader has left; the loop itself holds its tasks only weakly.
-_closing: set[asyncio.Task[None]] = set()
+# The event loop itself refers to its tasks only weakly.
+_tasks: set[asyncio.Task[None]] = set()
 
 
-def respond(request: Request, events: Events) -> StreamingResponse:
-    """The answer that sends `events`; the transcript among them is for the request's log line."""
-    return StreamingResponse(_watched(request, events), media_type="text/event-stream; charset=utf-8", headers=_HEADERS)
+class EventBuffer(Generic[E]):
+    """Runs `work` in a task of its own and buffers its events for one reader.
 
-
-async def openai(items: AsyncGenerator[Item, None], shape: Shape) -> Events:
-    """Deltas as they are decoded, one `transcript.text.done`, `[DONE]`. All deltas joined are the text of done.
-
-    Log-probabilities come with `done`: a delta is whole characters, which may be less or more than whole tokens.
+    When a client leaves, Starlette cancels the reading task again at each of its waits. The work is another task, so
+    it is cancelled once and ends in order.
     """
-    async with aclosing(items):
-        async for item in items:
-            if isinstance(item, TextDelta):
-                yield TextEvent(frame({"type": "transcript.text.delta", "delta": item.text}))
-            elif isinstance(item, Transcript):
-                yield frame(_done(item, shape))
-                yield item
-    yield "data: [DONE]\n\n"
+
+    def __init__(self, work: Work[E]) -> None:
+        self._items: asyncio.Queue[E | Exception | None] = asyncio.Queue(_BUFFERED_EVENTS)
+        self._item: E | Exception | None = None
+        self._has_reader = True
+        self._task = asyncio.create_task(self._run(work))
+        _tasks.add(self._task)
+        self._task.add_done_callback(_tasks.discard)
+
+    async def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for the next event, the end or an error, which `take` then returns. False if none came in time."""
+        try:
+            # Safe to cancel: `Queue.get` takes an item out in its last step or not at all.
+            async with asyncio.timeout(timeout_s):
+                self._item = await self._items.get()
+        except TimeoutError:
+            return False
+        return True
+
+    def take(self) -> E | None:
+        """The event that `wait` got; None at the end. Raises the error that ended the work."""
+        if isinstance(self._item, Exception):
+            raise self._item
+        return self._item
+
+    def cancel(self) -> None:
+        """The reader has left: cancel the work. Does nothing if it is done."""
+        self._has_reader = False
+        self._task.cancel()
+
+    async def _run(self, work: Work[E]) -> None:
+        end: Exception | None = None
+        try:
+            await work(self._items.put)
+        except Exception as error:
+            end = error
+        if self._has_reader:  # otherwise the put would wait for ever in a full queue
+            await self._items.put(end)
 
 
-def _done(transcript: Transcript, shape: Shape) -> dict[str, Any]:
-    code = languages.code(transcript.language)
-    body = {
-        "type": "transcript.text.done",
-        "text": transcript.text,
-        "languages": [{"code": code}] if code else [],
-        "usage": token_usage(transcript),
-    }
-    body |= {"logprobs": logprobs(transcript.segments)} if shape.logprobs else {}
-    return body | ({"words": words(transcript.words)} if shape.words else {})
+async def respond(request: Request, work: Work[E], to_frames: Callable[[E], Sequence[str]]) -> StreamingResponse:
+    """The response that sends the frames of the events of `work`.
 
-
-async def native(items: AsyncGenerator[Item, None], shape: Shape) -> Events:
-    """How long the recording says it is, if it does; one event for each finished span, in order; one for the whole;
-    `done`."""
-    index = 0
-    async with aclosing(items):
-        async for item in items:
-            if isinstance(item, TranscriptionStarted) and item.claimed_s:
-                yield frame({"duration": round(item.claimed_s, 3)})
-            elif isinstance(item, Segment):
-                chunk = _chunk(item.text, item.language, index, item.start_ms, item.end_ms, final=False)
-                yield TextEvent(frame(chunk | ({"words": words(item.words)} if shape.words else {})))
-                index += 1
-            elif isinstance(item, Transcript):
-                yield frame(_chunk(item.text, item.language, index, 0, item.duration_ms, final=True))
-                yield item
-    yield frame({"done": True})
-
-
-def _chunk(text: str, language: str, index: int, start_ms: int, end_ms: int, *, final: bool) -> dict[str, Any]:
-    return {
-        "text": text,
-        "language": language,
-        "is_final": final,
-        "chunk_index": index,
-        "start": start_ms / 1000,
-        "end": end_ms / 1000,
-    }
-
-
-def frame(content: dict[str, Any]) -> str:
-    """One event."""
-    return f"data: {json.dumps(content, ensure_ascii=False)}\n\n"
-
-
-async def _watched(request: Request, events: Events) -> AsyncIterator[str]:
-    """`events` with keep-alives between them, and an error event in place of what an error cuts off."""
+    It returns when there is an event: an error before that is raised, and so becomes an HTTP status. Raises `Cancelled`
+    when the client leaves before.
+    """
+    buffer = EventBuffer(work)
     try:
-        async with aclosing(_with_pings(events)) as frames:
-            async for item in frames:
-                if isinstance(item, Transcript):
-                    request.state.log.update(log_fields(item))
-                else:
-                    _note_text(request, item)
-                    yield item
+        await while_connected(request.receive, buffer.wait())
+        first = buffer.take()
+    except BaseException:
+        buffer.cancel()
+        raise
+    return _EventResponse(stream(request, buffer, first, to_frames), buffer)
+
+
+class _EventResponse(StreamingResponse):
+    """Cancels the work also if the client leaves before the first frame is sent."""
+
+    def __init__(self, frames: AsyncGenerator[str, None], buffer: EventBuffer[Any]) -> None:
+        super().__init__(frames, media_type="text/event-stream; charset=utf-8", headers=_HEADERS)
+        self._buffer = buffer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send everything, or end when the client leaves."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._buffer.cancel()
+
+
+async def stream(
+    request: Request, buffer: EventBuffer[E], first: E | None, to_frames: Callable[[E], Sequence[str]]
+) -> AsyncGenerator[str, None]:
+    """The frames of `first` and of all events after it, pings in between, and an error as the last frame."""
+    event = first
+    try:
+        while event is not None:
+            frames = to_frames(event)
+            _note(request, event, is_sent=bool(frames))
+            for text in frames:
+                yield text
+            while not await buffer.wait(PING_S):
+                yield _PING
+            event = buffer.take()
     except (asyncio.CancelledError, GeneratorExit):
         request.state.outcome = Cancelled.code
         raise
@@ -131,37 +145,73 @@ async def _watched(request: Request, events: Events) -> AsyncIterator[str]:
         yield frame(internal_error_body())
 
 
-def _note_text(request: Request, event: str) -> None:
-    if isinstance(event, TextEvent) and not hasattr(request.state, "first_text_s"):
+def _note(request: Request, event: object, *, is_sent: bool) -> None:
+    """For the request's log line and its metrics."""
+    if isinstance(event, Finished):
+        request.state.log.update(log_fields(event.transcript))
+    elif isinstance(event, TextDelta | SegmentDone) and is_sent and not hasattr(request.state, "first_text_s"):
         request.state.first_text_s = time.perf_counter()
 
 
-async def _with_pings(events: Events) -> AsyncGenerator[str | Transcript, None]:
-    pending: asyncio.Task[str | Transcript] | None = None
-    try:
-        while True:
-            pending = pending or asyncio.ensure_future(anext(events))
-            done, _ = await asyncio.wait({pending}, timeout=PING_S)
-            if not done:
-                yield _PING
-                continue
-            finished, pending = pending, None
-            try:
-                item = finished.result()
-            except StopAsyncIteration:
-                return
-            yield item
-    finally:
-        # When a reader leaves, Starlette cancels this task anew at every wait until it is gone: the work must end in
-        # order all the same, so it ends in a task of its own.
-        closing = asyncio.ensure_future(_close(pending, events))
-        _closing.add(closing)
-        closing.add_done_callback(_closing.discard)
-        await asyncio.shield(closing)
+def frame(content: dict[str, Any]) -> str:
+    """One event."""
+    return f"data: {json.dumps(content, ensure_ascii=False)}\n\n"
 
 
-async def _close(pending: asyncio.Task[str | Transcript] | None, events: Events) -> None:
-    if pending is not None:
-        pending.cancel()
-        await asyncio.gather(pending, return_exceptions=True)
-    await events.aclose()
+def openai_frames(event: Event, output: OutputOptions) -> list[str]:
+    """Deltas as they are decoded, one `transcript.text.done`, `[DONE]`. All deltas joined are the text of done.
+
+    Log-probabilities come with `done`: a delta is whole characters, which may be less or more than whole tokens.
+    """
+    match event:
+        case TextDelta(text=text):
+            return [frame({"type": "transcript.text.delta", "delta": text})]
+        case Finished(transcript=transcript):
+            return [frame(_done(transcript, output)), "data: [DONE]\n\n"]
+        case _:
+            return []
+
+
+def _done(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
+    code = languages.code(transcript.language)
+    body = {
+        "type": "transcript.text.done",
+        "text": transcript.text,
+        "languages": [{"code": code}] if code else [],
+        "usage": token_usage(transcript),
+    }
+    body |= {"logprobs": logprobs(transcript.segments)} if output.logprobs else {}
+    return body | ({"words": words(transcript.words)} if output.words else {})
+
+
+class SegmentFrames:
+    """How long the recording says that it is, if it does; one event for each segment; one for all text; `done`."""
+
+    def __init__(self, output: OutputOptions) -> None:
+        self._output = output
+        self._index = 0
+
+    def __call__(self, event: Event) -> list[str]:
+        """The frames of the next event."""
+        match event:
+            case Started(claimed_s=claimed_s) if claimed_s:
+                return [frame({"duration": round(claimed_s, 3)})]
+            case SegmentDone(segment=segment):
+                chunk = self._chunk(segment.text, segment.language, segment.start_ms, segment.end_ms)
+                self._index += 1
+                return [frame(chunk | ({"words": words(segment.words)} if self._output.words else {}))]
+            case Finished(transcript=whole):
+                chunk = self._chunk(whole.text, whole.language, 0, whole.duration_ms)
+                return [frame(chunk | {"is_final": True}), frame({"done": True})]
+            case _:
+                return []
+
+    def _chunk(self, text: str, language: str, start_ms: int, end_ms: int) -> dict[str, Any]:
+        return {
+            "text": text,
+            "language": language,
+            "is_final": False,
+            "chunk_index": self._index,
+            "start": start_ms / 1000,
+            "end": end_ms / 1000,
+        }

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from functools import partial
 from types import SimpleNamespace
 
 import anyio
@@ -10,93 +11,147 @@ import pytest
 from asr_server.api.http import sse
 from asr_server.core.errors import EngineOutOfMemory
 from asr_server.core.transcript import Segment, Transcript
-from asr_server.service.output.render import Shape
-from asr_server.service.recordings.transcriber import TextDelta, TranscriptionStarted
+from asr_server.service.recordings.pipeline import Finished, SegmentDone, Started, TextDelta
+from asr_server.service.requests import OutputOptions
 
 SEGMENT = Segment(0, 900, "hello", "English", (1,), -0.1, 0.0)
+FINISHED = Finished(Transcript("hello", "English", 1000, (SEGMENT,)))
 
 
 @pytest.fixture
 def request_():
-    return SimpleNamespace(state=SimpleNamespace(id="r", log={}, outcome=None))
+    """A connected client's."""
+
+    async def receive():
+        await asyncio.Event().wait()
+
+    return SimpleNamespace(state=SimpleNamespace(id="r", log={}, outcome=None), receive=receive)
 
 
-async def _items(*items, fault=None, closed=None):
-    try:
-        yield TranscriptionStarted(1.0)
-        for item in items:
-            yield item
-        if fault is not None:
-            raise fault
-        yield Transcript("hello", "English", 1000, (SEGMENT,))
-    finally:
-        if closed is not None:
-            closed.append(True)
+def _work(*events, fault=None, closed=None):
+    async def work(emit):
+        try:
+            for event in (Started(1.0), *events):
+                await emit(event)
+            if fault is not None:
+                raise fault
+            await emit(FINISHED)
+        finally:
+            if closed is not None:
+                closed.set()
+
+    return work
 
 
-async def _sent(request_, items, kind=sse.openai):
-    return [event async for event in sse._watched(request_, kind(items, Shape()))]
+def _openai():
+    return partial(sse.openai_frames, output=OutputOptions())
+
+
+async def _sent(request_, work, to_frames):
+    response = await sse.respond(request_, work, to_frames)
+    return [event async for event in response.body_iterator]
+
+
+def _bodies(events):
+    return [json.loads(event[6:]) for event in events if event.startswith("data: {")]
+
+
+async def test_openais_events_are_deltas_and_the_whole(request_):
+    """The end mark comes last, nothing is said of segments, and the log line gets its figures."""
+    events = await _sent(request_, _work(TextDelta("hel"), TextDelta("lo"), SegmentDone(SEGMENT)), _openai())
+    first, second, whole = _bodies(events)
+    assert [first["delta"], second["delta"], whole["text"]] == ["hel", "lo", "hello"]
+    assert (whole["type"], whole["languages"]) == ("transcript.text.done", [{"code": "en"}])
+    assert events[-1] == "data: [DONE]\n\n"
+    assert request_.state.log["audio_s"] == 1.0
+    assert request_.state.first_text_s > 0
 
 
 async def test_a_late_error_is_an_event_with_its_code(request_):
     """After the first event an error can only be an event; the stream ends with it, without an end mark."""
-    events = await _sent(request_, _items(TextDelta("hel"), fault=EngineOutOfMemory("no memory")))
-    assert json.loads(events[-1][6:])["error"]["code"] == "engine_out_of_memory"
+    events = await _sent(request_, _work(TextDelta("hel"), fault=EngineOutOfMemory("no memory")), _openai())
+    assert [body.get("error", {}).get("code") for body in _bodies(events)] == [None, "engine_out_of_memory"]
     assert len(events) == 2
     assert request_.state.outcome == "engine_out_of_memory"
 
 
 async def test_a_fault_of_ours_says_nothing_of_its_inside(request_):
     """An unexpected error becomes `internal_error`, its text stays in the log."""
-    events = await _sent(request_, _items(fault=ZeroDivisionError("secret")))
-    assert json.loads(events[-1][6:])["error"]["code"] == "internal_error"
-    assert "secret" not in events[-1]
+    for fault in (ZeroDivisionError("secret"), TimeoutError("secret")):
+        events = await _sent(request_, _work(fault=fault), _openai())
+        assert json.loads(events[-1][6:])["error"]["code"] == "internal_error"
+        assert "secret" not in events[-1]
+
+
+async def test_an_error_before_the_first_event_is_no_stream(request_):
+    """It is raised, so that it becomes an HTTP status."""
+
+    async def refuse(emit):
+        raise EngineOutOfMemory("no memory")
+
+    with pytest.raises(EngineOutOfMemory):
+        await sse.respond(request_, refuse, _openai())
 
 
 async def test_silence_on_the_line_is_filled_with_comments(request_, monkeypatch):
     """While nothing comes, pings do, and nothing is lost."""
     monkeypatch.setattr(sse, "PING_S", 0.02)
 
-    async def slow():
-        yield TranscriptionStarted(1.0)
+    async def slow(emit):
+        await emit(Started(1.0))
         await asyncio.sleep(0.2)
-        yield TextDelta("hello")
-        yield Transcript("hello", "English", 1000, (SEGMENT,))
+        await emit(TextDelta("hello"))
+        await emit(FINISHED)
 
-    events = await _sent(request_, slow())
+    events = await _sent(request_, slow, _openai())
     assert events.count(": ping\n\n") >= 2
-    assert [json.loads(e[6:])["type"] for e in events if e.startswith("data: {")] == [
-        "transcript.text.delta",
-        "transcript.text.done",
-    ]
+    assert [body["type"] for body in _bodies(events)] == ["transcript.text.delta", "transcript.text.done"]
 
 
-async def test_a_reader_that_leaves_closes_the_work(request_):
-    """Closing the event stream closes the generator that does the work."""
-    closed = []
-    events = sse._watched(request_, sse.openai(_items(TextDelta("hello"), closed=closed), Shape()))
-    assert "delta" in await anext(events)
-    await events.aclose()
-    assert closed == [True]
+@pytest.mark.parametrize("sends", [False, True])
+async def test_a_client_that_leaves_ends_the_work(request_, sends):
+    """Before the first frame, and in the middle of many: the work is cancelled although it waits for its reader."""
+    closed, left = asyncio.Event(), asyncio.Event()
+    response = await sse.respond(request_, _work(*[TextDelta("hello")] * 100, closed=closed), _openai())
+    frames = []
+
+    async def receive():
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        frames.append(message)
+        if len(frames) > 2 or not sends:
+            left.set()
+            await asyncio.Event().wait()
+
+    assert not closed.is_set()
+    async with asyncio.timeout(5):
+        await response({"type": "http", "asgi": {"spec_version": "2.3"}}, receive, send)
+        await closed.wait()
 
 
 async def test_work_ends_in_order_although_its_reader_is_cancelled_again_and_again(request_):
     """As Starlette does it: a cancelled scope cancels at every wait, and the work's own end may have many of them."""
     begun, ended = asyncio.Event(), asyncio.Event()
 
-    async def work():
+    async def work(emit):
         try:
-            yield TranscriptionStarted(1.0)
-            yield TextDelta("hello")
+            await emit(Started(1.0))
+            await emit(TextDelta("hello"))
             await asyncio.sleep(60)
         finally:
             for _ in range(3):
                 await asyncio.sleep(0.01)
             ended.set()
 
+    response = await sse.respond(request_, work, _openai())
+
     async def read():
-        async for _ in sse._watched(request_, sse.openai(work(), Shape())):
+        async def send(message):
             begun.set()
+
+        await response({"type": "http", "asgi": {"spec_version": "2.4"}}, None, send)
 
     async with anyio.create_task_group() as readers:
         readers.start_soon(read)
@@ -106,19 +161,11 @@ async def test_work_ends_in_order_although_its_reader_is_cancelled_again_and_aga
         await ended.wait()
 
 
-async def test_openais_events_join_to_the_text_and_end_with_the_mark(request_):
-    """Clients read until `[DONE]`: without it they would wait for more or report a broken stream."""
-    *events, mark = await _sent(request_, _items(TextDelta("hel"), TextDelta("lo")))
-    bodies = [json.loads(event.removeprefix("data: ")) for event in events]
-    assert [body["type"] for body in bodies] == ["transcript.text.delta"] * 2 + ["transcript.text.done"]
-    assert "".join(body["delta"] for body in bodies[:-1]) == bodies[-1]["text"] == "hello"
-    assert mark == "data: [DONE]\n\n"
-
-
-async def test_our_own_events_number_the_spans(request_):
-    """Segments are numbered, the whole comes last, and the log line gets its figures."""
-    events = await _sent(request_, _items(SEGMENT, SEGMENT), sse.native)
-    bodies = [json.loads(event[6:]) for event in events]
+async def test_our_own_events_number_the_segments(request_):
+    """The length comes first, segments are numbered, the whole comes last, and deltas are not sent."""
+    work = _work(TextDelta("hello"), SegmentDone(SEGMENT), SegmentDone(SEGMENT))
+    bodies = _bodies(await _sent(request_, work, sse.SegmentFrames(OutputOptions())))
     assert bodies[0] == {"duration": 1.0}
     assert [b.get("chunk_index") for b in bodies[1:]] == [0, 1, 2, None]
-    assert request_.state.log["audio_s"] == 1.0
+    assert [b.get("is_final") for b in bodies[1:]] == [False, False, True, None]
+    assert bodies[-1] == {"done": True}

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from asr_server.api.dependencies import ServicesDep
-from asr_server.api.http import forms, requests, responses
+from asr_server.api.http import forms, responses
 from asr_server.api.http.fields import SubtitleForm
 
 router = APIRouter(prefix="/v1/audio", tags=["audio"])
@@ -27,5 +27,5 @@ router = APIRouter(prefix="/v1/audio", tags=["audio"])
 )
 async def create_subtitles(request: Request, services: ServicesDep) -> Response:
     """Subtitles of a recording: broken at sentences, clauses and pauses, as fast as one can read."""
-    async with forms.received(request, services, SubtitleForm) as (fields, file):
-        return await responses.respond(request, services, file, requests.subtitle_request(fields, services.settings))
+    async with forms.received(request, services, forms.subtitle_request) as (wanted, file):
+        return await responses.respond(request, services, wanted, file)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from functools import partial
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from asr_server.api.dependencies import ServicesDep
-from asr_server.api.disconnect import while_connected
-from asr_server.api.http import forms, requests, responses, sse
+from asr_server.api.http import forms, responses, sse
 from asr_server.api.http.fields import TranscriptionForm
 from asr_server.api.http.schemas import TranscriptionBody, VerboseTranscriptionBody
 from asr_server.core.errors import UnsupportedValue
-from asr_server.service.recordings.transcriber import Item
+from asr_server.service.recordings.pipeline import RunOptions
 
 router = APIRouter(prefix="/v1/audio", tags=["audio"])
 
@@ -36,12 +34,11 @@ router = APIRouter(prefix="/v1/audio", tags=["audio"])
 )
 async def create_transcription(request: Request, services: ServicesDep) -> Response:
     """Transcribe a recording: WAV, FLAC, MP3, OGG, M4A, MP4, MOV, MKV, WebM, AIFF and more."""
-    async with forms.received(request, services, TranscriptionForm) as (fields, file):
-        wanted = requests.transcription_request(fields, services.settings)
-        if fields.stream:
-            items = await _accepted(request, services.transcriber.stream(file.file, wanted.options))
-            return sse.respond(request, sse.openai(items, wanted.shape))
-        return await responses.respond(request, services, file, wanted)
+    async with forms.received(request, services, forms.transcription_request) as (wanted, file):
+        if wanted.stream:
+            work = partial(services.pipeline.transcribe, file.file, wanted, RunOptions(deltas=True))
+            return await sse.respond(request, work, partial(sse.openai_frames, output=wanted.output))
+        return await responses.respond(request, services, wanted, file)
 
 
 @router.post(
@@ -49,7 +46,7 @@ async def create_transcription(request: Request, services: ServicesDep) -> Respo
     response_class=Response,
     responses={
         200: {
-            "description": "Server-sent events: one for each finished span in order, one for the whole, and `done`.",
+            "description": "Server-sent events: one for each segment in order, one for all text, and `done`.",
             "content": {"text/event-stream": {"example": 'data: {"text": "turn on", "is_final": false, ...}\n\n'}},
         },
         **forms.ERRORS,
@@ -57,24 +54,10 @@ async def create_transcription(request: Request, services: ServicesDep) -> Respo
     openapi_extra=forms.request_schema(TranscriptionForm),
 )
 async def stream_transcription(request: Request, services: ServicesDep) -> Response:
-    """Transcribe a recording and send each span when it is finished; the same form as above."""
-    async with forms.received(request, services, TranscriptionForm) as (fields, file):
-        requests.check_streamed(fields)
-        wanted = requests.transcription_request(fields, services.settings)
-        if wanted.shape.logprobs:
+    """Transcribe a recording and send each segment when it is finished. The form is that of the route above."""
+    async with forms.received(request, services, forms.transcription_request) as (wanted, file):
+        forms.check_streamed(wanted.output.response_format)
+        if wanted.output.logprobs:
             raise UnsupportedValue("'include' is not served in this stream.", param="include")
-        items = await _accepted(request, services.transcriber.stream(file.file, wanted.options, pieces=False))
-        return sse.respond(request, sse.native(items, wanted.shape))
-
-
-async def _accepted(request: Request, items: AsyncGenerator[Item, None]) -> AsyncGenerator[Item, None]:
-    """`items`, whose first is there: whatever is wrong with the recording is an HTTP status, before the first event."""
-    first = await while_connected(request.receive, anext(items))
-    return _behind(first, items)
-
-
-async def _behind(first: Item, items: AsyncGenerator[Item, None]) -> AsyncGenerator[Item, None]:
-    async with aclosing(items):
-        yield first
-        async for item in items:
-            yield item
+        work = partial(services.pipeline.transcribe, file.file, wanted, RunOptions())
+        return await sse.respond(request, work, sse.SegmentFrames(wanted.output))

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from asr_server.api.dependencies import ServicesDep
-from asr_server.api.http import forms, requests, responses
+from asr_server.api.http import forms, responses
 from asr_server.api.http.fields import TranslationForm
 from asr_server.api.http.schemas import TranslationBody, VerboseTranslationBody
 
@@ -30,5 +30,5 @@ async def create_translation(request: Request, services: ServicesDep) -> Respons
     """Transcribe a recording and translate the text. Only text leaves the server, and only to the endpoint it was
     set up with."""
     services.translations.check()
-    async with forms.received(request, services, TranslationForm) as (fields, file):
-        return await responses.respond(request, services, file, requests.translation_request(fields, services.settings))
+    async with forms.received(request, services, forms.translation_request) as (wanted, file):
+        return await responses.respond(request, services, wanted, file)

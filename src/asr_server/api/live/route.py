@@ -41,7 +41,7 @@ async def _run(socket: WebSocket, services: Services) -> None:
         # Before the session is left: at shutdown the server waits for the client to read this, and then cuts.
         await websocket_io.end(socket, error, live_error_message)
     finally:
-        services.live.leave(connection, clean=clean)
+        services.live.disconnect(connection, clean=clean)
 
 
 async def _connect(services: Services, query: actions.Query, caller: Caller) -> Connection:
@@ -50,7 +50,7 @@ async def _connect(services: Services, query: actions.Query, caller: Caller) -> 
         return await services.live.resume(query.session_id, query.received, caller.owner)
     use_voice = services.settings.asr_use_server_vad if query.use_server_vad is None else query.use_server_vad
     language = languages.normalize(query.language)
-    rules = services.live.rules(use_voice=use_voice, language=language, context=query.hotwords)
+    rules = services.live.turn_config(use_voice=use_voice, language=language, context=query.hotwords)
     options = LiveSessionOptions(rules, int(query.sample_rate), _WORD_TIMES[query.words], caller.owner)
     return await services.live.open(options)
 
@@ -80,7 +80,7 @@ async def _read(socket: WebSocket, services: Services, connection: Connection) -
         if message["type"] == "websocket.disconnect":
             return websocket_io.closed_cleanly(message)
         if (pcm := message.get("bytes")) is not None:
-            await connection.tell(Audio(pcm))
+            await connection.send(Audio(pcm))
         else:
             await _act(socket, services, connection, message.get("text") or "")
 
@@ -95,7 +95,7 @@ async def _act(socket: WebSocket, services: Services, connection: Connection, te
         event = _event(services, connection, action)
         if isinstance(event, Configure):
             await services.live.prepare(event.rules)
-        await connection.tell(event)
+        await connection.send(event)
     except SessionTaken:
         raise
     except InvalidInput as error:
@@ -120,7 +120,9 @@ def _changed(services: Services, rules: TurnConfig, action: actions.Action) -> T
     if action.words is not None:
         rules = replace(rules, context=action.words)
     if action.use_server_vad is not None:
-        rules = services.live.rules(use_voice=action.use_server_vad, language=rules.language, context=rules.context)
+        rules = services.live.turn_config(
+            use_voice=action.use_server_vad, language=rules.language, context=rules.context
+        )
     return rules
 
 

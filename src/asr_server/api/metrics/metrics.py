@@ -13,8 +13,8 @@ from asr_server.api.metrics.spec import MetricKind, MetricSpec
 from asr_server.engine.protocol import Hypothesis
 from asr_server.live.events import Ending
 from asr_server.scheduling.job import AnyJob
+from asr_server.scheduling.model import ModelState
 from asr_server.scheduling.observer import JobEnd, SchedulerObserver
-from asr_server.scheduling.thread import ModelState
 from asr_server.service.live_session.session_stats import LiveObserver, SessionOutcome
 
 if TYPE_CHECKING:

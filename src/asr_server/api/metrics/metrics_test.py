@@ -1,4 +1,4 @@
-"""Names, labels and counts, without a server; with one see E2Etest/test_metrics.py."""
+"""Names, labels and counts, without a server; with one see E2Etest/contract/test_metrics.py."""
 
 import re
 
@@ -13,8 +13,8 @@ from asr_server.api.metrics.spec import MetricKind
 from asr_server.api.metrics.table import METRICS, VALUES
 from asr_server.engine.protocol import Finish, Hypothesis
 from asr_server.scheduling.job import Job, Priority
+from asr_server.scheduling.model import ModelState
 from asr_server.scheduling.observer import JobEnd
-from asr_server.scheduling.thread import ModelState
 
 
 def _series(metrics):

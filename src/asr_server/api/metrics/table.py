@@ -11,8 +11,8 @@ from asr_server.api.metrics.labels import OTHER, Transport
 from asr_server.api.metrics.spec import MetricKind, MetricSpec, WorkerEnd
 from asr_server.live.events import Ending
 from asr_server.scheduling.job import Priority
+from asr_server.scheduling.model import ModelState
 from asr_server.scheduling.observer import JobEnd
-from asr_server.scheduling.thread import ModelState
 from asr_server.service.jobs.record import JobState
 from asr_server.service.live_session.session_stats import SessionOutcome
 from asr_server.translator.endpoint import PromptOutcome

@@ -12,7 +12,8 @@ from asr_server import __version__
 from asr_server.api.dependencies import Services, ServicesDep
 from asr_server.api.http.schemas import HealthBody, LiveBody, OptionBody, ProbeBody, QueueBody
 from asr_server.api.ops import probes
-from asr_server.scheduling.thread import EngineSnapshot, ModelState
+from asr_server.scheduling.model import ModelState
+from asr_server.scheduling.thread import EngineSnapshot
 
 router = APIRouter(tags=["operations"])
 
@@ -40,7 +41,7 @@ async def health(services: ServicesDep) -> HealthBody:
         aligner_state=info.aligner_state.value,
         aligner_error=info.aligner_error,
         queue=_queue(services, snapshot),
-        jobs=services.jobs.under_way,
+        jobs=services.jobs.pending,
         live=LiveBody(sessions=len(services.live), waiting=services.live.waiting),
         plan=[OptionBody(name=o.name, active=o.active, value=o.value, reason=o.reason) for o in services.plan.options],
         version=__version__,

@@ -27,7 +27,7 @@ class _Hanging:
         self.rows, self.stepping, self.go = [], threading.Event(), threading.Event()
 
     @property
-    def room(self):
+    def free_slots(self):
         return 1 - len(self.rows)
 
     def admit(self, key, item):
@@ -69,7 +69,7 @@ def app(batch):
         engine=SimpleNamespace(info=EngineInfo("scripted", "demo", "cpu", "float32")),
         thread=thread,
         admission=Admission(100.0),
-        jobs=SimpleNamespace(under_way=0),
+        jobs=SimpleNamespace(pending=0),
         live=_Live(),
         started_s=time.monotonic(),
         ready=True,

@@ -16,7 +16,7 @@ from asr_server.api.dependencies import Services, ServicesDep
 from asr_server.api.metrics import table
 from asr_server.api.metrics.spec import READY, MetricKind, MetricSpec
 from asr_server.api.ops import probes
-from asr_server.scheduling.thread import ModelState
+from asr_server.scheduling.model import ModelState
 from asr_server.service.jobs.record import JobState
 from asr_server.translator.endpoint import PromptOutcome
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asr_server.engine.protocol import AlignerState
-from asr_server.scheduling.thread import EngineSnapshot, ModelState
+from asr_server.scheduling.model import ModelState
+from asr_server.scheduling.thread import EngineSnapshot
 
 if TYPE_CHECKING:
     from asr_server.api.dependencies import Services

@@ -156,7 +156,7 @@ class ServerDefaults:
     @classmethod
     def of(cls, services: Services) -> ServerDefaults:
         """The defaults that the settings and the catalog give."""
-        rules = services.live.rules(use_voice=services.settings.asr_use_server_vad)
+        rules = services.live.turn_config(use_voice=services.settings.asr_use_server_vad)
         return cls(tuple(model.id for model in services.catalog.all()), rules)
 
     def initial(self, model: str | None = None) -> Config:

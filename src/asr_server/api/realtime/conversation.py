@@ -178,7 +178,7 @@ class Conversation:
         events = self._delta(turn, final.text)
         turn.texts.append(final.text)
         turn.tokens += final.tokens
-        turn.error = turn.error or final.trouble
+        turn.error = turn.error or final.error
         code = languages.code(final.language)
         if code and code not in turn.languages:
             turn.languages.append(code)

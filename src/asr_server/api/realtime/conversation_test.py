@@ -59,7 +59,7 @@ class Talk:
         self._heard = 0
 
     def tell(self, event):
-        self.run.tell(event)
+        self.run.feed(event)
         self._hear()
 
     def update(self, patch):
@@ -72,7 +72,7 @@ class Talk:
         self._hear()
 
     def _hear(self):
-        fresh, self._heard = self.run.effects[self._heard :], len(self.run.effects)
+        fresh, self._heard = self.run.actions[self._heard :], len(self.run.actions)
         for effect in fresh:
             if not isinstance(effect, Transcribe | CancelRequest):
                 self.events += self.conversation.on_message(effect)
@@ -215,7 +215,7 @@ def test_a_turn_that_failed_says_why_and_has_no_transcript():
     """By the code of the error table."""
     conversation = _told(manual=True)
     trouble = SessionError("engine_out_of_memory", "No room.", 1)
-    final = _final(1, "what was known", trouble=trouble)
+    final = _final(1, "what was known", error=trouble)
     for message in (UtteranceStarted(1, 0), UtteranceEnded(1, 0, 16_000, Ending.FLUSH)):
         conversation.on_message(message)
     *_, failed = conversation.on_message(final)

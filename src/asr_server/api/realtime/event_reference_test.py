@@ -25,7 +25,7 @@ def test_the_server_events_are_those_that_are_sent():
             UtteranceEnded(1, 0, 100, Ending.PAUSE),
             Final(1, "a", "English", 0, 100, Ending.PAUSE),
             UtteranceEnded(2, 100, 100, Ending.FLUSH),
-            Final(2, "b", "", 0, 0, Ending.FLUSH, trouble=SessionError("internal_error", "no", 2)),
+            Final(2, "b", "", 0, 0, Ending.FLUSH, error=SessionError("internal_error", "no", 2)),
             ResetDone(None),
         ):
             sent += talk.on_message(message)

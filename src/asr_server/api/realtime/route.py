@@ -74,7 +74,7 @@ class _RealtimeConnection:
             # Before the session is left: at shutdown the server waits for the client to read this, and then cuts.
             await websocket_io.end(self._socket, error, self.render_error)
         finally:
-            self._services.live.leave(connection, clean=bool(clean), resumable=False)
+            self._services.live.disconnect(connection, clean=bool(clean), resumable=False)
 
     def render_error(self, error: AsrError) -> Json:
         """The event that reports an error outside of a client event."""
@@ -112,10 +112,10 @@ class _RealtimeConnection:
             case events.Commit():
                 self._check_commit()
                 self._start_buffer()
-                await connection.tell(Flush())
+                await connection.send(Flush())
             case events.Clear():
                 self._start_buffer()
-                await connection.tell(Reset())
+                await connection.send(Reset())
             case events.Update():
                 await self._update(connection, event)
             case events.Retrieve(item_id=item_id):
@@ -127,7 +127,7 @@ class _RealtimeConnection:
         wire_format = self._config.input.format
         self._uncommitted_ms += len(audio) / wire_format.bytes_per_ms
         pcm = self._whole_samples(audio) if wire_format.law is None else g711.decode(audio, wire_format.law)
-        await connection.tell(Audio(pcm))
+        await connection.send(Audio(pcm))
 
     def _whole_samples(self, pcm: bytes) -> bytes:
         """The complete samples so far; an append may end inside a sample."""
@@ -155,7 +155,7 @@ class _RealtimeConnection:
         self._odd_byte = b"" if changed else self._odd_byte
         self._config = config
         answer = self._conversation.updated(config)
-        await connection.tell(Configure(rules, config.input.format.rate_hz if changed else None))
+        await connection.send(Configure(rules, config.input.format.rate_hz if changed else None))
         await self._socket.send_json(answer)
 
     def _updated(self, update: events.Update) -> Config:

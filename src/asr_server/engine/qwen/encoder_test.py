@@ -8,6 +8,8 @@ from torch.testing import assert_close
 from asr_server import demo
 from asr_server.engine.qwen.encoder import WindowedEncoder
 
+pytestmark = pytest.mark.torch
+
 LENGTHS = [50, 99, 100, 101, 250, 800, 801, 1000, 2150]
 
 

@@ -11,6 +11,8 @@ from asr_server.engine.qwen import loading
 from asr_server.engine.qwen.engine import QwenEngine
 from asr_server.scheduling.ports import RowDelta
 
+pytestmark = pytest.mark.torch
+
 
 @pytest.fixture
 def engine():
@@ -87,8 +89,8 @@ def test_a_session_that_cannot_be_kept_costs_nobody_an_answer(engine, clips, alo
     monkeypatch.setattr(engine._runtime.decoder.cache, "read", read)
     asked = [Utterance(clip, session=str(key)) for key, clip in enumerate(clips[:4])]
     assert [outcome.value.ids for outcome in _ended(engine, asked)] == [one.ids for one in alone[:4]]
-    assert len(engine._runtime.sessions) == 0
-    assert engine.room == 4
+    assert len(engine._runtime.prefix_cache) == 0
+    assert engine.free_slots == 4
 
 
 def test_numbers_out_of_range_fail_their_row_and_leave_nothing_behind(engine, speech, clips, alone):

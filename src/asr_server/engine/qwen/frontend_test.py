@@ -9,6 +9,8 @@ from transformers import WhisperFeatureExtractor
 from asr_server import demo
 from asr_server.engine.qwen import frontend
 
+pytestmark = pytest.mark.torch
+
 
 @pytest.fixture(scope="module")
 def extractor():

@@ -5,6 +5,8 @@ import torch
 
 from asr_server.engine.qwen import memory
 
+pytestmark = pytest.mark.torch
+
 CPU = torch.device("cpu")
 KIB = 1024
 

@@ -6,6 +6,8 @@ from transformers import AutoTokenizer
 from asr_server import demo
 from asr_server.engine.qwen import prompt
 
+pytestmark = pytest.mark.torch
+
 
 @pytest.fixture(scope="module")
 def tokenizer():

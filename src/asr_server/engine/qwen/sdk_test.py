@@ -4,6 +4,10 @@ import json
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.torch
+
 SPARED = ("nagisa", "pandas", "scipy", "sklearn")
 PROGRAM = f"""
 import json, sys

@@ -1,16 +1,16 @@
-"""A job as it is kept and shown: its state, its progress, how it ended. Frozen; not where it is kept."""
+"""The record of a job: its request, state, progress and outcome."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from asr_server.core.errors import AsrError
-from asr_server.service.processor import Request
+from asr_server.service.requests import Request, Result
 
 
 class JobState(StrEnum):
-    """Where a job is in its life."""
+    """The states of a job."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -25,7 +25,7 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobError:
-    """Why a job failed, in the words of the error table."""
+    """Why a job failed."""
 
     code: str
     message: str
@@ -33,7 +33,7 @@ class JobError:
 
     @classmethod
     def of(cls, error: AsrError) -> JobError:
-        """What is kept of an error."""
+        """The parts of an error that are stored."""
         return cls(error.code, error.message, error.param)
 
 
@@ -41,9 +41,9 @@ class JobError:
 class JobRecord:
     """One job. Times are Unix seconds, 0 for not yet.
 
-    `done_s`: seconds of the recording whose text is there; `duration_s`: what the recording claims to last, later what
-    it lasts, 0 while unknown. `media_type` and `notes` are those of the result. `owner`: whose key made it, "" where
-    there was none.
+    `done_s`: seconds of the recording that are transcribed. `duration_s`: how long the recording says that it is, at
+    the end how long it is; 0 if unknown. `owner`: whose key created the job, "" without keys. `result`: without its
+    content, which is a file of its own.
     """
 
     id: str
@@ -54,11 +54,10 @@ class JobRecord:
     ended_at: float = 0.0
     done_s: float = 0.0
     duration_s: float = 0.0
-    media_type: str = ""
-    notes: dict[str, str] = field(default_factory=dict)
     owner: str = ""
+    result: Result | None = None
     error: JobError | None = None
 
     def queued_again(self) -> JobRecord:
-        """The same job before it ran: what was begun by a server that is gone begins anew."""
+        """The same job before it ran. For jobs that were running when an earlier server ended."""
         return replace(self, state=JobState.QUEUED, started_at=0.0, done_s=0.0, duration_s=0.0)

@@ -1,4 +1,4 @@
-"""The jobs' runner, with a scripted producer: faults are injected here; the real one runs in E2Etest/test_jobs.py."""
+"""The jobs' runner with a scripted processor, which injects faults. E2Etest/contract/test_jobs.py has the real one."""
 
 import asyncio
 import io
@@ -7,39 +7,42 @@ from contextlib import aclosing, asynccontextmanager
 import pytest
 
 from asr_server.core.errors import InvalidAudio, JobNotFinished, JobNotFound, JobsUnavailable, Overloaded, ShuttingDown
-from asr_server.core.transcript import Transcript
+from asr_server.core.transcript import Segment, Transcript
 from asr_server.scheduling.job import Priority
 from asr_server.service.jobs.record import JobRecord, JobState
-from asr_server.service.jobs.runner import JobRules, Jobs
+from asr_server.service.jobs.runner import JobLimits, Jobs
 from asr_server.service.jobs.store import JobStore
-from asr_server.service.output.render import Body
-from asr_server.service.processor import Result, TranscriptionRequest
+from asr_server.service.recordings.pipeline import RunOptions, SegmentDone, Started
+from asr_server.service.requests import Result, TranscriptionRequest
 
 REQUEST = TranscriptionRequest()
-PRODUCT = Result(Body(b"words", "text/plain"), Transcript("words", "English", 9_000, ()))
+RESULT = Result(b"words", "text/plain", file_name="subtitles.srt", time_source="mixed")
+TRANSCRIPT = Transcript("words", "English", 9_000, ())
+SEGMENT = Segment(0, 3_000, "words", "English", (), -0.1, 0.1)
 
 
 class Scripted:
-    """Does what `script` says for each call: returns a product, raises, or waits for `go`."""
+    """Does what `script` says for each call: returns a result, raises, or waits for `go`."""
 
     def __init__(self, *script):
         self.script, self.calls, self.go = list(script), [], asyncio.Event()
 
-    async def produce(self, source, request, on_progress):
-        self.calls.append(request)
-        on_progress(3.0, 9.0)
-        step = self.script.pop(0) if self.script else PRODUCT
+    async def process(self, source, request, options, emit):
+        self.calls.append((request, options))
+        await emit(Started(9.0))
+        await emit(SegmentDone(SEGMENT))
+        step = self.script.pop(0) if self.script else RESULT
         if step is None:
             await self.go.wait()
-            return PRODUCT
+            step = RESULT
         if isinstance(step, Exception):
             raise step
-        return step
+        return step, TRANSCRIPT
 
 
 @asynccontextmanager
-async def running(directory, producer, **rules):
-    jobs = Jobs(producer, JobRules(**{"ttl_s": 100, "timeout_s": 50, "most": 3, **rules}), JobStore(directory))
+async def running(directory, processor, **limits):
+    jobs = Jobs(processor, JobLimits(**{"ttl_s": 100, "timeout_s": 50, "max_jobs": 3, **limits}), JobStore(directory))
     await jobs.start()
     try:
         yield jobs
@@ -62,27 +65,26 @@ async def begun(jobs, identity):
 
 async def test_a_job_runs_as_bulk_work_and_keeps_its_result(tmp_path):
     """It gives way to everybody, has its own time limit, and its result is there afterwards."""
-    producer = Scripted()
-    async with running(tmp_path, producer) as jobs:
+    processor = Scripted()
+    async with running(tmp_path, processor) as jobs:
         taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
         assert taken.state is JobState.QUEUED
         done = await ended(jobs, taken.id)
         assert (done.state, done.done_s, done.duration_s) == (JobState.SUCCEEDED, 9.0, 9.0)
-        assert await jobs.result(taken.id) == PRODUCT.body
-    (request,) = producer.calls
-    assert (request.options.priority, request.options.timeout_s) == (Priority.BULK, 50)
+        assert await jobs.result(taken.id) == RESULT
+    assert processor.calls == [(REQUEST, RunOptions(Priority.BULK, timeout_s=50))]
 
 
 async def test_progress_is_told(tmp_path):
     """A watcher sees the job run, how far it is, and its end."""
-    producer = Scripted(None)
-    async with running(tmp_path, producer) as jobs:
+    processor = Scripted(None)
+    async with running(tmp_path, processor) as jobs:
         taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
         seen = []
         async for record in jobs.watch(taken.id):
             seen.append((record.state, record.done_s))
             if record.done_s == 3.0:
-                producer.go.set()
+                processor.go.set()
         assert (JobState.RUNNING, 3.0) in seen
         assert seen[-1] == (JobState.SUCCEEDED, 9.0)
 
@@ -106,27 +108,27 @@ async def test_a_failure_is_kept_with_its_code_and_hurts_nobody(tmp_path, fault,
 
 async def test_a_full_server_makes_a_job_wait_not_fail(tmp_path):
     """Overload is for callers at the door; a job has its place already."""
-    producer = Scripted(Overloaded("full"), Overloaded("full"))
-    async with running(tmp_path, producer) as jobs:
+    processor = Scripted(Overloaded("full"), Overloaded("full"))
+    async with running(tmp_path, processor) as jobs:
         taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
         assert (await ended(jobs, taken.id)).state is JobState.SUCCEEDED
-    assert len(producer.calls) == 3
+    assert len(processor.calls) == 3
 
 
 async def test_a_restart_keeps_what_is_done_and_begins_anew_what_is_not(tmp_path):
     """The next server has the results, and runs what ran and what waited, in its order."""
-    async with running(tmp_path, Scripted(PRODUCT, None, None)) as jobs:
+    async with running(tmp_path, Scripted(RESULT, None, None)) as jobs:
         ids = [(await jobs.add(REQUEST, io.BytesIO(b"audio"))).id]
         await ended(jobs, ids[0])
         ids += [(await jobs.add(REQUEST, io.BytesIO(b"audio"))).id for _ in range(3)]
         await begun(jobs, ids[2])
         assert jobs.get(ids[3]).state is JobState.QUEUED
-    producer = Scripted()
-    async with running(tmp_path, producer) as jobs:
+    processor = Scripted()
+    async with running(tmp_path, processor) as jobs:
         assert (await jobs.result(ids[0])).content == b"words"
         for identity in ids:
             assert (await ended(jobs, identity)).state is JobState.SUCCEEDED
-    assert len(producer.calls) == 3
+    assert len(processor.calls) == 3
 
 
 async def test_what_a_server_that_is_gone_had_begun_waits_again(tmp_path):
@@ -159,7 +161,7 @@ async def test_removing_stops_and_forgets(tmp_path):
 
 async def test_who_watches_does_not_hold_up_the_end(tmp_path):
     """A server that stops says so to the watchers of what is not over; what is over is still told."""
-    async with running(tmp_path, Scripted(PRODUCT, None)) as jobs:
+    async with running(tmp_path, Scripted(RESULT, None)) as jobs:
         done = await jobs.add(REQUEST, io.BytesIO(b"audio"))
         await ended(jobs, done.id)
         taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
@@ -188,7 +190,7 @@ async def test_results_are_forgotten_in_time(tmp_path):
 
 async def test_too_many_jobs_are_refused(tmp_path):
     """The number that may wait is bounded; the refusal says to come back."""
-    async with running(tmp_path, Scripted(None, None), most=2) as jobs:
+    async with running(tmp_path, Scripted(None, None), max_jobs=2) as jobs:
         for _ in range(2):
             await jobs.add(REQUEST, io.BytesIO(b"audio"))
         with pytest.raises(Overloaded):
@@ -197,7 +199,7 @@ async def test_too_many_jobs_are_refused(tmp_path):
 
 async def test_jobs_that_come_together_are_counted_together(tmp_path):
     """The bound holds also while recordings are still being kept."""
-    async with running(tmp_path, Scripted(None, None), most=2) as jobs:
+    async with running(tmp_path, Scripted(None, None), max_jobs=2) as jobs:
         coming = [jobs.add(REQUEST, io.BytesIO(b"audio")) for _ in range(5)]
         taken = await asyncio.gather(*coming, return_exceptions=True)
         assert sum(isinstance(one, Overloaded) for one in taken) == 3
@@ -217,16 +219,16 @@ async def test_a_result_that_cannot_be_kept_fails_the_job_for_good(tmp_path, mon
         taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
         assert (await ended(jobs, taken.id)).error.code == "jobs_unavailable"
         assert [path.name for path in (tmp_path / "jobs" / taken.id).iterdir()] == ["job.json"]
-    producer = Scripted()
-    async with running(tmp_path, producer) as jobs:
+    processor = Scripted()
+    async with running(tmp_path, processor) as jobs:
         assert jobs.get(taken.id).state is JobState.FAILED
-    assert not producer.calls
+    assert not processor.calls
 
 
 async def test_without_a_store_every_call_says_why(tmp_path):
     """A server without a usable directory runs, and refuses jobs."""
     reason = JobsUnavailable("STATE_DIR cannot be used.")
-    jobs = Jobs(Scripted(), JobRules(1, 1, 1), reason)
+    jobs = Jobs(Scripted(), JobLimits(1, 1, 1), reason)
     await jobs.start()
     with pytest.raises(JobsUnavailable):
         await jobs.add(REQUEST, io.BytesIO(b"audio"))
@@ -235,8 +237,8 @@ async def test_without_a_store_every_call_says_why(tmp_path):
 
 async def test_jobs_are_counted_by_state(tmp_path):
     """What ran, what failed, what still runs and what waits behind it."""
-    producer = Scripted(PRODUCT, InvalidAudio("no"), None, None)
-    async with running(tmp_path, producer, most=9) as jobs:
+    processor = Scripted(RESULT, InvalidAudio("no"), None, None)
+    async with running(tmp_path, processor, max_jobs=9) as jobs:
         for _ in range(2):
             await ended(jobs, (await jobs.add(REQUEST, io.BytesIO(b"audio"))).id)
         for _ in range(2):
@@ -265,5 +267,5 @@ async def test_a_job_is_its_owners_alone(tmp_path):
                 jobs.get(taken.id, owner)
             with pytest.raises(JobNotFound):
                 await anext(jobs.watch(taken.id, owner))
-        assert await jobs.result(taken.id, "ann") == PRODUCT.body
+        assert await jobs.result(taken.id, "ann") == RESULT
         await jobs.remove(taken.id, "ann")

@@ -1,6 +1,6 @@
-"""Jobs on disk: a folder each with the recording, the record and the result. Knows no queue and runs nothing.
+"""Jobs on disk: a folder for each, with the recording, the record and the result.
 
-Everything is written beside its place and moved there, so that a server that dies at any point leaves whole files.
+Each file is written under another name and then renamed, so that a server that dies at any point leaves whole files.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import fcntl
 import os
 import shutil
 import threading
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 from loguru import logger
 from pydantic import TypeAdapter, ValidationError
@@ -19,7 +20,17 @@ from asr_server.core.errors import JobsUnavailable
 from asr_server.service.jobs.record import JobRecord
 
 _RECORD, _RECORDING, _RESULT = "job.json", "recording", "result"
-_records = TypeAdapter(JobRecord)
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredRecord:
+    """The content of a record's file. The version changes whenever records of before would be misread."""
+
+    version: Literal[2]
+    record: JobRecord
+
+
+_stored_records = TypeAdapter(_StoredRecord)
 
 
 class JobStore:
@@ -42,26 +53,26 @@ class JobStore:
             raise JobsUnavailable(f"STATE_DIR cannot be used ({error.strerror}).") from None
 
     def close(self) -> None:
-        """Let another server have the directory."""
+        """Unlock the directory for another server."""
         self._lock.close()
 
     def records(self) -> list[JobRecord]:
-        """Every job, oldest first. What is half made, or of another version, is removed; what the disk does not give
-        now stays for the next start.
+        """Every job, oldest first. Incomplete jobs and those of another version are removed. What cannot be read for a
+        disk error stays for the next start.
         """
         found = []
         for folder in self._jobs.iterdir():
             try:
-                found.append(_records.validate_json((folder / _RECORD).read_bytes()))
+                found.append(_stored_records.validate_json((folder / _RECORD).read_bytes()).record)
             except (FileNotFoundError, NotADirectoryError, ValidationError) as error:
-                logger.warning("job is unreadable and removed", id=folder.name, reason=type(error).__name__)
+                logger.warning("job is unreadable and was removed", id=folder.name, reason=type(error).__name__)
                 shutil.rmtree(folder, ignore_errors=True)
             except OSError as error:
-                logger.warning("job cannot be read and is left", id=folder.name, reason=error.strerror)
+                logger.warning("job cannot be read now", id=folder.name, reason=error.strerror)
         return sorted(found, key=lambda record: record.created_at)
 
     def add(self, record: JobRecord, recording: BinaryIO) -> None:
-        """Keep a new job. The record comes last: a folder without one is half made."""
+        """Store a new job. The record is written last: a folder without one is incomplete."""
         folder = self._jobs / record.id
         try:
             folder.mkdir(mode=0o700)
@@ -71,20 +82,20 @@ class JobStore:
             self.update(record)
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
-            raise JobsUnavailable(f"The recording cannot be kept ({error.strerror}).") from error
+            raise JobsUnavailable(f"The recording cannot be stored ({error.strerror}).") from error
 
     def update(self, record: JobRecord) -> None:
-        """Keep what has become of a job."""
-        self._write(record.id, _RECORD, _records.dump_json(record))
+        """Store a changed record."""
+        self._write(record.id, _RECORD, _stored_records.dump_json(_StoredRecord(2, record)))
 
     def finish(self, record: JobRecord, result: bytes) -> None:
-        """Keep a job's result and forget its recording."""
+        """Store a job's result and remove its recording."""
         self._write(record.id, _RESULT, result)
         self.update(record)
-        self.forget_recording(record.id)
+        self.remove_recording(record.id)
 
-    def forget_recording(self, identity: str) -> None:
-        """Remove what was uploaded: it is not needed any more."""
+    def remove_recording(self, identity: str) -> None:
+        """Remove the uploaded file."""
         (self._jobs / identity / _RECORDING).unlink(missing_ok=True)
 
     def recording(self, identity: str) -> BinaryIO:
@@ -96,7 +107,7 @@ class JobStore:
         return (self._jobs / identity / _RESULT).read_bytes()
 
     def remove(self, identity: str) -> None:
-        """Remove all of a job. What is being written of it comes before or not at all."""
+        """Remove all files of a job. A write at the same time ends before, or fails."""
         with self._writing:
             shutil.rmtree(self._jobs / identity, ignore_errors=True)
 

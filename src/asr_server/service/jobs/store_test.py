@@ -1,6 +1,7 @@
 """Jobs on disk."""
 
 import io
+import json
 import os
 import shutil
 import threading
@@ -12,12 +13,16 @@ import pytest
 from asr_server.core.errors import JobsUnavailable
 from asr_server.service.jobs.record import JobRecord, JobState
 from asr_server.service.jobs.store import JobStore
-from asr_server.service.output.render import Shape
-from asr_server.service.processor import SubtitleRequest, TranscriptionRequest, TranslationRequest
-from asr_server.service.requests import ResponseFormat, TranscribeOptions, WordTimes
-from asr_server.service.translations import TranslateOptions
-from asr_server.subtitle.cue_config import CueConfig
-from asr_server.text import target_languages
+from asr_server.service.requests import (
+    OutputOptions,
+    ResponseFormat,
+    Result,
+    ServerVad,
+    SubtitleRequest,
+    TranscriptionRequest,
+    TranslationRequest,
+    WordTimes,
+)
 
 
 @pytest.fixture
@@ -27,14 +32,14 @@ def store(tmp_path):
     made.close()
 
 
-OPTIONS = TranscribeOptions(language="German", context="Zürich", words=WordTimes.ALIGNED)
-SHAPE = Shape(ResponseFormat.SRT, cues=CueConfig(max_lines=3))
-TRANSLATING = TranslateOptions(target_languages.find("Klingon"), glossary={"Licht": "wov"})
+STATED = {"language": "German", "hotwords": ("Zürich",), "chunking": ServerVad(0.4), "word_times": WordTimes.ESTIMATED}
+OUTPUT = OutputOptions(ResponseFormat.SRT, max_lines=3)
 REQUESTS = (
-    TranscriptionRequest(OPTIONS, SHAPE),
-    SubtitleRequest(OPTIONS, SHAPE),
-    TranslationRequest(OPTIONS, TRANSLATING, SHAPE, bilingual=True),
+    TranscriptionRequest(**STATED, output=OUTPUT),
+    SubtitleRequest(**STATED, output=OUTPUT),
+    TranslationRequest(**STATED, output=OUTPUT, target_language="tlh", glossary={"Licht": "wov"}, bilingual=True),
 )
+RESULT = Result(b"", "text/plain", file_name="subtitles.srt", untranslated=0)
 
 
 def record(identity="job_1", request=REQUESTS[0], **changes):
@@ -54,7 +59,7 @@ def test_what_is_kept_comes_back(store):
 def test_a_finished_job_keeps_its_result_and_not_its_recording(store):
     """The upload is gone as soon as nobody needs it."""
     store.add(record(), io.BytesIO(b"audio"))
-    done = record(state=JobState.SUCCEEDED, media_type="text/plain")
+    done = record(state=JobState.SUCCEEDED, result=RESULT)
     store.finish(done, b"words")
     assert store.result("job_1") == b"words"
     assert store.records() == [done]
@@ -62,12 +67,18 @@ def test_a_finished_job_keeps_its_result_and_not_its_recording(store):
         store.recording("job_1")
 
 
-def test_what_cannot_be_read_is_removed(store, tmp_path):
+# A record of the version before, which had no number.
+OLD_REQUEST = {"task": "transcription", "options": {}, "shape": {}}
+OLD = {"id": "old", "created_at": 1.0, "state": "queued", "request": OLD_REQUEST}
+
+
+@pytest.mark.parametrize("content", ["", "{}", json.dumps(OLD), json.dumps({"version": 1, "record": OLD})])
+def test_what_cannot_be_read_is_removed(store, tmp_path, content):
     """A job that was half made, and one of another version, do not stop the others."""
     store.add(record(), io.BytesIO(b"audio"))
     (tmp_path / "jobs" / "half").mkdir()
-    (tmp_path / "jobs" / "other").mkdir()
-    (tmp_path / "jobs" / "other" / "job.json").write_text('{"id": "other", "request": {"task": "dance"}}')
+    (tmp_path / "jobs" / "old").mkdir()
+    (tmp_path / "jobs" / "old" / "job.json").write_text(content)
     assert [job.id for job in store.records()] == ["job_1"]
     assert sorted(path.name for path in (tmp_path / "jobs").iterdir()) == ["job_1"]
 

@@ -1,4 +1,4 @@
-"""The word times of live finals: asked for when a final has been sent, told behind it. Nobody waits for them."""
+"""The word times of live finals: found after a final was sent, and sent after it."""
 
 from __future__ import annotations
 
@@ -15,44 +15,46 @@ from asr_server.service.recordings.segmenter import SpeechSpan
 from asr_server.service.requests import WordTimes
 
 if TYPE_CHECKING:
+    from asr_server.engine.client import EngineClient
     from asr_server.live.events import Final, Samples, Transcribe
-    from asr_server.scheduling.thread import EngineThread
 
 
 @dataclass(frozen=True, slots=True)
 class WordTimestamps:
-    """The words of an utterance whose final has been told, in milliseconds of the session."""
+    """The words of an utterance whose final was sent before, in milliseconds of the session."""
 
     utterance: int
     words: tuple[Word, ...]
 
 
 class FinalWordTimes:
-    """Of one session. Holds the audio that the engine was last asked about: of any utterance before, the final has been
-    told, or it was thrown away and has none."""
+    """Of one session; `send` gets the words of each final that has text.
 
-    def __init__(self, engine: EngineThread, how: WordTimes, tell: Callable[[WordTimestamps], None]) -> None:
+    Holds the audio of the last request only: an utterance before it has its final, or was discarded and has none.
+    """
+
+    def __init__(self, engine: EngineClient, how: WordTimes, send: Callable[[WordTimestamps], None]) -> None:
         self._engine = engine
         self._how = how
-        self._tell = tell
+        self._send = send
         self._audio: dict[int, Samples] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def asked(self, question: Transcribe) -> None:
-        """The engine is asked for the text of this audio, which begins where its utterance does."""
+    def on_request(self, request: Transcribe) -> None:
+        """The engine transcribes this audio, which begins where its utterance does."""
         if self._how is not WordTimes.NONE:
-            self._audio = {question.utterance: question.audio}
+            self._audio = {request.utterance: request.audio}
 
-    def told(self, final: Final) -> None:
+    def on_final(self, final: Final) -> None:
         """A final has been sent: find its words."""
         audio = self._audio.pop(final.utterance, None)
         if audio is not None and final.text.strip():
             task = asyncio.create_task(self._find(final, audio))
-            self._tasks.add(task)
+            self._tasks.add(task)  # asyncio itself holds a task only weakly
             task.add_done_callback(self._tasks.discard)
 
     def close(self) -> None:
-        """Ask for nothing more."""
+        """Look for no more words."""
         self._audio.clear()
         for task in self._tasks:
             task.cancel()
@@ -61,9 +63,9 @@ class FinalWordTimes:
         start = final.start_samples
         span = SpeechSpan(start, start + len(audio), audio, 1.0)
         try:
-            found = await word_times.words(
+            words = await word_times.words(
                 self._engine, span, final.text, final.language, self._how, priority=Priority.INTERACTIVE
             )
-        except AsrError:  # the server is going: the text is told, its times are not
+        except AsrError:  # the server shuts down; the text was sent
             return
-        self._tell(WordTimestamps(final.utterance, found))
+        self._send(WordTimestamps(final.utterance, words))

@@ -1,4 +1,4 @@
-"""The audio that waits for the words of a final: of one utterance at a time, however many were thrown away."""
+"""The audio that waits for the words of a final: of one utterance at a time, however many were discarded."""
 
 import gc
 import weakref
@@ -10,7 +10,7 @@ from asr_server.service.live_session.final_words import FinalWordTimes
 from asr_server.service.requests import WordTimes
 
 
-def _asked(number):
+def _request(number):
     return Transcribe(
         ticket=number,
         kind=ResultKind.PARTIAL,
@@ -24,14 +24,14 @@ def _asked(number):
     )
 
 
-def test_the_audio_of_utterances_that_were_thrown_away_is_not_held():
+def test_the_audio_of_utterances_that_were_discarded_is_not_held():
     """A session of hours that clears its input again and again holds the audio of one utterance."""
-    words = FinalWordTimes(None, WordTimes.ESTIMATED, lambda spoken: None)
+    words = FinalWordTimes(None, WordTimes.ESTIMATED, lambda timed: None)
     held = []
     for number in range(1, 6):
-        question = _asked(number)
-        words.asked(question)
-        held.append(weakref.ref(question.audio))
-    del question
+        request = _request(number)
+        words.on_request(request)
+        held.append(weakref.ref(request.audio))
+    del request
     gc.collect()
     assert [audio() is not None for audio in held] == [False, False, False, False, True]

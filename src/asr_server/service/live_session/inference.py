@@ -1,88 +1,89 @@
-"""What the engine answers to a live session. A final on which the model loops is made again in halves, as in files."""
+"""The requests of a live session put to the engine: partials to the fast one, finals to the accurate one."""
 
 from __future__ import annotations
 
-import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from asr_server.engine.client import EngineClient
 from asr_server.engine.protocol import Finish, Hypothesis, Utterance
 from asr_server.live.events import ResultKind, Transcribe, TranscribeResult
 from asr_server.scheduling.job import Priority
 from asr_server.service.live_session.session_stats import LiveObserver
-from asr_server.service.recordings.segmenter import SpeechSpan
+from asr_server.service.retry import retry
 from asr_server.text import joining
 
 if TYPE_CHECKING:
-    from asr_server.scheduling.thread import EngineThread
+    from asr_server.engine.client import EngineClient, Transcription
 
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """Who makes partials and who makes finals (with one model both are the same), and who counts them."""
+    """The engine for partials and the engine for finals, and who counts them. With one model both are one object."""
 
-    fast: EngineThread
-    accurate: EngineThread
-    watch: LiveObserver = field(default_factory=LiveObserver)
+    fast: EngineClient
+    accurate: EngineClient
+    observer: LiveObserver = field(default_factory=LiveObserver)
 
-    def of(self, kind: ResultKind) -> EngineThread:
-        """The engine for this kind of answer."""
-        return self.fast if kind is ResultKind.PARTIAL else self.accurate
+    @property
+    def separate(self) -> bool:
+        """Whether partials come from another engine than finals."""
+        return self.fast is not self.accurate
 
 
 @dataclass(frozen=True, slots=True)
 class LiveInference:
-    """For one session; `timeout_s` is the time limit of each job."""
+    """For one session; `timeout_s` is the time limit of each answer."""
 
     engines: Engines
     session: str
     timeout_s: float
 
-    async def to(self, asked: Transcribe) -> TranscribeResult:
-        """The answer. Raises what the engine raised; cancelling takes the work out of the queue and the batch."""
-        said = await self._said(
-            asked.kind,
-            Utterance(
-                audio=asked.audio,
-                language=asked.language,
-                context=asked.context,
-                draft=asked.draft,
-                session=f"{self.session}:{asked.utterance}",
-                last=asked.kind is ResultKind.FINAL,
-                prefix=asked.prefix,
-            ),
-        )
-        ended = said.finish is Finish.END
-        if asked.kind is ResultKind.FINAL and not ended:
-            span = SpeechSpan(0, len(asked.audio), asked.audio, peak_probability=1.0)
-            if span.divisible:
-                return await self._in_halves(asked, span)
-        return TranscribeResult(
-            asked.ticket,
-            said.text,
-            said.language,
-            said.ids,
-            said.offsets,
-            said.logprobs,
-            said.pieces,
-            truncated=asked.kind is ResultKind.PARTIAL and not ended,
-        )
+    async def transcribe(self, request: Transcribe) -> TranscribeResult:
+        """The result. A final that loops or finds no end is tried again in halves, as a span of a recording is.
 
-    async def _in_halves(self, asked: Transcribe, span: SpeechSpan) -> TranscribeResult:
-        # Not behind the committed words: nobody knows in which half they end.
-        halves = [Utterance(half.audio, asked.language, asked.context) for half in span.halves()]
-        jobs = [asyncio.create_task(self._said(asked.kind, half)) for half in halves]
-        try:
-            first, second = await asyncio.gather(*jobs)
-        finally:
-            for job in jobs:  # of two, where one failed
-                job.cancel()
-        text = joining.join((first.text, second.text))
-        return TranscribeResult(asked.ticket, text, first.language or second.language, detached=True)
+        Raises what the engine raised. Cancelling takes the work out of the queue and out of the batch.
+        """
+        is_final = request.kind is ResultKind.FINAL
+        engine = self.engines.accurate if is_final else self.engines.fast
 
-    async def _said(self, kind: ResultKind, item: Utterance) -> Hypothesis:
-        engine = EngineClient(self.engines.of(kind))
-        deadline_s = time.monotonic() + self.timeout_s
-        return (await engine.transcribe(item, priority=Priority.LIVE, deadline_s=deadline_s)).hypothesis
+        async def ask(utterance: Utterance) -> Transcription:
+            deadline_s = time.monotonic() + self.timeout_s
+            return await engine.transcribe(utterance, priority=Priority.LIVE, deadline_s=deadline_s)
+
+        utterance = Utterance(
+            audio=request.audio,
+            language=request.language,
+            context=request.context,
+            draft=request.draft,
+            session=f"{self.session}:{request.utterance}",
+            last=is_final,
+            prefix=request.prefix,
+        )
+        first = await ask(utterance)
+        if is_final:
+            answers = await retry(utterance, first, ask)
+            if len(answers) > 1:
+                return _joined(request, [answer.transcription.hypothesis for answer in answers])
+        return _result(request, first.hypothesis)
+
+
+def _result(request: Transcribe, hypothesis: Hypothesis) -> TranscribeResult:
+    return TranscribeResult(
+        request.ticket,
+        hypothesis.text,
+        hypothesis.language,
+        hypothesis.ids,
+        hypothesis.offsets,
+        hypothesis.logprobs,
+        hypothesis.pieces,
+        # A final that is still truncated after the retry is kept: there is no better one to wait for.
+        truncated=request.kind is ResultKind.PARTIAL and hypothesis.finish is not Finish.END,
+    )
+
+
+def _joined(request: Transcribe, halves: Sequence[Hypothesis]) -> TranscribeResult:
+    text = joining.join(half.text for half in halves)
+    language = next((half.language for half in halves if half.language), "")
+    return TranscribeResult(request.ticket, text, language, detached=True)

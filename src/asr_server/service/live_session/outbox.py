@@ -1,4 +1,4 @@
-"""What waits to be sent to one live client, bounded in bytes. Knows neither the wire nor the session."""
+"""Messages that wait to be sent to one live client, in order and bounded in bytes."""
 
 from __future__ import annotations
 
@@ -40,16 +40,17 @@ _CHARACTER_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message; `lag_ms`: how long ago the last audio arrived that it is about, 0 for those about none."""
+    """A message. `lag_ms`: how long ago the last audio arrived that it is about; 0 if it is about none."""
 
     message: Message
     lag_ms: int = 0
 
 
 class Outbox:
-    """Messages for one connection, in order. A newer partial of an utterance takes the place of one not sent yet.
+    """Messages for one connection. A newer partial of an utterance replaces one that is not sent yet.
 
-    `missed`: what waits from the beginning, beside the limit: no fault of this connection's reader.
+    `missed`: what an earlier connection did not get. It waits from the beginning and does not count towards the limit:
+    it is not there because this connection's client reads too slowly.
     """
 
     def __init__(self, missed: Iterable[Outgoing] = (), *, limit_bytes: int = LIMIT_BYTES) -> None:
@@ -66,7 +67,7 @@ class Outbox:
         return self._bytes
 
     def put(self, outgoing: Outgoing) -> None:
-        """Add a message; when the client reads too slowly the box closes with `SlowReader`."""
+        """Add a message. Over the limit the outbox is emptied and closed with `SlowReader`."""
         if self._closed:
             return
         if self._waiting and _replaces(outgoing.message, self._waiting[-1].message):
@@ -80,13 +81,13 @@ class Outbox:
         self._wake.set()
 
     def close(self, error: AsrError | None = None) -> None:
-        """No more messages come. What waits is still given out; then the reader ends, by the error if there is one."""
+        """No more messages come. What waits is still read; then `messages` ends, with the error if there is one."""
         if not self._closed:
             self._closed, self._error = True, error
             self._wake.set()
 
     async def messages(self) -> AsyncIterator[Outgoing]:
-        """What is put in, until the box is closed."""
+        """Every message put, until the outbox is closed. Raises the error that closed it."""
         while True:
             while self._waiting:
                 outgoing = self._waiting.popleft()

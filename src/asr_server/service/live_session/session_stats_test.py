@@ -1,4 +1,4 @@
-"""What is counted of a live session, from the effects of its machine."""
+"""What is counted of a live session, from the actions of its machine."""
 
 import pytest
 from hypothesis import given
@@ -29,8 +29,8 @@ class Recorder(LiveObserver):
     def final(self, after_s):
         self.finals.append(after_s)
 
-    def ended(self, outcome, heard_s):
-        self.over.append((outcome, heard_s))
+    def ended(self, outcome, audio_s):
+        self.over.append((outcome, audio_s))
 
 
 def _partial(number, committed, tentative):
@@ -44,44 +44,44 @@ def _final(number, text):
 @given(WORDS, st.lists(st.integers(0, 12), max_size=6), st.booleans())
 def test_every_word_is_committed_once(words, cuts, blank_first):
     """However the commits cut the text, with the blank before the next word or without: as many lags as words."""
-    watch, asked = Recorder(), []
-    tally = SessionStats(watch, lambda end: asked.append(end) or 0.5)
+    observer, asked = Recorder(), []
+    stats = SessionStats(observer, lambda end: asked.append(end) or 0.5)
     text = " ".join(words)
     for cut in sorted(cuts):
         committed = " ".join(words[:cut]) + (" " if blank_first and 0 < cut < len(words) else "")
-        tally.note(_partial(1, committed, text[len(committed) :]))
-    tally.note(_final(1, text))
-    assert watch.lags == [0.5] * len(words)
+        stats.count(_partial(1, committed, text[len(committed) :]))
+    stats.count(_final(1, text))
+    assert observer.lags == [0.5] * len(words)
     assert asked == sorted(asked)
     assert asked[-1] == 9_000
     assert all(1_000 < end <= 9_000 for end in asked)
-    assert watch.partials == len(cuts)
+    assert observer.partials == len(cuts)
 
 
 def test_utterances_are_counted_by_ending_and_finals_of_flushes_without_one_are_not():
     """A flush of nothing has a final and no utterance."""
-    watch = Recorder()
-    tally = SessionStats(watch, lambda end: 0.0)
-    tally.note(UtteranceStarted(1, 0))
-    tally.note(UtteranceEnded(1, 0, 100, Ending.PAUSE))
-    tally.note(_final(1, "on"))
-    tally.note(Final(2, "", "", 100, 100, Ending.FLUSH))
-    assert (watch.endings, len(watch.finals), watch.lags) == ([Ending.PAUSE], 1, [0.0])
+    observer = Recorder()
+    stats = SessionStats(observer, lambda end: 0.0)
+    stats.count(UtteranceStarted(1, 0))
+    stats.count(UtteranceEnded(1, 0, 100, Ending.PAUSE))
+    stats.count(_final(1, "on"))
+    stats.count(Final(2, "", "", 100, 100, Ending.FLUSH))
+    assert (observer.endings, len(observer.finals), observer.lags) == ([Ending.PAUSE], 1, [0.0])
 
 
-def test_nothing_is_kept_of_utterances_that_are_over_or_thrown_away():
+def test_nothing_is_kept_of_utterances_that_are_over_or_discarded():
     """A session may last for a day."""
-    tally = SessionStats(LiveObserver(), lambda end: 0.0)
+    stats = SessionStats(LiveObserver(), lambda end: 0.0)
     for number in range(1, 101):
-        tally.note(_partial(number, "on", ""))
+        stats.count(_partial(number, "on", ""))
         if number % 2:
-            tally.note(ResetDone(number))
+            stats.count(ResetDone(number))
         else:
-            tally.note(UtteranceEnded(number, 0, 100, Ending.PAUSE))
-            tally.note(_final(number, "on"))
-    tally.note(ResetDone(None))
-    assert not tally._committed
-    assert not tally._stopped_s
+            stats.count(UtteranceEnded(number, 0, 100, Ending.PAUSE))
+            stats.count(_final(number, "on"))
+    stats.count(ResetDone(None))
+    assert not stats._committed
+    assert not stats._stopped_s
 
 
 @pytest.mark.parametrize(
@@ -95,14 +95,14 @@ def test_nothing_is_kept_of_utterances_that_are_over_or_thrown_away():
 )
 def test_the_first_reason_for_an_end_stays(first, clean, kept):
     """Of a drained session the client leaves too."""
-    watch = Recorder()
-    tally = SessionStats(watch, lambda end: 0.25)
-    tally.note(_partial(1, "turn on", ""))
+    observer = Recorder()
+    stats = SessionStats(observer, lambda end: 0.25)
+    stats.count(_partial(1, "turn on", ""))
     if first:
-        tally.outcome = first
-    tally.left(clean=clean)
-    line = tally.close(AudioAccount(32_000, 16_000, 16_000, 0, 0))
-    assert watch.over == [(kept, 2.0)]
+        stats.outcome = first
+    stats.on_disconnect(clean=clean)
+    line = stats.close(AudioAccount(32_000, 16_000, 16_000, 0, 0))
+    assert observer.over == [(kept, 2.0)]
     assert line == {
         "audio_s": 2.0,
         "speech_s": 1.0,

@@ -1,10 +1,10 @@
-"""All live sessions of the process: opened, resumed, kept for a while after a cut, drained at the end."""
+"""All live sessions of the process: opened, resumed, kept for a while without a client, drained at shutdown."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from asr_server.core.settings import Settings
     from asr_server.scheduling.admission import Admission
 
-_DETACHED_KEPT = 256  # sessions that wait for their clients; the one that waits longest gives way
+_DETACHED_KEPT = 256  # sessions that wait for their clients; the one that waits longest is dropped for another
 _DRAIN_TIMEOUT_S = 20.0
 _GOODBYE_TIMEOUT_S = 2.0
 _LEAVE_GRACE_S = 0.25
@@ -33,13 +33,24 @@ _LEAVE_GRACE_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class LiveSessionOptions:
-    """How a session begins, and whose it is ("" where there are no keys). `words`: whether and how the words of finals
-    get their times."""
+    """How a session begins.
+
+    `words`: whether and how the words of finals get their times. `owner`: whose it is, "" where there are no keys.
+    """
 
     rules: TurnConfig
     input_rate_hz: int = SAMPLE_RATE
     words: WordTimes = WordTimes.NONE
     owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """An open session. `leases` keep its engines loaded."""
+
+    session: LiveSession
+    owner: str
+    leases: ExitStack
 
 
 class LiveSessions:
@@ -49,9 +60,8 @@ class LiveSessions:
         self._settings = settings
         self._engines = engines
         self._admission = admission
-        self._open: dict[str, tuple[LiveSession, ExitStack]] = {}
-        self._owners: dict[str, str] = {}
-        self._detached: dict[str, asyncio.TimerHandle] = {}
+        self._open: dict[str, _Entry] = {}
+        self._detached: dict[str, asyncio.TimerHandle] = {}  # of the sessions that wait, in the order of their waiting
         self._draining = False
 
     def __len__(self) -> int:
@@ -62,8 +72,8 @@ class LiveSessions:
         """Sessions whose client is gone and may come back."""
         return len(self._detached)
 
-    def rules(self, *, use_voice: bool, language: str | None = None, context: str = "") -> TurnConfig:
-        """The rules of the settings."""
+    def turn_config(self, *, use_voice: bool, language: str | None = None, context: str = "") -> TurnConfig:
+        """The configuration of the settings."""
         s = self._settings
         return TurnConfig(
             detection=Detection.VOICE if use_voice else Detection.LOUDNESS,
@@ -75,7 +85,10 @@ class LiveSessions:
         )
 
     async def prepare(self, rules: TurnConfig) -> None:
-        """Load what these rules need, off the event loop. Raises `ModelUnavailable`. Call it before `Configure`."""
+        """Load what this configuration needs, off the event loop; to be called before `Configure`.
+
+        Raises `ModelUnavailable`.
+        """
         if rules.detection is Detection.VOICE:
             await asyncio.to_thread(vad_frontend.warm_up)
 
@@ -83,7 +96,7 @@ class LiveSessions:
         """A connection to a new session. Raises `ShuttingDown`, `Overloaded`, `ModelUnavailable`."""
         self._check_room()
         await self.prepare(options.rules)
-        self._check_room()  # again: a session that begins while all others are drained would outlive them
+        self._check_room()  # again: draining may have begun meanwhile, and would not end a session opened after it
         identity = f"live_{secrets.token_hex(4)}.{secrets.token_urlsafe(16)}"
         session = LiveSession(
             identity, self._config(options), self._engines, self._settings.request_timeout, options.words
@@ -91,46 +104,41 @@ class LiveSessions:
         leases = ExitStack()
         for engine in {self._engines.fast, self._engines.accurate}:
             leases.enter_context(engine.lease())
-        self._open[session.id] = (session, leases)
-        self._owners[session.id] = options.owner
+        self._open[session.id] = _Entry(session, options.owner, leases)
         return session.connect()
 
     async def resume(self, identity: str, received: int, owner: str = "") -> Connection:
         """A connection to a session that is kept, or that another connection still has.
 
-        `received`: the last utterance whose final the client has. Raises `SessionNotFound`, for those of other owners
-        too.
+        `received`: the last utterance whose final the client has. Raises `SessionNotFound`, also for a session of
+        another owner.
         """
-        if self._owners.get(identity, owner) != owner:
-            raise SessionNotFound("No session of this id is kept; open a new one.", param="session_id")
-        if identity in self._open:
-            await self._wait_until_left(self._open[identity][0])
-        if identity not in self._open or self._open[identity][0].over:
-            raise SessionNotFound("No session of this id is kept; open a new one.", param="session_id")
-        if (timer := self._detached.pop(identity, None)) is not None:
-            timer.cancel()
-        session, _ = self._open[identity]
-        return session.connect(received)
+        entry = self._open.get(identity)
+        if entry is not None and entry.owner == owner:
+            await self._wait_until_detached(entry.session)
+            if identity in self._open and not entry.session.ended:  # both may have changed meanwhile
+                if (timer := self._detached.pop(identity, None)) is not None:
+                    timer.cancel()
+                return entry.session.connect(received)
+        raise SessionNotFound("No session of this id is kept; open a new one.", param="session_id")
 
     def _check_room(self) -> None:
         if self._draining:
             raise ShuttingDown("The server is shutting down.")
         self._admission.check()
 
-    async def _wait_until_left(self, session: LiveSession) -> None:
+    async def _wait_until_detached(self, session: LiveSession) -> None:
         """A client that closed and came back at once: what it sent before, and its close, may still be on their way."""
-        try:
+        with suppress(TimeoutError):  # then its old connection is broken without a sign, and this one takes over
             async with asyncio.timeout(_LEAVE_GRACE_S):
-                await session.free.wait()
-        except TimeoutError:
-            return  # its old connection is half-open: this one takes over
+                await session.detached.wait()
 
-    def leave(self, connection: Connection, *, clean: bool, resumable: bool = True) -> None:
+    def disconnect(self, connection: Connection, *, clean: bool, resumable: bool = True) -> None:
         """The client is gone. Nothing happens if another connection has taken the session over, or it has ended."""
         session = connection.session
-        if not session.has(connection.outbox) or session.id not in self._open or session.id in self._detached:
+        if not session.is_current(connection.outbox) or session.id not in self._open or session.id in self._detached:
             return
-        session.leave(clean=clean)
+        session.disconnect(clean=clean)
         if not resumable or self._settings.ws_resume_s == 0:
             self._drop(session.id)
             return
@@ -140,37 +148,34 @@ class LiveSessions:
         self._detached[session.id] = timer
 
     async def drain(self) -> None:
-        """Take no new sessions, give every open one its final, and end its connection with `ShuttingDown`."""
+        """Open no new sessions; finish every open one, and end its connection with `ShuttingDown`."""
         self._draining = True
-        sessions = [session for session, _ in self._open.values()]
-        await asyncio.gather(*(self._finish(session) for session in sessions))
+        await asyncio.gather(*(self._finish(entry.session) for entry in self._open.values()))
         for identity in list(self._open):
             self._drop(identity)
 
     async def _finish(self, session: LiveSession) -> None:
-        session.tally.outcome = SessionOutcome.DRAINED
+        session.stats.outcome = SessionOutcome.DRAINED
         try:
             async with asyncio.timeout(_DRAIN_TIMEOUT_S):
                 await session.finish()
         except TimeoutError:
             logger.warning("live session not finished in time", session=session.log_name)
         session.end(ShuttingDown("The server is shutting down."))
-        try:
+        with suppress(TimeoutError):  # a client that does not read: uvicorn cuts it off
             async with asyncio.timeout(_GOODBYE_TIMEOUT_S):
-                await session.free.wait()
-        except TimeoutError:
-            return  # a client that does not read: uvicorn cuts it off
+                await session.detached.wait()
 
     def _drop(self, identity: str) -> None:
         if (timer := self._detached.pop(identity, None)) is not None:
             timer.cancel()
-        session, leases = self._open.pop(identity)
-        owner = self._owners.pop(identity)
+        entry = self._open.pop(identity)
+        session = entry.session
         session.end()
-        leases.close()
-        # Keyed as every other line of the session.
-        told = {"key": fingerprint(owner)} if owner else {}
-        logger.info("live session", session=session.log_name, **session.tally.close(session.machine.account), **told)
+        entry.leases.close()
+        # The same field as in every other line of a caller's.
+        key = {"key": fingerprint(entry.owner)} if entry.owner else {}
+        logger.info("live session", session=session.log_name, **session.stats.close(session.machine.account), **key)
 
     def _config(self, options: LiveSessionOptions) -> LiveMachineConfig:
         s = self._settings
@@ -183,5 +188,5 @@ class LiveSessions:
             partial_every_samples=s.ws_buffer_size // 2,
             tail_samples=s.ws_overlap_size // 2,
             max_utterance_samples=s_to_samples(s.ws_utterance_max_s),
-            finals_apart=self._engines.fast is not self._engines.accurate,
+            separate_final_engine=self._engines.separate,
         )

@@ -11,10 +11,11 @@ from asr_server import demo
 from asr_server.core import settings
 from asr_server.core.errors import AsrError, SessionNotFound, SessionTaken, ShuttingDown, TranscriptionFailed
 from asr_server.engine import capabilities, plan, registry
+from asr_server.engine.client import EngineClient
 from asr_server.engine.protocol import Finish, Hypothesis, Utterance
 from asr_server.live.events import Audio, Configure, Ending, Final, Flush, Partial, SessionError
 from asr_server.scheduling.admission import Admission
-from asr_server.scheduling.job import Job
+from asr_server.scheduling.job import Priority
 from asr_server.scheduling.ports import RowDone, RowFailed
 from asr_server.scheduling.thread import EngineThread
 from asr_server.service.live_session.inference import Engines
@@ -25,7 +26,7 @@ from asr_server.service.live_session.sessions import LiveSessionOptions, LiveSes
 class Scripted:
     """A batch that answers by `script(item)`: a text, a text and its `Finish`, an error, or None for never."""
 
-    room = 8
+    free_slots = 8
 
     def __init__(self, script=lambda item: "words"):
         self.script, self.rows, self.seen, self.loaded = script, {}, [], False
@@ -71,8 +72,9 @@ def make():
     def build(batch, accurate=None, **changes):
         engines = [EngineThread(b, idle_timeout_s=0) for b in (batch, accurate) if b is not None]
         threads.extend(engines)
+        clients = [EngineClient(engine) for engine in engines]
         values = settings.load(_env_file=None, model_id="demo", **changes)
-        return LiveSessions(values, Engines(engines[0], engines[-1]), Admission(1000.0))
+        return LiveSessions(values, Engines(clients[0], clients[-1]), Admission(1000.0))
 
     yield build
     for thread in threads:
@@ -80,7 +82,7 @@ def make():
 
 
 async def _open(live):
-    return await live.open(LiveSessionOptions(live.rules(use_voice=True)))
+    return await live.open(LiveSessionOptions(live.turn_config(use_voice=True)))
 
 
 async def _until_flush(connection):
@@ -92,6 +94,7 @@ async def _until_flush(connection):
     return messages
 
 
+@pytest.mark.torch
 async def test_a_final_is_what_the_engine_says_of_the_same_audio(make, speech, monkeypatch):
     """The bundled model: live equals one offline run, given the words that were committed before."""
     engine = registry.build(plan.resolve(settings.load(_env_file=None, model_id="demo"), capabilities.probe()))
@@ -102,19 +105,21 @@ async def test_a_final_is_what_the_engine_says_of_the_same_audio(make, speech, m
     session = connection.session
     twice = speech[:-28_800] + speech  # one utterance, long enough that words are committed in it
     for at in range(0, len(twice), 32_000):
-        await connection.tell(Audio(twice[at : at + 32_000]))
+        await connection.send(Audio(twice[at : at + 32_000]))
         while session._inbox or session.machine.busy:  # noqa: ASYNC110 - every second of it is answered
             await asyncio.sleep(0.005)
-    await connection.tell(Flush())
+    await connection.send(Flush())
     messages = await _until_flush(connection)
     final = next(m for m in messages if isinstance(m, Final))
     committed = [m.committed for m in messages if isinstance(m, Partial)][-1]
     audio = np.frombuffer(twice, "<i2").astype(np.float32)[final.start_samples : final.end_samples] / 32_768
     (prefix,) = {item.prefix for item in asked if np.array_equal(item.audio, audio)}
-    offline = await asyncio.wrap_future(live._engines.accurate.submit(Job(Utterance(audio, prefix=prefix))))
+    offline = (
+        await live._engines.accurate.transcribe(Utterance(audio, prefix=prefix), priority=Priority.LIVE)
+    ).hypothesis
     assert final.text == offline.text
     assert offline.text[: offline.offsets[len(prefix) - 1]] == committed != ""
-    session.end()
+    await live.drain()
 
 
 async def test_partials_ask_the_fast_engine_and_finals_the_accurate_one(make, speech):
@@ -122,9 +127,9 @@ async def test_partials_ask_the_fast_engine_and_finals_the_accurate_one(make, sp
     fast, accurate = Scripted(lambda item: "quick words"), Scripted(lambda item: "right words")
     connection = await _open(make(fast, accurate))
     for at in range(0, len(speech), 3_000):
-        await connection.tell(Audio(speech[at : at + 3_000]))
+        await connection.send(Audio(speech[at : at + 3_000]))
         await asyncio.sleep(0.003)
-    await connection.tell(Flush())
+    await connection.send(Flush())
     messages = await _until_flush(connection)
     assert [m.text for m in messages if isinstance(m, Final)] == ["right words", ""]
     assert {m.text for m in messages if isinstance(m, Partial)} <= {"quick words", "right words"}
@@ -147,9 +152,9 @@ async def test_a_final_that_loops_is_heard_in_halves(make, speech, finish):
     batch = Scripted(script)
     connection = await _open(make(batch))
     for at in range(0, len(speech), 3_000):
-        await connection.tell(Audio(speech[at : at + 3_000]))
+        await connection.send(Audio(speech[at : at + 3_000]))
         await asyncio.sleep(0.003)
-    await connection.tell(Flush())
+    await connection.send(Flush())
     finals = [m for m in await _until_flush(connection) if isinstance(m, Final)]
     assert [m.text for m in finals] == ["first last", ""]
     halves = [item for item in batch.seen if item.session is None][-2:]
@@ -161,13 +166,13 @@ async def test_an_engine_that_fails_leaves_the_session_usable(make, speech):
     """The error is told, the final closes the utterance, and the next one is heard."""
     batch = Scripted(lambda item: TranscriptionFailed("broken"))
     connection = await _open(make(batch))
-    await connection.tell(Audio(speech[:64_000]))
-    await connection.tell(Flush())
+    await connection.send(Audio(speech[:64_000]))
+    await connection.send(Flush())
     messages = await _until_flush(connection)
     assert {m.code for m in messages if isinstance(m, SessionError)} == {"transcription_failed"}
     batch.script = lambda item: "words"
-    await connection.tell(Audio(speech))
-    await connection.tell(Flush())
+    await connection.send(Audio(speech))
+    await connection.send(Flush())
     assert [m.text for m in await _until_flush(connection) if isinstance(m, Final)] == ["words", ""]
     connection.session.end()
 
@@ -176,7 +181,7 @@ async def test_a_hung_engine_stops_the_intake_and_memory_stays_bounded(make, spe
     """Ten minutes of speech in one frame: about two minutes are taken in, the rest waits as it came."""
     connection = await _open(make(Scripted(lambda item: None)))
     loud = speech[: 2 * 32_000]
-    await connection.tell(Audio(loud * 300))
+    await connection.send(Audio(loud * 300))
     machine, before = connection.session.machine, -1
     while machine.clock_samples != before:
         before = machine.clock_samples
@@ -190,16 +195,16 @@ async def test_what_a_cut_off_client_missed_is_kept_for_a_while_and_no_longer(ma
     """Within the time the final is given out again; afterwards the session is unknown."""
     live = make(Scripted(), ws_resume_s=0.2)
     connection = await _open(live)
-    await connection.tell(Audio(speech))
-    live.leave(connection, clean=False)
+    await connection.send(Audio(speech))
+    live.disconnect(connection, clean=False)
     again = await live.resume(connection.session.id, 0)
     async for outgoing in again.messages():
         if isinstance(outgoing.message, Final):
             assert outgoing.message.text == "words"
             break
     with pytest.raises(SessionTaken):
-        await connection.tell(Flush())
-    live.leave(again, clean=False)
+        await connection.send(Flush())
+    live.disconnect(again, clean=False)
     await asyncio.sleep(0.3)
     with pytest.raises(SessionNotFound):
         await live.resume(connection.session.id, 0)
@@ -211,13 +216,13 @@ async def test_a_client_that_left_in_order_finds_the_final_of_what_it_had_said(m
     for clean in (True, False):
         live = make(Scripted())
         connection = await _open(live)
-        await connection.tell(Audio(speech[:64_000]))
-        live.leave(connection, clean=clean)
+        await connection.send(Audio(speech[:64_000]))
+        live.disconnect(connection, clean=clean)
         again = await live.resume(connection.session.id, 0)
         if not clean:
             await asyncio.sleep(0.3)
             assert not connection.session._finals
-            await again.tell(Flush())
+            await again.send(Flush())
         finals = [m for m in await _until_flush(again) if isinstance(m, Final)]
         assert [(f.text, f.ending) for f in finals if f.text] == [("words", Ending.FLUSH)]
         connection.session.end()
@@ -230,7 +235,7 @@ async def test_a_client_that_comes_back_gets_the_finals_that_it_has_not(make, re
     connection = await _open(live)
     for number in (1, 2, 3):
         connection.session._send(Outgoing(Final(number, "words", "English", 0, 1, Ending.CUT)))
-    live.leave(connection, clean=False)
+    live.disconnect(connection, clean=False)
     again = await live.resume(connection.session.id, received)
     connection.session.end()
     assert [outgoing.message.utterance async for outgoing in again.messages()] == [1, 2, 3][received:]
@@ -245,12 +250,12 @@ async def test_draining_refuses_new_sessions_and_ends_the_open_ones_with_their_f
     """Every open utterance gets its final; then the connection ends with `ShuttingDown`."""
     live = make(Scripted())
     connection = await _open(live)
-    await connection.tell(Audio(speech[:64_000]))
+    await connection.send(Audio(speech[:64_000]))
     drained = asyncio.create_task(live.drain())
     finals = []
     with pytest.raises(ShuttingDown):
         await _collect(connection, finals)
-    live.leave(connection, clean=False)
+    live.disconnect(connection, clean=False)
     await drained
     assert [(f.text, f.ending) for f in finals] == [("words", Ending.CLOSE)]
     with pytest.raises(ShuttingDown):
@@ -261,7 +266,7 @@ async def test_a_fault_of_ours_ends_the_session_with_an_error(make, speech, monk
     """The client is told instead of waiting for ever."""
     connection = await _open(make(Scripted()))
     monkeypatch.setattr(connection.session.machine, "_signal", lambda probability: 1 / 0)
-    await connection.tell(Audio(speech))
+    await connection.send(Audio(speech))
     with pytest.raises(Exception, match="server failed"):
         await _until_flush(connection)
 
@@ -269,8 +274,8 @@ async def test_a_fault_of_ours_ends_the_session_with_an_error(make, speech, monk
 async def test_a_fault_of_ours_in_an_answer_ends_the_session_too(make, speech, monkeypatch):
     """It is found where nobody waits for it, and the client is told all the same."""
     connection = await _open(make(Scripted()))
-    monkeypatch.setattr(connection.session.machine._desk, "on_result", lambda heard: 1 / 0)
-    await connection.tell(Audio(speech))
+    monkeypatch.setattr(connection.session.machine._requests, "on_result", lambda result: 1 / 0)
+    await connection.send(Audio(speech))
     with pytest.raises(AsrError, match="server failed"):
         await asyncio.wait_for(_until_flush(connection), 10)
 
@@ -280,10 +285,10 @@ async def test_a_session_that_failed_cannot_be_resumed(make, speech, monkeypatch
     live = make(Scripted())
     connection = await _open(live)
     monkeypatch.setattr(connection.session.machine, "_signal", lambda probability: 1 / 0)
-    await connection.tell(Audio(speech))
+    await connection.send(Audio(speech))
     with pytest.raises(AsrError, match="server failed"):
         await _until_flush(connection)
-    live.leave(connection, clean=False)
+    live.disconnect(connection, clean=False)
     with pytest.raises(SessionNotFound):
         await live.resume(connection.session.id, 0)
 
@@ -304,15 +309,14 @@ async def test_audio_that_waits_for_room_is_not_taken_from_a_connection_that_los
     live = make(Scripted())
     connection = await _open(live)
     session = connection.session
-    session._work_on = lambda incoming: asyncio.Event().wait()
-    await connection.tell(Audio(bytes(32 * 1024 * 1024)))
-    late = asyncio.create_task(connection.tell(Audio(b"12")))
+    session._process = lambda incoming: asyncio.Event().wait()
+    await connection.send(Audio(bytes(32 * 1024 * 1024)))
+    late = asyncio.create_task(connection.send(Audio(b"12")))
     await asyncio.sleep(0)
     assert not late.done()
     again = await live.resume(session.id, 0)
     told = session.received_bytes
-    session._inbox_bytes = 0
-    session._moved.set()
+    session._inbox.remove_first()
     with pytest.raises(SessionTaken):
         await late
     assert session.received_bytes == told
@@ -338,12 +342,12 @@ async def test_a_session_that_opens_while_all_are_drained_is_refused(make, monke
 async def test_a_session_is_resumed_by_its_owner_alone(make):
     """To others it does not exist, and it stays with the connection that has it."""
     live = make(Scripted())
-    connection = await live.open(LiveSessionOptions(live.rules(use_voice=True), owner="ann"))
+    connection = await live.open(LiveSessionOptions(live.turn_config(use_voice=True), owner="ann"))
     for owner in ("ben", ""):
         with pytest.raises(SessionNotFound):
             await live.resume(connection.session.id, 0, owner)
-    assert connection.session.has(connection.outbox)
-    live.leave(connection, clean=True)
+    assert connection.session.is_current(connection.outbox)
+    live.disconnect(connection, clean=True)
     assert (await live.resume(connection.session.id, 0, "ann")).session is connection.session
     connection.session.end()
 
@@ -360,10 +364,12 @@ async def test_an_open_session_keeps_its_engines_loaded_and_gives_them_back():
             thread.turn()
         return fast.loaded, accurate.loaded
 
-    live = LiveSessions(settings.load(_env_file=None, model_id="demo"), Engines(*threads), Admission(1000.0))
+    live = LiveSessions(
+        settings.load(_env_file=None, model_id="demo"), Engines(*map(EngineClient, threads)), Admission(1000.0)
+    )
     connection = await _open(live)
     assert loaded_after(3_600.0) == (True, True)
-    live.leave(connection, clean=False)
+    live.disconnect(connection, clean=False)
     assert loaded_after(3_600.0) == (True, True)
     await live.drain()
     assert loaded_after(9.0) == (True, True)
@@ -377,10 +383,10 @@ async def test_tiny_pieces_wait_together(make, speech):
     for size in (len(speech), 1):
         connection = await _open(live)
         for at in range(0, len(speech), size):
-            await connection.tell(Audio(speech[at : at + size]))
+            await connection.send(Audio(speech[at : at + size]))
         assert len(connection.session._inbox) <= 3 + len(speech) / 4_096
         assert connection.session.received_bytes == len(speech)
-        await connection.tell(Flush())
+        await connection.send(Flush())
         finals.append([m for m in await _until_flush(connection) if isinstance(m, Final)])
     assert finals[0] == finals[1]
     await live.drain()
@@ -390,14 +396,14 @@ async def test_what_waits_is_bounded_by_what_it_takes(make, speech):
     """Thousands of wishes wait for the client to slow down, not for the memory to be full."""
     live = make(Scripted())
     connection = await _open(live)
-    rules = live.rules(use_voice=True, context="kitchen lights " * 1_000)
+    rules = live.turn_config(use_voice=True, context="kitchen lights " * 1_000)
 
     async def ask():
         while True:
-            await connection.tell(Configure(rules))
+            await connection.send(Configure(rules))
 
     # What is being looked at takes for ever.
-    connection.session._work_on = lambda incoming: asyncio.Event().wait()
+    connection.session._process = lambda incoming: asyncio.Event().wait()
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(ask(), 0.5)
     assert 100 < len(connection.session._inbox) < 1_000

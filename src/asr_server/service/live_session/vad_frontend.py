@@ -1,4 +1,4 @@
-"""What a live session hears with: voice detector, loudness and resampler of `audio/`, in the form the machine takes."""
+"""The voice detector, loudness measure and resampler of `audio/`, in the form that a `LiveMachine` takes."""
 
 from __future__ import annotations
 

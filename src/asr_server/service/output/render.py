@@ -1,18 +1,18 @@
-"""A transcript to the body of an answer, by a table of formats. Not the wire: names media types, knows no HTTP."""
+"""A transcript to the bytes of an answer, by a table of formats."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from asr_server.core.transcript import Segment, Transcript, Word
 from asr_server.service.output import subtitles
-from asr_server.service.requests import ResponseFormat
+from asr_server.service.requests import OutputOptions, ResponseFormat, Result
 from asr_server.subtitle import srt, vtt
 from asr_server.subtitle.cue_config import CueConfig
+from asr_server.subtitle.cues import Cue
 from asr_server.text import languages
 
 JSON = "application/json"
@@ -20,34 +20,26 @@ JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
-    """What to send, as what, and what is said beside it (names and values of headers)."""
-
-    content: bytes
-    media_type: str
-    notes: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """How a transcript leaves. `logprobs`, with json: of each token. `segments`, with verbose_json; `words`, with both,
-    where the transcript has them. `cues`: the rules of subtitles."""
-
-    response_format: ResponseFormat = ResponseFormat.JSON
-    logprobs: bool = False
-    segments: bool = True
-    words: bool = False
-    cues: CueConfig = field(default_factory=CueConfig)
+def render(transcript: Transcript, output: OutputOptions, cue_config: CueConfig) -> Result:
+    """The transcript in its format. `cue_config` is for SRT and VTT."""
+    match output.response_format:
+        case ResponseFormat.JSON:
+            return Result(dump(plain(transcript, output)), JSON)
+        case ResponseFormat.VERBOSE_JSON:
+            return Result(dump(verbose(transcript, output)), JSON)
+        case ResponseFormat.TEXT:
+            return Result(f"{transcript.text}\n".encode(), TEXT)
+        case ResponseFormat.SRT | ResponseFormat.VTT as subtitle_format:
+            return Result(render_cues(subtitles.cues(transcript, cue_config), subtitle_format), TEXT)
 
 
-def render(transcript: Transcript, shape: Shape) -> Body:
-    """The transcript in its shape."""
-    media_type, write = _WRITERS[shape.response_format]
-    return Body(write(transcript, shape).encode(), media_type)
+def render_cues(cues: Sequence[Cue], response_format: ResponseFormat) -> bytes:
+    """The cues as an SRT or VTT file."""
+    write = vtt.render if response_format is ResponseFormat.VTT else srt.render
+    return write(cues).encode()
 
 
-def plain(transcript: Transcript, shape: Shape) -> dict[str, Any]:
+def plain(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
     """The content of json."""
     content: dict[str, Any] = {
         "text": transcript.text,
@@ -55,8 +47,8 @@ def plain(transcript: Transcript, shape: Shape) -> dict[str, Any]:
         "language_code": languages.code(transcript.language),
         "usage": usage(transcript),
     }
-    content |= {"logprobs": logprobs(transcript.segments)} if shape.logprobs else {}
-    return content | ({"words": words(transcript.words)} if shape.words else {})
+    content |= {"logprobs": logprobs(transcript.segments)} if output.logprobs else {}
+    return content | ({"words": words(transcript.words)} if output.words else {})
 
 
 def words(spoken: Iterable[Word]) -> list[dict[str, Any]]:
@@ -89,27 +81,7 @@ def token_usage(transcript: Transcript) -> dict[str, Any]:
     }
 
 
-def _json(transcript: Transcript, shape: Shape) -> str:
-    return dump(plain(transcript, shape))
-
-
-def _text(transcript: Transcript, shape: Shape) -> str:
-    return f"{transcript.text}\n"
-
-
-def _srt(transcript: Transcript, shape: Shape) -> str:
-    return srt.render(subtitles.cues(transcript, shape.cues))
-
-
-def _vtt(transcript: Transcript, shape: Shape) -> str:
-    return vtt.render(subtitles.cues(transcript, shape.cues))
-
-
-def _verbose_json(transcript: Transcript, shape: Shape) -> str:
-    return dump(verbose(transcript, shape))
-
-
-def verbose(transcript: Transcript, shape: Shape) -> dict[str, Any]:
+def verbose(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
     """The content of verbose_json."""
     code = languages.code(transcript.language)
     content: dict[str, Any] = {
@@ -121,9 +93,9 @@ def verbose(transcript: Transcript, shape: Shape) -> dict[str, Any]:
         "duration": transcript.duration_ms / 1000,
         "text": transcript.text,
     }
-    if shape.segments:
+    if output.segments:
         content["segments"] = [_segment(i, segment) for i, segment in enumerate(transcript.segments)]
-    if shape.words:
+    if output.words:
         content["words"] = words(transcript.words)
     return content | {"usage": usage(transcript)}
 
@@ -149,15 +121,6 @@ def usage(transcript: Transcript) -> dict[str, Any]:
     return {"type": "duration", "seconds": math.ceil(transcript.duration_ms / 1000)}
 
 
-def dump(content: dict[str, Any]) -> str:
+def dump(content: dict[str, Any]) -> bytes:
     """As JSON, in the characters of the text."""
-    return json.dumps(content, ensure_ascii=False)
-
-
-_WRITERS: dict[ResponseFormat, tuple[str, Callable[[Transcript, Shape], str]]] = {
-    ResponseFormat.JSON: (JSON, _json),
-    ResponseFormat.TEXT: (TEXT, _text),
-    ResponseFormat.SRT: (TEXT, _srt),
-    ResponseFormat.VTT: (TEXT, _vtt),
-    ResponseFormat.VERBOSE_JSON: (JSON, _verbose_json),
-}
+    return json.dumps(content, ensure_ascii=False).encode()

@@ -5,8 +5,9 @@ import json
 import pytest
 
 from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
-from asr_server.service.output.render import Shape, render
-from asr_server.service.requests import ResponseFormat, context
+from asr_server.service.output.render import render
+from asr_server.service.requests import OutputOptions, ResponseFormat
+from asr_server.subtitle.cue_config import CueConfig
 
 WORDS = tuple(
     Word(text, start, end, TimeSource.ESTIMATED)
@@ -21,9 +22,13 @@ NOTHING = Transcript("", "", 1000, ())
 
 
 def _json(transcript, response_format, **shape):
-    body = render(transcript, Shape(response_format, **shape))
-    assert body.media_type == "application/json"
-    return json.loads(body.content)
+    result = _render(transcript, response_format, **shape)
+    assert result.media_type == "application/json"
+    return json.loads(result.content)
+
+
+def _render(transcript, response_format, **output):
+    return render(transcript, OutputOptions(response_format, **output), CueConfig())
 
 
 def test_json_has_the_models_name_and_the_code_of_the_language():
@@ -64,7 +69,7 @@ def test_text_formats_are_never_json():
         (ResponseFormat.SRT, "1\n00:00:00,250 --> 00:00:01,500\n你好\n\n2\n"),
         (ResponseFormat.VTT, "WEBVTT\n\n00:00:00.250 --> "),
     ):
-        body = render(SPEECH, Shape(response_format))
+        body = _render(SPEECH, response_format)
         assert body.media_type == "text/plain; charset=utf-8"
         assert body.content.decode().startswith(start)
 
@@ -73,13 +78,6 @@ def test_silence_renders_in_every_format():
     """No words is a result, not an error."""
     assert _json(NOTHING, ResponseFormat.JSON)["text"] == ""
     assert _json(NOTHING, ResponseFormat.VERBOSE_JSON)["segments"] == []
-    assert render(NOTHING, Shape(ResponseFormat.SRT)).content == b""
-    assert render(NOTHING, Shape(ResponseFormat.VTT)).content == b"WEBVTT\n\n"
-    assert render(NOTHING, Shape(ResponseFormat.TEXT)).content == b"\n"
-
-
-def test_prompt_and_hotwords_become_one_context():
-    """Either may be missing."""
-    assert context(" about lights ", ["kitchen", "bedroom"]) == "about lights\nkitchen, bedroom"
-    assert context("", []) == ""
-    assert context("", ["kitchen"]) == "kitchen"
+    assert _render(NOTHING, ResponseFormat.SRT).content == b""
+    assert _render(NOTHING, ResponseFormat.VTT).content == b"WEBVTT\n\n"
+    assert _render(NOTHING, ResponseFormat.TEXT).content == b"\n"

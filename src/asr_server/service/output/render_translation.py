@@ -1,45 +1,45 @@
-"""A translated transcript to the body of an answer: the transcript's own body, and what a translation adds to it."""
+"""A translated transcript to the bytes of an answer: what the transcript's own answer has, and more."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from asr_server.service.output.render import JSON, TEXT, Body, Shape, dump, plain, verbose
-from asr_server.service.requests import ResponseFormat
+from asr_server.service.output import render
+from asr_server.service.requests import ResponseFormat, Result, TranslationRequest
 from asr_server.service.translations import TranslatedCues, TranslatedTranscript
-from asr_server.subtitle import srt, vtt
+from asr_server.subtitle.cue_config import CueConfig
 from asr_server.text import languages
 
 
-def render_cues(found: TranslatedCues, shape: Shape, *, bilingual: bool) -> Body:
-    """The cues as SRT or VTT, laid out anew; with `bilingual`, the source above each translation."""
-    write = vtt.render if shape.response_format is ResponseFormat.VTT else srt.render
-    return Body(write(found.laid_out(shape.cues, bilingual=bilingual)).encode(), TEXT, _notes(found))
+def render_cues(found: TranslatedCues, request: TranslationRequest, cue_config: CueConfig) -> Result:
+    """The cues as SRT or VTT, with new line breaks; where bilingual, the source above each translation."""
+    cues = found.laid_out(cue_config, bilingual=request.bilingual)
+    return _result(render.render_cues(cues, request.output.response_format), render.TEXT, found)
 
 
-def render_transcript(found: TranslatedTranscript, shape: Shape, *, bilingual: bool) -> Body:
-    """The transcript as json, verbose_json or text; with `bilingual`, the source text beside each translation."""
-    if shape.response_format is ResponseFormat.TEXT:
-        text = _pairs(found) if bilingual else f"{found.transcript.text}\n"
-        return Body(text.encode(), TEXT, _notes(found))
-    is_verbose = shape.response_format is ResponseFormat.VERBOSE_JSON
-    content = (verbose if is_verbose else plain)(found.transcript, shape) | _facts(found)
+def render_transcript(found: TranslatedTranscript, request: TranslationRequest) -> Result:
+    """The transcript as json, verbose_json or text; where bilingual, the source text beside each translation."""
+    if request.output.response_format is ResponseFormat.TEXT:
+        text = _pairs(found) if request.bilingual else f"{found.transcript.text}\n"
+        return _result(text.encode(), render.TEXT, found)
+    is_verbose = request.output.response_format is ResponseFormat.VERBOSE_JSON
+    content = (render.verbose if is_verbose else render.plain)(found.transcript, request.output) | _facts(found)
     if is_verbose:
         code = content["language_code"]
         content |= {"task": "translate", "language": content["language"].lower(), "languages": [{"code": code}]}
         for segment, line, source in zip(content["segments"], found.lines, found.source.segments, strict=True):
             segment |= {"translated": line.translated, "reason": line.reason.value}
-            segment["compression_ratio"] = source.compression_ratio  # it tells of loops in the recognition
-    if bilingual:
+            segment["compression_ratio"] = source.compression_ratio  # it shows loops of the recognition
+    if request.bilingual:
         content["source_text"] = found.source.text
         for segment, source in zip(content.get("segments", []), found.source.segments, strict=is_verbose):
             segment["source_text"] = source.text
-    return Body(dump(content).encode(), JSON, _notes(found))
+    return _result(render.dump(content), render.JSON, found)
 
 
-def _notes(found: TranslatedCues | TranslatedTranscript) -> dict[str, str]:
-    notes = {"X-Untranslated": str(found.kept)}
-    return notes | ({"X-Translation-Error": found.failure.code} if found.failure else {})
+def _result(content: bytes, media_type: str, found: TranslatedCues | TranslatedTranscript) -> Result:
+    error = found.failure.code if found.failure else None
+    return Result(content, media_type, untranslated=found.untranslated, translation_error=error)
 
 
 def _facts(found: TranslatedTranscript) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def _facts(found: TranslatedTranscript) -> dict[str, Any]:
         "language": language,
         "language_code": found.target.tag if is_target else languages.code(language),
         "source_language": found.source.language,
-        "untranslated": found.kept,
+        "untranslated": found.untranslated,
     }
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from asr_server.core.errors import TranslationFailed
 from asr_server.core.transcript import Segment, Transcript
-from asr_server.service.output.render import Shape
 from asr_server.service.output.render_translation import render_cues, render_transcript
-from asr_server.service.requests import ResponseFormat
+from asr_server.service.requests import OutputOptions, ResponseFormat, TranslationRequest
 from asr_server.service.translations import TranslatedCues, TranslatedTranscript
+from asr_server.subtitle.cue_config import CueConfig
 from asr_server.subtitle.cues import Cue
 from asr_server.text import target_languages
 from asr_server.translator.lines import Reason, Translated
@@ -22,7 +22,11 @@ KLINGON = target_languages.find("Klingon")
 
 
 def _json(found, response_format, **how):
-    return json.loads(render_transcript(found, Shape(response_format), **{"bilingual": False, **how}).content)
+    return json.loads(render_transcript(found, _request(response_format, **how)).content)
+
+
+def _request(response_format, **how):
+    return TranslationRequest(target_language="tlh", output=OutputOptions(response_format), **how)
 
 
 def test_a_target_that_the_recogniser_does_not_know_has_its_name_and_tag():
@@ -67,14 +71,14 @@ def test_silence_is_in_the_target_language():
     """Clients want the name of a language; an empty text is as good in the one asked for."""
     found = TranslatedTranscript(Transcript("", "", 500, ()), (), KLINGON)
     assert _json(found, ResponseFormat.VERBOSE_JSON)["language"] == "klingon"
-    assert render_transcript(found, Shape(ResponseFormat.TEXT), bilingual=True).content == b"\n"
+    assert render_transcript(found, _request(ResponseFormat.TEXT, bilingual=True)).content == b"\n"
 
 
 def test_both_languages_in_text_and_subtitles():
     """The source above its translation; what has none stands once."""
     found = TranslatedTranscript(SOURCE, LINES, KLINGON)
-    assert render_transcript(found, Shape(ResponseFormat.TEXT), bilingual=True).content == b"word 0\nmu'\n\nword 1\n"
+    assert render_transcript(found, _request(ResponseFormat.TEXT, bilingual=True)).content == b"word 0\nmu'\n\nword 1\n"
     cues = TranslatedCues(tuple(Cue(s.start_ms, s.end_ms, s.text) for s in SEGMENTS), LINES, KLINGON)
-    written = render_cues(cues, Shape(ResponseFormat.VTT), bilingual=True).content.decode()
+    written = render_cues(cues, _request(ResponseFormat.VTT, bilingual=True), CueConfig()).content.decode()
     assert written.startswith("WEBVTT\n\n00:00:00.000 --> 00:00:00.900\nword 0\nmu'\n\n")
     assert written.endswith("\nword 1\n\n")

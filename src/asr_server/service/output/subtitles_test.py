@@ -3,6 +3,7 @@
 from asr_server.core import settings
 from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
 from asr_server.service.output import subtitles
+from asr_server.service.requests import OutputOptions
 from asr_server.subtitle.cue_config import CueConfig
 
 
@@ -17,14 +18,15 @@ def _transcript(segments):
 
 def test_the_default_settings_are_the_default_rules():
     """Each number has one truth, whichever way it is reached."""
-    assert subtitles.rules(settings.load()) == CueConfig()
+    assert subtitles.cue_config(settings.load(), OutputOptions()) == CueConfig()
 
 
 def test_every_setting_arrives(monkeypatch):
     """Seconds of the environment become milliseconds of the rules."""
     for name, value in {"MAX_DURATION": 5, "MIN_DURATION": 1.5, "MIN_GAP": 0.04, "PAUSE_THRESHOLD": 0.7}.items():
         monkeypatch.setenv(f"SUBTITLE_{name}", str(value))
-    assert subtitles.rules(settings.load(), max_line_columns=32, max_lines=1) == CueConfig(5000, 1500, 40, 700, 32, 1)
+    output = OutputOptions(max_line_chars=32, max_lines=1)
+    assert subtitles.cue_config(settings.load(), output) == CueConfig(5000, 1500, 40, 700, 32, 1)
 
 
 def test_segments_become_cues_in_order():
@@ -40,10 +42,10 @@ def test_the_last_cue_ends_with_the_recording():
     assert (cue.start_ms, cue.end_ms) == (100, 400)
 
 
-def test_timing_names_what_the_times_are():
+def test_the_source_names_what_the_times_are():
     """Aligned, estimated, or mixed as soon as one word differs."""
     aligned, estimated = _segment("a b", 0, TimeSource.ALIGNED), _segment("c", 900, TimeSource.ESTIMATED)
-    assert subtitles.timing([aligned]) == "aligned"
-    assert subtitles.timing([estimated]) == "estimated"
-    assert subtitles.timing([aligned, estimated]) == "mixed"
-    assert subtitles.timing([]) == "estimated"
+    assert subtitles.time_source([aligned]) == "aligned"
+    assert subtitles.time_source([estimated]) == "estimated"
+    assert subtitles.time_source([aligned, estimated]) == "mixed"
+    assert subtitles.time_source([]) == "estimated"

@@ -1,106 +1,279 @@
-"""The spans of one recording, found while it is decoded and at work at once, a bounded number ahead of the reader."""
+"""A recording to its transcript: decode, cut into spans, one job a span, join. One channel between two tasks.
+
+The producer decodes, cuts and queues the spans with the engine, a bounded number ahead. The consumer takes them from
+the channel in the order of the recording and emits events: all that a stream sends, and all that a whole answer needs.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import ExitStack, aclosing
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from asr_server.audio.decode import Progress
+from asr_server.core.audio import samples_to_ms
+from asr_server.core.errors import DeadlineExceeded
+from asr_server.core.transcript import Segment, Timings, Transcript
 from asr_server.scheduling.job import Priority
-from asr_server.service.recordings.segmenter import Segmenter
+from asr_server.service.recordings.segmenter import Segmenter, segmentation_config
 from asr_server.service.recordings.span import SpanContext, SpanTask
+from asr_server.text import joining
 
 if TYPE_CHECKING:
     from asr_server.audio.decode import Decoder, Source
-    from asr_server.scheduling.admission import Admission
-    from asr_server.scheduling.thread import EngineThread
+    from asr_server.engine.client import EngineClient, Transcription
+    from asr_server.scheduling.admission import Admission, AdmissionTicket
     from asr_server.service.recordings.segmenter import SpeechSpan
+    from asr_server.service.requests import RecordingRequest
 
-# Recordings longer than this are bulk work: they give way to short ones, whose callers wait in front of a screen.
+# Longer recordings are bulk work: they give way to short ones, whose callers wait in front of a screen.
 _BULK_OVER_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
+class Started:
+    """Speech or the end of the recording was found. What fails later fails in the middle of an answer.
+
+    `claimed_s`: how long the recording says that it is, 0 if it does not say.
+    """
+
+    claimed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """New text after all deltas before it. It is never taken back."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentDone:
+    """The next segment in the order of the recording; its text may be empty."""
+
+    segment: Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The last event. With deltas, the text is that of all deltas, character for character."""
+
+    transcript: Transcript
+
+
+Event = Started | TextDelta | SegmentDone | Finished
+Emit = Callable[[Event], Awaitable[None]]
+
+
+async def ignore(event: Event) -> None:
+    """For callers that want the transcript alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a recording is processed, beside what the request states.
+
+    `timeout_s`: None means the server's limit for one request. `deltas`: whether `TextDelta`s are emitted.
+    """
+
+    priority: Priority = Priority.INTERACTIVE
+    timeout_s: float | None = None
+    deltas: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PipelineResources:
-    """What recordings are worked on with. `look_ahead`: spans of one recording that are decoded and at work before the
-    first of them is taken."""
+    """What all recordings share. `timeout_s`: the limit for one request. `look_ahead`: the number of spans of one
+    recording that are decoded and queued before the first of them is taken."""
 
     decoder: Decoder
-    engine: EngineThread
+    engine: EngineClient
     admission: Admission
-    look_ahead: int
+    timeout_s: float
+    look_ahead: int = 16
 
 
 class RecordingPipeline:
-    """An async context manager; on the way out all of it leaves the queue and the batch, and nothing runs on."""
+    """Transcribes recordings, many at once. The heavy work is in the decoder's child and on the engine thread.
 
-    def __init__(self, means: PipelineResources, source: Source, order: SpanContext) -> None:
-        self.progress = Progress()
-        self._means = means
-        self._source = source
-        self._order = order
-        self._ready: asyncio.Queue[SpanTask | Exception | None] = asyncio.Queue(means.look_ahead)
-        self._begun: list[SpanTask] = []
-        self._any = False
-        self._held = ExitStack()
+    A recording is decoded while it is transcribed, so the memory it takes does not grow with its length.
+    """
 
-    async def __aenter__(self) -> RecordingPipeline:
-        self._task = asyncio.create_task(self._find())
-        return self
+    def __init__(self, resources: PipelineResources) -> None:
+        self._resources = resources
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    def check_room(self) -> None:
+        """Raise `Overloaded` if no more work is accepted. For the time before a body is read."""
+        self._resources.admission.check()
+
+    async def transcribe(
+        self, source: Source, request: RecordingRequest, options: RunOptions, emit: Emit = ignore
+    ) -> Transcript:
+        """The transcript of a file-like object with a real file descriptor, which is also the last event.
+
+        Raises the leaves of `InvalidInput` for bad audio, `Overloaded`, `DeadlineExceeded`, and `EngineError`s.
+        Cancelling takes the recording's jobs out of the queue and out of the batch, and ends its decoding.
+        """
+        limit_s = options.timeout_s or self._resources.timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                transcript = await self._transcribe(source, request, options, emit, time.monotonic() + limit_s)
+        except TimeoutError:
+            raise DeadlineExceeded(
+                f"The recording was not transcribed within the server's limit of {limit_s:g} s."
+            ) from None
+        await emit(Finished(transcript))
+        return transcript
+
+    async def _transcribe(
+        self, source: Source, request: RecordingRequest, options: RunOptions, emit: Emit, deadline_s: float
+    ) -> Transcript:
+        resources, assembly = self._resources, _Assembly(emit, deltas=options.deltas)
+        with resources.engine.lease(), resources.admission.hold() as ticket:
+            try:
+                # Left in any way, the group first cancels what still runs: decoder, queued jobs, rows of the batch.
+                async with asyncio.TaskGroup() as group:
+                    context = SpanContext(resources.engine, group, request, deadline_s, options.deltas)
+                    producer = _Producer(resources, ticket, context, options.priority)
+                    group.create_task(producer.run(source))
+                    await assembly.run(producer)
+            except ExceptionGroup as failures:
+                # Only `assembly.run` raises: there is one error, and callers want that and no group.
+                error = failures.exceptions[0]
+                raise error from error.__cause__
+        resources.admission.observe(producer.progress.decoded_s, time.monotonic() - assembly.begun_s)
+        return assembly.transcript(samples_to_ms(producer.progress.decoded_samples))
+
+
+class _Producer:
+    """Decodes and cuts one recording and queues its spans. Runs as a task of the recording's group.
+
+    The channel holds the spans in order, then None, or the error that ended the recording. Its size is the look-ahead:
+    while it is full, nothing more is cut or decoded.
+    """
+
+    def __init__(
+        self, resources: PipelineResources, ticket: AdmissionTicket, context: SpanContext, priority: Priority
     ) -> None:
-        # Before the first wait: whoever cancels a reader may do so at every one of its waits.
-        self._task.cancel()
-        tasks = [self._task, *(work.leave() for work in self._begun)]
-        self._held.close()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self.progress = Progress()
+        self._channel: asyncio.Queue[SpanTask | Exception | None] = asyncio.Queue(resources.look_ahead)
+        self._resources = resources
+        self._ticket = ticket
+        self._context = context
+        self._priority = priority
+        self._is_first = True
+
+    async def run(self, source: Source) -> None:
+        """Fill the channel."""
+        try:
+            await self._produce(source)
+            await self._channel.put(None)
+        except Exception as error:
+            # In its place in the channel: what was said before the damage is answered first.
+            await self._channel.put(error)
 
     async def next(self) -> SpanTask | None:
-        """The next span in the order of the recording; None at its end.
+        """The next span; None at the end. Raises the error that ended the recording."""
+        item = await self._channel.get()
+        if isinstance(item, Exception):
+            raise item
+        return item
 
-        Raises what is wrong with the recording, `Overloaded` before the first span, `TimeoutError` at the deadline.
-        """
-        async with asyncio.timeout(self._order.deadline_s - time.monotonic()):
-            found = await self._ready.get()
-        if isinstance(found, Exception):
-            raise found
-        self._begun = [work for work in self._begun if not work.over]
-        return found
-
-    async def _find(self) -> None:
-        try:
-            await self._spans()
-            await self._ready.put(None)
-        except Exception as error:  # in its place: what was said before the damage is answered first
-            await self._ready.put(error)
-
-    async def _spans(self) -> None:
-        segmenter, progress, admission = Segmenter(self._order.options.cutting), self.progress, self._means.admission
-        hold = self._held.enter_context(admission.hold())
-        async with aclosing(self._means.decoder.stream(self._source, progress)) as blocks:
+    async def _produce(self, source: Source) -> None:
+        segmenter = Segmenter(segmentation_config(self._context.request.chunking))
+        progress, admission = self.progress, self._resources.admission
+        async with aclosing(self._resources.decoder.stream(source, progress)) as blocks:
             async for block in blocks:
                 length_s = max(progress.claimed_s, progress.decoded_s)
-                admission.measure(hold, length_s)
+                admission.measure(self._ticket, length_s)
                 for span in await asyncio.to_thread(segmenter.push, block):
                     await self._begin(span, length_s)
-            admission.measure(hold, progress.decoded_s)
+            admission.measure(self._ticket, progress.decoded_s)
         for span in await asyncio.to_thread(segmenter.finish):
             await self._begin(span, progress.decoded_s)
 
     async def _begin(self, span: SpeechSpan, length_s: float) -> None:
-        priority = self._order.options.priority
-        if priority is Priority.INTERACTIVE and length_s > _BULK_OVER_S:
-            priority = Priority.BULK
-        work = SpanTask(self._means.engine, span, self._order, priority)
-        is_first, self._any = not self._any, True
-        self._begun.append(work)
-        await self._ready.put(work)
-        if is_first and self._order.pieces:
-            # Prefilling the spans behind it first would make the reader wait for its first word several times as long.
-            await work.begun()
+        is_bulk = self._priority is Priority.INTERACTIVE and length_s > _BULK_OVER_S
+        task = SpanTask(self._context, span, Priority.BULK if is_bulk else self._priority)
+        is_first, self._is_first = self._is_first, False
+        await self._channel.put(task)
+        if is_first and self._context.deltas:
+            # The prefill of the spans behind it would multiply the time to the first word, so they wait for that.
+            await task.begun()
+
+
+class _Assembly:
+    """Takes the spans of one recording in order, emits their events and adds them up. The consumer of the channel."""
+
+    def __init__(self, emit: Emit, *, deltas: bool) -> None:
+        self.begun_s = 0.0  # when the first span or the end was found, on the monotonic clock
+        self._created_s = time.monotonic()
+        self._emit = emit
+        self._deltas = deltas
+        self._text = ""
+        self._segments: list[Segment] = []
+        self._queue_s = self._infer_s = self._load_s = 0.0
+
+    async def run(self, producer: _Producer) -> None:
+        """Empty the channel. Raises what ended the recording or failed for a span, in its place."""
+        task = await producer.next()
+        self.begun_s = time.monotonic()
+        await self._emit(Started(producer.progress.claimed_s))
+        while task is not None:
+            await self._add(task)
+            task = await producer.next()
+
+    def transcript(self, duration_ms: int) -> Transcript:
+        """All segments as one."""
+        spoken = tuple(segment for segment in self._segments if segment.text)
+        return Transcript(
+            text=self._text if self._deltas else joining.join(segment.text for segment in spoken),
+            language=_main_language(spoken),
+            duration_ms=duration_ms,
+            segments=spoken,
+            timings=self._timings(),
+        )
+
+    async def _add(self, task: SpanTask) -> None:
+        is_sent = False
+        while self._deltas and (text := await task.next_delta()) is not None:
+            await self._add_text(text, opens=not is_sent)
+            is_sent = True
+        results = await task.results()
+        if self._deltas and not is_sent:  # there were no deltas, or the span was tried again
+            for result in results:
+                if result.segment.text:
+                    await self._add_text(result.segment.text, opens=True)
+        for result in results:
+            self._segments.append(result.segment)
+            self._add_times(result.transcription)
+            await self._emit(SegmentDone(result.segment))
+
+    async def _add_text(self, text: str, *, opens: bool) -> None:
+        """`opens`: it is the first text of a segment."""
+        delta = joining.joint(self._text, text) + text if opens else text
+        self._text += delta
+        await self._emit(TextDelta(delta))
+
+    def _add_times(self, transcription: Transcription) -> None:
+        """Of the waits the longest counts, of the work the sum: spans wait and run at the same time."""
+        self._queue_s = max(self._queue_s, transcription.queue_s)
+        self._infer_s += transcription.infer_s
+        self._load_s = max(self._load_s, transcription.load_s)
+
+    def _timings(self) -> Timings:
+        seconds = (self.begun_s - self._created_s, self._queue_s, self._infer_s, self._load_s)
+        return Timings(*(1000 * one_s for one_s in seconds))
+
+
+def _main_language(segments: Sequence[Segment]) -> str:
+    """The language of most of the text; "" when none was named."""
+    weights: Counter[str] = Counter()
+    for segment in segments:
+        if segment.language:
+            weights[segment.language] += len(segment.text)
+    return weights.most_common(1)[0][0] if weights else ""

@@ -1,4 +1,4 @@
-"""Where the speech is, found while a recording is decoded: the voice detector in front of the pure span cutter."""
+"""Finds the spans of speech while a recording is decoded: voice detection, then the cutting of `audio/spans.py`."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from asr_server.audio.segmentation_config import SegmentationConfig
-from asr_server.audio.spans import Span, SpanCutter
-from asr_server.audio.vad import SpeechProbability, frame_power
-from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
+from asr_server.audio.segmentation.config import SegmentationConfig
+from asr_server.audio.segmentation.quietest import frame_power
+from asr_server.audio.segmentation.spans import Span, SpanCutter
+from asr_server.audio.vad import SpeechProbability
+from asr_server.core.audio import FRAME_SAMPLES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_MIN_SPLIT_SAMPLES = 2 * SAMPLE_RATE
+    from asr_server.service.requests import ServerVad
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,26 +40,27 @@ class SpeechSpan:
         speech_regions = tuple((max(a, start), min(b, end)) for a, b in self.speech_regions if a < end and b > start)
         return replace(self, start=start, end=end, audio=audio, speech_regions=speech_regions)
 
-    @property
-    def divisible(self) -> bool:
-        """Whether halves are worth trying: in a shorter span a word would be lost at the joint sooner than a loop is
-        mended."""
-        return len(self.audio) >= _MIN_SPLIT_SAMPLES
 
-    def halves(self) -> tuple[SpeechSpan, SpeechSpan]:
-        """The span as two, parted where its middle third is quietest."""
-        third = len(self.audio) // 3
-        power = frame_power(self.audio[third:-third])
-        cut_at = self.start + third + int(power.argmin()) * FRAME_SAMPLES
-        return self.part(self.start, cut_at), self.part(cut_at, self.end)
+def segmentation_config(chunking: ServerVad | None) -> SegmentationConfig:
+    """The thresholds for what the caller stated; None means the server's own."""
+    if chunking is None:
+        return SegmentationConfig()
+    return SegmentationConfig(
+        threshold=chunking.threshold,
+        min_silence_ms=chunking.silence_duration_ms,
+        # The margin is added on both sides, so it must not be longer than the pause between two regions.
+        pad_ms=min(chunking.prefix_padding_ms, chunking.silence_duration_ms),
+        # Every such pause separates two segments. The server's own rules pack regions with short pauses into one span.
+        max_gap_s=0.0,
+    )
 
 
 class Segmenter:
-    """Cuts one recording, fed block by block; keeps the audio of the open span and no more."""
+    """Cuts one recording, block by block; holds the audio of the open span only."""
 
-    def __init__(self, rules: SegmentationConfig) -> None:
-        self._voice = SpeechProbability()
-        self._cutter = SpanCutter(rules)
+    def __init__(self, config: SegmentationConfig) -> None:
+        self._vad = SpeechProbability()
+        self._cutter = SpanCutter(config)
         self._rest = np.zeros(0, np.float32)  # less than a frame
         self._kept = np.zeros(0, np.float32)  # what a span may still need, from sample `_kept_from` on
         self._kept_from = 0
@@ -69,7 +71,7 @@ class Segmenter:
         whole = np.concatenate((self._rest, block))
         frames, self._rest = np.split(whole, [len(whole) - len(whole) % FRAME_SAMPLES])
         self._keep(frames)
-        return self._taken(self._cutter.push(*self._scores(frames)))
+        return self._speech_spans(self._cutter.push(*self._scores(frames)))
 
     def finish(self) -> list[SpeechSpan]:
         """The end of the recording: the last spans."""
@@ -77,20 +79,20 @@ class Segmenter:
         last = np.pad(self._rest, (0, -len(self._rest) % FRAME_SAMPLES))
         self._keep(self._rest)
         ready = self._cutter.push(*self._scores(last))
-        return self._taken([*ready, *self._cutter.finish(total)])
+        return self._speech_spans([*ready, *self._cutter.finish(total)])
 
     def _scores(self, frames: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        # Files of floats may be loud beyond full scale by any factor; what was heard so far tells which.
+        # Float files may exceed full scale by any factor. The peak so far is the best guess of it.
         self._peak = max(self._peak, np.abs(frames).max(initial=1.0))
-        heard = np.clip(frames / self._peak, -1.0, 1.0)
-        return self._voice.push(heard), frame_power(heard)
+        scaled = np.clip(frames / self._peak, -1.0, 1.0)
+        return self._vad.push(scaled), frame_power(scaled)
 
     def _keep(self, frames: NDArray[np.float32]) -> None:
         needed = min(self._cutter.needed_from - self._kept_from, len(self._kept))
         self._kept = np.concatenate((self._kept[needed:], frames))
         self._kept_from += needed
 
-    def _taken(self, spans: list[Span]) -> list[SpeechSpan]:
+    def _speech_spans(self, spans: list[Span]) -> list[SpeechSpan]:
         return [
             SpeechSpan(
                 span.start_samples, span.end_samples, self._audio(span), span.peak_probability, span.speech_regions
@@ -101,5 +103,5 @@ class Segmenter:
     def _audio(self, span: Span) -> NDArray[np.float32]:
         audio = self._kept[span.start_samples - self._kept_from : span.end_samples - self._kept_from]
         peak = float(np.abs(audio).max(initial=0.0))
-        # A copy in any case: a view would keep all that was decoded beside it. The division may round to above one.
+        # Always a copy: a view would keep the whole buffer alive. The division may round to above one, hence the clip.
         return np.clip(audio / np.float32(peak), -1.0, 1.0) if peak > 1.0 else audio.copy()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from asr_server import demo
-from asr_server.audio.segmentation_config import SegmentationConfig
+from asr_server.audio.segmentation.config import SegmentationConfig
 from asr_server.service.recordings.segmenter import Segmenter
 
 

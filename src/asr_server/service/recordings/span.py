@@ -1,148 +1,139 @@
-"""One span of a recording to its answers: as a row of the batch, and again in an easier form when that went wrong."""
+"""One span of a recording: transcribed as a row of the batch, tried again where that went wrong, its words timed."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from asr_server.engine.client import EngineClient, EngineStream
-from asr_server.engine.protocol import Finish, Hypothesis, Utterance
+from asr_server.core.audio import samples_to_ms
+from asr_server.core.transcript import Segment, Token
+from asr_server.engine.protocol import Finish, Utterance
 from asr_server.service import word_times
+from asr_server.service.retry import Answer, retry
 
 if TYPE_CHECKING:
     from asr_server.core.transcript import Word
+    from asr_server.engine.client import EngineClient, Transcription
     from asr_server.scheduling.job import Priority
-    from asr_server.scheduling.thread import EngineThread
     from asr_server.service.recordings.segmenter import SpeechSpan
-    from asr_server.service.requests import TranscribeOptions
+    from asr_server.service.requests import RecordingRequest
 
 
 @dataclass(frozen=True, slots=True)
 class SpanContext:
-    """How the spans of one recording are worked on. `deadline_s` is on the monotonic clock; `pieces`: text is wanted
-    as it is decoded."""
+    """What the spans of one recording have in common. `deadline_s` is on the monotonic clock. `deltas`: the text is
+    wanted as it is decoded."""
 
-    options: TranscribeOptions
+    engine: EngineClient
+    group: asyncio.TaskGroup
+    request: RecordingRequest
     deadline_s: float
-    pieces: bool
+    deltas: bool
 
 
 @dataclass(frozen=True, slots=True)
 class SpanResult:
-    """What came back for a span, or for half of one. `temperature` is the one that the answer was made with."""
+    """The segment of a span, or of half of one, and the engine's answer that it was made of."""
 
-    span: SpeechSpan
-    hypothesis: Hypothesis
-    temperature: float
-    queue_s: float
-    infer_s: float
-    load_s: float = 0.0
-    words: tuple[Word, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class SpanDelta:
-    """New text of one span; `opens`: it is the first of its span, or of a half."""
-
-    text: str
-    opens: bool
+    segment: Segment
+    transcription: Transcription
 
 
 class SpanTask:
-    """Begins at once. A loop or a used-up budget is tried again, once each: greedily if it was sampled, then in halves,
-    which are easier; what still fails is marked, not dropped. Text that was given out is never taken back, so a span
-    is not tried again once any of it was."""
+    """A span at work in the recording's task group. The job is queued at once.
 
-    def __init__(self, engine: EngineThread, span: SpeechSpan, order: SpanContext, priority: Priority) -> None:
-        self._engine = engine
+    Text that was taken out of `deltas` is final. A span is therefore not tried again once any of its text was taken,
+    and gives no more deltas once it is tried again.
+    """
+
+    def __init__(self, context: SpanContext, span: SpeechSpan, priority: Priority) -> None:
+        self._context = context
         self._span = span
-        self._order = order
         self._priority = priority
-        self._feed = self._submit(span, order.options.temperature)
-        self._given = self._replaced = False
-        self._task = asyncio.create_task(self._answers())
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing of it waits or runs any more, and nobody has to hear of an error."""
-        return self._task.done() and not self._task.cancelled() and self._task.exception() is None
+        request = context.request
+        self._utterance = Utterance(
+            audio=span.audio,
+            language=request.language,
+            context=request.context,
+            temperature=request.temperature,
+            stream=context.deltas,
+        )
+        stream = context.engine.stream(self._utterance, priority=priority, deadline_s=context.deadline_s)
+        self._stream = stream
+        self._taken = self._retried = False
+        self._task = context.group.create_task(self._run())
+        # A task that is cancelled before its first step never awaits the stream: the job would stay in the queue.
+        self._task.add_done_callback(lambda _: stream.cancel())
 
     async def begun(self) -> None:
-        """Wait for the first text, or for the end."""
-        await self._feed.begun.wait()
+        """Wait for the first text, or for the end of the job."""
+        await self._stream.begun.wait()
 
-    async def pieces(self) -> AsyncGenerator[SpanDelta, None]:
-        """The text as it is decoded. Raises `TimeoutError` at the deadline."""
-        async for text in self._feed:
-            if self._replaced:
-                break
-            opens, self._given = not self._given, True
-            yield SpanDelta(text, opens)
-        if not self._given:
-            for answer in await self.answers():
-                if answer.hypothesis.text:
-                    yield SpanDelta(answer.hypothesis.text, opens=True)
+    async def next_delta(self) -> str | None:
+        """The next text as it is decoded; None at its end, or when the span is tried again.
 
-    async def answers(self) -> list[SpanResult]:
-        """One answer, or two for halves. Raises `TimeoutError` at the deadline, and what the engine raised."""
-        async with asyncio.timeout(self._order.deadline_s - time.monotonic()):
-            return await asyncio.shield(self._task)
+        Raises `TimeoutError` at the deadline.
+        """
+        text = await anext(self._stream, None)
+        if text is None or self._retried:
+            return None
+        self._taken = True
+        return text
 
-    def leave(self) -> asyncio.Task[list[SpanResult]]:
-        """Take the work out of the queue and out of the batch, at once; the task ends soon after."""
-        self._feed.cancel()
-        self._task.cancel()
-        return self._task
+    async def results(self) -> list[SpanResult]:
+        """One result, or two for halves. Raises what the engine raised."""
+        found = await self._task
+        if isinstance(found, Exception):
+            raise found
+        return found
 
-    async def _answers(self) -> list[SpanResult]:
-        answers = await self._transcribed()
-        return list(await asyncio.gather(*map(self._timed, answers)))
-
-    async def _timed(self, answer: SpanResult) -> SpanResult:
-        """The answer with the times of its words, if they are wanted."""
-        how, said = self._order.options.words, answer.hypothesis
-        found = await word_times.words(
-            self._engine, answer.span, said.text, said.language, how, priority=self._priority
-        )
-        return replace(answer, words=found)
-
-    async def _transcribed(self) -> list[SpanResult]:
-        temperature = self._order.options.temperature
-        answer = await self._answer(self._feed, self._span, temperature)
-        if self._good_or_given(answer):
-            return [answer]
-        self._replaced = True
-        if temperature > 0:
-            (answer,) = await self._again([self._span])
-        if answer.hypothesis.finish is Finish.END or not self._span.divisible:
-            return [answer]
-        return await self._again(self._span.halves())
-
-    def _good_or_given(self, answer: SpanResult) -> bool:
-        return answer.hypothesis.finish is Finish.END or self._given
-
-    async def _again(self, spans: Sequence[SpeechSpan]) -> list[SpanResult]:
-        feeds = [self._submit(span, 0.0) for span in spans]
+    async def _run(self) -> list[SpanResult] | Exception:
         try:
-            return [await self._answer(feed, span, 0.0) for feed, span in zip(feeds, spans, strict=True)]
-        finally:
-            for feed in feeds:
-                feed.cancel()
+            answers = await self._answers()
+            return list(await asyncio.gather(*map(self._result, answers)))
+        except Exception as error:
+            # Raised, it would end the whole group. It waits for its turn instead: what was said before is sent first.
+            return error
 
-    async def _answer(self, feed: EngineStream, span: SpeechSpan, temperature: float) -> SpanResult:
-        done = await feed.result()
-        return SpanResult(span, done.hypothesis, temperature, done.queue_s, done.infer_s, done.load_s)
+    async def _answers(self) -> list[Answer]:
+        first = await self._stream.result()
+        if self._taken:
+            return [Answer(0, len(self._utterance.audio), first, self._utterance.temperature)]
+        self._retried = first.hypothesis.finish is not Finish.END
+        ask = partial(self._context.engine.transcribe, priority=self._priority, deadline_s=self._context.deadline_s)
+        return await retry(self._utterance, first, ask)
 
-    def _submit(self, span: SpeechSpan, temperature: float) -> EngineStream:
-        options = self._order.options
-        utterance = Utterance(
-            audio=span.audio,
-            language=options.language,
-            context=options.context,
-            temperature=temperature,
-            stream=self._order.pieces,
+    async def _result(self, answer: Answer) -> SpanResult:
+        offset, hypothesis = self._span.start, answer.transcription.hypothesis
+        part = self._span.part(offset + answer.start, offset + answer.end)
+        how = self._context.request.needed_word_times
+        words = await word_times.words(
+            self._context.engine, part, hypothesis.text, hypothesis.language, how, priority=self._priority
         )
-        return EngineClient(self._engine).stream(utterance, priority=self._priority, deadline_s=self._order.deadline_s)
+        return SpanResult(_segment(part, answer, words), answer.transcription)
+
+
+def _segment(span: SpeechSpan, answer: Answer, words: tuple[Word, ...]) -> Segment:
+    hypothesis = answer.transcription.hypothesis
+    silence = hypothesis.no_speech_prob
+    return Segment(
+        start_ms=samples_to_ms(span.start),
+        end_ms=samples_to_ms(span.end),
+        text=hypothesis.text,
+        language=hypothesis.language,
+        tokens=hypothesis.ids,
+        mean_logprob=hypothesis.mean_logprob,
+        no_speech_prob=silence if silence is not None else 1.0 - span.peak_probability,
+        temperature=answer.temperature,
+        words=words,
+        complete=hypothesis.finish is Finish.END,
+        spoken=tuple(
+            Token(written, logprob)
+            for written, logprob in zip(hypothesis.pieces, hypothesis.logprobs, strict=False)
+            if written
+        ),
+        prompt_tokens=hypothesis.prompt_tokens,
+        audio_tokens=hypothesis.audio_tokens,
+    )

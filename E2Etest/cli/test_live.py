@@ -1,0 +1,76 @@
+"""`asr-server live` as a user runs it."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from E2Etest import recordings
+from E2Etest.proxy import Proxy
+
+pytestmark = pytest.mark.integration
+
+
+def test_a_file_is_streamed_and_its_finals_are_printed(cli_server, speech, tmp_path):
+    """A WAV file of several times real time: the words on stdout, nothing else."""
+    path = tmp_path / "speech.wav"
+    path.write_bytes(recordings.wav(speech))
+    command = [sys.executable, "-m", "asr_server", "live", "--file", str(path), "--server", cli_server.base]
+    done = subprocess.run([*command, "--speed", "0"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{recordings.sample()[1]}\n", "")
+
+
+def test_ctrl_c_ends_it_with_the_words_that_were_said(cli_server, speech, tmp_path):
+    """What was sent until then is printed; the exit code says that it was not all."""
+    path = tmp_path / "speech.wav"
+    path.write_bytes(recordings.wav(speech))
+    command = [sys.executable, "-m", "asr_server", "live", "--file", str(path), "--server", cli_server.base]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        cli_server.wait_for(lambda health: health["live"]["sessions"] > health["live"]["waiting"])
+        time.sleep(1.5)
+        process.send_signal(signal.SIGINT)
+        printed, told = process.communicate(timeout=60)
+    assert (process.returncode, told) == (130, "")
+    assert printed.strip()
+
+
+def test_whoever_reads_the_words_may_leave(cli_server, speech, tmp_path):
+    """Exit code 141 and no word of it, as of every command."""
+    path = tmp_path / "speech.wav"
+    path.write_bytes(recordings.wav(speech))
+    command = [sys.executable, "-m", "asr_server", "live", "--file", str(path), "--server", cli_server.base]
+    with subprocess.Popen([*command, "--speed", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        told = process.stderr.read()
+    assert (process.returncode, told) == (141, b"")
+
+
+@pytest.mark.guarantee("resume")
+def test_a_connection_that_breaks_is_made_anew(cli_server, speech, tmp_path):
+    """Cut twice, and kept away for a second: each word once, and a line on stderr for each cut."""
+    path = tmp_path / "speech.wav"
+    path.write_bytes(recordings.wav(speech))
+    with Proxy(cli_server.port) as proxy:
+        command = [sys.executable, "-m", "asr_server", "live", "--file", str(path), "--server", proxy.base]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            for away_s in (0.0, 1.0):
+                cli_server.wait_for(lambda health: health["live"]["sessions"] > health["live"]["waiting"])
+                time.sleep(0.5)
+                proxy.refusing = True
+                proxy.cut()
+                time.sleep(away_s)
+                proxy.refusing = False
+            printed, told = process.communicate(timeout=60)
+    assert (process.returncode, printed) == (0, f"{recordings.sample()[1]}\n"), told
+    assert told.splitlines() == ["The connection broke; reconnecting."] * 2
+
+
+def test_without_a_server_it_says_so(speech, tmp_path):
+    """Exit code 3, as of every command."""
+    path = tmp_path / "speech.wav"
+    path.write_bytes(recordings.wav(speech))
+    command = [sys.executable, "-m", "asr_server", "live", "--file", str(path), "--server", "http://127.0.0.1:9"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)

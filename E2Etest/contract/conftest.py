@@ -1,0 +1,45 @@
+"""Servers in this process, each kind started once; and what is said to them."""
+
+import pytest
+
+from E2Etest.live.session import data, finals, stream
+from E2Etest.scripted_llm import ScriptedLlm
+
+
+@pytest.fixture(scope="session")
+def server(start):
+    """Small limits for uploads."""
+    with start(MAX_UPLOAD_MB="4", MAX_AUDIO_S="120") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def guarded(start):
+    """Two keys and an endpoint for translations."""
+    keys = {"API_KEYS": "sk-canary-first,sk-canary-second", "OPENAI_API_KEY": "sk-canary-elsewhere"}
+    with ScriptedLlm() as llm:
+        endpoint = {"OPENAI_BASE_URL": llm.base_url, "TRANSLATE_MODEL": "scripted"}
+        with start(MAX_UPLOAD_MB="4", MAX_AUDIO_S="120", **keys, **endpoint) as server:
+            yield server
+
+
+@pytest.fixture(scope="session")
+def live_server(start):
+    """The defaults."""
+    with start() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def realtime_server(start):
+    """Utterances are cut after 6 s, so that turns of several are seen."""
+    with start(WS_UTTERANCE_MAX_S="6") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def said(live_server, speech):
+    """What is recognised in `speech`: right or wrong, it must be the same however it comes."""
+    ((text, *_),) = finals(stream(live_server, [data(speech)]))
+    assert text
+    return text

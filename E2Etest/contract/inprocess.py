@@ -1,0 +1,118 @@
+"""A server in a thread of the test process: the app as `asr-server serve` builds it, with the fake engine."""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest import mock
+
+from loguru import logger
+
+from asr_server import server as composition
+from asr_server.cli import serve
+from asr_server.core.settings import Settings
+from asr_server.engine.aligning import AligningEngine
+from asr_server.engine.fake import FakeAligner, FakeEngine
+from asr_server.engine.fake_script import FakeScript
+from asr_server.engine.registry import pass_tokens
+from E2Etest.contract.word_spotter import text_of
+from E2Etest.process import Server
+
+_END_S = 60.0
+_LOG = {
+    "format": "{time:HH:mm:ss.SSS} {level: <7} {name} {message}{extra[tail]}",
+    "level": "TRACE",
+    "backtrace": False,
+    "diagnose": False,
+}
+
+
+class InProcessServer(Server):
+    """Serves until `stop`. Use `running()`. `settings` are named as in the environment, which is not read.
+
+    The words of the bundled recording are recognised where they are in the audio; `script` adds delays and faults.
+    """
+
+    def __init__(self, folder: Path, *, script: FakeScript | None = None, **settings: str) -> None:
+        listener = socket.create_server(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        super().__init__(port, key=settings.get("API_KEYS", "").partition(",")[0])
+        self._script = script or FakeScript()
+        self.log_path = folder / "log"
+        self._sink = logger.add(self.log_path, filter=self._is_ours, **_LOG)
+        self.state = Path(settings.get("STATE_DIR", folder / "state"))
+        given = {"MODEL_ID": "demo", **settings, "STATE_DIR": str(self.state), "PORT": str(port)}
+        self._settings = _settings(given)
+        with mock.patch.object(composition.registry, "build_aligning", self._build_engine):
+            self._app = composition.create_app(self._settings)
+            self._server = serve.http_server(self._app, functools.partial(composition.drain, self._app), {})
+            self._thread = threading.Thread(target=self._run, args=(listener,), name="server")
+            self._thread.start()
+            while not self._server.started:
+                assert self._thread.is_alive(), self.log()
+                self._thread.join(0.005)
+
+    def log(self) -> str:
+        """Everything that was logged for it, and what no server's thread has logged meanwhile."""
+        return self.log_path.read_text(encoding="utf-8", errors="replace")
+
+    def begin_to_stop(self) -> None:
+        """As SIGTERM does: drain, then end."""
+        self._server.should_exit = True
+
+    def stop(self) -> None:
+        """Drain and end. Does nothing the second time."""
+        if not self._thread.is_alive():
+            return
+        self._clients.close()
+        self.begin_to_stop()
+        self._thread.join(_END_S)
+        assert not self._thread.is_alive()
+        logger.remove(self._sink)
+
+    def _run(self, listener: socket.socket) -> None:
+        # Its tasks and their threads inherit the context, so each server has a log of its own.
+        with logger.contextualize(port=self.port):
+            self._server.run([listener])
+
+    def _is_ours(self, record) -> bool:
+        return record["extra"].get("port", self.port) == self.port
+
+    def replace_script(self, script: FakeScript) -> None:
+        """Let the engine go on by another script."""
+        self._engine.scripts.replace(script)
+        self._aligner.scripts.replace(script)
+
+    def _build_engine(self, plan, *, idle_timeout_s, on_progress):
+        self._engine = FakeEngine(plan, on_progress, self._script, text_of)
+        self._aligner = FakeAligner(plan, self._script)
+        return AligningEngine(
+            self._engine, self._aligner, pass_tokens=pass_tokens(plan.device), idle_timeout_s=idle_timeout_s
+        )
+
+
+def _settings(given: dict[str, str]) -> Settings:
+    """Settings from `given` alone."""
+    with mock.patch.dict(os.environ, given, clear=True):
+        return Settings(_env_file=None)
+
+
+@contextmanager
+def running(folder: Path, **options: object) -> Iterator[InProcessServer]:
+    """A live server; stopped at the end."""
+    server = InProcessServer(folder, **options)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def configure_logging() -> None:
+    """Log as a server process does, but to the files of the servers alone."""
+    serve.configure_logging(Settings(_env_file=None))
+    logger.remove()

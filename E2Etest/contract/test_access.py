@@ -1,0 +1,181 @@
+"""Keys on a real server: files, live sockets, realtime, jobs; as the clients in use send them."""
+
+import json
+import os
+import subprocess
+import sys
+
+import httpx
+import openai
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+
+from asr_server.client.live import LiveClient, LiveError, LiveOptions
+from E2Etest import recordings
+from E2Etest.live.session import act, data, receive, upto_flush
+
+FIRST, SECOND = "sk-canary-first", "sk-canary-second"
+
+
+def _socket(server, path, *, key="", query="", protocols=None, origin=None):
+    url = server.base.replace("http", "ws", 1) + path + query
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    return connect(url, additional_headers=headers, subprotocols=protocols, origin=origin, compression=None)
+
+
+def _refusal(server, path, **how):
+    with pytest.raises(InvalidStatus) as refused, _socket(server, path, **how):
+        pass
+    answer = refused.value.response
+    return answer.status_code, json.loads(answer.body)["error"]["code"]
+
+
+@pytest.mark.guarantee("keys")
+def test_every_route_and_socket_refuses_who_has_no_key(guarded, note):
+    """All that the schema names, the live sockets and a path that does not exist: 401, whatever name is in `Host`."""
+    schema = guarded.client.get("/openapi.json").json()["paths"]
+    open_to_all = {"/livez", "/readyz"}
+    routes = [(verb, path) for path, verbs in schema.items() for verb in verbs if path not in open_to_all]
+    routes += [("get", path) for path in ("/metrics", "/docs", "/openapi.json", "/no/such/path")]
+    assert ("post", "/v1/audio/transcriptions") in routes
+    with httpx.Client(base_url=guarded.base) as caller:
+        for verb, path in routes:
+            for headers in ({}, {"Authorization": "Bearer sk-other"}, {"Host": "a.name.of.mine"}):
+                answer = caller.request(verb, path.replace("{", "").replace("}", ""), headers=headers)
+                assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer"), (verb, path)
+    for path in ("/ws/transcribe", "/v1/realtime", "/no/such/socket"):
+        assert _refusal(guarded, path) == (401, "missing_api_key")
+        assert _refusal(guarded, path, key="sk-other") == (401, "invalid_api_key")
+    note(f"{len(routes)} routes and 3 WebSockets")
+
+
+@pytest.mark.guarantee("keys")
+def test_a_server_without_keys_refuses_foreign_names_and_pages(server):
+    """403 for a name that is not its own, and for a page of another site: what a browser can be made to send."""
+    named = httpx.get(f"{server.base}/v1/models", headers={"Host": "evil.example"})
+    assert (named.status_code, named.json()["error"]["code"]) == (403, "host_not_allowed")
+    posted = httpx.post(f"{server.base}/v1/audio/transcriptions", headers={"Origin": "https://evil.example"})
+    assert (posted.status_code, posted.json()["error"]["code"]) == (403, "origin_not_allowed")
+    for path in ("/ws/transcribe", "/v1/realtime"):
+        assert _refusal(server, path, origin="https://evil.example") == (403, "origin_not_allowed")
+
+
+def test_openais_client_gets_in_with_a_key_and_its_error_without(guarded, sample):
+    """`AuthenticationError` with the code; the words with a right key."""
+    with pytest.raises(openai.AuthenticationError) as refused:
+        guarded.openai(api_key="sk-other").audio.transcriptions.create(file=sample[0], model="whisper-1")
+    assert (refused.value.code, refused.value.type) == ("invalid_api_key", "invalid_request_error")
+    assert refused.value.request_id
+    for key in (FIRST, SECOND):
+        heard = guarded.openai(api_key=key).audio.transcriptions.create(file=sample[0], model="whisper-1")
+        assert heard.text == sample[1]
+
+
+def test_probes_need_no_key_and_nothing_shows_one(guarded):
+    """`/livez` and `/readyz` answer anyone; `/health` and the schema answer a key, and hold none."""
+    for path in ("/livez", "/readyz"):
+        assert httpx.get(guarded.base + path).status_code == 200
+    for path in ("/health", "/openapi.json", "/docs", "/v1/models"):
+        assert httpx.get(guarded.base + path).status_code == 401
+        shown = guarded.client.get(path)
+        assert shown.status_code == 200
+        assert "canary" not in shown.text + str(shown.headers)
+
+
+@pytest.mark.guarantee("keys")
+@pytest.mark.parametrize(("path", "query"), [("/ws/transcribe", ""), ("/v1/realtime", "?intent=transcription")])
+def test_sockets_are_refused_before_they_open(guarded, path, query):
+    """401 without a key or with a wrong one, 403 for a page of another site although its key is right."""
+    assert _refusal(guarded, path, query=query) == (401, "missing_api_key")
+    assert _refusal(guarded, path, query=query, key="sk-other") == (401, "invalid_api_key")
+    assert _refusal(guarded, path, query="?token=sk-other") == (401, "invalid_api_key")
+    foreign = _refusal(guarded, path, query=query, key=FIRST, origin="https://evil.example")
+    assert foreign == (403, "origin_not_allowed")
+    own = guarded.base
+    with _socket(guarded, path, query=query, key=FIRST, origin=own) as socket:
+        assert "error" not in receive(socket)
+
+
+def test_the_live_clients_send_the_key(guarded):
+    """By header from a program, by query from a page; the session hears."""
+    pcm = data(recordings.samples())
+    with LiveClient(guarded.base, LiveOptions(token=FIRST)) as client:
+        client.send(pcm)
+        client.flush()
+        assert next(line for line in client.lines() if line.final).text
+    with _socket(guarded, "/ws/transcribe", query=f"?token={SECOND}") as socket:
+        receive(socket)
+        socket.send(pcm)
+        act(socket, "flush")
+        assert upto_flush(socket)
+    with pytest.raises(LiveError) as refused:
+        LiveClient(guarded.base, LiveOptions(token="sk-other"))
+    assert refused.value.code == "invalid_api_key"
+
+
+def test_the_live_command_takes_the_key_from_the_environment(guarded, tmp_path):
+    """A command line is seen by everyone on the machine; without a key it says what the server said."""
+    audio = tmp_path / "a.wav"
+    audio.write_bytes(recordings.sample()[0])
+    command = [sys.executable, "-m", "asr_server", "live", "--server", guarded.base, "--file", audio, "--speed", "0"]
+    for keys, code in ((FIRST, 0), ("", 1)):
+        done = subprocess.run(
+            command, env={**os.environ, "ASR_API_KEY": keys}, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code, done.stderr
+    assert "API key" in done.stderr
+
+
+def test_an_ephemeral_key_opens_a_realtime_session_and_nothing_else(guarded, sample):
+    """Made with a real key; good as a browser's subprotocol; no request, no native session, no further key by it."""
+    assert httpx.post(f"{guarded.base}/v1/realtime/client_secrets").status_code == 401
+    made = guarded.openai(api_key=FIRST).realtime.client_secrets.create(session={"type": "transcription"})
+    with _socket(guarded, "/v1/realtime", protocols=["realtime", f"openai-insecure-api-key.{made.value}"]) as socket:
+        assert receive(socket)["type"] == "session.created"
+    with pytest.raises(openai.AuthenticationError):
+        guarded.openai(api_key=made.value).realtime.client_secrets.create(session={"type": "transcription"})
+    with pytest.raises(openai.AuthenticationError):
+        guarded.openai(api_key=made.value).audio.transcriptions.create(file=sample[0], model="whisper-1")
+    assert _refusal(guarded, "/ws/transcribe", key=made.value) == (401, "invalid_api_key")
+    with _socket(guarded, "/v1/realtime", protocols=["realtime", "openai-insecure-api-key.sk-other"]) as socket:
+        assert receive(socket)["error"]["code"] == "invalid_api_key"
+        with pytest.raises(ConnectionClosed) as closed:
+            socket.recv()
+    assert closed.value.rcvd.code == 3000
+
+
+def test_a_job_is_there_for_its_key_alone(guarded, sample):
+    """Another key of the same server gets 404 for all of it, and cannot remove it."""
+    form = {"files": {"file": ("a.wav", sample[0])}, "data": {"model": "demo"}}
+    job = guarded.client.post("/v1/jobs", **form).json()["id"]
+    for method, path in (("GET", ""), ("GET", "/result"), ("GET", "/events"), ("DELETE", "")):
+        answer = httpx.request(method, f"{guarded.base}/v1/jobs/{job}{path}", headers={"api-key": SECOND})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "job_not_found")
+    assert guarded.client.delete(f"/v1/jobs/{job}").status_code == 200
+
+
+def test_a_session_is_resumed_by_its_key_alone(guarded):
+    """Another key that knows the id gets what an unknown id gets; the session goes on."""
+    with _socket(guarded, "/ws/transcribe", key=FIRST) as socket:
+        identity = receive(socket)["session_id"]
+    with _socket(guarded, "/ws/transcribe", key=SECOND, query=f"?session_id={identity}") as socket:
+        assert receive(socket)["code"] == "session_not_found"
+    with _socket(guarded, "/ws/transcribe", key=FIRST, query=f"?session_id={identity}") as socket:
+        assert receive(socket)["resumed"] is True
+
+
+def test_sessions_and_requests_share_a_keys_limit(start):
+    """With one at a time, an open session keeps requests out with 429 and a hint, until it ends."""
+    with start(API_KEYS="sk-a,sk-b", KEY_MAX_REQUESTS="1") as server:
+        with _socket(server, "/ws/transcribe", key="sk-a") as socket:
+            receive(socket)
+            refused = server.client.get("/v1/models")
+            assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limit_exceeded")
+            assert 1 <= int(refused.headers["retry-after"]) <= 60
+            assert _refusal(server, "/v1/realtime", key="sk-a") == (429, "rate_limit_exceeded")
+            assert httpx.get(f"{server.base}/v1/models", headers={"api-key": "sk-b"}).status_code == 200
+        for _ in range(50):
+            if (after := server.client.get("/v1/models")).status_code == 200:
+                break
+        assert after.status_code == 200

@@ -1,0 +1,177 @@
+"""Bad input: each with its code, none a 5xx, and the server goes on."""
+
+import struct
+
+import numpy as np
+import pytest
+
+from E2Etest import recordings
+
+WORDS = b"this is plain text and no recording at all, whatever its name says\n" * 20
+TONE = (np.sin(np.arange(16_000) * 0.2) * 8000).astype(np.int16)
+
+
+def _error(answer):
+    assert answer.status_code < 500, answer.text
+    body = answer.json()
+    assert set(body) == {"error"}
+    assert set(body["error"]) == {"message", "type", "param", "code"}
+    assert body["error"]["message"]
+    return answer.status_code, body["error"]["code"], body["error"]["param"]
+
+
+@pytest.mark.parametrize(
+    ("audio", "code"),
+    [
+        (b"", "empty_file"),
+        (WORDS, "invalid_audio"),
+        (b"RIFF\x24\x00\x00\x00WAVEfm", "invalid_audio"),
+        (recordings.wav(np.zeros(0, np.int16)), "audio_too_short"),
+        (recordings.wav(TONE[:160]), "audio_too_short"),
+        (b"ID3" + bytes(2000), "invalid_audio"),
+        (b"OggS" + bytes(2000), "invalid_audio"),
+        (b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n", "invalid_audio"),
+        (b"ffconcat version 1.0\nfile /etc/passwd\n", "invalid_audio"),
+        (bytes(5000), "invalid_audio"),
+    ],
+    ids=["empty", "text", "cut-header", "44-byte", "0.01s", "id3", "ogg", "m3u8", "concat", "zeros"],
+)
+def test_what_is_no_recording(server, audio, code):
+    """Each kind of non-recording has its code, and the field at fault is named."""
+    assert _error(server.transcribe(audio)) == (400, code, "file")
+
+
+def test_a_video_without_sound(server):
+    """A valid file, and nothing to hear in it."""
+    assert _error(server.transcribe(recordings.silent_video())) == (400, "no_audio_track", "file")
+
+
+def test_too_long_a_recording(server):
+    """Over MAX_AUDIO_S (120 s here), whatever the header says; a small file can hold much audio."""
+    long = recordings.wav(np.zeros(130 * 8000, np.int16), rate=8000)
+    assert _error(server.transcribe(long)) == (400, "audio_too_long", "file")
+
+
+@pytest.mark.parametrize("rate", [1, 50, 384_000, 2**31 - 1])
+def test_odd_rates_never_break_the_server(server, rate):
+    """A rate at the edge of sense is transcribed or refused, and never an error of ours."""
+    answer = server.transcribe(recordings.riff(TONE.tobytes(), tag=1, rate=rate, channels=1, bits=16))
+    assert answer.status_code in (200, 400)
+
+
+def test_odd_samples_and_channels_never_break_the_server(server):
+    """NaN, infinities, full scale, 32 channels."""
+    floats = np.full(16_000, np.nan, "<f4")
+    floats[::3], floats[1::3] = np.inf, 3e38
+    for audio in (
+        recordings.riff(floats.tobytes(), tag=3, rate=16_000, channels=1, bits=32),
+        recordings.riff(np.full(16_000, np.nan, "<f4").tobytes(), tag=3, rate=16_000, channels=1, bits=32),
+        recordings.riff(np.repeat(TONE, 32).tobytes(), tag=1, rate=16_000, channels=32, bits=16),
+    ):
+        assert server.transcribe(audio).status_code in (200, 400)
+
+
+def test_lying_sizes_in_the_header(server, sample):
+    """Streamed WAV files carry sizes of 0 or 4 GiB: what is there is what counts."""
+    for size in (0, 0xFFFFFFFF):
+        audio = bytearray(sample[0])
+        audio[4:8] = struct.pack("<I", size)
+        audio[40:44] = struct.pack("<I", size)
+        answer = server.transcribe(bytes(audio))
+        assert answer.status_code in (200, 400)
+        assert answer.status_code == 400 or answer.json()["text"] == sample[1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"model": "nobody"}, (404, "model_not_found", "model")),
+        ({"model": ""}, (400, "missing_required_parameter", "model")),
+        ({"language": "tlh!"}, (400, "invalid_language_format", "language")),
+        ({"language": "is"}, (400, "unsupported_language", "language")),
+        ({"response_format": "docx"}, (400, "invalid_value", "response_format")),
+        ({"temperature": "warm"}, (400, "invalid_value", "temperature")),
+        ({"temperature": "7"}, (400, "invalid_value", "temperature")),
+        ({"temperature": "nan"}, (400, "invalid_value", "temperature")),
+        ({"stream": "perhaps"}, (400, "invalid_value", "stream")),
+        ({"stream": "true", "response_format": "srt"}, (400, "unsupported_value", "response_format")),
+        ({"include[]": "everything"}, (400, "invalid_value", "include")),
+        ({"include[]": "logprobs", "response_format": "text"}, (400, "unsupported_value", "include")),
+        ({"timestamp_granularities[]": "word"}, (400, "invalid_value", "timestamp_granularities")),
+        ({"timestamp_granularities[]": "syllable"}, (400, "invalid_value", "timestamp_granularities")),
+        ({"return_timestamps": "true", "response_format": "srt"}, (400, "unsupported_value", "return_timestamps")),
+        ({"mode": "roughly"}, (400, "invalid_value", "mode")),
+        ({"response_format": "diarized_json"}, (400, "unsupported_value", "response_format")),
+        ({"languages[]": ["en", "de"]}, (400, "unsupported_value", "languages")),
+        ({"known_speaker_names[]": "Ann"}, (400, "unsupported_value", "known_speaker_names")),
+        ({"chunking_strategy": "always"}, (400, "invalid_value", "chunking_strategy.type")),
+        ({"chunking_strategy[threshold]": "2"}, (400, "invalid_value", "chunking_strategy.threshold")),
+        ({"chunking_strategy": "{oops"}, (400, "invalid_value", "chunking_strategy.type")),
+        ({"chunking_strategy": '{"a":' * 100_000}, (400, "invalid_value", "chunking_strategy.type")),
+        ({"prompt": "x" * 20_000}, (400, "invalid_value", "prompt")),
+        ({"hotwords": "x, " * 20_000}, (400, "invalid_value", "hotwords")),
+        ({"hotwords": '["\\ud83d"]'}, (400, "invalid_value", "hotwords")),
+        ({"keywords": "[" * 100_000}, (400, "invalid_value", "hotwords")),
+    ],
+)
+def test_wrong_fields(server, sample, fields, expected):
+    """Every wrong field is named, before any audio is decoded."""
+    assert _error(server.transcribe(sample[0], **fields)) == expected
+
+
+def test_missing_and_misplaced_files(server):
+    """No file, or text where the file should be."""
+    post = server.client.post
+    url = "/v1/audio/transcriptions"
+    missing = (400, "missing_required_parameter", "file")
+    assert _error(post(url, files={"other": b"x"}, data={"model": "demo"})) == missing
+    assert _error(post(url, files={"model": (None, "demo"), "file": (None, "text")})) == missing
+
+
+# The parser leaves the spooled file of a broken form to the garbage collector, which warns.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_bodies_that_are_no_form(server):
+    """JSON, nothing, a form without boundary, a form that ends in the middle."""
+    url, post = "/v1/audio/transcriptions", server.client.post
+    unsupported = (400, "unsupported_content_type", None)
+    assert _error(post(url, json={"file": "x"})) == unsupported
+    assert _error(post(url)) == unsupported
+    assert _error(post(url, content=b"x", headers={"content-type": "multipart/form-data"}))[1] == "malformed_body"
+    broken = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nabc'
+    answer = post(url, content=broken, headers={"content-type": "multipart/form-data; boundary=b"})
+    assert _error(answer)[1] in ("malformed_body", "missing_required_parameter")
+    junk = post(url, content=b"junk" * 100, headers={"content-type": "multipart/form-data; boundary=b"})
+    assert _error(junk)[1] in ("malformed_body", "missing_required_parameter")
+
+
+def test_an_upload_over_the_cap_with_a_length(server):
+    """Refused by its declared length; the limit here is 4 MiB."""
+    assert _error(server.transcribe(bytes(5 * 1024 * 1024))) == (413, "file_too_large", "file")
+
+
+def test_an_upload_over_the_cap_without_a_length(server):
+    """A chunked body is refused while it is read, and the answer arrives."""
+
+    def body():
+        yield b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n'
+        for _ in range(64):
+            yield bytes(256 * 1024)
+
+    answer = server.client.post(
+        "/v1/audio/transcriptions", content=body(), headers={"content-type": "multipart/form-data; boundary=b"}
+    )
+    assert _error(answer) == (413, "file_too_large", "file")
+
+
+def test_unknown_places_and_methods(server):
+    """Routes and methods that do not exist answer in the same envelope."""
+    assert _error(server.client.get("/v1/nothing")) == (404, None, None)
+    assert _error(server.client.get("/v1/audio/transcriptions"))[:2] == (405, "method_not_allowed")
+
+
+def test_after_all_that_it_still_hears(server, sample):
+    """None of the above hurt the server, and none of it is in the log as text."""
+    assert server.transcribe(sample[0]).json()["text"] == sample[1]
+    log = server.log()
+    assert "Traceback" not in log
+    assert sample[1] not in log

@@ -1,0 +1,74 @@
+"""The server starts light, tells its state, and hears."""
+
+import time
+
+
+def test_health_has_every_documented_field(server):
+    """The fields of the native API, each option of the plan with a reason."""
+    health = server.health()
+    assert {"gpu_name", "gpu_allocated_mb", "gpu_reserved_mb", "cuda", "version", "uptime_s", "queue"} <= set(health)
+    assert {"live", "interactive", "bulk", "audio_waiting_s", "audio_limit_s"} <= set(health["queue"])
+    assert all(option["reason"] for option in health["plan"])
+
+
+def test_a_recording_comes_back_as_its_words(server, sample):
+    """The main job: a file in, its words out."""
+    audio, words = sample
+    answer = server.transcribe(audio)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/json"
+    body = answer.json()
+    assert body["text"] == words
+    assert (body["language"], body["language_code"]) == ("English", "en")
+    assert body["usage"]["type"] == "duration"
+    assert server.health()["model_loaded"] is True
+
+
+def test_health_never_waits_for_the_engine(server, sample):
+    """While recordings are transcribed, the probes answer between two steps of the event loop."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(8) as pool:
+        work = [pool.submit(server.transcribe, sample[0]) for _ in range(40)]
+        slowest = 0.0
+        while not all(w.done() for w in work):
+            began = time.perf_counter()
+            assert server.client.get("/health").status_code == 200
+            slowest = max(slowest, time.perf_counter() - began)
+    assert {w.result().status_code for w in work} == {200}
+    # Two orders of magnitude above what it takes: a probe that waited for the queue would be slower than this.
+    assert slowest < 5
+
+
+def test_request_ids_are_kept_or_made(server):
+    """A sane id comes back as given, any other is replaced."""
+    given = server.client.get("/health", headers={"X-Request-ID": "caller-7"})
+    assert given.headers["x-request-id"] == "caller-7"
+    for bad in ("a b", "x" * 200, "<script>"):
+        made = server.client.get("/health", headers={"X-Request-ID": bad}).headers["x-request-id"]
+        assert made.startswith("req_")
+
+
+def test_models_lists_the_real_name_and_the_aliases(server):
+    """`whisper-1` and the gpt-4o names mean the model that is here; unknown ones are a 404."""
+    ids = [m["id"] for m in server.client.get("/v1/models").json()["data"]]
+    assert ids[0] == "demo"
+    assert {"whisper-1", "gpt-4o-transcribe"} <= set(ids)
+    assert server.client.get("/v1/models/whisper-1").json()["object"] == "model"
+    missing = server.client.get("/v1/models/nobody/nothing")
+    assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")
+
+
+def test_the_docs_page_needs_no_other_host(server):
+    """Swagger and its scripts come from this server; the schema has the form and typed answers."""
+    page = server.client.get("/docs").text
+    assert "://" not in page.replace(server.base, "")
+    script = page.split('src="')[1].split('"')[0]
+    assert server.client.get(script).status_code == 200
+    schema = server.client.get("/openapi.json").json()
+    post = schema["paths"]["/v1/audio/transcriptions"]["post"]
+    form = post["requestBody"]["content"]["multipart/form-data"]["schema"]
+    assert form["properties"]["file"]["format"] == "binary"
+    assert set(form["required"]) == {"file", "model"}
+    assert "application/json" in post["responses"]["200"]["content"]
+    assert "422" not in str(schema)

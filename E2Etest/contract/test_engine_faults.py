@@ -1,0 +1,172 @@
+"""Faults of the engine: they hurt their own row, work that is late is not done, and the next request is served."""
+
+import asyncio
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import httpx
+import numpy as np
+import pytest
+
+from asr_server.engine.fake_script import FakeScript, Fault, Rule
+from E2Etest import recordings
+from E2Etest.chaos import uploads
+from E2Etest.exposition import moved, scrape
+
+RAISED, NO_MEMORY = (500, "transcription_failed"), (503, "engine_out_of_memory")
+HANG, WRONG = "hang here", "go wrong"
+
+
+@pytest.fixture(scope="module")
+def server(start):
+    """The defaults."""
+    with start() as server:
+        server.transcribe(recordings.sample()[0])
+        yield server
+
+
+def _at_rest(health):
+    queue = health["queue"]
+    return not any(queue[name] for name in ("live", "interactive", "bulk", "running", "audio_held_s"))
+
+
+def _until(condition, wait_s=30.0):
+    give_up_s = time.monotonic() + wait_s
+    while not condition():
+        assert time.monotonic() < give_up_s, "never"
+        time.sleep(0.005)
+
+
+@contextmanager
+def _hanging(server, file, *rules, at="step"):
+    """The engine hangs in the first request whose prompt asks for it, until the block ends; other rules hold too."""
+    hang = Rule(context=HANG, fault=Fault.HANG, at=at, after_tokens=3 * (at == "step"), times=1, hang_file=file)
+    server.replace_script(FakeScript(rules=(hang, *rules)))
+    try:
+        yield lambda: _until(file.exists)
+    finally:
+        file.unlink(missing_ok=True)
+        server.wait_for(_at_rest)
+        server.replace_script(FakeScript())
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        (Rule(context=WRONG, fault=Fault.RAISE, at="admission"), RAISED),
+        (Rule(context=WRONG, fault=Fault.RAISE), RAISED),
+        (Rule(context=WRONG, fault=Fault.RAISE, after_tokens=3), RAISED),
+        (Rule(context=WRONG, fault=Fault.MEMORY), NO_MEMORY),
+        (Rule(context=WRONG, fault=Fault.MEMORY, after_tokens=3), NO_MEMORY),
+    ],
+    ids=["admission", "prefill", "decoding", "memory in prefill", "memory while decoding"],
+)
+def test_a_fault_hurts_its_own_row(server, sample, tmp_path, rule, told):
+    """Its request gets the error with its code; the rows beside it and the next request get their words."""
+    prompts = ["", "", WRONG, "", ""]
+    with ThreadPoolExecutor(6) as pool, _hanging(server, tmp_path / "hang", rule) as hangs:
+        first = pool.submit(server.transcribe, sample[0], prompt=HANG)
+        hangs()
+        works = [pool.submit(server.transcribe, sample[0], prompt=prompt) for prompt in prompts]
+        server.wait_for(lambda health: health["queue"]["interactive"] == len(prompts))
+        (tmp_path / "hang").unlink()
+        answers = [work.result() for work in [*works, first]]
+    at_fault = answers.pop(2)
+    assert (at_fault.status_code, at_fault.json()["error"]["code"]) == told
+    assert [answer.json().get("text") for answer in answers] == [sample[1]] * 5
+    assert server.transcribe(sample[0]).json()["text"] == sample[1]
+    assert server.client.get("/readyz").status_code == 200
+
+
+@pytest.mark.parametrize("at", ["admission", "step"])
+def test_a_caller_that_leaves_a_hanging_engine_is_no_fault(server, sample, tmp_path, at):
+    """It hangs up while its row hangs: whoever waits behind it is served, nothing is left or logged."""
+    logged = len(server.log())
+    body = uploads.form(sample[0], prompt=HANG)
+
+    async def leave(hangs):
+        _, writer = await uploads.begun(server, body)
+        await asyncio.to_thread(hangs)
+        writer.transport.abort()
+
+    with ThreadPoolExecutor(1) as pool:
+        with _hanging(server, tmp_path / "hang", at=at) as hangs:
+            asyncio.run(leave(hangs))
+            stayer = pool.submit(server.transcribe, sample[0])
+            _until(lambda: "outcome=request_cancelled" in server.log()[logged:])
+        assert stayer.result().json()["text"] == sample[1]
+    assert "Traceback" not in server.log()[logged:]
+
+
+def test_what_is_late_gets_504_at_its_deadline_and_never_runs(start, sample, tmp_path):
+    """What waits and what runs while the engine hangs; when it is free it does none of it."""
+    limit_s, queued = 3.0, 8
+
+    def late():
+        began_s = time.monotonic()
+        return server.transcribe(sample[0]), time.monotonic() - began_s - limit_s
+
+    with start(REQUEST_TIMEOUT=str(limit_s)) as server, ThreadPoolExecutor(queued + 1) as pool:
+        assert server.transcribe(sample[0]).status_code == 200
+        before = scrape(server)
+        with _hanging(server, tmp_path / "hang") as hangs:
+            running = pool.submit(server.transcribe, sample[0], prompt=HANG)
+            hangs()
+            waited = [work.result() for work in [pool.submit(late) for _ in range(queued)]]
+            answers = [running.result(), *(answer for answer, _ in waited)]
+        assert {(a.status_code, a.json()["error"]["code"]) for a in answers} == {(504, "deadline_exceeded")}
+        assert server.transcribe(sample[0]).json()["text"] == sample[1]
+        grew = moved(before, scrape(server))
+    kind = {"priority": "interactive"}
+    # On a busy machine some are still being decoded at their deadline, and never come so far.
+    assert 1 < grew("asr_engine_jobs_total", **kind, end="late") <= queued + 1
+    # The one that hung, and the one that came when all had their answer.
+    assert grew("asr_queue_wait_seconds_count", **kind) == 2
+    assert grew("asr_engine_jobs_total", **kind, end="done") == 1
+    assert max(after_s for _, after_s in waited) < 3.0
+
+
+async def test_nothing_remains_of_callers_who_leave(server, sample):
+    """Twenty leave at random moments, among as many that stay: these get their words, and no work is left."""
+    server.replace_script(FakeScript(step_s=0.005))
+    chance, room = random.Random(7), asyncio.Semaphore(6)
+    body = uploads.form(recordings.wav(np.tile(recordings.samples(), 4)), stream="true")
+
+    async def leave():
+        part = None if chance.random() < 0.75 else chance.randrange(len(body))
+        _, writer = await uploads.begun(server, body, part)
+        await asyncio.sleep(chance.uniform(0, 0.5))
+        writer.transport.abort()
+
+    async def one(stays):
+        async with room:
+            return (await uploads.sent(server, uploads.form(sample[0]))).body["text"] if stays else await leave()
+
+    crowd = [True, False] * 20
+    chance.shuffle(crowd)
+    logged = len(server.log())
+    answers = await asyncio.gather(*(one(stays) for stays in crowd))
+    assert [answer for answer in answers if answer is not None] == [sample[1]] * 20
+    await asyncio.to_thread(server.wait_for, _at_rest)
+    server.replace_script(FakeScript())
+    assert "Traceback" not in server.log()[logged:]
+    assert " ERROR " not in server.log()[logged:]
+
+
+def test_health_and_metrics_do_not_wait_for_the_engine(server, sample):
+    """They answer many times while it stands still in a step."""
+    hang = Rule(context=HANG, fault=Fault.HANG, hang_s=2.0)
+    server.replace_script(FakeScript(rules=(hang,)))
+    try:
+        with ThreadPoolExecutor(1) as pool, httpx.Client(base_url=server.base) as other:
+            work = pool.submit(server.transcribe, sample[0], prompt=HANG)
+            server.wait_for(lambda health: health["queue"]["running"] > 0)
+            answered = 0
+            while not work.done():
+                assert other.get("/health").status_code == other.get("/metrics").status_code == 200
+                answered += 1
+        assert answered > 5
+    finally:
+        server.replace_script(FakeScript())

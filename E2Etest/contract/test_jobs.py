@@ -1,0 +1,108 @@
+"""Jobs over HTTP, with the demonstration model: taken, watched, fetched, removed, and kept over a restart."""
+
+import json
+
+import numpy as np
+import pytest
+
+from asr_server.engine.fake_script import FakeScript
+from E2Etest import recordings
+
+PAUSE = np.zeros(40_000, np.int16)
+
+
+def long_recording(times):
+    """The sample so many times with pauses that part it into spans."""
+    return recordings.wav(np.concatenate([part for _ in range(times) for part in (recordings.samples(), PAUSE)]))
+
+
+def submit(server, audio, **fields):
+    answer = server.client.post("/v1/jobs", files={"file": ("a.wav", audio)}, data={"model": "whisper-1", **fields})
+    assert answer.status_code == 202, answer.text
+    assert answer.headers["location"] == f"/v1/jobs/{answer.json()['id']}"
+    return answer.json()
+
+
+def events(server, identity):
+    """Every state that the job's event stream tells."""
+    with server.client.stream("GET", f"/v1/jobs/{identity}/events") as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        return [json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: ")]
+
+
+@pytest.fixture(scope="module")
+def server(start):
+    """The defaults, with steps that take some time."""
+    with start(script=FakeScript(step_s=0.002)) as process:
+        yield process
+
+
+def test_a_job_gives_what_the_request_gives(server, sample):
+    """The result is the body of the transcription route, with its type; progress grows up to the whole."""
+    audio = long_recording(4)
+    job = submit(server, audio, response_format="verbose_json", language="en")
+    assert (job["object"], job["status"]) == ("job", "queued")
+    seen = events(server, job["id"])
+    done = [event["progress"]["done_s"] for event in seen]
+    assert done == sorted(done)
+    assert len(set(done)) >= 3
+    assert seen[-1]["status"] == "succeeded"
+    assert seen[-1]["progress"]["fraction"] == 1
+    assert server.client.get(f"/v1/jobs/{job['id']}").json() == seen[-1]
+    result = server.client.get(f"/v1/jobs/{job['id']}/result")
+    direct = server.transcribe(audio, response_format="verbose_json", language="en")
+    assert result.headers["content-type"] == direct.headers["content-type"]
+    assert _without_scores(result.json()) == _without_scores(direct.json())
+    assert result.json()["text"].split() == 4 * sample[1].split()
+
+
+def _without_scores(body):
+    """A verbose transcript less its log-probabilities, whose last bits depend on the batch."""
+    return body | {"segments": [segment | {"avg_logprob": 0} for segment in body["segments"]]}
+
+
+def test_what_is_wrong_is_said_at_once_or_in_the_job(server):
+    """Wrong fields never become a job; a file that is no audio is a job that failed and says why."""
+    refused = server.client.post("/v1/jobs", files={"file": b"x"}, data={"model": "demo", "temperature": "7"})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "temperature")
+    job = submit(server, b"this is no recording")
+    last = events(server, job["id"])[-1]
+    assert last["status"] == "failed"
+    assert last["error"]["code"] == "invalid_audio"
+    result = server.client.get(f"/v1/jobs/{job['id']}/result")
+    assert (result.status_code, result.json()["error"]["code"]) == (409, "job_not_finished")
+
+
+def test_a_job_can_be_stopped_and_removed(server):
+    """What runs is freed, and the id is forgotten."""
+    job = submit(server, long_recording(60))
+    assert server.client.get(f"/v1/jobs/{job['id']}/result").status_code == 409
+    server.wait_for(lambda h: h["queue"]["audio_held_s"] > 0)
+    gone = server.client.delete(f"/v1/jobs/{job['id']}").json()
+    assert gone == {"id": job["id"], "object": "job", "deleted": True}
+    server.wait_for(lambda h: h["queue"]["audio_held_s"] == h["queue"]["running"] == 0)
+    for method, path in (("GET", ""), ("GET", "/result"), ("GET", "/events"), ("DELETE", "")):
+        answer = server.client.request(method, f"/v1/jobs/{job['id']}{path}")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "job_not_found")
+
+
+def test_who_watches_a_job_does_not_hold_up_the_end(start):
+    """SIGTERM sends the watcher away with a reason; the server does not wait for the job to be over."""
+    with start() as server:
+        job = submit(server, recordings.wav(np.tile(recordings.samples()[::2], 800), rate=8000))
+        with server.client.stream("GET", f"/v1/jobs/{job['id']}/events") as answer:
+            lines = (json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: "))
+            next(event for event in lines if event.get("status") == "running")
+            server.begin_to_stop()
+            last = list(lines)[-1]
+        assert last["error"]["code"] == "shutting_down"
+        server.stop()
+        assert "Traceback" not in server.log()
+
+
+def test_two_servers_do_not_share_a_directory(start, server, sample):
+    """The second runs and transcribes; for jobs it says what is the matter."""
+    with start(STATE_DIR=str(server.state)) as other:
+        answer = other.client.post("/v1/jobs", files={"file": sample[0]}, data={"model": "demo"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "jobs_unavailable")
+        assert "retry-after" in answer.headers

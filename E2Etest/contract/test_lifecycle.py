@@ -1,0 +1,86 @@
+"""Load, unload, time limits, overload and shutdown, on servers of their own."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from asr_server.engine.fake_script import FakeScript
+from E2Etest import recordings
+
+LOADED = "state=loaded"
+
+
+def test_two_first_requests_load_once(start, sample):
+    """Eight callers that come first all get their words, from one load."""
+    with start(script=FakeScript(load_s=0.2)) as server:
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(lambda _: server.transcribe(sample[0]), range(8)))
+        assert [a.json()["text"] for a in answers] == [sample[1]] * 8
+        assert server.log().count(LOADED) == 1
+
+
+def test_an_idle_model_is_unloaded_and_comes_back(start, sample):
+    """After IDLE_TIMEOUT the model is gone and its memory is smaller; the next request is answered."""
+    with start(IDLE_TIMEOUT="0.5") as server:
+        assert server.transcribe(sample[0]).json()["text"] == sample[1]
+        server.wait_for(lambda h: not h["model_loaded"])
+        assert server.health()["status"] == "ok"
+        assert server.transcribe(sample[0]).json()["text"] == sample[1]
+
+
+def test_preload_is_before_ready(start, sample):
+    """With PRELOAD the server is live at once, and ready when the model has run."""
+    with start(script=FakeScript(load_s=0.5), PRELOAD="true") as server:
+        first = server.client.get("/readyz")
+        assert (first.status_code, first.json()["reason"]) == (503, "the model is being loaded")
+        server.wait_for(lambda _: server.client.get("/readyz").status_code == 200, timeout_s=120)
+        assert server.health()["model_loaded"]
+
+
+def test_a_deadline_hurts_only_its_own_request(start, sample):
+    """A request that cannot be done in time gets 504; the load it started goes on, and the next one is served."""
+    with start(script=FakeScript(load_s=4.0), REQUEST_TIMEOUT="2") as server:
+        # Silence needs no model; the process that decodes is there after it.
+        assert server.transcribe(recordings.wav(np.zeros(16_000, np.int16))).status_code == 200
+        late = server.transcribe(sample[0])
+        assert (late.status_code, late.json()["error"]["code"]) == (504, "deadline_exceeded")
+        server.wait_for(lambda h: h["model_loaded"], timeout_s=120)
+        assert server.transcribe(sample[0]).json()["text"] == sample[1]
+
+
+def test_a_full_server_refuses_at_once_and_says_when(start, sample):
+    """Over MAX_QUEUE_AUDIO_S: 429 with Retry-After; what was accepted is answered."""
+    with start(script=FakeScript(step_s=0.02), MAX_QUEUE_AUDIO_S="8") as server, ThreadPoolExecutor(12) as pool:
+        answers = list(pool.map(lambda _: server.transcribe(sample[0]), range(12)))
+        codes = {a.status_code for a in answers}
+        assert codes == {200, 429}
+        for answer in answers:
+            if answer.status_code == 429:
+                assert answer.json()["error"]["code"] == "rate_limit_exceeded"
+                assert 1 <= int(answer.headers["retry-after"]) <= 60
+            else:
+                assert answer.json()["text"] == sample[1]
+
+
+def test_a_long_recording_is_cut_at_pauses_and_joined(server):
+    """Speech, a long pause, speech: spans without the pause, in order, and the words of both."""
+    pcm = recordings.samples()
+    said = recordings.sample()[1]
+    pause = np.zeros(16_000 * 20, np.int16)
+    audio = recordings.wav(np.concatenate([pcm, pause, pcm, pause, pcm]))
+    body = server.transcribe(audio, response_format="verbose_json").json()
+    assert body["text"] == " ".join([said] * 3)
+    assert len(body["segments"]) == 3
+    starts = [segment["start"] for segment in body["segments"]]
+    assert starts == sorted(starts)
+    spoken_s = sum(segment["end"] - segment["start"] for segment in body["segments"])
+    assert spoken_s < body["duration"] - 35
+
+
+def test_a_stop_answers_what_was_accepted(start, sample):
+    """A request under way when the server is told to stop gets its words."""
+    with start(script=FakeScript(step_s=0.1)) as server, ThreadPoolExecutor(1) as pool:
+        work = pool.submit(server.transcribe, sample[0])
+        server.wait_for(lambda health: health["queue"]["running"] > 0)
+        server.begin_to_stop()
+        assert work.result().json()["text"] == sample[1]

@@ -1,0 +1,52 @@
+"""Peers that misbehave: nothing hangs, nothing grows, the next caller is served."""
+
+import json
+import os
+import random
+
+import numpy as np
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from E2Etest.live.session import act, data, finals, open_session, receive, stream
+
+
+def test_random_frames_harm_nobody(live_server, speech, said):
+    """Text, binary, empty and mutated JSON frames in any order: the session still answers its reset and its flush."""
+    rng = random.Random(0)
+    actions = [json.dumps({"action": name}) for name in ("flush", "reset", "config", "ping")]
+    for _ in range(10):
+        with open_session(live_server) as peer:
+            for _ in range(60):
+                text = list(rng.choice(actions))
+                if rng.random() < 0.7:
+                    text[rng.randrange(len(text))] = chr(rng.randrange(1, 0x2FFF))
+                peer.send(rng.choice([os.urandom(rng.randrange(3_000)), "".join(text), "", b""]))
+            act(peer, "reset")
+            while receive(peer).get("status") != "buffer_reset":
+                pass
+            act(peer, "flush")
+            while receive(peer).get("ending") != "flush":
+                pass
+    assert finals(stream(live_server, [data(speech)]))[0][0] == said
+
+
+def test_a_frame_over_the_limit_closes_with_1009(live_server, said, speech):
+    """And the server goes on."""
+    with open_session(live_server) as peer, pytest.raises(ConnectionClosed) as closed:
+        _overfill(peer)
+    assert closed.value.rcvd is None or closed.value.rcvd.code == 1009
+    assert finals(stream(live_server, [data(speech)]))[0][0] == said
+
+
+def _overfill(peer):
+    peer.send(bytes(33 * 1024 * 1024))
+    while True:
+        receive(peer)
+
+
+def test_noise_of_full_scale_is_no_harm(live_server, speech, said):
+    """Random bytes as audio: whatever the model makes of them, the session and the next one work."""
+    noise = np.random.default_rng(1).bytes(320_001)
+    assert stream(live_server, [noise])[-1]["ending"] == "flush"
+    assert finals(stream(live_server, [data(speech)]))[0][0] == said

@@ -1,0 +1,101 @@
+"""Nothing that callers send or hear is in the log, at its most talkative."""
+
+import json
+
+import httpx
+import numpy as np
+import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from E2Etest import recordings
+from E2Etest.contract.test_access import FIRST, SECOND
+from E2Etest.live.session import act, data, receive
+
+# Keys begin with sk-canary, see the fixture.
+CANARY = "canary"
+
+
+@pytest.fixture(scope="module")
+def heard(guarded):
+    """A bit of everything, with canaries in it; the words that were heard."""
+    audio = recordings.wav(recordings.samples())
+    fields = {"name": "canary-name.wav", "prompt": "canary prompt", "hotwords": "canary word"}
+    guarded.health()
+    words = [guarded.transcribe(audio, **fields).json()["text"]]
+    words.append(_translated(guarded, audio))
+    for broken in ({"language": "canary"}, {"model": "canary"}, {"response_format": "canary"}):
+        guarded.transcribe(audio, **broken)
+    guarded.transcribe(b"canary" * 99, name="canary.mp3")
+    guarded.client.get("/canary?token=canary", headers={"x-canary": "canary", "user-agent": "canary"})
+    guarded.client.get(f"/v1/jobs/canary?token={FIRST}")
+    guarded.client.get("/v1/models", headers={"x-request-id": "not canary, for it has spaces"})
+    job = guarded.client.post(
+        "/v1/jobs", files={"file": ("canary.wav", audio)}, data={"model": "demo", "prompt": "canary"}
+    ).json()["id"]
+    guarded.client.get(f"/v1/jobs/{job}/events")
+    httpx.get(f"{guarded.base}/v1/models", headers={"Authorization": "Bearer sk-canary-wrong"})
+    _talk(guarded)
+    return words
+
+
+def _translated(server, audio):
+    """What comes back of a translation; and subtitles of the same, which have word times."""
+    wishes = {"model": "demo", "language": "de", "glossary": '{"canary": "canary"}'}
+    for path, fields in (("subtitles", {"hotwords": "canary"}), ("translations", wishes)):
+        answer = server.client.post(f"/v1/audio/{path}", files={"file": ("canary.wav", audio)}, data=fields)
+        assert answer.status_code == 200, answer.text
+    return answer.json()["text"]
+
+
+def _talk(server):
+    base = server.base.replace("http", "ws", 1)
+    speech = data(np.concatenate([recordings.samples(), np.zeros(14_400, np.int16)]))
+    with connect(f"{base}/ws/transcribe?token={SECOND}&hotwords=canary&language=en", compression=None) as socket:
+        receive(socket)
+        act(socket, "canary")
+        act(socket, "config", hotwords="canary")
+        socket.send(speech)
+        act(socket, "flush")
+        while receive(socket).get("ending") != "flush":
+            pass
+    for path in (
+        "/ws/transcribe?token=sk-canary-wrong",
+        "/ws/transcribe/canary?token=canary",
+        "/v1/realtime?token=canary",
+    ):
+        with pytest.raises(InvalidStatus), connect(base + path, compression=None):
+            pass
+    protocols = ["realtime", f"openai-insecure-api-key.{FIRST}"]
+    with connect(f"{base}/v1/realtime?model=canary", subprotocols=protocols, compression=None) as socket:
+        receive(socket)
+        for frame in ("canary", json.dumps({"type": "canary", "event_id": "canary"})):
+            socket.send(frame)
+            receive(socket)
+    with connect(
+        f"{base}/v1/realtime", subprotocols=["openai-insecure-api-key.sk-canary-wrong"], compression=None
+    ) as socket:
+        receive(socket)
+
+
+@pytest.mark.guarantee("logs")
+def test_no_canary_is_in_the_log(guarded, heard, note):
+    """Keys, another service's too, prompts, names, headers, paths, actions. Nor is a refusal a fault of ours."""
+    lines = guarded.log().splitlines()
+    assert [line for line in lines if CANARY in line.lower()] == []
+    assert [line for line in lines if any(words in line for words in heard)] == []
+    assert [line for line in lines if " ERROR " in line] == []
+    assert any(" DEBUG " in line for line in lines)
+    note(f"{len(lines)} log lines searched")
+
+
+def test_a_line_names_its_key_by_a_fingerprint(guarded, heard):
+    """The first eight hex digits of its SHA-256, so that an operator can tell whose request it was."""
+    import hashlib
+
+    fingerprint = hashlib.sha256(FIRST.encode()).hexdigest()[:8]
+    mine = [line for line in guarded.log().splitlines() if f"key={fingerprint}" in line]
+    assert any("route=/v1/audio/transcriptions" in line for line in mine)
+    refused = [line for line in guarded.log().splitlines() if "outcome=invalid_api_key" in line]
+    assert refused
+    assert not any("key=" in line for line in refused)

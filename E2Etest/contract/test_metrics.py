@@ -1,0 +1,291 @@
+"""`/metrics` of a real server: what was done is what was counted, and asking never waits."""
+
+import http.client
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import numpy as np
+import pytest
+
+from asr_server.api.metrics.labels import NO_ROUTE
+from asr_server.api.metrics.spec import OF_GATEWAY, MetricKind
+from asr_server.api.metrics.table import METRICS, VALUES
+from asr_server.engine.fake_script import FakeScript, Fault, Rule
+from E2Etest import recordings
+from E2Etest.chaos import uploads
+from E2Etest.exposition import moved, scrape, total, value
+from E2Etest.live.session import act, data, finals, open_session, pieces, upto_flush
+
+pytestmark = [pytest.mark.timeout(300)]
+
+ROUTE = "/v1/audio/transcriptions"
+AUDIO_S = len(recordings.samples()) / 16_000
+
+
+@pytest.fixture(scope="module")
+def during_load(start):
+    """A server whose steps take some time, and what it said while it loaded the model for a first recording."""
+    slow = FakeScript(load_s=0.5, step_s=0.02)
+    with start(script=slow, IDLE_TIMEOUT="0", WS_RESUME_S="0", MAX_AUDIO_S="300") as server:
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(server.transcribe, recordings.sample()[0])
+            with httpx.Client(base_url=server.base, timeout=60) as other:
+                seen = []
+                while not first.done():
+                    seen.append(other.get("/metrics").text)
+                    time.sleep(0.05)
+        yield server, first.result(), seen
+
+
+@pytest.fixture(scope="module")
+def server(during_load):
+    """The same server, loaded."""
+    return during_load[0]
+
+
+def _settled(server, condition):
+    """A scrape of which `condition` holds: what is counted behind an answer may come a moment after it."""
+    give_up_s = time.monotonic() + 120
+    while not condition(series := scrape(server)):
+        assert time.monotonic() < give_up_s, "never"
+        time.sleep(0.02)
+    return series
+
+
+def _done(before, route=ROUTE):
+    """Whether a request more was counted."""
+    return lambda after: moved(before, after)("asr_http_requests_total", route=route) >= 1
+
+
+def test_a_scrape_does_not_wait_for_a_load(during_load):
+    """While the model is being loaded it is answered, and says so; the first request knows what it waited for."""
+    _, first, seen = during_load
+    assert sum('asr_model_state{state="loading"} 1.0' in text for text in seen) > 1
+    parts = _server_timing(first)
+    assert parts["load"] > 100
+    assert parts["load"] < parts["total"]
+
+
+def _server_timing(answer):
+    header = answer.headers["server-timing"]
+    assert re.fullmatch(r"[a-z]+;dur=[\d.]+(, [a-z]+;dur=[\d.]+)*", header), header
+    return {name: float(ms) for name, ms in re.findall(r"([a-z]+);dur=([\d.]+)", header)}
+
+
+def test_one_file_is_counted_once_everywhere(server):
+    """A request, its audio, its span, its tokens; and its answer says where the time went, as its log line does."""
+    before = scrape(server)
+    answer = server.transcribe(recordings.sample()[0])
+    after = _settled(server, _done(before))
+    grew = moved(before, after)
+    assert grew("asr_http_requests_total", route=ROUTE, method="POST", status="2xx") == 1
+    assert grew("asr_http_request_seconds_count", route=ROUTE) == 1
+    assert grew("asr_recording_audio_seconds_total") == pytest.approx(AUDIO_S)
+    assert grew("asr_decoded_audio_seconds_total") == pytest.approx(AUDIO_S)
+    assert grew("asr_engine_jobs_total") == grew("asr_engine_jobs_total", priority="interactive", end="done") == 1
+    assert grew("asr_queue_wait_seconds_count", priority="interactive") == 1
+    assert 0 < grew("asr_engine_audio_seconds_total", priority="interactive") <= AUDIO_S
+    assert grew("asr_engine_tokens_total", kind="generated") >= len(recordings.sample()[1].split())
+    # A row alone: each step is a batch of one.
+    assert grew("asr_engine_step_seconds_count") == grew("asr_engine_batch_rows_sum") > 1
+    assert grew("asr_engine_step_seconds_sum") <= grew("asr_engine_job_seconds_sum") + 0.1
+    assert grew("asr_first_text_seconds_count") == grew("asr_errors_total") == grew("asr_model_loads_total") == 0
+    parts = _server_timing(answer)
+    assert {"decode", "queue", "infer", "load", "total"} <= set(parts)
+    assert parts["load"] == 0
+    line = next(row for row in server.log().splitlines() if answer.headers["x-request-id"] in row)
+    for name in set(parts) - {"total"}:
+        assert f" {name}_ms={parts[name]}" in line
+
+
+def test_a_stream_has_a_first_text(server):
+    """One observation for one stream, within the request."""
+    before = scrape(server)
+    assert server.transcribe(recordings.sample()[0], stream="true").status_code == 200
+    grew = moved(before, _settled(server, _done(before)))
+    assert grew("asr_first_text_seconds_count", route=ROUTE) == 1
+    assert 0 < grew("asr_first_text_seconds_sum", route=ROUTE) <= grew("asr_http_request_seconds_sum", route=ROUTE)
+
+
+@pytest.mark.parametrize(
+    ("audio", "fields", "code", "undecoded"),
+    [
+        (b"this is no audio at all", {}, "invalid_audio", 1),
+        (b"", {}, "empty_file", 0),
+        (recordings.sample()[0], {"language": "tlh"}, "unsupported_language", 0),
+        (recordings.sample()[0], {"model": "canary-model"}, "model_not_found", 0),
+    ],
+)
+def test_a_refusal_is_counted_by_its_code(server, audio, fields, code, undecoded):
+    """By the code of the answer; nothing reaches the engine, and the decoder fails only at what it was given."""
+    before = scrape(server)
+    answer = server.transcribe(audio, **fields)
+    assert answer.json()["error"]["code"] == code
+    grew = moved(before, _settled(server, _done(before)))
+    assert grew("asr_http_requests_total", route=ROUTE, status="4xx") == 1
+    assert grew("asr_errors_total") == grew("asr_errors_total", surface="http", code=code) == 1
+    assert grew("asr_decoder_failures_total") == undecoded
+    assert grew("asr_engine_jobs_total") == grew("asr_recording_audio_seconds_total") == 0
+
+
+@pytest.mark.parametrize("stream", ["false", "true"])
+def test_a_caller_that_leaves_is_counted_as_one(server, stream):
+    """Of the request and of its span; no figure of finished work moves."""
+    before = scrape(server)
+    body = uploads.form(recordings.wav(np.tile(recordings.samples(), 5)), stream=stream)
+    caller = http.client.HTTPConnection("127.0.0.1", server.port)
+    caller.request("POST", ROUTE, body, {"Content-Type": uploads.MEDIA_TYPE})
+    server.wait_for(lambda health: health["queue"]["running"] > 0)
+    caller.close()
+    after = _settled(server, lambda s: moved(before, s)("asr_errors_total", code="request_cancelled") >= 1)
+    after = _settled(server, lambda s: value(s, "asr_engine_rows") == 0 and total(s, "asr_queue_jobs") == 0)
+    grew = moved(before, after)
+    assert grew("asr_errors_total") == grew("asr_errors_total", surface="http", code="request_cancelled") == 1
+    assert grew("asr_engine_jobs_total", end="left") >= 1
+    assert grew("asr_recording_audio_seconds_total") == 0
+    assert value(after, "asr_admission_held_seconds") == 0
+
+
+def test_one_live_session_is_counted_word_by_word(server):
+    """Its opening, its audio, each utterance, each partial, each committed word, its end; and one log line."""
+    speech = np.concatenate([recordings.samples(), np.zeros(14_400, np.int16)])
+    before = scrape(server)
+    with open_session(server) as socket:
+        for piece in pieces(data(speech), 6_400):
+            socket.send(piece)
+            time.sleep(0.02)
+        act(socket, "flush")
+        messages = upto_flush(socket)
+        name = socket.hello["session_id"].partition(".")[0]
+        assert value(scrape(server), "asr_live_sessions") == 1
+    after = _settled(server, lambda s: value(s, "asr_live_sessions") == 0)
+    grew = moved(before, after)
+    said = finals(messages)
+    assert said
+    assert grew("asr_live_sessions_opened_total") == 1
+    assert grew("asr_live_sessions_ended_total") == grew("asr_live_sessions_ended_total", outcome="closed") == 1
+    assert grew("asr_live_audio_seconds_total") == pytest.approx(len(speech) / 16_000)
+    endings = [ending for *_, ending in said]
+    assert {e: grew("asr_live_utterances_total", ending=e) for e in endings} == {e: endings.count(e) for e in endings}
+    assert grew("asr_live_utterances_total") == grew("asr_live_final_seconds_count") == len(said)
+    # Of partials that the client was too slow for it got the last.
+    assert grew("asr_live_partials_total") >= sum(m["is_partial"] for m in messages)
+    assert grew("asr_live_commit_lag_seconds_count") == sum(len(text.split()) for text, *_ in said)
+    assert grew("asr_engine_jobs_total", priority="live", end="done") >= len(said)
+    assert grew("asr_http_requests_total", route="/ws/transcribe") == 0
+    # The line is written after the session is counted.
+    server.wait_for(lambda _: f"session={name} " in server.log())
+    (line,) = [row for row in server.log().splitlines() if " live session " in row and f"session={name} " in row]
+    shown = dict(pair.split("=", 1) for pair in line.split() if "=" in pair)
+    assert shown["outcome"] == "closed"
+    assert float(shown["audio_s"]) == pytest.approx(len(speech) / 16_000, abs=0.01)
+    assert int(shown["utterances"]) == len(said)
+    assert int(shown["partials"]) == grew("asr_live_partials_total")
+    assert 0 <= int(shown["commit_p50_ms"]) <= int(shown["commit_p95_ms"])
+
+
+def test_a_refused_socket_is_counted_by_its_code(server):
+    """Under `socket`, with the code that it was told."""
+    before = scrape(server)
+    with open_session(server, language="tlh") as socket:
+        assert socket.hello["code"] == "unsupported_language"
+    grew = moved(before, scrape(server))
+    assert grew("asr_errors_total") == grew("asr_errors_total", surface="socket", code="unsupported_language") == 1
+    assert grew("asr_live_sessions_opened_total") == 0
+
+
+def test_labels_come_from_closed_sets(server):
+    """Whatever callers send, no series is new but for a route of ours; every metric is one of the table."""
+    server.client.get("/canary-path")
+    server.client.get("/v1/jobs/canary-job")
+    server.client.put("/health")
+    server.client.request("OPTIONS", "/canary-path")
+    series = scrape(server)
+    routes = {NO_ROUTE, *server.client.get("/openapi.json").json()["paths"]}
+    known = {meter.name: meter for meter in METRICS}
+    for name, labels in series:
+        if name.startswith("process_"):
+            continue
+        meter = known.get(name) or known[re.sub(r"_(bucket|sum|count)$", "", name)]
+        has = dict(labels)
+        has.pop("le", None)
+        assert set(has) == set(meter.labels), name
+        for label, found in has.items():
+            if label == "route":
+                assert found in routes
+            elif meter.name != "asr_build_info":
+                assert found in VALUES[label], (name, label, found)
+    assert "canary" not in server.client.get("/metrics").text
+
+
+def test_every_metric_of_the_table_is_exposed(server):
+    """With its kind, and what it means in words; those that only a gateway has are not here."""
+    text = server.client.get("/metrics").text
+    for meter in METRICS:
+        if meter in OF_GATEWAY:
+            assert meter.name not in text
+            continue
+        assert f"# TYPE {meter.name} {meter.kind.value}" in text
+        assert f"# HELP {meter.name} {meter.meaning}" in text
+    assert {meter.kind for meter in METRICS} == set(MetricKind)
+
+
+def test_jobs_are_shown_by_state(tmp_path, server):
+    """A job that succeeded is one more of that state."""
+    before = scrape(server)
+    form = {"files": {"file": ("a.wav", recordings.sample()[0])}, "data": {"model": "demo"}}
+    assert server.client.post("/v1/jobs", **form).status_code == 202
+    _settled(server, lambda s: moved(before, s)("asr_jobs", state="succeeded") == 1)
+
+
+def test_a_hanging_step_turns_live_false_and_a_load_does_not(start):
+    """With a bound far below the time of a load: while loading all is well; in the step that hangs `/livez` fails, and
+    when it comes back so does the server."""
+    hangs_once = Rule(call=1, fault=Fault.HANG, hang_s=2.0)
+    slow = FakeScript(load_s=1.5, rules=(hangs_once,))
+    with start(script=slow, ENGINE_HANG_S="0.5") as server, ThreadPoolExecutor(1) as pool:
+        work = pool.submit(server.transcribe, recordings.sample()[0])
+        probes, loading = [], []
+        with httpx.Client(base_url=server.base, timeout=60) as other:
+            while not work.done():
+                probes.append(other.get("/livez"))
+                text = other.get("/metrics").text
+                if 'asr_model_state{state="loading"} 1.0' in text:
+                    loading.append("asr_engine_hung 0.0" in text)
+                time.sleep(0.05)
+        assert work.result().json()["text"] == recordings.sample()[1]
+        assert loading
+        assert all(loading)
+        bad = [probe.json()["reason"] for probe in probes if probe.status_code == 503]
+        assert set(bad) == {"the engine thread does not move"}
+        assert [probe.status_code for probe in probes[: len(loading)]] == [200] * len(loading)
+        assert server.client.get("/livez").status_code == 200
+        assert server.health()["status"] == "ok"
+
+
+def test_a_failed_load_is_counted(start):
+    """A model that is not there: one failed load, one failed span, and the code."""
+    with start(script=FakeScript(load_failures=1)) as server:
+        assert server.transcribe(recordings.sample()[0]).status_code == 503
+        series = _settled(server, lambda s: total(s, "asr_errors_total") >= 1)
+        assert value(series, "asr_model_loads_total", result="failed") == 1
+        assert value(series, "asr_engine_jobs_total", priority="interactive", end="failed") == 1
+        assert value(series, "asr_errors_total", surface="http", code="model_unavailable") == 1
+        assert value(series, "asr_model_state", state="failed") == 1
+        assert value(series, "asr_ready") == 0
+
+
+def test_a_missed_deadline_is_counted(start):
+    """By the code of the answer, and as a span that was late: not as one whose caller left."""
+    with start(REQUEST_TIMEOUT="3") as server:
+        assert server.transcribe(recordings.sample()[0]).status_code == 200
+        before = _settled(server, lambda s: total(s, "asr_http_requests_total", route=ROUTE) == 1)
+        server.replace_script(FakeScript(step_s=0.5))
+        assert server.transcribe(recordings.sample()[0]).status_code == 504
+        after = _settled(server, lambda s: moved(before, s)("asr_engine_jobs_total") >= 1 and _done(before)(s))
+        grew = moved(before, after)
+        assert grew("asr_engine_jobs_total", priority="interactive", end="late") == grew("asr_engine_jobs_total") == 1
+        assert grew("asr_errors_total", surface="http", code="deadline_exceeded") == grew("asr_errors_total") == 1
+        assert grew("asr_recording_audio_seconds_total") == 0

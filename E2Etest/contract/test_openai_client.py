@@ -1,0 +1,49 @@
+"""Every case of OpenAI's Python client, in the version of the development environment. Other clients run nightly."""
+
+from contextlib import ExitStack
+
+import pytest
+
+from asr_server.api.http import sse
+from asr_server.engine.fake_script import FakeScript
+from E2Etest.openai import clients
+from E2Etest.openai.rig import ABSENT, facts
+
+CLIENT = clients.CLIENTS[0]
+SERVERS = {
+    # English into English asks nobody, so no endpoint has to stand at this address.
+    "main": {
+        "MAX_UPLOAD_MB": "4",
+        "MAX_AUDIO_S": "120",
+        "OPENAI_BASE_URL": "http://127.0.0.1:9/v1",
+        "TRANSLATE_MODEL": "nobody",
+    },
+    "slow": {"script": FakeScript(step_s=0.05, stall_every=10, stall_s=0.5), "MAX_BATCH": "2"},
+    "limited": {
+        "script": FakeScript(step_s=0.2, stall_every=10, stall_s=0.5),
+        "MAX_BATCH": "1",
+        "MAX_QUEUE_AUDIO_S": "8",
+        "REQUEST_TIMEOUT": "4",
+        "PRELOAD": "true",
+    },
+    "absent": {"script": FakeScript(load_failures=1_000), "MODEL_ID": ABSENT},
+}
+
+
+@pytest.fixture(scope="module")
+def found(start, tmp_path_factory):
+    """The result of each case by its name."""
+    place = tmp_path_factory.mktemp("openai")
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        patch.setattr(sse, "PING_S", 0.2)  # so that stalls can be short
+        servers = {name: stack.enter_context(start(**options)) for name, options in SERVERS.items()}
+        yield clients.run(CLIENT, facts(servers, place), place)
+
+
+@pytest.mark.timeout(300)
+def test_the_client_sees_what_every_case_says(found):
+    """No case fails, none is missing, and none is performed that the table does not name."""
+    assert {result.case: result.seen for result in found.values() if not result.ok} == {}
+    assert {name: result.item for name, result in found.items()} == {
+        case.name: case.item for case in clients.cases_of(CLIENT)
+    }

@@ -1,0 +1,68 @@
+"""The page's files as they are served: types, caching, and headers that keep a browser to this server."""
+
+import re
+import tomllib
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+from asr_server import web
+
+ROOT = Path(__file__).parents[2]
+PATHS = ["/", *(f"/web/{name}" for name in web.files())]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_file_is_served_with_its_type_and_the_headers(server, path):
+    """What lies on the disk comes, named as what it is, under a policy of this server alone."""
+    answer = server.client.get(path)
+    name = path.removeprefix("/web/") if path != "/" else "index.html"
+    assert answer.content == web.files()[name].read_bytes()
+    assert answer.headers["content-type"] == web.MEDIA_TYPES[web.files()[name].suffix]
+    policy = dict(part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; "))
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+    assert not re.search("unsafe|https?:", answer.headers["content-security-policy"])
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert "microphone=(self)" in answer.headers["permissions-policy"]
+
+
+@pytest.mark.parametrize("path", ["/", "/web/app.js"])
+def test_an_unchanged_file_is_not_sent_again(server, path):
+    """The browser asks each time, and gets 304 and no body."""
+    first = server.client.get(path)
+    assert first.headers["cache-control"] == "no-cache"
+    again = server.client.get(path, headers={"If-None-Match": first.headers["etag"]})
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", first.headers["etag"])
+    other = server.client.get(path, headers={"If-None-Match": '"another"'})
+    assert (other.status_code, other.content) == (200, first.content)
+    head = server.client.head(path)
+    assert (head.status_code, head.content, head.headers["etag"]) == (200, b"", first.headers["etag"])
+
+
+@pytest.mark.parametrize(
+    "name", ["__init__.py", "package.json", "replay-buffer_test.mjs", "..%2fserver.py", "nothing.js", ""]
+)
+def test_nothing_else_is_served(server, name):
+    """Neither the tests nor the modules beside the files, nor what lies elsewhere."""
+    assert server.client.get(f"/web/{name}").status_code == 404
+
+
+def test_the_package_carries_the_page_and_not_its_tests():
+    """A wheel would hold every file that is served, and nothing else of the folder but its module."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    patterns = tomllib.loads(text)["tool"]["setuptools"]["package-data"]["asr_server.web"]
+    packed = {p.name for p in (ROOT / "src/asr_server/web").iterdir() if any(fnmatch(p.name, q) for q in patterns)}
+    assert packed == set(web.files())
+
+
+def test_the_pictures_of_the_docs_are_small_and_shown():
+    """A screenshot stays under 150 KB, and some page of the docs shows it."""
+    pages = "".join(page.read_text(encoding="utf-8") for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+    pictures = list((ROOT / "docs/images").glob("*.png"))
+    assert pictures
+    for picture in pictures:
+        assert picture.stat().st_size < 150_000, picture
+        assert f"images/{picture.name})" in pages

@@ -1,0 +1,198 @@
+"""Who gets in, and how it ends: keys, subprotocols, a failing model, a client that is gone, a server that stops."""
+
+import base64
+import json
+import threading
+import time
+
+import openai
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+
+from asr_server.engine.fake_script import FakeScript
+from E2Etest import recordings
+from E2Etest.realtime.session import COMMITTED, COMPLETED, FAILED, STARTED, Talk, kinds, open_session, speech
+
+
+def _url(server):
+    return server.base.replace("http", "ws", 1) + "/v1/realtime?intent=transcription"
+
+
+def _offer(server, *protocols):
+    return connect(_url(server), subprotocols=list(protocols), compression=None)
+
+
+def test_an_ephemeral_key_opens_the_session_it_was_made_for(realtime_server):
+    """By header and by subprotocol, as often as one likes; the session is configured already."""
+    wanted = {
+        "type": "transcription",
+        "audio": {"input": {"turn_detection": None, "transcription": {"language": "en"}}},
+    }
+    caller = realtime_server.openai(_strict_response_validation=True)
+    made = caller.realtime.client_secrets.create(session=wanted, expires_after={"anchor": "created_at", "seconds": 10})
+    assert made.value.startswith("ek_")
+    assert 0 < made.expires_at - time.time() <= 10
+    assert made.session.audio.input.turn_detection is None
+    with realtime_server.openai(api_key=made.value).realtime.connect() as connection:
+        heard = Talk(connection).only("session.created").session.audio.input
+        assert (heard.turn_detection, heard.transcription.language) == (None, "en")
+    with _offer(realtime_server, "realtime", f"openai-insecure-api-key.{made.value}") as socket:
+        assert socket.subprotocol == "realtime"
+        assert json.loads(socket.recv())["session"]["audio"]["input"]["turn_detection"] is None
+
+
+def test_an_unknown_ephemeral_key_opens_nothing(realtime_server):
+    """As one that has expired, which is forgotten."""
+    with pytest.raises(InvalidStatus) as refused, realtime_server.openai(api_key="ek_unknown").realtime.connect():
+        pass
+    assert refused.value.response.status_code == 401
+    assert json.loads(refused.value.response.body)["error"]["code"] == "invalid_api_key"
+
+
+def test_a_browser_is_told_on_the_socket(realtime_server):
+    """It cannot see a status: an error event, then 3000 with OpenAI's reason."""
+    with _offer(realtime_server, "realtime", "openai-insecure-api-key.ek_unknown") as socket:
+        assert socket.subprotocol == "realtime"
+        assert json.loads(socket.recv())["error"]["code"] == "invalid_api_key"
+        with pytest.raises(ConnectionClosed) as closed:
+            socket.recv()
+        assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (3000, "invalid_request_error.invalid_api_key")
+
+
+@pytest.mark.parametrize(
+    ("offered", "selected"),
+    [((), None), (("realtime",), "realtime"), (("chat", "realtime"), "realtime"), (("chat",), None)],
+)
+def test_the_subprotocol_is_selected_where_it_is_offered(realtime_server, offered, selected):
+    """`realtime` and no other."""
+    with connect(_url(realtime_server), subprotocols=list(offered) or None) as socket:
+        assert socket.subprotocol == selected
+        assert json.loads(socket.recv())["type"] == "session.created"
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "param"),
+    [
+        ({"expires_after": {"anchor": "created_at", "seconds": 9}}, "invalid_value", "expires_after.seconds"),
+        ({"expires_after": {"anchor": "now"}}, "invalid_value", "expires_after.anchor"),
+        ({"session": {"type": "realtime"}}, "invalid_value", "session.type"),
+        ({"session": {"type": "transcription", "x": 1}}, "unknown_parameter", "session.x"),
+        ([], "malformed_body", None),
+    ],
+)
+def test_a_key_for_a_wrong_session_is_refused(realtime_server, body, code, param):
+    """With status 400 and the field at fault."""
+    answer = realtime_server.client.post("/v1/realtime/client_secrets", json=body)
+    assert answer.status_code == 400
+    assert (answer.json()["error"]["code"], answer.json()["error"]["param"]) == (code, param)
+
+
+def test_a_beta_session_is_made_over_http(realtime_server):
+    """The flat shape, with its key; what is wrong is named as the flat shape names it."""
+    made = realtime_server.openai().beta.realtime.transcription_sessions.create(
+        input_audio_format="g711_ulaw",
+        input_audio_transcription={"model": "whisper-1", "language": "en"},
+        turn_detection={"type": "server_vad", "silence_duration_ms": 300},
+    )
+    assert made.client_secret.value.startswith("ek_")
+    assert made.input_audio_format == "g711_ulaw"
+    assert made.turn_detection.silence_duration_ms == 300
+    with pytest.raises(openai.NotFoundError) as refused:
+        realtime_server.openai().beta.realtime.transcription_sessions.create(
+            input_audio_transcription={"model": "gpt-9"}
+        )
+    assert refused.value.param == "input_audio_transcription.model"
+
+
+def test_a_beta_connection_speaks_the_beta_shape(realtime_server, said):
+    """Its first event, its answer to an update, and one event for an item where GA has two."""
+    base = realtime_server.base.replace("http", "ws", 1) + "/v1"
+    caller = realtime_server.openai(websocket_base_url=base)
+    with caller.beta.realtime.connect(model="x", extra_query={"intent": "transcription"}) as connection:
+
+        def receive():
+            return json.loads(connection.recv_bytes())
+
+        assert receive()["type"] == "transcription_session.created"
+        connection.transcription_session.update(
+            session={"input_audio_transcription": {"model": "whisper-1"}, "turn_detection": None}
+        )
+        updated = receive()
+        assert updated["type"] == "transcription_session.updated"
+        assert updated["session"]["turn_detection"] is None
+        assert updated["session"]["input_audio_format"] == "pcm16"
+        connection.transcription_session.update(session={"input_audio_format": "mp3"})
+        assert receive()["error"]["param"] == "session.input_audio_format"
+        connection.input_audio_buffer.append(audio=base64.b64encode(speech()).decode())
+        connection.input_audio_buffer.commit()
+        events = [receive()]
+        while events[-1]["type"] != COMPLETED:
+            events.append(receive())
+    assert [e["type"] for e in events if "delta" not in e] == [COMMITTED, "conversation.item.created", COMPLETED]
+    assert recordings.word_errors(said.split(), events[-1]["transcript"].split()) <= 1
+
+
+def test_a_turn_that_fails_says_so_and_the_next_is_heard(start):
+    """The model cannot be loaded for one turn: it fails under its item; then it can, and the next turn has words."""
+    with start(script=FakeScript(load_failures=1_000)) as server, open_session(server) as talk:
+        talk.update(turn_detection=None)
+        talk.say(speech())
+        talk.commit()
+        failed = talk.until(FAILED)
+        assert len({e.item_id for e in failed if hasattr(e, "item_id")}) == 1
+        assert failed[-1].error.code == "model_unavailable"
+        server.replace_script(FakeScript())
+        talk.say(speech())
+        talk.commit()
+        events = talk.until(COMPLETED)
+        assert events[-1].transcript
+        assert events[0].previous_item_id == failed[-1].item_id
+
+
+def test_a_client_that_is_gone_frees_its_session_at_once(realtime_server):
+    """Killed in the middle of a turn: the session is gone, nothing of it is waiting, and no answer is made."""
+    before = realtime_server.health()["live"]["sessions"]
+    with open_session(realtime_server) as talk:
+        talk.say(speech())
+        talk.until(STARTED)
+        assert realtime_server.health()["live"]["sessions"] == before + 1
+        talk.connection._connection.socket.close()
+        live = realtime_server.wait_for(lambda health: health["live"]["sessions"] == before, timeout_s=5)["live"]
+    assert live["waiting"] == 0
+
+
+def test_a_server_that_stops_gives_the_open_turn_its_words(start):
+    """SIGTERM: the turn is committed and transcribed, then 1001, which ends the client's loop quietly."""
+    with start(PRELOAD="true", IDLE_TIMEOUT="0") as server:
+        server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
+        with open_session(server) as talk:
+            talk.say(speech())
+            talk.until(STARTED)
+            server.begin_to_stop()
+            events = list(talk.connection)
+            assert kinds(events)[-1] == COMPLETED
+            assert events[-1].transcript
+            assert talk.close_code == 1001
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_an_idle_session_outlives_the_pings_of_a_busy_server(realtime_server, said):
+    """Quiet for 45 s, which is longer than a ping and its patience, while files are transcribed: it is still there."""
+    ended = threading.Event()
+
+    def busy():
+        while not ended.is_set():
+            realtime_server.openai().audio.transcriptions.create(file=recordings.sample()[0], model="whisper-1")
+
+    worker = threading.Thread(target=busy)
+    with open_session(realtime_server) as talk:
+        worker.start()
+        time.sleep(45)
+        ended.set()
+        talk.update(turn_detection=None)
+        talk.say(speech())
+        talk.commit()
+        assert recordings.word_errors(said.split(), talk.until(COMPLETED)[-1].transcript.split()) <= 1
+    worker.join()

@@ -1,0 +1,130 @@
+"""Recognises the words of known recordings by matched filtering, so that an answer depends on the audio that arrived.
+
+Each word of a known recording is a short waveform. A word is recognised where the normalised cross-correlation of the
+audio with its waveform is high. Resampling, codecs and volume change the correlation little; audio that is lost,
+doubled, reordered or garbled changes the words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+
+import numpy as np
+import soundfile
+from numpy.typing import NDArray
+from scipy.fft import irfft, next_fast_len, rfft
+from scipy.signal import decimate
+
+from asr_server.engine.protocol import Utterance
+from E2Etest import recordings
+
+RATE = 4_000
+Samples = NDArray[np.float64]
+_DECIMATION = 16_000 // RATE
+_THRESHOLD = 0.8
+# Below this share of a word's own energy there is nothing to correlate with: silence.
+_LEAST_ENERGY = 1e-4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Word:
+    """A word and the sound of it: float64 (n,) at `RATE`, and int16 at 16 kHz as it was recorded."""
+
+    text: str
+    sound: Samples
+    pcm: NDArray[np.int16]
+
+
+@dataclass(frozen=True, slots=True)
+class SpottedWord:
+    """A word and where it begins, in samples at `RATE`."""
+
+    text: str
+    start: int
+
+
+def text_of(utterance: Utterance) -> str:
+    """What the fake engine answers. Fails if the audio is not what an engine is promised."""
+    audio = utterance.audio
+    assert audio.dtype == np.float32
+    assert audio.ndim == 1
+    assert np.isfinite(audio).all()
+    assert np.abs(audio).max(initial=0.0) <= 1.0
+    words = [word.text for word in spot(audio, (*known_words(), *_chinese_words()))]
+    return (" " if "".join(words).isascii() else "").join(words)
+
+
+def spot(audio: NDArray[np.float32], words: Sequence[Word]) -> list[SpottedWord]:
+    """The words in `audio` (float32 (n,), 16 kHz), in the order of their beginnings. No two overlap by much: voiced
+    sounds resemble each other, and the best match wins."""
+    if len(audio) < 1_000:
+        return []
+    sound = decimate(audio.astype(np.float64), _DECIMATION, ftype="fir")
+    # One transform length for all words: the correlations are circular and still right in their first samples.
+    length = next_fast_len(len(sound), real=True)
+    spectrum = rfft(sound, length)
+    candidates = [
+        (correlation, start, word)
+        for word in words
+        if len(word.sound) <= len(sound)
+        for correlation, start in _matches(irfft(spectrum * _conjugate(word, length), length), sound, word.sound)
+    ]
+    taken, found = np.zeros(len(sound), bool), list[SpottedWord]()
+    for _, start, word in sorted(candidates, key=lambda candidate: -candidate[0]):
+        place = slice(start, start + len(word.sound))
+        if taken[place].mean() < 0.2:
+            taken[place] = True
+            found.append(SpottedWord(word.text, start))
+    return sorted(found, key=lambda word: word.start)
+
+
+@cache
+def known_words() -> tuple[Word, ...]:
+    """The words of the bundled recording."""
+    text = recordings.sample()[1]
+    return _split(recordings.samples(), text.split())
+
+
+@cache
+def _chinese_words() -> tuple[Word, ...]:
+    clip = next(clip for clip in recordings.clips() if clip.language == "Chinese")
+    pcm, _ = soundfile.read(clip.path, dtype="int16")
+    return _split(pcm, tuple(clip.text))
+
+
+def _split(pcm: NDArray[np.int16], texts: Sequence[str]) -> tuple[Word, ...]:
+    """Equal parts of what is loud: where a word really begins does not matter here."""
+    sound = decimate(pcm.astype(np.float64) / 32_768, _DECIMATION, ftype="fir")
+    loud = np.flatnonzero(np.abs(sound) > 0.1 * np.abs(sound).max())
+    margin = RATE // 20
+    borders = np.linspace(loud[0] + margin, loud[-1] - margin, len(texts) + 1).astype(int)
+    return tuple(
+        Word(text, sound[start:end], pcm[_DECIMATION * start : _DECIMATION * end])
+        for text, start, end in zip(texts, borders[:-1], borders[1:], strict=True)
+    )
+
+
+def _matches(products: Samples, sound: Samples, word: Samples) -> list[tuple[float, int]]:
+    """Maxima of the correlation above the threshold, and where they are; no two within half a word's length."""
+    own = float(np.square(word).sum())
+    energy = np.maximum(_energy(sound, word), _LEAST_ENERGY * own)
+    correlation = products[: len(energy)] / np.sqrt(energy * own)
+    matches = list[tuple[float, int]]()
+    while correlation.max() > _THRESHOLD:
+        at = int(correlation.argmax())
+        matches.append((float(correlation[at]), at))
+        correlation[max(0, at - len(word) // 2) : at + len(word) // 2] = -1.0
+    return matches
+
+
+@lru_cache(maxsize=200)
+def _conjugate(word: Word, length: int) -> NDArray[np.complex128]:
+    return rfft(word.sound, length).conj()
+
+
+def _energy(sound: Samples, word: Samples) -> Samples:
+    """The energy of each part of `sound` that is as long as `word`."""
+    sums = np.concatenate([[0.0], np.cumsum(np.square(sound))])
+    return sums[len(word) :] - sums[: -len(word)]

@@ -1,0 +1,74 @@
+"""How the live tests talk: a raw socket, sending in pieces, reading up to the final that answers a flush."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from contextlib import contextmanager
+
+import av
+import numpy as np
+from websockets.sync.client import connect
+
+TIMEOUT_S = 60
+
+
+@contextmanager
+def open_session(server, **query):
+    """An open socket behind its first message, which is kept as `socket.hello`."""
+    asked = "&".join(f"{name}={value}" for name, value in query.items())
+    url = server.base.replace("http", "ws", 1) + f"/ws/transcribe?{asked}"
+    with connect(url, max_size=None, compression=None, open_timeout=TIMEOUT_S) as socket:
+        socket.hello = receive(socket)
+        yield socket
+
+
+def receive(socket) -> dict:
+    """The next message."""
+    return json.loads(socket.recv(timeout=TIMEOUT_S))
+
+
+def act(socket, action, **more) -> None:
+    """A text frame."""
+    socket.send(json.dumps({"action": action, **more}))
+
+
+def upto_flush(socket) -> list[dict]:
+    """All messages up to the final that answers a flush."""
+    messages = []
+    while not messages or messages[-1].get("ending") != "flush":
+        messages.append(receive(socket))
+        assert "error" not in messages[-1], messages[-1]
+    return messages
+
+
+def finals(messages) -> list[tuple]:
+    """Of each final what a client keeps, empty ones left out."""
+    return [(m["text"], m["start"], m["end"], m["ending"]) for m in messages if m.get("is_final") and m["text"]]
+
+
+def stream(server, pieces: Iterable[bytes], **query) -> list[dict]:
+    """A whole session: the pieces, a flush, and all messages."""
+    with open_session(server, **query) as socket:
+        for piece in pieces:
+            socket.send(piece)
+        act(socket, "flush")
+        return upto_flush(socket)
+
+
+def data(pcm: np.ndarray) -> bytes:
+    """int16 as bytes."""
+    return pcm.astype("<i2").tobytes()
+
+
+def pieces(body: bytes, size: int) -> list[bytes]:
+    """Equal pieces."""
+    return [body[at : at + size] for at in range(0, len(body), size)]
+
+
+def pcm_of(path) -> np.ndarray:
+    """A recording as int16 (n,) at 16 kHz."""
+    with av.open(str(path)) as file:
+        convert = av.AudioResampler("s16", "mono", 16_000)
+        frames = [part for frame in file.decode(audio=0) for part in convert.resample(frame)]
+        return np.concatenate([part.to_ndarray()[0] for part in [*frames, *convert.resample(None)]]).astype(np.int16)

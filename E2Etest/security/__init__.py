@@ -1,1 +1,0 @@
-"""Who gets in, what is opened for whom, and what is written about it."""

@@ -1,0 +1,98 @@
+"""The server's side of a child's pipe: whole frames within a time budget. Closing the pipe kills the child."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import time
+from types import TracebackType
+
+from asr_server.audio.wire import CLAIM, HEADER, MAX_PCM_BYTES, FrameType
+
+_PIPE_BYTES = (
+    262_144  # 4 s of audio: the child never waits for the reader of a short clip; 64 KiB, the default, costs wake-ups
+)
+_KINDS = {int(kind): kind for kind in FrameType}
+_MAX_BYTES = {FrameType.PCM: MAX_PCM_BYTES, FrameType.CLAIM: CLAIM.size}
+
+
+class IncompleteReply(Exception):
+    """The pipe ended without an outcome, or does not follow the protocol."""
+
+
+class FrameReader:
+    """The frames of one decode. A context manager that owns both ends of the pipe.
+
+    The child gets a duplicate of `write_fd`. `close_write_end` then closes the server's own copy: only when no copy is
+    left in another process does the pipe report its end. When the read end is closed, the fork server sees an error
+    on its copy of the write end and kills the child.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self._read_fd, self.write_fd = os.pipe()
+        os.set_blocking(self._read_fd, False)
+        with contextlib.suppress(OSError):  # over the user's quota for pipes: the default size works too
+            fcntl.fcntl(self.write_fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        self._left_s = timeout_s
+
+    def __enter__(self) -> FrameReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close_write_end()
+        os.close(self._read_fd)
+
+    def close_write_end(self) -> None:
+        """Close the server's copy; the pipe then ends when the child does. Harmless if done before."""
+        if self.write_fd >= 0:
+            os.close(self.write_fd)
+            self.write_fd = -1
+
+    async def next(self) -> tuple[FrameType, bytearray]:
+        """The next frame: its kind and payload (PCM and CLAIM: float32 bytes).
+
+        Raises `TimeoutError` once the waits for this file add up to more than the budget, and `IncompleteReply`.
+        """
+        started_s = time.monotonic()
+        async with asyncio.timeout(max(0.0, self._left_s)):
+            number, size = HEADER.unpack(await self._exactly(HEADER.size))
+            kind = _KINDS.get(number)
+            if kind is None or size > _MAX_BYTES.get(kind, 0) or size % 4:
+                raise IncompleteReply
+            payload = await self._exactly(size)
+        self._left_s -= time.monotonic() - started_s
+        return kind, payload
+
+    async def _exactly(self, size: int) -> bytearray:
+        whole = bytearray(size)
+        with memoryview(whole) as rest:
+            at = 0
+            while at < size:
+                try:
+                    count = os.readv(self._read_fd, [rest[at:]])
+                except BlockingIOError:
+                    await _readable(self._read_fd)
+                    continue
+                if not count:
+                    raise IncompleteReply
+                at += count
+        return whole
+
+
+async def _readable(fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(fd, _resolve, ready)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(fd)
+
+
+def _resolve(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)

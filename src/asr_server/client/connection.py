@@ -1,0 +1,157 @@
+"""What the HTTP clients share: the connection, uploads from disk, errors, events of a stream."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self, TypeVar
+
+import httpx
+
+from asr_server.client.sse import EventStream
+from asr_server.service.requests import Result
+
+_CONNECT_TIMEOUT_S = 10.0
+# No limit for answers: the server limits how long a recording may take.
+_TIMEOUT = httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S)
+# The proxies of the environment are not used for this machine.
+_LOOPBACK = ("all://127.0.0.1", "all://localhost", "all://[::1]")
+
+T = TypeVar("T")
+Recording = str | Path | BinaryIO
+
+
+class FileError(Exception):
+    """A request failed. `code` is stable, `message` is for people.
+
+    `retry_after_s`: seconds after which the server would accept the same request; None where it did not say so.
+    """
+
+    def __init__(self, code: str, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.retry_after_s = retry_after_s
+
+
+class ServerUnreachable(FileError):
+    """No server answers at the address."""
+
+
+def client_options(server: str, key: str) -> dict[str, Any]:
+    """The arguments of httpx's clients for this server. `key`: "" for a server without keys."""
+    return {
+        "base_url": server,
+        "timeout": _TIMEOUT,
+        "headers": {"Authorization": f"Bearer {key}"} if key else {},
+        "mounts": dict.fromkeys(_LOOPBACK),
+    }
+
+
+class AsyncConnection:
+    """The base of the clients for an event loop: an async context that closes its connections at the end.
+
+    `key`: for a server that has keys. `socket`: the path of a Unix socket on which the server listens; the host of
+    `server` is sent as the `Host` header only.
+    """
+
+    def __init__(
+        self, server: str = "http://127.0.0.1:8100", *, key: str = "", socket: str | Path | None = None
+    ) -> None:
+        options = client_options(server, key)
+        if socket is not None:
+            del options["mounts"]
+            options["transport"] = httpx.AsyncHTTPTransport(uds=str(socket))
+        self._http = httpx.AsyncClient(**options)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections. The server cancels the requests that are running on them."""
+        await self._http.aclose()
+
+
+def result(content: bytes, headers: Mapping[str, str]) -> Result:
+    """The body of a successful answer, and what its headers say about it."""
+    untranslated = headers.get("X-Untranslated", "")
+    return Result(
+        content,
+        media_type=headers.get("Content-Type", ""),
+        time_source=headers.get("X-Subtitle-Timing"),
+        untranslated=int(untranslated) if untranslated.isdigit() else None,
+        translation_error=headers.get("X-Translation-Error"),
+    )
+
+
+@contextmanager
+def upload(recording: Recording) -> Iterator[tuple[str, Any]]:
+    """File name and open file for the form. A file that the caller opened stays open."""
+    with ExitStack() as stack:
+        if isinstance(recording, str | Path):
+            file: BinaryIO = stack.enter_context(Path(recording).open("rb"))
+        else:
+            file = recording
+        # A form part without a name is not a file. The server goes by the content, so any name will do.
+        yield "recording", file if _has_length(file) else _Pipe(file)
+
+
+class _Pipe:
+    """Hides the file descriptor: httpx would take the size of the pipe's inode, 0, as the length of the upload."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self.read = stream.read
+
+
+def _has_length(file: BinaryIO) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+    except (AttributeError, OSError):  # no file descriptor: httpx finds the length of a file in memory by seeking
+        return True
+
+
+@contextmanager
+def map_errors() -> Iterator[None]:
+    """Raise httpx's errors as `ServerUnreachable` or `FileError`."""
+    try:
+        yield
+    except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+        raise ServerUnreachable("server_unreachable", f"No server answers ({error}).") from error
+    except httpx.TransportError as error:
+        raise FileError("connection_lost", f"The connection broke ({type(error).__name__}).") from error
+
+
+def error_of(answer: httpx.Response) -> FileError:
+    """The error that an answer other than 2xx states. Its body has been read."""
+    try:
+        stated = answer.json()["error"]
+        code, message = str(stated["code"] or "error"), str(stated["message"])
+    except (ValueError, KeyError, TypeError):  # a proxy, or another server at this address
+        code, message = f"http_{answer.status_code}", f"The server answered {answer.status_code} without a reason."
+    wait_s = answer.headers.get("Retry-After", "")
+    return FileError(code, message, retry_after_s=float(wait_s) if wait_s.isdigit() else None)
+
+
+def items(events: list[dict[str, Any]], item_of: Callable[[dict[str, Any]], T | None]) -> Iterator[T]:
+    """`item_of` each event, without the Nones. Raises `FileError` for an event that states an error."""
+    for event in events:
+        if event.keys() == {"error"}:
+            raise FileError(str(event["error"]["code"]), str(event["error"]["message"]))
+        item = item_of(event)
+        if item is not None:
+            yield item
+
+
+def check_ended(stream: EventStream) -> None:
+    """Raise `FileError` where the stream stopped before its last event."""
+    if not stream.ended:
+        raise FileError("connection_lost", "The server's answer broke off.")

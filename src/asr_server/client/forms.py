@@ -1,0 +1,91 @@
+"""A request as the fields of the server's multipart form. `api/http/forms.py` reads the same fields."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from asr_server.service.requests import (
+    OutputOptions,
+    Request,
+    ResponseFormat,
+    SubtitleRequest,
+    TranscriptionRequest,
+    TranslationRequest,
+    WordTimes,
+)
+
+Form = dict[str, str | list[str]]
+
+ROUTES = {
+    "transcription": "/v1/audio/transcriptions",
+    "subtitles": "/v1/audio/subtitles",
+    "translation": "/v1/audio/translations",
+}
+# The field `mode`. NONE is no choice of the caller's: it is what answers without times of words need.
+MODES = {"accurate": WordTimes.ALIGNED, "fast": WordTimes.ESTIMATED}
+
+
+def form(request: Request) -> Form:
+    """The fields, without the file. None of them is empty: to some servers an empty field is a value.
+
+    Raises `ValueError` for what no form can state: verbose_json without segments and without words, and word times that
+    are neither aligned nor estimated.
+    """
+    fields: Form = {
+        "model": request.model,
+        "mode": _mode(request.word_times),
+        "temperature": repr(request.temperature),
+        "prompt": request.prompt,
+        # As a JSON array: the server splits other values at commas.
+        "hotwords": json.dumps(request.hotwords) if request.hotwords else "",
+        "chunking_strategy": json.dumps({"type": "server_vad", **asdict(request.chunking)}) if request.chunking else "",
+    }
+    match request:
+        case TranscriptionRequest():
+            fields |= _transcription(request)
+        case SubtitleRequest():
+            fields |= {"language": request.language or "", "format": request.output.response_format}
+            fields |= _layout(request.output)
+        case TranslationRequest():
+            fields |= _translation(request) | _layout(request.output)
+    return {name: value for name, value in fields.items() if value}
+
+
+def _mode(word_times: WordTimes) -> str:
+    for mode, times in MODES.items():
+        if times is word_times:
+            return mode
+    raise ValueError("word_times must be ALIGNED or ESTIMATED")
+
+
+def _transcription(request: TranscriptionRequest) -> Form:
+    output = request.output
+    fields: Form = {
+        "language": request.language or "",
+        "response_format": output.response_format,
+        "include": ["logprobs"] if output.logprobs else [],
+        "stream": "true" if request.stream else "",
+    }
+    if output.response_format is not ResponseFormat.VERBOSE_JSON:
+        return fields | {"return_timestamps": "true" if output.words else ""}
+    granularities = ["segment"] * output.segments + ["word"] * output.words
+    if not granularities:  # an empty list means segments
+        raise ValueError("verbose_json lists segments, words or both")
+    return fields | {"timestamp_granularities": granularities}
+
+
+def _translation(request: TranslationRequest) -> Form:
+    """`language` is the target there."""
+    return {
+        "language": request.target_language,
+        "source_language": request.language or "",
+        "glossary": json.dumps(dict(request.glossary)) if request.glossary else "",
+        "response_format": request.output.response_format,
+        "bilingual": str(request.bilingual).lower(),
+        "source_on_failure": str(request.source_on_failure).lower(),
+    }
+
+
+def _layout(output: OutputOptions) -> Form:
+    return {"max_line_chars": str(output.max_line_chars), "max_lines": str(output.max_lines)}

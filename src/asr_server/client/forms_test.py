@@ -1,0 +1,127 @@
+"""The server reads from a form the request that the client has written into it."""
+
+import asyncio
+import subprocess
+import sys
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from starlette.requests import Request as HttpRequest
+
+from asr_server.api.http import body, fields
+from asr_server.api.http import forms as server_forms
+from asr_server.client.forms import form
+from asr_server.service.requests import (
+    OutputOptions,
+    ResponseFormat,
+    ServerVad,
+    SubtitleRequest,
+    TranscriptionRequest,
+    TranslationRequest,
+    WordTimes,
+)
+from asr_server.text import languages
+
+# The server strips all texts, and a form ends its lines with CR LF.
+_TEXTS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\r\n\0"), max_size=30).map(str.strip)
+_TERMS = _TEXTS.filter(bool)
+_LAYOUT = {"max_line_chars": st.integers(2, 200), "max_lines": st.integers(1, 4)}
+_RECORDING = {
+    "model": st.sampled_from(["whisper-1", "demo", "Qwen/Qwen3-ASR-0.6B"]),
+    "language": st.sampled_from([None, *languages.model_languages()]),
+    "prompt": _TEXTS,
+    "hotwords": st.lists(_TERMS, max_size=4).map(tuple),
+    "temperature": st.floats(0, 1),
+    "chunking": st.none()
+    | st.builds(
+        ServerVad,
+        threshold=st.floats(0.05, 1),
+        prefix_padding_ms=st.integers(0, 2_000),
+        silence_duration_ms=st.integers(32, 5_000),
+    ),
+    "word_times": st.sampled_from([WordTimes.ALIGNED, WordTimes.ESTIMATED]),
+}
+_JSON = st.builds(OutputOptions, st.just(ResponseFormat.JSON), words=st.booleans(), logprobs=st.booleans())
+_VERBOSE = st.sampled_from(
+    [
+        OutputOptions(ResponseFormat.VERBOSE_JSON, segments=segments, words=words)
+        for segments, words in ((True, False), (False, True), (True, True))
+    ]
+)
+_OTHER = st.sampled_from([OutputOptions(ResponseFormat(name)) for name in ("text", "srt", "vtt")])
+_TRANSCRIPTIONS = st.builds(TranscriptionRequest, **_RECORDING, output=_JSON | _VERBOSE | _OTHER) | st.builds(
+    TranscriptionRequest, **_RECORDING, output=_JSON, stream=st.just(True)
+)
+_SUBTITLES = st.builds(
+    SubtitleRequest,
+    **_RECORDING,
+    output=st.builds(OutputOptions, st.sampled_from([ResponseFormat.SRT, ResponseFormat.VTT]), **_LAYOUT),
+)
+_TRANSLATIONS = st.builds(
+    TranslationRequest,
+    **_RECORDING,
+    output=st.builds(OutputOptions, st.sampled_from(ResponseFormat), **_LAYOUT),
+    target_language=st.sampled_from(["en", "de", "pt-BR", "zh-Hant"]),
+    glossary=st.dictionaries(_TERMS, _TERMS, max_size=3),
+    bilingual=st.booleans(),
+    source_on_failure=st.booleans(),
+)
+_PARSERS = {
+    TranscriptionRequest: (server_forms.transcription_request, fields.TranscriptionForm),
+    SubtitleRequest: (server_forms.subtitle_request, fields.SubtitleForm),
+    TranslationRequest: (server_forms.translation_request, fields.TranslationForm),
+}
+
+
+async def _parsed(values, parse):
+    """The request that the server parses from the bytes that httpx sends."""
+    sent = httpx.Request("POST", "http://server/", data=values, files={"file": ("a.wav", b"RIFF")})
+
+    async def receive():
+        return {"type": "http.request", "body": sent.read()}
+
+    headers = [(name.lower(), value) for name, value in sent.headers.raw]
+    http_request = HttpRequest({"type": "http", "method": "POST", "headers": headers}, receive)
+    received = await body.read_form(http_request, 2**20)
+    try:
+        return parse(received)
+    finally:
+        await received.close()
+
+
+@settings(deadline=None)
+@given(_TRANSCRIPTIONS | _SUBTITLES | _TRANSLATIONS)
+def test_the_server_parses_the_same_request(request):
+    """Over the bytes of a multipart body. No field is unknown to the server, which would ignore it, and none is empty,
+    which would be a value to some servers."""
+    parse, model = _PARSERS[type(request)]
+    written = form(request)
+    assert asyncio.run(_parsed(written, parse)) == request
+    assert set(written) <= set(model.model_fields)
+    assert all(written.values())
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        TranscriptionRequest(output=OutputOptions(ResponseFormat.VERBOSE_JSON, segments=False)),
+        SubtitleRequest(word_times=WordTimes.NONE),
+    ],
+)
+def test_what_no_form_can_state_is_an_error(request_):
+    """Otherwise the server would do something else than was requested."""
+    with pytest.raises(ValueError, match=r"segments|word_times"):
+        form(request_)
+
+
+def test_the_client_is_light_to_import():
+    """A program that only calls a server loads no numerical or server library."""
+    heavy = ("numpy", "torch", "fastapi", "starlette", "pydantic", "uvicorn", "av", "onnxruntime", "babel")
+    code = (
+        "import sys, asr_server.client.files, asr_server.client.jobs, asr_server.client.live\n"
+        f"print([m for m in {heavy!r} if m in sys.modules])"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "[]"

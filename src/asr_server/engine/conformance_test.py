@@ -1,0 +1,353 @@
+"""The contract of `engine.protocol`, held against every engine of the registry with its aligner.
+
+What only one engine promises is tested beside it. `ask` runs utterances together; `alone` has what each clip gets when
+it has the engine for itself, which no company may change.
+"""
+
+import random
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from asr_server.core import settings
+from asr_server.engine import plan, registry
+from asr_server.engine.capabilities import Capabilities
+from asr_server.engine.protocol import AlignItem, Alignment, Finish, Utterance
+from asr_server.scheduling.ports import RowDelta, RowDone
+
+SILENCE = np.zeros(16_000, np.float32)
+SLOTS = 8
+TEXTS = ("hello turn on the kitchen lights", "你好 打开电灯", "seven, seven: SEVEN!", "play", "one 三 two")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One engine of the registry: its MODEL_ID, and the function that gives an answer's budget."""
+
+    model_id: str
+    budget: str
+
+    def plan(self, max_batch=SLOTS):
+        values = settings.load(_env_file=None, model_id=self.model_id, max_batch=max_batch)
+        return plan.resolve(values, Capabilities(gpu=False, torch_cuda=False))
+
+
+KINDS = {
+    "fake": Kind("fake", "asr_server.engine.fake.token_budget"),
+    "qwen": Kind("demo", "asr_server.engine.qwen.engine.token_budget"),
+}
+MARKS = {"qwen": pytest.mark.torch}
+
+
+def test_every_engine_of_the_registry_is_held_to_the_contract():
+    """A new one has to be added here."""
+    assert KINDS.keys() == registry.ENGINES.keys()
+
+
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=MARKS.get(name, ())) for name in KINDS])
+def kind(request):
+    return KINDS[request.param]
+
+
+@pytest.fixture(scope="module")
+def engine(kind):
+    made = registry.build(kind.plan())
+    made.load()
+    return made
+
+
+@pytest.fixture(scope="module")
+def aligner(kind):
+    made = registry.ENGINES[kind.plan().engine].aligner(kind.plan(), lambda: None)
+    made.locate()
+    made.load()
+    return made
+
+
+@pytest.fixture(scope="module")
+def ask(engine, run):
+    return lambda *utterances: run(engine, utterances)
+
+
+@pytest.fixture(scope="module")
+def alone(ask, clips):
+    return [ask(Utterance(clip))[0] for clip in clips]
+
+
+@pytest.fixture(scope="module")
+def items(clips):
+    """Clips of many lengths, a quarter of a second to three encoder windows, each with some text."""
+    return [AlignItem(clip, TEXTS[n % len(TEXTS)], "English") for n, clip in enumerate([*clips, clips[0][:4_000]])]
+
+
+def _same(got, expected):
+    assert got.ids == expected.ids
+    assert got.logprobs == pytest.approx(expected.logprobs, abs=1e-3)
+
+
+# -- rows ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_answers_differ(alone):
+    """Otherwise equal ids would prove nothing below."""
+    assert len({answer.ids for answer in alone}) > len(alone) / 2
+
+
+def test_rows_do_not_change_each_other(kind, run, clips, alone):
+    """Any order and any batch size gives each clip the ids and the scores that it has alone."""
+    for max_batch in (3, SLOTS):
+        engine = registry.build(kind.plan(max_batch))
+        engine.load()
+        order = list(range(len(clips))) * 2
+        random.Random(max_batch).shuffle(order)
+        together = run(engine, [Utterance(clips[i]) for i in order])
+        for i, got in zip(order, together, strict=True):
+            _same(got, alone[i])
+
+
+@hypothesis_settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(("join", "drop", "step")), st.integers(0, 9)),
+        max_size=20,
+    )
+)
+def test_rows_join_and_leave_at_any_step(engine, clips, alone, operations):
+    """Who leaves and who joins changes nobody, a dropped row has no outcome, and its slot is free at once."""
+    wanted, ended = {}, {}
+
+    def step():
+        for outcome in engine.step():
+            assert outcome.key in wanted
+            if not isinstance(outcome, RowDelta):
+                assert isinstance(outcome, RowDone), outcome
+                ended[outcome.key] = outcome.value
+
+    for key, (name, number) in enumerate(operations):
+        under_way = sorted(wanted.keys() - ended.keys())
+        if name == "join" and engine.free_slots:
+            wanted[key] = number % len(clips)
+            engine.admit(key, Utterance(clips[wanted[key]]))
+        elif name == "drop" and under_way:
+            gone = under_way[number % len(under_way)]
+            engine.drop(gone)
+            del wanted[gone]
+            engine.drop(1_000 + number)  # an unknown key is ignored
+        elif under_way:
+            step()
+    while wanted.keys() - ended.keys():
+        step()
+    assert engine.free_slots == SLOTS
+    for key, answer in ended.items():
+        _same(answer, alone[wanted[key]])
+
+
+def test_a_dropped_row_frees_its_slot_at_once(engine, speech):
+    """Before its first step and in the middle of its answer."""
+    for steps in (0, 2):
+        engine.admit(1, Utterance(speech))
+        for _ in range(steps):
+            list(engine.step())
+        assert engine.free_slots < SLOTS
+        engine.drop(1)
+        assert engine.free_slots == SLOTS
+        assert not list(engine.step())
+
+
+# -- the answer ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_deltas_add_up_to_the_answer(engine, speech, stream):
+    """Ids, scores and, where it was asked for, text, joined, are those of the answer; they come step by step."""
+    engine.admit(1, Utterance(speech, stream=stream))
+    deltas, steps, outcomes = [], 0, []
+    while not any(isinstance(outcome, RowDone) for outcome in outcomes):
+        outcomes = list(engine.step())
+        deltas += [outcome.value for outcome in outcomes if isinstance(outcome, RowDelta)]
+        steps += 1
+    answer = outcomes[-1].value
+    assert [one for delta in deltas for one in delta.ids] == list(answer.ids)
+    assert [one for delta in deltas for one in delta.logprobs] == list(answer.logprobs)
+    assert "".join(delta.text for delta in deltas) == (answer.text if stream else "")
+    assert steps == answer.passes == len(answer.ids) + 1
+
+
+@pytest.mark.parametrize("language", [None, "English"])
+def test_every_id_has_its_score_its_piece_and_its_offset(ask, clips, language):
+    """ids[:n] stand for text[: offsets[n - 1]]; the pieces joined are the text; scores are natural logarithms."""
+    for answer in ask(*(Utterance(clip, language=language) for clip in clips)):
+        assert len(answer.ids) == len(answer.logprobs) == len(answer.offsets) == len(answer.pieces)
+        assert all(logprob <= 0 for logprob in answer.logprobs)
+        assert list(answer.offsets) == sorted(answer.offsets)
+        assert not answer.offsets or answer.offsets[-1] == len(answer.text)
+        assert b"".join(answer.pieces).decode().strip() == answer.text
+        assert answer.finish is Finish.END
+
+
+def test_silence_is_no_speech(ask, speech):
+    """No words and no language; its score says so, unless the language was forced."""
+    silent, forced, spoken = ask(Utterance(SILENCE), Utterance(SILENCE, language="English"), Utterance(speech))
+    assert (silent.text, silent.language, forced.text) == ("", "", "")
+    assert silent.no_speech_prob > 0.9 > 0.1 > spoken.no_speech_prob
+    assert forced.no_speech_prob is None
+    # A draft saves passes and does not change the score.
+    drafted = ask(Utterance(SILENCE, draft=silent.ids), Utterance(speech, draft=spoken.ids))
+    for again, before in zip(drafted, (silent, spoken), strict=True):
+        assert again.passes < before.passes
+        assert again.no_speech_prob == pytest.approx(before.no_speech_prob, rel=1e-3)
+
+
+def test_a_forced_language_is_the_result_and_costs_no_tokens(ask, speech):
+    """Its name is not generated, the words are the same."""
+    free, forced = ask(Utterance(speech), Utterance(speech, language="English"))
+    assert free.language == forced.language == "English"
+    assert forced.text == free.text
+    assert len(forced.ids) < len(free.ids)
+
+
+def test_context_is_part_of_the_prompt(ask, speech):
+    """And of nothing else that is counted."""
+    plain, hinted = ask(Utterance(speech), Utterance(speech, context="kitchen"))
+    assert hinted.prompt_tokens > plain.prompt_tokens
+    assert hinted.audio_tokens == plain.audio_tokens > 0
+
+
+def test_sampling_is_repeatable_by_its_seed(ask, clips):
+    """Another seed gives another answer now and then, the same one never."""
+    noisy = [Utterance(clips[5], temperature=1.0, seed=seed) for seed in range(8)]
+    first, again = ask(*noisy), ask(*noisy)
+    assert [answer.ids for answer in first] == [answer.ids for answer in again]
+    assert len({answer.ids for answer in first}) > 1
+
+
+def test_an_answer_that_uses_up_its_budget_says_so(kind, ask, monkeypatch, speech):
+    """It is cut there, and does not look complete; what the answer is forced to begin with does not count."""
+    (whole,) = ask(Utterance(speech))
+    monkeypatch.setattr(kind.budget, lambda samples: 3)
+    cut, behind = ask(Utterance(speech), Utterance(speech, prefix=whole.ids[:2]))
+    assert cut.finish is behind.finish is Finish.BUDGET
+    assert (cut.ids, behind.ids) == (whole.ids[:3], whole.ids[:5])
+
+
+# -- drafts, prefixes, sessions --------------------------------------------------------------------------------------
+
+
+def _drafts(answer, others):
+    """Right, wrong, foreign, too long, and edited in one place."""
+    return (answer, answer[::-1], others, answer + answer, answer[:2] + answer[3:], (*answer[:2], answer[0]), ())
+
+
+def test_no_draft_changes_an_answer(ask, clips, alone):
+    """Whatever it is, alone and in a batch; a right one takes one pass, and one that is right at first saves some."""
+    for i in (0, 3, 4):
+        drafts = _drafts(alone[i].ids, alone[(i + 1) % len(alone)].ids)
+        together = ask(*(Utterance(clips[i], draft=draft) for draft in drafts))
+        for got in together:
+            _same(got, alone[i])
+        _same(ask(Utterance(clips[i], draft=drafts[1]))[0], alone[i])
+        assert together[0].passes == 1
+        assert together[5].passes < alone[i].passes or len(alone[i].ids) < 2
+
+
+def test_a_prefix_is_kept_and_the_rest_is_what_the_model_says_behind_it(ask, clips, alone):
+    """Forced ids stand first whatever the model would say; forcing its own changes nothing."""
+    for clip, expected in zip(clips, alone, strict=True):
+        for n in (0, 3, len(expected.ids)):
+            _same(ask(Utterance(clip, prefix=expected.ids[:n], draft=expected.ids))[0], expected)
+    foreign = (*alone[0].ids[:4], alone[0].ids[5])
+    for draft in ((), alone[0].ids):
+        forced, beside = ask(Utterance(clips[0], prefix=foreign, draft=draft), Utterance(clips[3]))
+        assert forced.ids[: len(foreign)] == foreign
+        assert beside.ids == alone[3].ids
+
+
+def test_a_session_never_changes_an_answer(ask, clips):
+    """Growing audio under one key, with the last answer as the draft, is answered as from scratch."""
+    draft = ()
+    for end in range(20_000, len(clips[2]), 30_000):
+        part = clips[2][:end]
+        (fresh,), (kept,) = ask(Utterance(part)), ask(Utterance(part, session="grow", draft=draft))
+        assert kept.ids == fresh.ids
+        draft = kept.ids
+    assert ask(Utterance(clips[2], session="grow", last=True))[0].ids == ask(Utterance(clips[2]))[0].ids
+
+
+# -- the engine as a whole -------------------------------------------------------------------------------------------
+
+
+def test_it_can_be_unloaded_and_loaded_again(kind, run, speech, alone):
+    """Before a load it is not loaded; after another one it answers as before, and no row is left."""
+    engine = registry.build(kind.plan(2))
+    assert not engine.loaded
+    engine.load()
+    engine.admit(1, Utterance(speech))
+    engine.drop(1)
+    engine.unload()
+    assert not engine.loaded
+    engine.load()
+    assert engine.loaded
+    assert engine.free_slots == 2
+    _same(run(engine, [Utterance(speech)])[0], alone[0])
+
+
+def test_it_says_what_it_is(kind, engine):
+    """Its names are those of the plan; once it is loaded, its slots are what it takes."""
+    resolved = kind.plan()
+    info = engine.info
+    assert (info.name, info.model_id) == (resolved.engine, kind.model_id)
+    assert (info.device, info.dtype) == (resolved.device, resolved.dtype)
+    assert info.slots == engine.free_slots == SLOTS
+    assert registry.build(resolved).info.slots == 0
+
+
+# -- the aligner -----------------------------------------------------------------------------------------------------
+
+
+def test_the_times_of_an_item_do_not_depend_on_its_batch(aligner, items):
+    """Alone, all together, and in random company."""
+    alone = [aligner.align([item])[0] for item in items]
+    assert aligner.align(items) == alone
+    rng = random.Random(0)
+    for _ in range(3):
+        order = rng.sample(range(len(items)), rng.randint(2, len(items)))
+        assert aligner.align([items[n] for n in order]) == [alone[n] for n in order]
+
+
+@hypothesis_settings(deadline=None)
+@given(st.lists(st.sampled_from(" ".join(TEXTS).split()), max_size=30), st.integers(1, 160_000), st.integers(0, 2**32))
+def test_times_are_monotone_and_inside_the_audio(aligner, words, samples, seed):
+    """Any words on any noise of any length: starts and ends in order, none outside."""
+    audio = np.random.default_rng(seed).normal(0, 0.1, samples).clip(-1, 1).astype(np.float32)
+    item = AlignItem(audio, " ".join(words), "English")
+    (found,) = aligner.align([item])
+    assert isinstance(found, Alignment)
+    times = [time for piece in found.pieces for time in (piece.start_ms, piece.end_ms)]
+    assert times == sorted(times)
+    assert all(0 <= time <= samples // 16 for time in times)
+    assert aligner.cost(item) > 0 or samples < 16_000
+
+
+def test_pieces_are_the_words_without_punctuation(aligner, speech):
+    """Words between blanks and single ideographs; a text without any has no pieces, also in a batch."""
+    texts = ("It's 5 o'clock, Ann-Marie.", "打开lights。", " ... ", "")
+    found = aligner.align([AlignItem(speech, text, "English") for text in texts])
+    assert [[piece.text for piece in one.pieces] for one in found] == [
+        ["It's", "5", "o'clock", "AnnMarie"],
+        ["打", "开", "lights"],
+        [],
+        [],
+    ]
+
+
+def test_the_aligner_can_be_unloaded_and_loaded_again(aligner, items):
+    """It gives the same times as before."""
+    before = aligner.align(items[:2])
+    aligner.unload()
+    assert not aligner.loaded
+    aligner.load()
+    assert aligner.align(items[:2]) == before

@@ -1,0 +1,97 @@
+"""What a live session was sent and has not processed yet, in order and bounded in bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from dataclasses import dataclass, replace
+
+from asr_server.live.events import Audio, Configure, Event
+
+LIMIT_BYTES = 32 * 1024 * 1024
+_PIECE_BYTES = 8 * 1024  # smaller pieces of audio wait as one: each alone would take many times its size
+_EVENT_BYTES = 8 * 1024  # what an event counts besides its audio: far more than it is, so that few of them wait
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """The connection is gone. `clean`: the client ended it, so the open utterance ends; otherwise it stays open."""
+
+    clean: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """An event, and when it arrived on the monotonic clock."""
+
+    event: Event | Disconnected
+    arrived_s: float
+    size_bytes: int
+
+
+class Inbox:
+    """Filled by the connections of a session, emptied by its one task. Everything runs on the event loop.
+
+    An event counts, and stays the first, until `remove_first`: the task removes it only after it has processed it.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Incoming] = deque()
+        self._bytes = 0
+        # One event for every kind of change. Whoever waits clears it before, and then checks what it waits for.
+        self._changed = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def wait_for_room(self, event: Event) -> None:
+        """Returns once the event may be put. One event always may, however large it is."""
+        # Between the last check and the caller's `put` nothing is awaited, so no other sender can take the room.
+        while self._waiting and self._bytes + _size(event) > LIMIT_BYTES:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def put(self, event: Event | Disconnected) -> None:
+        """Add an event as the last."""
+        if isinstance(event, Audio) and self._join(event.pcm):
+            return
+        incoming = Incoming(event, time.monotonic(), _size(event))
+        self._waiting.append(incoming)
+        self._bytes += incoming.size_bytes
+        self._changed.set()
+
+    async def first(self) -> Incoming:
+        """The first event, which stays where it is; waits for one."""
+        while not self._waiting:
+            self._changed.clear()
+            await self._changed.wait()
+        return self._waiting[0]
+
+    def remove_first(self) -> None:
+        """The first event has been processed."""
+        self._bytes -= self._waiting.popleft().size_bytes
+        self._changed.set()
+
+    def _join(self, pcm: bytes) -> bool:
+        """Append audio to the last event if that is a small piece of audio too. Returns whether it was.
+
+        Not to the first: the session's task is processing it. The arrival time stays that of the earlier piece.
+        """
+        last = self._waiting[-1] if len(self._waiting) > 1 else None
+        if last is None or not isinstance(last.event, Audio) or len(last.event.pcm) + len(pcm) > _PIECE_BYTES:
+            return False
+        self._waiting[-1] = replace(last, event=Audio(last.event.pcm + pcm), size_bytes=last.size_bytes + len(pcm))
+        self._bytes += len(pcm)
+        return True
+
+
+def _size(event: Event | Disconnected) -> int:
+    """An upper bound of what an event takes while it waits."""
+    match event:
+        case Audio(pcm=pcm):
+            return _EVENT_BYTES + len(pcm)
+        case Configure(rules=rules):
+            return _EVENT_BYTES + 4 * len(rules.context)
+        case _:
+            return _EVENT_BYTES
