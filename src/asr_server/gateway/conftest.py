@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pytest
 import uvicorn
-from starlette.testclient import TestClient
 
+from asr_server.api.conftest import AppClient
 from asr_server.core.settings import Settings
 from asr_server.gateway import app as gateway
 
@@ -124,29 +122,12 @@ def gateway_with(workers, tmp_path):
         client.__exit__(None, None, None)
 
 
-class GatewayClient(TestClient):
-    """A client of a gateway at a local address. `worker`: the gateway's."""
+class GatewayClient(AppClient):
+    """`worker`: the gateway's."""
 
     def __init__(self, app):
+        super().__init__(app)
         self.worker = app.state.worker
-        self._ended = threading.Semaphore(0)
-
-        async def watched(scope, receive, send):
-            try:
-                await app(scope, receive, send)
-            finally:
-                if scope["type"] == "websocket":
-                    self._ended.release()
-
-        super().__init__(watched, base_url="http://127.0.0.1")
-
-    @contextmanager
-    def socket(self, path, **options):
-        """A WebSocket that is closed in order: Starlette's own cancels the app instead of letting it end."""
-        with self.websocket_connect(f"ws://127.0.0.1{path}", **options) as socket:
-            yield socket
-            socket.close()
-            assert self._ended.acquire(timeout=20), "the app did not end"
 
 
 @pytest.fixture

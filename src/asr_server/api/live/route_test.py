@@ -2,11 +2,8 @@
 
 import numpy as np
 import pytest
-from starlette.testclient import TestClient, WebSocketDenialResponse
+from starlette.testclient import WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
-
-from asr_server import server
-from asr_server.core.settings import Settings
 
 PATH = "/ws/transcribe?use_server_vad=false"
 KEYS = ("sk-first", "sk-second")
@@ -17,29 +14,8 @@ def _loud(samples):
     return (np.sin(np.arange(samples) / 5) * 8_000).astype("<i2").tobytes()
 
 
-@pytest.fixture
-def app_with(tmp_path):
-    """Makes servers on the fake engine, each as a client of it."""
-    clients = []
-
-    def make(**settings):
-        values = {"model_id": "fake", "state_dir": str(tmp_path), **settings}
-        client = TestClient(server.create_app(Settings(_env_file=None, **values)))
-        clients.append(client.__enter__())
-        return clients[-1]
-
-    yield make
-    for client in clients:
-        client.__exit__(None, None, None)
-
-
-@pytest.fixture
-def client(app_with):
-    return app_with()
-
-
 def _socket(client, query="", **options):
-    return client.websocket_connect(f"ws://127.0.0.1{PATH}{query}", **options)
+    return client.socket(f"{PATH}{query}", **options)
 
 
 def _final(socket):
@@ -98,9 +74,21 @@ def test_a_client_that_comes_back_gets_the_finals_that_it_lacks(client):
                 assert [message["text"] for message in told if message.get("is_final")] == texts[received:]
 
 
-def test_a_session_is_resumed_by_its_own_key_alone(app_with):
+def test_a_client_that_closed_in_order_finds_its_final_when_it_comes_back(client):
+    """Closing ends the utterance as a flush does: it need not wait for its last words before it closes."""
+    with _socket(client) as socket:
+        identity = socket.receive_json()["session_id"]
+        socket.send_bytes(_loud(32_000))
+    with _socket(client, f"&session_id={identity}") as again:
+        again.receive_json()
+        final = _final(again)
+    assert (final["utterance"], final["ending"]) == (1, "flush")
+    assert final["text"].startswith("one two")
+
+
+def test_a_session_is_resumed_by_its_own_key_alone(serve):
     """To another key there is no such session."""
-    client = app_with(api_keys=",".join(KEYS))
+    client = serve(api_keys=",".join(KEYS))
     own, other = ({"api-key": key} for key in KEYS)
     with _socket(client, headers=own) as socket:
         identity = socket.receive_json()["session_id"]
