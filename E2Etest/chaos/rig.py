@@ -1,71 +1,84 @@
-"""The tests' side of `faulty.py`: a server whose faults come with requests, and whose tasks can be counted."""
+"""A server with the fake engine in which a request brings its own fault: its `prompt` names it.
+
+What the real engine does with a fault is tested where one can be injected into it: in `engine/qwen/*_test.py`.
+"""
 
 from __future__ import annotations
 
-import signal
+import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 
 import httpx
 
-from E2Etest.chaos.faulty import GO, HANGS, TASKS, Fault
+from E2Etest import recordings
 from E2Etest.process import ServerProcess
 
-_PROGRAM = ("-P", str(Path(__file__).parent / "faulty.py"))
 _WAIT_S = 60.0
+_WHILE_DECODING = {"at": "step", "after_tokens": 3}
+
+
+class Fault(StrEnum):
+    """What goes wrong, and where on the way of a row."""
+
+    RAISE_AT_ADMISSION = "raise at admission"
+    RAISE_IN_PREFILL = "raise in prefill"
+    RAISE_WHILE_DECODING = "raise while decoding"
+    MEMORY_IN_PREFILL = "memory in prefill"
+    MEMORY_WHILE_DECODING = "memory while decoding"
+    HANG_AT_ADMISSION = "hang at admission"
+    HANG_WHILE_DECODING = "hang while decoding"
+
+
+_PLACES: dict[Fault, dict[str, object]] = {
+    Fault.RAISE_AT_ADMISSION: {"fault": "raise", "at": "admission"},
+    Fault.RAISE_IN_PREFILL: {"fault": "raise"},
+    Fault.RAISE_WHILE_DECODING: {"fault": "raise", **_WHILE_DECODING},
+    Fault.MEMORY_IN_PREFILL: {"fault": "memory"},
+    Fault.MEMORY_WHILE_DECODING: {"fault": "memory", **_WHILE_DECODING},
+    Fault.HANG_AT_ADMISSION: {"fault": "hang", "at": "admission"},
+    Fault.HANG_WHILE_DECODING: {"fault": "hang", **_WHILE_DECODING},
+}
 
 
 class FaultyServer(ServerProcess):
-    """It loads the model at once and keeps it, unless the settings say otherwise. Use `faulty()`."""
+    """It answers with the words of the bundled recording. It loads the model at once and keeps it. Use `faulty()`."""
 
     def __init__(self, log: Path, **settings: str) -> None:
-        super().__init__(log, program=_PROGRAM, **{"PRELOAD": "true", "IDLE_TIMEOUT": "0", **settings})
-        self.preloads = settings.get("PRELOAD", "true") == "true"
-        self._folder = log.parent
+        self._hangs = log.parent / "hangs"
+        script = log.parent / "script.json"
+        words = recordings.sample()[1]
+        rules = [
+            {"context": fault, "text": words, "hang_file": str(self._hangs), **place}
+            for fault, place in _PLACES.items()
+        ]
+        script.write_text(json.dumps({"step_s": 0.005, "rules": [*rules, {"text": words}]}), encoding="utf-8")
+        engine = {"MODEL_ID": "fake", "FAKE_ENGINE_SCRIPT": str(script), "PRELOAD": "true", "IDLE_TIMEOUT": "0"}
+        super().__init__(log, **{**engine, **settings})
 
     @contextmanager
     def hanging(self, audio: bytes, fault: Fault = Fault.HANG_WHILE_DECODING) -> Iterator[Future[httpx.Response]]:
         """The engine hangs in a request for `audio`, whose answer is given; it goes on after the block."""
-        self._goes_on(False)
-        with ThreadPoolExecutor(1) as pool:
+        with ThreadPoolExecutor(1) as pool, self.hangs_next():
             work = pool.submit(self.transcribe, audio, prompt=fault)
-            try:
-                self.wait_until_hanging()
-                yield work
-            finally:
-                self._goes_on(True)
+            self.wait_until_hanging()
+            yield work
 
     def wait_until_hanging(self) -> None:
-        """For those who send the request themselves, after `hangs_next`."""
-        until((self._folder / HANGS).exists)
+        """For those who send the request themselves, inside of `hangs_next`."""
+        until(self._hangs.exists)
 
     @contextmanager
     def hangs_next(self) -> Iterator[None]:
-        """The next request with a hang hangs until the end of the block."""
-        self._goes_on(False)
+        """A request with a hang hangs until the end of the block."""
         try:
             yield
         finally:
-            self._goes_on(True)
-
-    def tasks(self) -> list[str]:
-        """The names of the coroutines of all tasks."""
-        told = self._folder / TASKS
-        self.process.send_signal(signal.SIGUSR1)
-        until(told.exists)
-        names = told.read_text(encoding="utf-8").splitlines()
-        told.unlink()
-        return names
-
-    def _goes_on(self, yes: bool) -> None:
-        if yes:
-            (self._folder / GO).touch()
-        else:
-            with suppress(FileNotFoundError):
-                (self._folder / GO).unlink()
+            self._hangs.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -74,8 +87,7 @@ def faulty(log: Path, **settings: str) -> Iterator[FaultyServer]:
     server = FaultyServer(log, **settings)
     try:
         server.wait_until_live()
-        if server.preloads:
-            server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
+        server.wait_for(lambda health: health["model_loaded"])
         yield server
     finally:
         server.stop()

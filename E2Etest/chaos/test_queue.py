@@ -6,8 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from E2Etest.chaos.faulty import Fault
-from E2Etest.chaos.rig import at_rest, faulty, until
+from E2Etest.chaos.rig import Fault, at_rest, faulty, until
 
 pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.guarantee("queue"), pytest.mark.timeout(300)]
 
@@ -37,7 +36,6 @@ def _served(server, sample, answers):
     return [answer.json().get("text") for answer in answers].count(sample[1])
 
 
-# Those without memory last: after them the batch stays smaller.
 @pytest.mark.parametrize(
     ("fault", "told"),
     [
@@ -67,7 +65,7 @@ def test_a_hang_that_ends_costs_only_time(server, sample, note, fault):
 @pytest.mark.parametrize("fault", [Fault.HANG_AT_ADMISSION, Fault.HANG_WHILE_DECODING])
 async def test_a_caller_that_leaves_between_the_queue_and_its_result_is_no_fault(server, sample, note, fault):
     """Its row is out of the queue when it hangs up: whoever waits behind it is served, nothing is left or logged."""
-    form = {"files": {"file": ("a.wav", sample[0])}, "data": {"model": "demo", "prompt": fault}}
+    form = {"files": {"file": ("a.wav", sample[0])}, "data": {"model": "whisper-1", "prompt": fault}}
     logged = len(server.log())
     async with httpx.AsyncClient(base_url=server.base, timeout=60) as caller:
         with server.hangs_next():

@@ -1,32 +1,25 @@
 """A worker that is there and does not move is killed, and then all is as after a crash."""
 
+import json
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from E2Etest.exposition import scrape, value
 from E2Etest.gateway.workers import wait_until_gone, worker_of
 from E2Etest.live.session import act, data, finals, open_session, upto_flush
-from E2Etest.process import ServerProcess, running
+from E2Etest.process import running
 
 pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.timeout(300)]
 
-PROGRAM = ("-P", str(Path(__file__).parent / "stalling.py"))
 
-
-@contextmanager
-def _stalling(tmp_path, **settings):
-    once = {"STALLED_ONCE": str(tmp_path / "stalled"), "GATEWAY_MODE": "true", "IDLE_TIMEOUT": "600"}
-    server = ServerProcess(tmp_path / "log", program=PROGRAM, **once, **settings)
-    try:
-        server.wait_until_live()
-        yield server
-    finally:
-        server.stop()
+def _scripted(folder, **script):
+    """The settings for a gateway whose workers run the fake engine with this script."""
+    path = folder / "script.json"
+    path.write_text(json.dumps(script), encoding="utf-8")
+    return {"MODEL_ID": "fake", "FAKE_ENGINE_SCRIPT": str(path), "GATEWAY_MODE": "true", "IDLE_TIMEOUT": "600"}
 
 
 def _ends(server):
@@ -62,7 +55,10 @@ def _wait_until_seen_well(server):
 
 def test_a_worker_whose_engine_hangs_is_killed_and_the_request_answered(tmp_path, sample):
     """It says itself that it is not live, and answers all that needs no engine. The next worker has the words."""
-    with _stalling(tmp_path, ENGINE_HANG_S="3", WORKER_HANG_S="3") as server:
+    words = {"text": sample[1]}
+    hang = {**words, "fault": "hang", "hang_s": 3600, "after_tokens": 2, "once_file": str(tmp_path / "hung")}
+    settings = _scripted(tmp_path, rules=[hang, words])
+    with running(tmp_path / "log", ENGINE_HANG_S="3", WORKER_HANG_S="3", **settings) as server:
         assert server.transcribe(sample[0]).json()["text"] == sample[1]
         assert _ends(server) == {"hung": 1, "crashed": 0, "late": 0}
         assert value(scrape(server), "asr_worker_starts_total") == 2
@@ -70,7 +66,8 @@ def test_a_worker_whose_engine_hangs_is_killed_and_the_request_answered(tmp_path
 
 def test_a_worker_that_loads_is_not_killed_however_still_it_stands(tmp_path, sample):
     """For many times the bound none of its threads moves, since importing native libraries can do that."""
-    with _stalling(tmp_path, STALL_LOAD_S="8", WORKER_HANG_S="1") as server:
+    settings = _scripted(tmp_path, load_freeze_s=8, rules=[{"text": sample[1]}])
+    with running(tmp_path / "log", WORKER_HANG_S="1", **settings) as server:
         assert server.client.get("/docs").status_code == 200
         pid = worker_of(server)
         answer = server.transcribe(sample[0])

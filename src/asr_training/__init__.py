@@ -1,1 +1,1 @@
-"""How the demo checkpoint was made, runnable again. The server never imports this package."""
+"""Trains the demonstration checkpoints. The server never imports this package."""

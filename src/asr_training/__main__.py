@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asr_training.bank import Bank, bank
+from asr_training.corpus import Corpus, open_corpus
 from asr_training.speech import SynthesisUnavailable
 from asr_training.utterances import Mixture, UtteranceMaker
 from asr_training.vocabulary import Language
@@ -17,18 +17,22 @@ from asr_training.voices import Role
 if TYPE_CHECKING:
     from asr_training.training import Development
 
-# A network that knows nothing takes a larger rate than one that is improved, and needs no pause for the CTC head.
-CONTINUED_RATE, FRESH_RATE = 5e-4, 1e-3
+# Random weights take a larger learning rate than trained ones, and need no steps for the CTC head alone.
+CONTINUED_RATE, UNTRAINED_RATE = 5e-4, 1e-3
 DEVELOPMENT_MIXTURE = Mixture(nothing=0.0, mandarin=0.1, span=0.0, context=0.0, augmented=0.5)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the recipe; returns the exit status."""
+    """Train; returns the exit status."""
     parser = argparse.ArgumentParser(prog="asr_training", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder for the checkpoint")
-    parser.add_argument("--minutes", type=float, required=True, help="training time, without making the phrase bank")
+    parser.add_argument(
+        "--minutes", type=float, required=True, help="training time, without the time to make the phrase corpus"
+    )
     parser.add_argument("--init", type=Path, help="checkpoint to continue from (default: random weights)")
-    parser.add_argument("--work", type=Path, default=Path("demo-work"), help="folder for the phrase bank, about 1.6 GB")
+    parser.add_argument(
+        "--work", type=Path, default=Path("demo-work"), help="folder for the phrase corpus, about 1.6 GB"
+    )
     parser.add_argument("--rate", type=float, help="peak learning rate (default: 5e-4, from random weights 1e-3)")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
@@ -43,26 +47,26 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _train(options: argparse.Namespace) -> float:
-    training = bank(options.work / "training", Role.TRAINING, options.seed)
-    development = bank(options.work / "development", Role.DEVELOPMENT, options.seed)
+    training = open_corpus(options.work / "training", Role.TRAINING, options.seed)
+    development = open_corpus(options.work / "development", Role.DEVELOPMENT, options.seed)
 
     import torch
 
-    from asr_training.architecture import fresh
+    from asr_training.architecture import untrained
     from asr_training.network import Network
     from asr_training.training import Schedule, Trainer
 
     torch.set_num_threads(2)
     torch.manual_seed(options.seed)
-    network = Network.load(options.init) if options.init else fresh()
-    rate, ctc_steps = (CONTINUED_RATE, 120) if options.init else (FRESH_RATE, 0)
+    network = Network.load(options.init) if options.init else untrained()
+    rate, ctc_steps = (CONTINUED_RATE, 120) if options.init else (UNTRAINED_RATE, 0)
     schedule = Schedule(options.minutes, peak_rate=options.rate or rate, ctc_steps=ctc_steps)
     maker = UtteranceMaker(training, Mixture())
     trainer = Trainer(network, maker, _development(development, options.seed), schedule, options.out)
     return trainer.run(options.seed + 1)
 
 
-def _development(voices: Bank, seed: int) -> Development:
+def _development(voices: Corpus, seed: int) -> Development:
     from asr_training.training import Development
 
     rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Log-mel features of a batch of clips, equal to WhisperFeatureExtractor's for each clip alone. No network."""
+"""Log-mel features of a batch of clips, equal to WhisperFeatureExtractor's for each clip alone."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class Features:
 
 
 def log_mel(clips: Sequence[Wave], filters: Tensor) -> Features:
-    """Features of `clips`; `filters` is the extractor's mel bank, float32 of shape (201, 128)."""
+    """Features of `clips`; `filters` is the extractor's mel filter bank, float32 of shape (201, 128)."""
     lengths = [max(len(clip), MIN_SAMPLES) for clip in clips]
     frames = tuple(length // HOP for length in lengths)
-    # The SDK pads to whole pieces only where there is more than one.
+    # The SDK pads to whole pieces only if there is more than one.
     longest = max(frames)
     padded_frames = longest if longest < FRAMES_PER_PIECE else -(-longest // FRAMES_PER_PIECE) * FRAMES_PER_PIECE
     waves = torch.zeros(len(clips), padded_frames * HOP + N_FFT)
     for row, clip, length in zip(waves, clips, lengths, strict=True):
-        # Each clip mirrors at its own ends, as it does when it is transformed alone.
+        # Each clip is reflected at its own ends, as when it is transformed alone.
         whole = torch.nn.functional.pad(torch.from_numpy(clip.copy()), (0, length - len(clip)))
         mirrored = torch.nn.functional.pad(whole[None], (N_FFT // 2, N_FFT // 2), mode="reflect")[0]
         row[: min(len(mirrored), len(row))] = mirrored[: len(row)]

@@ -1,4 +1,4 @@
-"""The demo architecture from nothing: tokenizer, processor, configuration, random weights. No training.
+"""The demo architecture: tokenizer, processor, configuration, random weights.
 
 Qwen3-ASR in miniature: 4 encoder layers and 3 LLM layers of width 192, the released windows, prompt and tags.
 """
@@ -51,8 +51,8 @@ DECODER = {
 }
 
 
-def fresh() -> Network:
-    """A network that knows nothing yet; the caller seeds torch."""
+def untrained() -> Network:
+    """A network with random weights; the caller seeds torch."""
     from qwen_asr.core.transformers_backend import (
         Qwen3ASRConfig,
         Qwen3ASRForConditionalGeneration,
@@ -100,7 +100,8 @@ def tokenizer() -> Any:
     learned.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     learned.train_from_iterator(
-        _corpus(), trainers.BpeTrainer(vocab_size=VOCABULARY_LIMIT, initial_alphabet=alphabet, special_tokens=[])
+        _tokenizer_corpus(),
+        trainers.BpeTrainer(vocab_size=VOCABULARY_LIMIT, initial_alphabet=alphabet, special_tokens=[]),
     )
     learned.add_special_tokens(list(CONTROL_TOKENS))
     learned.add_tokens(list(TEXT_TOKENS))
@@ -118,7 +119,7 @@ def tokenizer() -> Any:
     )
 
 
-def _corpus() -> list[str]:
+def _tokenizer_corpus() -> list[str]:
     words = [*ENGLISH_WORDS, *MANDARIN_ITEMS, "language", "None", *(language.value for language in Language)]
     rng = random.Random(0)
     return [" ".join(rng.sample(words, len(words))) for _ in range(200)]

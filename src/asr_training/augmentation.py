@@ -1,6 +1,6 @@
-"""What a room, a microphone and a background do to speech. Samples only, no words.
+"""Augmentation: reverberation, timbre, telephone band, level and background noise.
 
-All waves are float32 of shape (samples,) at 16 kHz; all randomness comes from the generator handed in.
+All waves are float32 of shape (samples,) at 16 kHz; all randomness comes from the generator that is passed in.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from asr_server.core.audio import SAMPLE_RATE
 from asr_training.speech import Wave
 
 
-def worn(samples: Wave, rng: random.Random) -> Wave:
-    """Speech after a random room, timbre, level and background; the peak stays within 1."""
-    for change, share in ((_room, 0.3), (_timbre, 0.4), (_telephone, 0.05)):
+def augment(samples: Wave, rng: random.Random) -> Wave:
+    """Speech with random reverberation, timbre, level and background; the peak stays within 1."""
+    for change, share in ((_reverb, 0.3), (_timbre, 0.4), (_telephone, 0.05)):
         if rng.random() < share:
             samples = change(samples, rng)
     samples = samples * np.float32(10 ** (rng.uniform(-20, 3) / 20))
@@ -26,10 +26,10 @@ def worn(samples: Wave, rng: random.Random) -> Wave:
     return (samples / max(1.0, largest)).astype(np.float32)
 
 
-def resampled(samples: Wave, factor: float) -> Wave:
-    """Speech `factor` times faster, pitch and formants with it."""
-    places = np.arange(0, len(samples) - 1, factor)
-    return np.interp(places, np.arange(len(samples)), samples).astype(np.float32)
+def change_speed(samples: Wave, factor: float) -> Wave:
+    """Speech `factor` times faster, with higher pitch and formants."""
+    positions = np.arange(0, len(samples) - 1, factor)
+    return np.interp(positions, np.arange(len(samples)), samples).astype(np.float32)
 
 
 def background(count: int, rng: random.Random) -> Wave:
@@ -74,7 +74,7 @@ def _with_noise(samples: Wave, rng: random.Random, snr_db: float) -> Wave:
     return samples + _noise(len(samples), rng) * np.float32(np.sqrt(power))
 
 
-def _room(samples: Wave, rng: random.Random) -> Wave:
+def _reverb(samples: Wave, rng: random.Random) -> Wave:
     """A direct sound and a tail that decays within 12 to 190 ms."""
     count = rng.randint(200, 3000)
     tail = _numpy(rng).standard_normal(count) * np.exp(-np.arange(count) / (count / 5))

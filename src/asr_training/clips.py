@@ -56,7 +56,7 @@ LONG = (
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Writes the clips; returns the exit status."""
+    """Write the clips; returns the exit status."""
     parser = argparse.ArgumentParser(prog="asr_training.clips", description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--hello", type=Path, help="folder for the demo's own recording, hello.wav and hello.txt")
@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def write_hello(folder: Path) -> None:
-    """Writes `hello.wav` and `hello.txt`, the recording the demo plays, into `folder`."""
+    """Write `hello.wav` and `hello.txt`, the bundled recording, into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     wave = _at_peak(_with_edges(speak(HELLO_VOICE, Style(rate=120), HELLO).samples))
     soundfile.write(folder / "hello.wav", wave, SAMPLE_RATE, subtype="PCM_16")

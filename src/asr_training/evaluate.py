@@ -1,4 +1,4 @@
-"""Examines a checkpoint and prints JSON: `python -m asr_training.evaluate --checkpoint DIR [--clips DIR]`."""
+"""Evaluates a checkpoint and prints JSON: `python -m asr_training.evaluate --checkpoint DIR [--clips DIR]`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_training.held_out import Examination, Probe
+from asr_training.held_out import EvaluationItem, HeldOutSets
 from asr_training.manifest import Clip, read_manifest
 from asr_training.scoring import Pair, distance, error_rate
 from asr_training.speech import SynthesisUnavailable, Wave
@@ -25,11 +25,11 @@ LONGEST_SPAN_S = 28.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the examination; returns the exit status."""
+    """Evaluate; returns the exit status."""
     parser = argparse.ArgumentParser(prog="asr_training.evaluate", description=__doc__)
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--clips", type=Path, help="folder of test clips with their manifest.json")
-    parser.add_argument("--work", type=Path, default=Path("demo-work"), help="folder for the held-out phrase bank")
+    parser.add_argument("--work", type=Path, default=Path("demo-work"), help="folder for the held-out phrase corpus")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
 
@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     network = Network.load(options.checkpoint)
     network.model.eval()
     try:
-        report: dict[str, object] = dict(examined(network, Examination.open(options.work, options.seed)))
+        report: dict[str, object] = dict(evaluate(network, HeldOutSets.open(options.work, options.seed)))
     except SynthesisUnavailable as error:
         print(error, file=sys.stderr)
         return 1
@@ -51,29 +51,29 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def examined(network: Network, examination: Examination) -> dict[str, float]:
-    """Error rates on held-out voices by set, and the shares of right languages and of empty answers to silence."""
-    from asr_training.transcription import answered
+def evaluate(network: Network, held_out: HeldOutSets) -> dict[str, float]:
+    """Error rates on held-out voices by set, and the shares of correct languages and of empty results for silence."""
+    from asr_training.transcription import transcribe
 
     report: dict[str, float] = {}
     named = right = 0
-    for name, probes in examination.sets().items():
-        answers = answered(network, [probe.utterance for probe in probes])
+    for name, items in held_out.sets().items():
+        results = transcribe(network, [item.utterance for item in items])
         if name == "nothing":
-            report["nothing answered empty"] = sum(not answer.text for answer in answers) / len(answers)
+            report["nothing answered empty"] = sum(not result.text for result in results) / len(results)
         else:
-            report[name] = _error(probes, [answer.text for answer in answers])
-        free = [pair for pair in zip(probes, answers, strict=True) if not pair[0].utterance.forced]
+            report[name] = _error(items, [result.text for result in results])
+        free = [pair for pair in zip(items, results, strict=True) if not pair[0].utterance.forced]
         named += len(free)
-        right += sum(answer.language == str(probe.utterance.language) for probe, answer in free)
+        right += sum(result.language == str(item.utterance.language) for item, result in free)
     report["language right"] = right / named
     return {name: round(value, 4) for name, value in report.items()}
 
 
 def clip_errors(network: Network, folder: Path) -> dict[str, float]:
-    """Error rate of each kind of clip in `folder`, and of each voice; long ones are heard in spans of whole phrases."""
+    """Error rate of each kind of clip in `folder`, and of each voice. Long clips are divided between phrases."""
     clips = read_manifest(folder)
-    pairs = [(clip, _heard(network, clip, folder)) for clip in clips]
+    pairs = [(clip, _transcribed(network, clip, folder)) for clip in clips]
     groups: dict[str, list[Pair]] = {}
     for clip, pair in pairs:
         groups.setdefault(f"kind {clip.kind}", []).append(pair)
@@ -86,34 +86,34 @@ def clip_errors(network: Network, folder: Path) -> dict[str, float]:
     return {name: round(rate, 4) for name, rate in (*whole.items(), *sorted(rates.items()))}
 
 
-def _heard(network: Network, clip: Clip, folder: Path) -> Pair:
-    from asr_training.transcription import answered
+def _transcribed(network: Network, clip: Clip, folder: Path) -> Pair:
+    from asr_training.transcription import transcribe
 
     spans = [Utterance(samples, clip.language, ()) for samples in _spans(clip, clip.samples(folder))]
     separator = "" if clip.language is Language.CHINESE else " "
-    written = separator.join(answer.text for answer in answered(network, spans))
+    written = separator.join(result.text for result in transcribe(network, spans))
     return Pair(clip.language, clip.text, written.strip())
 
 
 def _spans(clip: Clip, samples: Wave) -> list[Wave]:
     """The clip whole, or cut in the pauses between its phrases so that no span is longer than `LONGEST_SPAN_S`."""
-    borders, last = [0.0], 0.0
+    boundaries, last = [0.0], 0.0
     for start_s, end_s in clip.phrases_s:
-        if end_s - borders[-1] > LONGEST_SPAN_S:
-            borders.append((last + start_s) / 2)
+        if end_s - boundaries[-1] > LONGEST_SPAN_S:
+            boundaries.append((last + start_s) / 2)
         last = end_s
-    places = [int(border * SAMPLE_RATE) for border in borders] + [len(samples)]
+    places = [int(boundary * SAMPLE_RATE) for boundary in boundaries] + [len(samples)]
     return [samples[start:end] for start, end in pairwise(places)]
 
 
-def _error(probes: Sequence[Probe], written: Sequence[str]) -> float:
-    """Errors per unit wholly inside, each probe by the reading that fits best."""
+def _error(items: Sequence[EvaluationItem], written: Sequence[str]) -> float:
+    """Errors per unit of the complete words, each item against its best reference."""
     errors = total = 0
-    for probe, text in zip(probes, written, strict=True):
-        language = probe.utterance.language
-        said = [units(language, joined(language, words)) for words in probe.readings()]
-        errors += min(distance(reading, units(language, text)) for reading in said)
-        total += len(units(language, joined(language, probe.utterance.words)))
+    for item, text in zip(items, written, strict=True):
+        language = item.utterance.language
+        said = [units(language, joined(language, words)) for words in item.references()]
+        errors += min(distance(reference, units(language, text)) for reference in said)
+        total += len(units(language, joined(language, item.utterance.words)))
     return errors / max(1, total)
 
 

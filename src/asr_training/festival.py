@@ -1,4 +1,4 @@
-"""Speech by the festival program, which reports where each word ends. It speaks for held-out voices only."""
+"""Speech by the festival program, which reports where each word ends. It is used for held-out voices alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from asr_training.voices import Style, Voice
 
 
 def festival_speech(voice: Voice, style: Style, text: str, path: Path) -> Speech:
-    """Untrimmed speech at 16 kHz by way of the file `path`; of `style` the rate only."""
+    """Untrimmed speech at 16 kHz through the file `path`. Of `style` only the rate is used."""
     labels = path.with_suffix(".words")
     program = "\n".join(
         (
@@ -24,9 +24,9 @@ def festival_speech(voice: Voice, style: Style, text: str, path: Path) -> Speech
             f'(utt.save.words spoken "{labels}")',
         )
     )
-    answer = subprocess.run(["festival", "--pipe"], input=program, capture_output=True, text=True)
+    result = subprocess.run(["festival", "--pipe"], input=program, capture_output=True, text=True)
     if not path.is_file() or not labels.is_file():
-        raise SynthesisUnavailable(f"festival: voice {voice.name}: {answer.stderr.strip()}")
+        raise SynthesisUnavailable(f"festival: voice {voice.name}: {result.stderr.strip()}")
     samples, rate = soundfile.read(path, dtype="float32")
     lines = [line.split() for line in labels.read_text().splitlines() if len(line.split()) == 3]
     words = text.split()

@@ -1,4 +1,4 @@
-"""Speech by the flite program, which reports phones; words are placed by counting the phones each has alone."""
+"""Speech by the flite program, which reports phones; words are located by the number of phones that each has alone."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from asr_training.voices import Style, Voice
 
 
 def flite_speech(voice: Voice, style: Style, text: str, path: Path) -> Speech:
-    """Untrimmed speech at 16 kHz by way of the file `path`; of `style` the rate only, flite's pitch being fixed."""
+    """Untrimmed speech at 16 kHz through the file `path`. Of `style` only the rate is used: flite's pitch is fixed."""
     stretch = NEUTRAL_RATE / style.rate
     command = ["flite", "-voice", voice.name, "--setf", f"duration_stretch={stretch:.3f}"]
-    answer = subprocess.run([*command, "-psdur", "-t", text, "-o", str(path)], capture_output=True, text=True)
-    if answer.returncode != 0:
-        raise SynthesisUnavailable(f"flite: {answer.stderr.strip()}")
+    result = subprocess.run([*command, "-psdur", "-t", text, "-o", str(path)], capture_output=True, text=True)
+    if result.returncode != 0:
+        raise SynthesisUnavailable(f"flite: {result.stderr.strip()}")
     samples, rate = soundfile.read(path, dtype="float32")
-    phones = [(name, float(end)) for name, end in (pair.rsplit(":", 1) for pair in answer.stdout.split())]
+    phones = [(name, float(end)) for name, end in (pair.rsplit(":", 1) for pair in result.stdout.split())]
     return Speech(at_16k(samples, rate), _words_of_phones(phones, text.split()))
 
 
@@ -42,5 +42,5 @@ def _words_of_phones(phones: Sequence[tuple[str, float]], words: Sequence[str]) 
 
 @cache
 def _phone_count(word: str) -> int:
-    answer = subprocess.run(["flite", "-ps", "-t", word, "-o", "none"], capture_output=True, text=True, check=True)
-    return sum(phone != "pau" for phone in answer.stdout.split())
+    result = subprocess.run(["flite", "-ps", "-t", word, "-o", "none"], capture_output=True, text=True, check=True)
+    return sum(phone != "pau" for phone in result.stdout.split())

@@ -1,4 +1,4 @@
-"""What a checkpoint is examined on: utterances in held-out voices, the same for every checkpoint. No network."""
+"""The evaluation sets: utterances in held-out voices, the same for every checkpoint."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_training.augmentation import background, worn
-from asr_training.bank import Bank, bank
+from asr_training.augmentation import augment, background
+from asr_training.corpus import Corpus, open_corpus
 from asr_training.speech import Speech
-from asr_training.utterances import Mixture, Utterance, UtteranceMaker, heard
+from asr_training.utterances import Mixture, Utterance, UtteranceMaker, audible_words
 from asr_training.vocabulary import Language
 from asr_training.voices import Engine, Role
 
@@ -21,36 +21,36 @@ CONTEXT = "kitchen, bedroom, Annika, timer, Zorblatt"
 
 
 @dataclass(frozen=True)
-class Probe:
-    """An utterance and the words its borders cut through, which may be written or left out without error.
+class EvaluationItem:
+    """An utterance and the words that its boundaries cut, which may be transcribed or left out without error.
 
-    `utterance.words` are the words wholly inside; `before` and `after` hold at most one word each.
+    `utterance.words` are the complete words; `before` and `after` have at most one word each.
     """
 
     utterance: Utterance
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
 
-    def readings(self) -> Iterator[tuple[str, ...]]:
-        """All word sequences that count as right."""
+    def references(self) -> Iterator[tuple[str, ...]]:
+        """All word sequences that count as correct."""
         for first in {(), self.before}:
             for last in {(), self.after}:
                 yield (*first, *self.utterance.words, *last)
 
 
 @dataclass(frozen=True)
-class Examination:
+class HeldOutSets:
     """All sets of one seed; each method draws the same utterances every time."""
 
-    voices: Bank
+    voices: Corpus
     seed: int
 
     @classmethod
-    def open(cls, work: Path, seed: int) -> Examination:
-        """Opens the held-out phrase bank in `work`, making it first where missing. Raises `SynthesisUnavailable`."""
-        return cls(bank(work / "held-out", Role.HELD_OUT, seed, takes_share=0.34), seed)
+    def open(cls, work: Path, seed: int) -> HeldOutSets:
+        """Opens the held-out phrase corpus in `work`, or makes it if missing. Raises `SynthesisUnavailable`."""
+        return cls(open_corpus(work / "held-out", Role.HELD_OUT, seed, takes_share=0.34), seed)
 
-    def sets(self) -> dict[str, tuple[Probe, ...]]:
+    def sets(self) -> dict[str, tuple[EvaluationItem, ...]]:
         """Every set by name."""
         espeak, festival = self._maker(Engine.ESPEAK), self._maker(Engine.FESTIVAL)
         found = {
@@ -63,8 +63,8 @@ class Examination:
             "nothing": self._nothing(60),
         }
         for seconds, count in ((6, 40), (15, 24), (28, 16)):
-            probes = self._dense(seconds, count, (espeak, festival))
-            found[f"dense {seconds} s, espeak-ng"], found[f"dense {seconds} s, festival"] = probes[::2], probes[1::2]
+            items = self._dense(seconds, count, (espeak, festival))
+            found[f"dense {seconds} s, espeak-ng"], found[f"dense {seconds} s, festival"] = items[::2], items[1::2]
         found["prefix"] = self._prefixes(80, (espeak, festival))
         return found
 
@@ -75,51 +75,53 @@ class Examination:
         takes = tuple(take for take in self.voices.takes if take.voice.engine is engine)
         return UtteranceMaker(replace(self.voices, takes=takes), UNCUT)
 
-    def _short(self, name: str, maker: UtteranceMaker, count: int) -> tuple[Probe, ...]:
+    def _short(self, name: str, maker: UtteranceMaker, count: int) -> tuple[EvaluationItem, ...]:
         rng = self._rng(name)
-        return tuple(Probe(maker.draw(rng)) for _ in range(count))
+        return tuple(EvaluationItem(maker.draw(rng)) for _ in range(count))
 
-    def _noisy(self, count: int) -> tuple[Probe, ...]:
+    def _noisy(self, count: int) -> tuple[EvaluationItem, ...]:
         rng, maker = self._rng("noisy"), UtteranceMaker(self.voices, replace(UNCUT, augmented=1.0))
-        return tuple(Probe(maker.draw(rng)) for _ in range(count))
+        return tuple(EvaluationItem(maker.draw(rng)) for _ in range(count))
 
-    def _prompted(self, name: str, count: int, context: str = "", forced: Language | None = None) -> tuple[Probe, ...]:
+    def _prompted(
+        self, name: str, count: int, context: str = "", forced: Language | None = None
+    ) -> tuple[EvaluationItem, ...]:
         rng, maker = self._rng(name), UtteranceMaker(self.voices, UNCUT)
-        return tuple(Probe(replace(maker.draw(rng), context=context, forced=forced)) for _ in range(count))
+        return tuple(EvaluationItem(replace(maker.draw(rng), context=context, forced=forced)) for _ in range(count))
 
-    def _mandarin(self, count: int) -> tuple[Probe, ...]:
+    def _mandarin(self, count: int) -> tuple[EvaluationItem, ...]:
         rng, maker = self._rng("mandarin"), UtteranceMaker(self.voices, replace(UNCUT, mandarin=1.0))
-        return tuple(Probe(maker.draw(rng)) for _ in range(count))
+        return tuple(EvaluationItem(maker.draw(rng)) for _ in range(count))
 
-    def _nothing(self, count: int) -> tuple[Probe, ...]:
+    def _nothing(self, count: int) -> tuple[EvaluationItem, ...]:
         rng = self._rng("nothing")
         clips = (background(int(rng.uniform(0.5, 12.0) * SAMPLE_RATE), rng) for _ in range(count))
-        return tuple(Probe(Utterance(clip, None, ())) for clip in clips)
+        return tuple(EvaluationItem(Utterance(clip, None, ())) for clip in clips)
 
-    def _dense(self, seconds: int, count: int, makers: tuple[UtteranceMaker, ...]) -> tuple[Probe, ...]:
+    def _dense(self, seconds: int, count: int, makers: tuple[UtteranceMaker, ...]) -> tuple[EvaluationItem, ...]:
         rng = self._rng(f"dense {seconds}")
-        probes = []
+        items = []
         for number in range(count):
             speech = makers[number % len(makers)].flow(rng, Language.ENGLISH, seconds + 4.0, DENSE_PAUSE_S)
             start = rng.randint(0, len(speech.samples) - seconds * SAMPLE_RATE)
-            probes.append(_cut(speech, start, start + seconds * SAMPLE_RATE))
-        return tuple(probes)
+            items.append(_cut(speech, start, start + seconds * SAMPLE_RATE))
+        return tuple(items)
 
-    def _prefixes(self, count: int, makers: tuple[UtteranceMaker, ...]) -> tuple[Probe, ...]:
+    def _prefixes(self, count: int, makers: tuple[UtteranceMaker, ...]) -> tuple[EvaluationItem, ...]:
         rng = self._rng("prefix")
-        probes = []
+        items = []
         for number in range(count):
             speech = makers[number % len(makers)].flow(rng, Language.ENGLISH, 12.0, 0.6)
-            probe = _cut(speech, 0, int(rng.uniform(0.6, 12.0) * SAMPLE_RATE))
+            item = _cut(speech, 0, int(rng.uniform(0.6, 12.0) * SAMPLE_RATE))
             if number % 2:
-                probe = replace(probe, utterance=replace(probe.utterance, samples=worn(probe.utterance.samples, rng)))
-            probes.append(probe)
-        return tuple(probes)
+                item = replace(item, utterance=replace(item.utterance, samples=augment(item.utterance.samples, rng)))
+            items.append(item)
+        return tuple(items)
 
 
-def _cut(speech: Speech, start: int, end: int) -> Probe:
-    wholly = heard(speech.words, start, end, share=1.0)
+def _cut(speech: Speech, start: int, end: int) -> EvaluationItem:
+    wholly = audible_words(speech.words, start, end, share=1.0)
     before = tuple(word.text for word in speech.words if word.start < start < word.end)
     after = tuple(word.text for word in speech.words if word.start < end < word.end)
     language = Language.ENGLISH if wholly else None
-    return Probe(Utterance(speech.samples[start:end], language, wholly), before, after)
+    return EvaluationItem(Utterance(speech.samples[start:end], language, wholly), before, after)

@@ -1,4 +1,4 @@
-"""The list of recorded test clips beside the clips: reading and writing `manifest.json`. No synthesis."""
+"""The list of recorded test clips beside the clips: reads and writes `manifest.json`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class Clip:
-    """A recording and what is said in it.
+    """A recording and its text.
 
-    `language` is `None` and `text` empty where nobody speaks. `kind`: what the clip is there for. `phrases_s`: where
-    the phrases of a long recording begin and end, in seconds; empty for short ones.
+    `language` is `None` and `text` empty without speech. `kind`: what the clip tests. `phrases_s`: begin and end of the
+    phrases of a long recording, in seconds; empty for short ones.
     """
 
     file: str
@@ -38,7 +38,7 @@ class Clip:
 
 
 def read_manifest(folder: Path) -> tuple[Clip, ...]:
-    """The clips in `folder`, in order. Raises `FileNotFoundError` where there is no manifest."""
+    """The clips in `folder`, in order. Raises `FileNotFoundError` if there is no manifest."""
     return tuple(_clip(entry) for entry in json.loads((folder / MANIFEST).read_text()))
 
 

@@ -1,7 +1,7 @@
-"""The demo network as the recipe runs it: windowed encoder, prompts, batched greedy decoding. No optimiser.
+"""The demo network for training: windowed encoder, prompts, batched greedy decoding.
 
-The SDK's own forward pass attends over the whole clip unless flash-attention is present; here the released windows
-of 104 tokens hold on every machine.
+The SDK's own forward pass attends over the whole clip unless flash-attention is present; here it is limited to
+the windows of 104 tokens of the released models, on every machine.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Network:
         step = torch.stack([F.pad(row, (0, 0, width - len(row), 0)) for row in rows])
         mask = torch.stack([torch.arange(width) >= width - len(row) for row in rows]).long()
         positions = (mask.cumsum(-1) - 1).clamp(min=0)
-        answers: list[list[int]] = [[] for _ in rows]
+        responses: list[list[int]] = [[] for _ in rows]
         cache, open_rows = DynamicCache(), set(range(len(rows)))
         for _ in range(limit):
             hidden = self.model.thinker.model(
@@ -115,13 +115,13 @@ class Network:
             chosen = self.model.thinker.lm_head(hidden[:, -1]).argmax(-1).tolist()
             open_rows -= {row for row in open_rows if chosen[row] == self.end_of_turn}
             for row in open_rows:
-                answers[row].append(chosen[row])
+                responses[row].append(chosen[row])
             if not open_rows:
                 break
             step = self.embedded(chosen)[:, None]
             mask = F.pad(mask, (0, 1), value=1)
             positions = positions[:, -1:] + 1
-        return answers
+        return responses
 
     def save(self, folder: Path) -> None:
         """Writes the checkpoint in float16, with the end-of-sequence ids in its generation config."""
@@ -135,14 +135,14 @@ class Network:
 
 @dataclass(frozen=True)
 class Prompt:
-    """What is said to the model besides the audio: a context and a dictated language."""
+    """The model's input besides the audio: a context and a forced language."""
 
     context: str = ""
     forced: Language | None = None
 
 
 def _convolved(tower: Any, values: Tensor) -> Tensor:
-    """(batch, 128, frames) to (batch, tokens, d_model); each piece of 100 frames alone, positions restarting in it."""
+    """(batch, 128, frames) to (batch, tokens, d_model); each piece of 100 frames separately, with its own positions."""
     batch, bins, frames = values.shape
     piece = min(frames, FRAMES_PER_PIECE)
     image = values.view(batch, bins, -1, piece).transpose(1, 2).reshape(-1, 1, bins, piece)
@@ -155,13 +155,13 @@ def _convolved(tower: Any, values: Tensor) -> Tensor:
 
 
 def _attended(tower: Any, states: Tensor, lengths: Tensor) -> Tensor:
-    """The encoder layers, each window of 104 tokens for itself."""
+    """The encoder layers, with attention inside windows of 104 tokens."""
     batch, tokens, width = states.shape
     window = min(tokens, WINDOW_TOKENS)
     padded = -(-tokens // window) * window
     states = F.pad(states, (0, 0, 0, padded - tokens)).reshape(-1, window, width)
     valid = (torch.arange(padded)[None] < lengths[:, None]).view(-1, window)
-    # A window of nothing but padding still needs something to attend to, or it turns into NaN.
+    # A window that is all padding would give NaN if it attended to nothing.
     keys = (valid | ~valid.any(-1, keepdim=True))[:, None, None]
     for layer in tower.layers:
         states = _layer(layer, states, keys)

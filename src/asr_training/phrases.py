@@ -1,4 +1,4 @@
-"""Random phrases over the vocabulary: commands, digit strings, loose words. Text only."""
+"""Random phrases over the vocabulary: commands, digit strings, random words."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def digit_string(rng: random.Random) -> str:
     return " ".join(rng.choices(DIGITS, k=rng.randint(1, 9)))
 
 
-def loose_words(rng: random.Random) -> str:
-    """One to eight words in no order at all, so that the model must listen rather than guess."""
+def random_words(rng: random.Random) -> str:
+    """One to eight words in random order, which cannot be guessed from the text before."""
     return " ".join(rng.choices(ENGLISH_WORDS, k=rng.randint(1, 8)))
 
 
@@ -93,7 +93,7 @@ def single_word(rng: random.Random) -> str:
 ENGLISH_KINDS: tuple[tuple[Callable[[random.Random], str], float], ...] = (
     (command, 0.42),
     (digit_string, 0.24),
-    (loose_words, 0.24),
+    (random_words, 0.24),
     (single_word, 0.10),
 )
 

@@ -1,4 +1,4 @@
-"""Error rates between what was said and what was written. No network, no sound."""
+"""Word and character error rates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def distance(said: Sequence[str], written: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class Pair:
-    """What was said and what the model wrote."""
+    """A reference (`said`) and the model's transcription (`written`)."""
 
     language: Language | None
     said: str

@@ -1,4 +1,4 @@
-"""A spoken clip and the places of its words, and the arithmetic on both. No synthesis."""
+"""A synthesised clip with the times of its words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Wave = NDArray[np.float32]
 
 
 class SynthesisUnavailable(RuntimeError):
-    """A synthesiser is not installed, or refused a voice."""
+    """A synthesiser or a voice is not installed."""
 
 
 class WordsNotPlaced(ValueError):
@@ -27,7 +27,7 @@ class WordsNotPlaced(ValueError):
 
 @dataclass(frozen=True)
 class SpokenWord:
-    """A word and where it sounds: `start` inclusive and `end` exclusive, in samples of the clip."""
+    """A word and its samples [start, end) of the clip."""
 
     text: str
     start: int
@@ -50,5 +50,5 @@ def at_16k(samples: Wave, rate: int) -> Wave:
 
 def between(starts: Sequence[float], end: float, words: Sequence[str], rate: int) -> tuple[SpokenWord, ...]:
     """Words that begin at `starts` (in samples at `rate`), each ending where the next begins, the last at `end`."""
-    borders = [int(position * SAMPLE_RATE / rate) for position in (*starts, end)]
-    return tuple(SpokenWord(word, a, b) for word, a, b in zip(words, borders, borders[1:], strict=False))
+    boundaries = [int(position * SAMPLE_RATE / rate) for position in (*starts, end)]
+    return tuple(SpokenWord(word, a, b) for word, a, b in zip(words, boundaries, boundaries[1:], strict=False))

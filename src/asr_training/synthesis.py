@@ -1,4 +1,4 @@
-"""Speech from text with the places of its words, by whichever synthesiser a voice belongs to. No choice of text."""
+"""Synthesises speech with the times of its words, by the synthesiser of each voice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def speak(voice: Voice, style: Style, text: str) -> Speech:
 
 
 def require(engine: Engine) -> None:
-    """Raises `SynthesisUnavailable` with the package to install when the program of `engine` is not there."""
+    """Raises `SynthesisUnavailable` with the package to install if the program of `engine` is missing."""
     program = "text2wave" if engine is Engine.FESTIVAL else engine.value
     if shutil.which(program) is None:
         raise SynthesisUnavailable(f"{program} not found: install the Debian package {engine.value}")
@@ -37,7 +37,7 @@ def _trimmed(speech: Speech) -> Speech:
     loud = np.flatnonzero(loudness > max(0.004, 0.02 * float(loudness.max())))
     if len(loud) == 0:
         return speech
-    # 10 ms before and 20 ms after, so that soft consonants at the borders stay whole.
+    # 10 ms before and 20 ms after, so that soft consonants at the boundaries stay whole.
     first, last = max(0, int(loud[0]) - 160), min(len(speech.samples), int(loud[-1]) + 320)
     length = last - first
     words = [

@@ -1,4 +1,4 @@
-"""The training loop: batches of equal seconds, cross-entropy plus a throw-away CTC head, best checkpoint kept."""
+"""The training loop: batches of equal seconds, cross-entropy, a CTC head for training alone, best checkpoint kept."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from asr_training.acoustics import Features, audio_tokens
 from asr_training.losses import alignment_loss, response_losses
 from asr_training.network import Network
 from asr_training.scoring import Pair, error_rate
-from asr_training.transcription import answered
+from asr_training.transcription import transcribe
 from asr_training.utterances import Utterance, UtteranceMaker
 from asr_training.vocabulary import joined
 
@@ -26,11 +26,11 @@ CTC_WEIGHT, GUIDANCE_WEIGHT = 0.4, 0.3
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long and how hard to train.
+    """The training time and the learning rate.
 
-    `peak_rate` is reached after `warmup_steps` and falls to 2 % along a cosine of the wall time, so that a slow
-    machine ends as gently as a fast one. `ctc_steps`: the CTC head learns alone for so many steps, lest its random
-    start shakes a trained encoder. `batch_s`: seconds of audio in a batch.
+    `peak_rate` is reached after `warmup_steps` and falls to 2 % along a cosine of the wall time, so that the
+    schedule is complete on a slow machine too. `ctc_steps`: for so many steps only the CTC head is trained, so that its
+    random weights do not disturb a trained encoder. `batch_s`: seconds of audio in a batch.
     """
 
     minutes: float
@@ -48,7 +48,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Development:
-    """Utterances in development voices, by name of the set; they choose the checkpoint to keep."""
+    """Utterances in development voices, by name of the set; the checkpoint with the least error on them is kept."""
 
     sets: dict[str, tuple[Utterance, ...]]
 
@@ -58,16 +58,16 @@ class Development:
 
 
 def _pairs(network: Network, utterances: Sequence[Utterance]) -> list[Pair]:
-    answers = answered(network, utterances)
+    results = transcribe(network, utterances)
     return [
-        Pair(utterance.language, joined(utterance.language, utterance.words), answer.text)
-        for utterance, answer in zip(utterances, answers, strict=True)
+        Pair(utterance.language, joined(utterance.language, utterance.words), result.text)
+        for utterance, result in zip(utterances, results, strict=True)
     ]
 
 
 @dataclass(frozen=True)
 class _Learner:
-    """The network, the throw-away CTC head and the optimiser of both."""
+    """The network, the CTC head and the optimiser of both."""
 
     network: Network
     head: nn.Linear
@@ -78,7 +78,7 @@ class _Learner:
     def of(cls, network: Network, rng: random.Random) -> _Learner:
         width = network.model.config.thinker_config.audio_config.d_model
         head = nn.Linear(width, len(network.processor.tokenizer) + 1)
-        # Two groups, because gradients are clipped per group: a fresh head must not drown the network's.
+        # Two groups, because gradients are clipped per group: a new head has much larger ones.
         groups = [{"params": list(part.parameters())} for part in (network.model, head)]
         optimiser = torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), weight_decay=0.02, fused=True)
         return cls(network, head, optimiser, rng)
@@ -155,7 +155,7 @@ class Trainer:
 
 
 def batches(maker: UtteranceMaker, rng: random.Random, batch_s: float) -> Iterator[list[Utterance]]:
-    """Endless batches of about `batch_s` seconds; each holds utterances of like length, so little is padded."""
+    """Endless batches of about `batch_s` seconds; each holds utterances of similar length, for little padding."""
     while True:
         drawn = sorted((maker.draw(rng) for _ in range(160)), key=lambda utterance: len(utterance.samples))
         made: list[list[Utterance]] = [[]]
@@ -168,7 +168,7 @@ def batches(maker: UtteranceMaker, rng: random.Random, batch_s: float) -> Iterat
 
 
 def masked(features: Features, rng: random.Random) -> Features:
-    """A band of mel bins and a few short stretches of time blanked out in every clip."""
+    """SpecAugment: a band of mel bins and a few short time ranges of every clip are set to zero."""
     values = features.values.clone()
     for row, frames in zip(values, features.frames, strict=True):
         low = rng.randint(0, 110)

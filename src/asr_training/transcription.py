@@ -1,4 +1,4 @@
-"""Answers of a network to many utterances, batched by seconds. No scoring."""
+"""Transcriptions of many utterances, batched by seconds."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ BATCH_S = 120.0
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A response taken apart: the language it names ("None" for no speech, "" where it was dictated) and the text."""
+class Transcription:
+    """A parsed response: the language it names ("None" for no speech, "" if the prompt states it) and the text."""
 
     language: str
     text: str
 
 
 @torch.no_grad()
-def answered(network: Network, utterances: Sequence[Utterance]) -> list[Answer]:
-    """Greedy answers to `utterances`, in their order."""
+def transcribe(network: Network, utterances: Sequence[Utterance]) -> list[Transcription]:
+    """Greedy transcriptions of `utterances`, in their order."""
     order = sorted(range(len(utterances)), key=lambda index: len(utterances[index].samples))
-    answers: dict[int, Answer] = {}
+    found: dict[int, Transcription] = {}
     while order:
         count = max(1, int(BATCH_S * SAMPLE_RATE / max(1, len(utterances[order[-1]].samples))))
         rows, order = order[-count:], order[:-count]
         picked = [utterances[row] for row in rows]
         responses = network.respond([u.samples for u in picked], [Prompt(u.context, u.forced) for u in picked])
-        answers |= {row: _answer(response) for row, response in zip(rows, responses, strict=True)}
-    return [answers[row] for row in range(len(utterances))]
+        found |= {row: _parse(response) for row, response in zip(rows, responses, strict=True)}
+    return [found[row] for row in range(len(utterances))]
 
 
-def _answer(response: str) -> Answer:
+def _parse(response: str) -> Transcription:
     tag, _, text = response.rpartition(TEXT_MARK)
-    return Answer(tag.removeprefix("language ").strip(), text.replace(END_OF_TURN, "").strip())
+    return Transcription(tag.removeprefix("language ").strip(), text.replace(END_OF_TURN, "").strip())

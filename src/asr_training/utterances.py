@@ -1,4 +1,4 @@
-"""Utterances assembled on the fly from a phrase bank: spans, pauses, cuts, prompts. No tensors."""
+"""Utterances assembled on the fly from a phrase corpus: spans, pauses, cuts, prompts."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_training.augmentation import background, resampled, worn
-from asr_training.bank import Bank, Recording
+from asr_training.augmentation import augment, background, change_speed
+from asr_training.corpus import Corpus, Recording
 from asr_training.speech import Speech, SpokenWord, Wave
 from asr_training.vocabulary import ENGLISH_WORDS, MANDARIN_ITEMS, Language
 from asr_training.voices import Engine, Voice
 
 MAX_SECONDS = 30.0
-# A word counts as heard when this share of it lies inside the clip; the rest of a shorter piece is not guessed at.
-HEARD_SHARE = 0.8
+# A word is part of the target if this share of it lies inside the clip.
+AUDIBLE_SHARE = 0.8
 # Longest pause between two phrases, seconds; one is drawn per utterance, so that some are dense throughout.
 PAUSES_S = (0.05, 0.15, 0.3, 0.6, 1.5)
 
@@ -26,9 +26,9 @@ PAUSES_S = (0.05, 0.15, 0.3, 0.6, 1.5)
 class Utterance:
     """A training example.
 
-    `samples`: float32, 16 kHz, shape (samples,). `language` is `None` when nobody speaks. `spoken`: the words to be
-    written and where they sound. `context` goes into the system turn. `forced`: the language the prompt dictates,
-    `None` where the model names it itself.
+    `samples`: float32, 16 kHz, shape (samples,). `language` is `None` without speech. `spoken`: the words of the target
+    and their times. `context` goes into the system message. `forced`: the language that the prompt states, `None` if
+    the model names it.
     """
 
     samples: Wave
@@ -39,16 +39,16 @@ class Utterance:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words to be written."""
+        """The words of the target."""
         return tuple(word.text for word in self.spoken)
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """Shares of the kinds of utterance; what is left over are single phrases.
+    """Shares of the kinds of utterance; the rest are single phrases.
 
-    `flite`: share of English that flite speaks. It has few voices, but they are made from recordings of people and
-    weigh as much as many of espeak-ng's; drawn like those, they would be forgotten.
+    `flite`: share of English in flite's voices. They are few, but made from recordings of people; drawn as often as
+    the single voices of espeak-ng, they would be too rare.
     """
 
     nothing: float = 0.05
@@ -62,13 +62,13 @@ class Mixture:
 
 @dataclass(frozen=True)
 class UtteranceMaker:
-    """Draws utterances from `bank`."""
+    """Draws utterances from `corpus`."""
 
-    bank: Bank
+    corpus: Corpus
     mixture: Mixture
 
     def draw(self, rng: random.Random) -> Utterance:
-        """One random utterance of at most `MAX_SECONDS`, ready to be heard."""
+        """One random utterance of at most `MAX_SECONDS`, augmented and prompted."""
         if rng.random() < self.mixture.nothing:
             return self._prompted(_nothing(rng), rng)
         language = Language.CHINESE if rng.random() < self.mixture.mandarin else Language.ENGLISH
@@ -78,11 +78,11 @@ class UtteranceMaker:
         else:
             utterance = self._phrase(rng, language)
         if rng.random() < self.mixture.augmented:
-            utterance = replace(utterance, samples=worn(utterance.samples, rng))
+            utterance = replace(utterance, samples=augment(utterance.samples, rng))
         return self._prompted(utterance, rng)
 
     def span(self, rng: random.Random, language: Language, seconds: float, pause_s: float | None = None) -> Utterance:
-        """Phrases one after another, about `seconds` long: whole ones, or with the mixture's share cut at both ends."""
+        """Phrases one after another, about `seconds` long: complete, or for the mixture's share cut at both ends."""
         longest_s = rng.choice(PAUSES_S) if pause_s is None else pause_s
         if rng.random() >= self.mixture.cut:
             speech = self.flow(rng, language, seconds - 2.0, longest_s)
@@ -92,34 +92,34 @@ class UtteranceMaker:
         return _window(speech, language, start, start + int(seconds * SAMPLE_RATE))
 
     def _phrase(self, rng: random.Random, language: Language) -> Utterance:
-        speech = self.bank.speech(rng.choice(self.bank.by(self._voice(rng, language))))
+        speech = self.corpus.speech(rng.choice(self.corpus.by(self._voice(rng, language))))
         speech = _faster(speech, rng.uniform(0.88, 1.14)) if rng.random() < 0.5 else speech
         start = rng.randint(0, len(speech.samples) // 2) if rng.random() < self.mixture.cut / 4 else 0
         last = len(speech.samples)
         end = rng.randint(start + last // 3, last) if rng.random() < self.mixture.cut / 2 else last
         lead = Speech(_silence(rng, 0.5 if start == 0 else 0.01), ())
         tail = Speech(_silence(rng, 0.7 if end == last else 0.01), ())
-        piece = Speech(speech.samples[start:end], heard(speech.words, start, end))
+        piece = Speech(speech.samples[start:end], audible_words(speech.words, start, end))
         whole = _joined((lead, piece, tail))
         return Utterance(whole.samples, language if whole.words else None, whole.words)
 
     def flow(self, rng: random.Random, language: Language, seconds: float, pause_s: float) -> Speech:
         """At least `seconds` of phrases one after another, with pauses of at most `pause_s` between them."""
-        change = rng.random() < 0.2  # a conversation: the speaker may change at every phrase
+        change = rng.random() < 0.2  # a conversation: the voice may change at every phrase
         factor = rng.uniform(0.88, 1.14) if rng.random() < 0.5 else 1.0
         pieces: list[Speech] = [Speech(_silence(rng, 0.5), ())]
-        # Each phrase at most once: a span that repeats itself invites the model to copy instead of listening.
+        # Each phrase at most once: from spans with repetitions the model would learn to copy.
         waiting: list[Recording] = []
         while sum(len(piece.samples) for piece in pieces) < seconds * SAMPLE_RATE:
             if change or not waiting:
-                recordings = self.bank.by(self._voice(rng, language))
+                recordings = self.corpus.by(self._voice(rng, language))
                 waiting = rng.sample(recordings, len(recordings))
-            speech = self.bank.speech(waiting.pop())
+            speech = self.corpus.speech(waiting.pop())
             pieces += [_faster(speech, factor) if factor != 1.0 else speech, Speech(_silence(rng, pause_s), ())]
         return _joined(pieces)
 
     def _voice(self, rng: random.Random, language: Language) -> Voice:
-        voices = self.bank.of(language)
+        voices = self.corpus.of(language)
         recorded = tuple(voice for voice in voices if voice.engine is Engine.FLITE)
         return rng.choice(recorded if recorded and rng.random() < self.mixture.flite else voices)
 
@@ -133,8 +133,10 @@ class UtteranceMaker:
         return utterance
 
 
-def heard(words: Sequence[SpokenWord], start: int, end: int, share: float = HEARD_SHARE) -> tuple[SpokenWord, ...]:
-    """The words of which at least `share` lies between the samples `start` and `end`, placed from `start` on."""
+def audible_words(
+    words: Sequence[SpokenWord], start: int, end: int, share: float = AUDIBLE_SHARE
+) -> tuple[SpokenWord, ...]:
+    """The words of which at least `share` lies in the samples [start, end), with times relative to `start`."""
     placed = []
     for word in words:
         first, last = max(word.start, start), min(word.end, end)
@@ -144,13 +146,13 @@ def heard(words: Sequence[SpokenWord], start: int, end: int, share: float = HEAR
 
 
 def _window(speech: Speech, language: Language, start: int, end: int) -> Utterance:
-    words = heard(speech.words, start, end)
+    words = audible_words(speech.words, start, end)
     return Utterance(speech.samples[start:end], language if words else None, words)
 
 
 def _faster(speech: Speech, factor: float) -> Speech:
     words = tuple(SpokenWord(w.text, int(w.start / factor), int(w.end / factor)) for w in speech.words)
-    return Speech(resampled(speech.samples, factor), words)
+    return Speech(change_speed(speech.samples, factor), words)
 
 
 def _joined(pieces: Sequence[Speech]) -> Speech:
@@ -172,7 +174,7 @@ def _nothing(rng: random.Random) -> Utterance:
 
 
 def _context(rng: random.Random, words: Sequence[str]) -> str:
-    """Names and terms as a user may hand them in: some that are said, some known, some never seen."""
+    """Names and terms as users write them: some that are said, some of the vocabulary, some random."""
     said = rng.sample(words, min(len(words), rng.randint(0, 3)))
     known = rng.choices((*ENGLISH_WORDS, *MANDARIN_ITEMS), k=rng.randint(0, 4))
     letters = "abcdefghijklmnopqrstuvwxyz"

@@ -1,4 +1,4 @@
-"""The words the demo model knows, and the response it writes for them. No sound, no tensors."""
+"""The vocabulary of the demo model, and the form of its responses."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def header(language: Language | None) -> str:
 
 
 def units(language: Language | None, text: str) -> list[str]:
-    """What errors are counted in: characters for Mandarin, words for everything else."""
+    """The units in which errors are counted: characters for Mandarin, words otherwise."""
     return list("".join(text.split())) if language is Language.CHINESE else text.split()
 
 
 def is_known(language: Language, text: str) -> bool:
-    """Whether `text` is written with nothing but the vocabulary."""
+    """Whether `text` consists of the vocabulary alone."""
     if language is Language.ENGLISH:
         return all(word in ENGLISH_WORDS for word in text.split())
     return set("".join(text.split())) <= set("".join(MANDARIN_ITEMS))

@@ -1,7 +1,7 @@
-"""Who speaks: training, development and held-out voices, stated as data. No synthesis.
+"""The voices for training, development and evaluation.
 
-Held-out voices are in no training set: neither in this recipe's nor in the one that made the starting weights.
-Development voices choose the checkpoint to keep, so that the held-out ones never do.
+Held-out voices are in no training set: neither here nor in that of the starting weights. The checkpoint to keep is
+chosen on development voices, never on held-out ones.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ HELD_OUT_VARIANTS = (
     *("adam", "anika", "belinda", "boris", "edward2", "Gene", "Gene2", "gustave", "iven4", "klatt6", "Marco"),
     *("quincy", "robert", "travis"),
 )
-# The speakers of kal_diphone and cmu_us_slt_arctic_hts lent their voices to two flite training voices as well,
-# through other methods of synthesis; ked_diphone is a speaker that was never heard in any form.
+# The speakers of kal_diphone and cmu_us_slt_arctic_hts are also those of two flite training voices, with other methods
+# of synthesis; the speaker of ked_diphone is in no training data.
 FESTIVAL_VOICES = ("kal_diphone", "cmu_us_slt_arctic_hts", "ked_diphone")
 
 
@@ -96,6 +96,6 @@ def voices(role: Role, language: Language) -> tuple[Voice, ...]:
 
 
 def random_style(rng: random.Random, language: Language) -> Style:
-    """A manner of speaking inside what the starting weights were made for."""
+    """A random style within the range of the starting weights."""
     fastest = 200 if language is Language.ENGLISH else 165
     return Style(rng.randint(105, fastest), rng.randint(20, 80), rng.randint(25, 75))

@@ -81,10 +81,13 @@ def read_all(file: BinaryIO) -> bytes:
     return file.read()
 
 
-def film(codec: str, sound: NDArray[np.float32] | None, late_s: float = 0.0, pause_s: float = 0.0) -> BinaryIO:
+def film(
+    codec: str, sound: NDArray[np.float32] | None, late_s: float = 0.0, pause_s: float = 0.0, begins_s: float = 0.0
+) -> BinaryIO:
     """Two seconds of black, with a mono 48 kHz track of `sound` (1, n) or without one.
 
-    The track begins `late_s` behind the picture, and has a hole of `pause_s` after its first second.
+    The picture begins at `begins_s` by the container's clock. The track begins `late_s` behind the picture, and has a
+    hole of `pause_s` after its first second.
     """
     file = open_bytes(b"")
     with av.open(file, "w", format="mp4" if codec == "mpeg4" else "matroska") as out:
@@ -93,13 +96,15 @@ def film(codec: str, sound: NDArray[np.float32] | None, late_s: float = 0.0, pau
         )
         assert isinstance(video, av.VideoStream)
         audio = out.add_stream("aac", rate=48_000, layout="mono") if sound is not None else None
-        for _ in range(20):
-            out.mux(video.encode(av.VideoFrame(64, 64, "yuv420p").reformat(format=video.pix_fmt)))
+        for number in range(20):
+            picture = av.VideoFrame(64, 64, "yuv420p").reformat(format=video.pix_fmt)
+            picture.pts = round(10 * begins_s) + number
+            out.mux(video.encode(picture))
         out.mux(video.encode(None))
         if isinstance(audio, av.AudioStream) and sound is not None:
             for at in range(0, sound.shape[1], 1024):
                 frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(sound[:, at : at + 1024]), "fltp", "mono")
-                hole_s = late_s + (pause_s if at >= 48_000 else 0.0)
+                hole_s = begins_s + late_s + (pause_s if at >= 48_000 else 0.0)
                 frame.sample_rate, frame.pts = 48_000, at + round(48_000 * hole_s)
                 out.mux(audio.encode(frame))
             out.mux(audio.encode(None))

@@ -207,7 +207,18 @@ async def test_sound_keeps_its_place_beside_the_picture(decoder: Decoder, codec:
         assert found == pytest.approx((2.0 + sum(silent), *silent), abs=0.05), (late_s, pause_s)
 
 
-async def test_an_absurd_time_is_no_gap(decoder: Decoder) -> None:
+@pytest.mark.parametrize("codec", ["mpeg4", "mjpeg"])  # in MP4 and in Matroska
+@pytest.mark.parametrize("late_s", [0.0, 1.5])
+async def test_times_count_from_the_beginning_of_the_file(decoder: Decoder, codec: str, late_s: float) -> None:
+    """A part of a longer film may begin at 5 s by its own clock: that is no silence, and a late track is late."""
+    with film(codec, tone(2.0, 48_000), late_s, begins_s=5.0) as file:
+        samples = await decoder.decode(file)
+    assert len(samples) / SAMPLE_RATE == pytest.approx(2.0 + late_s, abs=0.05)
+    loud_s = np.flatnonzero(np.abs(samples) > 0.1) / SAMPLE_RATE
+    assert loud_s[0] == pytest.approx(late_s, abs=0.05)
+
+
+async def test_a_time_that_cannot_be_is_no_gap(decoder: Decoder) -> None:
     """A damaged time a day ahead does not fill a day with silence."""
     with film("mjpeg", tone(2.0, 48_000), 0.0, 86_400.0) as file:
         assert is_tone(await decoder.decode(file), 2.0, 0.05)

@@ -31,17 +31,17 @@ def _decoded(pieces, form):
 @pytest.mark.parametrize("channels", [1, 2, 6])
 def test_every_width_and_channel_count_is_the_same_sound(width, channels):
     """Within one step of the coarser side."""
-    heard = _decoded([_encoded(_TONE, width, channels)], PcmFormat(16_000, width, channels))
-    assert np.abs(heard - _TONE).max() < (0.02 if width == 1 else 1e-4)
+    decoded = _decoded([_encoded(_TONE, width, channels)], PcmFormat(16_000, width, channels))
+    assert np.abs(decoded - _TONE).max() < (0.02 if width == 1 else 1e-4)
 
 
-@pytest.mark.parametrize("rate", [8_000, 11_025, 22_050, 44_100, 48_000])
-def test_every_rate_becomes_16_khz_of_the_same_length_and_loudness(rate):
+def test_every_rate_becomes_16_khz_of_the_same_length_and_loudness():
     """One second of 440 Hz stays one."""
-    tone = 0.5 * np.sin(2 * np.pi * 440 * np.arange(rate) / rate)
-    heard = _decoded([_encoded(tone, 2, 1)], PcmFormat(rate, 2, 1))
-    assert abs(len(heard) - 16_000) <= 1
-    assert np.abs(heard[2_000:-2_000] - _TONE[2_000 : len(heard) - 2_000]).max() < 0.01
+    for rate in [8_000, 11_025, 22_050, 44_100, 48_000]:
+        tone = 0.5 * np.sin(2 * np.pi * 440 * np.arange(rate) / rate)
+        decoded = _decoded([_encoded(tone, 2, 1)], PcmFormat(rate, 2, 1))
+        assert abs(len(decoded) - 16_000) <= 1
+        assert np.abs(decoded[2_000:-2_000] - _TONE[2_000 : len(decoded) - 2_000]).max() < 0.01
 
 
 @settings(max_examples=40, deadline=None)
@@ -64,10 +64,8 @@ def test_the_format_may_change_on_the_way():
     assert abs(len(second) - 16_000) <= 4
 
 
-@pytest.mark.parametrize(
-    "form", [(0, 2, 1), (16_000, 5, 1), (16_000, 2, 0), (16_000, 2, 33), ("16000", 2, 1), (16e3, 2, 1)]
-)
-def test_what_is_no_pcm_is_refused(form):
+def test_unsupported_formats_are_refused():
     """Before any of it is read."""
-    with pytest.raises(UnknownFormat):
-        PcmFormat(*form)
+    for form in [(0, 2, 1), (16_000, 5, 1), (16_000, 2, 0), (16_000, 2, 33), ("16000", 2, 1), (16e3, 2, 1)]:
+        with pytest.raises(UnknownFormat):
+            PcmFormat(*form)

@@ -22,13 +22,13 @@ def test_a_key_file_wins_over_the_environment(monkeypatch, tmp_path):
     assert _key(tmp_path / "key") == "from-the-file"
 
 
-@pytest.mark.parametrize("content", [b"", b"\n", b"secret one", b"secr\x00et", "sécret".encode(), b"\xff secret"])
-def test_an_invalid_key_is_refused_and_not_shown(tmp_path, content):
+def test_an_invalid_key_is_refused_and_not_shown(tmp_path):
     """A header cannot hold it."""
-    (tmp_path / "key").write_bytes(content)
-    with pytest.raises(UsageError) as refusal:
-        _key(tmp_path / "key")
-    assert "cret" not in str(refusal.value)
+    for content in [b"", b"\n", b"secret one", b"secr\x00et", "sécret".encode(), b"\xff secret"]:
+        (tmp_path / "key").write_bytes(content)
+        with pytest.raises(UsageError) as refusal:
+            _key(tmp_path / "key")
+        assert "cret" not in str(refusal.value)
 
 
 def test_a_missing_key_file_is_an_error(tmp_path):

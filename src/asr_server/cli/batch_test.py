@@ -23,7 +23,7 @@ class _Scripted:
         self.running = self.max_running = 0
         self.left = self.ended = 0
         self.forgotten = []
-        self.two = asyncio.Event()  # set when two are under way
+        self.two = asyncio.Event()  # set when two recordings are being processed
 
     async def __aenter__(self):
         return self

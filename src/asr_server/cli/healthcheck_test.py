@@ -38,7 +38,7 @@ def test_only_200_is_healthy(status, code, host):
         assert healthcheck(_settings(host=host, port=port, allow_anonymous=True)) == code
 
 
-def test_nobody_there_is_one_line_and_a_failure(capsys, tmp_path):
+def test_without_a_server_it_fails_with_one_line(capsys, tmp_path):
     """With TLS or without; no traceback."""
     certificate = tmp_path / "cert.pem"
     certificate.write_text("")

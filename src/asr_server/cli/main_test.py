@@ -16,113 +16,110 @@ from E2Etest.process import tls
 
 HEAVY = ("torch", "httpx", "uvicorn", "websockets", "rich", "pydantic", "numpy", "huggingface_hub")
 
+WRONG_ARGUMENTS = [
+    [],
+    ["no-such-command"],
+    ["transcribe"],
+    ["transcribe", "a.wav", "--format", "docx"],
+    ["transcribe", "a.wav", "--language", "klingon!"],
+    ["transcribe", "a.wav", "--jobs", "0"],
+    ["transcribe", "a.wav", "--server", "127.0.0.1:8100"],
+    ["transcribe", "a.wav", "--server", "http://127.0.0.1:81000"],
+    ["transcribe", "a.wav", "--server", "http://localhost:http"],
+    ["transcribe", "a.wav", "--output", "x", "--beside"],
+    ["transcribe", "a.wav", "--server", "http://a", "--local"],
+    ["transcribe", "a.wav", "--api-key", "secret"],
+    ["translate", "a.wav"],
+    ["translate", "a.wav", "--to", "klingonese"],
+    ["translate", "a.wav", "--to", "de", "--term", "kitchen"],
+    ["subtitles", "a.wav", "--format", "text"],
+    ["subtitles", "a.wav", "--max-line-chars", "1"],
+    ["subtitles", "a.wav", "--max-lines", "5"],
+    ["demo", "--port", "99999"],
+    ["live", "--file", "a.wav", "--speed", "nan"],
+    ["live", "--file", "a.wav", "--speed", "-1"],
+    ["live", "--file", "a.wav", "--speed", "1e-300"],
+    ["job"],
+    ["job", "job_x", "--wait", "--delete"],
+    ["bench", "--callers", "101"],
+    ["bench", "--live", "-1"],
+    ["models"],
+]
 
-@pytest.mark.parametrize(
-    "arguments", [["--help"], ["transcribe", "--help"], ["subtitles", "--help"], ["bench", "--help"], ["job", "--help"]]
-)
-def test_help_loads_nothing_heavy(arguments):
+EXCLUSIVE = [
+    ("transcribe", ["--stream", "--format", "srt"], "--format"),
+    ("transcribe", ["--stream", "--beside"], "--beside"),
+    ("transcribe", ["--stream", "--output", "x"], "--output"),
+    ("transcribe", ["--stream", "--jobs", "2"], "--jobs"),
+    ("transcribe", ["--stream", "--job"], "--stream"),
+    ("transcribe", ["--local", "--job"], "--local"),
+    ("subtitles", ["--bilingual"], "--to"),
+    ("subtitles", ["--term", "a=b"], "--to"),
+    ("subtitles", ["--to", "de", "--bilingual", "--burn-check"], "--burn-check"),
+    ("subtitles", ["--burn-check", "--output", "-"], "--output"),
+    ("subtitles", ["done.srt"], "--burn-check"),
+]
+
+
+def test_help_loads_nothing_heavy():
     """It is there at once."""
+    commands = [["--help"], *([name, "--help"] for name in ("transcribe", "subtitles", "bench", "job"))]
     code = (
-        f"import sys; from asr_server.cli.main import main\ntry: main({arguments!r})\nexcept SystemExit: pass\n"
+        f"import sys; from asr_server.cli.main import main\nfor arguments in {commands!r}:\n"
+        "    try: main(arguments)\n    except SystemExit: pass\n"
         f"print([m for m in {HEAVY!r} if m in sys.modules])"
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_a_module_and_a_help_of_its_own(name, capsys):
-    """`asr-server NAME --help` ends well and says what it is for."""
-    assert callable(importlib.import_module(f"asr_server.cli.{name}").add_arguments)
-    with pytest.raises(SystemExit) as end:
-        main([name, "--help"])
-    assert end.value.code == 0
-    assert COMMANDS[name][1:] in " ".join(capsys.readouterr().out.split())
+def test_every_command_has_a_module_and_help(capsys):
+    """`asr-server NAME --help` exits with 0 and states the purpose."""
+    for name, purpose in COMMANDS.items():
+        assert callable(importlib.import_module(f"asr_server.cli.{name}").add_arguments)
+        with pytest.raises(SystemExit) as end:
+            main([name, "--help"])
+        assert end.value.code == 0, name
+        assert purpose[1:] in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        [],
-        ["no-such-command"],
-        ["transcribe"],
-        ["transcribe", "a.wav", "--format", "docx"],
-        ["transcribe", "a.wav", "--language", "klingon!"],
-        ["transcribe", "a.wav", "--jobs", "0"],
-        ["transcribe", "a.wav", "--server", "127.0.0.1:8100"],
-        ["transcribe", "a.wav", "--server", "http://127.0.0.1:81000"],
-        ["transcribe", "a.wav", "--server", "http://localhost:http"],
-        ["transcribe", "a.wav", "--output", "x", "--beside"],
-        ["transcribe", "a.wav", "--server", "http://a", "--local"],
-        ["transcribe", "a.wav", "--api-key", "secret"],
-        ["translate", "a.wav"],
-        ["translate", "a.wav", "--to", "klingonese"],
-        ["translate", "a.wav", "--to", "de", "--term", "kitchen"],
-        ["subtitles", "a.wav", "--format", "text"],
-        ["subtitles", "a.wav", "--max-line-chars", "1"],
-        ["subtitles", "a.wav", "--max-lines", "5"],
-        ["demo", "--port", "99999"],
-        ["live", "--file", "a.wav", "--speed", "nan"],
-        ["live", "--file", "a.wav", "--speed", "-1"],
-        ["live", "--file", "a.wav", "--speed", "1e-300"],
-        ["job"],
-        ["job", "job_x", "--wait", "--delete"],
-        ["bench", "--callers", "101"],
-        ["bench", "--live", "-1"],
-        ["models"],
-    ],
-)
-def test_wrong_arguments_exit_with_2(arguments, capsys):
+def test_wrong_arguments_exit_with_2(capsys):
     """argparse says what is wrong; there is no traceback."""
-    with pytest.raises(SystemExit) as end:
-        main(arguments)
-    assert end.value.code == 2
-    assert "Traceback" not in capsys.readouterr().err
+    for arguments in WRONG_ARGUMENTS:
+        with pytest.raises(SystemExit) as end:
+            main(arguments)
+        assert end.value.code == 2, arguments
+        assert "Traceback" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("command", "arguments", "word"),
-    [
-        ("transcribe", ["--stream", "--format", "srt"], "--format"),
-        ("transcribe", ["--stream", "--beside"], "--beside"),
-        ("transcribe", ["--stream", "--output", "x"], "--output"),
-        ("transcribe", ["--stream", "--jobs", "2"], "--jobs"),
-        ("transcribe", ["--stream", "--job"], "--stream"),
-        ("transcribe", ["--local", "--job"], "--local"),
-        ("subtitles", ["--bilingual"], "--to"),
-        ("subtitles", ["--term", "a=b"], "--to"),
-        ("subtitles", ["--to", "de", "--bilingual", "--burn-check"], "--burn-check"),
-        ("subtitles", ["--burn-check", "--output", "-"], "--output"),
-        ("subtitles", ["done.srt"], "--burn-check"),
-    ],
-)
-def test_what_excludes_each_other_is_refused_in_one_line(command, arguments, word, capsys):
-    """Before anything is read."""
-    assert main([command, "none.wav", *arguments]) == 2
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert word in told
+def test_arguments_that_exclude_each_other_are_refused_in_one_line(capsys):
+    """Before anything is read. The message names one of them."""
+    for command, arguments, word in EXCLUSIVE:
+        assert main([command, "none.wav", *arguments]) == 2, arguments
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        assert word in error, arguments
 
 
 def test_no_command_at_all_shows_them_all(capsys):
-    """Whoever types the bare name wants to know what there is."""
+    """Exit code 2, as for any wrong arguments."""
     with pytest.raises(SystemExit) as end:
         main([])
     assert end.value.code == 2
     assert set(COMMANDS) <= set(capsys.readouterr().err.split())
 
 
-def test_a_server_whose_port_is_taken_says_so_in_one_line(capsys):
-    """With the ways out, before anything is built."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
+def test_a_port_in_use_is_reported_in_one_line(capsys):
+    """With what to do, before anything is built."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = str(listening.getsockname()[1])
         assert main(["serve", "--host", "127.0.0.1", "--port", port, "--model", "demo"]) == 2
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert all(word in told for word in (port, "in use", "--port", "PORT"))
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert all(word in error for word in (port, "in use", "--port", "PORT"))
 
 
-def test_a_certificate_that_cannot_serve_is_told_in_one_line(capsys, monkeypatch, tmp_path):
+def test_a_certificate_that_cannot_be_used_is_reported_in_one_line(capsys, monkeypatch, tmp_path):
     """Before anything is built; a locked key is not asked for on the terminal."""
     files = tls(tmp_path)
     key, locked = Path(files["SSL_KEYFILE"]), tmp_path / "locked.pem"
@@ -132,14 +129,14 @@ def test_a_certificate_that_cannot_serve_is_told_in_one_line(capsys, monkeypatch
     for file, said in ((locked, "passphrase"), (Path(__file__), "belong together")):
         monkeypatch.setenv("SSL_KEYFILE", str(file))
         assert main(["serve", "--port", "0", "--model", "demo"]) == 2
-        told = capsys.readouterr().err
-        assert told.count("\n") == 1
-        assert "SSL_KEYFILE" in told
-        assert said in told
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        assert "SSL_KEYFILE" in error
+        assert said in error
 
 
 @pytest.mark.parametrize("content", [b"MODEL_ID=d\xe9mo\n", None], ids=["latin-1", "unreadable"])
-def test_a_dotenv_file_that_cannot_be_read_is_told_in_one_line(content, capsys, monkeypatch, tmp_path):
+def test_a_dotenv_file_that_cannot_be_read_is_reported_in_one_line(content, capsys, monkeypatch, tmp_path):
     """No traceback for a file that an editor or a deployment has left so."""
     monkeypatch.chdir(tmp_path)
     if content is None:
@@ -150,7 +147,7 @@ def test_a_dotenv_file_that_cannot_be_read_is_told_in_one_line(content, capsys, 
     assert ".env in the working directory" in capsys.readouterr().err
 
 
-def test_words_that_the_locale_cannot_write_are_question_marks():
+def test_characters_that_the_locale_cannot_encode_are_question_marks():
     """A terminal without UTF-8 is no reason to end a live session."""
     code = "from asr_server.cli import main; main._allow_any_text(); print('caf\\xe9 \\u5f55')"
     environment = {"PYTHONIOENCODING": "latin-1", "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -158,7 +155,7 @@ def test_words_that_the_locale_cannot_write_are_question_marks():
     assert done.stdout == b"caf\xe9 ?\n"
 
 
-def test_an_interruption_while_a_command_is_imported_is_one_too(monkeypatch):
+def test_ctrl_c_while_a_command_is_imported_exits_with_130(monkeypatch):
     """Ctrl-C in the first half second is no traceback."""
     monkeypatch.setattr(importlib, "import_module", lambda _: _raise(KeyboardInterrupt()))
     assert main(["doctor"]) == 130
@@ -184,8 +181,8 @@ def test_a_full_disk_is_one_line():
 
 
 @pytest.mark.parametrize(("closed", "printed"), [(">&-", b""), ("2>&-", b"words\n"), (">&- 2>&-", b"")])
-def test_closed_outputs_are_none(tmp_path, closed, printed):
-    """What nobody wants is not printed elsewhere: errors never among the words; the rest is done all the same."""
+def test_closed_outputs_get_nothing(tmp_path, closed, printed):
+    """What would go there is not printed elsewhere: no error among the text. The command runs all the same."""
     code = "from asr_server.cli import main; import sys; main.COMMANDS['said'] = 'x'; sys.exit(main.main(['said']))"
     said = (
         "import sys; from asr_server.cli.failure import complain\n"

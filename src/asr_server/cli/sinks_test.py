@@ -1,4 +1,4 @@
-"""Where transcripts go."""
+"""Where results go."""
 
 import io
 import os
@@ -49,7 +49,7 @@ def test_a_single_source_is_printed_bare():
     assert out.getvalue() == b"words\n"
 
 
-def test_words_are_printed_as_they_come_and_their_line_is_ended():
+def test_deltas_are_printed_at_once_and_their_line_is_ended():
     """Also when what follows them fails."""
     out = io.BytesIO()
     printed = StdoutSink([A, B], out)
@@ -73,15 +73,14 @@ def test_what_waits_for_a_source_that_never_comes_is_printed_at_the_end():
     assert out.getvalue() == b"==> b.wav <==\nwords\n"
 
 
-@pytest.mark.parametrize(
-    ("response_format", "name"),
-    [("text", "a.txt"), ("json", "a.json"), ("verbose_json", "a.json"), ("srt", "a.srt"), ("vtt", "a.vtt")],
-)
-def test_a_file_is_named_after_its_recording_and_format(response_format, name):
-    """Beside it, or in a directory."""
-    form = ResponseFormat(response_format)
-    assert targets([_source("in/a.wav")], None, suffix(form)) == {_source("in/a.wav"): Path("in") / name}
-    assert targets([_source("in/a.wav")], Path("out"), suffix(form)) == {_source("in/a.wav"): Path("out") / name}
+def test_a_file_is_named_after_its_recording_and_format():
+    """Beside it, or in a directory. A format without a suffix would fail after the work."""
+    suffixes = {"text": ".txt", "json": ".json", "verbose_json": ".json", "srt": ".srt", "vtt": ".vtt"}
+    assert {form.value: suffix(form) for form in ResponseFormat} == suffixes
+    source = _source("in/a.wav")
+    assert targets([source], None, ".txt") == {source: Path("in/a.txt")}
+    assert targets([source], Path("out"), ".de.srt") == {source: Path("out/a.de.srt")}
+    assert suffix(ResponseFormat.SRT, "de") == ".de.srt"
 
 
 def test_recordings_that_differ_in_their_suffix_keep_it():
@@ -179,13 +178,7 @@ def test_where_links_cannot_be_made_nothing_is_replaced_either(tmp_path, monkeyp
     assert [p.read_text() for p in tmp_path.iterdir()] == ["one\n"]
 
 
-def test_standard_input_lies_beside_nothing():
+def test_standard_input_has_no_directory():
     """There is no directory to put its text into."""
     with pytest.raises(UsageError, match="--output"):
         targets([Source(None, Path("stdin"))], None, ".txt")
-
-
-def test_every_format_has_a_suffix():
-    """A new format without one would fail after the work."""
-    for form in ResponseFormat:
-        assert targets([A], None, suffix(form))[A].suffix

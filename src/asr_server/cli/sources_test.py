@@ -72,7 +72,7 @@ def test_no_directory_is_passed_by_in_silence(folder, monkeypatch):
 
 
 def test_what_is_named_is_taken_in_order_and_once(folder):
-    """Also what is no recording: whoever hears it will say so."""
+    """Also what is not a recording: the server will say so."""
     again = str(folder / "." / "b.wav")
     found, skipped = sources.find([str(folder / "notes.wav"), again, str(folder), again], recursive=False)
     assert _names(found, folder) == ["notes.wav", "b.wav", "no-suffix"]
@@ -108,7 +108,7 @@ def test_a_name_that_cannot_be_looked_at_is_one_failure(tmp_path):
 
 
 def test_a_named_pipe_is_read_to_its_end_and_kept(tmp_path):
-    """What hears it needs a file that can be read again."""
+    """A request needs a file that can be read again."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_bytes, args=(b"x" * 300_000,))
@@ -120,8 +120,8 @@ def test_a_named_pipe_is_read_to_its_end_and_kept(tmp_path):
         assert kept.read() == b"x" * 300_000
 
 
-def test_a_keyboard_is_no_recording(monkeypatch):
-    """Waiting for somebody to type a WAV file helps nobody."""
+def test_a_terminal_is_not_read(monkeypatch):
+    """It would wait for somebody to type a WAV file."""
 
     class Keyboard(io.StringIO):
         def isatty(self):

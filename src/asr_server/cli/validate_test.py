@@ -1,4 +1,4 @@
-"""Checks of finished files."""
+"""Validation of subtitle files."""
 
 from pathlib import Path
 
@@ -19,20 +19,17 @@ def test_good_cues_have_no_violations():
     assert violations(GOOD, RULES) == []
 
 
-@pytest.mark.parametrize(
-    ("cues", "line"),
-    [
+def test_a_violation_has_cue_time_figure_and_limit():
+    """In the unit of its rule."""
+    for cues, line in [
         ([Cue(3_723_004, 3_725_000, "x" * 21)], "cue 1 at 01:02:03.004: line_width 21 columns (limit 20 columns)"),
         ([GOOD[0], Cue(1500, 3000, "b")], "cue 2 at 00:00:01.500: overlap 500 ms (limit 0 ms)"),
         ([Cue(0, 8000, "b")], "cue 1 at 00:00:00.000: max_duration 8000 ms (limit 7000 ms)"),
         ([Cue(0, 2000, "a\nb\nc")], "cue 1 at 00:00:00.000: lines 3 lines (limit 2 lines)"),
         ([Cue(0, 1000, "z" * 20 + "\n" + "y" * 20)], "cue 1 at 00:00:00.000: reading_speed 200 % (limit 100 %)"),
         ([Cue(0, 2000, "a\n, b")], "cue 1 at 00:00:00.000: line_start in line 2"),
-    ],
-)
-def test_a_fault_has_cue_time_figure_and_limit(cues, line):
-    """In the unit of its rule."""
-    assert line in violations(cues, RULES)
+    ]:
+        assert line in violations(cues, RULES)
 
 
 @pytest.mark.parametrize(("kind", "name"), [(srt, "a.srt"), (vtt, "a.VTT")])
@@ -47,7 +44,7 @@ def test_a_file_is_read_by_its_name_and_its_lines_named_after_it(tmp_path, kind,
 @pytest.mark.parametrize(
     ("content", "code"), [(b"no cues", "no_cues"), (b"\xff\xfe", "cannot_read"), (None, "no_such_file")]
 )
-def test_what_is_no_subtitle_file_is_no_file_without_violations(tmp_path, content, code):
+def test_a_file_without_cues_is_an_error(tmp_path, content, code):
     """Nothing found in it would otherwise be all well."""
     path = tmp_path / "a.srt"
     if content is not None:
@@ -57,12 +54,12 @@ def test_what_is_no_subtitle_file_is_no_file_without_violations(tmp_path, conten
     assert failure.value.code == code
 
 
-@pytest.mark.parametrize("times", ["00:00:01,000 -> 00:00:02,000", "00:00:01 --> 00:00:02", "0:01,5-->0:02,5"])
-def test_a_broken_time_line_is_a_fault(tmp_path, times):
+def test_an_unreadable_time_line_is_a_violation(tmp_path):
     """Players drop its cue: the others being well, nothing else would tell."""
-    path = tmp_path / "a.srt"
-    path.write_text(f"1\n{times}\nlost\n\n" + srt.render(GOOD), encoding="utf-8")
-    assert of_file(path, RULES) == [f"{path}: line 2: times that cannot be read, so no cue"]
+    for times in ["00:00:01,000 -> 00:00:02,000", "00:00:01 --> 00:00:02", "0:01,5-->0:02,5"]:
+        path = tmp_path / "a.srt"
+        path.write_text(f"1\n{times}\nlost\n\n" + srt.render(GOOD), encoding="utf-8")
+        assert of_file(path, RULES) == [f"{path}: line 2: times that cannot be read, so no cue"]
 
 
 def test_hours_without_end_are_no_time(tmp_path):

@@ -86,12 +86,16 @@ def test_a_refusal_keeps_code_message_and_waiting_time():
     assert refusal.value.retry_after_s == 7
 
 
-@pytest.mark.parametrize("body", [b"<html>", b"{}", b"[]", b'{"error": "no"}', b'{"error": null}'])
-def test_another_servers_error_is_told_by_its_status(body):
+def test_an_error_of_another_server_is_reported_by_its_status():
     """Whatever stands at the address."""
-    with _answering(body, 502) as (base, _), FileClient(base) as client, pytest.raises(FileError, match="502") as error:
-        client.transcribe(io.BytesIO(b"RIFF"))
-    assert error.value.code == "http_502"
+    for body in [b"<html>", b"{}", b"[]", b'{"error": "no"}', b'{"error": null}']:
+        with (
+            _answering(body, 502) as (base, _),
+            FileClient(base) as client,
+            pytest.raises(FileError, match="502") as error,
+        ):
+            client.transcribe(io.BytesIO(b"RIFF"))
+        assert error.value.code == "http_502"
 
 
 def test_an_answer_that_breaks_off_is_an_error():
@@ -162,7 +166,7 @@ def test_the_key_is_a_header_of_every_request(key, header):
 
 
 def test_a_redirection_is_no_answer():
-    """Its body would be taken for a transcript; and a key does not follow it to another address."""
+    """Its body is not a transcript, and the key must not be sent to another address."""
     with (
         _answering(b"moved", 307, Location="http://127.0.0.1:1/") as (base, _),
         FileClient(base) as client,

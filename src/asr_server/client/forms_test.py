@@ -6,7 +6,7 @@ import sys
 
 import httpx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.requests import Request as HttpRequest
 
@@ -91,6 +91,7 @@ async def _parsed(values, parse):
         await received.close()
 
 
+@settings(deadline=None)
 @given(_TRANSCRIPTIONS | _SUBTITLES | _TRANSLATIONS)
 def test_the_server_parses_the_same_request(request):
     """Over the bytes of a multipart body. No field is unknown to the server, which would ignore it, and none is empty,

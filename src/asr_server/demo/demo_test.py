@@ -7,7 +7,7 @@ import random
 import wave
 
 from asr_server.demo import aligner_path, checkpoint_path, sample
-from asr_training.alignment.words import stamp_slots
+from asr_training.alignment.words import timestamp_slots
 from asr_training.phrases import phrase
 from asr_training.scoring import Pair, distance, error_rate
 from asr_training.speech import SpokenWord
@@ -55,10 +55,10 @@ def test_the_aligner_has_slots_for_every_span() -> None:
     assert (aligner_path() / "tokenizer.json").read_bytes() == (checkpoint_path() / "tokenizer.json").read_bytes()
 
 
-def test_borders_that_no_synthesiser_tells_are_not_learned() -> None:
-    """Between two words that are spoken as one there is no true border; all others are the nearest slot."""
+def test_boundaries_that_no_synthesiser_reports_are_not_learned() -> None:
+    """Between two words that are spoken as one there is no true boundary; all others are the nearest slot."""
     words = (SpokenWord("turn", 0, 6_400), SpokenWord("on", 6_400, 8_000), SpokenWord("the", 8_000, 16_000))
-    assert stamp_slots(words) == [0, 10, 10, -1, -1, 25]
+    assert timestamp_slots(words) == [0, 10, 10, -1, -1, 25]
 
 
 def test_generation_ends_at_the_tokenizers_own_ids() -> None:

@@ -1,7 +1,7 @@
-"""Settings and hardware facts to the parts of the engine, each with its reason. Pure: decides, loads nothing.
+"""Chooses the parts of the engine from settings and capabilities, each with a reason. Loads nothing.
 
 Every option of the product is named here. It is active, inactive with a reason, or `resolve` refuses with one error
-that names every conflict: nothing may claim to be on and do nothing.
+that names every conflict: no option may be shown as active and have no effect.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _GATEWAY_REASONS = {
 }
 
 
-def resolve(settings: Settings, facts: Capabilities) -> Plan:
+def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
     """The plan for these settings on this machine. Raises `PlanError`."""
     conflicts = [
         f"{name.upper()} is not available in this version: {advice}."
@@ -81,7 +81,7 @@ def resolve(settings: Settings, facts: Capabilities) -> Plan:
     fake = settings.model_id == FAKE
     if settings.fake_engine_script is not None and not fake:
         conflicts.append("FAKE_ENGINE_SCRIPT is for tests with MODEL_ID=fake, and MODEL_ID is another: unset it.")
-    device, device_reason = ("cpu", _FAKE_REASON) if fake else _device(settings.device, facts, conflicts)
+    device, device_reason = ("cpu", _FAKE_REASON) if fake else _device(settings.device, capabilities, conflicts)
     dtype, dtype_reason = _dtype(settings.dtype, device)
     if conflicts:
         raise PlanError("\n".join(conflicts))
@@ -129,15 +129,15 @@ def _aligner(settings: Settings) -> tuple[str, str]:
     return settings.forced_aligner_id, when
 
 
-def _device(wanted: str, facts: Capabilities, conflicts: list[str]) -> tuple[str, str]:
+def _device(wanted: str, capabilities: Capabilities, conflicts: list[str]) -> tuple[str, str]:
     if wanted == "auto":
-        if facts.gpu and facts.torch_cuda:
+        if capabilities.gpu and capabilities.torch_cuda:
             return "cuda", "an NVIDIA driver and a CUDA build of torch are installed"
-        return "cpu", "no NVIDIA driver found" if not facts.gpu else "the installed torch is a CPU build"
+        return "cpu", "no NVIDIA driver found" if not capabilities.gpu else "the installed torch is a CPU build"
     if wanted.startswith("cuda"):
-        if not facts.gpu:
+        if not capabilities.gpu:
             conflicts.append(f"DEVICE={wanted}: no NVIDIA driver found on this machine; set DEVICE=cpu.")
-        if not facts.torch_cuda:
+        if not capabilities.torch_cuda:
             conflicts.append(f"DEVICE={wanted}: the installed torch is a CPU build; install requirements-gpu.txt.")
     return wanted, "as set"
 

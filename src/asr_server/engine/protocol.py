@@ -1,4 +1,4 @@
-"""The contract of an engine: a batch of rows that moves in steps. No implementation here.
+"""The contract of an engine: a batch of rows that moves in steps. `conformance_test` holds every engine to it.
 
 One row is one span of speech. Rows join with `admit`, move with `step`, leave when they are done or with `drop`.
 An aligner places the words of a span in time; `engine/aligning.py` puts it beside an engine.

@@ -1,4 +1,4 @@
-"""CPU, memory, GPUs and libraries as they are, for people to read. `facts` has what decides; this decides nothing."""
+"""CPU, memory, GPUs and libraries, for people to read. `capabilities` has what the plan depends on."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Who goes next on the one engine thread, and when the model may sleep. Takes work; knows no model."""
+"""The job queue, the engine thread, admission and quotas. Independent of the model."""

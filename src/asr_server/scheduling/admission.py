@@ -1,4 +1,4 @@
-"""Refuses work at the door, counted in seconds of audio. Not a queue: what is admitted has its place already."""
+"""A bound on the work under way, in seconds of audio; what exceeds it is refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST_GUESS_S = 30.0
 
 @dataclass(slots=True, eq=False)
 class AdmissionTicket:
-    """What one recording holds of the bound."""
+    """The share of the bound that one recording holds. `known`: its length is, else `seconds` is an estimate."""
 
     seconds: float
     known: bool = False
@@ -29,7 +29,7 @@ class Admission:
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
-        self._holds: set[AdmissionTicket] = set()
+        self._tickets: set[AdmissionTicket] = set()
         self._speed = _FIRST_GUESS_SPEED
         self._usual_s = _FIRST_GUESS_S
         self.answered_s = 0.0  # seconds of audio of all recordings so far that were transcribed to their end
@@ -37,12 +37,12 @@ class Admission:
     @property
     def held_s(self) -> float:
         """Seconds of audio under way."""
-        return sum(hold.seconds for hold in self._holds)
+        return sum(hold.seconds for hold in self._tickets)
 
     @property
     def full(self) -> bool:
         """Whether a recording of usual length does not fit. Any one fits an empty server."""
-        return bool(self._holds) and self.held_s + self._usual_s > self.limit_s
+        return bool(self._tickets) and self.held_s + self._usual_s > self.limit_s
 
     def check(self) -> None:
         """Raise `Overloaded` when nothing more fits: asked before a body is read."""
@@ -51,22 +51,28 @@ class Admission:
 
     @contextmanager
     def hold(self) -> Iterator[AdmissionTicket]:
-        """Hold the usual length, or raise `Overloaded`. To be taken before anything is done for a recording, so that
-        those who come in a crowd do not all begin to find out that there is room for one."""
+        """Hold the usual length until the block ends, or raise `Overloaded`.
+
+        To be called before anything is done for a recording: of many that arrive together, those that cannot be taken
+        are refused at once, and not when the length of each is known.
+        """
         self.check()
         hold = AdmissionTicket(self._usual_s)
-        self._holds.add(hold)
+        self._tickets.add(hold)
         try:
             yield hold
         finally:
-            self._holds.remove(hold)
+            self._tickets.remove(hold)
 
     def measure(self, hold: AdmissionTicket, seconds: float) -> None:
-        """The length became known, or turned out to be another. Raises `Overloaded` the first time when it does not fit
-        beside the others; later never, since what is under way is not thrown away."""
+        """Set the length of the recording, as soon as it is known and whenever it changes.
+
+        Raises `Overloaded` the first time if it does not fit beside the others; later never, since work that has begun
+        is finished.
+        """
         if not hold.known:
             # Those whose length is not known yet will find out beside this one.
-            known_s = sum(other.seconds for other in self._holds if other.known)
+            known_s = sum(other.seconds for other in self._tickets if other.known)
             if known_s and known_s + seconds > self.limit_s:
                 raise self._refusal()
             hold.known = True

@@ -1,4 +1,4 @@
-"""When the engine thread last moved. One writer; read from anywhere."""
+"""When the engine thread last made progress. Written by that thread alone and read from any."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable
 
 
 class Heartbeat:
-    """Beats with every outcome, and inside of steps where the batch says so. `clock` is monotonic seconds."""
+    """Ticks with every outcome, and inside of steps where the batch reports progress. `clock` is monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.tick()
 
     def tick(self) -> None:
-        """It moves now."""
+        """It makes progress now."""
         self._ticked_s = self._clock()
 
     @property
     def age_s(self) -> float:
-        """Seconds since it last moved."""
+        """Seconds since the last tick."""
         return self._clock() - self._ticked_s

@@ -1,4 +1,4 @@
-"""Who is told of the engine thread's work: figures for whoever counts them. Not a log, and no say in anything."""
+"""What the engine thread reports of its work, for metrics."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ class JobEnd(StrEnum):
 
     DONE = "done"
     FAILED = "failed"
-    CANCELLED = "left"  # nobody waited for it any more
+    CANCELLED = "left"  # by its caller
     EXPIRED = "late"  # its deadline passed
 
 
 class SchedulerObserver:
-    """Watches nothing; to be overridden. All of it is called on the engine thread and must return at once."""
+    """Ignores everything; to be overridden. Its methods are called on the engine thread and must return at once."""
 
     def started(self, job: AnyJob) -> None:
         """A job became a row of the batch."""
 
     def ended(self, job: AnyJob, end: JobEnd, value: Any = None) -> None:
-        """A job is over, perhaps without having started. `value`: its result, of those that are `DONE`."""
+        """A job ended, perhaps before it started. `value`: its result if it is `DONE`."""
 
     def stepped(self, rows: int, took_s: float) -> None:
-        """The batch of so many rows moved one step, or failed to."""
+        """The batch made one step with so many rows, or failed in it."""

@@ -1,4 +1,4 @@
-"""What the engine thread needs of the thing it drives. Structure only: the engine fits it without knowing the queue."""
+"""The interface between the engine thread and the batch that it drives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True)
 class RowDelta:
-    """A row went on: `value` is what the engine calls a delta; more will come."""
+    """A row has new output, `value`; more will come."""
 
     key: int
     value: Any

@@ -1,4 +1,4 @@
-"""The min-heap of waiting jobs. Not thread-safe: the engine thread's lock guards it.
+"""The min-heap of waiting jobs. It takes no lock: the engine thread's own guards it.
 
 Live work goes first, always. Among the rest the key is the arrival time plus an allowance of the class, so that
 bulk work gives way to interactive work for a bounded time only. Keys never change, so one heap is enough, and equal

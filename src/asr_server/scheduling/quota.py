@@ -1,4 +1,4 @@
-"""Each caller's share: how many requests at once, how many a minute. Not the server's own bound: see `admission`."""
+"""How many requests one caller may have at once and a minute. `admission` has the bound of the whole server."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from asr_server.core.errors import Overloaded
 
 _MINUTE_S = 60.0
-# Callers that are remembered beside those with work under way; the one that was away longest is forgotten first.
-_KEPT = 10_000
+# So many callers are remembered; beyond that the one is forgotten that was away longest and has no work under way.
+_MAX_CALLERS = 10_000
 
 
 @dataclass(slots=True, eq=False)
@@ -29,10 +29,10 @@ class Quota:
         self._at_once = at_once
         self._interval_s = _MINUTE_S / per_minute if per_minute else 0.0
         self._now_s = now_s
-        self._standings: dict[str, _CallerUsage] = {}
+        self._usage: dict[str, _CallerUsage] = {}
 
     def __len__(self) -> int:
-        return len(self._standings)
+        return len(self._usage)
 
     @contextmanager
     def taken(self, caller: str) -> Iterator[None]:
@@ -40,31 +40,31 @@ class Quota:
         if not self._at_once and not self._interval_s:
             yield
             return
-        standing = self._standing(caller)
-        if self._at_once and standing.under_way >= self._at_once:
+        usage = self._usage_of(caller)
+        if self._at_once and usage.under_way >= self._at_once:
             raise Overloaded(f"This caller has {self._at_once} requests and sessions under way, and may have no more.")
-        self._spend(standing)
-        standing.under_way += 1
+        self._spend(usage)
+        usage.under_way += 1
         try:
             yield
         finally:
-            standing.under_way -= 1
+            usage.under_way -= 1
 
-    def _spend(self, standing: _CallerUsage) -> None:
+    def _spend(self, usage: _CallerUsage) -> None:
         now_s = self._now_s()
-        full_at_s = max(standing.full_at_s, now_s) + self._interval_s
+        full_at_s = max(usage.full_at_s, now_s) + self._interval_s
         wait_s = full_at_s - now_s - _MINUTE_S
         # Not 0: intervals that are no round number add up to a little more than a minute.
         if wait_s > self._interval_s / 1000:
             raise Overloaded("This caller has made all its requests of this minute.", retry_after_s=math.ceil(wait_s))
-        standing.full_at_s = full_at_s
+        usage.full_at_s = full_at_s
 
-    def _standing(self, caller: str) -> _CallerUsage:
-        """That of the caller, which is now the last to be forgotten."""
-        found = self._standings.pop(caller) if caller in self._standings else _CallerUsage()
-        self._standings[caller] = found
-        if len(self._standings) > _KEPT:
-            idle = next((name for name, other in self._standings.items() if not other.under_way), caller)
+    def _usage_of(self, caller: str) -> _CallerUsage:
+        """That of the caller, who is now the last to be forgotten."""
+        found = self._usage.pop(caller) if caller in self._usage else _CallerUsage()
+        self._usage[caller] = found
+        if len(self._usage) > _MAX_CALLERS:
+            idle = next((name for name, other in self._usage.items() if not other.under_way), caller)
             if idle != caller:
-                del self._standings[idle]
+                del self._usage[idle]
         return found

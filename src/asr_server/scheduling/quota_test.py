@@ -121,7 +121,7 @@ def test_a_request_that_fails_gives_its_place_back():
 
 def test_memory_is_bounded_and_work_under_way_is_never_forgotten(monkeypatch):
     """A stream of strange callers pushes out the idle ones only."""
-    monkeypatch.setattr(module, "_KEPT", 100)
+    monkeypatch.setattr(module, "_MAX_CALLERS", 100)
     quota = Quota(1, 10, Clock())
     with quota.taken("busy"):
         for number in range(1_000):

@@ -1,1 +1,1 @@
-"""Words in time: their times, cues made of them, SRT and VTT. Pure, in integer milliseconds: data in, data out."""
+"""Times of words, cues, SRT and WebVTT files. Pure; times are integer milliseconds."""

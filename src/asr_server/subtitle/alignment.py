@@ -1,8 +1,9 @@
-"""Puts aligned times on the transcript's own words, and repairs them. Not the aligner: it only reads its answer.
+"""Transfers the times of an alignment to the words of the transcript, and repairs them.
 
-An aligner gives times for pieces of the text: without punctuation, perhaps in another case or cut in other places
-(several Han signs in one, one word in two), and perhaps not for all of it. Pieces and words are matched by their
-letters and digits alone. Times are then made what subtitles need: in order, disjoint, never empty, inside the span.
+An aligner gives times for pieces of the text: without punctuation, perhaps in another case or divided differently
+(several Han characters in one piece, one word in two), and perhaps not for all of it. Pieces and words are matched by
+their letters and digits alone. The times are then made fit for subtitles: in order, disjoint, never empty, inside the
+span.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from asr_server.text.syllables import syllables
 Piece = tuple[str, int, int]  # text, start and end in ms
 Time = tuple[int, int]  # start and end in ms
 
-_LEAST_MS = 40  # less was not measured: half a step of the aligner, whose clock ticks 80 ms
-_SYLLABLE_MS = 200  # where nothing was measured: the slowest of the rates in text/syllables.py, about five a second
-_KNOWN_SHARE = 0.5  # of a word's signs that must have been found for its time to count as measured
+_LEAST_MS = 40  # a shorter time is no measurement: half a step of the aligner, which is 80 ms
+_SYLLABLE_MS = 200  # for words without a time: the slowest rate in text/syllables.py, about five a second
+_KNOWN_SHARE = 0.5  # this share of a word's characters must be matched for its time to count as measured
 
 
 def transfer_timestamps(
@@ -33,10 +34,10 @@ def transfer_timestamps(
     """The words of `text` with the times of `aligned`, in order, disjoint, at least 1 ms long, inside `span_ms`.
 
     `span_ms`: [start, end) of the audio; by default what the pieces cover. A word is `ALIGNED` if at least half of its
-    signs are in aligned pieces and its time could stay (a piece of several words is divided among them; an end that
-    ran into the next word is drawn back). The others lie between their neighbours, or share their time, by syllables,
-    and are `ESTIMATED`. Only a span of less than 1 ms a word is overrun. Raises `ValueError` for words with neither
-    pieces nor span.
+    characters are in aligned pieces and its time needs no repair (a piece of several words is divided among them; an
+    end inside the next word is moved back). The others are `ESTIMATED`, by syllables, between their neighbours or from
+    a share of a neighbour's time. Words end after the span only if it has less than 1 ms a word. Raises `ValueError`
+    for words with neither pieces nor span.
     """
     written = words.split(text)
     if not written:
@@ -49,7 +50,7 @@ def transfer_timestamps(
     times = _in_order([_clamped(time, low, high) for time in _measured(written, aligned)])
     return tuple(
         Word(written[i], start, end, block.source)
-        for block in _roomy(list(_blocks(times, weights, (low, high))), (low, high))
+        for block in _widened(list(_blocks(times, weights, (low, high))), (low, high))
         for i, (start, end) in enumerate(spread(weights[block.first : block.last], *block.time), start=block.first)
     )
 
@@ -64,34 +65,33 @@ class _Block:
     source: TimeSource
 
     @property
-    def room_ms(self) -> float:
-        """For each word."""
+    def ms_per_word(self) -> float:
         return (self.time[1] - self.time[0]) / (self.last - self.first)
 
 
 def _measured(written: Sequence[str], aligned: Sequence[Piece]) -> list[Time | None]:
-    """For each word what the pieces that hold its signs say, whatever that is."""
-    signs = [(sign, i) for i, word in enumerate(written) for sign in _signs(word)]
-    heard = [timed for piece in aligned for timed in _timed(piece)]
+    """For each word the time of the pieces that have its characters, unchecked; None for too few of them."""
+    ours = [(char, i) for i, word in enumerate(written) for char in _characters(word)]
+    theirs = [timed for piece in aligned for timed in _timed(piece)]
     found: list[list[Time]] = [[] for _ in written]
-    for sign, time in _matches([sign for sign, _ in signs], [sign for sign, _ in heard]):
-        found[signs[sign][1]].append(heard[time][1])
+    for i, j in _matches([char for char, _ in ours], [char for char, _ in theirs]):
+        found[ours[i][1]].append(theirs[j][1])
     return [
-        (times[0][0], times[-1][1]) if times and len(times) >= _KNOWN_SHARE * len(_signs(word)) else None
+        (times[0][0], times[-1][1]) if times and len(times) >= _KNOWN_SHARE * len(_characters(word)) else None
         for word, times in zip(written, found, strict=True)
     ]
 
 
-def _signs(text: str) -> list[str]:
+def _characters(text: str) -> list[str]:
     """The letters and digits of a text, without case, accents and width."""
     return [char for char in unicodedata.normalize("NFKD", text.casefold()) if char.isalnum()]
 
 
 def _timed(piece: Piece) -> Iterator[tuple[str, Time]]:
     text, start, end = piece
-    signs = _signs(text)
-    for i, sign in enumerate(signs):
-        yield sign, (start + (end - start) * i // len(signs), start + (end - start) * (i + 1) // len(signs))
+    chars = _characters(text)
+    for i, char in enumerate(chars):
+        yield char, (start + (end - start) * i // len(chars), start + (end - start) * (i + 1) // len(chars))
 
 
 def _matches(ours: Sequence[str], theirs: Sequence[str]) -> Iterator[tuple[int, int]]:
@@ -107,26 +107,26 @@ def _clamped(time: Time | None, low: int, high: int) -> Time | None:
 
 
 def _in_order(times: Sequence[Time | None]) -> list[Time | None]:
-    """The longest chain of times whose starts do not go back, each ending where the next begins at the latest.
+    """The longest subsequence of times whose starts do not fall, each ending where the next begins at the latest.
 
-    What is not in the chain, or has nothing left, is None.
+    Times outside the subsequence, and times that become empty, are None.
     """
-    kept = _longest_chain([(i, time[0]) for i, time in enumerate(times) if time])
+    kept = _longest_rising([(i, time[0]) for i, time in enumerate(times) if time])
     result: list[Time | None] = [None] * len(times)
     limit: int | None = None
     for i in reversed(kept):
-        start, end = times[i]  # type: ignore[misc]  # only words with a time are in the chain
+        start, end = times[i]  # type: ignore[misc]  # only words with a time are in `kept`
         end = end if limit is None else min(end, limit)
         if end > start:
             result[i], limit = (start, end), start
     return result
 
 
-def _longest_chain(starts: Sequence[tuple[int, int]]) -> list[int]:
+def _longest_rising(starts: Sequence[tuple[int, int]]) -> list[int]:
     """The keys of the longest subsequence of (key, start) whose starts do not fall."""
-    tails: list[int] = []  # the least start at which a chain of each length can end,
+    tails: list[int] = []  # the least start at which a subsequence of each length can end,
     ends: list[int] = []  # and its position
-    before: list[int] = []  # the position before each in its chain
+    before: list[int] = []  # the position before each in its subsequence
     for position, (_, start) in enumerate(starts):
         length = bisect_right(tails, start)
         before.append(ends[length - 1] if length else -1)
@@ -139,7 +139,7 @@ def _longest_chain(starts: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def _blocks(times: Sequence[Time | None], weights: Sequence[float], span_ms: Time) -> Iterator[_Block]:
-    """Measured words one by one; runs of the others between them, next to the word before, as long as they may take."""
+    """Measured words one by one. Runs of the others follow the word before them and last as long as their syllables."""
     low, high = span_ms
     first = 0
     for known, run in groupby(times, key=lambda time: time is not None):
@@ -161,17 +161,17 @@ def _blocks(times: Sequence[Time | None], weights: Sequence[float], span_ms: Tim
         first = last
 
 
-def _roomy(blocks: list[_Block], span_ms: Time) -> list[_Block]:
-    """Blocks with too little time for their words share that of the neighbour that has most."""
+def _widened(blocks: list[_Block], span_ms: Time) -> list[_Block]:
+    """The blocks, of which those with too little time for their words are merged with the neighbour that has most."""
     i = 0
     while i < len(blocks):
-        if blocks[i].room_ms >= _LEAST_MS:
+        if blocks[i].ms_per_word >= _LEAST_MS:
             i += 1
         elif len(blocks) == 1:
             return [_Block(0, blocks[0].last, span_ms, TimeSource.ESTIMATED)]
         else:
             sides = [j for j in (i - 1, i + 1) if 0 <= j < len(blocks)]
-            left, right = sorted((i, max(sides, key=lambda j: blocks[j].room_ms)))
+            left, right = sorted((i, max(sides, key=lambda j: blocks[j].ms_per_word)))
             time = (blocks[left].time[0], blocks[right].time[1])
             blocks[left : right + 1] = [_Block(blocks[left].first, blocks[right].last, time, TimeSource.ESTIMATED)]
             i = left

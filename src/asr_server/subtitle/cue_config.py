@@ -1,4 +1,4 @@
-"""What a good cue is, in numbers. Not how it is reached: see `breaking.py` for what gives way to what."""
+"""The limits of a good cue. `cue_segmentation.py` says which limit gives way to which."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class CueConfig:
     """Times in ms. Columns are display columns: a CJK character has two, a combining mark none.
 
     `reading_speed`, `wide_reading_speed`: characters a second at most, for those of one column and of two.
-    `pause_ms`: so long a silence ends a cue. Raises `ValueError` for rules that no cue can follow.
+    `pause_ms`: so long a silence ends a cue. Raises `ValueError` for limits that no cue can meet.
     """
 
     max_duration_ms: int = 7000

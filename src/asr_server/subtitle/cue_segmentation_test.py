@@ -43,7 +43,7 @@ class Divided:
         self.words = script.words
         self.units = units(script.passages, RULES)
         self.cues = cue_segmentation.cues(script.passages, RULES)
-        self.table = cue_segmentation._Table(self.units, RULES)
+        self.table = cue_segmentation._CostTable(self.units, RULES)
         self.limits = self.table._limits()
         self.borders = self.table.cheapest()
 
@@ -129,7 +129,7 @@ def test_the_division_is_the_cheapest_of_all():
         if len(spoken) > 10:
             continue
         tried += 1
-        table = cue_segmentation._Table(spoken, RULES)
+        table = cue_segmentation._CostTable(spoken, RULES)
         limits, count = table._limits(), len(spoken)
 
         def cost(borders, table=table, limits=limits):

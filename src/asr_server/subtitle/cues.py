@@ -1,4 +1,4 @@
-"""A cue: some text on the screen for some time. Not where cues are made (`breaking.py`)."""
+"""A cue: a text that is shown for some time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class Cue:
     """`text` without line numbers or times; shown from `start_ms` until just before `end_ms`.
 
-    Lines are parted by "\\n". `translation`: the same in another language, shown below it in bilingual subtitles.
+    "\\n" separates lines. `translation`: the same in another language, shown below in bilingual subtitles.
     """
 
     start_ms: int
@@ -20,12 +20,12 @@ class Cue:
 
     @property
     def lines(self) -> list[str]:
-        """All lines as a file can hold them: none empty, no control characters, no space at their ends."""
+        """All lines as a file can contain them: none empty, no control characters, no space at either end."""
         return [*text_lines(self.text), *text_lines(self.translation)]
 
 
 def text_lines(text: str) -> list[str]:
-    """The lines of a text without empty ones and control characters: a blank line would end a cue in SRT and VTT."""
+    """The lines of a text, without control characters and empty lines, which would end a cue in SRT and WebVTT."""
     cleaned = (_without_controls(line).strip() for line in text.splitlines())
     return [line for line in cleaned if line]
 

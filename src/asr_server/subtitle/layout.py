@@ -1,8 +1,8 @@
-"""Units to balanced lines. Knows columns, no times.
+"""Divides a text into balanced lines.
 
-As few lines as hold the text, then the division whose lines are most alike, rather behind a sentence or clause than
-inside one. A unit wider than a line stands alone on a line of its own; it is never torn. Since punctuation is part of
-its word, no line begins with a closing mark or ends with an opening one.
+As few lines as the text needs, of nearly the same width, and rather divided after a sentence or clause than inside
+one. A unit that is wider than a line gets a line of its own; units are never divided. Since punctuation is part of its
+word, no line begins with a closing mark or ends with an opening one.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from asr_server.subtitle.cue_config import CueConfig
-from asr_server.subtitle.units import Unit, unspoken
+from asr_server.subtitle.units import Unit, untimed_units
 from asr_server.text.boundary import Boundary
 
-# What a line break costs, in squared columns of unevenness: ten columns buy a clause, chosen by eye.
+# The cost of a line break, in squared columns of unevenness. Chosen by eye.
 _BREAK = {Boundary.TIED: 400.0, Boundary.NONE: 100.0, Boundary.CLAUSE: 25.0, Boundary.SENTENCE: 0.0}
 
 
 def relayout(text: str, rules: CueConfig) -> str:
-    """`text`, a translation for instance, in balanced lines; more than `max_lines` if it is too long for those."""
-    return lines(unspoken(text, rules), rules)
+    """`text`, a translation for instance, in balanced lines: more than `max_lines` if it does not fit into those."""
+    return lines(untimed_units(text, rules), rules)
 
 
 def lines(units: Sequence[Unit], rules: CueConfig) -> str:
-    """The units as lines with "\\n" between them, none wider than the rules say but for one unit that is."""
+    """The units as lines with "\\n" between them, none wider than the limit, except for single units that are wider."""
     breaks = _breaks(_Widths(units), units, rules.max_line_columns) if units else []
     starts = [0, *breaks]
     return "\n".join(_text(units[a:b]) for a, b in zip(starts, [*breaks, len(units)], strict=True))
@@ -57,9 +57,9 @@ def _breaks(widths: _Widths, units: Sequence[Unit], limit: int) -> list[int]:
     for line in range(1, total + 1):
         grown: dict[int, tuple[float, list[int]]] = {}
         for end in range(line, count - (total - line) + 1) if line < total else [count]:
-            price = _BREAK[units[end - 1].ends] if end < count else 0.0
+            break_cost = _BREAK[units[end - 1].ends] if end < count else 0.0
             choices = [
-                (cost + price + (widths.of(start, end) - ideal) ** 2, [*ends, end])
+                (cost + break_cost + (widths.of(start, end) - ideal) ** 2, [*ends, end])
                 for start, (cost, ends) in layer.items()
                 if start < end and (widths.of(start, end) <= limit or end == start + 1)
             ]
@@ -70,7 +70,7 @@ def _breaks(widths: _Widths, units: Sequence[Unit], limit: int) -> list[int]:
 
 
 def _least_lines(widths: _Widths, limit: int) -> int:
-    """How many lines there are if each takes as much as it holds."""
+    """The number of lines if each is filled as far as possible."""
     needed, start = 1, 0
     for end in range(2, widths.count + 1):
         if widths.of(start, end) > limit:

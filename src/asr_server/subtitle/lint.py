@@ -1,4 +1,4 @@
-"""What is wrong with finished cues, by the rules that they were to follow. Not a repair."""
+"""Checks finished cues against the limits of a `CueConfig`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from asr_server.text.words import CLOSING, GLUED, OPENING
 
 
 class LintRule(StrEnum):
-    """What can be broken. Figures: ms for times, columns for widths, percent of the greatest allowed for speed, and for
-    the signs that may not begin or end a line the number of the line."""
+    """The rules. Figures are ms for times, columns for widths and percent of the limit for reading speed; for
+    `LINE_START` and `LINE_END` the number of the line.
+    """
 
     EMPTY = "empty"
     ORDER = "order"
@@ -34,7 +35,7 @@ class LintRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One rule broken by one cue (numbered from 1): the figure and its limit, both in the unit of the rule."""
+    """A rule that a cue (numbered from 1) breaks: the figure and its limit, both in the unit of the rule."""
 
     rule: LintRule
     cue: int
@@ -46,10 +47,9 @@ class Violation:
 
 
 def check(cues: Sequence[Cue], rules: CueConfig) -> list[Violation]:
-    """Every rule broken by finished cues, in order of cues. Text and translation are held to the lines on their own.
+    """Every violation, in order of cues. The lines of text and translation are checked separately.
 
-    A line of one word that is too wide for any line is reported too, as is speech too fast to be read: whether that
-    could be helped is not this function's question.
+    Unavoidable violations are reported too: a single word that is wider than a line, or speech too fast to read.
     """
     broken = [(i, fault) for i, cue in enumerate(cues, start=1) for fault in _alone(cue, rules)]
     broken += [(i, fault) for i, pair in enumerate(pairwise(cues), start=2) for fault in _pair(*pair, rules)]
@@ -84,7 +84,7 @@ def _layout(lines: Sequence[str], rules: CueConfig) -> Iterator[tuple[LintRule, 
 
 
 def _opens(line: str) -> bool:
-    """Whether the last sign opens something: some languages close behind a letter with what others open with."""
+    """Whether the last character is an opening mark. Some languages close quotes with marks that others open with."""
     return line[-1] in OPENING and (len(line) == 1 or line[-2] == " " or is_unspaced(line[-2]))
 
 

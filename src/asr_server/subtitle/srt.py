@@ -1,7 +1,7 @@
-"""Cues to a SubRip file and back. Not where cues are broken.
+"""Writes and reads SubRip files.
 
-SubRip has no escapes. What would be read as a time line or as markup is kept from it by a word joiner (U+2060) inside,
-which is not shown.
+SubRip has no escapes. An invisible word joiner (U+2060) is inserted into text that would be read as a time line or as
+markup.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from asr_server.subtitle import timecodes
 from asr_server.subtitle.cues import Cue
 
-_TROUBLE = re.compile(r"--(?=>)|<(?=[/!?A-Za-z])|\{(?=[\\A-Za-z])")
-# What players take as markup of others' files; in ours a joiner stands inside.
+_AMBIGUOUS = re.compile(r"--(?=>)|<(?=[/!?A-Za-z])|\{(?=[\\A-Za-z])")
+# Markup in files of others; in files of this server a joiner is inside.
 _MARKUP = re.compile(r"</?(?:i|b|u|s|font)\b[^<>]*>|\{\\[^{}]*\}", re.IGNORECASE)
 
 
@@ -23,8 +23,10 @@ def render(cues: Iterable[Cue]) -> str:
 
 
 def parse(file: str) -> list[Cue]:
-    """The cues of a SubRip file without their markup; of bilingual ones all lines as text. What does not follow a time
-    line is skipped."""
+    """The cues of a SubRip file without their markup; of bilingual cues all lines as text.
+
+    Lines that follow no time line are skipped.
+    """
     return [
         Cue(start, end, _MARKUP.sub("", text).replace(timecodes.JOINER, ""))
         for start, end, text in timecodes.blocks(file)
@@ -32,4 +34,6 @@ def parse(file: str) -> list[Cue]:
 
 
 def _text(cue: Cue) -> str:
-    return _TROUBLE.sub(lambda trouble: trouble[0] + timecodes.JOINER, "\n".join(map(timecodes.unstamped, cue.lines)))
+    return _AMBIGUOUS.sub(
+        lambda found: found[0] + timecodes.JOINER, "\n".join(map(timecodes.without_timecode, cue.lines))
+    )

@@ -1,4 +1,4 @@
-"""Times as SRT and VTT write them, and the blocks of text behind them. Knows no escapes."""
+"""Timecodes of SRT and WebVTT, and the text that follows each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ JOINER = "\u2060"
 
 _TIME = r"(?:(\d{1,9}):)?(\d{1,2}):(\d{2})[.,](\d{3})"  # VTT may leave out the hours
 _TIMES = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}(?:\s.*)?")
-_MEANT_AS_TIMES = re.compile(r"\s*\d+:\d[\d:.,]*\s*-+>\s*\d+:\d.*")
+_LIKE_TIMES = re.compile(r"\s*\d+:\d[\d:.,]*\s*-+>\s*\d+:\d.*")
 
 
 def span(cue: Cue, point: str) -> str:
@@ -21,21 +21,23 @@ def span(cue: Cue, point: str) -> str:
 
 
 def timestamp(ms: int, point: str) -> str:
-    """`HH:MM:SS` and milliseconds behind `point`; hours grow past two digits rather than wrap."""
+    """`HH:MM:SS` and milliseconds after `point`; from 100 hours on, hours have three digits."""
     seconds, ms = divmod(ms, 1000)
     minutes, seconds = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours:02}:{minutes:02}:{seconds:02}{point}{ms:03}"
 
 
-def unstamped(line: str) -> str:
-    """A line of text made unlike a time line, also to lenient readers: word joiners (not shown) behind its colons."""
+def without_timecode(line: str) -> str:
+    """A line of text that even lenient readers do not take for a time line: invisible word joiners after its colons."""
     return line.replace(":", f":{JOINER}") if "-->" in line else line
 
 
 def blocks(file: str) -> Iterator[tuple[int, int, str]]:
-    """Start and end in ms and the raw text of every time line and the lines behind it, up to a blank one or, where none
-    is between two cues, to the next time line and the number above it."""
+    """Start and end in ms of every time line, and the raw text of the lines after it.
+
+    The text ends at a blank line or, if there is none before the next cue, at that cue's number and time line.
+    """
     lines = _lines(file)
     heads = [(at, times) for at, line in enumerate(lines) if (times := _TIMES.fullmatch(line))]
     ends = [*(at for at, _ in heads[1:]), len(lines)]
@@ -47,11 +49,11 @@ def blocks(file: str) -> Iterator[tuple[int, int, str]]:
 
 
 def unread(file: str) -> list[int]:
-    """The numbers, from 1, of lines that were meant as time lines and are none: the cues below them are lost."""
+    """The numbers, from 1, of lines that look like time lines but are invalid: their cues are lost."""
     return [
         number
         for number, line in enumerate(_lines(file), start=1)
-        if _MEANT_AS_TIMES.fullmatch(line) and not _TIMES.fullmatch(line)
+        if _LIKE_TIMES.fullmatch(line) and not _TIMES.fullmatch(line)
     ]
 
 

@@ -1,8 +1,8 @@
-"""Estimates when the words of a span were said, from where speech was. Not alignment: nobody listens here.
+"""Estimates the times of the words of a span from its regions of speech alone.
 
-Words are spread over the speech_regions of speech by their length in syllables. No word lies over a pause: which words
-belong to which region is decided first, so that the pauses fall as near as possible to where the text has come to by
-then, and rather behind a sentence or clause than inside one.
+Words are spread over the regions in proportion to their syllables. No word extends over a pause: first each word is
+assigned to a region, so that pauses fall near the proportional place in the text, and rather after a sentence or
+clause than inside one.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from asr_server.text import boundary, words
 from asr_server.text.boundary import Boundary
 from asr_server.text.syllables import syllables
 
-# How much nearer than a border behind a sentence another must be to have the pause; chosen, not measured.
+# How much nearer than the end of a sentence another place must be to get the pause; chosen, not measured.
 _DETOUR_MS = {Boundary.TIED: 500.0, Boundary.NONE: 500.0, Boundary.CLAUSE: 100.0, Boundary.SENTENCE: 0.0}
 
 
 def estimate(text: str, language: str, speech_regions: Sequence[tuple[int, int]]) -> tuple[Word, ...]:
     """The words of `text`, each inside one of `speech_regions`, in order, disjoint and at least 1 ms long.
 
-    `speech_regions`: [start, end) in ms, where speech was found; `language`: the model's name of it. Where the words
-    are enough, every region gets one. If the regions are too short for that many words (under 1 ms a word) their
-    pauses are filled too, and the last words may lie behind the last region. Raises `ValueError` for a text without
+    `speech_regions`: [start, end) in ms, where speech was found; `language`: the model's name of it. If there
+    are enough words, every region gets one. If a region is too short for its words (under 1 ms a word), the words fill
+    the pauses too, and the last words may lie after the last region. Raises `ValueError` for a text without
     any region.
     """
     written = words.split(text)
@@ -44,15 +44,15 @@ def estimate(text: str, language: str, speech_regions: Sequence[tuple[int, int]]
 
 
 def spread(weights: Sequence[float], start_ms: int, end_ms: int) -> list[tuple[int, int]]:
-    """[start_ms, end_ms) divided in proportion to `weights`, which must be no more than it has milliseconds."""
+    """[start_ms, end_ms) divided in proportion to `weights`, of which there may be at most one for each millisecond."""
     total, free = sum(weights), end_ms - start_ms - len(weights)
-    # One millisecond each, the rest by weight: so none is empty, whatever the weights.
-    borders = [start_ms + i + round(free * done / total) for i, done in enumerate(accumulate(weights), start=1)]
-    return list(pairwise([start_ms, *borders]))
+    # One millisecond each and the rest by weight, so that none is empty.
+    ends = [start_ms + i + round(free * done / total) for i, done in enumerate(accumulate(weights), start=1)]
+    return list(pairwise([start_ms, *ends]))
 
 
 def _disjoint(speech_regions: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """In order, without empty ones, overlapping and touching ones joined."""
+    """In order, without empty ones; overlapping and touching ones merged."""
     joined: list[tuple[int, int]] = []
     for start, end in sorted(s for s in speech_regions if s[1] > s[0]):
         if joined and start <= joined[-1][1]:
@@ -63,9 +63,10 @@ def _disjoint(speech_regions: Sequence[tuple[int, int]]) -> list[tuple[int, int]
 
 
 def _cuts(written: Sequence[str], weights: Sequence[float], speech: Sequence[tuple[int, int]]) -> list[int]:
-    """The number of words before each pause: rising, strictly if there are enough words; least total distance.
+    """The number of words before each pause, for the least total distance; if there are enough words, all different.
 
-    A table over pauses and words: `best` is the least cost with the current pause before word i or earlier.
+    Dynamic programming over pauses and words: `best[i]` is the least cost with the current pause before word i or
+    earlier.
     """
     count, pauses = len(written), len(speech) - 1
     least = 1 if count > pauses else 0  # words in a region

@@ -1,4 +1,4 @@
-"""Words to the units that cues and lines are made of: what is not torn apart unless it must be. Knows no cue."""
+"""Units: words, or phrases of scripts without spaces, which cues and lines keep together."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from asr_server.text.columns import measure
 from asr_server.text.joining import joint
 from asr_server.text.scripts import is_unspaced
 
-_WHITE = re.compile(r"[^\S\u00a0\u2007\u202f]+")  # but for the spaces at which no line may break
+_BREAKABLE_SPACE = re.compile(r"[^\S\u00a0\u2007\u202f]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """What one speaker said in one span: its text, and the words of it with their times, in order."""
+    """The speech of one speaker in one span: its text, and its words with their times, in order."""
 
     text: str
     words: Sequence[Word]
@@ -42,28 +42,28 @@ class Unit:
 
 
 def units(passages: Iterable[Passage], rules: CueConfig) -> list[Unit]:
-    """All words of the passages, those of one phrase together where they fit on a line and no pause is between them.
+    """All words of the passages; the words of a phrase are one unit if they fit on a line and have no pause between.
 
-    Times that go back or stand still are moved on.
+    Start times that do not rise are moved to later.
     """
-    single = list(_forward(_single(passages)))
+    single = list(_rising(_single(passages)))
     return [_merged(group) for run in _runs(single, rules) for group in _groups(run, rules)]
 
 
-def unspoken(text: str, rules: CueConfig) -> list[Unit]:
+def untimed_units(text: str, rules: CueConfig) -> list[Unit]:
     """The units of a text that has no times: all are 0."""
     passage = Passage(text, [Word(word, 0, 0, TimeSource.ESTIMATED) for word in words.split(text)])
     return [_merged(group) for run in _runs(list(_single([passage])), rules) for group in _groups(run, rules)]
 
 
 def _single(passages: Iterable[Passage]) -> Iterator[Unit]:
-    """Each word as a unit. A space in an unspaced script is what a comma is elsewhere."""
+    """Each word as a unit. A space in an unspaced script counts as the end of a clause."""
     last: Unit | None = None
     for passage in passages:
         gaps = words.gaps(passage.text, [word.text for word in passage.words])
         for i, (word, gap) in enumerate(zip(passage.words, gaps, strict=True)):
-            text = _WHITE.sub(" ", " ".join(text_lines(word.text)))
-            if not text:  # control characters alone would be a cue of nothing
+            text = _BREAKABLE_SPACE.sub(" ", " ".join(text_lines(word.text)))
+            if not text:  # nothing but control characters
                 continue
             spaced = bool(last and (gap if i else joint(last.text, text)))
             if last:
@@ -76,8 +76,8 @@ def _single(passages: Iterable[Passage]) -> Iterator[Unit]:
         yield last
 
 
-def _forward(single: Iterable[Unit]) -> Iterator[Unit]:
-    """Times made to rise: speakers may overlap, cues may not."""
+def _rising(single: Iterable[Unit]) -> Iterator[Unit]:
+    """Makes the start times rise: speakers may overlap, cues may not."""
     least = 0
     for unit in single:
         start = max(unit.start_ms, least)
@@ -90,10 +90,10 @@ def _forward(single: Iterable[Unit]) -> Iterator[Unit]:
 
 
 def _runs(single: Sequence[Unit], rules: CueConfig) -> Iterator[list[Unit]]:
-    """Maximal runs of one speaker's words without space, mark or pause between them."""
+    """Maximal runs of one speaker's words without space, punctuation or pause between them."""
     run: list[Unit] = []
     for unit in single:
-        if run and (unit.spaced or unit.speaker != run[-1].speaker or _parted(run[-1], unit, rules)):
+        if run and (unit.spaced or unit.speaker != run[-1].speaker or _separated(run[-1], unit, rules)):
             yield run
             run = []
         run.append(unit)
@@ -101,13 +101,13 @@ def _runs(single: Sequence[Unit], rules: CueConfig) -> Iterator[list[Unit]]:
         yield run
 
 
-def _parted(before: Unit, unit: Unit, rules: CueConfig) -> bool:
+def _separated(before: Unit, unit: Unit, rules: CueConfig) -> bool:
     silence = unit.start_ms - before.end_ms
     return before.ends > Boundary.NONE or (silence > 0 and silence >= rules.pause_ms)
 
 
 def _groups(run: Sequence[Unit], rules: CueConfig) -> Iterator[list[Unit]]:
-    """A run cut at the ends of phrases, and where a line or cue would be too long."""
+    """The run divided at the ends of phrases, and where a line or cue would become too long."""
     if len(run) == 1:
         yield list(run)
         return

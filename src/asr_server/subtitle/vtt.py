@@ -1,4 +1,4 @@
-"""Cues to a WebVTT file and back. Not where cues are broken."""
+"""Writes and reads WebVTT files."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from asr_server.subtitle import timecodes
 from asr_server.subtitle.cues import Cue
 
-# Cue text may not hold these raw: WebVTT, section 4.2.2 "WebVTT cue text".
+# Cue text must escape these: WebVTT, section 4.2.2 "WebVTT cue text".
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
-_TAG = re.compile(r"<[^>]*(?:>|\Z)")  # a tag that is not closed goes to the end of the text
+_TAG = re.compile(r"<[^>]*(?:>|\Z)")  # an unclosed tag extends to the end of the text
 
 
 def render(cues: Iterable[Cue]) -> str:
@@ -21,7 +21,7 @@ def render(cues: Iterable[Cue]) -> str:
 
 
 def parse(file: str) -> list[Cue]:
-    """The cues of a WebVTT file without their markup and settings; of bilingual ones all lines as text."""
+    """The cues of a WebVTT file without their markup and settings; of bilingual cues all lines as text."""
     return [
         Cue(start, end, html.unescape(_TAG.sub("", text)).replace(timecodes.JOINER, ""))
         for start, end, text in timecodes.blocks(file)
@@ -29,4 +29,4 @@ def parse(file: str) -> list[Cue]:
 
 
 def _text(cue: Cue) -> str:
-    return "\n".join(map(timecodes.unstamped, cue.lines)).translate(_ESCAPES)
+    return "\n".join(map(timecodes.without_timecode, cue.lines)).translate(_ESCAPES)

@@ -1,1 +1,1 @@
-"""Strings in, strings out: languages, words in every script, joining, repetition. Knows no model and no request."""
+"""Pure functions of text: languages, words in every script, joining, repetition."""

@@ -1,4 +1,4 @@
-"""How wide a text is shown: in columns, as terminals and subtitle rules count them. Not pixels."""
+"""The width of a text in columns, as terminals and subtitle rules count them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from wcwidth import wcswidth, wcwidth
 
 
 class Width(NamedTuple):
-    """Display columns, and how many characters take two of them."""
+    """Display columns, and the number of characters that take two of them."""
 
     columns: int
     wide: int
@@ -22,4 +22,4 @@ def measure(text: str) -> Width:
         return Width(len(text), 0)
     columns = max(0, wcswidth(text))
     wide = sum(1 for char in text if wcwidth(char) == 2)
-    return Width(columns, min(wide, columns // 2))  # several wide characters may join to one, as emoji do
+    return Width(columns, min(wide, columns // 2))  # several wide characters may combine to one, as emoji do

@@ -1,4 +1,4 @@
-"""Joins the texts of neighbouring spans as their script is written. Not punctuation restoration."""
+"""Joins texts with a space, or without one in scripts that have no spaces."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from asr_server.text import scripts
 from asr_server.text.scripts import is_unspaced
 
 _CJK = f"[{scripts.HAN}{scripts.KANA}\u3000-\u303f\u30fb\uff01-\uff65]"
-_RUNNING_ON = re.compile(f"(?<={_CJK})\n(?={_CJK})")
+_CJK_LINE_END = re.compile(f"(?<={_CJK})\n(?={_CJK})")
 
 
 def join(texts: Iterable[str]) -> str:
-    """One text of many: a space between spans, none where both sides are of a script without spaces."""
+    """The texts as one: a space between two, none where both sides are in a script without spaces."""
     joined = ""
     for text in (t.strip() for t in texts):
         if not text:
@@ -23,13 +23,14 @@ def join(texts: Iterable[str]) -> str:
 
 
 def unbroken(text: str) -> str:
-    """The lines of a text as one. Chinese and Japanese go on without a space; elsewhere a line ends where one was, also
-    in scripts that part clauses by it."""
-    return " ".join(_RUNNING_ON.sub("", text).splitlines())
+    """The lines of a text as one line: Chinese and Japanese without a space between lines, all other scripts with one,
+    also those that separate clauses by spaces.
+    """
+    return " ".join(_CJK_LINE_END.sub("", text).splitlines())
 
 
 def joint(left: str, right: str) -> str:
-    """What stands between two texts: a space, or nothing between scripts without spaces and at the beginning."""
+    """The separator of two texts: a space, or "" between scripts without spaces and beside an empty text."""
     if not left or not right or (is_unspaced(left[-1]) and is_unspaced(right[0])):
         return ""
     return " "

@@ -1,4 +1,4 @@
-"""Language names and codes: what callers write to what the model says, and back. Not language detection."""
+"""Language names and codes: from the spellings of callers to the names of the model, and back."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ _SHAPE = re.compile(r"[a-z]{2,3}([-_][a-z0-9]{1,8})*|[a-z]{4,20}( [a-z]{2,20})?"
 
 
 def model_languages() -> tuple[str, ...]:
-    """The names of all languages the model knows, in its own spelling."""
+    """The names of all languages of the model, in its own spelling."""
     return tuple(_CODES)
 
 
 def normalize(value: str | None) -> str | None:
     """The model's name of a language given as ISO code, locale (`en-US`), English name, `auto` or nothing.
 
-    None means: let the model find out. Raises `InvalidLanguage` for what has not the shape of a language, and
-    `UnsupportedLanguage` for one that the model does not know.
+    None: the model detects the language. Raises `InvalidLanguage` for a value without the form of a language, and
+    `UnsupportedLanguage` for a language that the model does not know.
     """
     text = (value or "").strip()
     if not text or text.lower() == "auto":
@@ -77,7 +77,7 @@ def normalize(value: str | None) -> str | None:
     name = _lookup(text.lower().replace("_", "-"))
     if name is None:
         raise UnsupportedLanguage(
-            f"The language is not one of those this model knows: {', '.join(sorted(_CODES.values()))}.",
+            f"The model does not know this language. It knows: {', '.join(sorted(_CODES.values()))}.",
             param="language",
         )
     return name
@@ -91,5 +91,5 @@ def _lookup(text: str) -> str | None:
 
 
 def code(name: str) -> str:
-    """The ISO code of a language by the model's name; "" when there is none."""
+    """The ISO code of a language by the model's name; "" for an unknown name."""
     return _CODES.get(name, "")

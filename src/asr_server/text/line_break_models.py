@@ -1,4 +1,4 @@
-"""Where a script without spaces may be broken without tearing a word: BudouX's small models. Not a dictionary.
+"""Where a line may break in a script without spaces, by the small models of BudouX.
 
 BudouX (Apache-2.0) finds words in Thai and phrases in Japanese and Chinese, in plain Python, at 2.4 us a character.
 """
@@ -21,10 +21,10 @@ _HAN = re.compile(f"[{scripts.HAN}]")
 
 
 def ends(run: str) -> frozenset[int]:
-    """Offsets in `run`, a text without spaces, behind which a phrase ends, its own end among them.
+    """Offsets in `run`, a text without spaces, at which a phrase ends, including the end of `run`.
 
-    A run in a script that no model knows may be broken anywhere. Han is read as Japanese where there is kana too, else
-    as simplified Chinese.
+    In a script without a model every offset is one. Han is taken for Japanese if there is kana too, else for simplified
+    Chinese.
     """
     if _THAI.search(run):
         parser = _parser("thai")
@@ -39,7 +39,7 @@ def ends(run: str) -> frozenset[int]:
 
 @cache
 def _parser(language: str) -> Parser:
-    import budoux  # read with the first text that needs it
+    import budoux  # imported with the first text that needs it
 
     parser: Parser = getattr(budoux, f"load_default_{language}_parser")()
     return parser

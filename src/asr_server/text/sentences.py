@@ -1,13 +1,12 @@
-"""Where a sentence ends, by its punctuation. Not restoring punctuation that is not there."""
+"""Whether a text ends a sentence, by its punctuation."""
 
 from __future__ import annotations
 
 import re
 
-# A full stop of any script the model writes, and perhaps what closes behind it.
+# A sentence end in any script that the model writes, and perhaps closing quotes and brackets.
 _END = re.compile(r"[.!?…؟۔।。！？｡][\"'”’»」』)\]）]*\s*\Z")
 
 
 def ends_sentence(text: str) -> bool:
-    """Whether `text` ends with the mark that ends a sentence."""
     return bool(_END.search(text))

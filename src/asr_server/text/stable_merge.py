@@ -1,4 +1,4 @@
-"""A text that must go on from words already shown, also where it disagrees with them. Not a score of likeness."""
+"""Continues a text that is already shown with a new version of it, which may disagree with the shown words."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _RUN = re.compile(r"\s*\S+")
 
 @dataclass(frozen=True, slots=True)
 class StableMerge:
-    """`text` begins with the words shown. `beyond`: those of them that the new text has not reached."""
+    """`text` begins with the shown words. `beyond`: the shown words that the new text does not reach yet."""
 
     text: str
     beyond: str
 
 
 def continued(shown: str, text: str) -> StableMerge:
-    """The words shown, then what `text` says behind them: no word of `shown` is taken back, none is said twice.
+    """The shown words, then the words of `text` after them: no word of `shown` is removed, none is repeated.
 
-    Both are aligned from the beginning with the fewest changed words; where they are equal this is `text` itself.
+    Both are aligned from the beginning with the fewest changed words. If `text` begins with `shown`, it is the result.
     """
     if text.startswith(shown):
         return StableMerge(text, "")
@@ -37,7 +37,7 @@ def continued(shown: str, text: str) -> StableMerge:
 
 
 def without_beginning(said: str, text: str) -> str:
-    """`text` without the words `said` at its beginning; all of it if it begins with others."""
+    """`text` without the words of `said` at its beginning; all of `text` if it begins otherwise."""
     ours, theirs = [_key(unit) for unit in _units(said)], _units(text)
     if not ours or [_key(unit) for unit in theirs[: len(ours)]] != ours[: len(theirs)]:
         return text
@@ -45,7 +45,7 @@ def without_beginning(said: str, text: str) -> str:
 
 
 def _units(text: str) -> list[str]:
-    """Words with the space before them; in scripts without spaces, characters."""
+    """Words with the space before them; characters in scripts without spaces."""
     units: list[str] = []
     for run in _RUN.findall(text):
         for char in run:
@@ -63,12 +63,12 @@ def _ends(unit: str) -> bool:
 
 
 def _key(unit: str) -> str:
-    """What counts of a unit: case and punctuation do not."""
+    """The unit without case and punctuation, for comparison."""
     return "".join(char for char in unit.casefold() if char.isalnum()) or unit.strip()
 
 
 def _aligned(ours: list[str], theirs: list[str]) -> tuple[int, int]:
-    """How many of each correspond, one of the two used up; of equally good answers the one that uses more."""
+    """How many units of each correspond, so that one of the two is used up; of equally good results the longest."""
     costs = list(range(len(theirs) + 1))
     best = (len(theirs), 0, len(theirs))  # cost, ours, theirs: the last column, then the last row
     for i, mine in enumerate(ours, start=1):

@@ -1,20 +1,20 @@
-"""How long a written word takes to say, in syllables, by its script alone. An estimate, not phonetics.
+"""Estimates how long a written word takes to say, in syllables, from its script alone.
 
 The unit is the syllable because its rate is what languages have in common: 5.2 to 7.8 a second in seven languages
-(Pellegrino, Coupé and Marsico, "A cross-language perspective on speech information rate", Language 87, 2011). What a
-sign is worth follows from what it writes:
+(Pellegrino, Coupé and Marsico, "A cross-language perspective on speech information rate", Language 87, 2011). The
+weight of a character follows from what it writes:
 
-| signs | syllables | because |
+| characters | syllables | reason |
 | --- | --- | --- |
-| Hangul, kana, Han | 1 | each writes a syllable (a mora); in Japanese a Han sign is read as one or two: 1.5 |
+| Hangul, kana, Han | 1 | each writes a syllable (a mora); in Japanese a Han character is read as one or two: 1.5 |
 | letters of Indic scripts | 1 | a consonant letter carries its vowel; a consonant with a virama joins the next |
-| letters of South-East Asia | 1/2 | vowels and final consonants are letters of their own, marks are not |
+| letters of South-East Asia | 1/2 | vowels and final consonants have letters of their own, marks are not counted |
 | letters of abjads | 1/2 | short vowels are not written |
-| letters of alphabets | 1/3 | the common syllables are of two or three sounds, some written with two letters |
+| letters of alphabets | 1/3 | common syllables have two or three sounds, some written with two letters |
 | words of Vietnamese | 1 | it is written syllable by syllable |
-| digits | 1 1/2 | the figure and, but for the last, its place: five syllables write 342 in Chinese |
+| digits | 1 1/2 | each is said with its place, except the last: 342 has five syllables in Chinese |
 | symbols | 2 | read as a word: "percent", "euro" |
-| marks of a clause or sentence | 1/2 | the syllable before a boundary is drawn out |
+| marks of a clause or sentence | 1/2 | the syllable before a boundary is lengthened |
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from asr_server.text.boundary import Boundary
 _JAPANESE, _VIETNAMESE = "Japanese", "Vietnamese"
 _HAN = re.compile(f"[{scripts.HAN}]")
 _SYLLABIC = re.compile(f"[{scripts.KANA}\\uac00-\\ud7a3]")
-_GLUED_KANA = re.compile("[ぁぃぅぇぉゃゅょゎァィゥェォャュョヮ]")  # they change the vowel of the sign before
+_GLUED_KANA = re.compile("[ぁぃぅぇぉゃゅょゎァィゥェォャュョヮ]")  # they change the vowel of the character before
 _INDIC = re.compile("[\\u0900-\\u0dff]")
 _SOUTH_EAST = re.compile("[\\u0e00-\\u0eff\\u1000-\\u109f\\u1780-\\u17ff]")
 _ABJAD = re.compile("[\\u0590-\\u08ff\\ufb1d-\\ufdff\\ufe70-\\ufeff]")
 _VIRAMA_CLASS = 9  # the canonical combining class of viramas
-_DRAWL = {Boundary.TIED: 0.0, Boundary.NONE: 0.0, Boundary.CLAUSE: 0.5, Boundary.SENTENCE: 0.5}
-_FLOOR = 0.5  # no word takes no time
+_LENGTHENING = {Boundary.TIED: 0.0, Boundary.NONE: 0.0, Boundary.CLAUSE: 0.5, Boundary.SENTENCE: 0.5}
+_MIN_SYLLABLES = 0.5
 
 
 @lru_cache(maxsize=65_536)
 def syllables(word: str, language: str = "") -> float:
-    """The estimated syllables of `word` in `language` (the model's name; it matters for some); at least 0.5."""
-    drawl = _DRAWL[boundary.after(word)]
+    """The estimated syllables of `word` in `language` (the model's name for it); at least 0.5."""
+    lengthening = _LENGTHENING[boundary.after(word)]
     if language == _VIETNAMESE and not any(char.isdigit() for char in word):
-        return 1 + drawl
+        return 1 + lengthening
     viramas = sum(1 for char in word[:-1] if unicodedata.combining(char) == _VIRAMA_CLASS)
-    return max(_FLOOR, sum(_weight(char, language) for char in word) - viramas + drawl)
+    return max(_MIN_SYLLABLES, sum(_weight(char, language) for char in word) - viramas + lengthening)
 
 
 def _weight(char: str, language: str) -> float:

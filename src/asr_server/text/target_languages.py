@@ -1,6 +1,6 @@
-"""Any living language by tag or English name, and the script it is written in. Not what the model can hear.
+"""Any living language by tag or English name, and the script it is written in.
 
-The names are Unicode CLDR's (through Babel). They are a closed list: no word of a caller's becomes a language's name.
+The names are those of Unicode CLDR (through Babel), a closed list: no text of a caller can become a language's name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _TAG = re.compile(r"[a-z]{2,3}([-_][a-z0-9]{1,8}){0,4}", re.IGNORECASE)
 _LONGEST_NAME = 60
-# Names that people write and CLDR does not list, by the tag they mean.
+# Names in use that CLDR does not list, with their tags.
 _ALIASES = {"mandarin": "zh", "cn": "zh", "farsi": "fa", "castilian": "es", "moldovan": "ro", "bokmal": "nb"}
 # Codes of CLDR that stand for no language.
 _NO_LANGUAGE = frozenset({"und", "mul", "mis", "zxx", "root"})
@@ -27,7 +27,7 @@ _NO_LANGUAGE = frozenset({"und", "mul", "mis", "zxx", "root"})
 @dataclass(frozen=True, slots=True)
 class LanguageTag:
     """One language: its English `name` ("Brazilian Portuguese"), its BCP 47 `tag` ("pt-BR"), the tag's first part
-    (`primary`), and the ISO 15924 code of the `script` it is mostly written in, "" where that is not known."""
+    (`primary`), and the ISO 15924 code of its usual `script`, "" if unknown."""
 
     name: str
     tag: str
@@ -35,15 +35,15 @@ class LanguageTag:
     script: str
 
     def same_as(self, other: LanguageTag) -> bool:
-        """Whether text in one is text in the other: British and American English are, the two Chinese scripts not."""
+        """Whether no translation is needed: British and American English are the same, the Chinese scripts are not."""
         return self.primary == other.primary and (self.script == other.script or not (self.script and other.script))
 
 
 def find(value: str, *, param: str = "language") -> LanguageTag:
     """The language of a BCP 47 tag (`de`, `pt-BR`, `zh-Hant`) or an English name.
 
-    Raises `InvalidLanguage` for what has the shape of neither, `UnsupportedLanguage` for what CLDR does not name; both
-    blame `param`.
+    Raises `InvalidLanguage` if it has the form of neither, `UnsupportedLanguage` if CLDR does not list it; both with
+    `param`.
     """
     text = " ".join(value.split())
     key = _fold(text)
@@ -65,7 +65,7 @@ def _invalid(param: str) -> InvalidLanguage:
 
 
 def _unknown(param: str) -> UnsupportedLanguage:
-    return UnsupportedLanguage("The language is none that Unicode's list of languages names.", param=param)
+    return UnsupportedLanguage("The language is not in Unicode's list of languages.", param=param)
 
 
 def _by_tag(tag: str) -> LanguageTag | None:

@@ -1,10 +1,11 @@
-"""A text to its words in any script, each with its punctuation. Not a tokenizer: nothing is changed or lost.
+"""Splits a text in any script into words with their punctuation. The words and the gaps give the text back.
 
-A word is what stands between spaces; a character of Chinese or Japanese is a word of its own, as it is for the forced
-aligner (small kana and length marks stay with the sign before); Thai is cut where BudouX finds words; other scripts
-without spaces are cut between grapheme clusters. Closing punctuation stays with the word before, also behind a space
-("Bonjour !"), opening punctuation with the word after. So a line broken between words does not begin with a closing
-mark or end with an opening one, and every word holds a letter, digit or symbol, unless the text has none.
+A word is what stands between spaces. A character of Chinese or Japanese is a word of its own, as it is for the forced
+aligner (small kana and length marks stay with the character before). Thai is cut where BudouX finds words; other
+scripts without spaces are cut between grapheme clusters. Closing punctuation stays with the word before, also after a
+space ("Bonjour !"), opening punctuation with the word after. So a line that is broken between words does not begin
+with a closing mark or end with an opening one, and every word holds a letter, digit or symbol, unless the text has
+none.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from asr_server.text.joining import joint
 
 OPENING = "([{¿¡«‹‘“‚„「『【〔〖〘〚《〈〝（［｛｟｢"
 CLOSING = ")]}!?,;、。，．：；！？…‥）］｝｠｣」』】〕〗〙〛》〉〞〟।॥؟،؛·・ๆฯ"
-# Signs that belong to the one before: small kana, and marks of length and repetition.
+# Characters that belong to the one before: small kana, and marks of length and repetition.
 GLUED = "ぁぃぅぇぉっゃゅょゎゕゖァィゥェォッャュョヮヵヶㇰㇱㇲㇳㇴㇵㇶㇷㇸㇹㇺㇻㇼㇽㇾㇿｧｨｩｪｫｬｭｮｯｰー々ゝゞヽヾ"
-_LEADING_VOWELS = "เแโใไເແໂໃໄ"  # written before the consonant that they follow in speech
+_LEADING_VOWELS = "เแโใไເແໂໃໄ"  # written before the consonant, pronounced after it
 _SPOKEN_PUNCTUATION = "%&@#‰％＆＠＃"
 _DASHES = "-‐–—"
 _SENTENCE_ENDS = ".!?…؟"
@@ -49,14 +50,14 @@ _WORDY = {_Kind.LETTER, _Kind.CORE}
 
 
 def split(text: str) -> list[str]:
-    """The words of `text` in order. Between, before and behind them there is only white space, often none."""
-    cuts = [0, *_borders(text), len(text)]
+    """The words of `text` in order. Around them there is only white space, often none."""
+    cuts = [0, *_word_starts(text), len(text)]
     words = (text[start:end].strip() for start, end in pairwise(cuts))
     return [word for word in words if word]
 
 
 def gaps(text: str, words: Sequence[str]) -> list[str]:
-    """The white space before each of `words`, words of `text` in order; the usual joint before one that is not."""
+    """The white space before each of `words`, which come from `text` in order; `joint` before one that is not found."""
     found, position, before = [], 0, ""
     for word in words:
         at = position
@@ -71,15 +72,15 @@ def gaps(text: str, words: Sequence[str]) -> list[str]:
     return found
 
 
-def _borders(text: str) -> Iterator[int]:
-    """Offsets at which the second and every further word begins, with the white space before it or behind it."""
+def _word_starts(text: str) -> Iterator[int]:
+    """Offsets at which the second and every further word begins. White space belongs to either side."""
     clusters = list(text) if text.isascii() else list(wcwidth.iter_graphemes(text))
     kinds = _kinds(clusters)
     thai = {run.start() + end for run in _THAI.finditer(text) for end in line_break_models.ends(run[0])}
     offset = 0
-    begun = unspaced = spaced = False  # the open word has a core; its last sign is unspaced; a space lies behind it
+    begun = unspaced = spaced = False  # the open word has a core; its last character is unspaced; a space follows
     for i, (cluster, kind) in enumerate(zip(clusters, kinds, strict=True)):
-        if begun and _begins(kinds, i, spaced=spaced, unspaced=unspaced) and not _belongs(text, offset, thai):
+        if begun and _begins(kinds, i, spaced=spaced, unspaced=unspaced) and not _inseparable(text, offset, thai):
             yield offset
             begun = False
         if kind in _WORDY:
@@ -91,7 +92,7 @@ def _borders(text: str) -> Iterator[int]:
 
 
 def _begins(kinds: Sequence[_Kind], i: int, *, spaced: bool, unspaced: bool) -> bool:
-    """Whether a word begins at cluster `i`, by the kinds of the signs alone."""
+    """Whether a word begins at cluster `i`, by the kinds of the clusters alone."""
     kind = kinds[i]
     if kind is _Kind.LETTER:
         return True
@@ -103,13 +104,13 @@ def _begins(kinds: Sequence[_Kind], i: int, *, spaced: bool, unspaced: bool) -> 
 
 
 def _faced(kinds: Sequence[_Kind], i: int) -> _Kind | None:
-    """The kind of the first sign from `i` on that is no opening or neutral mark, nor a space inside an opened quote."""
+    """The kind of the first cluster from `i` on, without opening and neutral marks, and spaces in an opened quote."""
     skipped = {_Kind.OPEN, _Kind.MARK} | ({_Kind.SPACE} if kinds[i] is _Kind.OPEN else set())
     return next((kind for kind in islice(kinds, i, None) if kind not in skipped), None)
 
 
-def _belongs(text: str, offset: int, thai: set[int]) -> bool:
-    """Whether the sign at `offset` cannot be parted from the one before it."""
+def _inseparable(text: str, offset: int, thai: set[int]) -> bool:
+    """Whether the character at `offset` cannot be separated from the one before it."""
     before, here = text[offset - 1], text[offset]
     if here in GLUED or before in _LEADING_VOWELS:
         return not before.isspace()
@@ -122,14 +123,14 @@ def _kinds(clusters: Sequence[str]) -> list[_Kind]:
     for i, cluster in enumerate(clusters):
         kind = _kind(cluster[0])
         if kind is _Kind.MARK and ended and kinds[-1] is _Kind.SPACE and cluster in _DASHES:
-            kind = _Kind.OPEN  # of what the next speaker says
+            kind = _Kind.OPEN  # a dash that opens the words of the next speaker
         ended = cluster in _SENTENCE_ENDS or (ended and kind not in _WORDY)
         if cluster == '"':
             quoting = not quoting
             kind = _Kind.OPEN if quoting else _Kind.MARK
         behind = bool(kinds) and kinds[-1] is not _Kind.SPACE
         if kind is _Kind.OPEN and behind and (i + 1 == len(clusters) or _kind(clusters[i + 1][0]) is _Kind.SPACE):
-            kind = _Kind.MARK  # some languages close with what others open with
+            kind = _Kind.MARK  # some languages close quotes with the mark that others open with
         kinds.append(kind)
     return kinds
 

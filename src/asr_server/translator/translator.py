@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from asr_server.text.target_languages import LanguageTag
     from asr_server.translator.endpoint import ChatEndpoint
 
-# No more is sent to an endpoint after `_MAX_FAILURES` failures in a row, each of which the library has retried, or
-# after `_PATIENCE` responses for each concurrent request without one usable line (two of them are for whole batches).
-# An endpoint that gave translations before may be restarting, and all concurrent requests notice that at once: then the
-# two limits are multiplied.
+# No more is sent to an endpoint after `_MAX_FAILURES` failures in a row, each of which the library has retried already,
+# or after `_PATIENCE` responses for each concurrent request without one usable line: two of these are for a batch. An
+# endpoint that gave translations before may be restarting, which all concurrent requests notice at once: then the two
+# limits are multiplied.
 _MAX_FAILURES = 3
 _PATIENCE = 4
 # A longer translation is a comment of the model or a loop.

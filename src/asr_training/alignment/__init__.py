@@ -1,1 +1,1 @@
-"""The recipe of the demo aligner: the demo encoder and language model, taught to say when each word is spoken."""
+"""Trains the demo aligner: the demo encoder and language model, with a head that predicts the times of words."""

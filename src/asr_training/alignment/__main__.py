@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 from asr_server.demo import checkpoint_path
-from asr_training.bank import bank
+from asr_training.corpus import open_corpus
 from asr_training.speech import SynthesisUnavailable
 from asr_training.utterances import Mixture, UtteranceMaker
 from asr_training.voices import Role
 
-# No prompts and no silence: the aligner is handed speech and its words.
+# No prompts and no silence: the input of the aligner is speech and its words.
 TRAINING_MIXTURE = Mixture(nothing=0.0, mandarin=0.15, span=0.5, cut=0.3, context=0.0)
 EASY_MIXTURE = Mixture(nothing=0.0, mandarin=0.15, span=0.0, cut=0.1, context=0.0, augmented=0.6)
 DEVELOPMENT_MIXTURE = Mixture(nothing=0.0, mandarin=0.15, span=0.4, cut=0.0, context=0.0, augmented=0.5)
@@ -21,14 +21,20 @@ DEVELOPMENT_COUNT = 120
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the recipe; returns the exit status."""
+    """Train; returns the exit status."""
     parser = argparse.ArgumentParser(prog="asr_training.alignment", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder for the checkpoint")
-    parser.add_argument("--minutes", type=float, required=True, help="training time, without making the phrase bank")
-    parser.add_argument("--init", type=Path, help="aligner to continue from (default: the demo recogniser's hearing)")
-    parser.add_argument("--work", type=Path, default=Path("demo-work"), help="folder for the phrase bank, about 1.6 GB")
+    parser.add_argument(
+        "--minutes", type=float, required=True, help="training time, without the time to make the phrase corpus"
+    )
+    parser.add_argument(
+        "--init", type=Path, help="aligner to continue from (default: the encoder of the demo recogniser)"
+    )
+    parser.add_argument(
+        "--work", type=Path, default=Path("demo-work"), help="folder for the phrase corpus, about 1.6 GB"
+    )
     parser.add_argument("--rate", type=float, default=8e-4, help="peak learning rate")
-    parser.add_argument("--places-minutes", type=float, default=2.5, help="time of the first lesson, before the others")
+    parser.add_argument("--places-minutes", type=float, default=2.5, help="time to pretrain positions, before all else")
     parser.add_argument("--easy-share", type=float, default=0.25, help="share of the time for single phrases, at first")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
@@ -39,13 +45,13 @@ def main(arguments: list[str] | None = None) -> int:
     except SynthesisUnavailable as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"{options.out}: mean border error {best_ms:.1f} ms on the development voices")
+    print(f"{options.out}: mean boundary error {best_ms:.1f} ms on the development voices")
     return 0
 
 
 def _train(options: argparse.Namespace) -> float:
-    training = bank(options.work / "training", Role.TRAINING, options.seed)
-    development = bank(options.work / "development", Role.DEVELOPMENT, options.seed)
+    training = open_corpus(options.work / "training", Role.TRAINING, options.seed)
+    development = open_corpus(options.work / "development", Role.DEVELOPMENT, options.seed)
 
     import torch
 

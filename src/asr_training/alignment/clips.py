@@ -1,4 +1,4 @@
-"""Makes held-out clips with the true borders of their words: `python -m asr_training.alignment.clips`."""
+"""Makes held-out clips with the true boundaries of their words: `python -m asr_training.alignment.clips`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import soundfile
 from asr_server.core.audio import SAMPLE_RATE
 from asr_training.alignment.held_out import PAUSE_S, UNCUT
 from asr_training.alignment.words import FUSED
-from asr_training.bank import Bank, bank
+from asr_training.corpus import Corpus, open_corpus
 from asr_training.speech import Speech, SynthesisUnavailable
 from asr_training.utterances import UtteranceMaker
 from asr_training.vocabulary import Language, joined
@@ -32,15 +32,15 @@ KINDS = (
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Writes the clips and their manifest; returns the exit status."""
+    """Write the clips and their manifest; returns the exit status."""
     parser = argparse.ArgumentParser(prog="asr_training.alignment.clips", description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--work", type=Path, default=Path("demo-work"), help="folder for the held-out phrase bank")
+    parser.add_argument("--work", type=Path, default=Path("demo-work"), help="folder for the held-out phrase corpus")
     parser.add_argument("--seed", type=int, default=7)
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     try:
-        voices = bank(options.work / "held-out", Role.HELD_OUT, 0, takes_share=0.34)
+        voices = open_corpus(options.work / "held-out", Role.HELD_OUT, 0, takes_share=0.34)
     except SynthesisUnavailable as error:
         print(error, file=sys.stderr)
         return 1
@@ -50,17 +50,17 @@ def main(arguments: list[str] | None = None) -> int:
     for number, (engine, language, _) in enumerate(KINDS):
         take = next(take for take in left if (take.voice.engine, take.voice.language) == (engine, language))
         left = [other for other in left if other.voice != take.voice]
-        entries.append(_clip(rng, Bank(voices.samples, (take,)), number, options.out))
+        entries.append(_clip(rng, Corpus(voices.samples, (take,)), number, options.out))
     lines = (json.dumps(entry, ensure_ascii=False) for entry in entries)
     (options.out / "manifest.json").write_text("[\n" + ",\n".join(lines) + "\n]\n")
     return 0
 
 
-def _clip(rng: random.Random, voices: Bank, number: int, out: Path) -> dict[str, object]:
+def _clip(rng: random.Random, voices: Corpus, number: int, out: Path) -> dict[str, object]:
     _, language, seconds = KINDS[number]
     maker = UtteranceMaker(voices, UNCUT)
     speech = maker.flow(rng, language, seconds, PAUSE_S)
-    while not _told(speech):
+    while not _all_times_known(speech):
         speech = maker.flow(rng, language, seconds, PAUSE_S)
     (voice,) = voices.of(language)
     name = f"{number:02d}-{voice.name.replace('+', '-')}.flac"
@@ -70,8 +70,8 @@ def _clip(rng: random.Random, voices: Bank, number: int, out: Path) -> dict[str,
     return {"file": name, "text": text, "language": language, "voice": voice.name, "words_ms": words}
 
 
-def _told(speech: Speech) -> bool:
-    """Whether the synthesiser told where every word begins."""
+def _all_times_known(speech: Speech) -> bool:
+    """Whether the synthesiser reports the begin of every word."""
     return not any((a.text, b.text) in FUSED for a, b in pairwise(speech.words))
 
 

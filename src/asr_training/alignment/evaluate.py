@@ -1,4 +1,4 @@
-"""Examines an aligner and prints JSON: `python -m asr_training.alignment.evaluate --checkpoint DIR`."""
+"""Evaluates an aligner and prints JSON: `python -m asr_training.alignment.evaluate --checkpoint DIR`."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asr_training.alignment.held_out import AlignerExamination
+from asr_training.alignment.held_out import AlignerSets
 from asr_training.speech import SynthesisUnavailable
 from asr_training.utterances import Utterance
 
 if TYPE_CHECKING:
-    from asr_training.alignment.borders import Borders
+    from asr_training.alignment.boundary_errors import Boundaries
     from asr_training.alignment.network import AlignerNetwork
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the examination; returns the exit status."""
+    """Evaluate; returns the exit status."""
     parser = argparse.ArgumentParser(prog="asr_training.alignment.evaluate", description=__doc__)
     parser.add_argument("--checkpoint", type=Path, required=True)
-    parser.add_argument("--work", type=Path, default=Path("demo-work"), help="folder for the held-out phrase bank")
+    parser.add_argument("--work", type=Path, default=Path("demo-work"), help="folder for the held-out phrase corpus")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
 
@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     aligner = AlignerNetwork.load(options.checkpoint)
     aligner.network.model.eval()
     try:
-        report = examined(aligner, AlignerExamination.open(options.work, options.seed))
+        report = evaluate(aligner, AlignerSets.open(options.work, options.seed))
     except SynthesisUnavailable as error:
         print(error, file=sys.stderr)
         return 1
@@ -40,26 +40,26 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def examined(aligner: AlignerNetwork, examination: AlignerExamination) -> dict[str, dict[str, dict[str, float]]]:
-    """Border errors of the aligner and of the plain estimate, for each set and for all together."""
-    from asr_training.alignment.borders import told_borders
+def evaluate(aligner: AlignerNetwork, held_out: AlignerSets) -> dict[str, dict[str, dict[str, float]]]:
+    """Border errors of the aligner and of the simple estimate, for each set and for all together."""
+    from asr_training.alignment.boundary_errors import predicted_boundaries
 
     every: list[Utterance] = []
-    told, report = [], {}
-    for name, items in examination.sets():
-        borders = told_borders(aligner, items)
-        report[name] = _both(items, borders)
+    predicted, report = [], {}
+    for name, items in held_out.sets():
+        boundaries = predicted_boundaries(aligner, items)
+        report[name] = _both(items, boundaries)
         every += items
-        told += borders
-    report["all"] = _both(every, told)
+        predicted += boundaries
+    report["all"] = _both(every, predicted)
     return report
 
 
-def _both(items: Sequence[Utterance], told: Sequence[Borders]) -> dict[str, dict[str, float]]:
-    from asr_training.alignment.borders import BorderErrors, estimated_borders
+def _both(items: Sequence[Utterance], predicted: Sequence[Boundaries]) -> dict[str, dict[str, float]]:
+    from asr_training.alignment.boundary_errors import BoundaryErrors, estimated_boundaries
 
-    estimated = [estimated_borders(item) for item in items]
-    both = {"aligner": BorderErrors.of(items, told), "estimate": BorderErrors.of(items, estimated)}
+    estimated = [estimated_boundaries(item) for item in items]
+    both = {"aligner": BoundaryErrors.of(items, predicted), "estimate": BoundaryErrors.of(items, estimated)}
     return {name: {key: round(value, 1) for key, value in asdict(errors).items()} for name, errors in both.items()}
 
 

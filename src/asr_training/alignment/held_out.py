@@ -1,4 +1,4 @@
-"""What an aligner is examined on: utterances in held-out voices with the true borders of their words. No network."""
+"""The evaluation sets of the aligner: utterances in held-out voices with the true times of their words."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_training.augmentation import worn
-from asr_training.bank import Bank, bank
+from asr_training.augmentation import augment
+from asr_training.corpus import Corpus, open_corpus
 from asr_training.utterances import Mixture, Utterance, UtteranceMaker
 from asr_training.vocabulary import Language
 from asr_training.voices import Engine, Role
@@ -20,16 +20,16 @@ FEWEST_WORDS = 2
 
 
 @dataclass(frozen=True)
-class AlignerExamination:
+class AlignerSets:
     """All sets of one seed; the same utterances every time."""
 
-    voices: Bank
+    voices: Corpus
     seed: int
 
     @classmethod
-    def open(cls, work: Path, seed: int) -> AlignerExamination:
-        """Opens the held-out phrase bank in `work`, making it first where missing. Raises `SynthesisUnavailable`."""
-        return cls(bank(work / "held-out", Role.HELD_OUT, seed, takes_share=0.34), seed)
+    def open(cls, work: Path, seed: int) -> AlignerSets:
+        """Opens the held-out phrase corpus in `work`, or makes it if missing. Raises `SynthesisUnavailable`."""
+        return cls(open_corpus(work / "held-out", Role.HELD_OUT, seed, takes_share=0.34), seed)
 
     def sets(self) -> Iterator[tuple[str, tuple[Utterance, ...]]]:
         """Every set with its name."""
@@ -39,7 +39,7 @@ class AlignerExamination:
         yield "phrases, festival", self._drawn("phrases", festival, 60)
         noisy = self._drawn("noisy", espeak, 80)
         rng = random.Random(f"{self.seed}/noise")
-        yield "phrases, noise and room", tuple(replace(item, samples=worn(item.samples, rng)) for item in noisy)
+        yield "phrases, noise and room", tuple(replace(item, samples=augment(item.samples, rng)) for item in noisy)
         for seconds, count in ((7, 40), (15, 30), (28, 20)):
             yield f"spans of {seconds} s, espeak-ng", self._spans(espeak, english, seconds, count)
         yield "spans of 15 s, festival", self._spans(festival, english, 15, 20)

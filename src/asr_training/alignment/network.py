@@ -1,4 +1,4 @@
-"""The aligner network as its recipe runs it: the demo architecture with one class per time slot. No optimiser."""
+"""The aligner network: the demo architecture with one class per time slot."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ from asr_training.network import Network
 from asr_training.utterances import Utterance
 from asr_training.vocabulary import Language
 
-STAMP = "<timestamp>"
-# The released aligner says so in its configuration, and the SDK builds another head for it.
-KIND = "qwen3_forced_aligner"
-# Layers of the language model by the demo layer they start as; `None` is a new layer that does nothing yet.
+TIMESTAMP = "<timestamp>"
+# The model type of the released aligner, for which the SDK builds a head of its own.
+MODEL_TYPE = "qwen3_forced_aligner"
+# For each layer of the language model the demo layer whose weights it starts with; `None`: a new layer, which adds
+# nothing at first.
 LAYERS = (0, None, 1, 2, None)
 CODE_SCALE = 1.5
 
 
 @dataclass(frozen=True)
 class Row:
-    """One sequence: embeddings (tokens, hidden), where the audio lies in it, and the places of its stamps."""
+    """One sequence: embeddings (tokens, hidden), where the audio lies in it, and the places of its timestamps."""
 
     inputs: Tensor
     audio_start: int
     audio_tokens: int
-    stamps: tuple[int, ...]
+    timestamps: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class AlignerNetwork:
-    """A network whose head tells time slots instead of words."""
+    """A network whose head predicts time slots instead of tokens."""
 
     network: Network
 
@@ -50,19 +51,19 @@ class AlignerNetwork:
 
     @classmethod
     def of_recogniser(cls, folder: Path) -> AlignerNetwork:
-        """An untrained aligner with the hearing of the recogniser in `folder`; the caller seeds torch."""
+        """An untrained aligner with the encoder of the recogniser in `folder`; the caller seeds torch."""
         from qwen_asr.core.transformers_backend import Qwen3ASRConfig, Qwen3ASRForConditionalGeneration
 
         demo = Network.load(folder)
         settings = demo.model.config.to_dict()
         thinker = settings["thinker_config"]
-        thinker |= {"model_type": KIND, "classify_num": SLOTS, "tie_word_embeddings": False}
+        thinker |= {"model_type": MODEL_TYPE, "classify_num": SLOTS, "tie_word_embeddings": False}
         thinker["text_config"] |= {"num_hidden_layers": len(LAYERS), "tie_word_embeddings": False}
         thinker["text_config"].pop("layer_types", None)
         settings |= {"timestamp_segment_time": SLOT_MS, "tie_word_embeddings": False}
         config = Qwen3ASRConfig(**settings)
         model = Qwen3ASRForConditionalGeneration(config)
-        _inherit(model.thinker, demo.model.thinker)
+        _copy_weights(model.thinker, demo.model.thinker)
         return cls(Network(model, demo.processor))
 
     @property
@@ -71,13 +72,13 @@ class AlignerNetwork:
         return self.network.model.thinker
 
     def row(self, words: Sequence[str], audio: Tensor) -> Row:
-        """The sequence of one clip: `audio` (tokens, hidden), then every word with the two stamps after it."""
+        """The sequence of one clip: `audio` (tokens, hidden), then every word with the two timestamps after it."""
         opening = self.network.ids("<|audio_start|>")
-        text = self.network.ids("<|audio_end|>" + "".join(f"{word}{STAMP}{STAMP}" for word in words))
+        text = self.network.ids("<|audio_end|>" + "".join(f"{word}{TIMESTAMP}{TIMESTAMP}" for word in words))
         inputs = torch.cat((self.network.embedded(opening), audio, self.network.embedded(text)))
-        stamp, first = self.network.model.config.timestamp_token_id, len(opening) + len(audio)
-        stamps = tuple(first + place for place, token in enumerate(text) if token == stamp)
-        return Row(inputs, len(opening), len(audio), stamps)
+        timestamp, first = self.network.model.config.timestamp_token_id, len(opening) + len(audio)
+        timestamps = tuple(first + place for place, token in enumerate(text) if token == timestamp)
+        return Row(inputs, len(opening), len(audio), timestamps)
 
     def states(self, rows: Sequence[Row]) -> Tensor:
         """Last hidden states of the language model, (batch, tokens, hidden), padded at the end."""
@@ -89,38 +90,38 @@ class AlignerNetwork:
 
     @torch.no_grad()
     def slots(self, items: Sequence[Utterance]) -> list[list[int]]:
-        """The slots of all stamps of each utterance, two a word, without any repair."""
+        """The slots of all timestamps of each utterance, two a word, without any repair."""
         features = self.network.features([item.samples for item in items])
         audio, _ = self.network.encode(features)
         lengths = [audio_tokens(frames) for frames in features.frames]
         rows = [self.row(item.words, part[:length]) for item, part, length in zip(items, audio, lengths, strict=True)]
         hidden = self.states(rows)
         return [
-            self.thinker.lm_head(states[list(row.stamps)]).argmax(-1).tolist()
+            self.thinker.lm_head(states[list(row.timestamps)]).argmax(-1).tolist()
             for row, states in zip(rows, hidden, strict=True)
         ]
 
     def save(self, folder: Path) -> None:
-        """Writes the checkpoint in float16. The SDK drops the kind of the thinker when it writes, so it is put back."""
+        """Writes the checkpoint in float16. The SDK omits the model type of the thinker, so it is added."""
         stored = copy.deepcopy(self.network.model).half()
         stored.config.support_languages = [language.value for language in Language]
         stored.save_pretrained(folder)
         self.network.processor.save_pretrained(folder)
         path = folder / "config.json"
         config = json.loads(path.read_text())
-        config["thinker_config"]["model_type"] = KIND
+        config["thinker_config"]["model_type"] = MODEL_TYPE
         path.write_text(json.dumps(config, indent=2) + "\n")
 
 
 def time_codes(slots: int, width: int) -> Tensor:
-    """One row of sines and cosines for each slot, (slots, width): neighbours are alike, whatever the distance."""
+    """One row of sines and cosines for each slot, (slots, width): neighbours have similar codes."""
     periods = 2.0 ** torch.linspace(1.5, math.log2(2.5 * slots), width // 2)
     angles = 2 * math.pi * torch.arange(slots)[:, None] / periods[None]
     return torch.cat((angles.sin(), angles.cos()), -1) * (CODE_SCALE / math.sqrt(width))
 
 
-def _inherit(thinker: Any, demo: Any) -> None:
-    """Copies hearing, words and layers of the demo; new layers add nothing at first; heads start as time codes."""
+def _copy_weights(thinker: Any, demo: Any) -> None:
+    """Copy encoder, embeddings and layers of the demo. New layers add nothing at first; the head starts as codes."""
     thinker.audio_tower.load_state_dict(demo.audio_tower.state_dict())
     thinker.model.embed_tokens.load_state_dict(demo.model.embed_tokens.state_dict())
     thinker.model.norm.load_state_dict(demo.model.norm.state_dict())

@@ -1,4 +1,4 @@
-"""The aligner's training loop: batches of equal seconds, a throw-away head, the best checkpoint kept."""
+"""The training loop of the aligner: batches of equal seconds, auxiliary heads, the best checkpoint kept."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import torch
 from torch import nn
 
 from asr_training.acoustics import audio_tokens
-from asr_training.alignment.borders import BorderErrors, told_borders
-from asr_training.alignment.lessons import Lessons
+from asr_training.alignment.auxiliary_losses import AuxiliaryHeads
+from asr_training.alignment.boundary_errors import BoundaryErrors, predicted_boundaries
 from asr_training.alignment.losses import Losses, aligner_losses
 from asr_training.alignment.network import AlignerNetwork
-from asr_training.alignment.places import learn_places
+from asr_training.alignment.position_pretraining import pretrain_positions
 from asr_training.training import Schedule, batches, masked
 from asr_training.utterances import Utterance, UtteranceMaker
 
@@ -27,9 +27,9 @@ from asr_training.utterances import Utterance, UtteranceMaker
 class AlignerTrainer:
     """One training run; `out` receives the best checkpoint so far, `out` with ".log" its history.
 
-    `development`: utterances in development voices, which choose the checkpoint. `places_minutes`: how long the first
-    lesson takes, before the time of the `schedule`. `phrases` draws what is easy, and gets the first
-    `easy_share` of that time: a word is found among few before it is found among many.
+    `development`: utterances in development voices, which choose the checkpoint. `places_minutes`: the time to pretrain
+    positions, before the time of the `schedule`. For the first `easy_share` of that, utterances come from `phrases`,
+    which have few words.
     """
 
     aligner: AlignerNetwork
@@ -42,15 +42,15 @@ class AlignerTrainer:
     easy_share: float
 
     def run(self, seed: int) -> float:
-        """Trains until the time is over; returns the best mean border error on the development voices, in ms."""
+        """Trains until the time is over; returns the best mean boundary error on the development voices, in ms."""
         rng = random.Random(seed)
         # The fused kernel's backward pass is slow on a CPU: with it a step takes a fifth longer.
         self.aligner.thinker.model.config._attn_implementation = "eager"
-        lessons = Lessons(self.aligner.thinker.lm_head.in_features)
-        loss = learn_places(self.aligner, lessons, self.maker, rng, self.places_minutes)
-        self._log(f"places learned: {loss:.3f}")
-        # Two groups, because gradients are clipped per group: fresh heads must not drown the network's.
-        groups = [{"params": list(part.parameters())} for part in (self.aligner.network.model, lessons)]
+        auxiliary = AuxiliaryHeads(self.aligner.thinker.lm_head.in_features)
+        loss = pretrain_positions(self.aligner, auxiliary, self.maker, rng, self.places_minutes)
+        self._log(f"positions pretrained: {loss:.3f}")
+        # Two groups, because gradients are clipped per group: new heads have much larger ones.
+        groups = [{"params": list(part.parameters())} for part in (self.aligner.network.model, auxiliary)]
         optimiser = torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), weight_decay=0.02, fused=True)
         started = checked = time.monotonic()
         best = self._keep_if_better(math.inf, "before")
@@ -62,7 +62,7 @@ class AlignerTrainer:
             items = next(phrases if easy else all_kinds)
             for group in optimiser.param_groups:
                 group["lr"] = self.schedule.rate(step, elapsed_s)
-            losses = self._losses(lessons, [item for item in items if item.words], rng)
+            losses = self._losses(auxiliary, [item for item in items if item.words], rng)
             self._learn(optimiser, losses)
             where = f"step {step}, {elapsed_s:.0f} s"
             if step % 50 == 0:
@@ -74,7 +74,7 @@ class AlignerTrainer:
                 break
         return best
 
-    def _losses(self, lessons: Lessons, items: Sequence[Utterance], rng: random.Random) -> Losses:
+    def _losses(self, auxiliary: AuxiliaryHeads, items: Sequence[Utterance], rng: random.Random) -> Losses:
         features = self.aligner.network.features([item.samples for item in items])
         if rng.random() < 0.5:
             features = masked(features, rng)
@@ -84,11 +84,11 @@ class AlignerTrainer:
                 self.aligner.row(item.words, part[: audio_tokens(frames)])
                 for item, part, frames in zip(items, audio, features.frames, strict=True)
             ]
-            return aligner_losses(self.aligner, items, rows, lessons)
+            return aligner_losses(self.aligner, items, rows, auxiliary)
 
     def _learn(self, optimiser: torch.optim.Optimizer, losses: Losses) -> None:
         optimiser.zero_grad()
-        losses.whole.backward()
+        losses.total.backward()
         for group in optimiser.param_groups:
             nn.utils.clip_grad_norm_(group["params"], 1.0)
         optimiser.step()
@@ -96,7 +96,7 @@ class AlignerTrainer:
     def _keep_if_better(self, best: float, where: str) -> float:
         model = self.aligner.network.model
         model.eval()
-        errors = BorderErrors.of(self.development, told_borders(self.aligner, self.development))
+        errors = BoundaryErrors.of(self.development, predicted_boundaries(self.aligner, self.development))
         model.train()
         self._log(f"== {where}: mean {errors.mean_ms:.1f} ms, p95 {errors.p95_ms:.1f} ms, best before {best:.1f} ms")
         if errors.mean_ms >= best:

@@ -25,12 +25,12 @@ _FIRST_IDEOGRAPH = "\u2e80"
 class QwenAligner:
     """Implements `engine.protocol.Aligner` over the SDK's weights and text splitting.
 
-    `moved` is called from inside of passes that may take long, on the thread that makes them.
+    `on_progress` is called from inside of passes that may take long, on the thread that makes them.
     """
 
-    def __init__(self, plan: Plan, moved: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, plan: Plan, on_progress: Callable[[], None] = lambda: None) -> None:
         self._plan = plan
-        self._moved = moved
+        self._on_progress = on_progress
         self._directory: Path | None = None
         self._runtime: AlignerRuntime | None = None
 
@@ -57,7 +57,7 @@ class QwenAligner:
             self._runtime = AlignerRuntime.load(self._directory, device=self._plan.device, dtype=self._plan.dtype)
         except AlignerRuntime.out_of_memory as error:
             raise EngineOutOfMemory("No memory is left for the aligner; lower KV_BUDGET_MB or MAX_BATCH.") from error
-        self._runtime.tell(self._moved)
+        self._runtime.report_to(self._on_progress)
 
     def unload(self) -> None:
         """Free the weights and what the libraries hold back."""

@@ -60,9 +60,9 @@ class AlignerRuntime:
         """Load a checked aligner. Raises `ModelUnavailable`."""
         return cls(loading.load_aligner(directory, device=device, dtype=dtype))
 
-    def tell(self, moved: Callable[[], None]) -> None:
-        """From now on call `moved` inside of every pass that may take long."""
-        progress.tell(moved, self._parts.tower, self._parts.text)
+    def report_to(self, on_progress: Callable[[], None]) -> None:
+        """Call `on_progress` inside of every pass that may take long, from now on."""
+        progress.report_to(on_progress, self._parts.tower, self._parts.text)
 
     @torch.inference_mode()
     def align(self, items: Sequence[AlignItem]) -> list[Alignment]:

@@ -17,12 +17,12 @@ _MIB = 1024 * 1024
 class Capacity:
     """At most `rows` rows, as many as fit into `rows_bytes`: those of more than `ROW_TOKENS` tokens may be fewer.
 
-    `sessions_bytes` bounds what is kept of live sessions between their partials.
+    `prefix_cache_bytes` bounds what is kept of live sessions between their partials.
     """
 
     rows: int
     rows_bytes: int
-    sessions_bytes: int
+    prefix_cache_bytes: int
     token_bytes: int
 
     @property

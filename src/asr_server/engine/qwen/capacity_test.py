@@ -24,7 +24,7 @@ def test_the_plan_stays_within_its_budget(free_mb, budget_mb, max_batch, device)
     assert 1 <= plan.rows <= max_batch
     budget = budget_mb * MIB or free * 0.6
     if plan.rows > 1:
-        assert plan.rows_bytes + plan.sessions_bytes <= budget
+        assert plan.rows_bytes + plan.prefix_cache_bytes <= budget
 
 
 def test_a_large_gpu_holds_the_whole_batch_and_a_small_one_less():

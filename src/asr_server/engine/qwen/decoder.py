@@ -1,4 +1,4 @@
-"""Rows of a language model over one slot cache: prefill some, step all, drop one. Knows tokens, not audio or text."""
+"""Rows of a language model over one slot cache: prefill some, step all, drop one. Works on tokens only."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ class Row:
     """One answer in the making.
 
     `budget`: most new tokens. `temperature`: 0 is greedy. `draft`: ids that the answer may turn out to be; only greedy
-    rows use it. `forced`: ids that the answer begins with. `watch`: a token whose log-probability as the second one
-    is wanted. Set by the decoder: `watched`, that log-probability; `length`, tokens in the cache; `ids` and
-    `logprobs`, generated so far, the end token excluded; `ended`, the model said so; `looping`, the unit of a loop at
-    the end of `ids`; `passes`, forward passes.
+    rows use it. `forced`: ids that the answer begins with. `no_speech_id`: the token that means "no speech" where it is
+    the second one; None if its probability is not wanted.
+
+    Set by the decoder: `length`, tokens in the cache; `ids` and `logprobs`, generated so far, without the end token;
+    `ended`, the model ended its answer; `looping`, the length of the loop at the end of `ids`, or 0; `passes`, forward
+    passes; `no_speech_logprob`, the log-probability of `no_speech_id`.
     """
 
     key: int
@@ -36,14 +38,14 @@ class Row:
     generator: torch.Generator | None = None
     draft: Draft | None = None
     forced: tuple[int, ...] = ()
-    watch: int | None = None
+    no_speech_id: int | None = None
     length: int = 0
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     ended: bool = False
     looping: int = 0
     passes: int = 0
-    watched: float | None = None
+    no_speech_logprob: float | None = None
 
     @property
     def finished(self) -> bool:
@@ -58,16 +60,16 @@ class Row:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prefill:
-    """What a row starts from: `embeds` (n, d) behind `kept`, the keys and values of the tokens before them, if any."""
+    """What a row starts from: `embeds` (n, d), behind the tokens whose keys and values are in `cached`, if any."""
 
     row: Row
     embeds: torch.Tensor
-    kept: KeysValues | None = None
+    cached: KeysValues | None = None
 
     @property
     def start(self) -> int:
-        """Tokens in `kept`."""
-        return self.kept[0][0].shape[1] if self.kept is not None else 0
+        """Tokens in `cached`."""
+        return self.cached[0][0].shape[1] if self.cached is not None else 0
 
     @property
     def end(self) -> int:
@@ -104,8 +106,8 @@ class SlotDecoder:
         self._reserve(first + len(starts), longest)
         fed, embeds = [], []
         for slot, start in enumerate(starts, first):
-            if start.kept is not None:
-                self.cache.write(slot, 0, start.kept)
+            if start.cached is not None:
+                self.cache.write(slot, 0, start.cached)
             start.row.length = start.end
             proposal = _proposal(start.row)
             fed.append(proposal)
@@ -180,9 +182,9 @@ class SlotDecoder:
         for row, proposal, states in zip(rows, proposals, hidden, strict=True):
             end = at + len(states)
             count = accepted(proposal, tokens[at:end]) + 1
-            if row.watch is not None and len(row.ids) <= 1 < len(row.ids) + count:
+            if row.no_speech_id is not None and len(row.ids) <= 1 < len(row.ids) + count:
                 place = at + 1 - len(row.ids)
-                row.watched = float(logits[place, row.watch] - normal[place])
+                row.no_speech_logprob = float(logits[place, row.no_speech_id] - normal[place])
             self._note(row, tokens[at : at + count], scores[at : at + count])
             at = end
 
@@ -210,8 +212,8 @@ def _proposal(row: Row) -> list[int]:
     forced = [] if row.ids else list(row.forced)
     if row.draft is None or row.temperature > 0:
         return forced
-    room = max(0, row.budget - len(row.ids) - 1)
-    drafted = row.draft.proposal(room if not row.ids else min(room, MAX_PROPOSAL))
+    left = max(0, row.budget - len(row.ids) - 1)
+    drafted = row.draft.proposal(left if not row.ids else min(left, MAX_PROPOSAL))
     return drafted if drafted[: len(forced)] == forced else forced
 
 

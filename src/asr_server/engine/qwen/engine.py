@@ -1,4 +1,4 @@
-"""The `qwen` engine: audio in, hypotheses out, one decode step at a time. Driven by one thread; knows no queue."""
+"""The `qwen` engine: audio in, hypotheses out, one decode step at a time. Called from one thread."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PREFILL_SPREAD = 1.25
 
 @dataclass(slots=True, eq=False)
 class _Work:
-    """One admitted utterance. `row` is None until it is seated; `sent` tokens, `shown` characters were handed out."""
+    """One admitted utterance. `row` is None while it has no slot; `sent` tokens, `shown` characters were handed out."""
 
     key: int
     utterance: Utterance
@@ -42,18 +42,19 @@ class _Work:
 class QwenEngine:
     """Implements `engine.protocol.Engine` over the SDK's modules. torch is imported by `load`, not before.
 
-    `moved` is called from inside of passes that may take long, on the thread that makes them.
+    `on_progress` is called from inside of passes that may take long, on the thread that makes them.
     """
 
     name = "qwen"
 
-    def __init__(self, plan: Plan, moved: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, plan: Plan, on_progress: Callable[[], None] = lambda: None) -> None:
         self._plan = plan
-        self._moved = moved
+        self._on_progress = on_progress
         self._runtime: Runtime | None = None
         self._work: dict[int, _Work] = {}
         self._rows_limit = plan.max_batch
-        self._searching: int | None = None  # rows that decode together while the one at fault is looked for
+        # Rows that decode together while the one that makes steps fail is looked for; None at all other times.
+        self._isolation_limit: int | None = None
         self._info = self._bare_info()
 
     @property
@@ -68,15 +69,15 @@ class QwenEngine:
 
     @property
     def free_slots(self) -> int:
-        """How many more utterances the next steps can begin with; 0 while one step's worth of prefill waits already."""
+        """How many more utterances the next steps can start; 0 while as much waits as one step may prefill."""
         waiting = [w for w in self._work.values() if w.row is None]
         if sum(self._tokens(work) for work in waiting) >= _PREFILL_TOKENS:
             return 0
-        return max(0, self._places - len(self._work))
+        return max(0, self._slot_limit - len(self._work))
 
     @property
-    def _places(self) -> int:
-        return self._rows_limit if self._searching is None else min(self._searching, self._rows_limit)
+    def _slot_limit(self) -> int:
+        return self._rows_limit if self._isolation_limit is None else min(self._isolation_limit, self._rows_limit)
 
     def load(self) -> None:
         """Find, check and load the checkpoint, and plan the memory. Raises `ModelUnavailable`, `EngineOutOfMemory`."""
@@ -99,8 +100,8 @@ class QwenEngine:
             )
         except Runtime.out_of_memory as error:
             raise EngineOutOfMemory("No memory is left for the model; free some or choose a smaller one.") from error
-        self._runtime.tell(self._moved)
-        self._rows_limit, self._searching = self._runtime.capacity.rows, None
+        self._runtime.report_to(self._on_progress)
+        self._rows_limit, self._isolation_limit = self._runtime.capacity.rows, None
         # The libraries bring half a million objects that stay: left among the others, each full collection of garbage
         # would walk them in the middle of a step.
         gc.collect()
@@ -124,7 +125,7 @@ class QwenEngine:
         self._work[key] = _Work(key, item, self._runtime.prepare(item, _budget(item)))
 
     def step(self) -> Iterator[Outcome]:
-        """Decode for every seated row, then seat and prefill what was admitted since, as far as one step allows."""
+        """Decode for every row with a slot, then prefill what was admitted since, as far as one step allows."""
         runtime = self._runtime
         assert runtime is not None, "step() before load()"
         seated = list(runtime.decoder.rows)
@@ -133,15 +134,15 @@ class QwenEngine:
             yield from self._decode(runtime)
         for group in self._groups(runtime, waiting):
             yield from self._prefill(runtime, group)
-        yield from self._retire(runtime)
+        yield from self._hand_out_finished(runtime)
 
     def drop(self, key: int) -> None:
         """Forget a row at once."""
         work = self._work.pop(key, None)
         if work is not None:
-            self._unseat(work)
+            self._take_out(work)
 
-    def _unseat(self, work: _Work) -> None:
+    def _take_out(self, work: _Work) -> None:
         if work.row is not None and self._runtime is not None and work.row in self._runtime.decoder.rows:
             self._runtime.drop(work.row)
         work.row = None
@@ -155,18 +156,18 @@ class QwenEngine:
         try:
             runtime.step()
         except runtime.out_of_memory:
-            self._rows_limit = _fewer(runtime.decoder.rows)
-            yield from self._shed(EngineOutOfMemory("No memory is left for this audio."))
+            self._rows_limit = _half(runtime.decoder.rows)
+            yield from self._back_off(EngineOutOfMemory("No memory is left for this audio."))
             return
         except Exception as error:  # whatever one row provokes, the others go on
-            self._searching = _fewer(runtime.decoder.rows)
-            yield from self._shed(_failure(error))
+            self._isolation_limit = _half(runtime.decoder.rows)
+            yield from self._back_off(_failure(error))
             return
         for row in runtime.decoder.rows:
-            yield from self._news(row)
+            yield from self._new_tokens(row)
 
-    def _news(self, row: Row) -> Iterator[Outcome]:
-        """What a row has generated and not yet handed out. A row that was restarted repeats nothing."""
+    def _new_tokens(self, row: Row) -> Iterator[Outcome]:
+        """What a row has generated and not yet handed out. A row that started again repeats nothing."""
         work = self._work[row.key]
         if len(row.ids) > work.sent:
             text = self._new_text(work, row) if work.utterance.stream else ""
@@ -175,14 +176,14 @@ class QwenEngine:
 
     def _new_text(self, work: _Work, row: Row) -> str:
         assert self._runtime is not None
-        spoken = self._runtime.spoken(row.ids, work.utterance.language)
+        spoken = self._runtime.partial_text(row.ids, work.utterance.language)
         new = spoken[work.shown :]
         work.shown = max(work.shown, len(spoken))
         return new
 
     def _groups(self, runtime: Runtime, waiting: Sequence[_Work]) -> Iterator[list[_Work]]:
         """What to prefill in this step: in the order of admission, similar lengths together, within the token limit."""
-        used, seats, group = 0, self._places - len(runtime.decoder.rows), list[_Work]()
+        used, seats, group = 0, self._slot_limit - len(runtime.decoder.rows), list[_Work]()
         for count, work in enumerate(waiting, 1):
             tokens = self._tokens(work)
             full = count > seats or not self._fits(runtime, waiting[:count])
@@ -206,14 +207,14 @@ class QwenEngine:
         try:
             runtime.prefill(rows)
         except runtime.out_of_memory:
-            yield from self._split(runtime, group, EngineOutOfMemory("No memory is left for this audio."))
+            yield from self._isolate(runtime, group, EngineOutOfMemory("No memory is left for this audio."))
             return
         except Exception as error:  # whatever this audio provokes, the other rows go on
-            yield from self._split(runtime, group, _failure(error))
+            yield from self._isolate(runtime, group, _failure(error))
             return
         for work, (row, _) in zip(group, rows, strict=True):
             work.row = row
-            yield from self._news(row)
+            yield from self._new_tokens(row)
 
     def _row(self, runtime: Runtime, work: _Work) -> Row:
         from asr_server.engine.qwen.decoder import Row
@@ -227,11 +228,11 @@ class QwenEngine:
             runtime.generator(utterance),
             Draft(utterance.draft) if utterance.draft else None,
             forced=utterance.prefix,
-            watch=None if utterance.language else runtime.no_speech_id,
+            no_speech_id=None if utterance.language else runtime.no_speech_id,
         )
 
-    def _split(self, runtime: Runtime, group: list[_Work], failure: AsrError) -> Iterator[Outcome]:
-        """A prefill failed: try its halves, down to the one row that is at fault."""
+    def _isolate(self, runtime: Runtime, group: list[_Work], failure: AsrError) -> Iterator[Outcome]:
+        """A prefill failed: try its halves, down to the row that is at fault."""
         if len(group) == 1:
             del self._work[group[0].key]
             yield RowFailed(group[0].key, failure)
@@ -239,19 +240,21 @@ class QwenEngine:
         for half in (group[: len(group) // 2], group[len(group) // 2 :]):
             yield from self._prefill(runtime, half)
 
-    def _shed(self, failure: AsrError) -> Iterator[Outcome]:
-        """A decode failed: the younger half of the rows starts again later, with fewer beside it; who was alone is at
-        fault."""
+    def _back_off(self, failure: AsrError) -> Iterator[Outcome]:
+        """A step failed: take the younger half of the rows out, to start again later with fewer beside them.
+
+        A row that was alone is at fault and fails.
+        """
         assert self._runtime is not None
         rows = sorted(self._runtime.decoder.rows, key=lambda row: row.key)
         if len(rows) == 1:
             self.drop(rows[0].key)
-            self._searching = None
+            self._isolation_limit = None
             yield RowFailed(rows[0].key, failure)
-        for row in rows[_fewer(rows) :]:
-            self._unseat(self._work[row.key])
+        for row in rows[_half(rows) :]:
+            self._take_out(self._work[row.key])
 
-    def _retire(self, runtime: Runtime) -> Iterator[Outcome]:
+    def _hand_out_finished(self, runtime: Runtime) -> Iterator[Outcome]:
         finished = [row for row in runtime.decoder.rows if row.finished]
         for row in finished:
             work = self._work[row.key]
@@ -263,7 +266,7 @@ class QwenEngine:
             else:
                 yield RowDone(row.key, self._hypothesis(runtime, work, row))
         if finished:
-            self._searching = None
+            self._isolation_limit = None
             self._publish()
 
     def _hypothesis(self, runtime: Runtime, work: _Work, row: Row) -> Hypothesis:
@@ -271,7 +274,7 @@ class QwenEngine:
         keep = without_loop(row.ids, row.looping) if row.looping else len(row.ids)
         ids = tuple(row.ids[:keep])
         answer = runtime.read(ids, work.utterance.language)
-        around = work.prepared.prompt
+        prompt = work.prepared.prompt
         return Hypothesis(
             text=answer.text,
             language=answer.language,
@@ -279,9 +282,9 @@ class QwenEngine:
             logprobs=tuple(row.logprobs[:keep]),
             finish=_finish(row),
             audio_tokens=runtime.audio_tokens(work.prepared),
-            prompt_tokens=len(around.before) + len(around.after),
+            prompt_tokens=len(prompt.before) + len(prompt.after),
             passes=row.passes,
-            no_speech_prob=math.exp(row.watched) if row.watched is not None else None,
+            no_speech_prob=math.exp(row.no_speech_logprob) if row.no_speech_logprob is not None else None,
             offsets=answer.offsets,
             pieces=answer.pieces,
         )
@@ -298,7 +301,7 @@ def _budget(utterance: Utterance) -> int:
     return token_budget(len(utterance.audio)) + len(utterance.prefix)
 
 
-def _fewer(rows: Sequence[Row]) -> int:
+def _half(rows: Sequence[Row]) -> int:
     return max(1, len(rows) // 2)
 
 

@@ -89,7 +89,7 @@ def test_a_session_that_cannot_be_kept_costs_nobody_an_answer(engine, clips, alo
     monkeypatch.setattr(engine._runtime.decoder.cache, "read", read)
     asked = [Utterance(clip, session=str(key)) for key, clip in enumerate(clips[:4])]
     assert [outcome.value.ids for outcome in _ended(engine, asked)] == [one.ids for one in alone[:4]]
-    assert len(engine._runtime.sessions) == 0
+    assert len(engine._runtime.prefix_cache) == 0
     assert engine.free_slots == 4
 
 

@@ -1,4 +1,4 @@
-"""Samples to log-mel features with the checkpoint's own filters, whole or from any frame on. Not the encoder.
+"""Samples to log-mel features with the checkpoint's own filters, of a whole clip or from any frame on.
 
 The formula is that of `WhisperFeatureExtractor`: power spectrum of Hann windows of 400 samples every 160, centred,
 reflected at the ends, the last frame dropped; mel filters; log10 of at least 1e-10; then clamped to 8 below the

@@ -1,4 +1,4 @@
-"""What earlier partials of a live session left: mel, keys and values of its closed windows. Not the session itself.
+"""A cache of what earlier partials of live sessions computed: mel, keys and values of their closed windows.
 
 A window of 8 s is closed once no later sample can change its frames. Its encoding then depends on one thing more: the
 clamp, 8 log10_mel below the loudest value of the whole clip. While no kept value lies below the new clamp or the one it
@@ -32,7 +32,7 @@ class CachedPrefix:
     `before`: the prompt's token ids ahead of the audio. `samples`: how many the closed windows are; `reach`: how many
     more their frames depend on. `probe`: the last samples of the closed part. `log10_mel`:
     unclamped log-mel (128, T) of the closed windows, `lowest` their smallest value, `floor` the clamp they were
-    encoded with. `stretch`: keys and values of `before` and the closed windows, `windows` of them.
+    encoded with. `kv`: keys and values of `before` and the closed windows, `windows` of them.
     """
 
     before: tuple[int, ...]
@@ -43,12 +43,12 @@ class CachedPrefix:
     lowest: float
     floor: float
     windows: int
-    stretch: KeysValues
+    kv: KeysValues
 
     @property
     def nbytes(self) -> int:
         """Bytes of the tensors."""
-        tensors = [self.log10_mel, *self.stretch[0], *self.stretch[1]]
+        tensors = [self.log10_mel, *self.kv[0], *self.kv[1]]
         return self.probe.nbytes + sum(t.numel() * t.element_size() for t in tensors)
 
     def continues(self, audio: NDArray[np.float32], before: tuple[int, ...]) -> bool:
@@ -76,36 +76,36 @@ class PrefixCache:
     clock: Callable[[], float] = time.monotonic
     held_bytes: int = 0
     evictions: int = 0
-    _kept: OrderedDict[str, CachedPrefix] = field(default_factory=OrderedDict)
+    _cached: OrderedDict[str, CachedPrefix] = field(default_factory=OrderedDict)
     _used_s: dict[str, float] = field(default_factory=dict)
 
     def get(self, key: str) -> CachedPrefix | None:
         """The state of a session, now the most recently used."""
-        if key in self._kept:
-            self._kept.move_to_end(key)
+        if key in self._cached:
+            self._cached.move_to_end(key)
             self._used_s[key] = self.clock()
-        return self._kept.get(key)
+        return self._cached.get(key)
 
-    def put(self, key: str, kept: CachedPrefix) -> None:
+    def put(self, key: str, prefix: CachedPrefix) -> None:
         """Keep the state, in place of an older one of the same session; too large a one is not kept at all."""
         self.forget(key)
-        if kept.nbytes > self.limit_bytes:
+        if prefix.nbytes > self.limit_bytes:
             return
-        self._kept[key] = kept
+        self._cached[key] = prefix
         self._used_s[key] = self.clock()
-        self.held_bytes += kept.nbytes
+        self.held_bytes += prefix.nbytes
         while self.held_bytes > self.limit_bytes:
-            self.forget(next(iter(self._kept)))
+            self.forget(next(iter(self._cached)))
             self.evictions += 1
-        while self._used_s[oldest := next(iter(self._kept))] < self.clock() - _UNUSED_S:
+        while self._used_s[oldest := next(iter(self._cached))] < self.clock() - _UNUSED_S:
             self.forget(oldest)
 
     def forget(self, key: str) -> None:
         """Drop one session."""
-        kept = self._kept.pop(key, None)
-        if kept is not None:
-            self.held_bytes -= kept.nbytes
+        prefix = self._cached.pop(key, None)
+        if prefix is not None:
+            self.held_bytes -= prefix.nbytes
             del self._used_s[key]
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._cached)

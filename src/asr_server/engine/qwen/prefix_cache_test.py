@@ -11,10 +11,10 @@ pytestmark = pytest.mark.torch
 STATE_BYTES = 4_000
 
 
-def _kept():
+def _state():
     state = torch.zeros(STATE_BYTES // 4)
     nothing = np.zeros(0, np.float32)
-    return CachedPrefix((), 0, 0, nothing, state, lowest=0.0, floor=0.0, windows=1, stretch=([], []))
+    return CachedPrefix((), 0, 0, nothing, state, lowest=0.0, floor=0.0, windows=1, kv=([], []))
 
 
 @pytest.fixture
@@ -24,17 +24,17 @@ def store():
 
 
 def _stored(store):
-    return [key for key in "abcdef" if key in store._kept]
+    return [key for key in "abcdef" if key in store._cached]
 
 
 def test_the_least_recently_used_session_leaves_first(store):
     """The one that asks at every second keeps its state; a new one does not push itself out."""
     for key in "abc":
-        store.put(key, _kept())
+        store.put(key, _state())
     store.get("a")
-    store.put("d", _kept())
+    store.put("d", _state())
     assert _stored(store) == ["a", "c", "d"]
-    store.put("e", _kept())
+    store.put("e", _state())
     assert _stored(store) == ["a", "d", "e"]
     assert store.evictions == 2
 
@@ -42,16 +42,16 @@ def test_the_least_recently_used_session_leaves_first(store):
 def test_a_new_state_of_a_session_takes_the_place_of_the_old_one(store):
     """It counts once, and the session is the last to leave."""
     for key in "abca":
-        store.put(key, _kept())
+        store.put(key, _state())
     assert (len(store), store.held_bytes, store.evictions) == (3, 3 * STATE_BYTES, 0)
-    store.put("d", _kept())
+    store.put("d", _state())
     assert _stored(store) == ["a", "c", "d"]
 
 
 def test_a_state_that_is_too_large_is_not_kept_and_pushes_nobody_out(store):
     """Its session is slower, and no other."""
-    store.put("a", _kept())
-    large = _kept()
+    store.put("a", _state())
+    large = _state()
     large.log10_mel = torch.zeros(STATE_BYTES)
     store.put("b", large)
     assert _stored(store) == ["a"]

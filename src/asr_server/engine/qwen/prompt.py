@@ -82,7 +82,7 @@ def read(tokenizer: Any, ids: list[int], language: str | None) -> ParsedAnswer:
     )
 
 
-def spoken(tokenizer: Any, ids: list[int], *, forced: bool) -> str:
+def partial_text(tokenizer: Any, ids: list[int], *, forced: bool) -> str:
     """The text of an unfinished answer: whole characters only, and nothing before it is clear where the text begins."""
     tag = tokenizer.convert_tokens_to_ids(ASR_TEXT)
     if not forced and tag not in ids:
@@ -111,10 +111,10 @@ def offsets(tokenizer: Any, ids: list[int], text: str, *, forced: bool) -> tuple
     decode = tokenizer.backend_tokenizer.decode
     tag = tokenizer.convert_tokens_to_ids(ASR_TEXT)
     start = 0 if forced or tag not in ids else ids.index(tag) + 1
-    spoken = ids[start:]
-    whole = decode(spoken)
+    text_ids = ids[start:]
+    whole = decode(text_ids)
     lead = len(whole) - len(whole.lstrip())
     if whole.strip() != text:
         return ()
-    lengths = (len(decode(spoken[:n]).rstrip(_UNFINISHED)) - lead for n in range(1, len(spoken) + 1))
+    lengths = (len(decode(text_ids[:n]).rstrip(_UNFINISHED)) - lead for n in range(1, len(text_ids) + 1))
     return (*[0] * start, *(min(max(0, length), len(text)) for length in lengths))

@@ -77,7 +77,7 @@ def test_closed_windows_are_not_run_again(make_engine, run, recording):
     longer = Utterance(recording[: 18 * RATE + 8_000], session="saved")
     with_session, without = (runtime.tokens(runtime.prepare(u, 32)) for u in (longer, Utterance(longer.audio)))
     assert without - with_session > 2 * 104
-    assert len(runtime.sessions) > 0
+    assert len(runtime.prefix_cache) > 0
 
 
 def test_every_window_that_closes_is_kept(make_engine, run, speech, monkeypatch):
@@ -91,7 +91,7 @@ def test_every_window_that_closes_is_kept(make_engine, run, speech, monkeypatch)
     for windows in (1, 2, 3):
         closed = int((8 * windows + 0.5) * RATE)
         run(engine, [Utterance(even[:closed], session="windows")])
-        assert runtime.sessions.get("windows").windows == windows
+        assert runtime.prefix_cache.get("windows").windows == windows
         growing = Utterance(even[: closed + RATE], session="windows")
         prefilled.append(runtime.tokens(runtime.prepare(growing, 32)))
     assert len(set(prefilled)) == 1
@@ -123,8 +123,8 @@ def test_hardly_more_than_the_closed_windows_is_heard_as_without_them(make_engin
 def test_evicted_means_slower_never_different(make_engine, run, recording, fresh, monkeypatch):
     """With room for hardly one state, sessions push each other out, the bound holds, and the ids stay."""
     engine = make_engine(1)
-    store = engine._runtime.sessions
-    for key in list(store._kept):
+    store = engine._runtime.prefix_cache
+    for key in list(store._cached):
         store.forget(key)
     run(engine, [Utterance(_partials(recording)[9], session="big")])
     monkeypatch.setattr(store, "limit_bytes", int(store.held_bytes * 1.5))
@@ -139,8 +139,8 @@ def test_evicted_means_slower_never_different(make_engine, run, recording, fresh
 def test_nothing_is_kept_of_sessions_that_are_over(make_engine, run, recording, fresh, monkeypatch):
     """The last answer of a session takes along what was kept; whoever ended without one goes after a minute."""
     engine = make_engine(1)
-    store = engine._runtime.sessions
-    for key in list(store._kept):
+    store = engine._runtime.prefix_cache
+    for key in list(store._cached):
         store.forget(key)
     run(engine, [Utterance(_partials(recording)[8], session="one")])
     assert len(store) == 1
@@ -150,4 +150,4 @@ def test_nothing_is_kept_of_sessions_that_are_over(make_engine, run, recording, 
     later_s = store.clock() + 61.0
     monkeypatch.setattr(store, "clock", lambda: later_s)
     run(engine, [Utterance(_partials(recording)[8], session="next")])
-    assert list(store._kept) == ["next"]
+    assert list(store._cached) == ["next"]

@@ -22,7 +22,7 @@ from asr_server.engine.qwen.prefix_cache import CachedPrefix, PrefixCache
 class Prepared:
     """One row's work before its audio is encoded.
 
-    `log10_mel` (128, T) are the unclamped frames of the whole clip, `clamp` its lower bound, `kept` what an earlier
+    `log10_mel` (128, T) are the unclamped frames of the whole clip, `clamp` its lower bound, `cached` what an earlier
     partial of the session left of its first windows.
     """
 
@@ -30,12 +30,12 @@ class Prepared:
     prompt: prompt.Prompt
     log10_mel: torch.Tensor
     clamp: float
-    kept: CachedPrefix | None
+    cached: CachedPrefix | None
 
     @property
     def mel(self) -> torch.Tensor:
         """The features still to be encoded."""
-        done = self.kept.log10_mel.shape[1] if self.kept is not None else 0
+        done = self.cached.log10_mel.shape[1] if self.cached is not None else 0
         return features(self.log10_mel[:, done:], self.clamp)
 
 
@@ -52,55 +52,56 @@ class Runtime:
         self._no_speech_id = self._prompts.no_speech_id
         self.capacity = _capacity(parts, max_batch, kv_budget_mb)
         self.decoder = SlotDecoder(parts.text, parts.head, parts.end_ids, self.capacity)
-        self.sessions = PrefixCache(limit_bytes=self.capacity.sessions_bytes)
+        self.prefix_cache = PrefixCache(limit_bytes=self.capacity.prefix_cache_bytes)
 
     @classmethod
     def load(cls, directory: Path, *, device: str, dtype: str, max_batch: int, kv_budget_mb: int) -> Runtime:
         """Load a checked checkpoint. Raises `ModelUnavailable`."""
         return cls(loading.load(directory, device=device, dtype=dtype), max_batch, kv_budget_mb)
 
-    def tell(self, moved: Callable[[], None]) -> None:
-        """From now on call `moved` inside of every pass that may take long."""
-        progress.tell(moved, self._parts.tower, self._parts.text)
+    def report_to(self, on_progress: Callable[[], None]) -> None:
+        """Call `on_progress` inside of every pass that may take long, from now on."""
+        progress.report_to(on_progress, self._parts.tower, self._parts.text)
 
     @torch.inference_mode()
     def prepare(self, work: Utterance, budget: int) -> Prepared:
         """Front end and prompt of one row. Raises `InvalidValue` when prompt and audio exceed the model's positions."""
-        around = self._prompts.build(context=work.context, language=work.language)
-        kept = self._kept(work, around)
-        log10_mel = self._mel.log10_mel(work.audio, kept.log10_mel.shape[1] if kept is not None else 0)
-        if kept is not None:
-            log10_mel = torch.cat([kept.log10_mel, log10_mel], dim=1)
+        rendered = self._prompts.build(context=work.context, language=work.language)
+        cached = self._cached(work, rendered)
+        log10_mel = self._mel.log10_mel(work.audio, cached.log10_mel.shape[1] if cached is not None else 0)
+        if cached is not None:
+            log10_mel = torch.cat([cached.log10_mel, log10_mel], dim=1)
         clamp = floor(log10_mel)
-        if kept is not None and not kept.exact_under(clamp):
-            kept = None
-        prepared = Prepared(work, around, log10_mel, clamp, kept)
+        if cached is not None and not cached.exact_under(clamp):
+            cached = None
+        prepared = Prepared(work, rendered, log10_mel, clamp, cached)
         if self.row_tokens(prepared, budget) > self._parts.text.config.max_position_embeddings:
             raise InvalidValue("The prompt is too long for this model.", param="prompt")
         return prepared
 
-    def _kept(self, work: Utterance, around: prompt.Prompt) -> CachedPrefix | None:
-        kept = self.sessions.get(work.session) if work.session is not None else None
-        if kept is None or not kept.continues(work.audio, tuple(around.before.tolist())):
+    def _cached(self, work: Utterance, rendered: prompt.Prompt) -> CachedPrefix | None:
+        cached = self.prefix_cache.get(work.session) if work.session is not None else None
+        if cached is None or not cached.continues(work.audio, tuple(rendered.before.tolist())):
             return None
-        return kept
+        return cached
 
     def tokens(self, prepared: Prepared) -> int:
         """Prompt and audio tokens that the row's prefill has to run."""
         audio = self.audio_tokens(prepared)
-        skipped = prepared.kept.stretch[0][0].shape[1] if prepared.kept is not None else 0
+        skipped = prepared.cached.kv[0][0].shape[1] if prepared.cached is not None else 0
         return len(prepared.prompt.before) + audio + len(prepared.prompt.after) - skipped
 
     def row_tokens(self, prepared: Prepared, budget: int) -> int:
         """Tokens that the row may come to in all."""
-        around = prepared.prompt
-        return len(around.before) + self.audio_tokens(prepared) + len(around.after) + budget
+        rendered = prepared.prompt
+        return len(rendered.before) + self.audio_tokens(prepared) + len(rendered.after) + budget
 
     @torch.inference_mode()
     def prefill(self, rows: Sequence[tuple[Row, Prepared]]) -> None:
         """Encode the audio of several rows in one batch, run their prompts in one pass, take their first tokens."""
         encoded = self._encoder(
-            [memory.upload(p.mel, self._parts.device) for _, p in rows], continued=[p.kept is not None for _, p in rows]
+            [memory.upload(p.mel, self._parts.device) for _, p in rows],
+            continued=[p.cached is not None for _, p in rows],
         )
         first = len(self.decoder.rows)
         self.decoder.prefill([self._start(row, p, audio) for (row, p), audio in zip(rows, encoded, strict=True)])
@@ -111,18 +112,18 @@ class Runtime:
                 continue
 
     def _start(self, row: Row, prepared: Prepared, audio: torch.Tensor) -> Prefill:
-        around, kept = prepared.prompt, prepared.kept
-        before = [self.decoder.embed(around.before)] if kept is None else []
-        embeds = torch.cat([*before, audio, self.decoder.embed(around.after)])
-        return Prefill(row, embeds, kept.stretch if kept is not None else None)
+        rendered, cached = prepared.prompt, prepared.cached
+        before = [self.decoder.embed(rendered.before)] if cached is None else []
+        embeds = torch.cat([*before, audio, self.decoder.embed(rendered.after)])
+        return Prefill(row, embeds, cached.kv if cached is not None else None)
 
     def _keep(self, slot: int, prepared: Prepared) -> None:
         """Leave the closed windows of a session's row for its next partial."""
-        work, old = prepared.utterance, prepared.kept
+        work, old = prepared.utterance, prepared.cached
         if work.session is None:
             return
         if work.last:
-            self.sessions.forget(work.session)
+            self.prefix_cache.forget(work.session)
             return
         closed_samples = self._encoder.window_frames * self._mel.hop
         windows = max(0, len(work.audio) - self._mel.reach) // closed_samples
@@ -131,7 +132,7 @@ class Runtime:
         frames, samples = windows * self._encoder.window_frames, windows * closed_samples
         log10_mel = prepared.log10_mel[:, :frames].clone()
         end = len(prepared.prompt.before) + windows * self._encoder.window_tokens
-        kept = CachedPrefix(
+        cached = CachedPrefix(
             before=tuple(prepared.prompt.before.tolist()),
             samples=samples,
             reach=self._mel.reach,
@@ -140,9 +141,9 @@ class Runtime:
             lowest=float(log10_mel.min()),
             floor=prepared.clamp,
             windows=windows,
-            stretch=self.decoder.cache.read(slot, 0, end),
+            kv=self.decoder.cache.read(slot, 0, end),
         )
-        self.sessions.put(work.session, kept)
+        self.prefix_cache.put(work.session, cached)
 
     @torch.inference_mode()
     def step(self) -> None:
@@ -169,9 +170,9 @@ class Runtime:
         """What generated ids say."""
         return prompt.read(self._parts.tokenizer, list(ids), language)
 
-    def spoken(self, ids: Sequence[int], language: str | None) -> str:
+    def partial_text(self, ids: Sequence[int], language: str | None) -> str:
         """The text of an answer that is not at its end yet."""
-        return prompt.spoken(self._parts.tokenizer, list(ids), forced=language is not None)
+        return prompt.partial_text(self._parts.tokenizer, list(ids), forced=language is not None)
 
     def audio_tokens(self, prepared: Prepared) -> int:
         """Tokens that the whole clip's audio became."""
@@ -181,9 +182,9 @@ class Runtime:
         """The fields of `EngineInfo` that are known once the model is loaded."""
         return {
             "slots": self.capacity.rows,
-            "kv_budget_mb": (self.capacity.rows_bytes + self.capacity.sessions_bytes) // memory.MIB,
+            "kv_budget_mb": (self.capacity.rows_bytes + self.capacity.prefix_cache_bytes) // memory.MIB,
             "kv_cache_mb": self.decoder.cache.nbytes // memory.MIB,
-            "sessions_mb": self.sessions.held_bytes // memory.MIB,
+            "sessions_mb": self.prefix_cache.held_bytes // memory.MIB,
             **memory.gpu_figures(self._parts.device),
         }
 

@@ -20,7 +20,7 @@ ATTENTION = "asr_slots"
 # The position of a query that is only there to make rows of one pass equally long.
 PADDING = -1
 
-# Keys and values of one stretch of one row, layer by layer: [(heads, tokens, dim), ...] twice.
+# Keys and values of consecutive tokens of one row, layer by layer: [(heads, tokens, dim), ...] twice.
 KeysValues = tuple[list[torch.Tensor], list[torch.Tensor]]
 
 
@@ -110,10 +110,10 @@ class SlotCache(Cache):
         keys, values = ([b[slot, :, start:end].clone() for b in buffers] for buffers in (self._keys, self._values))
         return keys, values
 
-    def write(self, slot: int, start: int, stretch: KeysValues) -> None:
+    def write(self, slot: int, start: int, kv: KeysValues) -> None:
         """Put back what `read` gave, at positions from `start` on."""
-        for buffers, kept in zip((self._keys, self._values), stretch, strict=True):
-            for buffer, part in zip(buffers, kept, strict=True):
+        for buffers, layers in zip((self._keys, self._values), kv, strict=True):
+            for buffer, part in zip(buffers, layers, strict=True):
                 buffer[slot, :, start : start + part.shape[1]] = part
 
     def get_seq_length(self, layer_idx: int = 0) -> int:

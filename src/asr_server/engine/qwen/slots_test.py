@@ -46,6 +46,6 @@ def test_every_row_leaves_a_column_for_padding(tokens):
     """A row of a whole number of buckets takes one more: memory for two rows without it has no room for both."""
     head = SimpleNamespace(weight=torch.zeros(1))
     text = SimpleNamespace(config=SimpleNamespace(**vars(CONFIG)))
-    exact = Capacity(rows=2, rows_bytes=2 * ROW_TOKENS, sessions_bytes=0, token_bytes=1)
+    exact = Capacity(rows=2, rows_bytes=2 * ROW_TOKENS, prefix_cache_bytes=0, token_bytes=1)
     decoder = SlotDecoder(text, head, frozenset(), exact)
     assert decoder.fits(2, tokens) is (tokens < ROW_TOKENS)

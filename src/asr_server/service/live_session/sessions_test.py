@@ -95,23 +95,30 @@ async def _until_flush(connection):
 
 
 @pytest.mark.torch
-async def test_a_final_is_what_the_engine_says_of_the_same_audio(make, speech):
+async def test_a_final_is_what_the_engine_says_of_the_same_audio(make, speech, monkeypatch):
     """The bundled model: live equals one offline run, given the words that were committed before."""
     engine = registry.build(plan.resolve(settings.load(_env_file=None, model_id="demo"), capabilities.probe()))
+    asked, admit = [], engine.admit
+    monkeypatch.setattr(engine, "admit", lambda key, item: asked.append(item) or admit(key, item))
     live = make(engine)
     connection = await _open(live)
-    for at in range(0, len(speech), 3_000):
-        await connection.send(Audio(speech[at : at + 3_000]))
-        await asyncio.sleep(0.005)
+    session = connection.session
+    twice = speech[:-28_800] + speech  # one utterance, long enough that words are committed in it
+    for at in range(0, len(twice), 32_000):
+        await connection.send(Audio(twice[at : at + 32_000]))
+        while session._inbox or session.machine.busy:  # noqa: ASYNC110 - every second of it is answered
+            await asyncio.sleep(0.005)
     await connection.send(Flush())
     messages = await _until_flush(connection)
     final = next(m for m in messages if isinstance(m, Final))
-    committed = [m.committed for m in messages if isinstance(m, Partial)][-1:]
-    audio = np.frombuffer(speech, "<i2").astype(np.float32)[final.start_samples : final.end_samples] / 32_768
-    offline = await live._engines.accurate.transcribe(Utterance(audio), priority=Priority.LIVE)
-    assert final.text
-    if offline.hypothesis.text.startswith("".join(committed)):
-        assert final.text == offline.hypothesis.text
+    committed = [m.committed for m in messages if isinstance(m, Partial)][-1]
+    audio = np.frombuffer(twice, "<i2").astype(np.float32)[final.start_samples : final.end_samples] / 32_768
+    (prefix,) = {item.prefix for item in asked if np.array_equal(item.audio, audio)}
+    offline = (
+        await live._engines.accurate.transcribe(Utterance(audio, prefix=prefix), priority=Priority.LIVE)
+    ).hypothesis
+    assert final.text == offline.text
+    assert offline.text[: offline.offsets[len(prefix) - 1]] == committed != ""
     await live.drain()
 
 
@@ -202,6 +209,36 @@ async def test_what_a_cut_off_client_missed_is_kept_for_a_while_and_no_longer(ma
     with pytest.raises(SessionNotFound):
         await live.resume(connection.session.id, 0)
     assert len(live) == 0
+
+
+async def test_a_client_that_left_in_order_finds_the_final_of_what_it_had_said(make, speech):
+    """Its leaving ends the utterance, as a flush does; a connection that broke leaves it open for the next."""
+    for clean in (True, False):
+        live = make(Scripted())
+        connection = await _open(live)
+        await connection.send(Audio(speech[:64_000]))
+        live.disconnect(connection, clean=clean)
+        again = await live.resume(connection.session.id, 0)
+        if not clean:
+            await asyncio.sleep(0.3)
+            assert not connection.session._finals
+            await again.send(Flush())
+        finals = [m for m in await _until_flush(again) if isinstance(m, Final)]
+        assert [(f.text, f.ending) for f in finals if f.text] == [("words", Ending.FLUSH)]
+        connection.session.end()
+
+
+@pytest.mark.parametrize("received", [0, 1, 2, 3])
+async def test_a_client_that_comes_back_gets_the_finals_that_it_has_not(make, received):
+    """Those behind the last that it names, each once."""
+    live = make(Scripted())
+    connection = await _open(live)
+    for number in (1, 2, 3):
+        connection.session._send(Outgoing(Final(number, "words", "English", 0, 1, Ending.CUT)))
+    live.disconnect(connection, clean=False)
+    again = await live.resume(connection.session.id, received)
+    connection.session.end()
+    assert [outgoing.message.utterance async for outgoing in again.messages()] == [1, 2, 3][received:]
 
 
 async def _collect(connection, finals):

@@ -1,6 +1,7 @@
-"""The phrase bank: every voice of a role speaking random phrases, kept on disk. No assembly into utterances.
+"""The phrase corpus: random phrases in every voice of a role, on disk.
 
-A bank is a folder with `samples.i16` (all clips end to end, 16 kHz mono int16) and `index.json` (what lies where).
+A corpus is a folder with `samples.i16` (all clips end to end, 16 kHz mono int16) and `index.json` (the places of the
+clips and their words).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ TAKES_PER_VOICE = {Engine.ESPEAK: 6, Engine.FLITE: 40, Engine.FESTIVAL: 6}
 
 @dataclass(frozen=True)
 class Recording:
-    """One phrase in the bank: `length` samples from `offset` on."""
+    """One phrase in the corpus: `length` samples from `offset` on."""
 
     offset: int
     length: int
@@ -47,7 +48,7 @@ class Take:
 
 
 @dataclass(frozen=True)
-class Bank:
+class Corpus:
     """All takes of a role; `samples` is a read-only int16 memory map of shape (samples,)."""
 
     samples: NDArray[np.int16]
@@ -80,13 +81,13 @@ class _Job:
     seed: str
 
 
-def bank(folder: Path, role: Role, seed: int, takes_share: float = 1.0) -> Bank:
-    """Opens the bank in `folder`, making it first where it is missing. Raises `SynthesisUnavailable`."""
+def open_corpus(folder: Path, role: Role, seed: int, takes_share: float = 1.0) -> Corpus:
+    """Open the corpus in `folder`, or make it if it is missing. Raises `SynthesisUnavailable`."""
     if not (folder / "index.json").is_file():
         _make(folder, list(_jobs(role, seed, takes_share)))
     index = json.loads((folder / "index.json").read_text())
     samples = np.memmap(folder / "samples.i16", dtype=np.int16, mode="r")
-    return Bank(samples, tuple(_take(entry) for entry in index))
+    return Corpus(samples, tuple(_take(entry) for entry in index))
 
 
 def _jobs(role: Role, seed: int, takes_share: float) -> Iterator[_Job]:

@@ -1,9 +1,9 @@
-"""What the audio itself is asked in the middle layer, by heads that are thrown away: place, word, borders of the word.
+"""Auxiliary losses on the audio tokens of the middle layer, by heads for training alone: position, word, boundaries.
 
-A stamp has to find its word in the audio and to say when it begins. Taught by the stamps alone, a language model this
-small needs hours. So every audio token is asked for its own slot, for the word that sounds there, which of the clip's
-words that is, and for the slots in which it begins and ends. Every stamp is asked for its word and its number by the
-same heads, so that both sides speak of words in the same way. What is left for the stamps is to look and to copy.
+A timestamp token has to find its word in the audio and predict when it begins. From the timestamps alone, a language
+model this small needs hours to learn that. So every audio token also predicts its own slot, its word, the index of that
+word in the clip, and the slots in which the word begins and ends. Every timestamp token predicts its word and its index
+with the same heads, so that both represent words in the same way. The timestamps then only have to attend and copy.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from asr_training.vocabulary import ENGLISH_WORDS, MANDARIN_ITEMS
 
 TOKENS_PER_S, TOKEN_MS = 13, 80
 SPREAD_SLOTS = 1.0
-# Mandarin is placed character by character; the last class is for pauses.
+# Mandarin is aligned character by character; the last class is for pauses.
 WORDS = {word: number for number, word in enumerate((*ENGLISH_WORDS, *sorted(set("".join(MANDARIN_ITEMS)))))}
 PAUSE = len(WORDS)
-MOST_WORDS = 120  # of a clip, that are counted
+MOST_WORDS = 120  # further words of a clip share the last index
 NUMBER_WEIGHT = 0.4
-BORDERS = ("begin", "end")
+BOUNDARIES_PER_WORD = 2
 
 
-class Lessons(nn.Module):
+class AuxiliaryHeads(nn.Module):
     """The heads; `width` is that of the language model."""
 
     def __init__(self, width: int) -> None:
@@ -44,44 +44,50 @@ class Lessons(nn.Module):
             self.number.weight.copy_(time_codes(MOST_WORDS, width))
 
     def places(self, states: Tensor, rows: Sequence[Row]) -> Tensor:
-        """Loss of telling the slot of every audio token; `states`: of the middle layer, (batch, tokens, hidden)."""
-        return soft_loss(self.place(_heard(states, rows)), torch.cat([_begins(row.audio_tokens)[0] for row in rows]))
+        """Loss of the slot of every audio token; `states`: of the middle layer, (batch, tokens, hidden)."""
+        return soft_loss(
+            self.place(_audio_states(states, rows)), torch.cat([_begins(row.audio_tokens)[0] for row in rows])
+        )
 
-    def borders(self, states: Tensor, rows: Sequence[Row], spoken: Sequence[Sequence[SpokenWord]]) -> Tensor:
-        """Loss of telling, where a word sounds, in which slots it begins and ends."""
+    def boundaries(self, states: Tensor, rows: Sequence[Row], spoken: Sequence[Sequence[SpokenWord]]) -> Tensor:
+        """Loss of the slots in which the word of each audio token begins and ends."""
         found = torch.cat([_words_at(row.audio_tokens, words) for row, words in zip(rows, spoken, strict=True)])
         inside = found[:, 0] != PAUSE
-        heard = _heard(states, rows)[inside]
-        return soft_loss(self.begin(heard), found[inside, 1]) + soft_loss(self.end(heard), found[inside, 2])
+        audio = _audio_states(states, rows)[inside]
+        return soft_loss(self.begin(audio), found[inside, 1]) + soft_loss(self.end(audio), found[inside, 2])
 
     def words(self, states: Tensor, rows: Sequence[Row], spoken: Sequence[Sequence[SpokenWord]]) -> Tensor:
-        """Loss of telling the word, and which of the clip's words it is, at every audio token and at every stamp."""
+        """Loss of the word and of its index in the clip, at every audio token and every timestamp."""
         found = torch.cat([_words_at(row.audio_tokens, words) for row, words in zip(rows, spoken, strict=True)])
         inside = found[:, 0] != PAUSE
-        heard = _heard(states, rows)
-        stamped = torch.cat([given[list(row.stamps)] for given, row in zip(states, rows, strict=True)])
-        named = torch.tensor([WORDS[word.text] for words in spoken for word in words for _ in BORDERS])
-        numbers = torch.tensor([_number(place) for words in spoken for place in range(len(words)) for _ in BORDERS])
-        name = F.cross_entropy(self.word(heard).float(), found[:, 0]) + F.cross_entropy(
+        audio = _audio_states(states, rows)
+        stamped = torch.cat([given[list(row.timestamps)] for given, row in zip(states, rows, strict=True)])
+        named = torch.tensor(
+            [WORDS[word.text] for words in spoken for word in words for _ in range(BOUNDARIES_PER_WORD)]
+        )
+        numbers = torch.tensor(
+            [_number(place) for words in spoken for place in range(len(words)) for _ in range(BOUNDARIES_PER_WORD)]
+        )
+        name = F.cross_entropy(self.word(audio).float(), found[:, 0]) + F.cross_entropy(
             self.word(stamped).float(), named
         )
-        number = soft_loss(self.number(heard[inside]), found[inside, 3]) + soft_loss(self.number(stamped), numbers)
+        number = soft_loss(self.number(audio[inside]), found[inside, 3]) + soft_loss(self.number(stamped), numbers)
         return name + NUMBER_WEIGHT * number
 
 
 def soft_loss(logits: Tensor, slots: Tensor) -> Tensor:
-    """Cross-entropy against a bell around the true slot; `logits`: (n, slots), `slots`: (n,)."""
+    """Cross-entropy against a normal distribution around the true slot; `logits`: (n, slots), `slots`: (n,)."""
     distance = torch.arange(logits.shape[-1])[None] - slots[:, None]
     wanted = torch.softmax(-0.5 * (distance / SPREAD_SLOTS) ** 2, -1)
     return -(wanted * F.log_softmax(logits.float(), -1)).sum(-1).mean()
 
 
-def _heard(states: Tensor, rows: Sequence[Row]) -> Tensor:
+def _audio_states(states: Tensor, rows: Sequence[Row]) -> Tensor:
     """The states of all audio tokens of all rows, one after another."""
-    heard = [
+    audio = [
         given[row.audio_start : row.audio_start + row.audio_tokens] for given, row in zip(states, rows, strict=True)
     ]
-    return torch.cat(heard)
+    return torch.cat(audio)
 
 
 def _begins(count: int) -> tuple[Tensor, Tensor]:
@@ -93,7 +99,7 @@ def _begins(count: int) -> tuple[Tensor, Tensor]:
 
 
 def _words_at(count: int, words: Sequence[SpokenWord]) -> Tensor:
-    """For each of `count` audio tokens its word, or the pause, where that begins and ends, its number: (count, 4)."""
+    """For each of `count` audio tokens its word or `PAUSE`, its first and last slot, and its index: (count, 4)."""
     middles = _begins(count)[1]
     found = torch.zeros(count, 4, dtype=torch.long)
     found[:, 0] = PAUSE

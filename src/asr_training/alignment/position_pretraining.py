@@ -1,8 +1,8 @@
-"""The first lesson: the early layers learn how late in a clip each audio token lies. Stamps come later.
+"""Pretraining: the early layers learn the position of each audio token in the clip, before timestamps are trained.
 
-Nothing in an audio token says so: positions inside the encoder restart every second, and the language model only knows
-distances. Left to the stamps this takes most of an hour. Asked of every token, and of the early layers alone on audio
-that is encoded once, it takes a minute.
+Nothing in an audio token gives its position: positions inside the encoder restart every second, and the language model
+only has relative ones. Learned from the timestamps this takes most of an hour. As a loss of every token, for the early
+layers alone and on audio that is encoded once, it takes a minute.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from asr_training.acoustics import audio_tokens
-from asr_training.alignment.lessons import TOKENS_PER_S, Lessons
-from asr_training.alignment.losses import MIDDLE, WORD_GUIDES
+from asr_training.alignment.auxiliary_losses import TOKENS_PER_S, AuxiliaryHeads
+from asr_training.alignment.losses import MIDDLE, WORD_HEADS
 from asr_training.alignment.network import AlignerNetwork, Row
-from asr_training.guidance import watched
+from asr_training.guided_attention import record_attention_inputs
 from asr_training.training import Schedule
 from asr_training.utterances import UtteranceMaker
 
@@ -29,23 +29,26 @@ CLIPS, ROWS = 120, 4
 LONGEST_S = 30
 
 
-def learn_places(
-    aligner: AlignerNetwork, lessons: Lessons, maker: UtteranceMaker, rng: random.Random, minutes: float
+def pretrain_positions(
+    aligner: AlignerNetwork, auxiliary: AuxiliaryHeads, maker: UtteranceMaker, rng: random.Random, minutes: float
 ) -> float:
-    """Trains the layers up to the middle one for some minutes, by the first of `lessons`; returns the last loss."""
+    """Train the layers up to the middle one by the loss of positions; returns the last loss."""
     schedule = Schedule(minutes, peak_rate=RATE, warmup_steps=WARMUP_STEPS)
     clips = _encoded(aligner, maker, rng)
     opening = aligner.network.embedded(aligner.network.ids("<|audio_start|>")).detach()
     with _early_layers(aligner) as layers:
-        taught = (*layers[:MIDDLE], layers[MIDDLE].input_layernorm, lessons.place)
-        parameters = [parameter for part in taught for parameter in part.parameters()]
+        trained = (*layers[:MIDDLE], layers[MIDDLE].input_layernorm, auxiliary.place)
+        parameters = [parameter for part in trained for parameter in part.parameters()]
         optimiser = torch.optim.AdamW(parameters, lr=0.0, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
         began, step, loss = time.monotonic(), 0, torch.tensor(0.0)
         while (elapsed_s := time.monotonic() - began) < minutes * 60:
             rows = [_row(opening, clips, rng) for _ in range(ROWS)]
-            with torch.autocast("cpu", torch.bfloat16), watched(aligner.network, WORD_GUIDES) as seen:
+            with (
+                torch.autocast("cpu", torch.bfloat16),
+                record_attention_inputs(aligner.network, WORD_HEADS) as recorded,
+            ):
                 aligner.states(rows)
-                loss = lessons.places(seen[MIDDLE].states, rows)
+                loss = auxiliary.places(recorded[MIDDLE].states, rows)
             optimiser.zero_grad()
             loss.backward()
             for group in optimiser.param_groups:
@@ -58,7 +61,7 @@ def learn_places(
 
 @torch.no_grad()
 def _encoded(aligner: AlignerNetwork, maker: UtteranceMaker, rng: random.Random) -> list[Tensor]:
-    """Audio embeddings of clips, each of whole seconds, so that they can be put end to end."""
+    """Audio embeddings of clips, each of whole seconds, so that they can be concatenated."""
     clips = []
     for _ in range(CLIPS):
         features = aligner.network.features([maker.draw(rng).samples])
@@ -76,7 +79,7 @@ def _row(opening: Tensor, clips: Sequence[Tensor], rng: random.Random) -> Row:
 
 @contextmanager
 def _early_layers(aligner: AlignerNetwork) -> Iterator[Any]:
-    """The language model without its late layers, which would only cost time."""
+    """The language model without its late layers, which would only take time."""
     model = aligner.thinker.model
     whole = model.layers
     model.layers = whole[: MIDDLE + 1]

@@ -1,0 +1,43 @@
+"""Speech spans of a recording: their audio."""
+
+import wave
+
+import numpy as np
+import pytest
+
+from asr_server import demo
+from asr_server.audio.segmentation.config import SegmentationConfig
+from asr_server.service.recordings.segmenter import Segmenter
+
+
+@pytest.fixture(scope="module")
+def recording():
+    """The bundled sample twice, with a pause that parts it into two spans: float32 (n,), its peak below 1."""
+    with wave.open(str(demo.sample().recording)) as source:
+        pcm = np.frombuffer(source.readframes(source.getnframes()), np.int16).astype(np.float32) / 32_768
+    return np.concatenate([pcm, np.zeros(4 * 16_000, np.float32), pcm])
+
+
+def _spans(audio, block=16_000):
+    segmenter = Segmenter(SegmentationConfig())
+    spans = [span for at in range(0, len(audio), block) for span in segmenter.push(audio[at : at + block])]
+    return [*spans, *segmenter.finish()]
+
+
+def test_spans_are_the_samples_of_the_recording(recording):
+    """Where they say that they are, unchanged."""
+    spans = _spans(recording)
+    assert len(spans) == 2
+    for span in spans:
+        assert np.array_equal(span.audio, recording[span.start : span.end])
+
+
+@pytest.mark.parametrize("gain", [3.0, 1_000.0])
+def test_a_span_beyond_full_scale_is_scaled_down_and_not_clipped(recording, gain):
+    """As files of floats may be: the engine hears the same wave, with its peak at full scale."""
+    spans = _spans(recording * np.float32(gain))
+    assert len(spans) == 2
+    for span in spans:
+        wanted = recording[span.start : span.end]
+        assert np.abs(span.audio).max() == 1.0
+        assert np.allclose(span.audio, wanted / np.abs(wanted).max(), atol=1e-5)
