@@ -139,7 +139,7 @@ def machinery(
         watch=watch,
     )
     admission = Admission(settings.max_queue_audio_s)
-    decoder = Decoder(DecodeLimits(max_audio_s=settings.max_audio_s))
+    decoder = Decoder(DecodeLimits(max_audio_s=settings.max_audio_s), idle_timeout_s=settings.idle_timeout)
     resources = PipelineResources(
         decoder, EngineClient(thread), admission, settings.request_timeout, _LOOK_AHEAD * resolved.max_batch
     )
@@ -207,7 +207,7 @@ async def _end_idle_decoder(decoder: Decoder, settings: Settings) -> None:
     """Give the decoder's memory back on the same clock as the model's."""
     while settings.idle_timeout:
         await asyncio.sleep(min(settings.idle_timeout, 10.0))
-        await decoder.close_idle(settings.idle_timeout)
+        await decoder.close_idle()
 
 
 async def _trim_heap() -> None:

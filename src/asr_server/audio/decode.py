@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -34,6 +33,7 @@ from asr_server.core.errors import (
     ShuttingDown,
     UploadsUnavailable,
 )
+from asr_server.core.idle import IdleTimer
 
 Samples = NDArray[np.float32]
 
@@ -79,13 +79,12 @@ class Decoder:
     damage is kept, if it is at least 0.1 s; without the gap, unless the container's own times show it.
     """
 
-    def __init__(self, limits: DecodeLimits) -> None:
+    def __init__(self, limits: DecodeLimits, *, idle_timeout_s: float = 0.0) -> None:
         self._limits = limits
         self._fork_server = ForkServer()
         self._slots = asyncio.Semaphore(len(os.sched_getaffinity(0)))
-        self._running = 0
         self._closed = False
-        self._idle_since_s = time.monotonic()
+        self._idle = IdleTimer(idle_timeout_s)
         self.decoded_s = 0.0  # seconds of audio of all files so far
         self.failures: Counter[str] = Counter()  # files that could not be decoded to their end, by error code
 
@@ -124,9 +123,9 @@ class Decoder:
         """Process id of the fork server; None before the first file and after its end."""
         return self._fork_server.pid
 
-    async def close_idle(self, idle_s: float) -> bool:
-        """End the fork server if no file was decoded for that long, and return whether it was ended."""
-        if self._running or not self._fork_server.alive() or time.monotonic() - self._idle_since_s < idle_s:
+    async def close_idle(self) -> bool:
+        """End the fork server if no file was decoded for `idle_timeout_s`, and return whether it was ended."""
+        if not (self._idle.expired and self._fork_server.alive()):
             return False
         await self._fork_server.close()
         return True
@@ -150,7 +149,7 @@ class Decoder:
     async def _retried(self, source: Source, progress: Progress) -> AsyncGenerator[bytearray, None]:
         """The PCM of one file as it comes; tried once more if the fork server dies before the first sample."""
         request = self._request(source)
-        self._running += 1
+        self._idle.hold()
         given = attempts = 0
         try:
             while True:
@@ -168,8 +167,7 @@ class Decoder:
                     if given or attempts > 1:
                         raise EngineError("The audio decoder process died or does not start.") from lost
         finally:
-            self._running -= 1
-            self._idle_since_s = time.monotonic()
+            self._idle.release()
 
     async def _attempt(
         self, request: DecodeRequest, source_fd: int, progress: Progress

@@ -129,7 +129,7 @@ async def test_fork_server_killed_between_files(decoder: Decoder) -> None:
 
 async def test_fork_server_killed_with_a_file_in_hand(decoder: Decoder) -> None:
     """A fork server that dies before the first sample costs a second attempt, not the request."""
-    await decoder.close_idle(0.0)
+    await decoder._fork_server.close()
     with wav(bytes(2 * SAMPLE_RATE)) as file:
         decoding = asyncio.create_task(decoder.decode(file))
         assert await eventually(lambda: decoder.fork_server_pid is not None)
@@ -208,14 +208,16 @@ async def test_a_file_that_the_disk_does_not_take_is_not_at_fault(decoder: Decod
 
 async def test_idle_decoder_is_ended() -> None:
     """`close_idle` ends the process only when it was idle for long enough; the next file starts it anew."""
-    decoder = Decoder(DecodeLimits(max_audio_s=60.0))
+    decoder = Decoder(DecodeLimits(max_audio_s=60.0), idle_timeout_s=0.5)
     assert decoder.fork_server_pid is None
-    assert not await decoder.close_idle(0.0)
+    await asyncio.sleep(0.5)
+    assert not await decoder.close_idle()
     assert await works(decoder)
     pid = decoder.fork_server_pid
-    assert not await decoder.close_idle(60.0)
+    assert not await decoder.close_idle()
     assert decoder.fork_server_pid == pid
-    assert await decoder.close_idle(0.0)
+    await asyncio.sleep(0.5)
+    assert await decoder.close_idle()
     assert decoder.fork_server_pid is None
     assert not _runs(pid or 0)
     assert await works(decoder)

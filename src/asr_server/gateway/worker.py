@@ -17,6 +17,7 @@ from loguru import logger
 
 from asr_server.api.metrics.spec import WorkerEnd
 from asr_server.core.errors import ShuttingDown, WorkerUnavailable
+from asr_server.core.idle import IdleTimer
 from asr_server.gateway.hang_detector import HangConfig, HangDetector, ProbeResult
 from asr_server.gateway.restart_policy import Decision, RestartConfig, RestartPolicy, WorkerState
 
@@ -92,8 +93,8 @@ class Worker:
         self._connection: WorkerConnection | None = None
         self._run: asyncio.Task[None] | None = None
         self._stop_requested = asyncio.Event()
-        self._number = self._uses = 0
-        self._last_use_s = clock()
+        self._number = 0
+        self._idle = IdleTimer(config.idle_s, clock)
         self._kill_cause: WorkerEnd | None = None
         self.starts = 0
         self.ends = dict.fromkeys(WorkerEnd, 0)
@@ -137,25 +138,24 @@ class Worker:
     @contextmanager
     def use(self) -> Iterator[None]:
         """The worker is not idle before the block ends."""
-        self._uses += 1
+        self._idle.hold()
         try:
             yield
         finally:
-            self._uses -= 1
-            self._last_use_s = self._clock()
+            self._idle.release()
 
     async def end_when_idle(self) -> None:
         """End the process whenever it has been idle for long enough. Runs for ever."""
         while True:
-            left_s = self._config.idle_s if self._uses else self._last_use_s + self._config.idle_s - self._clock()
-            await asyncio.sleep(min(_IDLE_CHECK_S, max(_POLL_S, left_s)))
+            remaining_s = self._idle.remaining_s
+            await asyncio.sleep(_IDLE_CHECK_S if remaining_s is None else min(_IDLE_CHECK_S, max(_POLL_S, remaining_s)))
             connection = self.connection
-            if connection is None or not self._idle():
+            if connection is None or not self._idle.expired:
                 continue
             if await self._busy(connection):
-                self._last_use_s = self._clock()
-            elif connection is self.connection and self._idle():
-                logger.info("worker idle", idle_s=round(self._clock() - self._last_use_s, 1))
+                self._idle.touch()
+            elif connection is self.connection and self._idle.expired:
+                logger.info("worker idle", idle_s=round(self._idle.idle_s, 1))
                 await self.stop()
 
     async def end_when_hung(
@@ -201,9 +201,6 @@ class Worker:
         self.draining = True
         self._notify()
         await self.stop()
-
-    def _idle(self) -> bool:
-        return not self._uses and self._clock() - self._last_use_s >= self._config.idle_s
 
     def _notify(self) -> None:
         self._changed.set()
@@ -271,7 +268,7 @@ class Worker:
                 self._connection = WorkerConnection(self._number, path)
                 self._policy.on_ready(self._clock())
                 logger.info("worker ready", pid=process.pid, took_s=round(self._clock() - began_s, 3))
-                self._last_use_s = self._clock()
+                self._idle.touch()
                 self._notify()
         elif not exit_code.done():
             self._kill(WorkerEnd.LATE, "worker not ready in time", limit_s=self._config.start_s)
