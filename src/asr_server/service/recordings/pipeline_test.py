@@ -38,7 +38,7 @@ class Scripted:
     before the answer.
     """
 
-    loaded, room, text, deltas = True, 4, "w{samples}", ()
+    loaded, free_slots, text, deltas = True, 4, "w{samples}", ()
 
     def __init__(self, script):
         self.script, self.rows, self.seen, self.sampled = script, {}, [], False
@@ -151,7 +151,7 @@ async def test_all_deltas_joined_are_the_text(make, recording):
 async def test_text_that_was_sent_is_not_tried_again(make, recording):
     """Nothing is taken back: the looping answers stay, and say that they are not complete."""
     made = make(lambda samples: Finish.LOOP)
-    made.batch.deltas, made.batch.room = ("turn on",), 1  # one after the other: each is taken before the next begins
+    made.batch.deltas, made.batch.free_slots = ("turn on",), 1  # one after the other: each is taken before the next begins
     transcript = await made.transcribe(recording, options=STREAM)
     assert len(made.batch.seen) == 3
     assert transcript.text == "turn on turn on turn on"
