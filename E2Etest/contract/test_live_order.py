@@ -6,25 +6,17 @@ import random
 
 import numpy as np
 import pytest
-import soxr
 from websockets.asyncio.client import connect
 
-from E2Etest import recordings
-from E2Etest.contract.word_spotter import RATE, known_words
+from E2Etest.contract.word_spotter import known_words
 from E2Etest.live.session import data, finals, pieces, stream
 
 SESSIONS = 24
 PIECE_BYTES = 16_000
 
 
-def _spoken(words):
-    """These words one after the other: int16 at 16 kHz."""
-    sound = np.concatenate([word.sound for word in words])
-    return np.round(32_767 * soxr.resample(sound, RATE, 16_000)).clip(-32_768, 32_767).astype(np.int16)
-
-
 async def _heard(server, body, ready):
-    url = server.base.replace("http", "ws", 1) + "/ws/transcribe"
+    url = server.base.replace("http", "ws", 1) + "/ws/transcribe?use_server_vad=false"
     async with connect(url, max_size=None, compression=None, open_timeout=60) as session:
         await session.recv()
         await ready.wait()
@@ -39,16 +31,17 @@ async def _heard(server, body, ready):
 
 
 async def test_many_sessions_get_each_their_own_words(live_server):
-    """All at once, each says the words of the recording in an order of its own."""
+    """All at once, each says the words of the recording in an order of its own.
+
+    Loudness ends an utterance here: words that are put together so are no speech to the voice detector.
+    """
     chance = random.Random(5)
     orders = [chance.sample(known_words(), len(known_words())) for _ in range(SESSIONS)]
     pause = np.zeros(14_400, np.int16)
-    bodies = [data(np.concatenate([_spoken(order), pause])) for order in orders]
+    bodies = [data(np.concatenate([*(word.pcm for word in order), pause])) for order in orders]
     ready = asyncio.Barrier(SESSIONS)
     found = await asyncio.gather(*(_heard(live_server, body, ready) for body in bodies))
-    for order, text in zip(orders, found, strict=True):
-        # Where two words were joined, one may not be recognised.
-        assert recordings.word_errors([word.text for word in order], text.split()) <= 1
+    assert found == [" ".join(word.text for word in order) for order in orders]
 
 
 def _cuts(body, seed):

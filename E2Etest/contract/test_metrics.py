@@ -176,8 +176,8 @@ def test_one_live_session_is_counted_word_by_word(server):
     assert grew("asr_engine_jobs_total", priority="live", end="done") >= len(said)
     assert grew("asr_http_requests_total", route="/ws/transcribe") == 0
     # The line is written after the session is counted.
-    server.wait_for(lambda _: "live session session=" in server.log())
-    (line,) = [row for row in server.log().splitlines() if "live session session=" in row and name in row]
+    server.wait_for(lambda _: f"session={name} " in server.log())
+    (line,) = [row for row in server.log().splitlines() if " live session " in row and f"session={name} " in row]
     shown = dict(pair.split("=", 1) for pair in line.split() if "=" in pair)
     assert shown["outcome"] == "closed"
     assert float(shown["audio_s"]) == pytest.approx(len(speech) / 16_000, abs=0.01)

@@ -30,10 +30,11 @@ _LEAST_ENERGY = 1e-4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Word:
-    """A word and the sound of it: float64 (n,) at `RATE`."""
+    """A word and the sound of it: float64 (n,) at `RATE`, and int16 at 16 kHz as it was recorded."""
 
     text: str
     sound: Samples
+    pcm: NDArray[np.int16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,8 @@ def _split(pcm: NDArray[np.int16], texts: Sequence[str]) -> tuple[Word, ...]:
     margin = RATE // 20
     borders = np.linspace(loud[0] + margin, loud[-1] - margin, len(texts) + 1).astype(int)
     return tuple(
-        Word(text, sound[start:end]) for text, start, end in zip(texts, borders[:-1], borders[1:], strict=True)
+        Word(text, sound[start:end], pcm[_DECIMATION * start : _DECIMATION * end])
+        for text, start, end in zip(texts, borders[:-1], borders[1:], strict=True)
     )
 
 

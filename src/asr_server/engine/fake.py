@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from asr_server.core.audio import SAMPLE_RATE
+from asr_server.core.audio import samples_to_s, samples_to_whole_ms
 from asr_server.core.errors import AsrError, EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
 from asr_server.engine.budget import token_budget
 from asr_server.engine.fake_script import FakeScript, Fault, Rule, ScriptSource
@@ -203,7 +203,7 @@ class FakeEngine:
 
     def _rule(self, item: Utterance, script: FakeScript) -> Rule:
         """The first rule that applies; one without any effect if none does."""
-        audio_s = len(item.audio) / SAMPLE_RATE
+        audio_s = samples_to_s(len(item.audio))
         for rule in script.rules:
             if not rule.matches(item, audio_s, self._calls) or (rule.times and self._applied[rule] >= rule.times):
                 continue
@@ -249,7 +249,7 @@ class FakeEngine:
     def _counted(self, item: Utterance) -> str:
         if float(np.abs(item.audio).max(initial=0.0)) < _SILENCE_PEAK:
             return ""
-        count = max(1, int(len(item.audio) / SAMPLE_RATE * self._script().words_per_s))
+        count = max(1, int(samples_to_s(len(item.audio)) * self._script().words_per_s))
         return " ".join(_number(n) for n in range(1, count + 1))
 
     def _advance(self, key: int, row: _Row) -> Iterator[Outcome]:
@@ -289,7 +289,7 @@ class FakeEngine:
             ids=row.ids,
             logprobs=tuple(map(_logprob, row.ids)),
             finish=row.finish,
-            audio_tokens=math.ceil(len(item.audio) / SAMPLE_RATE * _AUDIO_TOKENS_PER_S),
+            audio_tokens=math.ceil(samples_to_s(len(item.audio)) * _AUDIO_TOKENS_PER_S),
             prompt_tokens=_PROMPT_TOKENS + len(item.context.split()),
             passes=row.passes,
             no_speech_prob=row.no_speech_prob,
@@ -323,7 +323,7 @@ class FakeAligner:
 
     def cost(self, item: AlignItem) -> int:
         """Tokens of the audio, and two for each word."""
-        return int(len(item.audio) / SAMPLE_RATE * _AUDIO_TOKENS_PER_S) + 2 * len(_words(item.text))
+        return int(samples_to_s(len(item.audio)) * _AUDIO_TOKENS_PER_S) + 2 * len(_words(item.text))
 
     def align(self, items: Sequence[AlignItem]) -> list[Alignment | AsrError]:
         """Words of equal length, without a pause between them."""
@@ -335,7 +335,7 @@ class FakeAligner:
 
 
 def _spread(item: AlignItem) -> Alignment:
-    words, length_ms = _words(item.text), len(item.audio) * 1000 // SAMPLE_RATE
+    words, length_ms = _words(item.text), samples_to_whole_ms(len(item.audio))
     ends = [length_ms * n // max(1, len(words)) for n in range(len(words) + 1)]
     return Alignment(tuple(AlignedPiece(word, ends[n], ends[n + 1]) for n, word in enumerate(words)))
 

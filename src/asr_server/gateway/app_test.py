@@ -29,8 +29,8 @@ def client(app):
 
 
 @pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer sk-no"}, {"authorization": "Bearer ek_no"}])
-def test_who_has_no_key_wakes_nobody(app, client, headers):
-    """Neither the gateway's own answers nor those of a worker, which is not even started."""
+def test_a_caller_without_a_key_starts_no_worker(app, client, headers):
+    """Its requests are refused, those that the gateway answers itself too."""
     for path in ("/health", "/metrics", "/v1/models", "/v1/jobs/x", "/nowhere"):
         assert client.get(path, headers=headers).status_code == 401
     refused = client.post("/v1/audio/transcriptions", headers=headers, files={"file": b"x"})
@@ -43,37 +43,34 @@ def test_who_has_no_key_wakes_nobody(app, client, headers):
     assert app.state.worker.state is WorkerState.STOPPED
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [
+def test_what_needs_no_key_starts_no_worker(app, client):
+    """Probes by another method and files that the page does not have are answered here."""
+    for method, path, status in [
         ("HEAD", "/livez", 405),
         ("POST", "/readyz", 405),
         ("POST", "/", 401),
         ("GET", "/web/", 404),
         ("GET", "/web/a/b", 404),
         ("HEAD", "/web/%2e%2e/v1/jobs", 404),
-    ],
-)
-def test_what_needs_no_key_wakes_nobody(app, client, method, path, status):
-    """Probes by another method and files that the page does not have are answered here."""
-    assert client.request(method, path).status_code == status
+    ]:
+        assert client.request(method, path).status_code == status, (method, path)
     assert (app.state.worker.state, app.state.worker.starts) == (WorkerState.STOPPED, 0)
 
 
-@pytest.mark.parametrize("path", ["/livez", "/readyz", "/", "/web/app.js"])
-def test_no_socket_opens_without_a_key(app, client, path):
+def test_no_socket_opens_without_a_key(app, client):
     """Also where a request needs none."""
-    with pytest.raises(WebSocketDenialResponse) as denied, client.websocket_connect(path):
-        pass
-    assert denied.value.status_code == 401
+    for path in ("/livez", "/readyz", "/", "/web/app.js"):
+        with pytest.raises(WebSocketDenialResponse) as denied, client.websocket_connect(path):
+            pass
+        assert denied.value.status_code == 401, path
     assert (app.state.worker.state, app.state.worker.starts) == (WorkerState.STOPPED, 0)
 
 
-@pytest.mark.parametrize("path", ["/health", "/metrics", "/v1/models", "/v1/models/demo"])
-def test_its_own_answers_are_its_own_by_every_method(app, client, path):
-    """A monitor that asks with HEAD wakes nobody either."""
-    for method in ("HEAD", "POST", "DELETE"):
-        assert client.request(method, path, headers={"api-key": "sk-first"}).status_code == 405
+def test_its_own_routes_are_its_own_for_every_method(app, client):
+    """A monitor that asks with HEAD starts no worker either."""
+    for path in ("/health", "/metrics", "/v1/models", "/v1/models/demo"):
+        for method in ("HEAD", "POST", "DELETE"):
+            assert client.request(method, path, headers={"api-key": "sk-first"}).status_code == 405, (method, path)
     assert (app.state.worker.state, app.state.worker.starts) == (WorkerState.STOPPED, 0)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from asr_server.live.replay_buffer import ControlFrame, ReplayBuffer
 
-_SETTINGS = settings(max_examples=300, deadline=None, derandomize=True)
+_SETTINGS = settings(max_examples=200, deadline=None, derandomize=True)
 
 
 class _Peer:
@@ -89,11 +89,11 @@ def _discard_half_sample(stream):
         del stream[places[-1]]
 
 
-_STEPS = ["append", "append", "control", "reset", "send", "send", "arrive", "arrive", "cut", "forget"]
+_STEPS = ["append", "append", "control", "reset", "send", "send", "send", "arrive", "arrive", "cut", "forget"]
 
 
 @_SETTINGS
-@given(st.integers(0, 2**32), st.lists(st.sampled_from(_STEPS), max_size=80))
+@given(st.integers(0, 2**32), st.lists(st.sampled_from(_STEPS), min_size=30, max_size=60))
 def test_nothing_is_lost_or_doubled_or_out_of_order_however_often_the_connection_breaks(seed, steps):
     """Any order of sending, arriving, cuts and forgetting what has arrived: the peer has what was appended."""
     sender = _Sender(random.Random(seed), _Peer())
@@ -113,7 +113,7 @@ def test_nothing_is_lost_or_doubled_or_out_of_order_however_often_the_connection
 
 
 @_SETTINGS
-@given(st.integers(0, 2**32), st.lists(st.sampled_from(_STEPS), max_size=60))
+@given(st.integers(0, 2**32), st.lists(st.sampled_from(_STEPS), min_size=20, max_size=40))
 def test_a_fresh_peer_gets_everything_that_is_held(seed, steps):
     """From `start` on, however much of it another peer had; and a cut afterwards loses nothing."""
     sender = _Sender(random.Random(seed), _Peer())
@@ -126,6 +126,7 @@ def test_a_fresh_peer_gets_everything_that_is_held(seed, steps):
             sender.buffer.remove(gone)
         elif step != "cut":
             getattr(sender, step)()
+    assert sender.buffer.start % 2 == 0  # a fresh peer must begin with a whole sample
     sender.flight.clear()
     sender.peer = _Peer()
     sender.buffer.restart()

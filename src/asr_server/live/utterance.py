@@ -10,7 +10,7 @@ from asr_server.audio.segmentation.quietest import cut_cost, quietest_frame
 from asr_server.core.transcript import Token
 from asr_server.live.agreement import Agreement, CommitRules, following
 from asr_server.live.events import Ending, Final, Partial, ResultKind, Samples, TranscribeResult, TurnConfig
-from asr_server.text.sentences import ends_sentence
+from asr_server.text.boundary import ends_sentence
 
 
 @dataclass(slots=True, eq=False)

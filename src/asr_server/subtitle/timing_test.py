@@ -45,7 +45,7 @@ def test_words_lie_inside_the_speech():
 
 
 @given(st.text(alphabet="ab é,.好 ", max_size=30), STRETCHES)
-def test_any_stretches_will_do(written, speech_regions):
+def test_any_regions_will_do(written, speech_regions):
     """Overlapping, touching, unordered, empty and far too short ones: the laws hold, and speech is not left early."""
     if not any(end > start for start, end in speech_regions):
         if words.split(written):
@@ -67,7 +67,7 @@ def test_a_pause_falls_behind_a_sentence_that_ends_near_it():
     assert [word.text for word in timed if word.end_ms <= 1160] == ["one", "two", "three", "four."]
 
 
-def test_stretches_that_touch_are_one():
+def test_regions_that_touch_are_one():
     """Where one ends and the next begins at once there is no pause."""
     assert estimate("one two three", "", [(0, 100), (100, 900)]) == estimate("one two three", "", [(0, 900)])
 
@@ -79,7 +79,7 @@ def test_a_longer_word_has_more_time():
 
 
 @given(st.lists(st.integers(8, 144).map(lambda n: n / 16), min_size=1, max_size=20), st.integers(0, 1000))
-def test_shares_fill_the_stretch(weights, extra):
+def test_shares_fill_the_region(weights, extra):
     """No gap, no overlap, no empty share, whatever the weights."""
     end = 10 + len(weights) + extra
     shares = spread(weights, 10, end)

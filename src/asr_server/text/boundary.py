@@ -1,4 +1,4 @@
-"""Whether a word ends a sentence, a clause or neither, by the punctuation at its end."""
+"""Whether a word or a text ends a sentence, a clause or neither, by the punctuation at its end."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ _SENTENCE = re.compile("[.!?…。．！？｡।॥؟۔։።។။།]")
 _TITLES = re.compile(r"mr|mrs|ms|dr|prof|st|sr|jr|vs|hr|fr|nr|bzw|sra|srta|mme|mlle", re.IGNORECASE)
 # Ordinals as in dates, "am 3. Mai". "at 10." at the end of a sentence looks the same; years and sums are longer.
 _ORDINAL = re.compile(r"\W*\d{1,2}")
+# A sentence end in any script that the model writes, and perhaps closing quotes and brackets.
+_SENTENCE_END = re.compile(r"[.!?…؟۔।。！？｡][\"'”’»」』)\]）]*\s*\Z")
 
 
 class Boundary(IntEnum):
@@ -34,6 +36,10 @@ def after(word: str) -> Boundary:
     if _SENTENCE.search(tail):
         return Boundary.SENTENCE
     return Boundary.CLAUSE if _CLAUSE.search(tail) else Boundary.NONE
+
+
+def ends_sentence(text: str) -> bool:
+    return bool(_SENTENCE_END.search(text))
 
 
 def _abbreviated(core: str) -> Boundary | None:

@@ -32,3 +32,15 @@ def test_figures_that_are_no_ordinals():
     """Years, times and sums end a sentence like any word."""
     for word in ["2024.", "10:30.", "1,50.", "100.", "3.5.", "3!"]:
         assert boundary.after(word) is Boundary.SENTENCE, word
+
+
+def test_a_mark_at_the_end_of_a_text_ends_a_sentence():
+    """In every script, also before closing quotes and brackets."""
+    for text in ["Yes.", "Who?", 'He said "no!"', "你好。", "什么？", "مرحبا؟", "नमस्ते।", "Well… ", "（好。）"]:
+        assert boundary.ends_sentence(text), text
+
+
+def test_other_texts_end_no_sentence():
+    """A mark in the middle, a comma, nothing at all."""
+    for text in ["", " ", "turn on", "Yes. And", "one,", "你好，", "3.5 metres", "well -"]:
+        assert not boundary.ends_sentence(text), text

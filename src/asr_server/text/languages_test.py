@@ -21,7 +21,7 @@ def test_nothing_means_detection():
 
 
 def test_a_real_language_that_the_model_lacks_is_unsupported():
-    """The caller is told that the language, not the spelling, is the trouble."""
+    """The error says that the language is the problem, not its spelling."""
     for value in ("is", "sw", "Icelandic", "is-IS"):
         with pytest.raises(UnsupportedLanguage):
             languages.normalize(value)

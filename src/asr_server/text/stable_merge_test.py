@@ -23,7 +23,7 @@ def test_a_text_that_agrees_is_kept_as_it_is(shown, more):
 
 
 @given(_WORDS, st.integers(0, 8))
-def test_what_the_text_has_not_reached_is_told(words, reached):
+def test_words_that_the_text_has_not_reached_are_returned(words, reached):
     """A shorter text leaves the rest of the shown words, which the next text may say again."""
     shown, rest = " ".join(words), " ".join(words[reached:])
     result = continued(shown, " ".join(words[:reached]))

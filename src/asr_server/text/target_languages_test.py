@@ -32,7 +32,7 @@ def test_a_language_in_the_spellings_people_use():
 
 
 def test_every_language_of_the_model_is_found_by_its_name_and_code():
-    """What the model says it heard can be compared with any target."""
+    """A language that the model detected can be compared with any target."""
     for name in languages.model_languages():
         by_name = target_languages.find(name)
         assert by_name.name == name, name

@@ -1,4 +1,4 @@
-"""Builds the prompt for some lines: a fixed system message, the lines as JSON, and the schema of the response.
+"""Divides lines into batches and builds the prompt of each: system message, lines as JSON, schema of the response.
 
 Times, file names and anything about the caller are never sent.
 """
@@ -6,7 +6,7 @@ Times, file names and anything about the caller are never sent.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,8 @@ _FIRST_ID = 101
 # Neighbouring lines that are sent as context.
 _BEFORE, _AFTER = 3, 2
 _MAX_CONTEXT = 300
+# Small models lose count in long prompts, whatever the number of lines.
+_MAX_CHARACTERS = 4000
 
 _SYSTEM = """\
 You translate the lines of a transcript into {target}.
@@ -41,6 +43,22 @@ class Prompt:
     ids: tuple[str, ...]
     schema: dict[str, Any]
     temperature: float
+
+
+def batches(texts: Sequence[str], wanted: Iterable[int], size: int) -> list[list[int]]:
+    """The `wanted` indices of `texts` in order, in groups of at most `size` lines and 4000 characters.
+
+    A line longer than that is a group of its own.
+    """
+    groups: list[list[int]] = []
+    free = 0
+    for index in wanted:
+        free -= len(texts[index])
+        if not groups or len(groups[-1]) >= size or free < 0:
+            groups.append([])
+            free = _MAX_CHARACTERS - len(texts[index])
+        groups[-1].append(index)
+    return groups
 
 
 def build_prompt(

@@ -2,9 +2,12 @@
 
 import json
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from asr_server.text import target_languages
 from asr_server.translator.lines import TranslationConfig
-from asr_server.translator.prompt import build_prompt
+from asr_server.translator.prompt import batches, build_prompt
 
 TEXTS = [f"line {i}" for i in range(10)]
 GERMAN = target_languages.find("de")
@@ -62,3 +65,20 @@ def test_what_lies_between_lines_far_apart_is_no_context():
     texts = [f"line {i}" for i in range(1000)]
     entries = [e.get("text") or e["context"] for e in _content([0, 999], texts)["passage"]]
     assert entries == [texts[i] for i in (0, 1, 2, 996, 997, 998, 999)]
+
+
+@given(st.lists(st.integers(0, 6000), max_size=60), st.integers(1, 20), st.sets(st.integers(0, 59)))
+def test_every_line_is_in_one_batch_in_order_and_within_the_bounds(lengths, size, unwanted):
+    """All wanted lines and no others; a group exceeds the characters only where it is one line."""
+    texts = ["x" * n for n in lengths]
+    wanted = [i for i in range(len(texts)) if i not in unwanted]
+    groups = batches(texts, wanted, size)
+    assert [i for group in groups for i in group] == wanted
+    for group in groups:
+        assert 1 <= len(group) <= size
+        assert len(group) == 1 or sum(lengths[i] for i in group) <= 4000
+
+
+def test_groups_are_as_large_as_they_may_be():
+    """Forty short lines in tens are four prompts."""
+    assert [len(g) for g in batches(["word"] * 40, range(40), 10)] == [10] * 4

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 
 from asr_server.core.errors import TranslationError, TranslationFailed
 from asr_server.translator import response
-from asr_server.translator.batches import batches
 from asr_server.translator.cleaning import cue_text
 from asr_server.translator.endpoint import NoResponse, PromptRefused
 from asr_server.translator.lines import Line, Reason, Translated, TranslationConfig
-from asr_server.translator.prompt import build_prompt
+from asr_server.translator.prompt import batches, build_prompt
 from asr_server.translator.scripts import wrong_script
 
 if TYPE_CHECKING:

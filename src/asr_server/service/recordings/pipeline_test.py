@@ -151,7 +151,8 @@ async def test_all_deltas_joined_are_the_text(make, recording):
 async def test_text_that_was_sent_is_not_tried_again(make, recording):
     """Nothing is taken back: the looping answers stay, and say that they are not complete."""
     made = make(lambda samples: Finish.LOOP)
-    made.batch.deltas, made.batch.free_slots = ("turn on",), 1  # one after the other: each is taken before the next begins
+    made.batch.deltas = ("turn on",)
+    made.batch.free_slots = 1  # one after the other: each delta is taken before the next span begins
     transcript = await made.transcribe(recording, options=STREAM)
     assert len(made.batch.seen) == 3
     assert transcript.text == "turn on turn on turn on"

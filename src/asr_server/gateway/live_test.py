@@ -1,0 +1,171 @@
+"""Live sessions through the gateway, with scripted workers behind it. What is sent again is tested in live_replay."""
+
+import json
+import time
+from dataclasses import dataclass, field
+from urllib.parse import parse_qs
+
+import pytest
+from starlette.websockets import WebSocketDisconnect
+
+from asr_server.gateway.conftest import KEYS
+from asr_server.gateway.restart_policy import WorkerState
+
+PATH = "/ws/transcribe"
+NOT_FOUND = {"error": {"code": "session_not_found"}}
+
+
+@dataclass
+class _Sessions:
+    """The live sessions of all workers: a flush is answered with how many bytes its session has been sent in all."""
+
+    audio: dict[str, bytes] = field(default_factory=dict)
+    finals: dict[str, int] = field(default_factory=dict)
+    known: dict[object, set] = field(default_factory=dict)  # by process and key
+
+    async def serve(self, process, request, receive, send):
+        """One connection of the gateway to a worker."""
+
+        async def say(message):
+            await send({"type": "websocket.send", "text": json.dumps(message)})
+
+        await send({"type": "websocket.accept"})
+        asked = parse_qs(request.query).get("session_id", [""])[0]
+        mine = self.known.setdefault((process, request.headers.get("api-key")), set())
+        if asked and asked not in mine:
+            await say(NOT_FOUND)
+            await send({"type": "websocket.close", "code": 4004, "reason": "session_not_found"})
+            return
+        session = asked or f"live_{len(self.audio)}"
+        mine.add(session)
+        resumed = {"resumed": True, "received_bytes": len(self.audio[session])} if asked else {}
+        self.audio.setdefault(session, b"")
+        await say({"status": "connected", "session_id": session, "sample_rate": 16_000, **resumed})
+        while (message := await receive())["type"] == "websocket.receive":
+            if message.get("bytes") is not None:
+                self.audio[session] += message["bytes"]
+            elif json.loads(message["text"])["action"] == "flush":
+                await say(self._final(session))
+
+    def _final(self, session):
+        self.finals[session] = number = self.finals.get(session, 0) + 1
+        text = f"{len(self.audio[session])} bytes"
+        end_s = len(self.audio[session]) / 32_000
+        return {
+            **{"text": text, "committed": text, "tentative": "", "is_partial": False, "is_final": True},
+            **{"utterance": number, "start": 0.0, "end": end_s, "language": "", "lag_ms": 0, "ending": "flush"},
+        }
+
+
+@pytest.fixture
+def sessions(workers):
+    made = _Sessions()
+    workers.on_socket = made.serve
+    return made
+
+
+def _flushed(socket):
+    socket.send_text('{"action": "flush"}')
+    return socket.receive_json()["text"]
+
+
+def test_what_was_sent_is_sent_again_to_the_next_worker(sessions, workers, client):
+    """The client's connection stays; the next worker gets all of the audio that has no final, and answers for it."""
+    with client.socket(PATH) as socket:
+        assert socket.receive_json()["status"] == "connected"
+        for _ in range(3):
+            socket.send_bytes(bytes(1_000))
+        socket.send_text('{"action": "ping"}')
+        assert socket.receive_json() == {"status": "pong"}
+        client.portal.call(workers.processes[0].kill)
+        socket.send_bytes(bytes(500))
+        assert _flushed(socket) == "3500 bytes"
+    assert len(workers.processes) == 2
+    assert sessions.audio["live_1"] == bytes(3_500)
+
+
+def test_a_client_that_comes_back_finds_its_session_and_the_finals_that_it_lacks(sessions, workers, client):
+    """In the same worker, by the number of the last final that it has."""
+    with client.socket(PATH) as socket:
+        identity = socket.receive_json()["session_id"]
+        socket.send_bytes(bytes(1_000))
+        for _ in range(2):
+            assert _flushed(socket) == "1000 bytes"
+    for received, missed in ((1, [2]), (2, [])):
+        with client.socket(f"{PATH}?session_id={identity}&received={received}") as socket:
+            hello = socket.receive_json()
+            assert (hello["session_id"], hello["resumed"], hello["received_bytes"]) == (identity, True, 1_000)
+            assert [socket.receive_json()["utterance"] for _ in missed] == missed
+            socket.send_text('{"action": "ping"}')
+            assert socket.receive_json() == {"status": "pong"}
+    assert list(sessions.audio) == ["live_0"]
+    assert len(workers.processes) == 1
+
+
+def test_a_client_that_comes_back_after_a_crash_finds_its_session_in_the_next_worker(sessions, workers, client):
+    """Under its own id, with the audio that had no final."""
+    with client.socket(PATH) as socket:
+        identity = socket.receive_json()["session_id"]
+        socket.send_bytes(bytes(1_000))
+    client.portal.call(workers.processes[0].kill)
+    with client.socket(f"{PATH}?session_id={identity}&received=0") as socket:
+        hello = socket.receive_json()
+        assert (hello["session_id"], hello["received_bytes"]) == (identity, 1_000)
+        assert _flushed(socket) == "1000 bytes"
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["alive", "after a crash"])
+def test_a_session_is_its_owners_alone(sessions, workers, gateway_with, crash):
+    """To another key there is no such session, and it waits on for its own."""
+    client = gateway_with(api_keys=",".join(KEYS))
+    own, other = ({"api-key": key} for key in KEYS)
+    with client.socket(PATH, headers=own) as socket:
+        identity = socket.receive_json()["session_id"]
+        socket.send_bytes(bytes(1_000))
+        assert _flushed(socket) == "1000 bytes"
+    if crash:
+        client.portal.call(workers.processes[0].kill)
+    with client.socket(f"{PATH}?session_id={identity}&received=0", headers=other) as socket:
+        assert socket.receive_json() == NOT_FOUND
+        with pytest.raises(WebSocketDisconnect) as closed:
+            socket.receive_json()
+    assert closed.value.code == 4004
+    with client.socket(f"{PATH}?session_id={identity}&received=0", headers=own) as socket:
+        hello = socket.receive_json()
+        assert (hello["session_id"], hello["resumed"]) == (identity, True)
+        assert socket.receive_json()["text"] == "1000 bytes"
+
+
+def test_a_session_goes_to_the_connection_that_came_last(sessions, client):
+    """The first one may be half-open: it is told, and the second goes on."""
+    with client.socket(PATH) as first:
+        identity = first.receive_json()["session_id"]
+        with client.socket(f"{PATH}?session_id={identity}&received=0") as second:
+            assert second.receive_json()["resumed"] is True
+            assert first.receive_json()["error"]["code"] == "session_taken"
+            with pytest.raises(WebSocketDisconnect) as closed:
+                first.receive_json()
+            assert closed.value.code == 4009
+            assert _flushed(second) == "0 bytes"
+
+
+def test_a_wrong_action_is_told_and_the_session_goes_on(sessions, client):
+    """The gateway answers it in the server's words, and the worker does not see it."""
+    with client.socket(PATH) as socket:
+        socket.receive_json()
+        socket.send_text('{"action": "dance"}')
+        assert socket.receive_json()["error"]["code"] == "invalid_value"
+        assert _flushed(socket) == "0 bytes"
+
+
+def test_an_open_session_keeps_its_worker_awake_also_while_its_client_is_away(sessions, workers, gateway_with):
+    """For as long as it waits for the client; then the worker may sleep."""
+    client = gateway_with(idle_timeout=0.1, ws_resume_s=1.0)
+    with client.socket(PATH) as socket:
+        socket.receive_json()
+    time.sleep(0.5)
+    assert client.worker.state is WorkerState.RUNNING
+    give_up_s = time.monotonic() + 10
+    while client.worker.state is not WorkerState.STOPPED:
+        assert time.monotonic() < give_up_s, "it never slept"
+        time.sleep(0.01)
