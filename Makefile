@@ -32,6 +32,8 @@ WORKERS ?= 2
 PARALLEL = --numprocesses $(WORKERS) --dist loadgroup
 PORT ?= 8100
 FUZZ_S ?= 600
+# What the long runs draw their random examples from: another each time, printed with the command. SEED=N repeats a run.
+SEED := $(or $(SEED),$(shell date +%s))
 
 # The stamps hold what was installed: a second run installs nothing. Without pip the venv is half made, as where Debian's
 # python3-venv was missing the first time.
@@ -86,7 +88,7 @@ nightly: check nightly-unit nightly-e2e nightly-serial fuzz $(if $(SOAK),soak)
 
 .PHONY: nightly-unit nightly-e2e nightly-serial
 nightly-unit: $(VENV)/.dev
-	HYPOTHESIS_PROFILE=nightly $(PYTEST) src $(PARALLEL) -m ""
+	HYPOTHESIS_PROFILE=nightly $(PYTEST) src $(PARALLEL) -m "" --hypothesis-seed=$(SEED)
 
 nightly-e2e: $(VENV)/.dev browser
 	$(PYTEST) E2Etest --ignore E2Etest/fuzz $(PARALLEL) -m "not serial and not soak"
@@ -116,7 +118,7 @@ soak: $(VENV)/.dev
 	$(PYTEST) E2Etest/chaos -m soak --timeout 0
 
 fuzz: $(VENV)/.dev
-	FUZZ_S=$(FUZZ_S) $(PYTEST) E2Etest/fuzz --timeout 0 -m ""
+	FUZZ_S=$(FUZZ_S) FUZZ_SEED=$(SEED) $(PYTEST) E2Etest/fuzz --timeout 0 -m "" --hypothesis-seed=$(SEED)
 
 # Without torch and what only torch needs: their builds differ by index, and an image takes them from the one it is given.
 lock: $(VENV)/.tools

@@ -53,4 +53,6 @@ def pytest_collection_modifyitems(items):
         # There is no public way to change the settings of a test that has some.
         own = test._hypothesis_internal_use_settings
         examples = max(1, round(own.max_examples * EXAMPLES))
-        test._hypothesis_internal_use_settings = settings(own, max_examples=examples)
+        # Tests that try the same examples every time try new ones at night.
+        same = own.derandomize and PROFILE == "default"
+        test._hypothesis_internal_use_settings = settings(own, max_examples=examples, derandomize=same)

@@ -14,6 +14,8 @@ _TOTAL_S = 60.0
 FACTOR = max(1.0, _GIVEN_S / _TOTAL_S)
 # A run that others must be able to repeat has the same examples each time; a long one looks for new ones.
 REPEATABLE = not _GIVEN_S
+# For what hypothesis does not draw.
+SEED = os.environ.get("FUZZ_SEED", "1")
 
 
 def effort(examples: int) -> settings:

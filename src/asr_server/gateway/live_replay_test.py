@@ -19,7 +19,7 @@ from asr_server.live.table import State
 from asr_server.service.live_session.outbox import Outgoing
 
 _SETTINGS = settings(max_examples=80, deadline=None, derandomize=True)
-_FRAME_S = 512 / SAMPLE_RATE
+_FRAME_BYTES = 2 * 512  # of the voice detector
 
 
 class _Worker:
@@ -163,7 +163,12 @@ class _Client:
         return [message for message in self.told if message.get("is_final")]
 
 
-def _frames(rng, sentences, *, acts, ends=()):
+def _frames(rng, sentences, *, acts, ends=(), aligned=True):
+    """Audio in pieces of any size, actions and ends of connections among them.
+
+    `aligned`: these lie between two frames of the detector. Elsewhere they shift the frames behind them, by which an
+    onset or a cut may be found one frame earlier or later in another worker.
+    """
     parts = []
     for _ in range(sentences):
         parts.append(silence(rng.choice([40, 200, 900])))
@@ -172,16 +177,19 @@ def _frames(rng, sentences, *, acts, ends=()):
     frames, at = [], 0
     while at < len(data):
         size = rng.choice([3, 500, 1_024, 4_096, 30_001])
-        frames.append(data[at : at + size])
-        at += size
+        between = []
         if acts and rng.random() < 0.06:
-            frames.append(json.dumps(rng.choice([
+            between.append(json.dumps(rng.choice([
                 {"action": "flush"},
                 {"action": "reset"},
                 {"action": "config", "hotwords": str(rng.randrange(9))},
             ])))  # fmt: skip
         if ends and rng.random() < 0.06:
-            frames.append(rng.choice(ends))
+            between.append(rng.choice(ends))
+        if between and aligned:
+            size += -(at + size) % _FRAME_BYTES
+        frames += [data[at : at + size], *between]
+        at += size
     return [*frames, '{"action":"flush"}']
 
 
@@ -199,8 +207,12 @@ def _talk(frames, client):
 
 
 def _kept(client):
-    """What must be the same however often workers die; places may move by a frame where a flush cut one."""
+    """What must be the same however often workers die."""
     return [(m["utterance"], m["text"], m["ending"], client.contexts[m["utterance"]]) for m in client.finals]
+
+
+def _times(client):
+    return [(m["start"], m["end"]) for m in client.finals]
 
 
 _CASES = {"seed": st.integers(0, 2**32), "sentences": st.integers(1, 6), "delay": st.sampled_from([0.0, 0.7])}
@@ -209,13 +221,11 @@ _CASES = {"seed": st.integers(0, 2**32), "sentences": st.integers(1, 6), "delay"
 @_SETTINGS
 @given(**_CASES, acts=st.booleans())
 def test_dying_workers_neither_lose_nor_double_a_word(seed, sentences, delay, acts):
-    """Finals, their numbers, endings and hotwords are those of an undisturbed run; their times but for a frame."""
+    """Finals, their numbers, endings and hotwords are those of an undisturbed run, and their times."""
     frames = _frames(random.Random(seed), sentences, acts=acts)
     calm, shaken = _both(seed, frames, delay, 30 if acts else 4)
     assert _kept(shaken) == _kept(calm)
-    for one, other in zip(shaken.finals, calm.finals, strict=True):
-        assert abs(one["start"] - other["start"]) <= _FRAME_S + 0.002
-        assert abs(one["end"] - other["end"]) <= _FRAME_S + 0.002
+    assert _times(shaken) == _times(calm)
 
 
 @_SETTINGS
@@ -242,7 +252,7 @@ def test_clients_that_closed_and_came_back_find_all_their_words(seed, sentences,
 @given(**_CASES)
 def test_every_action_is_answered_once(seed, sentences, delay):
     """Statuses and finals of flushes are as many as without a crash, and in the same order among themselves."""
-    frames = _frames(random.Random(seed), sentences, acts=True)
+    frames = _frames(random.Random(seed), sentences, acts=True, aligned=False)
 
     def answers(client):
         statuses = [m["status"] for m in client.told if "status" in m]
