@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from asr_server.translator.conftest import ScriptedLlm
 from E2Etest import guarantees, recordings
 from E2Etest.contract import inprocess
 from E2Etest.process import fake_model, ready
-from E2Etest.scripted_llm import ScriptedLlm
 
 _MEASUREMENT = pytest.StashKey[guarantees.Measurement]()
 _MEASUREMENTS = pytest.StashKey[list[guarantees.Measurement]]()

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from E2Etest.process import running, tls
+from asr_server.cli.conftest import tls
+from E2Etest.process import running
 
 ROOT = Path(__file__).parents[1]
 DOCKERFILES = ["Dockerfile", "Dockerfile.cpu"]

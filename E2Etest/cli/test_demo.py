@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from E2Etest.process import tls
+from asr_server.cli.conftest import tls
 
 pytestmark = pytest.mark.integration
 

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from asr_server.translator.conftest import ScriptedLlm, translation
 from E2Etest.cli.commands import command
-from E2Etest.scripted_llm import ScriptedLlm, translation
 
 pytestmark = pytest.mark.integration
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from asr_server.translator.conftest import ScriptedLlm
 from E2Etest.live.session import data, finals, stream
-from E2Etest.scripted_llm import ScriptedLlm
 
 
 @pytest.fixture(scope="session")

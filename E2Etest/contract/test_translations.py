@@ -7,8 +7,8 @@ import numpy as np
 import openai
 import pytest
 
+from asr_server.translator.conftest import HOPELESS, MENDABLE, ScriptedLlm, refusal, right, translation
 from E2Etest import recordings
-from E2Etest.scripted_llm import HOPELESS, MENDABLE, ScriptedLlm, refusal, right, translation
 
 KEY = "sk-canary-0123456789"
 TARGET = {"language": "de"}

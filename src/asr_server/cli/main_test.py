@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from asr_server.cli.conftest import tls
 from asr_server.cli.listening import certificate_error
 from asr_server.cli.main import COMMANDS, main
 from asr_server.core.settings import Settings
-from E2Etest.process import tls
 
 HEAVY = ("torch", "httpx", "uvicorn", "websockets", "rich", "pydantic", "numpy", "huggingface_hub")
 

@@ -12,11 +12,10 @@ import pytest
 
 from asr_server.core.errors import TranslationUnavailable
 from asr_server.text import target_languages
-from asr_server.translator.conftest import KEY
+from asr_server.translator.conftest import HOPELESS, KEY, MENDABLE, Answer, refusal, right
 from asr_server.translator.endpoint import ChatEndpoint, EndpointConfig, NoResponse, PromptOutcome, PromptRefused
 from asr_server.translator.lines import TranslationConfig
 from asr_server.translator.prompt import build_prompt
-from E2Etest.scripted_llm import HOPELESS, MENDABLE, Answer, refusal, right
 
 SECRET = "the words that were said"
 PROMPT = build_prompt(

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from asr_server.core.errors import TranslationFailed, TranslationUnavailable
 from asr_server.text import target_languages
 from asr_server.translator.cleaning import cue_text
+from asr_server.translator.conftest import HOPELESS, MENDABLE, completion, once, refusal, right, translation
 from asr_server.translator.lines import Line, Reason
-from E2Etest.scripted_llm import HOPELESS, MENDABLE, completion, once, refusal, right, translation
 
 ENGLISH = target_languages.find("en")
 SENTENCES = [Line(f"this is the sentence number {n} of a long speech", ENGLISH) for n in range(13)]

@@ -1,0 +1,16 @@
+"""A certificate for tests of TLS; those in E2Etest use it too."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+
+def tls(folder: Path) -> dict[str, str]:
+    """The settings for TLS with a certificate of one's own, which is put into `folder`."""
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    files = ["-out", certificate, "-keyout", key]
+    subprocess.run([*made, *files, *subject], check=True, capture_output=True)
+    return {"SSL_CERTFILE": str(certificate), "SSL_KEYFILE": str(key)}
