@@ -11,6 +11,7 @@
 # make fuzz       random input, FUZZ_S seconds of it
 # make guarantees  measure the guarantees and write docs/guarantees.md
 # make soak       20 minutes of load and faults
+# make mutants    put known faults into a copy of the code; the tests must catch each (MUTANTS="--only ID")
 # make coverage   the share of each module that its own tests cover
 # make bench      the benchmarks
 #
@@ -20,7 +21,7 @@
 # make sbom       write a list of the installed packages to build/sbom.json
 # make audit      look for known vulnerabilities of those packages
 # make clean      delete the virtual environment and what was built
-.PHONY: demo serve test check unit contract e2e browser nightly fuzz guarantees soak coverage bench docs clients lock sbom audit clean
+.PHONY: demo serve test check unit contract e2e browser nightly fuzz guarantees soak mutants coverage bench docs clients lock sbom audit clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -99,6 +100,9 @@ nightly-serial: $(VENV)/.dev
 # The share of each module that its own tests cover, or of some modules: make coverage ONLY="src/asr_server/subtitle"
 coverage: $(VENV)/.dev
 	$(PY) -m E2Etest.coverage_by_module $(ONLY)
+
+mutants: $(VENV)/.dev
+	$(PY) -m E2Etest.mutants $(MUTANTS)
 
 bench: $(VENV)/.dev
 	$(PY) -m E2Etest.bench

@@ -76,6 +76,13 @@ def page_server(start):
 
 
 @pytest.fixture(scope="package")
+def guarded(start):
+    """A server with two keys."""
+    with start(API_KEYS="sk-canary-first,sk-canary-second") as server:
+        yield server
+
+
+@pytest.fixture(scope="package")
 def shots(tmp_path_factory):
     """Where screenshots are kept, for people to look at."""
     return tmp_path_factory.mktemp("screenshots")

@@ -47,6 +47,7 @@ def test_a_page_that_is_allowed_shows_what_is_said(start, speaking):
         expect(page.locator("#finals li")).to_have_text(recordings.sample()[1])
 
 
+@pytest.mark.nightly
 def test_when_the_server_ends_the_page_is_quiet(start, speaking):
     """Nothing is sent into a closed socket, which browsers complain of for every piece."""
     said = []
@@ -61,6 +62,7 @@ def test_when_the_server_ends_the_page_is_quiet(start, speaking):
     assert said == []
 
 
+@pytest.mark.nightly
 def test_a_page_that_is_not_allowed_is_told_so(speaking, page_server):
     """The socket never opens; the page names the setting."""
     with _site() as origin, speaking() as browser:
@@ -69,6 +71,7 @@ def test_a_page_that_is_not_allowed_is_told_so(speaking, page_server):
         expect(page.locator("#start")).to_be_enabled()
 
 
+@pytest.mark.nightly
 def test_a_refused_microphone_is_told(launch, page_server):
     """In the browser's words, and the page can be started again."""
     with _site() as origin, launch("--use-fake-device-for-media-stream") as browser:

@@ -113,6 +113,7 @@ def test_a_corrected_line_is_what_is_shown_and_taken_away(browser, page_server, 
         assert shown == "Something <else> & more"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", [{"isComposing": True}, {"keyCode": 229}], ids=["composing", "safari"])
 @pytest.mark.parametrize("key", ["Enter", "Escape"])
 def test_keys_of_an_input_method_do_not_end_a_correction(browser, page_server, sample, key, how):
@@ -143,6 +144,7 @@ def test_a_dropped_file_is_taken_also_beside_the_field(browser, page_server, sam
         assert page.inner_text("#file-name") == "dropped.wav"
 
 
+@pytest.mark.nightly
 def test_of_several_files_the_first_is_taken_and_the_others_are_told(browser, page_server, sample):
     """What is left out in silence would be missed much later."""
     with opened(browser, page_server.base, "file") as watched:
@@ -153,6 +155,7 @@ def test_of_several_files_the_first_is_taken_and_the_others_are_told(browser, pa
         expect(page.locator("#file-notice")).to_have_text(re.compile("One recording at a time"))
 
 
+@pytest.mark.nightly
 def test_text_can_be_dragged_into_a_field(browser, page_server):
     """Only what would replace the page is caught."""
     with opened(browser, page_server.base, "file") as watched:
@@ -174,6 +177,7 @@ def _drop(page, target, contents):
     )
 
 
+@pytest.mark.nightly
 def test_a_file_that_is_gone_is_told_as_that(browser, page_server, sample, tmp_path):
     """Changed, removed, or a folder that was dropped: the server has nothing to do with it."""
     path = tmp_path / "talk.wav"
@@ -188,6 +192,7 @@ def test_a_file_that_is_gone_is_told_as_that(browser, page_server, sample, tmp_p
         expect(page.locator("#file-notice")).to_have_text(re.compile("The file cannot be read"))
 
 
+@pytest.mark.nightly
 def test_a_button_that_was_pressed_twice_has_its_name_back(browser, page_server, sample):
     """The second answer must not be taken for the name."""
     with opened(browser, page_server.base, "file") as watched:
@@ -225,6 +230,7 @@ def test_what_is_wrong_with_a_file_is_told(browser, page_server, content, said):
         expect(page.locator("#file-unplayable")).to_be_hidden()
 
 
+@pytest.mark.nightly
 def test_what_the_server_says_is_told_once(browser, page_server):
     """Its own sentence is added where it holds a number, and nowhere else."""
     with opened(browser, page_server.base, "file") as watched:
@@ -238,6 +244,7 @@ def test_what_the_server_says_is_told_once(browser, page_server):
         expect(page.locator("#file-notice")).to_have_text(re.compile("too short to hold a word.*0.1 s"))
 
 
+@pytest.mark.nightly
 def test_what_the_browser_cannot_play_is_transcribed_all_the_same(browser, page_server, sample):
     """The server knows more formats than browsers do."""
     with opened(browser, page_server.base, "file") as watched:
@@ -248,6 +255,7 @@ def test_what_the_browser_cannot_play_is_transcribed_all_the_same(browser, page_
         expect(page.locator("#file-player")).to_be_hidden()
 
 
+@pytest.mark.nightly
 def test_a_wrong_key_is_told_as_that(browser, page_server, sample):
     """Whatever a server or a proxy says with 401; a server with keys is not needed for it."""
     refusal = json.dumps({"error": {"message": "no", "type": "invalid_request_error", "param": None, "code": "x"}})
@@ -269,6 +277,7 @@ def test_a_wrong_key_is_told_as_that(browser, page_server, sample):
         assert seen == ["Bearer wrong"]
 
 
+@pytest.mark.nightly
 def test_what_the_server_cannot_do_is_not_offered(browser, page_server):
     """Word times and translation have controls only where the server has them."""
     health = page_server.health()
@@ -306,6 +315,7 @@ def test_known_word_times_mark_the_word(browser, page_server, sample):
         assert _time(page) == pytest.approx(0.2 + 0.3 * text.split().index("kitchen"), abs=0.01)
 
 
+@pytest.mark.nightly
 def test_a_translation_is_asked_for_and_shown(browser, page_server, sample):
     """Where the server has an endpoint for it: the target is sent, and the answer's lines are shown."""
     segments = [{"id": 0, "start": 0.1, "end": 3.9, "text": "hallo schalte das Licht ein"}]

@@ -69,6 +69,7 @@ def _choose(page, index):
     )
 
 
+@pytest.mark.nightly
 def test_a_microphone_that_opens_after_the_end_is_let_go(listening):
     """Another was chosen, and Stop pressed before the browser had it: nobody may be heard after that."""
     listening.evaluate("window.hold()")
@@ -81,6 +82,7 @@ def test_a_microphone_that_opens_after_the_end_is_let_go(listening):
     _idle(listening)
 
 
+@pytest.mark.nightly
 def test_of_two_microphones_chosen_in_a_row_the_last_is_heard_alone(listening):
     """Both together would be one noise."""
     listening.evaluate("window.hold()")
@@ -92,7 +94,11 @@ def test_of_two_microphones_chosen_in_a_row_the_last_is_heard_alone(listening):
     _idle(listening)
 
 
-@pytest.mark.parametrize("first", [["live-pause"], ["live-pause", "live-pause"]], ids=["pause", "continue"])
+@pytest.mark.parametrize(
+    "first",
+    [["live-pause"], pytest.param(["live-pause", "live-pause"], marks=pytest.mark.nightly)],
+    ids=["pause", "continue"],
+)
 def test_stop_right_behind_another_button_ends_it(listening, first):
     """And the page can be started again."""
     listening.evaluate(CLICK, [*first, "live-start"])
@@ -104,6 +110,7 @@ def test_stop_right_behind_another_button_ends_it(listening, first):
     _idle(listening)
 
 
+@pytest.mark.nightly
 def test_sound_that_the_system_stopped_goes_on(listening):
     """A call on a phone, a laptop that slept: the page says that it records, so it must."""
     listening.evaluate("window.contexts[0].suspend()")
@@ -115,6 +122,7 @@ def test_sound_that_the_system_stopped_goes_on(listening):
     _idle(listening)
 
 
+@pytest.mark.nightly
 def test_a_server_that_is_gone_before_the_start_is_told_as_that(speaking, page_server):
     """The microphone's own script comes from the server too."""
     with Proxy(page_server.port) as proxy, speaking() as browser, opened(browser, proxy.base) as watched:
@@ -143,6 +151,7 @@ navigator.mediaDevices.getUserMedia = async () => {
 """
 
 
+@pytest.mark.nightly
 def test_a_voice_on_the_second_channel_is_heard(speaking, page_server):
     """Sound cards with several sockets give all of them."""
     with speaking() as browser, opened(browser, page_server.base) as watched:

@@ -11,7 +11,7 @@ from E2Etest.browser.conftest import opened
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 
-@pytest.mark.parametrize("wrong", ["", "sk-wrong"])
+@pytest.mark.parametrize("wrong", ["", pytest.param("sk-wrong", marks=pytest.mark.nightly)])
 def test_without_a_right_key_the_page_says_so_and_with_it_it_hears(speaking, guarded, wrong):
     """The words under the notice name the way out; the microphone is let go until then."""
     _, words = recordings.sample()
@@ -30,6 +30,7 @@ def test_without_a_right_key_the_page_says_so_and_with_it_it_hears(speaking, gua
         page.click("#live-start")
 
 
+@pytest.mark.nightly
 def test_files_and_the_state_need_the_key_too(browser, guarded, tmp_path):
     """Told where the file was dropped, and in the place of the state."""
     recording, words = recordings.sample()
@@ -50,6 +51,7 @@ def test_files_and_the_state_need_the_key_too(browser, guarded, tmp_path):
         expect(page.locator("#file-lines")).to_contain_text(words)
 
 
+@pytest.mark.nightly
 def test_a_key_is_taken_as_it_was_meant_also_where_nothing_may_be_kept(browser, guarded):
     """Copied with an invisible character, in a browser that allows a page no storage."""
     with opened(browser, guarded.base, "file") as watched:

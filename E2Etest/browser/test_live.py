@@ -47,6 +47,7 @@ def test_spoken_words_appear_are_committed_and_are_right(speaking, page_server, 
             assert found[-1][1] <= 8
 
 
+@pytest.mark.nightly
 def test_a_pause_ends_the_line_and_what_is_said_meanwhile_is_not_heard(speaking, page_server):
     """Pause, nothing is recorded; continue, the clock goes on."""
     with speaking() as browser, opened(browser, page_server.base) as watched:
@@ -93,6 +94,7 @@ def _ready(folder):
         yield server
 
 
+@pytest.mark.nightly
 def test_a_server_that_dies_and_comes_back_hears_again_what_no_line_was_made_of(speaking, tmp_path):
     """No session survives its process; the page still has the sound."""
     _, words = recordings.sample()
@@ -114,6 +116,7 @@ def test_a_server_that_dies_and_comes_back_hears_again_what_no_line_was_made_of(
         assert _words(page) == [words, words]
 
 
+@pytest.mark.nightly
 def test_a_refused_microphone_is_told_with_a_way_out(launch, page_server):
     """Nothing is sent, and the page can be started again."""
     with launch("--use-fake-device-for-media-stream") as browser, opened(browser, page_server.base) as watched:
@@ -125,6 +128,7 @@ def test_a_refused_microphone_is_told_with_a_way_out(launch, page_server):
         expect(page.locator("#live-start")).to_have_text("Start")
 
 
+@pytest.mark.nightly
 def test_a_missing_microphone_is_told(launch, page_server):
     """A machine without one is not a machine that refuses."""
     with launch("--use-fake-ui-for-media-stream") as browser, opened(browser, page_server.base) as watched:
@@ -132,6 +136,7 @@ def test_a_missing_microphone_is_told(launch, page_server):
         expect(watched.page.locator("#live-notice")).to_have_text(re.compile("No microphone was found"))
 
 
+@pytest.mark.nightly
 def test_a_page_that_is_not_safe_says_why_there_is_no_microphone(launch, page_server):
     """Over plain http from another machine browsers have no microphone at all."""
     base = f"http://asr.test:{page_server.port}"
@@ -140,6 +145,7 @@ def test_a_page_that_is_not_safe_says_why_there_is_no_microphone(launch, page_se
         expect(watched.page.locator("#live-notice")).to_have_text(re.compile("https://.*localhost"))
 
 
+@pytest.mark.nightly
 def test_the_key_goes_with_the_socket_and_stays_in_the_tab(speaking, page_server):
     """As `token`, since a browser's socket has no headers; nothing outlives the tab."""
     with speaking() as browser, opened(browser, page_server.base) as watched:

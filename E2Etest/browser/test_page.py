@@ -38,7 +38,14 @@ SMALL = """() => [...document.querySelectorAll("button, select, input")]
 
 
 @pytest.mark.parametrize("panel", ["live", "file", "status"])
-@pytest.mark.parametrize("viewport", [DESK, PHONE, {"width": 320, "height": 640}], ids=["desk", "phone", "narrow"])
+@pytest.mark.parametrize(
+    "viewport",
+    [
+        pytest.param(DESK, id="desk", marks=pytest.mark.nightly),
+        pytest.param(PHONE, id="phone"),
+        pytest.param({"width": 320, "height": 640}, id="narrow", marks=pytest.mark.nightly),
+    ],
+)
 def test_everything_has_a_name_and_room(browser, page_server, panel, viewport, shots):
     """Names for all that can be used, no id twice, targets of 24 pixels (WCAG 2.5.8), no scrolling sideways."""
     with opened(browser, page_server.base, panel, viewport=viewport) as watched:
@@ -54,6 +61,7 @@ def test_everything_has_a_name_and_room(browser, page_server, panel, viewport, s
         page.screenshot(path=shots / f"{panel}-{viewport['width']}.png", full_page=True)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("width", [320, 390])
 @pytest.mark.parametrize("word", ["Shutting down", "Loading model", "Key needed"])
 def test_the_head_has_room_for_every_state(browser, page_server, width, word):
@@ -69,6 +77,7 @@ def test_the_head_has_room_for_every_state(browser, page_server, width, word):
         assert page.evaluate("document.getElementById('key-open').getBoundingClientRect().right") <= width
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("model", "told"), [("demo", True), ("Qwen/Qwen3-ASR-0.6B", False)])
 def test_the_demonstration_model_is_told_as_one(browser, page_server, model, told):
     """Whoever speaks freely to it would take its answers for the server's; of another model nothing is said."""
@@ -100,6 +109,7 @@ def test_the_tabs_work_with_the_keyboard(browser, page_server):
         expect(page.locator("#server")).to_be_focused()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_follows_the_systems_colours(browser, page_server, scheme, shots):
     """Dark paper in the dark, light paper in the light, on every panel."""
@@ -111,6 +121,7 @@ def test_the_page_follows_the_systems_colours(browser, page_server, scheme, shot
         page.screenshot(path=shots / f"live-{scheme}.png")
 
 
+@pytest.mark.nightly
 def test_nothing_moves_for_those_who_do_not_want_it(browser, page_server):
     """No transition is left when the system asks for less motion."""
     moving = "[...document.querySelectorAll('*')].filter(e => getComputedStyle(e).transitionDuration !== '0s').length"
@@ -136,6 +147,7 @@ def test_status_shows_what_health_says(browser, page_server):
         expect(page.locator("#status-off tr").first).to_be_hidden()
 
 
+@pytest.mark.nightly
 def test_health_is_asked_only_while_somebody_looks(browser, page_server):
     """A page in the background leaves the server alone."""
     with opened(browser, page_server.base, "status") as watched:
@@ -171,6 +183,7 @@ def test_a_server_that_is_gone_is_told_and_found_again(browser, page_server):
         expect(page.locator("#status-notice")).to_be_hidden()
 
 
+@pytest.mark.nightly
 def test_a_server_that_turns_away_is_not_called_unreachable(browser, page_server):
     """It is there, and the panel says what it says."""
     body = {"error": {"message": "Later.", "type": "requests", "param": None, "code": "rate_limit_exceeded"}}
@@ -182,6 +195,7 @@ def test_a_server_that_turns_away_is_not_called_unreachable(browser, page_server
         expect(page.locator("#status-notice")).to_have_text(re.compile("The server is busy.*Later"))
 
 
+@pytest.mark.nightly
 def test_a_server_that_does_not_answer_is_not_called_ready(browser, page_server):
     """A stopped process still takes connections, for as long as anybody waits."""
     with opened(browser, page_server.base, "status") as watched:
@@ -192,6 +206,7 @@ def test_a_server_that_does_not_answer_is_not_called_ready(browser, page_server)
         expect(page.locator("#server-word")).to_have_text("Unreachable", timeout=30_000)
 
 
+@pytest.mark.nightly
 def test_a_model_that_is_not_there_yet_is_told(browser, start):
     """A fresh server has no model in memory: the page says so while it is loaded, then shows the words."""
     recording = demo.sample()

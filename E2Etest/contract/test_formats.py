@@ -148,6 +148,8 @@ def test_silence_is_an_empty_text_and_costs_no_engine_time(server):
     answer = server.transcribe(recordings.wav(np.zeros(80_000, np.int16)), response_format="verbose_json")
     body = answer.json()
     assert (body["text"], body["language"], body["segments"]) == ("", "", [])
-    line = [row for row in server.log().splitlines() if " request " in row][-1]
+    # The line is written after the answer.
+    server.wait_for(lambda _: f"id={answer.headers['x-request-id']} " in server.log())
+    line = next(row for row in server.log().splitlines() if answer.headers["x-request-id"] in row)
     assert "spans=0" in line
     assert "infer_ms=0" in line

@@ -47,10 +47,9 @@ def test_a_committed_turn_is_one_item_with_its_words(realtime_server, said, size
 
 
 def test_ten_mebibytes_in_one_event_are_taken(realtime_server, said):
-    """218 s of audio at once, with pauses: every sentence is a turn, in order."""
-    whole = speech(1.0)
-    whole = (whole * (1 + (10 << 20) // len(whole)))[: 10 << 20]
-    expected = (10 << 20) // len(speech(1.0))
+    """218 s of audio at once: a sentence at its beginning and one at its end, which are two turns, in order."""
+    one, expected = speech(1.0), 2
+    whole = one + bytes((10 << 20) - 2 * len(one)) + one
     with open_session(realtime_server) as talk:
         talk.connection.input_audio_buffer.append(audio=encoded(whole))
         events = talk.until(COMPLETED, expected)

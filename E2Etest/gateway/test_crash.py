@@ -119,6 +119,7 @@ def _loads_s(server):
     return [float(took_s) for took_s in re.findall(r"state=loaded took_s=([\d.]+)", server.log())]
 
 
+@pytest.mark.nightly
 @pytest.mark.guarantee("crash")
 @pytest.mark.timeout(300)
 def test_a_worker_that_does_not_stay_up_is_given_up_and_tried_again_later(tmp_path, sample, note, fake_sample):

@@ -107,7 +107,9 @@ def test_a_wrong_key_gets_nothing(keyed, sample):
         assert _refusal(keyed, "/v1/realtime", key=key) == (401, code)
 
 
-@pytest.mark.parametrize("by_query", [False, True], ids=["header", "query"])
+@pytest.mark.parametrize(
+    "by_query", [pytest.param(False, id="header"), pytest.param(True, id="query", marks=pytest.mark.nightly)]
+)
 def test_a_session_with_a_key_survives_the_death_of_its_worker(keyed, sample, speech, by_query):
     """In the middle of speech; the next worker is shown the same key."""
     how = {"query": f"?token={SECOND}"} if by_query else {"key": SECOND}
@@ -118,7 +120,9 @@ def test_a_session_with_a_key_survives_the_death_of_its_worker(keyed, sample, sp
         assert _heard(socket, speech[20_000:]) == [sample[1]]
 
 
-@pytest.mark.parametrize("crash", [False, True], ids=["alive", "crashed"])
+@pytest.mark.parametrize(
+    "crash", [pytest.param(False, id="alive"), pytest.param(True, id="crashed", marks=pytest.mark.nightly)]
+)
 def test_a_session_is_resumed_by_its_key_alone(keyed, sample, speech, crash):
     """Another key gets what an unknown id gets. The right one may come by header once and by query once."""
     with _socket(keyed, key=FIRST) as socket:
@@ -143,6 +147,7 @@ def test_a_session_is_resumed_by_its_key_alone(keyed, sample, speech, crash):
         assert [text for text, *_ in finals(upto_flush(socket))] == [sample[1]]
 
 
+@pytest.mark.nightly
 def test_our_own_client_comes_back_with_its_key_after_a_crash(keyed, sample, speech):
     """Cut, the worker killed, resumed: nothing is missing."""
     client = LiveClient(keyed.base, LiveOptions(token=SECOND))
@@ -161,6 +166,7 @@ def test_our_own_client_comes_back_with_its_key_after_a_crash(keyed, sample, spe
     assert [text for text in said.values() if text] == [sample[1]]
 
 
+@pytest.mark.nightly
 def test_a_share_is_counted_once_and_at_the_gateway(tmp_path, sample, long, fake_sample):
     """One at a time: a second gets 429 and a hint. A request that is sent again has one place, not two."""
     limits = {"API_KEYS": "sk-a,sk-b", "KEY_MAX_REQUESTS": "1", "MAX_BATCH": "1", "IDLE_TIMEOUT": "600"}
@@ -231,6 +237,7 @@ def test_pages_of_another_site_get_sockets_if_they_may(keyed):
         assert receive(socket)["status"] == "connected"
 
 
+@pytest.mark.nightly
 def test_an_idle_worker_is_ended_with_keys_too(tmp_path, sample, fake_sample):
     """The gateway's own question whether it is idle is let in."""
     with running(tmp_path / "log", GATEWAY_MODE="true", API_KEYS=FIRST, IDLE_TIMEOUT="1", **fake_sample) as server:

@@ -81,7 +81,9 @@ def test_what_is_open_or_under_way_keeps_the_worker(tmp_path, speech, fake_sampl
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("path", ["/v1/realtime?intent=transcription", "/ws/transcribe"])
+@pytest.mark.parametrize(
+    "path", ["/v1/realtime?intent=transcription", pytest.param("/ws/transcribe", marks=pytest.mark.nightly)]
+)
 def test_a_client_that_leaves_while_the_worker_starts_leaves_no_session(tmp_path, path, fake_sample):
     """Its socket to the worker is closed too, as the one that waits shows."""
     with (
@@ -104,6 +106,7 @@ def test_a_client_that_leaves_while_the_worker_starts_leaves_no_session(tmp_path
         server.wait_for(lambda health: health["live"] == {"sessions": 1, "waiting": 0}, timeout_s=10)
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_preload_starts_the_worker_before_the_first_request(tmp_path, fake_sample):
     """Ready means that the model has run."""
@@ -154,6 +157,7 @@ def test_sigterm_drains_through_the_gateway(tmp_path, speech, long, fake_sample)
     wait_until_gone(pid)
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(120)
 def test_sigterm_with_a_sleeping_worker_is_done_at_once(tmp_path, fake_sample):
     """There is nothing to wait for."""
@@ -171,6 +175,7 @@ def test_a_wrong_setting_stops_the_gateway_in_words(tmp_path):
     assert "Traceback" not in server.log()
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_a_broken_model_is_told_as_without_a_gateway(tmp_path):
     """It does not end the worker."""

@@ -84,6 +84,7 @@ def test_no_counter_falls_or_stands_twice_over_sleeps_and_crashes(sleepy, sample
         assert not fallen
 
 
+@pytest.mark.nightly
 def test_a_running_worker_tells_all_of_the_table_and_the_gateway_its_own(sleepy, sample):
     """Each with its kind and its meaning, once; without a worker no gauge of it is made up."""
     assert sleepy.transcribe(sample[0]).status_code == 200
@@ -98,6 +99,7 @@ def test_a_running_worker_tells_all_of_the_table_and_the_gateway_its_own(sleepy,
     assert not gauges & {name for name, _ in series}
 
 
+@pytest.mark.nightly
 def test_a_worker_that_does_not_stay_up_shows(tmp_path, fake_sample):
     """Not ready, not running, and how often it was tried; the scrape itself always answers."""
     with running(tmp_path / "log", GATEWAY_MODE="true", **fake_sample) as server, ThreadPoolExecutor(1) as pool:
