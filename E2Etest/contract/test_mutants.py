@@ -1,16 +1,34 @@
 """The catalogue of faults fits the code, so that `make mutants` can run."""
 
-from E2Etest.mutants import catalogue
+from E2Etest.mutants import Mutant, catalogue, omitted
 
 
 def test_every_fault_can_be_put_in():
-    """Each text to replace occurs once, and the tests that must catch it exist."""
+    """Each text to replace occurs once, and the tests that must catch the fault exist."""
     assert [f"{mutant.id}: {problem}" for mutant in catalogue() if (problem := mutant.problem())] == []
 
 
-def test_every_fault_has_an_id_of_its_own_and_changes_something():
-    """A fault that changes nothing would never be caught."""
-    mutants = catalogue()
-    assert len({mutant.id for mutant in mutants}) == len(mutants) >= 118
-    assert all(old != new for mutant in mutants for old, new in mutant.replace)
+def test_every_fault_is_described_and_has_an_id_of_its_own():
+    """An omitted one says why. A fault without tests would never be caught."""
+    mutants, gone = catalogue(), omitted()
+    ids = [one.id for one in (*mutants, *gone)]
+    assert len(set(ids)) == len(ids)
+    assert all(one.what.endswith(".") for one in (*mutants, *gone))
     assert all(mutant.tests for mutant in mutants)
+    assert all(one.reason for one in gone)
+
+
+def test_a_fault_that_no_longer_fits_is_found(tmp_path):
+    """A file that has moved, a text that is not there or twice, a test that was renamed."""
+    (tmp_path / "code.py").write_text("a = 1\nb = 2\nb = 2\n")
+    (tmp_path / "code_test.py").write_text("def test_a():\n    pass\n")
+
+    def problem(file="code.py", old="a = 1", test="code_test.py::test_a"):
+        return Mutant("id", "What.", file, [(old, "c = 3")], [test]).problem(tmp_path)
+
+    assert problem() == ""
+    assert problem(file="moved.py") == "moved.py does not exist"
+    assert "0 times" in problem(old="a = 2")
+    assert "2 times" in problem(old="b = 2")
+    assert "no such tests" in problem(test="code_test.py::test_b")
+    assert "no such tests" in problem(test="moved_test.py")
