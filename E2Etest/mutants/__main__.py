@@ -24,8 +24,7 @@ from pathlib import Path
 from E2Etest.mutants import ROOT, Mutant, catalogue, omitted
 
 _COPIED = ("src", "E2Etest", "docs", "examples", "pyproject.toml")
-_LIMIT_S = 300.0  # a fault that makes the tests hang is caught
-_TEST_LIMIT_S = 60
+_LIMIT_S = 600.0  # a fault that makes the tests hang is caught
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 
@@ -74,7 +73,7 @@ def _judge(mutant: Mutant, root: Path) -> Outcome:
 def _pytest(tests: list[str], root: Path) -> tuple[int, str]:
     """The exit code and what was printed. The examples of hypothesis are the same in every run."""
     options = ["-x", "-q", "--tb=no", "--no-header", "-p", "no:cacheprovider", "-m", "", "--hypothesis-seed=1"]
-    command = [sys.executable, "-m", "pytest", *options, f"--timeout={_TEST_LIMIT_S}", *tests]
+    command = [sys.executable, "-m", "pytest", *options, *tests]
     python_path = os.pathsep.join([str(root / "src"), str(root)])
     environment = {**os.environ, "PYTHONPATH": python_path, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(

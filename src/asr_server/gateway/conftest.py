@@ -53,9 +53,9 @@ class Process:
 
     def __init__(self, workers, path):
         self._workers = workers
-        quiet = {"log_config": None, "log_level": "critical", "access_log": False}
+        # Its own logging stays unconfigured: what it would set is set for the whole process.
         config = uvicorn.Config(
-            self._app, uds=str(path), interface="asgi3", lifespan="off", ws="websockets-sansio", **quiet
+            self._app, uds=str(path), interface="asgi3", lifespan="off", ws="websockets-sansio", log_config=None
         )
         self._server = uvicorn.Server(config)
         self._task = asyncio.create_task(self._server.serve())
