@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from E2Etest import recordings
+from E2Etest.process import running
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -40,11 +41,13 @@ def _speak(browser, origin, server):
     return page
 
 
-def test_a_page_that_is_allowed_shows_what_is_said(start, speaking):
-    """Certain words, then the finished line, over an origin of its own."""
-    with _site() as origin, start(ALLOWED_ORIGINS=origin) as server, speaking() as browser:
-        page = _speak(browser, origin, server)
-        expect(page.locator("#finals li")).to_have_text(recordings.sample()[1])
+def test_a_page_that_is_allowed_shows_what_is_said(speaking, tmp_path):
+    """The final text of the real model, over an origin of its own."""
+    with _site() as origin, running(tmp_path / "log", PRELOAD="true", ALLOWED_ORIGINS=origin) as server:
+        server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
+        with speaking() as browser:
+            page = _speak(browser, origin, server)
+            expect(page.locator("#finals li")).to_have_text(recordings.sample()[1])
 
 
 @pytest.mark.nightly
