@@ -133,7 +133,8 @@ def test_a_session_is_its_owners_alone(sessions, workers, gateway_with, crash):
     with client.socket(f"{PATH}?session_id={identity}&received=0", headers=own) as socket:
         hello = socket.receive_json()
         assert (hello["session_id"], hello["resumed"]) == (identity, True)
-        assert socket.receive_json()["text"] == "1000 bytes"
+        socket.send_text('{"action": "ping"}')
+        assert [message["text"] for message in iter(socket.receive_json, {"status": "pong"})] == ["1000 bytes"]
 
 
 def test_a_session_goes_to_the_connection_that_came_last(sessions, client):
