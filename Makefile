@@ -30,7 +30,7 @@ TOOLS := $(VENV)/tools/bin
 PYTEST = $(PY) -m pytest
 # As many tests at once, each module on one worker.
 WORKERS ?= 2
-PARALLEL = --numprocesses $(WORKERS) --dist loadgroup
+PARALLEL = --numprocesses $(WORKERS) --dist loadfile
 PORT ?= 8100
 FUZZ_S ?= 600
 
