@@ -30,7 +30,7 @@ TOOLS := $(VENV)/tools/bin
 PYTEST = $(PY) -m pytest
 # As many tests at once, each module on one worker.
 WORKERS ?= 2
-PARALLEL = --numprocesses $(WORKERS) --dist loadgroup
+PARALLEL = --numprocesses $(WORKERS) --dist loadfile
 PORT ?= 8100
 FUZZ_S ?= 600
 # What the long runs draw their random examples from: another each time, printed with the command. SEED=N repeats a run.

@@ -4,12 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from asr_server.translator.conftest import ScriptedLlm
 from E2Etest import guarantees, recordings
 from E2Etest.contract import inprocess
 from E2Etest.process import fake_model, ready
 
+_NEED_PORTS = {"E2Etest/test_docs.py", "E2Etest/cli/test_docs.py"}
 _MEASUREMENT = pytest.StashKey[guarantees.Measurement]()
 _MEASUREMENTS = pytest.StashKey[list[guarantees.Measurement]]()
 
@@ -25,15 +27,22 @@ def pytest_configure(config):
     config.stash[_MEASUREMENTS] = []
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config, items):
-    """Note which test demonstrates which guarantee. A soak test runs only on request.
+class _ByModule(LoadFileScheduling):
+    """All tests of a module run on one worker, so that they share its servers. Modules whose tests need port 8100 or
+    8137 run on one worker too. (pytest-xdist's own groups have no effect with pytest 9.2.)"""
 
-    With several workers, the tests of a module run on one of them, so that they share its servers.
-    """
-    for item in items:
-        if not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+    def _split_scope(self, nodeid):
+        module = super()._split_scope(nodeid)
+        return "modules that need certain ports" if module in _NEED_PORTS else module
+
+
+def pytest_xdist_make_scheduler(config, log):
+    """How tests are given to several workers."""
+    return _ByModule(config, log)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Note which test demonstrates which guarantee. A soak test runs only on request."""
     only = {name for name in config.getoption("only_guarantees").split(",") if name}
     soaking = "soak" in (config.getoption("markexpr") or "") or config.getoption("guarantees")
     kept = []

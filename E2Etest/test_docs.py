@@ -167,7 +167,6 @@ ELSEWHERE_RUN = {ROOT / "docs" / "cli.md", ROOT / "README.md"}
 RUN_HERE = [(page, text) for page, reason, text in _shell_blocks() if not reason and page not in ELSEWHERE_RUN]
 
 
-@pytest.mark.xdist_group("ports")
 @pytest.mark.integration
 def test_the_commands_of_the_docs_work_as_written(tmp_path, sample):
     """Every shell block that says nothing else, line for line, against a server where the docs mean one."""
@@ -203,7 +202,6 @@ def test_a_block_that_is_not_run_says_why():
     assert any(not reason for page, reason, _ in _shell_blocks() if page.name == "README.md")
 
 
-@pytest.mark.xdist_group("ports")
 @pytest.mark.integration
 def test_make_demo_once_exits_by_its_words():
     """`make demo ONCE=1` shows said and heard, stops, and its exit code says that the words were right."""
@@ -215,7 +213,6 @@ def test_make_demo_once_exits_by_its_words():
     assert said == heard != ""
 
 
-@pytest.mark.xdist_group("ports")
 @pytest.mark.integration
 def test_the_readmes_commands_work_as_written():
     """`asr-server demo` stays up; the curl line and the Python example of the README run against it; Ctrl-C ends it."""

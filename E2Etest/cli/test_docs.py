@@ -15,7 +15,7 @@ from E2Etest import recordings
 from E2Etest.cli.commands import environment
 from E2Etest.process import ServerProcess
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("ports")]
+pytestmark = pytest.mark.integration
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
 PORT = 8100

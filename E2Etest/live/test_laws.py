@@ -23,6 +23,7 @@ def _cuts(body, seed):
     return parts
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_sixty_ways_to_cut_a_recording_give_the_same_finals(server, talk):
     """Bytes, texts and times of the finals are identical, however the network cuts."""
