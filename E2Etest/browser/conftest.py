@@ -70,8 +70,9 @@ def playwright(chromium):
 
 @pytest.fixture(scope="package")
 def page_server(start):
-    """A server with the fake engine and a small upload limit, which answers to the name asr.test too."""
-    with start(MAX_UPLOAD_MB="4", ALLOWED_ORIGINS="http://asr.test") as server:
+    """A server with a small upload limit and its fake model loaded, which answers to the name asr.test too."""
+    with start(MAX_UPLOAD_MB="4", ALLOWED_ORIGINS="http://asr.test", PRELOAD="true") as server:
+        server.wait_for(lambda health: health["model_loaded"])
         yield server
 
 

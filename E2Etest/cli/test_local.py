@@ -2,7 +2,9 @@
 
 import os
 import signal
+import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,12 +50,17 @@ def test_settings_that_cannot_work_exit_with_2(talks, changes, word):
 
 
 @pytest.fixture
-def long_local(tmp_path):
-    """A command over three quarters of an hour, which leaves its temporary files below `tmp`; then none of its workers
-    runs any more."""
-    talk, temporary = tmp_path / "talk.wav", tmp_path / "tmp"
+def temporary():
+    """A folder for temporary files whose path is short enough for a socket in it."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def long_local(tmp_path, temporary):
+    """A command over three quarters of an hour. At the end none of its workers runs, and none of its files is left."""
+    talk = tmp_path / "talk.wav"
     talk.write_bytes(recordings.wav(np.resize(recordings.samples(), 45 * 60 * 16_000)))
-    temporary.mkdir()
     process = started("transcribe", "--local", "--model", "demo", talk, TMPDIR=str(temporary))
     yield process
     process.kill()
@@ -88,29 +95,29 @@ def _worker(temporary):
 
 
 @pytest.mark.parametrize("after_s", [0.0, pytest.param(5.0, marks=pytest.mark.nightly)])
-def test_ctrl_c_ends_it_at_any_time(long_local, tmp_path, after_s):
+def test_ctrl_c_ends_it_at_any_time(long_local, temporary, after_s):
     """Exit code 130, no traceback and no worker: at the start of the worker and later."""
-    _worker(tmp_path / "tmp")
+    _worker(temporary)
     time.sleep(after_s)
     long_local.send_signal(signal.SIGINT)
     printed, error = long_local.communicate(timeout=60)
     assert (long_local.returncode, printed, error) == (130, "", "")
-    assert not _workers(tmp_path / "tmp")
+    assert not _workers(temporary)
 
 
 @pytest.mark.nightly
-def test_a_worker_does_not_outlive_the_command(long_local, tmp_path):
+def test_a_worker_does_not_outlive_the_command(long_local, temporary):
     """Also where the command is killed: the fixture waits for the end of the worker and of its files."""
-    _worker(tmp_path / "tmp")
+    _worker(temporary)
     time.sleep(2)
     long_local.kill()
     assert long_local.wait(timeout=60) == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("after_s", [0.0, pytest.param(4.0, marks=pytest.mark.nightly)])
-def test_a_worker_that_is_killed_ends_the_command(long_local, tmp_path, after_s):
+def test_a_worker_that_is_killed_ends_the_command(long_local, temporary, after_s):
     """At its start and at work: exit code 3, and the message says what happened."""
-    worker = _worker(tmp_path / "tmp")
+    worker = _worker(temporary)
     time.sleep(after_s)
     os.kill(worker, signal.SIGKILL)
     printed, error = long_local.communicate(timeout=60)

@@ -22,6 +22,7 @@ from asr_server.cli.backend import Event
 from asr_server.cli.failure import Failure, NoServer, UsageError
 from asr_server.cli.remote_backend import RemoteBackend
 from asr_server.core.errors import ModelUnavailable, TranslationUnavailable
+from asr_server.core.unix_sockets import private_socket
 
 if TYPE_CHECKING:
     from asr_server.core.settings import Settings
@@ -74,9 +75,7 @@ class LocalBackend:
 
         plan.resolve(self._settings, capabilities.probe())  # an error is known before a process is started
         async with AsyncExitStack() as stack:
-            # Only this user can enter the directory.
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="asr-server-", ignore_cleanup_errors=True))
-            socket = Path(folder) / "worker.sock"
+            socket = stack.enter_context(private_socket())
             self._log = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # the stack closes it
             process = await spawner(self._settings, output=self._log.fileno())(socket)
             self._ended = asyncio.create_task(process.wait())

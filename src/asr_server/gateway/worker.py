@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Protocol
 
 import httpx
@@ -18,6 +17,7 @@ from loguru import logger
 from asr_server.api.metrics.spec import WorkerEnd
 from asr_server.core.errors import ShuttingDown, WorkerUnavailable
 from asr_server.core.idle import IdleTimer
+from asr_server.core.unix_sockets import private_socket
 from asr_server.gateway.hang_detector import HangConfig, HangDetector, ProbeResult
 from asr_server.gateway.restart_policy import Decision, RestartConfig, RestartPolicy, WorkerState
 
@@ -232,10 +232,9 @@ class Worker:
         self.starts += 1
         with ExitStack() as place:
             try:
-                # A private folder: nobody else may reach the worker. A new one for each process: the system removes
-                # unused temporary files, and could remove the socket of a folder that is kept for long.
-                folder = place.enter_context(TemporaryDirectory(prefix="asr-server-", ignore_cleanup_errors=True))
-                path = Path(folder) / "worker.sock"
+                # A new path for each process: the system removes unused temporary files, and could remove the folder of
+                # a path that is kept for long.
+                path = place.enter_context(private_socket())
                 self._process = process = await self._spawn(path)
             except OSError as error:
                 logger.opt(exception=error).error("worker cannot be started")

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -77,9 +78,16 @@ async def _until(holds):
 
 
 @pytest.fixture
-def supervise(tmp_path, monkeypatch):
+def temporary(monkeypatch):
+    """The folder for temporary files, whose path is short enough for a socket in it."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield Path(folder)
+
+
+@pytest.fixture
+def supervise(temporary):
     """Makes them, and stops what is left in them."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     made = []
 
     def make(*kinds, **config):
@@ -100,23 +108,23 @@ async def test_all_who_need_it_get_the_same_worker(supervise):
     await case.worker.stop()
 
 
-async def test_a_worker_that_sleeps_leaves_nothing_that_could_be_cleared_away(supervise, tmp_path):
+async def test_a_worker_that_sleeps_leaves_nothing_that_could_be_cleared_away(supervise, temporary):
     """Its folder is its own, for us alone, and goes with it; the next has another."""
     case, places = supervise(), []
     for _ in range(2):
         socket = (await case.worker.running()).socket
-        assert [socket.parent] == list(tmp_path.iterdir())
+        assert [socket.parent] == list(temporary.iterdir())
         assert socket.parent.stat().st_mode & 0o077 == 0
         places.append(socket.parent)
         await case.worker.stop()
-        assert not list(tmp_path.iterdir())
+        assert not list(temporary.iterdir())
     assert places[0] != places[1]
 
 
-async def test_a_place_that_cannot_be_made_is_told_and_tried_again(supervise, tmp_path, monkeypatch):
+async def test_a_place_that_cannot_be_made_is_told_and_tried_again(supervise, temporary, monkeypatch):
     """As a program that cannot be started."""
     case = supervise()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary / "none"))
     with pytest.raises(WorkerUnavailable):
         await case.worker.running()
     assert case.worker.state is WorkerState.FAILED
