@@ -28,9 +28,11 @@ VENV := .venv
 PY := $(VENV)/bin/python
 TOOLS := $(VENV)/tools/bin
 PYTEST = $(PY) -m pytest
-# As many tests at once, each module on one worker.
+# As many tests at once, each module on one worker. The plugin is for the fuzzing, and takes 2 s to import.
 WORKERS ?= 2
-PARALLEL = --numprocesses $(WORKERS) --dist loadfile
+PARALLEL = --numprocesses $(WORKERS) --dist loadfile -p no:schemathesis
+# The tests start hundreds of processes, which need not all compile the same modules.
+unexport PYTHONDONTWRITEBYTECODE
 PORT ?= 8100
 FUZZ_S ?= 600
 # What the long runs draw their random examples from: another each time, printed with the command. SEED=N repeats a run.
@@ -68,8 +70,9 @@ check: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 
+# One thread of torch for each worker: more would wait for each other.
 unit: $(VENV)/.dev
-	$(PYTEST) src $(PARALLEL)
+	OMP_NUM_THREADS=1 $(PYTEST) src $(PARALLEL)
 
 contract: $(VENV)/.dev
 	$(PYTEST) E2Etest/contract $(PARALLEL)

@@ -37,12 +37,14 @@ def test_short_clips_in_voices_never_heard(server):
     assert _error_rate(server, clips) <= 0.05
 
 
+@pytest.mark.nightly
 def test_short_clips_of_a_synthesiser_never_heard(server):
     """Most words are right on another synthesiser too; the card states the figure."""
     clips = _clips(lambda c: c.kind in SHORT and c.voice in FESTIVAL)
     assert _error_rate(server, clips) <= 0.20
 
 
+@pytest.mark.nightly
 def test_mandarin_in_voices_never_heard(server):
     """At most 5 % character errors, and the language is named."""
     clips = _clips(lambda c: c.kind == "mandarin")
@@ -57,6 +59,7 @@ def test_silence_and_noise_are_nothing(server):
         assert server.transcribe(clip.path.read_bytes()).json()["text"] == ""
 
 
+@pytest.mark.nightly
 def test_long_recordings_keep_their_words(server):
     """Half a minute without a pause and a minute with pauses: over half of the words are right, which a lost span or
     a wrong joint would not allow. How many more is the demonstration model's, and stated in its card."""

@@ -61,6 +61,7 @@ def _of(distances, language):
     return np.concatenate([found for row, found in distances if row["language"] == language])
 
 
+@pytest.mark.nightly
 def test_borders_of_english_words_in_voices_never_heard(distances):
     """The mean and the 95th percentile stay near the card's figures (31 and 90 ms; the aim was 60 and 160)."""
     found = _of(distances, "English")

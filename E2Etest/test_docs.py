@@ -167,6 +167,7 @@ ELSEWHERE_RUN = {ROOT / "docs" / "cli.md", ROOT / "README.md"}
 RUN_HERE = [(page, text) for page, reason, text in _shell_blocks() if not reason and page not in ELSEWHERE_RUN]
 
 
+@pytest.mark.nightly
 @pytest.mark.integration
 def test_the_commands_of_the_docs_work_as_written(tmp_path, sample):
     """Every shell block that says nothing else, line for line, against a server where the docs mean one."""

@@ -32,6 +32,7 @@ def test_a_killed_server_loses_no_job(tmp_path, sample, fake_sample):
         assert words == 20 * sample[1].split()
 
 
+@pytest.mark.nightly
 def test_a_gateway_takes_up_what_was_left(tmp_path, sample, fake_sample):
     """Its worker starts for a job that an earlier server began, though nobody asks for anything."""
     state = tmp_path / "state"

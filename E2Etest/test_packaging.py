@@ -61,6 +61,7 @@ def test_the_health_check_is_the_command_for_it(name):
     assert command == ["asr-server", "healthcheck"]
 
 
+@pytest.mark.nightly
 def test_the_health_check_finds_a_server_with_and_without_tls(server, tmp_path):
     """By the settings of the server: 0 when it is live, 1 when nobody is there or the protocol is another."""
 

@@ -116,6 +116,7 @@ def test_issues_are_opened_with_a_form():
     assert _yaml(config) == {"blank_issues_enabled": False}
 
 
+@pytest.mark.nightly
 def test_the_coverage_of_a_module_is_that_of_its_own_tests(tmp_path):
     """Lines that only another module's test runs count for all tests, not for the own; a module may have no test."""
     package = tmp_path / "toy"

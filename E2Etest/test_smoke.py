@@ -31,6 +31,7 @@ def test_health_answers_before_any_model_and_the_process_is_small(tmp_path):
         assert server.stop() == 0
 
 
+@pytest.mark.nightly
 def test_a_missing_checkpoint_is_told_and_tried_again(tmp_path, sample):
     """503 with what to do while it is absent or incomplete; once it is there, the next request is served."""
     place = tmp_path / "model"
@@ -96,6 +97,7 @@ def test_a_wrong_setting_stops_the_start_in_words(tmp_path):
         assert "Traceback" not in done.stderr, settings
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("piece", [b"x: y\r\n" * 1000, b"y" * 6000], ids=["many headers", "a long one"])
 def test_a_head_without_an_end_is_cut(server, piece):
     """It costs no memory, needs no key, and would go on for ever."""

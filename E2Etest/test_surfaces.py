@@ -115,6 +115,7 @@ def test_a_realtime_session(server, sample):
     assert recordings.word_errors(sample[1].split(), transcript.split()) <= 1
 
 
+@pytest.mark.nightly
 def test_an_idle_model_gives_its_memory_back_and_comes_again(tmp_path, sample):
     """After IDLE_TIMEOUT it is unloaded; the next request is answered."""
     with running(tmp_path / "log", IDLE_TIMEOUT="0.5") as own:

@@ -41,6 +41,7 @@ def _speak(browser, origin, server):
     return page
 
 
+@pytest.mark.nightly
 def test_a_page_that_is_allowed_shows_what_is_said(speaking, tmp_path):
     """The final text of the real model, over an origin of its own."""
     with _site() as origin, running(tmp_path / "log", PRELOAD="true", ALLOWED_ORIGINS=origin) as server:

@@ -66,6 +66,7 @@ def test_a_recording_becomes_text_that_one_can_jump_in(browser, page_server, twi
         page.screenshot(path=shots / "file.png", full_page=True)
 
 
+@pytest.mark.nightly
 def test_subtitles_lie_over_a_video_and_can_be_taken_away(browser, page_server, shots, tmp_path):
     """The track that is shown and both files have the words; the JSON has the spans."""
     _, words = recordings.sample()
@@ -127,6 +128,7 @@ def test_keys_of_an_input_method_do_not_end_a_correction(browser, page_server, s
         expect(page.locator("#file-lines textarea")).to_be_visible()
 
 
+@pytest.mark.nightly
 def test_a_dropped_file_is_taken_also_beside_the_field(browser, page_server, sample):
     """The whole page takes it: a file that misses the field would otherwise replace the page."""
     with opened(browser, page_server.base, "file") as watched:
@@ -206,16 +208,19 @@ def test_a_button_that_was_pressed_twice_has_its_name_back(browser, page_server,
         expect(page.locator("#file-copy")).to_have_text("Copy", timeout=1000)
 
 
+def _nightly(name, *values):
+    return pytest.param(*values, id=name, marks=pytest.mark.nightly)
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (lambda: b"no sound at all" * 100, "no sound that the server can read"),
-        (lambda: b"", "The file is empty"),
-        (recordings.silent_video, "video has no sound"),
-        (lambda: recordings.wav(np.zeros(32_000, np.int16)), "No speech was found"),
-        (lambda: recordings.wav(np.zeros(3_000_000, np.int16)), "too large|larger than it takes"),
+        pytest.param(lambda: b"no sound at all" * 100, "no sound that the server can read", id="damaged"),
+        _nightly("empty", lambda: b"", "The file is empty"),
+        _nightly("no-track", recordings.silent_video, "video has no sound"),
+        _nightly("silence", lambda: recordings.wav(np.zeros(32_000, np.int16)), "No speech was found"),
+        _nightly("too-large", lambda: recordings.wav(np.zeros(3_000_000, np.int16)), "too large|larger than it takes"),
     ],
-    ids=["damaged", "empty", "no-track", "silence", "too-large"],
 )
 def test_what_is_wrong_with_a_file_is_told(browser, page_server, content, said):
     """In words, in a place that is read out, and the page goes on."""
@@ -292,6 +297,7 @@ def test_what_the_server_cannot_do_is_not_offered(browser, page_server):
         expect(page.locator("#file-target-field")).to_be_visible(visible=translates)
 
 
+@pytest.mark.nightly
 def test_known_word_times_mark_the_word(browser, page_server, sample):
     """An answer with words: the word that is said now is marked."""
     text = sample[1]

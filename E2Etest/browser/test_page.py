@@ -168,6 +168,7 @@ def test_health_is_asked_only_while_somebody_looks(browser, page_server):
         assert asked == []
 
 
+@pytest.mark.nightly
 def test_a_server_that_is_gone_is_told_and_found_again(browser, page_server):
     """In the head of the page and on the panel."""
     with Proxy(page_server.port) as proxy, opened(browser, proxy.base, "status") as watched:

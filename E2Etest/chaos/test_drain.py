@@ -59,6 +59,7 @@ async def _under_work(server, body, speech):
     return speakers, halves, wholes
 
 
+@pytest.mark.nightly
 async def test_sigterm_under_uploads_and_live_sessions_loses_nothing(tmp_path, measured, note):
     """Unready at once; every upload gets its words, also one that was still coming in; every speaker its final and
     1001; exit code 0."""

@@ -11,6 +11,7 @@ from E2Etest.cli.commands import command
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.nightly
 def test_figures_are_of_this_server_and_fit_each_other(cli_server, sample):
     """As many requests as wished for reach the server, and the one before; ranks grow; live words come late by more
     than nothing."""
@@ -31,6 +32,7 @@ def test_figures_are_of_this_server_and_fit_each_other(cli_server, sample):
     assert live["partial_lag_s"]["p50"] > 0
 
 
+@pytest.mark.nightly
 def test_it_ends_when_its_time_is_over(cli_server, long_talk):
     """Four minutes of audio again and again, live too: a second each."""
     began_s = time.monotonic()

@@ -12,6 +12,7 @@ from asr_server.cli.conftest import tls
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.nightly
 def test_the_demonstration_asks_its_own_server_whatever_the_environment_says(tmp_path):
     """A proxy for the world outside, a certificate for another name, keys: none of them is in its way."""
     with socket.socket() as probe:

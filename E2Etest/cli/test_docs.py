@@ -49,6 +49,7 @@ def default_server(tmp_path_factory):
         server.stop()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("block", _blocks("sh"))
 def test_the_commands_of_the_page_work_as_written(default_server, place, block):
     """Each line of a shell block, in order: all exit with 0, and the words come out, printed or written."""

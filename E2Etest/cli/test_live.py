@@ -47,6 +47,7 @@ def test_whoever_reads_the_words_may_leave(cli_server, speech, tmp_path):
     assert (process.returncode, told) == (141, b"")
 
 
+@pytest.mark.nightly
 @pytest.mark.guarantee("resume")
 def test_a_connection_that_breaks_is_made_anew(cli_server, speech, tmp_path):
     """Cut twice, and kept away for a second: each word once, and a line on stderr for each cut."""

@@ -25,9 +25,10 @@ def test_the_words_are_those_of_a_server(server, talks):
     assert (local.stdout, local.stderr) == (served.stdout, served.stderr)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "arguments",
-    [pytest.param(["--stream"], marks=pytest.mark.nightly), ["--format", "verbose_json", "--language", "en"]],
+    [["--stream"], ["--format", "verbose_json", "--language", "en"]],
 )
 def test_options_reach_the_engine(server, talks, arguments):
     """Streamed text, and a format with all details, are those of a server. Keys in the environment do not matter."""

@@ -21,6 +21,7 @@ def hub(tmp_path):
     return {"HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
 
 
+@pytest.mark.nightly
 def test_what_is_here_is_listed_verified_and_removed(hub, talks, words):
     """A model in the cache works by its name until it is removed."""
     listed = command("models", "list", **hub)
@@ -34,6 +35,7 @@ def test_what_is_here_is_listed_verified_and_removed(hub, talks, words):
     assert "o/model" not in command("models", "list", **hub).stdout
 
 
+@pytest.mark.nightly
 def test_removing_asks_first(hub):
     """Enter means no; without anybody to ask, nothing happens."""
     code, terminal = on_terminal("models", "remove", "o/model", typed=b"\n", **hub)
@@ -68,6 +70,7 @@ def test_a_damaged_checkpoint_is_told_apart(tmp_path):
     assert re.search("FAIL +model .*cut short", checked.stdout)
 
 
+@pytest.mark.nightly
 def test_the_doctor_tries_the_bundled_model(cli_server):
     """It transcribes the recording, says how fast, finds a port in use, and names every option of the plan."""
     done = command("doctor", MODEL_ID="demo", PORT=str(cli_server.port))

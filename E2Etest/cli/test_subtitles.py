@@ -23,7 +23,7 @@ def _over_http(server, audio, **fields):
     return server.client.post("/v1/audio/subtitles", files={"file": ("a.wav", audio)}, data=fields)
 
 
-@pytest.mark.parametrize("kind", ["srt", "vtt"])
+@pytest.mark.parametrize("kind", ["srt", pytest.param("vtt", marks=pytest.mark.nightly)])
 def test_a_file_is_made_beside_the_recording(cli_server, talks, sample, kind):
     """What the route answers, byte for byte; a second run keeps it."""
     done = _subtitles(cli_server, talks / "hello.wav", "--format", kind, "--mode", "fast")
@@ -52,6 +52,7 @@ def test_estimated_times_are_told_where_better_ones_were_asked_for(cli_server, t
     assert _subtitles(cli_server, talks / "hello.wav", "--output", "-", "--quiet").stderr == ""
 
 
+@pytest.mark.nightly
 def test_this_process_makes_the_same_file(server, talks):
     """--local, without a server."""
     arguments = [talks / "hello.wav", "--output", "-", "--quiet", "--max-line-chars", 20]
@@ -60,6 +61,7 @@ def test_this_process_makes_the_same_file(server, talks):
     assert alone.stdout == _subtitles(server, *arguments).stdout != ""
 
 
+@pytest.mark.nightly
 def test_standard_input_lies_beside_nothing(cli_server, sample):
     """It is told where to go."""
     lost = _subtitles(cli_server, "-", stdin=sample[0])
@@ -115,6 +117,7 @@ def test_a_job_makes_the_same_and_leaves_nothing(cli_server, talks, long_talk, t
     assert [path for path in state.rglob("*") if "job_" in path.name] == []
 
 
+@pytest.mark.nightly
 def test_a_job_that_fails_is_told_and_leaves_nothing(cli_server, talks):
     """With the code that the route has for it."""
     done = _subtitles(cli_server, talks / "broken.wav", "--job", "--output", "-")
@@ -122,6 +125,7 @@ def test_a_job_that_fails_is_told_and_leaves_nothing(cli_server, talks):
     assert "broken.wav: invalid_audio: " in done.stderr
 
 
+@pytest.mark.nightly
 def test_a_job_shows_how_long_it_will_take(cli_server, long_talk):
     """Speed and time left, from its events."""
     code, terminal = on_terminal("transcribe", long_talk, "--job", "--server", cli_server.base)
@@ -129,6 +133,7 @@ def test_a_job_shows_how_long_it_will_take(cli_server, long_talk):
     assert re.search(r"\d+\.\dx  \d+:\d\d left", terminal)
 
 
+@pytest.mark.nightly
 def test_a_job_goes_on_when_it_is_left_and_is_found_again(cli_server, long_talk):
     """Ctrl-C prints its id; `asr-server job` shows it, waits for it, hands out its result, and removes it."""
     process = started("subtitles", long_talk, "--job", "--server", cli_server.base, "--output", "-")

@@ -31,6 +31,7 @@ def _shown_at_the_end(terminal):
     return [line.rstrip() for line in lines if line.strip()]
 
 
+@pytest.mark.nightly
 def test_a_bar_shows_name_and_speed_and_is_gone_at_the_end(cli_server, long_talk):
     """While spans come in; the words alone stay on the terminal."""
     code, terminal = on_terminal("transcribe", "--server", cli_server.base, long_talk)

@@ -26,7 +26,13 @@ def test_a_file_is_its_words_on_stdout_and_nothing_else(cli_server, talks, words
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{words}\n", "")
 
 
-@pytest.mark.parametrize("response_format", [f.value for f in ResponseFormat])
+@pytest.mark.parametrize(
+    "response_format",
+    [
+        "verbose_json",
+        *(pytest.param(f.value, marks=pytest.mark.nightly) for f in ResponseFormat if f.value != "verbose_json"),
+    ],
+)
 def test_every_format_is_what_the_server_answers(cli_server, talks, sample, response_format):
     """The same text as over HTTP, with a newline at the end."""
     over_http = cli_server.transcribe(sample[0], response_format=response_format).text
@@ -80,6 +86,7 @@ def test_a_directory_is_transcribed_beside_its_recordings(cli_server, talks, wor
     assert words in " ".join((talks / "hello.srt").read_text().split())
 
 
+@pytest.mark.nightly
 def test_a_directory_for_output_keeps_the_tree(cli_server, talks, words, tmp_path):
     """Two recordings of one name in two directories do not meet."""
     shutil.copy(talks / "hello.wav", talks / "more" / "hello.wav")
@@ -126,6 +133,7 @@ def test_names_that_are_no_text_do_no_harm(cli_server, talks, words):
     assert f"/??[2J.wav <==\n{words}\n" in done.stdout
 
 
+@pytest.mark.nightly
 def test_a_server_that_is_full_is_waited_for(start, tmp_path, talks, words):
     """Six recordings at once for a server that holds two: none fails."""
     with start(script=FakeScript(step_s=0.02), MAX_QUEUE_AUDIO_S="8") as server:
@@ -160,7 +168,7 @@ def test_a_server_that_dies_leaves_what_is_done(tmp_path, talks, words, long_tal
     assert "connection_lost" in told or "no server" in told
 
 
-@pytest.mark.parametrize("response_format", ["text", "json"])
+@pytest.mark.parametrize("response_format", ["text", pytest.param("json", marks=pytest.mark.nightly)])
 def test_ctrl_c_ends_it_and_frees_the_server(cli_server, long_talk, tmp_path, response_format):
     """Exit code 130, no traceback, no half-written file, and nothing is left in the queue or the batch."""
     output = tmp_path / "out.txt"
@@ -177,6 +185,7 @@ def test_ctrl_c_ends_it_and_frees_the_server(cli_server, long_talk, tmp_path, re
     assert "audio_s=" not in [line for line in cli_server.log().splitlines() if "method=POST" in line][-1]
 
 
+@pytest.mark.nightly
 def test_a_large_file_is_sent_from_disk(cli_server, tmp_path):
     """Its size is nothing to the memory of the command: 150 MiB take no more than one byte, but for some buffers."""
     small, large = tmp_path / "small.wav", tmp_path / "large.wav"

@@ -28,6 +28,7 @@ def translating(start, endpoint):
         yield server
 
 
+@pytest.mark.nightly
 def test_text_is_translated_by_a_server_and_right_here(translating, endpoint, talks, words):
     """The same words, whichever way."""
     served = command("translate", talks / "hello.wav", "--to", "German", "--server", translating.base)
@@ -69,6 +70,7 @@ def test_translated_subtitles_can_be_checked(translating, talks):
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.nightly
 def test_without_an_endpoint_it_says_what_to_set(cli_server, talks):
     """A server that has none fails each recording; right here it is a wrong setting, told once."""
     served = command("translate", "-r", talks, "--to", "de", "--quiet", "--server", cli_server.base)

@@ -35,6 +35,7 @@ def test_a_request_survives_the_death_of_its_worker(gateway, sample):
     assert worker_of(gateway) != killed
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_a_request_whose_second_worker_dies_too_is_told_to_try_again(gateway, sample):
     """503 with a stable code and `Retry-After`; the next request is served."""

@@ -18,6 +18,7 @@ from E2Etest.process import ServerProcess, running
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.nightly
 @pytest.mark.serial
 @pytest.mark.guarantee("idle-memory")
 @pytest.mark.timeout(300)
@@ -64,6 +65,7 @@ def test_a_server_alone_is_small_until_its_first_request(tmp_path, measured):
         measured("fresh_mb", server.resident_mb())
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_what_is_open_or_under_way_keeps_the_worker(tmp_path, speech, fake_sample):
     """A silent socket for several times IDLE_TIMEOUT, and a session that waits for its client."""

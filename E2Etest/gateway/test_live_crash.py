@@ -126,6 +126,7 @@ def test_configuration_and_answers_survive(gateway, speech):
         assert all("error" not in m for m in rest)
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_a_client_that_was_away_finds_its_session_after_the_crash(gateway, speech):
     """Cut off in the middle of speech, the worker killed, back again: the finals, the count of bytes, the rest."""

@@ -60,6 +60,7 @@ def test_a_scrape_wakes_nobody_and_keeps_nobody_awake(sleepy, sample):
     assert sleepy.resident_mb() < 80
 
 
+@pytest.mark.nightly
 def test_no_counter_falls_or_stands_twice_over_sleeps_and_crashes(sleepy, sample):
     """What the worker before had counted is in the sum; what it had counted before it slept, to the last request."""
     seen = [scrape(sleepy)]

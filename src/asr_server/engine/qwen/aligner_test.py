@@ -7,7 +7,6 @@ import weakref
 
 import numpy as np
 import pytest
-from qwen_asr.inference.qwen3_forced_aligner import Qwen3ForcedAligner
 
 from asr_server import demo
 from asr_server.core.errors import EngineOutOfMemory, TranscriptionFailed, UnsupportedLanguage, UnsupportedValue
@@ -55,6 +54,8 @@ def test_it_equals_the_sdk_where_that_needs_no_repair(aligner, items, speech):
 
     Where they run backwards, as for words that nobody says, ours are in order by the chain.
     """
+    from qwen_asr.inference.qwen3_forced_aligner import Qwen3ForcedAligner
+
     sdk = Qwen3ForcedAligner.from_pretrained(str(demo.aligner_path()), dtype="float32")
     raw, repair = [], sdk.aligner_processor.fix_timestamp
     sdk.aligner_processor.fix_timestamp = lambda data: raw.append(data.tolist()) or repair(data)

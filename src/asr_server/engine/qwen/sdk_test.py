@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.nightly]  # 10 s to import what is spared otherwise
 
 SPARED = ("nagisa", "pandas", "scipy", "sklearn")
 PROGRAM = f"""

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import time
 import wave
 
 import numpy as np
@@ -52,6 +53,7 @@ class Scripted:
         self.seen.append(len(item.audio))
 
     def step(self):
+        time.sleep(0.001)  # a step of a model releases the interpreter too
         for key, row in list(self.rows.items()):
             item = row[0]
             if len(row) > 1:
