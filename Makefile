@@ -30,7 +30,7 @@ TOOLS := $(VENV)/tools/bin
 PYTEST = $(PY) -m pytest
 # As many tests at once, each module on one worker. The plugin is for the fuzzing, and takes 2 s to import.
 WORKERS ?= 2
-PARALLEL = --numprocesses $(WORKERS) --dist loadfile -p no:schemathesis
+PARALLEL = --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -p no:schemathesis
 # The tests start hundreds of processes, which need not all compile the same modules.
 unexport PYTHONDONTWRITEBYTECODE
 PORT ?= 8100

@@ -42,7 +42,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Note which test demonstrates which guarantee. A soak test runs only on request."""
+    """Note which test demonstrates which guarantee. A soak test runs only on request, and slow tests run first."""
     only = {name for name in config.getoption("only_guarantees").split(",") if name}
     soaking = "soak" in (config.getoption("markexpr") or "") or config.getoption("guarantees")
     kept = []
@@ -56,7 +56,7 @@ def pytest_collection_modifyitems(config, items):
             config.stash[_MEASUREMENTS].append(item.stash[_MEASUREMENT])
         kept.append(item)
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = kept
+    items[:] = sorted(kept, key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.hookimpl(wrapper=True)

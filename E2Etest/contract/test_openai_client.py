@@ -40,6 +40,7 @@ def found(start, tmp_path_factory):
         yield clients.run(CLIENT, facts(servers, place), place)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_client_sees_what_every_case_says(found):
     """No case fails, none is missing, and none is performed that the table does not name."""
