@@ -205,13 +205,13 @@ def test_a_block_that_is_not_run_says_why():
 
 @pytest.mark.integration
 def test_make_demo_once_exits_by_its_words():
-    """`make demo ONCE=1` shows said and heard, stops, and its exit code says that the words were right."""
+    """`make demo ONCE=1` shows what was spoken and the transcript, stops, and exits with 0 if they are the same."""
     done = subprocess.run(
         ["make", "demo", "ONCE=1", "PORT=8137"], cwd=ROOT, capture_output=True, text=True, timeout=100
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    said, heard = (re.search(rf"{word}: +(.*)", done.stdout)[1] for word in ("said", "heard"))
-    assert said == heard != ""
+    spoken, transcript = (re.search(rf"{word}: +(.*)", done.stdout)[1] for word in ("spoken", "transcript"))
+    assert spoken == transcript != ""
 
 
 @pytest.mark.integration
@@ -221,15 +221,15 @@ def test_the_readmes_commands_work_as_written():
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as demo:
         try:
             words = _read_until(demo, "Ctrl-C stops it")
-            heard = re.search(r"heard: +(.*)", words)[1]
+            transcript = re.search(r"transcript: +(.*)", words)[1]
             (curl,) = (line for block in _blocks("sh") for line in block.splitlines() if line.startswith("curl"))
             answer = subprocess.run(shlex.split(curl), cwd=ROOT, capture_output=True, text=True, check=True).stdout
-            assert heard in answer
+            assert transcript in answer
             (example,) = _blocks("python")
             printed = subprocess.run(
                 [sys.executable, "-c", example], cwd=ROOT, capture_output=True, text=True, check=True
             ).stdout
-            assert printed.strip() == heard
+            assert printed.strip() == transcript
             assert httpx.get("http://127.0.0.1:8100/docs").status_code == 200
         finally:
             demo.send_signal(signal.SIGINT)

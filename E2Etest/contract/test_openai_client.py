@@ -6,28 +6,10 @@ import pytest
 
 from asr_server.api.http import sse
 from asr_server.engine.fake_script import FakeScript
-from E2Etest.openai import clients
-from E2Etest.openai.rig import ABSENT, facts
+from E2Etest.openai import clients, rig
 
 CLIENT = clients.CLIENTS[0]
-SERVERS = {
-    # English into English asks nobody, so no endpoint has to stand at this address.
-    "main": {
-        "MAX_UPLOAD_MB": "4",
-        "MAX_AUDIO_S": "120",
-        "OPENAI_BASE_URL": "http://127.0.0.1:9/v1",
-        "TRANSLATE_MODEL": "nobody",
-    },
-    "slow": {"script": FakeScript(step_s=0.05, stall_every=10, stall_s=0.5), "MAX_BATCH": "2"},
-    "limited": {
-        "script": FakeScript(step_s=0.2, stall_every=10, stall_s=0.5),
-        "MAX_BATCH": "1",
-        "MAX_QUEUE_AUDIO_S": "8",
-        "REQUEST_TIMEOUT": "4",
-        "PRELOAD": "true",
-    },
-    "absent": {"script": FakeScript(load_failures=1_000), "MODEL_ID": ABSENT},
-}
+SERVERS = rig.SERVERS | {"absent": {"script": FakeScript(load_failures=1_000), "MODEL_ID": rig.ABSENT}}
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +17,9 @@ def found(start, tmp_path_factory):
     """The result of each case by its name."""
     place = tmp_path_factory.mktemp("openai")
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
-        patch.setattr(sse, "PING_S", 0.2)  # so that stalls can be short
+        patch.setattr(sse, "PING_S", rig.PING_S)
         servers = {name: stack.enter_context(start(**options)) for name, options in SERVERS.items()}
-        yield clients.run(CLIENT, facts(servers, place), place)
+        yield clients.run(CLIENT, rig.facts(servers, place), place)
 
 
 @pytest.mark.slow

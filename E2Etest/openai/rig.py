@@ -4,39 +4,45 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
+from asr_server.api.http import sse
+from asr_server.engine.fake_script import FakeScript
 from E2Etest import recordings
+from E2Etest.contract import inprocess
 from E2Etest.openai.cases import REFUSALS
-from E2Etest.process import SERVE, ServerProcess
+from E2Etest.process import Server, running
 
-_SLOWED = ("-P", str(Path(__file__).parent / "slowed.py"))
 _PAUSE = np.zeros(3 * 16_000, np.int16)
 # A name with a slash, of a model that is nowhere.
 ABSENT = "example/absent"
+# A stall of the engine is longer than the pause between two pings of a stream, both short.
+PING_S = 0.2
+_STALLS = {"stall_every": 10, "stall_s": 0.5}
 
-_SERVERS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
-    # English into English asks nobody, so no endpoint has to stand at this address.
-    "main": (
-        SERVE,
-        {
-            "MAX_UPLOAD_MB": "4",
-            "MAX_AUDIO_S": "120",
-            "OPENAI_BASE_URL": "http://127.0.0.1:9/v1",
-            "TRANSLATE_MODEL": "nobody",
-        },
-    ),
-    "slow": (_SLOWED, {"SLOWED_STEP_S": "0.05", "MAX_BATCH": "2"}),
-    "limited": (
-        _SLOWED,
-        {"SLOWED_STEP_S": "0.2", "MAX_BATCH": "1", "MAX_QUEUE_AUDIO_S": "8", "REQUEST_TIMEOUT": "4", "PRELOAD": "true"},
-    ),
-    "absent": (SERVE, {"MODEL_ID": ABSENT, "HF_HUB_OFFLINE": "1"}),
+# main: as a user has it, with small limits. English into English asks nobody, so no endpoint has to stand at this
+# address. slow: every step of the engine takes 50 ms. limited: slower still, one row at a time, 8 s of audio at once,
+# 4 s a request.
+SERVERS: dict[str, dict[str, Any]] = {
+    "main": {
+        "MAX_UPLOAD_MB": "4",
+        "MAX_AUDIO_S": "120",
+        "OPENAI_BASE_URL": "http://127.0.0.1:9/v1",
+        "TRANSLATE_MODEL": "nobody",
+    },
+    "slow": {"script": FakeScript(step_s=0.05, **_STALLS), "MAX_BATCH": "2"},
+    "limited": {
+        "script": FakeScript(step_s=0.2, **_STALLS),
+        "MAX_BATCH": "1",
+        "MAX_QUEUE_AUDIO_S": "8",
+        "REQUEST_TIMEOUT": "4",
+        "PRELOAD": "true",
+    },
 }
 
 
@@ -44,25 +50,29 @@ _SERVERS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
 def standing(place: Path) -> Iterator[dict[str, Any]]:
     """Running servers; yields what a scenario is told: addresses, logs, recordings, expected errors.
 
-    main: as a user has it, with small limits. slow: steps of the engine take 50 ms longer. limited: slower still, one
-    row at a time, 8 s of audio at once, 4 s a request. absent: its checkpoint does not exist.
+    main and absent, whose checkpoint does not exist, are processes with a real model. The two whose engine is slow run
+    in this process, with the fake engine.
     """
-    with ExitStack() as stack:
-        servers = {}
-        for name, (program, settings) in _SERVERS.items():
+    processes = {"main": SERVERS["main"], "absent": {"MODEL_ID": ABSENT, "HF_HUB_OFFLINE": "1"}}
+    inprocess.configure_logging()
+    with ExitStack() as stack, mock.patch.object(sse, "PING_S", PING_S):
+        servers: dict[str, Server] = {}
+        for name in ("main", "slow", "limited", "absent"):
             folder = place / name  # each server in its own: a server keeps things beside its log
             folder.mkdir()
-            servers[name] = ServerProcess(folder / "log", program=program, IDLE_TIMEOUT="0", **settings)
-            stack.callback(servers[name].stop)
-        # All are told first, then waited for one by one.
-        stack.callback(lambda: [server.process.terminate() for server in servers.values()])
-        for server in servers.values():
-            server.wait_until_live()
-        _load(servers)
+            if name in processes:
+                servers[name] = stack.enter_context(running(folder / "log", IDLE_TIMEOUT="0", **processes[name]))
+            else:
+                servers[name] = stack.enter_context(inprocess.running(folder, **SERVERS[name]))
+        audio = recordings.sample()[0]
+        for name in ("main", "slow"):
+            answer = servers[name].transcribe(audio)
+            assert answer.status_code == 200, answer.text
+        servers["limited"].wait_for(lambda health: health["model_loaded"])
         yield facts(servers, place)
 
 
-def facts(servers: Mapping[str, Any], place: Path) -> dict[str, Any]:
+def facts(servers: Mapping[str, Server], place: Path) -> dict[str, Any]:
     """What a scenario is told. The recordings are written to `place`."""
     return {
         "servers": {name: f"{server.base}/v1" for name, server in servers.items()},
@@ -73,14 +83,6 @@ def facts(servers: Mapping[str, Any], place: Path) -> dict[str, Any]:
         "recordings": {name: str(path) for name, path in _recordings(place).items()},
         "refusals": {r.name: dataclasses.asdict(r) for r in REFUSALS},
     }
-
-
-def _load(servers: dict[str, ServerProcess]) -> None:
-    audio = recordings.sample()[0]
-    with ThreadPoolExecutor() as pool:
-        for answer in pool.map(lambda name: servers[name].transcribe(audio), ("main", "slow")):
-            assert answer.status_code == 200, answer.text
-    servers["limited"].wait_for(lambda h: h["model_loaded"])
 
 
 def _recordings(place: Path) -> dict[str, Path]:

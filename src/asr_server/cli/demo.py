@@ -106,7 +106,7 @@ def _show(base: str) -> bool:
     print(f"Posting {recording.name}; the first request loads the model, a few seconds ...", flush=True)
     start_s = time.monotonic()
     text = _transcribe(base, recording)
-    print(f"\n  said:   {reference}\n  heard:  {text}\n", flush=True)
+    print(f"\n  spoken:      {reference}\n  transcript:  {text}\n", flush=True)
     right = text.lower().split() == reference.lower().split()
     print("The words are right." if right else "The words differ.", f"({time.monotonic() - start_s:.1f} s)", flush=True)
     return right

@@ -18,7 +18,7 @@ class _Server:
     """Keeps the bytes that it hears. Its first connection breaks after `breaks_after`; then come `refusals`."""
 
     def __init__(self, breaks_after, refusals=0):
-        self.heard, self.actions = bytearray(), []
+        self.received, self.actions = bytearray(), []
         self.done = threading.Event()
         self._breaks_after = breaks_after
         self._refusals = refusals
@@ -30,14 +30,14 @@ class _Server:
             socket.send(json.dumps(_REFUSAL))
             return
         first = self._connections == 1
-        socket.send(json.dumps({"session_id": "live_1", "received_bytes": len(self.heard)}))
+        socket.send(json.dumps({"session_id": "live_1", "received_bytes": len(self.received)}))
         for message in socket:
             if isinstance(message, str):
-                self.actions.append((len(self.heard), json.loads(message)["action"]))
+                self.actions.append((len(self.received), json.loads(message)["action"]))
                 self.done.set()
                 continue
-            self.heard += message
-            if first and len(self.heard) >= self._breaks_after:
+            self.received += message
+            if first and len(self.received) >= self._breaks_after:
                 socket.close_socket()
                 return
 
@@ -99,7 +99,7 @@ def test_what_is_sent_during_a_resume_arrives_once_and_in_its_place():
         client.flush()
         assert script.done.wait(10)
         client.close()
-    assert bytes(script.heard) == b"123456"
+    assert bytes(script.received) == b"123456"
 
 
 class _Void:
@@ -130,7 +130,7 @@ def test_an_action_that_was_lost_with_audio_is_sent_again_in_its_place():
         client.resume()
         client.configure(language="de")
         client.close()
-    assert bytes(script.heard) == b"123456"
+    assert bytes(script.received) == b"123456"
     assert script.actions == [(4, "flush"), (6, "config")]
 
 
@@ -162,4 +162,4 @@ def test_audio_that_is_not_kept_any_more_is_not_passed_over_in_silence(monkeypat
             client.resume()
         assert lost.value.code == "audio_lost"
         client.close()
-    assert bytes(script.heard) == b"12"
+    assert bytes(script.received) == b"12"

@@ -37,7 +37,7 @@ class Admission:
     @property
     def held_s(self) -> float:
         """Seconds of audio under way."""
-        return sum(hold.seconds for hold in self._tickets)
+        return sum(ticket.seconds for ticket in self._tickets)
 
     @property
     def full(self) -> bool:
@@ -57,27 +57,27 @@ class Admission:
         are refused at once, and not when the length of each is known.
         """
         self.check()
-        hold = AdmissionTicket(self._usual_s)
-        self._tickets.add(hold)
+        ticket = AdmissionTicket(self._usual_s)
+        self._tickets.add(ticket)
         try:
-            yield hold
+            yield ticket
         finally:
-            self._tickets.remove(hold)
+            self._tickets.remove(ticket)
 
-    def measure(self, hold: AdmissionTicket, seconds: float) -> None:
+    def measure(self, ticket: AdmissionTicket, seconds: float) -> None:
         """Set the length of the recording, as soon as it is known and whenever it changes.
 
         Raises `Overloaded` the first time if it does not fit beside the others; later never, since work that has begun
         is finished.
         """
-        if not hold.known:
+        if not ticket.known:
             # Those whose length is not known yet will find out beside this one.
             known_s = sum(other.seconds for other in self._tickets if other.known)
             if known_s and known_s + seconds > self.limit_s:
                 raise self._refusal()
-            hold.known = True
+            ticket.known = True
             self._usual_s += 0.2 * (min(seconds, _LONGEST_GUESS_S) - self._usual_s)
-        hold.seconds = seconds
+        ticket.seconds = seconds
 
     def observe(self, audio_s: float, took_s: float) -> None:
         """Learn from a finished request how fast work goes, for the hint in `Retry-After`."""

@@ -36,9 +36,9 @@ def continued(shown: str, text: str) -> StableMerge:
     return StableMerge(shown + rest, "")
 
 
-def without_beginning(said: str, text: str) -> str:
-    """`text` without the words of `said` at its beginning; all of `text` if it begins otherwise."""
-    ours, theirs = [_key(unit) for unit in _units(said)], _units(text)
+def without_beginning(beginning: str, text: str) -> str:
+    """`text` without the words of `beginning` at its beginning; all of `text` if it begins otherwise."""
+    ours, theirs = [_key(unit) for unit in _units(beginning)], _units(text)
     if not ours or [_key(unit) for unit in theirs[: len(ours)]] != ours[: len(theirs)]:
         return text
     return "".join(theirs[len(ours) :]).lstrip()
