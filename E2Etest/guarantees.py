@@ -272,8 +272,9 @@ _HEAD = """\
 # Guarantees
 
 This page lists how the server behaves under load, failures and invalid input, and the tests that demonstrate it.
-`make guarantees` runs these tests, including the soak test of 20 minutes, and writes the page; `make test` runs all of
-them except the soak test. The figures were measured on two CPU cores without a GPU, with the demonstration model.
+`make guarantees` runs these tests, including the soak test of 20 minutes, and writes the page; `make nightly` runs all
+of them except the soak test, and `make test` the short ones. The figures were measured on two CPU cores without a GPU,
+with the demonstration model.
 
 | guarantee | bound | observed | measured on | tests |
 | --- | --- | --- | --- | --- |"""

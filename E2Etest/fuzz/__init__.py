@@ -1,4 +1,5 @@
-"""Random and mutated input at every door: no 5xx, nothing that hangs, no traceback.
+"""Random and mutated input for every route, socket and decoder: no 5xx, nothing that hangs, no traceback.
 
-`make test` runs a fixed selection for about a minute; `make fuzz`, or FUZZ_S in seconds, a longer one, new each time.
+`make fuzz` runs it for `FUZZ_S` seconds, as a part of `make nightly` too, with new input each time. pytest alone runs a
+fixed selection for about a minute.
 """

@@ -7,7 +7,7 @@ import os
 from hypothesis import HealthCheck, settings
 
 _GIVEN_S = float(os.environ.get("FUZZ_S", "0"))
-# How the time is shared out, in seconds of a plain `make test`.
+# How the time is shared out, in seconds of the fixed selection.
 SCHEMA_S = 25.0
 _TOTAL_S = 60.0
 
