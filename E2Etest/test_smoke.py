@@ -32,7 +32,7 @@ def test_health_answers_before_any_model_and_the_process_is_small(tmp_path):
 
 
 @pytest.mark.nightly
-def test_a_missing_checkpoint_is_told_and_tried_again(tmp_path, sample):
+def test_a_missing_checkpoint_is_reported_and_tried_again(tmp_path, sample):
     """503 with what to do while it is absent or incomplete; once it is there, the next request is served."""
     place = tmp_path / "model"
     with running(tmp_path / "log", MODEL_ID=str(place)) as server:

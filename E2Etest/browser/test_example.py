@@ -76,7 +76,7 @@ def test_a_page_that_is_not_allowed_is_told_so(speaking, page_server):
 
 
 @pytest.mark.nightly
-def test_a_refused_microphone_is_told(launch, page_server):
+def test_a_refused_microphone_is_reported(launch, page_server):
     """In the browser's words, and the page can be started again."""
     with _site() as origin, launch("--use-fake-device-for-media-stream") as browser:
         page = _speak(browser, origin, page_server)

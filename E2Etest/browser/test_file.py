@@ -147,7 +147,7 @@ def test_a_dropped_file_is_taken_also_beside_the_field(browser, page_server, sam
 
 
 @pytest.mark.nightly
-def test_of_several_files_the_first_is_taken_and_the_others_are_told(browser, page_server, sample):
+def test_of_several_files_the_first_is_taken_and_the_others_are_reported(browser, page_server, sample):
     """What is left out in silence would be missed much later."""
     with opened(browser, page_server.base, "file") as watched:
         page = watched.page
@@ -180,7 +180,7 @@ def _drop(page, target, contents):
 
 
 @pytest.mark.nightly
-def test_a_file_that_is_gone_is_told_as_that(browser, page_server, sample, tmp_path):
+def test_a_file_that_is_gone_is_reported_as_that(browser, page_server, sample, tmp_path):
     """Changed, removed, or a folder that was dropped: the server has nothing to do with it."""
     path = tmp_path / "talk.wav"
     path.write_bytes(sample[0])
@@ -222,7 +222,7 @@ def _nightly(name, *values):
         _nightly("too-large", lambda: recordings.wav(np.zeros(3_000_000, np.int16)), "too large|larger than it takes"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told(browser, page_server, content, said):
+def test_what_is_wrong_with_a_file_is_reported(browser, page_server, content, said):
     """In words, in a place that is read out, and the page goes on."""
     with opened(browser, page_server.base, "file") as watched:
         watched.allowed += ["Failed to load resource"]
@@ -236,7 +236,7 @@ def test_what_is_wrong_with_a_file_is_told(browser, page_server, content, said):
 
 
 @pytest.mark.nightly
-def test_what_the_server_says_is_told_once(browser, page_server):
+def test_what_the_server_says_is_reported_once(browser, page_server):
     """Its own sentence is added where it holds a number, and nowhere else."""
     with opened(browser, page_server.base, "file") as watched:
         watched.allowed += ["Failed to load resource"]
@@ -261,7 +261,7 @@ def test_what_the_browser_cannot_play_is_transcribed_all_the_same(browser, page_
 
 
 @pytest.mark.nightly
-def test_a_wrong_key_is_told_as_that(browser, page_server, sample):
+def test_a_wrong_key_is_reported_as_that(browser, page_server, sample):
     """Whatever a server or a proxy says with 401; a server with keys is not needed for it."""
     refusal = json.dumps({"error": {"message": "no", "type": "invalid_request_error", "param": None, "code": "x"}})
     with opened(browser, page_server.base, "file") as watched:

@@ -123,7 +123,7 @@ def test_sound_that_the_system_stopped_goes_on(listening):
 
 
 @pytest.mark.nightly
-def test_a_server_that_is_gone_before_the_start_is_told_as_that(speaking, page_server):
+def test_a_server_that_is_gone_before_the_start_is_reported_as_that(speaking, page_server):
     """The microphone's own script comes from the server too."""
     with Proxy(page_server.port) as proxy, speaking() as browser, opened(browser, proxy.base) as watched:
         watched.allowed += ["WebSocket connection", "Failed to load resource"]

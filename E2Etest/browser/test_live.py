@@ -117,7 +117,7 @@ def test_a_server_that_dies_and_comes_back_hears_again_what_no_line_was_made_of(
 
 
 @pytest.mark.nightly
-def test_a_refused_microphone_is_told_with_a_way_out(launch, page_server):
+def test_a_refused_microphone_is_reported_with_a_way_out(launch, page_server):
     """Nothing is sent, and the page can be started again."""
     with launch("--use-fake-device-for-media-stream") as browser, opened(browser, page_server.base) as watched:
         page = watched.page
@@ -129,7 +129,7 @@ def test_a_refused_microphone_is_told_with_a_way_out(launch, page_server):
 
 
 @pytest.mark.nightly
-def test_a_missing_microphone_is_told(launch, page_server):
+def test_a_missing_microphone_is_reported(launch, page_server):
     """A machine without one is not a machine that refuses."""
     with launch("--use-fake-ui-for-media-stream") as browser, opened(browser, page_server.base) as watched:
         watched.page.click("#live-start")

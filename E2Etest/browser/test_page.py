@@ -79,7 +79,7 @@ def test_the_head_has_room_for_every_state(browser, page_server, width, word):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("model", "told"), [("demo", True), ("Qwen/Qwen3-ASR-0.6B", False)])
-def test_the_demonstration_model_is_told_as_one(browser, page_server, model, told):
+def test_the_demonstration_model_is_reported_as_one(browser, page_server, model, told):
     """Whoever speaks freely to it would take its answers for the server's; of another model nothing is said."""
     health = page_server.health() | {"model_id": model}
     with opened(browser, page_server.base) as watched:
@@ -169,7 +169,7 @@ def test_health_is_asked_only_while_somebody_looks(browser, page_server):
 
 
 @pytest.mark.nightly
-def test_a_server_that_is_gone_is_told_and_found_again(browser, page_server):
+def test_a_server_that_is_gone_is_reported_and_found_again(browser, page_server):
     """In the head of the page and on the panel."""
     with Proxy(page_server.port) as proxy, opened(browser, proxy.base, "status") as watched:
         watched.allowed += ["Failed to load resource"]
@@ -208,7 +208,7 @@ def test_a_server_that_does_not_answer_is_not_called_ready(browser, page_server)
 
 
 @pytest.mark.nightly
-def test_a_model_that_is_not_there_yet_is_told(browser, start):
+def test_a_model_that_is_not_there_yet_is_reported(browser, start):
     """A fresh server has no model in memory: the page says so while it is loaded, then shows the words."""
     recording = demo.sample()
     with start(script=FakeScript(load_s=3.0)) as server, opened(browser, server.base, "file") as watched:

@@ -38,7 +38,7 @@ def bytes_read(pid: int) -> int:
     return int(Path(f"/proc/{pid}/io").read_text().split()[1])
 
 
-def zygote(server_pid: int) -> int | None:
+def fork_server(server_pid: int) -> int | None:
     """The decoders' parent, if there is one."""
     found = (pid for pid in family(server_pid) if b"asr_server.audio.fork_server" in _command_of(pid))
     return next(found, None)
@@ -46,7 +46,7 @@ def zygote(server_pid: int) -> int | None:
 
 def decoders(server_pid: int) -> list[int]:
     """The processes below the decoders' parent: a spare, and one for each file that is being decoded."""
-    parent = zygote(server_pid)
+    parent = fork_server(server_pid)
     return family(parent)[1:] if parent else []
 
 
@@ -59,7 +59,7 @@ def busiest(pids: list[int]) -> tuple[float, int]:
 def growth(server_pid: int) -> Iterator[Callable[[], tuple[float, float]]]:
     """Gives a function that says by how many MiB the server grew at most, and any of its decoders, since here."""
     before = resident_mb(server_pid)
-    parent = zygote(server_pid)
+    parent = fork_server(server_pid)
     fresh = max((resident_mb(pid) for pid in decoders(server_pid)), default=resident_mb(parent) if parent else 0.0)
     forget_peak(server_pid)
     peaks, over = [fresh], threading.Event()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from E2Etest.chaos import bombs, hasty
-from E2Etest.chaos.procfs import busiest, decoders, zygote
+from E2Etest.chaos.procfs import busiest, decoders, fork_server
 from E2Etest.process import running
 
 pytestmark = [pytest.mark.integration, pytest.mark.guarantee("codec")]
@@ -37,7 +37,7 @@ def _is_refused_alone(server, answer, sample, parent):
     """400 for the one; the next is heard, by a child of the same parent, and nothing was logged as a fault."""
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_audio")
     assert server.transcribe(sample[0]).json()["text"] == sample[1]
-    assert zygote(server.process.pid) == parent
+    assert fork_server(server.process.pid) == parent
     assert "Traceback" not in server.log()
 
 
@@ -56,7 +56,7 @@ def server(tmp_path_factory, sample, fake_sample):
 )
 def test_a_decoder_that_dies_at_work_hurts_its_own_request(server, long, sample, note, fatal):
     """Others are decoded and heard meanwhile, in children of the same parent."""
-    parent = zygote(server.process.pid)
+    parent = fork_server(server.process.pid)
     with ThreadPoolExecutor(3) as pool:
         hurt = pool.submit(server.transcribe, long)
         child = _at_work(server)
@@ -79,7 +79,7 @@ def hurried(tmp_path_factory, sample, fake_sample):
 @pytest.mark.parametrize("fault", ["hangs", "works on"])
 def test_a_decoder_that_does_not_come_to_an_end_is_ended(hurried, long, sample, note, fault):
     """Its time is up whether it waits or works; the process is gone."""
-    parent, began_s = zygote(hurried.process.pid), time.monotonic()
+    parent, began_s = fork_server(hurried.process.pid), time.monotonic()
     with ThreadPoolExecutor(1) as pool:
         hurt = pool.submit(hurried.transcribe, long)
         child = _at_work(hurried)

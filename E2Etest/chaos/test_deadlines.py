@@ -25,7 +25,7 @@ def server(tmp_path_factory):
         yield server
 
 
-def test_what_is_late_is_told_at_its_deadline_and_never_runs(server, sample, measured, note):
+def test_what_is_late_is_reported_at_its_deadline_and_never_runs(server, sample, measured, note):
     """504 for what waits and for what runs while the engine is busy; when it is free it does none of it."""
 
     def late():

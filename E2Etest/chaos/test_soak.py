@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from E2Etest.chaos.procfs import resident_mb, zygote
+from E2Etest.chaos.procfs import fork_server, resident_mb
 from E2Etest.chaos.soak_faults import FAULTS, UPLOAD_MB, Faults
 from E2Etest.chaos.soak_traffic import HANG_S, Traffic
 from E2Etest.process import running
@@ -95,7 +95,7 @@ def _break(server, ledger, over_s):
 def _watch(server, samples, over):
     """Resident MiB of the server and the decoders' parent, each second."""
     while not over.wait(1.0):
-        parent = zygote(server.process.pid)
+        parent = fork_server(server.process.pid)
         held = resident_mb(server.process.pid) + (resident_mb(parent) if parent else 0.0)
         samples.append((time.monotonic(), held))
 

@@ -60,12 +60,12 @@ class Peer:
         self._began_s = time.monotonic()
 
     def floods(self, give_up_s=60):
-        """Send speech and wishes until the server ends it; seconds until then."""
-        wishes = frame(json.dumps({"action": "config", "language": "en"}).encode(), text=True) * 100
+        """Send speech and actions until the server ends it; seconds until then."""
+        actions = frame(json.dumps({"action": "config", "language": "en"}).encode(), text=True) * 100
         self._socket.settimeout(1)
         while time.monotonic() - self._began_s < give_up_s:
             try:
-                self.sent_bytes += self._socket.send(frame(SPEECH[:3_200]) + wishes)
+                self.sent_bytes += self._socket.send(frame(SPEECH[:3_200]) + actions)
             except TimeoutError:
                 if self._ended(0):
                     break

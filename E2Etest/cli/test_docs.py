@@ -39,7 +39,7 @@ def place(tmp_path_factory, sample):
 
 @pytest.fixture(scope="module")
 def default_server(tmp_path_factory):
-    """A server where commands look for one when they are not told."""
+    """A server where commands look for one when they are given none."""
     server = ServerProcess(tmp_path_factory.mktemp("docs-server") / "log", port=PORT, PRELOAD="true")
     try:
         server.wait_until_live()

@@ -31,8 +31,8 @@ def test_ctrl_c_ends_it_with_the_words_that_were_said(cli_server, speech, tmp_pa
         cli_server.wait_for(lambda health: health["live"]["sessions"] > health["live"]["waiting"])
         time.sleep(1.5)
         process.send_signal(signal.SIGINT)
-        printed, told = process.communicate(timeout=60)
-    assert (process.returncode, told) == (130, "")
+        printed, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (130, "")
     assert printed.strip()
 
 
@@ -43,8 +43,8 @@ def test_whoever_reads_the_words_may_leave(cli_server, speech, tmp_path):
     command = [sys.executable, "-m", "asr_server", "live", "--file", str(path), "--server", cli_server.base]
     with subprocess.Popen([*command, "--speed", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
-        told = process.stderr.read()
-    assert (process.returncode, told) == (141, b"")
+        errors = process.stderr.read()
+    assert (process.returncode, errors) == (141, b"")
 
 
 @pytest.mark.nightly
@@ -63,9 +63,9 @@ def test_a_connection_that_breaks_is_made_anew(cli_server, speech, tmp_path):
                 proxy.cut()
                 time.sleep(away_s)
                 proxy.refusing = False
-            printed, told = process.communicate(timeout=60)
-    assert (process.returncode, printed) == (0, f"{recordings.sample()[1]}\n"), told
-    assert told.splitlines() == ["The connection broke; reconnecting."] * 2
+            printed, errors = process.communicate(timeout=60)
+    assert (process.returncode, printed) == (0, f"{recordings.sample()[1]}\n"), errors
+    assert errors.splitlines() == ["The connection broke; reconnecting."] * 2
 
 
 def test_without_a_server_it_says_so(speech, tmp_path):

@@ -44,11 +44,11 @@ def test_the_layout_is_kept(cli_server, talks, words):
     assert len(lines) == done.stdout.count("-->") > 1
 
 
-def test_estimated_times_are_told_where_better_ones_were_asked_for(cli_server, talks, sample):
+def test_estimated_times_are_reported_where_better_ones_were_asked_for(cli_server, talks, sample):
     """As the server says of them; quiet means quiet."""
     timing = _over_http(cli_server, sample[0]).headers["x-subtitle-timing"]
-    told = _subtitles(cli_server, talks / "hello.wav", "--output", "-")
-    assert (ESTIMATED in told.stderr) is (timing == "estimated")
+    done = _subtitles(cli_server, talks / "hello.wav", "--output", "-")
+    assert (ESTIMATED in done.stderr) is (timing == "estimated")
     assert _subtitles(cli_server, talks / "hello.wav", "--output", "-", "--quiet").stderr == ""
 
 
@@ -63,7 +63,7 @@ def test_this_process_makes_the_same_file(server, talks):
 
 @pytest.mark.nightly
 def test_standard_input_lies_beside_nothing(cli_server, sample):
-    """It is told where to go."""
+    """It names where the file is to go."""
     lost = _subtitles(cli_server, "-", stdin=sample[0])
     assert (lost.returncode, "--output -" in lost.stderr) == (2, True)
     assert "-->" in _subtitles(cli_server, "-", "--output", "-", stdin=sample[0]).stdout
@@ -118,7 +118,7 @@ def test_a_job_makes_the_same_and_leaves_nothing(cli_server, talks, long_talk, t
 
 
 @pytest.mark.nightly
-def test_a_job_that_fails_is_told_and_leaves_nothing(cli_server, talks):
+def test_a_job_that_fails_is_reported_and_leaves_nothing(cli_server, talks):
     """With the code that the route has for it."""
     done = _subtitles(cli_server, talks / "broken.wav", "--job", "--output", "-")
     assert (done.returncode, done.stdout) == (1, "")
@@ -139,9 +139,9 @@ def test_a_job_goes_on_when_it_is_left_and_is_found_again(cli_server, long_talk)
     process = started("subtitles", long_talk, "--job", "--server", cli_server.base, "--output", "-")
     cli_server.wait_for(lambda health: health["queue"]["running"] > 0)
     process.send_signal(signal.SIGINT)
-    printed, told = process.communicate(timeout=60)
+    printed, errors = process.communicate(timeout=60)
     assert (process.returncode, printed) == (130, "")
-    (job,) = JOB.findall(told)
+    (job,) = JOB.findall(errors)
 
     def ask(*arguments):
         return command("job", job, "--server", cli_server.base, *arguments)
@@ -179,8 +179,8 @@ def test_a_job_is_followed_past_a_restart_of_its_server(tmp_path, long_talk):
         server.process.wait()
         again = ServerProcess(tmp_path / "again", port=server.port, **settings)
         stack.callback(again.stop)
-        printed, told = process.communicate(timeout=300)
-    assert (process.returncode, printed.count("-->") > 50) == (0, True), told
+        printed, errors = process.communicate(timeout=300)
+    assert (process.returncode, printed.count("-->") > 50) == (0, True), errors
 
 
 def test_a_server_that_stays_away_is_no_server(long_talk):

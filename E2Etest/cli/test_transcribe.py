@@ -162,10 +162,10 @@ def test_a_server_that_dies_leaves_what_is_done(tmp_path, talks, words, long_tal
         assert process.stdout.readline() == f"{words}\n"
         server.wait_for(lambda health: health["queue"]["audio_held_s"] > 0)
         server.process.kill()
-        rest, told = process.communicate(timeout=60)
+        rest, errors = process.communicate(timeout=60)
     assert process.returncode in {1, 3}
-    assert (rest, told.count("\n")) == ("", 1)
-    assert "connection_lost" in told or "no server" in told
+    assert (rest, errors.count("\n")) == ("", 1)
+    assert "connection_lost" in errors or "no server" in errors
 
 
 @pytest.mark.parametrize("response_format", ["text", pytest.param("json", marks=pytest.mark.nightly)])
@@ -177,8 +177,8 @@ def test_ctrl_c_ends_it_and_frees_the_server(cli_server, long_talk, tmp_path, re
     )
     cli_server.wait_for(lambda health: health["queue"]["running"] > 0)
     process.send_signal(signal.SIGINT)
-    printed, told = process.communicate(timeout=60)
-    assert (process.returncode, printed, told) == (130, "", "")
+    printed, errors = process.communicate(timeout=60)
+    assert (process.returncode, printed, errors) == (130, "", "")
     assert list(tmp_path.iterdir()) == []
     cli_server.wait_for(lambda health: health["queue"]["running"] == 0 and health["queue"]["audio_held_s"] == 0)
     # A line without the length of the audio is one of a request that had no result.
@@ -199,10 +199,10 @@ def test_a_large_file_is_sent_from_disk(cli_server, tmp_path):
 def _peak_mb(*arguments):
     """Most resident memory of a run that the server refuses, as the kernel counted it."""
     process = started(*arguments)
-    told = process.stderr.read()
+    errors = process.stderr.read()
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     process.stdout.close()
     process.stderr.close()
-    assert (process.returncode, "invalid_audio" in told) == (1, True)
+    assert (process.returncode, "invalid_audio" in errors) == (1, True)
     return usage.ru_maxrss / 1024

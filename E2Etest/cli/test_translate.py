@@ -72,7 +72,7 @@ def test_translated_subtitles_can_be_checked(translating, talks):
 
 @pytest.mark.nightly
 def test_without_an_endpoint_it_says_what_to_set(cli_server, talks):
-    """A server that has none fails each recording; right here it is a wrong setting, told once."""
+    """A server that has none fails each recording; right here it is a wrong setting, reported once."""
     served = command("translate", "-r", talks, "--to", "de", "--quiet", "--server", cli_server.base)
     assert (served.returncode, served.stdout) == (1, "")
     assert served.stderr.count("translation_unavailable") == 3

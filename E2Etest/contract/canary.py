@@ -103,9 +103,9 @@ def watching(directory: Path) -> Iterator[Canary]:
         canary = Canary(stream.getsockname()[1], path)
         packets.bind(("127.0.0.1", canary.port))
         openings = _openings(path)
-        hearers = {"tcp": lambda: stream.accept()[0].close(), "udp": lambda: packets.recv(9), "file": openings}
-        for kind, hear in hearers.items():
-            threading.Thread(target=_note, args=(canary, kind, hear), daemon=True).start()
+        listeners = {"tcp": lambda: stream.accept()[0].close(), "udp": lambda: packets.recv(9), "file": openings}
+        for kind, listen in listeners.items():
+            threading.Thread(target=_note, args=(canary, kind, listen), daemon=True).start()
         yield canary
         stream.shutdown(socket.SHUT_RDWR)
 

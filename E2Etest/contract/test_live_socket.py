@@ -117,7 +117,7 @@ def test_a_reset_throws_away_what_was_said_and_the_next_words_are_heard(live_ser
         ('{"action":"config","hotwords":7}', "invalid_value"),
     ],
 )
-def test_a_bad_text_frame_is_told_and_the_session_goes_on(live_server, speech, said, frame, code):
+def test_a_bad_text_frame_is_reported_and_the_session_goes_on(live_server, speech, said, frame, code):
     """The error has a code and is no text of a transcript; the next words are heard."""
     with open_session(live_server) as socket:
         socket.send(frame)
@@ -140,7 +140,7 @@ def test_a_bad_text_frame_is_told_and_the_session_goes_on(live_server, speech, s
         ({"session_id": "live_00000000.unknown"}, "session_not_found", 4004),
     ],
 )
-def test_a_bad_query_is_told_and_closes_with_its_code(live_server, query, code, close):
+def test_a_bad_query_is_reported_and_closes_with_its_code(live_server, query, code, close):
     """First the error as a message, then the documented close code."""
     with open_session(live_server, **query) as socket:
         assert socket.hello["code"] == code

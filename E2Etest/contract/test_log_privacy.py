@@ -41,8 +41,8 @@ def heard(guarded):
 
 def _translated(server, audio):
     """What comes back of a translation; and subtitles of the same, which have word times."""
-    wishes = {"model": "demo", "language": "de", "glossary": '{"canary": "canary"}'}
-    for path, fields in (("subtitles", {"hotwords": "canary"}), ("translations", wishes)):
+    translation = {"model": "demo", "language": "de", "glossary": '{"canary": "canary"}'}
+    for path, fields in (("subtitles", {"hotwords": "canary"}), ("translations", translation)):
         answer = server.client.post(f"/v1/audio/{path}", files={"file": ("canary.wav", audio)}, data=fields)
         assert answer.status_code == 200, answer.text
     return answer.json()["text"]

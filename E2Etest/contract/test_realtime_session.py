@@ -105,7 +105,7 @@ def _update(**heard):
         ({"type": "conversation.item.delete", "item_id": "item_0"}, "item_not_found", "item_id"),
     ],
 )
-def test_what_is_wrong_is_told_and_the_session_goes_on(realtime_server, sent, code, param):
+def test_what_is_wrong_is_reported_and_the_session_goes_on(realtime_server, sent, code, param):
     """The error names the event at fault; the configuration is as before, and the socket is open."""
     with open_session(realtime_server) as talk:
         event_id = None

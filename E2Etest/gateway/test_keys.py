@@ -59,7 +59,7 @@ def _heard(socket, speech):
 
 @pytest.mark.parametrize("headers", HEADERS, ids=["bearer", "api-key"])
 def test_a_right_key_gets_files_and_streams(keyed, sample, headers):
-    """And the gateway's own answers, which are about a worker that has a door of its own."""
+    """And the gateway's own answers, which are about a worker that checks keys itself."""
     form = {"files": {"file": ("a.wav", sample[0])}, "data": {"model": "whisper-1"}, "headers": headers}
     assert httpx.post(keyed.base + URL, timeout=120, **form).json()["text"] == sample[1]
     events = httpx.post(f"{keyed.base}{URL}/stream", timeout=120, **form).text

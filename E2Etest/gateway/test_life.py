@@ -179,7 +179,7 @@ def test_a_wrong_setting_stops_the_gateway_in_words(tmp_path):
 
 @pytest.mark.nightly
 @pytest.mark.timeout(300)
-def test_a_broken_model_is_told_as_without_a_gateway(tmp_path):
+def test_a_broken_model_is_reported_as_without_a_gateway(tmp_path):
     """It does not end the worker."""
     with running(tmp_path / "log", GATEWAY_MODE="true", MODEL_ID=str(tmp_path / "none")) as server:
         answer = server.transcribe(recordings.sample()[0], model="whisper-1")

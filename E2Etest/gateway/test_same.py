@@ -77,7 +77,7 @@ def test_every_format_is_the_same(alone, gateway, sample, response_format):
         {"prompt": "x" * 20_000},
     ],
 )
-def test_wrong_fields_are_told_in_the_same_words(alone, gateway, sample, fields):
+def test_wrong_fields_are_reported_in_the_same_words(alone, gateway, sample, fields):
     """Errors of the worker come through as they are."""
     form = {"model": "whisper-1", **fields}
     assert 400 <= _same(alone, gateway, "POST", URL, files={"file": ("a.wav", sample[0])}, data=form)[0] < 500

@@ -289,7 +289,7 @@ async def test_a_port_that_is_taken_is_said(port):
 
 
 @pytest.mark.parametrize("wrong", [["--language", "klingon!"], ["--server", "127.0.0.1:8100"]])
-async def test_what_would_fail_for_every_utterance_is_told_at_the_start(wrong):
+async def test_what_would_fail_for_every_utterance_is_reported_at_the_start(wrong):
     """One line, exit code 2."""
     done = await asyncio.to_thread(command, "wyoming", "--port", 0, *wrong)
     assert done.returncode == 2

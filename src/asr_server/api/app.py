@@ -59,7 +59,7 @@ def create(lifespan: Callable[[FastAPI], AsyncIterator[None]] | Lifespan, rules:
 
 
 def _document_what_is_ours(app: FastAPI, *, keyed: bool) -> None:
-    """Put the door's answers and the keys into the schema.
+    """Put the responses of the access check and the keys into the schema.
 
     Take FastAPI's 422 out of it: no route answers with it, wrong values are a 400 in our envelope.
     """

@@ -49,7 +49,7 @@ def test_a_busy_server_says_how_long_it_will_be_busy():
     assert http_response(errors.ModelUnavailable("no weights")).headers["retry-after"] == "10"
 
 
-def test_clients_are_told_not_to_repeat_what_cannot_pass():
+def test_clients_are_reported_not_to_repeat_what_cannot_pass():
     """They repeat every 5xx, unless a header says that it is no use: a server that is not set up stays so, and a 504
     would be sent twice more, each time for the whole limit."""
     final = [leaf.code for leaf in errors.leaves() if http_response(leaf("x")).headers.get("x-should-retry") == "false"]

@@ -1,6 +1,6 @@
 """The contract of `engine.protocol`, held against every engine of the registry with its aligner.
 
-What only one engine promises is tested beside it. `ask` runs utterances together; `alone` has what each clip gets when
+What only one engine guarantees has tests beside it. `ask` runs utterances together; `alone` has what each gets when
 it has the engine for itself, which no company may change.
 """
 

@@ -1,6 +1,6 @@
 """The `fake` engine: scripted answers, delays and faults through the whole engine contract. For tests; uses no model.
 
-`MODEL_ID=fake` starts it and nothing else does. `fake_script` describes what it can be told to do.
+`MODEL_ID=fake` starts it and nothing else does. `fake_script` describes what its script can contain.
 """
 
 from __future__ import annotations
@@ -254,18 +254,18 @@ class FakeEngine:
 
     def _advance(self, key: int, row: _Row) -> Iterator[Outcome]:
         """One pass: a token, and in the first one also what is forced and as much of the draft as is true."""
-        told = row.ids + row.tail
+        whole = row.ids + row.tail
         known = 0
         if row.passes == 0:
             draft = row.utterance.draft if row.utterance.temperature == 0 else ()
-            known = max(len(row.utterance.prefix), _common(draft, told))
+            known = max(len(row.utterance.prefix), _common(draft, whole))
         row.passes += 1
-        new = told[row.given : row.given + known + 1]
+        new = whole[row.given : row.given + known + 1]
         # The end of an answer is a token of its own, as in a real model, unless the row is stopped before.
-        over = row.given + known + 1 > len(told)
-        stopped = row.finish is not Finish.END and row.given + known + 1 >= len(told)
+        over = row.given + known + 1 > len(whole)
+        stopped = row.finish is not Finish.END and row.given + known + 1 >= len(whole)
         if new:
-            text = self._text(row, told, row.given, row.given + len(new)) if row.utterance.stream else ""
+            text = self._text(row, whole, row.given, row.given + len(new)) if row.utterance.stream else ""
             yield RowDelta(key, Tokens(new, tuple(map(_logprob, new)), text))
             row.given += len(new)
         if over or stopped:

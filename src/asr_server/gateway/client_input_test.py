@@ -1,4 +1,4 @@
-"""What a live client has sent. The laws over whole sessions are in `live_replay_test`."""
+"""What a live client has sent. The invariants over whole sessions are in `live_replay_test`."""
 
 import json
 

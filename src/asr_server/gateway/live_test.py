@@ -150,7 +150,7 @@ def test_a_session_goes_to_the_connection_that_came_last(sessions, client):
             assert _flushed(second) == "0 bytes"
 
 
-def test_a_wrong_action_is_told_and_the_session_goes_on(sessions, client):
+def test_a_wrong_action_is_reported_and_the_session_goes_on(sessions, client):
     """The gateway answers it in the server's words, and the worker does not see it."""
     with client.socket(PATH) as socket:
         socket.receive_json()

@@ -114,7 +114,7 @@ def test_an_event_stream_that_is_cut_ends_with_an_error_event(workers, client):
     assert len(workers.requests) == 1
 
 
-def test_a_worker_that_does_not_answer_in_time_is_told_as_that(workers, gateway_with, monkeypatch):
+def test_a_worker_that_does_not_answer_in_time_is_reported_as_that(workers, gateway_with, monkeypatch):
     """A 504 that clients do not repeat; the request is not sent to another worker."""
     monkeypatch.setattr(proxy, "_SLACK_S", 0.0)
 

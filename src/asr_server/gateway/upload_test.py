@@ -100,7 +100,7 @@ async def test_a_client_that_stops_in_the_middle_is_not_waited_for(make, monkeyp
         await _read(make(receive))
 
 
-async def test_a_full_disk_is_told_as_that(make, monkeypatch):
+async def test_a_full_disk_is_reported_as_that(make, monkeypatch):
     """As by the worker: trying again later may do."""
     upload = make(_receive(b"a" * MIB, b"b"))
 

@@ -121,7 +121,7 @@ async def test_a_worker_that_sleeps_leaves_nothing_that_could_be_cleared_away(su
     assert places[0] != places[1]
 
 
-async def test_a_place_that_cannot_be_made_is_told_and_tried_again(supervise, temporary, monkeypatch):
+async def test_a_place_that_cannot_be_made_is_reported_and_tried_again(supervise, temporary, monkeypatch):
     """As a program that cannot be started."""
     case = supervise()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary / "none"))

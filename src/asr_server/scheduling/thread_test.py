@@ -370,7 +370,7 @@ def test_times_and_heartbeat_follow_the_clock(batch):
     assert (job.queued_s, job.started_s, job.ended_s) == (100.0, 105.0, 107.0)
 
 
-def test_every_change_of_the_model_is_told_and_an_old_error_is_forgotten(batch):
+def test_every_change_of_the_model_is_reported_and_an_old_error_is_forgotten(batch):
     """A failed load, a load, an unload: each state in order, and the reason of the failure only while it holds."""
     states, batch.broken_loads = [], 1
     thread = EngineThread(batch, idle_timeout_s=0, on_state=lambda state, _: states.append(state), start=False)

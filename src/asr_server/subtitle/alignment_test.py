@@ -47,7 +47,7 @@ def test_a_whole_alignment_is_taken_over():
 
 
 def test_a_damaged_alignment_still_gives_every_word_its_place():
-    """Missing, extra, renamed, swapped, empty, backward and far-off pieces: the laws hold, most words stay measured."""
+    """Missing, extra, renamed, swapped, empty, backward and far-off pieces: rules hold, most words stay measured."""
     for script in VOCABULARY:
         rng = random.Random(5)
         for _ in range(200):

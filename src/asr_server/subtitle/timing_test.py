@@ -46,7 +46,7 @@ def test_words_lie_inside_the_speech():
 
 @given(st.text(alphabet="ab é,.好 ", max_size=30), STRETCHES)
 def test_any_regions_will_do(written, speech_regions):
-    """Overlapping, touching, unordered, empty and far too short ones: the laws hold, and speech is not left early."""
+    """Overlapping, touching, unordered, empty and far too short ones: the rules hold, and speech is not left early."""
     if not any(end > start for start, end in speech_regions):
         if words.split(written):
             with pytest.raises(ValueError, match="region"):

@@ -1,4 +1,4 @@
-"""The door, around the real app: its routes are walked, so that a new one cannot be forgotten."""
+"""The access check around the real app: all of its routes are tried, so that a new one cannot be forgotten."""
 
 import asyncio
 import json
@@ -118,7 +118,7 @@ async def test_every_socket_refuses_who_has_no_key(path, query):
     ],
 )
 async def test_a_key_is_taken_where_clients_put_it(headers):
-    """Behind the door a path that does not exist is a 404."""
+    """With a key, a path that does not exist is a 404."""
     assert (await _answer(KEYED, "GET", "/nowhere", **headers)).status_code == 404
 
 
@@ -251,7 +251,7 @@ async def test_without_keys_the_address_counts(addresses, shared):
 async def test_who_looks_at_the_state_may_still_ask():
     """The page does so every few seconds; it needs a key, and takes nothing from what its user may ask for."""
     app = _app(key_rate=1)
-    app.state.services = None  # the door is asked, and no route
+    app.state.services = None  # the access check answers, and no route
     key = {"api-key": "sk-first"}
     assert (await _answer(app, "GET", "/health")).status_code == 401
     for _ in range(3):
@@ -284,7 +284,7 @@ async def test_a_place_is_free_when_the_caller_has_its_answer():
 
 
 async def test_a_fault_of_ours_has_id_and_headers_and_gives_its_place_back():
-    """Also an error that nobody expected leaves through the door as it came in."""
+    """Also an error that nobody expected has the headers of the access check."""
     app = _app(key_max_requests=1)
 
     @app.get("/broken")

@@ -121,7 +121,7 @@ async def test_a_caller_that_stops_in_the_middle_of_its_upload_is_not_waited_for
         await read(Request(scope, receive), 1000)
 
 
-async def test_a_full_disk_is_told_as_that(monkeypatch):
+async def test_a_full_disk_is_reported_as_that(monkeypatch):
     """The tmpfs of a container, say: trying again later may do, and nothing is wrong with the request."""
 
     class Full(tempfile.SpooledTemporaryFile):

@@ -1,4 +1,4 @@
-"""The laws of a conversation, over a real live machine with random speech, cuts, failures and orders of events."""
+"""Invariants of a conversation, over a real live session with random speech, cuts, failures and orders of events."""
 
 import json
 import random

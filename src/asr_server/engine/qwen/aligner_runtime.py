@@ -102,8 +102,8 @@ class AlignerRuntime:
             hidden[n, len(given) - len(row.after) : len(given)][(row.after == self._parts.stamp_id).to(self._device)]
             for n, (row, given) in enumerate(zip(rows, inputs, strict=True))
         ]
-        told: torch.Tensor = self._parts.head(torch.cat(stamps))
-        return list(told.split([len(stamp) for stamp in stamps]))
+        logits: torch.Tensor = self._parts.head(torch.cat(stamps))
+        return list(logits.split([len(stamp) for stamp in stamps]))
 
     def _alignment(self, item: AlignItem, words: Sequence[str], chances: torch.Tensor) -> Alignment:
         """Times in order, bounded by the end of the audio."""

@@ -1,4 +1,4 @@
-"""The engine's laws on random weights in the released layout: grouped heads of 128, three-axis rotary positions."""
+"""Invariants of the engine on random weights in the released layout: grouped heads of 128, three-axis positions."""
 
 import json
 import random

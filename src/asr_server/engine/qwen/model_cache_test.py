@@ -70,7 +70,7 @@ def test_without_a_cache_there_is_the_bundled_one(cache):
 @pytest.mark.parametrize(
     "what", [model_cache.listed, lambda: model_cache.find("owner/name"), lambda: checkpoint.locate("owner/name")]
 )
-def test_a_cache_that_is_closed_to_this_user_is_told(cache, monkeypatch, what):
+def test_a_cache_that_is_closed_to_this_user_is_reported(cache, monkeypatch, what):
     """A volume of root's, say: nothing is wrong with the name or the network."""
 
     def closed(*_, **__):

@@ -75,7 +75,7 @@ async def test_a_job_runs_as_bulk_work_and_keeps_its_result(tmp_path):
     assert processor.calls == [(REQUEST, RunOptions(Priority.BULK, timeout_s=50))]
 
 
-async def test_progress_is_told(tmp_path):
+async def test_progress_is_reported(tmp_path):
     """A watcher sees the job run, how far it is, and its end."""
     processor = Scripted(None)
     async with running(tmp_path, processor) as jobs:
@@ -107,7 +107,7 @@ async def test_a_failure_is_kept_with_its_code_and_hurts_nobody(tmp_path, fault,
 
 
 async def test_a_full_server_makes_a_job_wait_not_fail(tmp_path):
-    """Overload is for callers at the door; a job has its place already."""
+    """New requests are refused when the server is full; a job was accepted already."""
     processor = Scripted(Overloaded("full"), Overloaded("full"))
     async with running(tmp_path, processor) as jobs:
         taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))

@@ -393,7 +393,7 @@ async def test_tiny_pieces_wait_together(make, speech):
 
 
 async def test_what_waits_is_bounded_by_what_it_takes(make, speech):
-    """Thousands of wishes wait for the client to slow down, not for the memory to be full."""
+    """Thousands of actions make the client wait before they fill the memory."""
     live = make(Scripted())
     connection = await _open(live)
     rules = live.turn_config(use_voice=True, context="kitchen lights " * 1_000)

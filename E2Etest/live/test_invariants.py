@@ -1,4 +1,4 @@
-"""The laws of live transcription through the real server and the real model."""
+"""The invariants of live transcription through the real server and the real model."""
 
 import itertools
 import random
