@@ -114,6 +114,7 @@ def running(folder: Path, **options: object) -> Iterator[InProcessServer]:
         server.stop()
 
 
+@functools.cache  # again, it would take their files from servers that run
 def configure_logging() -> None:
     """Log as a server process does, but to the files of the servers alone."""
     serve.configure_logging(Settings(_env_file=None))
