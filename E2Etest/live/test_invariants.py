@@ -1,7 +1,6 @@
 """The invariants of live transcription through the real server and the real model."""
 
 import itertools
-import random
 
 import numpy as np
 import pytest
@@ -12,25 +11,6 @@ from E2Etest.live.session import act, data, finals, open_session, pcm_of, pieces
 pytestmark = pytest.mark.integration
 
 _PAUSE = np.zeros(14_400, np.int16)
-
-
-def _cuts(body, seed):
-    rng, at, parts = random.Random(seed), 0, []
-    while at < len(body):
-        size = rng.choice([1, 3, 641, 1_024, 5_001, 14_400, 65_536])
-        parts.append(body[at : at + size])
-        at += size
-    return parts
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(300)
-def test_sixty_ways_to_cut_a_recording_give_the_same_finals(server, talk):
-    """Bytes, texts and times of the finals are identical, however the network cuts."""
-    whole = finals(stream(server, [data(talk)]))
-    assert len(whole) == 2
-    for seed in range(60):
-        assert finals(stream(server, _cuts(data(talk), seed))) == whole
 
 
 @pytest.mark.accuracy
