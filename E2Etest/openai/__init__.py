@@ -1,1 +1,1 @@
-"""OpenAI's own clients, unmodified and in several versions, against the real server."""
+"""OpenAI's own clients, unmodified and in several versions, against a running server."""

@@ -13,9 +13,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "openai-compatibility.md"
 
 _HEAD = """# OpenAI's clients
 
-This page shows how OpenAI's clients, unmodified, work with this server and the demonstration model. The Python clients
-validate every answer against their types (`_strict_response_validation`). `make clients` writes the page; a test runs
-every case again and compares the results.
+This page shows how OpenAI's clients, unmodified, work with this server and the demonstration model; cases that need a
+slow or overloaded server run on its fake engine. The Python clients validate every answer against their types
+(`_strict_response_validation`). `make clients` writes the page; a test runs every case again and compares the results.
 
 "yes": the behaviour was observed. "no": it was not. "–": the client has no such feature.
 """

@@ -1,4 +1,4 @@
-"""Every case with every client, against the real server; and the page that says so."""
+"""Every case with every client, against running servers; and the page that says so."""
 
 import pytest
 
