@@ -39,6 +39,14 @@ def test_options_reach_the_engine(server, talks, arguments):
     assert ResponseFormat.VERBOSE_JSON.value in arguments or local.stdout.count("\n") == 1
 
 
+def test_the_path_of_temporary_files_may_be_too_long_for_a_socket(fake_sample, talks, sample, temporary):
+    """The worker's socket is elsewhere then."""
+    deep = temporary / ("d" * 100)
+    deep.mkdir()
+    done = command("transcribe", "--local", talks / "hello.wav", TMPDIR=str(deep), **fake_sample)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{sample[1]}\n", "")
+
+
 @pytest.mark.parametrize(
     ("changes", "word"), [({"QUANTIZE": "int8"}, "QUANTIZE"), ({"PORT": "x"}, "PORT"), ({"MODEL_ID": "/none"}, "/none")]
 )

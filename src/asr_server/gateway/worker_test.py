@@ -121,6 +121,18 @@ async def test_a_worker_that_sleeps_leaves_nothing_that_could_be_cleared_away(su
     assert places[0] != places[1]
 
 
+async def test_a_worker_starts_where_the_path_of_temporary_files_is_too_long_for_a_socket(
+    supervise, temporary, monkeypatch
+):
+    """Its socket is elsewhere then."""
+    deep = temporary / ("d" * 100)
+    deep.mkdir()
+    case = supervise()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    assert (await case.worker.running()).socket.exists()
+    await case.worker.stop()
+
+
 async def test_a_place_that_cannot_be_made_is_reported_and_tried_again(supervise, temporary, monkeypatch):
     """As a program that cannot be started."""
     case = supervise()
