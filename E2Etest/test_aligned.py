@@ -70,6 +70,7 @@ def test_borders_of_english_words_in_voices_never_heard(distances):
     assert np.percentile(found, 95) <= 105
 
 
+@pytest.mark.nightly
 def test_borders_of_mandarin_characters_in_voices_never_heard(distances):
     """The same for Mandarin, character by character (19 and 42 ms)."""
     found = _of(distances, "Chinese")

@@ -44,6 +44,7 @@ def test_it_ends_when_its_time_is_over(cli_server, long_talk):
     cli_server.wait_for(lambda health: health["queue"]["audio_held_s"] == 0)
 
 
+@pytest.mark.nightly
 def test_refusals_are_counted_and_fail_it(start):
     """A server that holds two recordings at a time."""
     with start(script=FakeScript(step_s=0.02), MAX_QUEUE_AUDIO_S="8", MAX_BATCH="1") as server:

@@ -39,6 +39,7 @@ def test_options_reach_the_engine(server, talks, arguments):
     assert ResponseFormat.VERBOSE_JSON.value in arguments or local.stdout.count("\n") == 1
 
 
+@pytest.mark.nightly
 def test_the_path_of_temporary_files_may_be_too_long_for_a_socket(fake_sample, talks, sample, temporary):
     """The worker's socket is elsewhere then."""
     deep = temporary / ("d" * 100)

@@ -43,6 +43,7 @@ def test_a_bar_shows_name_and_speed_and_is_gone_at_the_end(cli_server, long_talk
     assert words.startswith("hello turn on")
 
 
+@pytest.mark.nightly
 def test_the_bar_is_on_stderr_and_the_words_are_in_the_file(cli_server, long_talk, tmp_path):
     """`asr-server transcribe talk.wav > talk.txt` at a terminal."""
     out = tmp_path / "talk.txt"

@@ -82,10 +82,9 @@ def test_what_is_open_or_under_way_keeps_the_worker(tmp_path, speech, fake_sampl
         server.wait_for(lambda health: health["worker"] == "stopped", timeout_s=60)
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    "path", ["/v1/realtime?intent=transcription", pytest.param("/ws/transcribe", marks=pytest.mark.nightly)]
-)
+@pytest.mark.parametrize("path", ["/v1/realtime?intent=transcription", "/ws/transcribe"])
 def test_a_client_that_leaves_while_the_worker_starts_leaves_no_session(tmp_path, path, fake_sample):
     """Its socket to the worker is closed too, as the one that waits shows."""
     with (

@@ -34,6 +34,7 @@ def _asleep(server):
     return server.wait_for(lambda health: health["worker"] == "stopped", timeout_s=60)
 
 
+@pytest.mark.nightly
 def test_a_scrape_wakes_nobody_and_keeps_nobody_awake(sleepy, sample):
     """Asked all the while: the worker ends when it is idle, and only a request starts the next; no memory stays."""
     _asleep(sleepy)

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.integration
 _PAUSE = np.zeros(14_400, np.int16)
 
 
+@pytest.mark.nightly
 @pytest.mark.accuracy
 def test_finals_are_the_offline_transcripts_of_the_same_audio(server):
     """Posting an utterance's audio gives its final, but where committed words decided otherwise before."""
@@ -38,6 +39,7 @@ def test_committed_text_is_a_prefix_of_all_that_follows(server):
             committed[message["utterance"]] = message["committed"]
 
 
+@pytest.mark.nightly
 def test_utterances_lie_behind_one_another_and_cover_what_is_loud(server):
     """No loud second of paused speech lies outside all utterances."""
     clip = next(c for c in recordings.clips() if c.kind == "pauses")
@@ -51,6 +53,7 @@ def test_utterances_lie_behind_one_another_and_cover_what_is_loud(server):
     assert power[covered].sum() >= 0.995 * power.sum()
 
 
+@pytest.mark.nightly
 def test_forced_cuts_lose_no_sample(server):
     """Forty seconds without a pause: each utterance begins where the last was cut."""
     said = recordings.samples()
