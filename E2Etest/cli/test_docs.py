@@ -76,6 +76,7 @@ def _run(line, place, path):
     return done.stdout
 
 
+@pytest.mark.nightly
 def test_the_page_shows_commands():
     """The tests above have something to run."""
     assert sum(len(block.splitlines()) for block in _blocks("sh")) > 8
