@@ -13,6 +13,7 @@ from asr_server.core import settings
 from asr_server.engine import capabilities, plan
 from asr_server.engine.protocol import Hypothesis, Utterance
 from asr_server.engine.qwen.engine import QwenEngine
+from asr_server.engine.row import Row
 from asr_server.scheduling.ports import RowDone, RowFailed
 from E2Etest import recordings
 
@@ -33,11 +34,11 @@ def forced_tokens(samples: int) -> int:
 @contextmanager
 def forced_answers() -> Iterator[None]:
     """Random weights neither end nor make sense: every answer has as many tokens as speech of its length would have."""
-    engine, decoder = "asr_server.engine.qwen.engine", "asr_server.engine.qwen.decoder"
+    note = Row.note
     with (
-        mock.patch(f"{engine}.token_budget", forced_tokens),
-        mock.patch(f"{decoder}.loop", return_value=0),
-        mock.patch(f"{decoder}.SlotDecoder._ends", return_value=False),
+        mock.patch("asr_server.engine.qwen.engine.token_budget", forced_tokens),
+        mock.patch("asr_server.engine.row.loop", return_value=0),
+        mock.patch.object(Row, "note", lambda row, tokens, logprobs, _: note(row, tokens, logprobs, frozenset())),
     ):
         yield
 

@@ -52,7 +52,8 @@ ONLY_IN = {
     "starlette": {"api", "gateway"},
     "uvicorn": {"cli"},
     "av": {"audio"},
-    "onnxruntime": {"audio"},
+    "onnxruntime": {"audio", "engine.moonshine"},
+    "flatbuffers": {"engine.moonshine"},
     "asyncio": {"audio", "engine.client", "service", "api", "server", "gateway", "translator"}
     | {f"cli.{name}" for name in ("live", "batch", "remote_backend", "local_backend", "job", "bench", "measurement")}
     | {"cli.doctor", "cli.http_protocol"},

@@ -110,6 +110,7 @@ class Machinery:
 
     engine: Engine
     thread: EngineThread
+    client: EngineClient
     admission: Admission
     decoder: Decoder
     pipeline: RecordingPipeline
@@ -140,27 +141,27 @@ def machinery(
     )
     admission = Admission(settings.max_queue_audio_s)
     decoder = Decoder(DecodeLimits(max_audio_s=settings.max_audio_s), idle_timeout_s=settings.idle_timeout)
+    client = EngineClient(thread, resolved.traits)
     resources = PipelineResources(
-        decoder, EngineClient(thread), admission, settings.request_timeout, _LOOK_AHEAD * resolved.max_batch
+        decoder, client, admission, settings.request_timeout, _LOOK_AHEAD * resolved.max_batch
     )
     pipeline = RecordingPipeline(resources)
     translations = Translations(settings)
     processor = RequestProcessor(pipeline, translations, settings)
-    return Machinery(engine, thread, admission, decoder, pipeline, translations, processor)
+    return Machinery(engine, thread, client, admission, decoder, pipeline, translations, processor)
 
 
 def _services(
     settings: Settings, resolved: plan.Plan, built: Machinery, metrics: Metrics, ephemeral_keys: EphemeralKeys
 ) -> Services:
-    client = EngineClient(built.thread)
-    engines = Engines(fast=client, accurate=client, observer=metrics.live)
+    engines = Engines(fast=built.client, accurate=built.client, observer=metrics.live)
     return Services(
         settings=settings,
         plan=resolved,
         engine=built.engine,
         thread=built.thread,
         admission=built.admission,
-        catalog=Catalog(resolved.model_id),
+        catalog=Catalog(resolved.model_id, resolved.traits.languages),
         decoder=built.decoder,
         pipeline=built.pipeline,
         live=LiveSessions(settings, engines, built.admission),

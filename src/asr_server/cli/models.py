@@ -1,4 +1,4 @@
-"""`asr-server models`: lists, downloads, verifies and removes the checkpoints on this machine."""
+"""`asr-server models`: lists, downloads, verifies and removes models."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
     parser.epilog, parser.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
     actions = parser.add_subparsers(required=True, metavar="ACTION")
-    actions.add_parser("list", help="list the models, their sizes, and whether they are complete").set_defaults(
-        run=_list
-    )
+    actions.add_parser(
+        "list", help="list the models that are bundled, downloaded and downloadable, and whether they are complete"
+    ).set_defaults(run=_list)
     download = actions.add_parser("download", help="download a model into the hub's cache")
     download.add_argument("model", metavar="ID", help="hub id: owner/name")
     download.set_defaults(run=_download)
     verify = actions.add_parser("verify", help="check the files of a model and the headers of its weights")
-    verify.add_argument("model", metavar="ID|DIR", help="hub id, directory or 'demo'")
+    verify.add_argument("model", metavar="ID|DIR", help="hub id, directory, 'demo' or 'moonshine-tiny-en'")
     verify.set_defaults(run=_verify)
     remove = actions.add_parser("remove", help="delete a model from the hub's cache")
     remove.add_argument("model", metavar="ID", help="hub id: owner/name")
@@ -53,9 +53,13 @@ def _list(parsed: argparse.Namespace) -> int:
         found = model_cache.listed()
     except ModelUnavailable as error:
         return _fail(error.message)
-    width = max(len(stored.name) for stored in found)
+    absent = [name for name in model_cache.RELEASED if name not in {stored.name for stored in found}]
+    width = max(map(len, [*absent, *(stored.name for stored in found)]))
     for stored in found:
-        print(f"{stored.name:{width}}  {size_text(stored.size_bytes):>8}  {stored.problem or 'complete'}")
+        source, size = "downloaded" if stored.downloaded else "bundled", size_text(stored.size_bytes)
+        print(f"{stored.name:{width}}  {source:12}  {size:>8}  {stored.problem or 'complete'}")
+    for name in absent:
+        print(f"{name:{width}}  downloadable  {'':8}  asr-server models download {name}")
     return Exit.DONE
 
 
@@ -84,10 +88,11 @@ def _verify(parsed: argparse.Namespace) -> int:
         weights = model_cache.verify(stored)
     except ModelUnavailable as error:
         return _fail(error.message)
-    print(
-        f"{stored.name} is complete: {weights.tensors} tensors, {weights.parameters / 1e6:.1f} million parameters, "
-        f"{', '.join(weights.formats)}, {size_text(stored.size_bytes)}"
-    )
+    content = "its files are those of its package"
+    if weights is not None:
+        formats = ", ".join(weights.formats)
+        content = f"{weights.tensors} tensors, {weights.parameters / 1e6:.1f} million parameters, {formats}"
+    print(f"{stored.name} is complete: {content}, {size_text(stored.size_bytes)}")
     return Exit.DONE
 
 

@@ -59,7 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", help="address to listen on (HOST; 127.0.0.1: this machine alone)")
     parser.add_argument("--port", type=int, help="port to listen on (PORT; 8000)")
     parser.add_argument(
-        "--model", dest="model_id", help="model: hub id, directory or 'demo' (MODEL_ID; Qwen/Qwen3-ASR-1.7B)"
+        "--model",
+        dest="model_id",
+        help="model: hub id, directory, 'moonshine-tiny-en' or 'demo' (MODEL_ID; Qwen/Qwen3-ASR-1.7B)",
     )
     parser.set_defaults(run=_run)
 

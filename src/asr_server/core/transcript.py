@@ -79,13 +79,17 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """The text of one recording. `language` is the model's name for it ("English"), or "" for no speech."""
+    """The text of one recording. `language` is the model's name for it ("English"), or "" for no speech.
+
+    `warnings`: what of the request had no effect, and why.
+    """
 
     text: str
     language: str
     duration_ms: int
     segments: tuple[Segment, ...]
     timings: Timings = Timings()
+    warnings: tuple[str, ...] = ()
 
     @property
     def words(self) -> list[Word]:

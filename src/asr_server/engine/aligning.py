@@ -36,14 +36,15 @@ class _Waiting:
 class AligningEngine:
     """Implements `engine.protocol.Engine`; `admit` also takes an `AlignItem`, whose `RowDone` carries an `Alignment`.
 
-    `pass_tokens` bounds one pass of the aligner, and with it the wait of rows that decode; a longer item goes alone.
+    `aligner` is None where there is none: then every `AlignItem` is refused. `pass_tokens` bounds one pass of the
+    aligner, and with it the wait of rows that decode; a longer item goes alone.
     `idle_timeout_s` of 0 keeps the aligner as long as the model. `clock` is monotonic seconds.
     """
 
     def __init__(
         self,
         engine: Engine,
-        aligner: Aligner,
+        aligner: Aligner | None,
         *,
         pass_tokens: int,
         idle_timeout_s: float,
@@ -68,7 +69,7 @@ class AligningEngine:
         """What the engine says of itself, and the state of the aligner."""
         return replace(
             self._engine.info,
-            aligner_id=self._aligner.aligner_id,
+            aligner_id=self._aligner.aligner_id if self._aligner is not None else "",
             aligner_state=self._state,
             aligner_error=self._error,
         )
@@ -105,6 +106,8 @@ class AligningEngine:
             self._engine.admit(key, item)
             self._transcribing.add(key)
             return
+        if self._aligner is None:
+            raise ModelUnavailable("This model has no aligner, and FORCED_ALIGNER_ID is not set.")
         if self._error and self._clock() - self._failed_s < RETRY_S:
             raise ModelUnavailable(self._error)
         self._pending[key] = _Waiting(item, self._aligner.cost(item))
@@ -118,8 +121,8 @@ class AligningEngine:
                     self._transcribing.discard(outcome.key)
                 yield outcome
             self._decoded_s += self._clock() - began_s
-        if self._pending and self._aligner_is_due():
-            yield from self._align()
+        if self._aligner is not None and self._pending and self._aligner_is_due():
+            yield from self._align(self._aligner)
 
     def drop(self, key: int) -> None:
         """Forget a row at once."""
@@ -132,7 +135,7 @@ class AligningEngine:
 
     def poll_idle(self) -> float | None:
         """Unload the aligner if it was idle for long enough. Seconds until the next call is due, or None."""
-        if not self._aligner.loaded or self._pending:
+        if self._aligner is None or not self._aligner.loaded or self._pending:
             return None
         if self._idle.expired:
             self._unload_aligner()
@@ -142,9 +145,9 @@ class AligningEngine:
     def _aligner_is_due(self) -> bool:
         return not self._transcribing or self._decoded_s >= self._last_pass_s
 
-    def _align(self) -> Iterator[Outcome]:
+    def _align(self, aligner: Aligner) -> Iterator[Outcome]:
         try:
-            ready = self._aligner.loaded or self._make_ready()
+            ready = aligner.loaded or self._make_ready(aligner)
         except Exception as error:  # only those who wait for the aligner get it
             yield from self._give_up(error)
             return
@@ -152,7 +155,7 @@ class AligningEngine:
             return
         began_s = self._clock()
         keys = self._next_pass()
-        results = self._aligner.align([self._pending.pop(key).item for key in keys])
+        results = aligner.align([self._pending.pop(key).item for key in keys])
         self._idle.touch()
         self._last_pass_s, self._decoded_s = self._clock() - began_s, 0.0
         for key, result in zip(keys, results, strict=True):
@@ -168,20 +171,20 @@ class AligningEngine:
             keys.append(key)
         return keys
 
-    def _make_ready(self) -> bool:
+    def _make_ready(self, aligner: Aligner) -> bool:
         """Locate the aligner in the background, then load it here. False until a step begins with it loaded.
 
         The step that loads makes no pass: both may take long, and between two steps the thread shows that it moves.
         """
         self._state = AlignerState.LOADING
         if self._located is None:
-            self._located = _in_background(self._aligner.locate)
+            self._located = _in_background(aligner.locate)
         if not self._located.done():
             if not self._transcribing:
                 time.sleep(_PAUSE_S)
             return False
         self._located.result()
-        self._aligner.load()
+        aligner.load()
         self._located, self._error, self._state = None, "", AlignerState.LOADED
         self._idle.touch()
         return False
@@ -198,7 +201,7 @@ class AligningEngine:
             yield RowFailed(key, error)
 
     def _unload_aligner(self) -> None:
-        if self._aligner.loaded:
+        if self._aligner is not None and self._aligner.loaded:
             self._aligner.unload()
             self._state = AlignerState.UNLOADED
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.engine.protocol import AlignItem, Alignment, Hypothesis, Tokens, Utterance
+from asr_server.engine.protocol import DEFAULT_TRAITS, AlignItem, Alignment, EngineTraits, Hypothesis, Tokens, Utterance
 from asr_server.scheduling.job import Job, Priority
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ class EngineClient:
     `deadline_s` is on the monotonic clock: a job that is not done by then ends with `DeadlineExceeded`.
     """
 
-    def __init__(self, thread: EngineThread) -> None:
+    def __init__(self, thread: EngineThread, traits: EngineTraits = DEFAULT_TRAITS) -> None:
+        self.traits = traits
         self._thread = thread
 
     def lease(self) -> AbstractContextManager[None]:

@@ -6,15 +6,22 @@ that names every conflict: no option may be shown as active and have no effect.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from asr_server.core.settings import Dtype, Settings
 from asr_server.engine.capabilities import Capabilities
+from asr_server.engine.moonshine import package as moonshine
+from asr_server.engine.protocol import DEFAULT_TRAITS, EngineTraits
 from asr_server.engine.qwen.checkpoint import DEMO
 
-# The name of the scripted engine as MODEL_ID. It has neither a slash nor a directory, so it names no real model.
+# Engines. The name of the scripted one is its MODEL_ID too; it has neither a slash nor a directory, as a model has.
+QWEN = "qwen"
+MOONSHINE = "moonshine"
 FAKE = "fake"
+# The engine of each MODEL_ID that names no Qwen3-ASR checkpoint.
+_ENGINES = {FAKE: FAKE, moonshine.MODEL_ID: MOONSHINE}
 
 
 class PlanError(ValueError):
@@ -33,7 +40,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the engine is built from; chosen once at start."""
+    """What the engine is built from; chosen once at start. `aligner_id`: "" where there is none."""
 
     engine: str
     model_id: str
@@ -43,6 +50,7 @@ class Plan:
     kv_budget_mb: int
     options: tuple[Option, ...]
     aligner_id: str = ""
+    traits: EngineTraits = DEFAULT_TRAITS
     fake_script: Path | None = None
 
 
@@ -63,7 +71,13 @@ ABSENT = {
 # flash-attention's kernels take no mask per row, which slots at their own length need.
 _ATTENTION_REASON = "torch's own kernels; 8 s encoder windows are rows of a batch, so no backend can skip a mask"
 
-_FAKE_REASON = f"MODEL_ID={FAKE}: answers are scripted and no model runs; for tests only"
+_REASONS = {
+    FAKE: f"MODEL_ID={FAKE}: answers are scripted and no model runs; for tests only",
+    MOONSHINE: f"MODEL_ID={moonshine.MODEL_ID}: a small model of English that runs on the CPU, without torch",
+}
+
+# On clips of 45 s Moonshine ends early or repeats itself.
+_TRAITS = {MOONSHINE: EngineTraits(languages=("English",), max_audio_s=20.0, uses_context=False)}
 
 _GATEWAY_REASONS = {
     True: "as set; the model runs in a process of its own, which ends when idle and is started again after a crash",
@@ -78,30 +92,37 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
         for name, advice in ABSENT.items()
         if getattr(settings, name) != Settings.model_fields[name].default
     ]
-    fake = settings.model_id == FAKE
-    if settings.fake_engine_script is not None and not fake:
+    engine = _ENGINES.get(settings.model_id, QWEN)
+    if settings.fake_engine_script is not None and engine != FAKE:
         conflicts.append("FAKE_ENGINE_SCRIPT is for tests with MODEL_ID=fake, and MODEL_ID is another: unset it.")
-    device, device_reason = ("cpu", _FAKE_REASON) if fake else _device(settings.device, capabilities, conflicts)
-    dtype, dtype_reason = _dtype(settings.dtype, device)
+    if engine == QWEN:
+        device, device_reason = _device(settings.device, capabilities, conflicts)
+        dtype, dtype_reason = _dtype(settings.dtype, device)
+    else:
+        device, device_reason = "cpu", _REASONS[engine]
+        dtype, dtype_reason = Dtype.FLOAT32.value, "the only one of this engine"
+    if engine == MOONSHINE:
+        conflicts += _moonshine_conflicts(settings)
     if conflicts:
         raise PlanError("\n".join(conflicts))
-    aligner_id, aligner_reason = _aligner(settings)
+    aligner_id, aligner_reason = _aligner(settings, engine)
     batching_reason = "most spans that share one decode step; memory may allow fewer, see slots"
     parts = (
         Option("device", True, device, device_reason),
         Option("dtype", True, dtype, dtype_reason),
         Option("batching", settings.max_batch > 1, str(settings.max_batch), batching_reason),
-        Option("attention", True, "sdpa", _ATTENTION_REASON),
     )
     options = (
-        *((Option("engine", True, FAKE, _FAKE_REASON),) if fake else parts),
-        Option("aligner", True, aligner_id, aligner_reason),
+        *((Option("engine", True, engine, _REASONS[engine]),) if engine != QWEN else ()),
+        *(parts if engine != FAKE else ()),
+        *((Option("attention", True, "sdpa", _ATTENTION_REASON),) if engine == QWEN else ()),
+        Option("aligner", bool(aligner_id), aligner_id, aligner_reason),
         Option("gateway_mode", settings.gateway_mode, "", _GATEWAY_REASONS[settings.gateway_mode]),
         _translation(settings),
         *(Option(name, False, "", "not available in this version") for name in ABSENT),
     )
     return Plan(
-        engine=FAKE if fake else "qwen",
+        engine=engine,
         model_id=settings.model_id,
         device=device,
         dtype=dtype,
@@ -109,8 +130,16 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
         kv_budget_mb=settings.kv_budget_mb,
         options=options,
         aligner_id=aligner_id,
+        traits=replace(_TRAITS.get(engine, DEFAULT_TRAITS), aligns=bool(aligner_id)),
         fake_script=settings.fake_engine_script,
     )
+
+
+def _moonshine_conflicts(settings: Settings) -> Iterator[str]:
+    if settings.device not in ("auto", "cpu"):
+        yield f"DEVICE={settings.device}: {moonshine.MODEL_ID} runs on the CPU only; unset it."
+    if settings.dtype not in (Dtype.AUTO, Dtype.FLOAT32):
+        yield f"DTYPE={settings.dtype.value}: {moonshine.MODEL_ID} runs in float32 only; unset it."
 
 
 def _translation(settings: Settings) -> Option:
@@ -119,11 +148,13 @@ def _translation(settings: Settings) -> Option:
     return Option("translation", False, "", "OPENAI_BASE_URL and TRANSLATE_MODEL are not both set")
 
 
-def _aligner(settings: Settings) -> tuple[str, str]:
-    """The released model's word times would be wrong for nobody, but the demonstration should need no download."""
+def _aligner(settings: Settings, engine: str) -> tuple[str, str]:
+    """The released model's word times would be wrong for nobody, but what is bundled should need no download."""
     when = "loaded for the first word times, unloaded when idle"
-    if settings.model_id == FAKE:
+    if engine == FAKE:
         return FAKE, f"MODEL_ID={FAKE} brings its own; {when}"
+    if engine == MOONSHINE and "forced_aligner_id" not in settings.model_fields_set:
+        return "", "FORCED_ALIGNER_ID is not set; times of words are estimated from the speech around them"
     if settings.model_id == DEMO and "forced_aligner_id" not in settings.model_fields_set:
         return DEMO, f"MODEL_ID={DEMO} brings its own, FORCED_ALIGNER_ID is not set; {when}"
     return settings.forced_aligner_id, when

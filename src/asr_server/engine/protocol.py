@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from asr_server.core.errors import AsrError
 from asr_server.scheduling.ports import Batch
+from asr_server.text.languages import model_languages
 
 if TYPE_CHECKING:
     import numpy as np
@@ -162,6 +163,23 @@ class EngineInfo:
     aligner_id: str = ""
     aligner_state: AlignerState = AlignerState.UNLOADED
     aligner_error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineTraits:
+    """What distinguishes one engine from another for those who prepare its work.
+
+    `languages`: the model's names of those it knows. `max_audio_s`: the most audio that a row should have.
+    `uses_context`: whether a prompt and hotwords change its answers. `aligns`: whether it has an aligner beside it.
+    """
+
+    languages: tuple[str, ...] = model_languages()
+    max_audio_s: float = 120.0
+    uses_context: bool = True
+    aligns: bool = True
+
+
+DEFAULT_TRAITS = EngineTraits()
 
 
 class Engine(Batch, Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from asr_server.engine.aligning import AligningEngine
-from asr_server.engine.plan import FAKE, Plan
+from asr_server.engine.plan import FAKE, MOONSHINE, QWEN, Plan
 from asr_server.engine.protocol import Aligner, Engine
 
 OnProgress = Callable[[], None]
@@ -14,7 +14,7 @@ OnProgress = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """How to build one kind of engine and its aligner."""
+    """How to build one kind of engine, and the aligner beside it where the plan names one."""
 
     engine: Callable[[Plan, OnProgress], Engine]
     aligner: Callable[[Plan, OnProgress], Aligner]
@@ -32,6 +32,12 @@ def _qwen_aligner(plan: Plan, on_progress: OnProgress) -> Aligner:
     return QwenAligner(plan, on_progress)
 
 
+def _moonshine(plan: Plan, on_progress: OnProgress) -> Engine:
+    from asr_server.engine.moonshine.engine import MoonshineEngine
+
+    return MoonshineEngine(plan, on_progress)
+
+
 def _fake(plan: Plan, on_progress: OnProgress) -> Engine:
     from asr_server.engine.fake import FakeEngine
 
@@ -44,7 +50,11 @@ def _fake_aligner(plan: Plan, on_progress: OnProgress) -> Aligner:
     return FakeAligner(plan)
 
 
-ENGINES = {"qwen": Entry(_qwen, _qwen_aligner), FAKE: Entry(_fake, _fake_aligner)}
+ENGINES = {
+    QWEN: Entry(_qwen, _qwen_aligner),
+    MOONSHINE: Entry(_moonshine, _qwen_aligner),
+    FAKE: Entry(_fake, _fake_aligner),
+}
 
 
 def build(plan: Plan, on_progress: OnProgress = lambda: None) -> Engine:
@@ -56,7 +66,7 @@ def build_aligning(plan: Plan, *, idle_timeout_s: float, on_progress: OnProgress
     """The same with its aligner beside it."""
     return AligningEngine(
         build(plan, on_progress),
-        ENGINES[plan.engine].aligner(plan, on_progress),
+        ENGINES[plan.engine].aligner(plan, on_progress) if plan.aligner_id else None,
         pass_tokens=pass_tokens(plan.device),
         idle_timeout_s=idle_timeout_s,
     )

@@ -1,11 +1,13 @@
-"""The model names that callers may use: the loaded model's own name and those that OpenAI's clients send."""
+"""What the loaded model is called, by its own name and those that OpenAI's clients send, and the languages it knows."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from asr_server.core.errors import UnknownModel
+from asr_server.core.errors import UnknownModel, UnsupportedLanguage
+from asr_server.text.languages import model_languages
 
 # Names that applications have built in. All mean the loaded model.
 ALIASES = (
@@ -29,9 +31,13 @@ class Model:
 
 
 class Catalog:
-    """What `/v1/models` lists and what the `model` field may say."""
+    """What `/v1/models` lists, and what the `model` and `language` fields may say.
 
-    def __init__(self, model_id: str) -> None:
+    `languages`: the model's names of those it knows.
+    """
+
+    def __init__(self, model_id: str, languages: Collection[str] = model_languages()) -> None:
+        self._languages = languages
         created = int(time.time())
         owner = model_id.split("/")[0] if model_id.count("/") == 1 else "local"
         self._models = {model_id: Model(model_id, created, owner)}
@@ -40,6 +46,12 @@ class Catalog:
     def all(self) -> list[Model]:
         """Every name; the loaded model's own is the first."""
         return list(self._models.values())
+
+    def check_language(self, language: str | None, param: str = "language") -> None:
+        """Raise `UnsupportedLanguage` if the model does not know `language`, which is one of its names or None."""
+        if language is not None and language not in self._languages:
+            known = ", ".join(sorted(self._languages))
+            raise UnsupportedLanguage(f"The loaded model does not know {language}. It knows: {known}.", param=param)
 
     def find(self, name: str) -> Model:
         """The model of that name; raises `UnknownModel`."""

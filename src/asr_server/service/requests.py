@@ -14,6 +14,10 @@ from typing import Literal
 DEFAULT_MODEL = "whisper-1"
 
 
+# Told to the caller and in the log, where the loaded model has no use for them.
+CONTEXT_IGNORED = "prompt and hotwords are ignored: the loaded model has no use for them"
+
+
 class ResponseFormat(StrEnum):
     """The formats of an answer."""
 

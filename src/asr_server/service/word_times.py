@@ -24,12 +24,12 @@ async def words(
 ) -> tuple[Word, ...]:
     """The words of `text`, with times in milliseconds of the recording; none for no text.
 
-    Where the aligner cannot help (it does not know the language, is not loaded, or failed) the times are estimates.
-    Each word says which it has. Raises `ShuttingDown` only.
+    Where no aligner can help (there is none, or it does not know the language, is not loaded, or failed) the times are
+    estimates. Each word says which it has. Raises `ShuttingDown` only.
     """
     if how is WordTimes.NONE or not text.strip():
         return ()
-    if how is WordTimes.ALIGNED:
+    if how is WordTimes.ALIGNED and engine.traits.aligns:
         found = await _aligned(engine, span, text, language, priority)
         if found is not None:
             return found

@@ -94,6 +94,8 @@ def parse(form: FormData, services: Services, build: Callable[[FormData], R]) ->
         raise MissingParameter("The form has no file part named 'file'.", param="file")
     request = build(form)
     services.catalog.find(request.model)
+    source = "source_language" if isinstance(request, TranslationRequest) else "language"
+    services.catalog.check_language(request.language, source)
     if file.size == 0:
         raise EmptyFile("The file is empty.", param="file")
     return request, file

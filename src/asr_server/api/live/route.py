@@ -50,6 +50,7 @@ async def _connect(services: Services, query: actions.Query, caller: Caller) -> 
         return await services.live.resume(query.session_id, query.received, caller.owner)
     use_voice = services.settings.asr_use_server_vad if query.use_server_vad is None else query.use_server_vad
     language = languages.normalize(query.language)
+    services.catalog.check_language(language)
     rules = services.live.turn_config(use_voice=use_voice, language=language, context=query.hotwords)
     options = LiveSessionOptions(rules, int(query.sample_rate), _WORD_TIMES[query.words], caller.owner)
     return await services.live.open(options)
@@ -65,7 +66,7 @@ def _hello(services: Services, connection: Connection, query: actions.Query) -> 
         "format": "pcm_s16le",
         "buffer_size": settings.ws_buffer_size,
         "overlap_size": settings.ws_overlap_size,
-        "window_max_s": settings.ws_utterance_max_s,
+        "window_max_s": services.live.max_utterance_s,
         "use_server_vad": session.rules.detection is Detection.VOICE,
     }
     if query.session_id:
@@ -116,7 +117,9 @@ def _event(services: Services, connection: Connection, action: actions.Action) -
 
 def _changed(services: Services, rules: TurnConfig, action: actions.Action) -> TurnConfig:
     if action.language is not None:
-        rules = replace(rules, language=languages.normalize(action.language))
+        language = languages.normalize(action.language)
+        services.catalog.check_language(language)
+        rules = replace(rules, language=language)
     if action.words is not None:
         rules = replace(rules, context=action.words)
     if action.use_server_vad is not None:

@@ -28,6 +28,7 @@ from asr_server.text import languages
 
 if TYPE_CHECKING:
     from asr_server.api.dependencies import Services
+    from asr_server.service.catalog import Catalog
 
 LOGPROBS = "item.input_audio_transcription.logprobs"
 
@@ -148,16 +149,21 @@ class Config(_Part):
 
 @dataclass(frozen=True, slots=True)
 class ServerDefaults:
-    """What a session begins with on this server. `models`: the names of its model, its own first."""
+    """What a session begins with on this server."""
 
-    models: tuple[str, ...]
+    catalog: Catalog
     rules: TurnConfig
 
     @classmethod
     def of(cls, services: Services) -> ServerDefaults:
         """The defaults that the settings and the catalog give."""
         rules = services.live.turn_config(use_voice=services.settings.asr_use_server_vad)
-        return cls(tuple(model.id for model in services.catalog.all()), rules)
+        return cls(services.catalog, rules)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The names of the model, its own first."""
+        return tuple(model.id for model in self.catalog.all())
 
     def initial(self, model: str | None = None) -> Config:
         """The configuration of a session that asks for nothing; `model` counts where it is known."""
@@ -235,7 +241,7 @@ class ServerDefaults:
             *(("languages", each) for each in transcription.languages or ()),
         ]:
             try:
-                languages.normalize(value)
+                self.catalog.check_language(languages.normalize(value))
             except InvalidInput as error:
                 raise type(error)(error.message, param=_path(root, (*place, name))) from None
         return config

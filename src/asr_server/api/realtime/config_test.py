@@ -14,8 +14,9 @@ from asr_server.core.errors import (
     UnknownParameter,
 )
 from asr_server.live.events import Detection, TurnConfig
+from asr_server.service.catalog import Catalog
 
-DEFAULTS = ServerDefaults(("demo", "whisper-1"), TurnConfig(min_silence_ms=400))
+DEFAULTS = ServerDefaults(Catalog("demo"), TurnConfig(min_silence_ms=400))
 _SETTINGS = settings(max_examples=200, deadline=None, derandomize=True)
 
 _KEYS = st.sampled_from("abcd")

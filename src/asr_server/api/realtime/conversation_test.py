@@ -34,8 +34,9 @@ from asr_server.live.events import (
     UtteranceStarted,
 )
 from asr_server.live.session import LiveMachine
+from asr_server.service.catalog import Catalog
 
-DEFAULTS = ServerDefaults(("demo",), machine().rules)
+DEFAULTS = ServerDefaults(Catalog("demo"), machine().rules)
 FRAME = pydantic.TypeAdapter(openai.types.realtime.RealtimeServerEvent)
 TRANSCRIPTION = "conversation.item.input_audio_transcription"
 COMMITTED, DELTA = "input_audio_buffer.committed", f"{TRANSCRIPTION}.delta"

@@ -6,8 +6,9 @@ from asr_server.api.realtime.config import ServerDefaults
 from asr_server.api.realtime.ephemeral_keys import EphemeralKeys
 from asr_server.core.errors import InvalidKey
 from asr_server.live.events import TurnConfig
+from asr_server.service.catalog import Catalog
 
-CONFIG = ServerDefaults(("demo",), TurnConfig()).initial()
+CONFIG = ServerDefaults(Catalog("demo"), TurnConfig()).initial()
 
 
 class Clock:

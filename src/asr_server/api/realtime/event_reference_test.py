@@ -6,6 +6,7 @@ from asr_server.api.realtime.conversation import Conversation
 from asr_server.api.realtime.shapes import Identity
 from asr_server.core.errors import InvalidInput
 from asr_server.live.events import Ending, Final, ResetDone, SessionError, TurnConfig, UtteranceEnded, UtteranceStarted
+from asr_server.service.catalog import Catalog
 
 
 def test_the_client_events_are_those_that_are_parsed():
@@ -17,7 +18,7 @@ def test_the_server_events_are_those_that_are_sent():
     """A conversation that meets everything says every word of the table, in GA and beta together, and no other."""
     seen = set()
     for beta in (False, True):
-        config = ServerDefaults(("demo",), TurnConfig()).initial()
+        config = ServerDefaults(Catalog("demo"), TurnConfig()).initial()
         talk = Conversation(config, Identity("sess_1", 5), beta=beta)
         sent = [talk.created(), talk.updated(config), talk.error(InvalidInput("no"))]
         for message in (

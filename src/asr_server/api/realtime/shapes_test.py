@@ -7,8 +7,9 @@ from asr_server.api.realtime.config import ServerDefaults
 from asr_server.api.realtime.shapes import Identity
 from asr_server.core.errors import InvalidInput, InvalidType, InvalidValue, UnknownParameter
 from asr_server.live.events import TurnConfig
+from asr_server.service.catalog import Catalog
 
-DEFAULTS = ServerDefaults(("demo",), TurnConfig())
+DEFAULTS = ServerDefaults(Catalog("demo"), TurnConfig())
 ME = Identity("sess_1", 1_795_600_000)
 
 

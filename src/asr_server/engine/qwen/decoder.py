@@ -2,67 +2,41 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from asr_server.engine.qwen.capacity import ROW_TOKENS, Capacity
-from asr_server.engine.qwen.loops import loop
 from asr_server.engine.qwen.slots import ATTENTION, PADDING, KeysValues, SlotCache, bucket
-from asr_server.engine.qwen.speculative import MAX_PROPOSAL, Draft, accepted
+from asr_server.engine.row import Row
+from asr_server.engine.speculative import accepted
 
 # Sampling is greedy long before this; by less than that, logits cannot be divided.
 _COLDEST = 1e-4
 
 
-@dataclass(slots=True, eq=False)
-class Row:
-    """One answer in the making.
+@dataclass(slots=True, eq=False, kw_only=True)
+class SlotRow(Row):
+    """A row in a slot. `generator`: the source of chance where it is sampled. `no_speech_id`: the token that means "no
+    speech" where it is the second one; None if its probability is not wanted.
 
-    `budget`: most new tokens. `temperature`: 0 is greedy. `draft`: ids that the answer may turn out to be; only greedy
-    rows use it. `forced`: ids that the answer begins with. `no_speech_id`: the token that means "no speech" where it is
-    the second one; None if its probability is not wanted.
-
-    Set by the decoder: `length`, tokens in the cache; `ids` and `logprobs`, generated so far, without the end token;
-    `ended`, the model ended its answer; `looping`, the length of the loop at the end of `ids`, or 0; `passes`, forward
-    passes; `no_speech_logprob`, the log-probability of `no_speech_id`.
+    Set by the decoder: `length`, tokens in the cache; `no_speech_logprob`, the log-probability of `no_speech_id`.
     """
 
-    key: int
-    budget: int
-    temperature: float = 0.0
     generator: torch.Generator | None = None
-    draft: Draft | None = None
-    forced: tuple[int, ...] = ()
     no_speech_id: int | None = None
     length: int = 0
-    ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    ended: bool = False
-    looping: int = 0
-    passes: int = 0
     no_speech_logprob: float | None = None
-
-    @property
-    def finished(self) -> bool:
-        """Whether no more steps are wanted."""
-        return self.ended or self.looping > 0 or len(self.ids) >= self.budget
-
-    @property
-    def overflowed(self) -> bool:
-        """Whether its numbers left the range of their format: then its answer means nothing."""
-        return not all(map(math.isfinite, self.logprobs))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prefill:
     """What a row starts from: `embeds` (n, d), behind the tokens whose keys and values are in `cached`, if any."""
 
-    row: Row
+    row: SlotRow
     embeds: torch.Tensor
     cached: KeysValues | None = None
 
@@ -88,7 +62,7 @@ class SlotDecoder:
         self._device = head.weight.device
         text.config._attn_implementation = ATTENTION
         self.cache = SlotCache(text.config, device=self._device, dtype=head.weight.dtype)
-        self.rows: list[Row] = []
+        self.rows: list[SlotRow] = []
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
         """Token ids (n,) to embeddings (n, d)."""
@@ -109,7 +83,7 @@ class SlotDecoder:
             if start.cached is not None:
                 self.cache.write(slot, 0, start.cached)
             start.row.length = start.end
-            proposal = _proposal(start.row)
+            proposal = start.row.proposal()
             fed.append(proposal)
             embeds.append(torch.cat([start.embeds, self.embed(torch.tensor(proposal, dtype=torch.long))]))
         hidden = self._forward(first, embeds, [start.start for start in starts])
@@ -119,7 +93,7 @@ class SlotDecoder:
 
     def step(self) -> None:
         """One pass for all rows, which must be unfinished: one new token each, more where a draft comes true."""
-        fed = [_proposal(row) for row in self.rows]
+        fed = [row.proposal() for row in self.rows]
         ids = [[row.ids[-1], *proposal] for row, proposal in zip(self.rows, fed, strict=True)]
         # One transfer for all rows: on a GPU each small one would cost as much as a layer.
         embeds = self.embed(torch.tensor([i for own in ids for i in own])).split([len(own) for own in ids])
@@ -129,7 +103,7 @@ class SlotDecoder:
         for row in self.rows:
             row.length += 1
 
-    def drop(self, row: Row) -> None:
+    def drop(self, row: SlotRow) -> None:
         """Take a row out and close the gap."""
         slot, last = self.rows.index(row), len(self.rows) - 1
         if row.overflowed:
@@ -138,9 +112,6 @@ class SlotDecoder:
             self.cache.move(last, slot, self.rows[last].length)
             self.rows[slot] = self.rows[last]
         self.rows.pop()
-
-    def _ends(self, token: int) -> bool:
-        return token in self._end_ids
 
     def _reserve(self, rows: int, tokens: int) -> None:
         """Room for `rows` rows of `tokens`; all planned slots at once, fewer while rows are longer than planned."""
@@ -172,7 +143,7 @@ class SlotDecoder:
         ).last_hidden_state
         return [states[: len(own)] for states, own in zip(hidden, embeds, strict=True)]
 
-    def _take(self, rows: Sequence[Row], proposals: Sequence[list[int]], hidden: Sequence[torch.Tensor]) -> None:
+    def _take(self, rows: Sequence[SlotRow], proposals: Sequence[list[int]], hidden: Sequence[torch.Tensor]) -> None:
         """Note what hidden states (1 + len(proposal), d) yield: the proposed tokens that came true and one more."""
         logits = self._head(torch.cat(list(hidden))).float()
         chosen = _choose(logits, rows, [len(states) for states in hidden])
@@ -185,39 +156,12 @@ class SlotDecoder:
             if row.no_speech_id is not None and len(row.ids) <= 1 < len(row.ids) + count:
                 place = at + 1 - len(row.ids)
                 row.no_speech_logprob = float(logits[place, row.no_speech_id] - normal[place])
-            self._note(row, tokens[at : at + count], scores[at : at + count])
+            row.length += count - 1
+            row.note(tokens[at : at + count], scores[at : at + count], self._end_ids)
             at = end
 
-    def _note(self, row: Row, tokens: Sequence[int], scores: Sequence[float]) -> None:
-        row.length += len(tokens) - 1
-        row.passes += 1
-        before = len(row.ids)
-        for token, score in zip(tokens, scores, strict=True):
-            if self._ends(token):
-                row.ended = True
-                break
-            row.ids.append(token)
-            row.logprobs.append(score)
-        row.looping = loop(row.ids)
-        if row.draft is not None and len(row.ids) > before:
-            row.draft.follow(row.ids, len(row.ids) - before)
 
-
-def _proposal(row: Row) -> list[int]:
-    """Tokens to run with the next pass behind the last certain one.
-
-    In the first pass what is forced and all of the draft behind it; after a re-join a few tokens of the draft at a
-    time.
-    """
-    forced = [] if row.ids else list(row.forced)
-    if row.draft is None or row.temperature > 0:
-        return forced
-    left = max(0, row.budget - len(row.ids) - 1)
-    drafted = row.draft.proposal(left if not row.ids else min(left, MAX_PROPOSAL))
-    return drafted if drafted[: len(forced)] == forced else forced
-
-
-def _choose(logits: torch.Tensor, rows: Sequence[Row], counts: Sequence[int]) -> torch.Tensor:
+def _choose(logits: torch.Tensor, rows: Sequence[SlotRow], counts: Sequence[int]) -> torch.Tensor:
     """The next token behind each query: logits (n, vocabulary), `counts` queries a row, to ids (n,)."""
     chosen = logits.argmax(-1)
     at = 0

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from asr_server.core import heap, settings
 from asr_server.core.errors import AsrError, EngineOutOfMemory, TranscriptionFailed
 from asr_server.engine.budget import token_budget
+from asr_server.engine.loops import without_loop
 from asr_server.engine.plan import Plan
-from asr_server.engine.protocol import EngineInfo, Finish, Hypothesis, Tokens, Utterance
+from asr_server.engine.protocol import EngineInfo, Hypothesis, Tokens, Utterance
 from asr_server.engine.qwen import checkpoint
-from asr_server.engine.qwen.loops import without_loop
 from asr_server.scheduling.ports import Outcome, RowDelta, RowDone, RowFailed
 
 if TYPE_CHECKING:
-    from asr_server.engine.qwen.decoder import Row
+    from asr_server.engine.qwen.decoder import SlotRow
     from asr_server.engine.qwen.runtime import Prepared, Runtime
 
 # What one step may prefill beside the decoding rows, in tokens: a live row waits at most for that.
@@ -34,7 +34,7 @@ class _Work:
     key: int
     utterance: Utterance
     prepared: Prepared | None = None
-    row: Row | None = None
+    row: SlotRow | None = None
     sent: int = 0
     shown: int = 0
 
@@ -166,7 +166,7 @@ class QwenEngine:
         for row in runtime.decoder.rows:
             yield from self._new_tokens(row)
 
-    def _new_tokens(self, row: Row) -> Iterator[Outcome]:
+    def _new_tokens(self, row: SlotRow) -> Iterator[Outcome]:
         """What a row has generated and not yet handed out. A row that started again repeats nothing."""
         work = self._work[row.key]
         if len(row.ids) > work.sent:
@@ -174,7 +174,7 @@ class QwenEngine:
             yield RowDelta(row.key, Tokens(tuple(row.ids[work.sent :]), tuple(row.logprobs[work.sent :]), text))
             work.sent = len(row.ids)
 
-    def _new_text(self, work: _Work, row: Row) -> str:
+    def _new_text(self, work: _Work, row: SlotRow) -> str:
         assert self._runtime is not None
         spoken = self._runtime.partial_text(row.ids, work.utterance.language)
         new = spoken[work.shown :]
@@ -216,17 +216,17 @@ class QwenEngine:
             work.row = row
             yield from self._new_tokens(row)
 
-    def _row(self, runtime: Runtime, work: _Work) -> Row:
-        from asr_server.engine.qwen.decoder import Row
-        from asr_server.engine.qwen.speculative import Draft
+    def _row(self, runtime: Runtime, work: _Work) -> SlotRow:
+        from asr_server.engine.qwen.decoder import SlotRow
+        from asr_server.engine.speculative import Draft
 
         utterance = work.utterance
-        return Row(
-            work.key,
-            _budget(utterance),
-            utterance.temperature,
-            runtime.generator(utterance),
-            Draft(utterance.draft) if utterance.draft else None,
+        return SlotRow(
+            key=work.key,
+            budget=_budget(utterance),
+            temperature=utterance.temperature,
+            generator=runtime.generator(utterance),
+            draft=Draft(utterance.draft) if utterance.draft else None,
             forced=utterance.prefix,
             no_speech_id=None if utterance.language else runtime.no_speech_id,
         )
@@ -269,7 +269,7 @@ class QwenEngine:
             self._isolation_limit = None
             self._publish()
 
-    def _hypothesis(self, runtime: Runtime, work: _Work, row: Row) -> Hypothesis:
+    def _hypothesis(self, runtime: Runtime, work: _Work, row: SlotRow) -> Hypothesis:
         assert work.prepared is not None
         keep = without_loop(row.ids, row.looping) if row.looping else len(row.ids)
         ids = tuple(row.ids[:keep])
@@ -280,7 +280,7 @@ class QwenEngine:
             language=answer.language,
             ids=ids,
             logprobs=tuple(row.logprobs[:keep]),
-            finish=_finish(row),
+            finish=row.finish,
             audio_tokens=runtime.audio_tokens(work.prepared),
             prompt_tokens=len(prompt.before) + len(prompt.after),
             passes=row.passes,
@@ -301,7 +301,7 @@ def _budget(utterance: Utterance) -> int:
     return token_budget(len(utterance.audio)) + len(utterance.prefix)
 
 
-def _half(rows: Sequence[Row]) -> int:
+def _half(rows: Sequence[SlotRow]) -> int:
     return max(1, len(rows) // 2)
 
 
@@ -311,9 +311,3 @@ def _failure(error: Exception) -> AsrError:
     failure = TranscriptionFailed("The engine failed on this audio.")
     failure.__cause__ = error
     return failure
-
-
-def _finish(row: Row) -> Finish:
-    if row.ended:
-        return Finish.END
-    return Finish.LOOP if row.looping else Finish.BUDGET

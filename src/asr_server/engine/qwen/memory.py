@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from asr_server.core import heap
+from asr_server.engine import host_memory
 
 MIB = 1024 * 1024
-_CGROUP = Path("/sys/fs/cgroup")
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that could be taken now: of the GPU, or what the kernel and the container's limit leave."""
+    """Memory that could be taken now, of the GPU or of the machine."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    rows = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    return int(min(int(rows["MemAvailable"].split()[0]) * 1024, _left_bytes()))
-
-
-def _left_bytes() -> float:
-    """What a container's limit leaves; files that the kernel caches for it give way."""
-    limit = _CGROUP / "memory.max"
-    text = limit.read_text().strip() if limit.is_file() else "max"
-    if text == "max":
-        return math.inf
-    used = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
-    cached = int(used["active_file"]) + int(used["inactive_file"])
-    return max(0, int(text) - int((_CGROUP / "memory.current").read_text()) + cached)
+    return host_memory.free_bytes()
 
 
 def gpu_figures(device: torch.device) -> dict[str, Any]:

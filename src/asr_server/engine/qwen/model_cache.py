@@ -1,4 +1,4 @@
-"""Checkpoints that lie on this machine: which, how large, whether whole. Downloads nothing, loads no weights."""
+"""Models that lie on this machine: which, how large, whether whole. Downloads nothing, loads no weights."""
 
 from __future__ import annotations
 
@@ -12,17 +12,23 @@ from typing import Any
 
 from asr_server import demo
 from asr_server.core.errors import ModelUnavailable
+from asr_server.engine.moonshine import package as moonshine
 from asr_server.engine.qwen import checkpoint
+
+# The released models of this architecture that can be downloaded.
+RELEASED = ("Qwen/Qwen3-ASR-0.6B", "Qwen/Qwen3-ASR-1.7B", "Qwen/Qwen3-ForcedAligner-0.6B")
 
 
 @dataclass(frozen=True, slots=True)
 class CachedModel:
-    """One checkpoint. `name` is what MODEL_ID may say. `problem`: why it cannot be loaded, "" when it can."""
+    """One model. `name` is what MODEL_ID may say. `problem`: why it cannot be loaded, "" when it can. `downloaded`: it
+    came from the hub; the others came with the server."""
 
     name: str
     directory: Path
     size_bytes: int
     problem: str
+    downloaded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +41,11 @@ class Weights:
 
 
 def listed() -> list[CachedModel]:
-    """The bundled checkpoint, and those of this architecture in the hub's cache, whole or not."""
+    """What came with the server, and the checkpoints of this architecture in the hub's cache, whole or not."""
     cached = [found for repo in _cached_repos() if _ours(found := _stored(repo))]
-    return [_in_directory(checkpoint.DEMO, demo.checkpoint_path()), *sorted(cached, key=lambda stored: stored.name)]
+    bundled = [_in_directory(checkpoint.DEMO, demo.checkpoint_path())]
+    bundled += [_moonshine()] if moonshine.installed() else []
+    return [*bundled, *sorted(cached, key=lambda stored: stored.name)]
 
 
 def find(model_id: str) -> CachedModel | None:
@@ -47,6 +55,8 @@ def find(model_id: str) -> CachedModel | None:
     """
     if model_id == checkpoint.DEMO:
         return _in_directory(model_id, demo.checkpoint_path())
+    if model_id == moonshine.MODEL_ID:
+        return _moonshine()
     if os.path.isdir(model_id):  # pathlib raises where a directory is closed
         return _in_directory(model_id, Path(model_id))
     if not checkpoint.is_hub_id(model_id):
@@ -54,11 +64,15 @@ def find(model_id: str) -> CachedModel | None:
     return next((_stored(repo) for repo in _cached_repos() if repo.repo_id == model_id), None)
 
 
-def verify(stored: CachedModel) -> Weights:
+def verify(stored: CachedModel) -> Weights | None:
     """Check the files and read the header of every weight file: its tensors must fill it to the last byte.
 
-    Raises `ModelUnavailable`, naming what is wrong.
+    None where the weights are in no such files: then their digests were checked. Raises `ModelUnavailable`, naming what
+    is wrong.
     """
+    if stored.name == moonshine.MODEL_ID:
+        moonshine.locate()
+        return None
     checkpoint.check(stored.directory, stored.name)
     held: dict[str, set[str]] = {}
     parameters: Counter[str] = Counter()
@@ -94,6 +108,15 @@ def cache_directory() -> Path:
     return Path(constants.HF_HUB_CACHE)
 
 
+def _moonshine() -> CachedModel:
+    try:
+        files = moonshine.locate()
+    except ModelUnavailable as error:
+        problem = error.message.removeprefix(f"MODEL_ID={moonshine.MODEL_ID}: ")
+        return CachedModel(moonshine.MODEL_ID, Path(), 0, problem)
+    return CachedModel(moonshine.MODEL_ID, files.encoder.parent, files.size_bytes, "")
+
+
 def _cached_repos() -> list[Any]:
     from huggingface_hub import scan_cache_dir
     from huggingface_hub.errors import CacheNotFound
@@ -109,7 +132,7 @@ def _cached_repos() -> list[Any]:
 def _stored(repo: Any) -> CachedModel:
     # What the engine takes is `main`; without it, what came last.
     revision = repo.refs.get("main") or max(repo.revisions, key=lambda r: r.last_modified)
-    return _checked(repo.repo_id, Path(revision.snapshot_path), int(repo.size_on_disk))
+    return replace(_checked(repo.repo_id, Path(revision.snapshot_path), int(repo.size_on_disk)), downloaded=True)
 
 
 def _in_directory(name: str, directory: Path) -> CachedModel:

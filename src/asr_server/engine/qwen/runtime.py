@@ -12,7 +12,7 @@ import torch
 from asr_server.core.errors import InvalidValue
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen import capacity, loading, memory, prefix_cache, progress, prompt
-from asr_server.engine.qwen.decoder import Prefill, Row, SlotDecoder
+from asr_server.engine.qwen.decoder import Prefill, SlotDecoder, SlotRow
 from asr_server.engine.qwen.encoder import WindowedEncoder
 from asr_server.engine.qwen.frontend import LogMel, features, floor
 from asr_server.engine.qwen.prefix_cache import CachedPrefix, PrefixCache
@@ -97,7 +97,7 @@ class Runtime:
         return len(rendered.before) + self.audio_tokens(prepared) + len(rendered.after) + budget
 
     @torch.inference_mode()
-    def prefill(self, rows: Sequence[tuple[Row, Prepared]]) -> None:
+    def prefill(self, rows: Sequence[tuple[SlotRow, Prepared]]) -> None:
         """Encode the audio of several rows in one batch, run their prompts in one pass, take their first tokens."""
         encoded = self._encoder(
             [memory.upload(p.mel, self._parts.device) for _, p in rows],
@@ -111,7 +111,7 @@ class Runtime:
             except self.out_of_memory:  # the rows are seated and well: their next partials are slower, no more
                 continue
 
-    def _start(self, row: Row, prepared: Prepared, audio: torch.Tensor) -> Prefill:
+    def _start(self, row: SlotRow, prepared: Prepared, audio: torch.Tensor) -> Prefill:
         rendered, cached = prepared.prompt, prepared.cached
         before = [self.decoder.embed(rendered.before)] if cached is None else []
         embeds = torch.cat([*before, audio, self.decoder.embed(rendered.after)])
@@ -151,7 +151,7 @@ class Runtime:
         self.decoder.step()
 
     @torch.inference_mode()
-    def drop(self, row: Row) -> None:
+    def drop(self, row: SlotRow) -> None:
         """Take a row out of the batch."""
         self.decoder.drop(row)
 

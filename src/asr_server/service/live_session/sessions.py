@@ -19,7 +19,7 @@ from asr_server.service.live_session import vad_frontend
 from asr_server.service.live_session.inference import Engines
 from asr_server.service.live_session.session import Connection, LiveSession
 from asr_server.service.live_session.session_stats import SessionOutcome
-from asr_server.service.requests import WordTimes
+from asr_server.service.requests import CONTEXT_IGNORED, WordTimes
 
 if TYPE_CHECKING:
     from asr_server.core.settings import Settings
@@ -72,6 +72,12 @@ class LiveSessions:
         """Sessions whose client is gone and may come back."""
         return len(self._detached)
 
+    @property
+    def max_utterance_s(self) -> float:
+        """The length at which an utterance without a pause is cut: as set, or what the engine can take if less."""
+        engines = (self._engines.fast, self._engines.accurate)
+        return min(self._settings.ws_utterance_max_s, *(engine.traits.max_audio_s for engine in engines))
+
     def turn_config(self, *, use_voice: bool, language: str | None = None, context: str = "") -> TurnConfig:
         """The configuration of the settings."""
         s = self._settings
@@ -89,6 +95,8 @@ class LiveSessions:
 
         Raises `ModelUnavailable`.
         """
+        if rules.context and not self._engines.accurate.traits.uses_context:
+            logger.warning(CONTEXT_IGNORED)
         if rules.detection is Detection.VOICE:
             await asyncio.to_thread(vad_frontend.warm_up)
 
@@ -187,6 +195,6 @@ class LiveSessions:
             input_rate_hz=options.input_rate_hz,
             partial_every_samples=s.ws_buffer_size // 2,
             tail_samples=s.ws_overlap_size // 2,
-            max_utterance_samples=s_to_samples(s.ws_utterance_max_s),
+            max_utterance_samples=s_to_samples(self.max_utterance_s),
             separate_final_engine=self._engines.separate,
         )

@@ -97,6 +97,8 @@ def verbose(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
         content["segments"] = [_segment(i, segment) for i, segment in enumerate(transcript.segments)]
     if output.words:
         content["words"] = words(transcript.words)
+    if transcript.warnings:
+        content["warnings"] = list(transcript.warnings)
     return content | {"usage": usage(transcript)}
 
 

@@ -11,8 +11,10 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from loguru import logger
 
 from asr_server.audio.decode import Progress
 from asr_server.core.audio import samples_to_ms
@@ -21,6 +23,7 @@ from asr_server.core.transcript import Segment, Timings, Transcript
 from asr_server.scheduling.job import Priority
 from asr_server.service.recordings.segmenter import Segmenter, segmentation_config
 from asr_server.service.recordings.span import SpanContext, SpanTask
+from asr_server.service.requests import CONTEXT_IGNORED
 from asr_server.text import joining
 
 if TYPE_CHECKING:
@@ -146,7 +149,11 @@ class RecordingPipeline:
                 error = failures.exceptions[0]
                 raise error from error.__cause__
         resources.admission.observe(producer.progress.decoded_s, time.monotonic() - assembly.begun_s)
-        return assembly.transcript(samples_to_ms(producer.progress.decoded_samples))
+        transcript = assembly.transcript(samples_to_ms(producer.progress.decoded_samples))
+        if request.context and not resources.engine.traits.uses_context:
+            logger.warning(CONTEXT_IGNORED)
+            return replace(transcript, warnings=(CONTEXT_IGNORED,))
+        return transcript
 
 
 class _Producer:
@@ -184,7 +191,8 @@ class _Producer:
         return item
 
     async def _produce(self, source: Source) -> None:
-        segmenter = Segmenter(segmentation_config(self._context.request.chunking))
+        max_audio_s = self._context.engine.traits.max_audio_s
+        segmenter = Segmenter(segmentation_config(self._context.request.chunking, max_audio_s))
         progress, admission = self.progress, self._resources.admission
         async with aclosing(self._resources.decoder.stream(source, progress)) as blocks:
             async for block in blocks:

@@ -41,11 +41,14 @@ class SpeechSpan:
         return replace(self, start=start, end=end, audio=audio, speech_regions=speech_regions)
 
 
-def segmentation_config(chunking: ServerVad | None) -> SegmentationConfig:
-    """The thresholds for what the caller stated; None means the server's own."""
+def segmentation_config(chunking: ServerVad | None, max_audio_s: float) -> SegmentationConfig:
+    """How to cut for what the caller stated (None means the server's own rules) and what a row should have at most."""
+    config = SegmentationConfig()
+    config = replace(config, max_span_s=min(config.max_span_s, max_audio_s))
     if chunking is None:
-        return SegmentationConfig()
-    return SegmentationConfig(
+        return config
+    return replace(
+        config,
         threshold=chunking.threshold,
         min_silence_ms=chunking.silence_duration_ms,
         # The margin is added on both sides, so it must not be longer than the pause between two regions.

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asr_server.engine.qwen import loops
+from asr_server.engine import loops
 
 UNITS = st.lists(st.integers(0, 99), min_size=1, max_size=40)
 

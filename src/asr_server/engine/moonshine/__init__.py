@@ -1,0 +1,1 @@
+"""Moonshine tiny (English): a small recogniser whose weights come with a Python package."""

@@ -1,0 +1,223 @@
+"""The `moonshine` engine: English speech to text on a CPU, without torch. Called from one thread."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from asr_server.core import heap
+from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
+from asr_server.engine.budget import token_budget
+from asr_server.engine.host_memory import free_bytes
+from asr_server.engine.loops import without_loop
+from asr_server.engine.moonshine import package
+from asr_server.engine.plan import Plan
+from asr_server.engine.protocol import EngineInfo, Hypothesis, Tokens, Utterance
+from asr_server.engine.row import Row
+from asr_server.engine.speculative import Draft, accepted
+from asr_server.scheduling.ports import Outcome, RowDelta, RowDone, RowFailed
+
+if TYPE_CHECKING:
+    from asr_server.engine.moonshine.decoder import RowCache
+    from asr_server.engine.moonshine.model import Model
+
+LANGUAGE = "English"
+# The model's authors stop it at this rate (config.json of the released checkpoint): beyond it the text is not speech.
+_TOKENS_PER_S = 6.5
+# Of the memory that is free after loading, this much may hold keys and values unless KV_BUDGET_MB says otherwise.
+_MEMORY_SHARE = 0.25
+_MIB = 1024 * 1024
+
+
+@dataclass(slots=True, eq=False)
+class _Work:
+    """One admitted utterance. `cache` is None until its audio is encoded. `sent` tokens and `shown` characters
+    were handed out."""
+
+    utterance: Utterance
+    row: Row
+    cache: RowCache | None = None
+    sent: int = 0
+    shown: int = 0
+
+
+class MoonshineEngine:
+    """Implements `engine.protocol.Engine`. One clip is encoded in a step, so that rows which decode wait for no more.
+
+    `on_progress` is called before each pass that may take long.
+    """
+
+    name = "moonshine"
+
+    def __init__(self, plan: Plan, on_progress: Callable[[], None] = lambda: None) -> None:
+        self._plan = plan
+        self._on_progress = on_progress
+        self._model: Model | None = None
+        self._work: dict[int, _Work] = {}
+        self._slots = plan.max_batch  # fewer once it is loaded, if memory is short
+        self._info = EngineInfo(self.name, plan.model_id, plan.device, plan.dtype)
+
+    @property
+    def info(self) -> EngineInfo:
+        """As of the last load or unload."""
+        return self._info
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the weights are in memory."""
+        return self._model is not None
+
+    @property
+    def free_slots(self) -> int:
+        """How many more utterances may join; 0 while one waits to be encoded: a live one that comes then is next."""
+        if any(work.cache is None for work in self._work.values()):
+            return 0
+        return self._slots - len(self._work)
+
+    def load(self) -> None:
+        """Find, check and load the files, and plan the memory. Raises `ModelUnavailable`, `EngineOutOfMemory`."""
+        files = package.locate()
+        from asr_server.engine.moonshine.model import Model
+
+        try:
+            self._model = model = Model(files)
+        except MemoryError as error:
+            raise EngineOutOfMemory("No memory is left for the model; free some.") from error
+        except Exception as error:  # ONNX Runtime and the readers of the files each raise their own kinds
+            raise ModelUnavailable(
+                f"MODEL_ID={package.MODEL_ID}: the files of {package.DISTRIBUTION} cannot be loaded "
+                f"({type(error).__name__}): {package.REMEDY}"
+            ) from error
+        heap.share_arenas()
+        row_bytes = model.row_bytes(self._plan.traits.max_audio_s, token_budget(0, _TOKENS_PER_S))
+        budget = self._plan.kv_budget_mb * _MIB or int(free_bytes() * _MEMORY_SHARE)
+        self._slots = max(1, min(self._plan.max_batch, budget // row_bytes))
+        self._info = EngineInfo(
+            self.name,
+            self._plan.model_id,
+            self._plan.device,
+            self._plan.dtype,
+            slots=self._slots,
+            kv_budget_mb=budget // _MIB,
+            kv_cache_mb=self._slots * row_bytes // _MIB,
+        )
+
+    def unload(self) -> None:
+        """Free the weights and what the C library holds back."""
+        self._model = None
+        self._work.clear()
+        self._info = EngineInfo(self.name, self._plan.model_id, self._plan.device, self._plan.dtype)
+        gc.collect()
+        heap.trim()
+
+    def admit(self, key: int, item: Utterance) -> None:
+        """Take a row in; its audio is encoded by the next step."""
+        assert self._model is not None, "admit() before load()"
+        row = Row(
+            key=key,
+            budget=_budget(item),
+            temperature=item.temperature,
+            draft=Draft(item.draft) if item.draft else None,
+            forced=item.prefix,
+        )
+        self._work[key] = _Work(item, row)
+
+    def step(self) -> Iterator[Outcome]:
+        """Decode for every row that is encoded, then encode what was admitted since and take its first tokens."""
+        model = self._model
+        assert model is not None, "step() before load()"
+        waiting = [work for work in self._work.values() if work.cache is None]
+        decoding = [work for work in self._work.values() if work.cache is not None]
+        if decoding:
+            self._on_progress()
+            yield from self._decode(model, decoding)
+        for work in waiting:
+            self._on_progress()
+            yield from self._begin(model, work)
+
+    def drop(self, key: int) -> None:
+        """Forget a row at once."""
+        self._work.pop(key, None)
+
+    def _begin(self, model: Model, work: _Work) -> Iterator[Outcome]:
+        row = work.row
+        try:
+            work.cache = model.encode(work.utterance.audio, row.budget + 1)
+        except Exception as error:  # whatever this audio provokes, the other rows go on
+            yield self._failed(row, error)
+            return
+        yield from self._decode(model, [work])
+
+    def _decode(self, model: Model, works: Sequence[_Work]) -> Iterator[Outcome]:
+        try:
+            self._pass(model, works)
+        except Exception as error:
+            if len(works) == 1:
+                yield self._failed(works[0].row, error)
+                return
+            # No row has moved. Alone, each shows whether it is at fault.
+            for work in works:
+                yield from self._decode(model, [work])
+            return
+        for work in works:
+            yield from self._outcomes(model, work)
+
+    def _pass(self, model: Model, works: Sequence[_Work]) -> None:
+        """One forward pass for all rows: one new token each, more where a draft comes true."""
+        proposals = [work.row.proposal() for work in works]
+        logits = model.forward([(work.row, work.cache) for work in works if work.cache is not None], proposals)
+        for work, proposal, own in zip(works, proposals, logits, strict=True):
+            row, cache = work.row, work.cache
+            assert cache is not None
+            chosen, logprobs = model.choose(own, row, work.utterance.seed)
+            count = accepted(proposal, chosen) + 1
+            cache.length += count
+            row.note(chosen[:count], logprobs[:count], model.end_ids)
+
+    def _outcomes(self, model: Model, work: _Work) -> Iterator[Outcome]:
+        """What the last pass of a row has brought, and its end."""
+        row = work.row
+        if row.overflowed:
+            yield self._failed(row, TranscriptionFailed("The model's numbers left their range on this audio."))
+            return
+        new = len(row.ids) - work.sent
+        if new:
+            text = ""
+            if work.utterance.stream:
+                spoken = model.tokenizer.read(row.ids).text
+                text, work.shown = spoken[work.shown :], max(work.shown, len(spoken))
+            yield RowDelta(row.key, Tokens(tuple(row.ids[work.sent :]), tuple(row.logprobs[work.sent :]), text))
+            work.sent = len(row.ids)
+        if row.finished:
+            self.drop(row.key)
+            yield RowDone(row.key, self._hypothesis(model, work))
+
+    def _hypothesis(self, model: Model, work: _Work) -> Hypothesis:
+        row = work.row
+        keep = without_loop(row.ids, row.looping) if row.looping else len(row.ids)
+        ids = tuple(row.ids[:keep])
+        answer = model.tokenizer.read(ids)
+        return Hypothesis(
+            text=answer.text,
+            language=work.utterance.language or (LANGUAGE if answer.text else ""),
+            ids=ids,
+            logprobs=tuple(row.logprobs[:keep]),
+            finish=row.finish,
+            audio_tokens=work.cache.frames if work.cache is not None else 0,
+            prompt_tokens=1,
+            passes=row.passes,
+            offsets=answer.offsets,
+            pieces=answer.pieces,
+        )
+
+    def _failed(self, row: Row, error: Exception) -> RowFailed:
+        self.drop(row.key)
+        if isinstance(error, MemoryError):
+            return RowFailed(row.key, EngineOutOfMemory("No memory is left for this audio."))
+        return RowFailed(row.key, error)
+
+
+def _budget(utterance: Utterance) -> int:
+    return token_budget(len(utterance.audio), _TOKENS_PER_S) + len(utterance.prefix)

@@ -1,0 +1,74 @@
+"""The loaded model: audio to encoder states, tokens to logits, and what is chosen from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from asr_server.core.audio import SAMPLE_RATE
+from asr_server.engine.moonshine import weights
+from asr_server.engine.moonshine.decoder import Decoder, RowCache
+from asr_server.engine.moonshine.encoder import SAMPLES_PER_STATE, Encoder
+from asr_server.engine.moonshine.tokenizer import BEGIN_ID, END_ID, Tokenizer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from asr_server.engine.moonshine.package import ModelFiles
+    from asr_server.engine.moonshine.weights import Array
+    from asr_server.engine.row import Row
+
+# Sampling is greedy long before this; by less than that, logits cannot be divided.
+_COLDEST = 1e-4
+
+
+class Model:
+    """Loads all three files. Raises `ValueError`, `KeyError` or what ONNX Runtime raises if one is damaged."""
+
+    end_ids = frozenset({END_ID})
+
+    def __init__(self, files: ModelFiles) -> None:
+        self.tokenizer = Tokenizer(files.tokenizer)
+        self._encoder = Encoder(files.encoder)
+        self._decoder = Decoder(weights.read(files.decoder))
+        if self._decoder.vocabulary != len(self.tokenizer):
+            raise ValueError("the vocabulary is that of another model")
+
+    def row_bytes(self, audio_s: float, tokens: int) -> int:
+        """Memory of a row of that much audio and that many tokens."""
+        return self._decoder.row_bytes(int(audio_s * SAMPLE_RATE) // SAMPLES_PER_STATE + 1, tokens)
+
+    def encode(self, audio: Array, capacity: int) -> RowCache:
+        """The start of a row: audio (n,) encoded, with space for `capacity` tokens."""
+        return self._decoder.cache(self._encoder.encode(audio), capacity)
+
+    def forward(self, rows: Sequence[tuple[Row, RowCache]], proposals: Sequence[Sequence[int]]) -> list[Array]:
+        """Run each row's last token and what is proposed behind it: logits (1 + proposed, vocabulary) of each row."""
+        fed = [
+            [row.ids[-1] if row.ids else BEGIN_ID, *proposal]
+            for (row, _), proposal in zip(rows, proposals, strict=True)
+        ]
+        logits = self._decoder.forward([cache for _, cache in rows], fed)
+        return np.split(logits, np.cumsum([len(own) for own in fed])[:-1])
+
+    def choose(self, logits: Array, row: Row, seed: int) -> tuple[list[int], list[float]]:
+        """The token behind each of a row's queries and its log-probability; logits (n, vocabulary)."""
+        chosen = logits.argmax(-1)
+        if row.temperature > 0:  # a sampled row has no draft: only the last of its queries is open
+            scaled = (logits[-1] / max(row.temperature, _COLDEST)).astype(np.float64)
+            weights_ = np.exp(scaled - scaled.max())
+            # By the place in the answer, so that a row needs no state and the same seed gives the same answer.
+            chance = np.random.default_rng((seed, len(row.ids)))
+            chosen[-1] = chance.choice(len(weights_), p=weights_ / weights_.sum())
+        if row.forced and not row.ids:
+            chosen[: len(row.forced)] = row.forced
+        highest = logits.max(-1)
+        normal = highest + np.log(np.exp(logits - highest[:, None]).sum(-1))
+        return chosen.tolist(), _at(logits, chosen, normal)
+
+
+def _at(logits: Array, chosen: NDArray[np.intp], normal: Array) -> list[float]:
+    found: list[float] = (logits[np.arange(len(logits)), chosen] - normal).tolist()
+    return found

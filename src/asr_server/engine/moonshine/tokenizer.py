@@ -1,0 +1,64 @@
+"""Token ids to text. The vocabulary is SentencePiece's: U+2581 stands for a blank, single bytes are tokens too."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+
+BEGIN_ID = 1
+END_ID = 2
+_BLANK = "\u2581".encode()
+# From here on no token stands for text: names of tasks, of which this model uses none.
+_FIRST_SPECIAL_ID = 32_000
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What ids say. `pieces`: the bytes that each id writes; `offsets`: the length of `text` with it."""
+
+    text: str
+    offsets: tuple[int, ...]
+    pieces: tuple[bytes, ...]
+
+
+class Tokenizer:
+    """Reads a `tokenizer.bin`. Raises `ValueError` if it is damaged."""
+
+    def __init__(self, path: Path) -> None:
+        pieces = entries(path.read_bytes())
+        silent = [b""] * (END_ID + 1), [b""] * (len(pieces) - _FIRST_SPECIAL_ID)
+        self._pieces = [*silent[0], *pieces[END_ID + 1 : _FIRST_SPECIAL_ID], *silent[1]]
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def read(self, ids: Sequence[int]) -> Reading:
+        """The text of an answer, without blanks around it. An unfinished character at the end is left out."""
+        pieces = [self._pieces[token] for token in ids]
+        begun = next((n for n, piece in enumerate(pieces) if piece.strip()), len(pieces))
+        pieces[: begun + 1] = [b""] * begun + [piece.lstrip() for piece in pieces[begun : begun + 1]]
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        written = [decoder.decode(piece) for piece in pieces]
+        text = "".join(written).rstrip()
+        return Reading(text, tuple(min(n, len(text)) for n in accumulate(map(len, written))), tuple(pieces))
+
+
+def entries(content: bytes) -> list[bytes]:
+    """The entries of a `tokenizer.bin`: each its length, then its bytes.
+
+    A length below 128 is one byte. A greater one is two: `first - 128 + 128 * second`. Raises `ValueError` if the last
+    entry is cut short.
+    """
+    found, at = [], 0
+    while at < len(content):
+        length, at = content[at], at + 1
+        if length >= 128:
+            length, at = length - 128 + 128 * content[at], at + 1
+        if at + length > len(content):
+            raise ValueError("the last entry is cut short")
+        found.append(content[at : at + length].replace(_BLANK, b" "))
+        at += length
+    return found

@@ -1,0 +1,76 @@
+"""One answer in the making: what is certain of it, what the next pass may verify, and when it ends. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
+
+from asr_server.engine.loops import loop
+from asr_server.engine.protocol import Finish
+from asr_server.engine.speculative import MAX_PROPOSAL, Draft
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Row:
+    """`budget`: most new tokens. `temperature`: 0 is greedy. `draft`: ids that the answer may turn out to be; only
+    greedy rows use it. `forced`: ids that the answer begins with.
+
+    Set by `note`: `ids` and `logprobs`, generated so far, without the end token; `ended`, the model ended its answer;
+    `looping`, the length of the loop at the end of `ids`, or 0; `passes`, forward passes.
+    """
+
+    key: int
+    budget: int
+    temperature: float = 0.0
+    draft: Draft | None = None
+    forced: tuple[int, ...] = ()
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    ended: bool = False
+    looping: int = 0
+    passes: int = 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether no more steps are wanted."""
+        return self.ended or self.looping > 0 or len(self.ids) >= self.budget
+
+    @property
+    def overflowed(self) -> bool:
+        """Whether its numbers left the range of their format: then its answer means nothing."""
+        return not all(map(math.isfinite, self.logprobs))
+
+    @property
+    def finish(self) -> Finish:
+        """Why it ended."""
+        if self.ended:
+            return Finish.END
+        return Finish.LOOP if self.looping else Finish.BUDGET
+
+    def proposal(self) -> list[int]:
+        """Tokens to run with the next pass behind the last certain one.
+
+        In the first pass what is forced and all of the draft behind it; after a re-join a few tokens of the draft at a
+        time.
+        """
+        forced = [] if self.ids else list(self.forced)
+        if self.draft is None or self.temperature > 0:
+            return forced
+        left = max(0, self.budget - len(self.ids) - 1)
+        drafted = self.draft.proposal(left if not self.ids else min(left, MAX_PROPOSAL))
+        return drafted if drafted[: len(forced)] == forced else forced
+
+    def note(self, tokens: Sequence[int], logprobs: Sequence[float], end_ids: Set[int]) -> None:
+        """What a pass has made certain: tokens in order, the last of them chosen by the model."""
+        self.passes += 1
+        before = len(self.ids)
+        for token, logprob in zip(tokens, logprobs, strict=True):
+            if token in end_ids:
+                self.ended = True
+                break
+            self.ids.append(token)
+            self.logprobs.append(logprob)
+        self.looping = loop(self.ids)
+        if self.draft is not None and len(self.ids) > before:
+            self.draft.follow(self.ids, len(self.ids) - before)
