@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import struct
 import wave
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ __all__ = [
     "Clip",
     "clips",
     "encoded",
+    "plain_words",
+    "real_clips",
     "riff",
     "sample",
     "samples",
@@ -31,6 +34,8 @@ __all__ = [
 ]
 
 AUDIO = Path(__file__).parent / "audio"
+REAL = Path(__file__).parent / "real_speech"
+_TITLES = {"mr": "mister", "mrs": "missus", "dr": "doctor"}
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,27 @@ def clips() -> list[Clip]:
     """All clips of the manifest."""
     rows = json.loads((AUDIO / "manifest.json").read_text(encoding="utf-8"))
     return [Clip(AUDIO / r["file"], r["text"], r["language"], r["voice"], r["kind"], r["seconds"]) for r in rows]
+
+
+def real_clips(*kinds: str) -> list[Clip]:
+    """The recordings of real people whose names begin with one of `kinds`, or all."""
+    rows = json.loads((REAL / "manifest.json").read_text(encoding="utf-8"))
+    return [
+        Clip(_real_path(r["file"]), r["text"], "English", r["speaker"], r["file"].split("_")[0], r["seconds"])
+        for r in rows
+        if not kinds or r["file"].startswith(kinds)
+    ]
+
+
+def _real_path(name: str) -> Path:
+    speech = demo.speech().recording
+    return speech if speech.name == name else REAL / name
+
+
+def plain_words(text: str) -> list[str]:
+    """Lower case, without punctuation; hyphens part words, and abbreviated titles are written out."""
+    words = re.findall(r"[a-z0-9']+", text.lower().replace("\u2019", "'"))
+    return [_TITLES.get(word, word) for word in words]
 
 
 def sample() -> tuple[bytes, str]:

@@ -19,6 +19,7 @@ from E2Etest.bench import (
     memory,
     metering,
     overhead,
+    real,
     stream,
     subtitles,
 )
@@ -34,6 +35,7 @@ BENCHMARKS = {
     "stream": stream.measure,
     "live_step": live_step.measure,
     "live": live.measure,
+    "real": real.measure,
     "subtitles": subtitles.measure,
     "gateway": gateway.measure,
 }

@@ -72,16 +72,16 @@ def _without_pause(server, speed: float, seconds: float) -> dict[str, object]:
         said += clip.text.lower().split()
         length += sum(map(len, parts[-2:]))
     pcm = np.concatenate(parts)
-    talk = _talk(server, pcm, speed)
+    spoken = talk(server, pcm, speed)
     offline = server.transcribe(recordings.wav(pcm)).json()["text"]
     return {
         "seconds": round(len(pcm) / 16_000),
         "words": len(said),
-        "live_errors": recordings.word_errors(said, " ".join(talk.finals).lower().split()),
+        "live_errors": recordings.word_errors(said, " ".join(spoken.finals).lower().split()),
         "offline_errors": recordings.word_errors(said, offline.lower().split()),
-        "cuts": talk.cuts,
-        "retracted_words": talk.retracted,
-        "commit_lag_ms": _percentiles([talk.commit_ms]),
+        "cuts": spoken.cuts,
+        "retracted_words": spoken.retracted,
+        "commit_lag_ms": percentiles([spoken.commit_ms]),
     }
 
 
@@ -95,7 +95,7 @@ def _stream_all(server, clips, speakers: int, speed: float) -> list[tuple[record
             if clip is None:
                 return
             pcm = np.concatenate([pcm_of(clip.path), np.zeros(PAUSE_SAMPLES, np.int16)])
-            done.append((clip, _talk(server, pcm, speed)))
+            done.append((clip, talk(server, pcm, speed)))
 
     threads = [threading.Thread(target=speak) for _ in range(speakers)]
     for thread in threads:
@@ -105,7 +105,8 @@ def _stream_all(server, clips, speakers: int, speed: float) -> list[tuple[record
     return done
 
 
-def _talk(server, pcm: np.ndarray, speed: float) -> Talk:
+def talk(server, pcm: np.ndarray, speed: float) -> Talk:
+    """Stream int16 (n,) at 16 kHz, at `speed` times real time (0: as fast as it is taken)."""
     talk, committed = Talk(), {}
     sent: list[tuple[float, float]] = []  # seconds of audio, time at which the last of it was sent
     with open_session(server) as socket:
@@ -164,8 +165,8 @@ def _figures(spoken: list[tuple[recordings.Clip, Talk]]) -> dict[str, object]:
     return {
         "word_error_percent": _error_rate(clips, [" ".join(talk.finals) for talk in talks]),
         "retracted_words": sum(talk.retracted for talk in talks),
-        "endpoint_to_final_ms": _percentiles(talk.endpoint_ms for talk in talks),
-        "commit_lag_ms": _percentiles(talk.commit_ms for talk in talks),
+        "endpoint_to_final_ms": percentiles(talk.endpoint_ms for talk in talks),
+        "commit_lag_ms": percentiles(talk.commit_ms for talk in talks),
     }
 
 
@@ -181,6 +182,7 @@ def _words(text: str, language: str) -> list[str]:
     return list(text.replace(" ", "")) if language == "Chinese" else text.lower().split()
 
 
-def _percentiles(groups) -> dict[str, float]:
+def percentiles(groups) -> dict[str, float]:
+    """The median and the 95th percentile of all values."""
     values = list(itertools.chain.from_iterable(groups))
     return {f"p{p}": round(float(np.percentile(values, p)), 1) for p in (50, 95)} if values else {}
