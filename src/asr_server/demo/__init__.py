@@ -1,4 +1,4 @@
-"""The bundled demo model: where its checkpoint, its aligner and its recording lie. Loads none of them.
+"""What the demonstration needs: the checkpoint and the aligner of its own model, and two recordings. Loads nothing.
 
 The package `asr_training`, which is not installed with the server, made them.
 """
@@ -13,7 +13,7 @@ _FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Sample:
-    """A recording (WAV, 16 kHz mono 16-bit) and the words that are said in it."""
+    """A recording (16 kHz mono 16-bit) and the words that are said in it."""
 
     recording: Path
     text: str
@@ -30,6 +30,15 @@ def aligner_path() -> Path:
 
 
 def sample() -> Sample:
-    """The bundled recording, in a voice that no training set held."""
-    audio = _FOLDER / "audio"
-    return Sample(audio / "hello.wav", (audio / "hello.txt").read_text(encoding="utf-8").strip())
+    """Words that the demo checkpoint knows, in a voice that no training set held."""
+    return _sample("hello.wav")
+
+
+def speech() -> Sample:
+    """Real speech: from John F. Kennedy's inaugural address of 1961, public domain."""
+    return _sample("jfk.flac")
+
+
+def _sample(name: str) -> Sample:
+    recording = _FOLDER / "audio" / name
+    return Sample(recording, recording.with_suffix(".txt").read_text(encoding="utf-8").strip())
