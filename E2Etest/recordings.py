@@ -35,7 +35,8 @@ __all__ = [
 
 AUDIO = Path(__file__).parent / "audio"
 REAL = Path(__file__).parent / "real_speech"
-_TITLES = {"mr": "mister", "mrs": "missus", "dr": "doctor"}
+_NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_SPELLED = {"mr": "mister", "mrs": "missus", "dr": "doctor", **{str(n): word for n, word in enumerate(_NUMBERS)}}
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,9 @@ def _real_path(name: str) -> Path:
 
 
 def plain_words(text: str) -> list[str]:
-    """Lower case, without punctuation; hyphens part words, and abbreviated titles are written out."""
+    """Lower case, without punctuation; hyphens part words; titles and numbers up to ten are written out."""
     words = re.findall(r"[a-z0-9']+", text.lower().replace("\u2019", "'"))
-    return [_TITLES.get(word, word) for word in words]
+    return [_SPELLED.get(word, word) for word in words]
 
 
 def sample() -> tuple[bytes, str]:

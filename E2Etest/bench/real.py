@@ -1,8 +1,8 @@
 """What does the server lose of real speech against its engine alone? Files and live, single and joined recordings.
 
 The engine alone gets each recording whole, as one row. The server has to find the speech, cut it, and join the parts; a
-live session has to commit words besides. Joined recordings have noise below their parts, pauses, noise and chords between
-them, and three levels; the engine alone then gets each part with the noise below it.
+live session has to commit words besides. Joined recordings have noise below their parts and three levels; between the
+parts are pauses, noise and chords. The engine alone then gets each part with the noise below it.
 """
 
 from __future__ import annotations

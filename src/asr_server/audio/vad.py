@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asr_server.audio.segmentation.quietest import frame_power
-from asr_server.core.audio import FRAME_SAMPLES
+from asr_server.core.audio import FRAME_MS, FRAME_SAMPLES
 from asr_server.core.errors import ModelUnavailable
 from asr_server.core.settings import prefer
 
@@ -32,6 +32,9 @@ Probabilities = NDArray[np.float32]
 _CONTEXT_SAMPLES = 64
 _FRAMES_PER_CALL = 64  # measured fastest: the activations stay in cache
 _STATE_SHAPE = (1, 1, 128)
+_USUAL_PEAK = 0.5
+_MOST_GAIN = 8.0
+_PEAK_FADE = 0.5 ** (FRAME_MS / 2000)  # by half in 2 s: another speaker may be quieter
 
 
 class FrameScorer(ABC):
@@ -56,6 +59,7 @@ class FrameScorer(ABC):
 class SpeechProbability(FrameScorer):
     """Silero VAD. The network is loaded once a process, at the first use; it is shared, the stream state is not.
 
+    Quiet audio is amplified first: the network hears speech that is 24 dB below the usual level late or not at all.
     Raises `ModelUnavailable` from the first use if onnxruntime or the model file is missing.
     """
 
@@ -67,13 +71,14 @@ class SpeechProbability(FrameScorer):
         self._hidden = np.zeros(_STATE_SHAPE, np.float32)
         self._cell = np.zeros(_STATE_SHAPE, np.float32)
         self._context = np.zeros(_CONTEXT_SAMPLES, np.float32)
+        self._peak = _USUAL_PEAK / _MOST_GAIN
 
     def push(self, frames: Samples) -> Probabilities:
         _check(frames)
         if not len(frames):
             return np.zeros(0, np.float32)
         session = _session(self._model_path or _bundled_model())
-        signal = np.concatenate((self._context, frames), dtype=np.float32)
+        signal = np.concatenate((self._context, self._amplified(frames)), dtype=np.float32)
         windows = np.lib.stride_tricks.sliding_window_view(signal, _CONTEXT_SAMPLES + FRAME_SAMPLES)[::FRAME_SAMPLES]
         scores = []
         for at in range(0, len(windows), _FRAMES_PER_CALL):
@@ -86,6 +91,15 @@ class SpeechProbability(FrameScorer):
             scores.append(part)
         self._context = signal[-_CONTEXT_SAMPLES:].copy()
         return np.concatenate(scores)
+
+    def _amplified(self, frames: Samples) -> Samples:
+        """Each frame multiplied by what brings the recent peak, which fades slowly, to the usual one."""
+        whole = frames.reshape(-1, FRAME_SAMPLES)
+        gains = np.empty((len(whole), 1), np.float32)
+        for place, peak in enumerate(np.abs(whole).max(axis=1).tolist()):
+            self._peak = max(peak, self._peak * _PEAK_FADE, _USUAL_PEAK / _MOST_GAIN)
+            gains[place] = max(1.0, _USUAL_PEAK / self._peak)
+        return (whole * gains).reshape(-1)
 
 
 class LoudnessProbability(FrameScorer):

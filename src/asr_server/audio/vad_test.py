@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from asr_server import demo
+from asr_server.audio import vad
 from asr_server.audio.segmentation.quietest import frame_power
 from asr_server.audio.vad import FrameScorer, LoudnessProbability, SpeechProbability
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
@@ -24,9 +26,17 @@ PHRASES = ((16_000, 38_302), (57_502, 77_760))
 @pytest.fixture(scope="module")
 def words() -> NDArray[np.float32]:
     """Silence, "Good morning everyone", 1.2 s, "Thank you for coming", silence: espeak-ng and faint noise."""
-    with av.open(str(Path(__file__).with_name("fixtures") / "words.flac")) as file:
+    return _read(Path(__file__).with_name("fixtures") / "words.flac")
+
+
+def _read(path: Path) -> NDArray[np.float32]:
+    with av.open(str(path)) as file:
         pcm = np.concatenate([frame.to_ndarray() for frame in file.decode(audio=0)], axis=1)
     return np.asarray(pcm[0] / np.float32(32_768), np.float32)
+
+
+def _whole_frames(audio: NDArray[np.float32]) -> NDArray[np.float32]:
+    return audio[: len(audio) // FRAME_SAMPLES * FRAME_SAMPLES]
 
 
 @pytest.fixture(scope="module", params=[SpeechProbability, LoudnessProbability])
@@ -57,9 +67,23 @@ def test_chunking_does_not_matter(scorer: FrameScorer, words: NDArray[np.float32
         assert np.abs(np.concatenate(parts) - whole).max() < 1e-5
 
 
-def test_equal_to_the_stock_network(words: NDArray[np.float32]) -> None:
-    """The sequence file scores as the package's frame-by-frame `silero_vad.onnx` does."""
+def test_quiet_speech_is_found_as_loud_speech_is() -> None:
+    """A speaker who is 30 dB quieter loses at most every twentieth frame, also behind another at full level."""
+    speech = _read(demo.speech().recording)
+    loud = SpeechProbability().probabilities(speech) >= 0.5
+    quiet = np.float32(10 ** (-30 / 20)) * speech
+    pause = np.zeros(10 * FRAME_SAMPLES, np.float32)
+    for before in (pause, np.concatenate((_whole_frames(speech), np.tile(pause, 20)))):
+        found = SpeechProbability().probabilities(np.concatenate((before, quiet))) >= 0.5
+        found = found[len(before) // FRAME_SAMPLES :]
+        assert np.count_nonzero(loud & ~found) <= 0.05 * np.count_nonzero(loud)
+
+
+def test_equal_to_the_stock_network(words: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without amplification the sequence file scores as the package's frame-by-frame `silero_vad.onnx` does."""
     import onnxruntime
+
+    monkeypatch.setattr(vad, "_MOST_GAIN", 1.0)
 
     spec = importlib.util.find_spec("silero_vad")
     assert spec is not None

@@ -169,12 +169,15 @@ class EngineInfo:
 class EngineTraits:
     """What distinguishes one engine from another for those who prepare its work.
 
-    `languages`: the model's names of those it knows. `max_audio_s`: the most audio that a row should have.
+    `languages`: the model's names of those it knows. `max_audio_s`: the most audio that a row should have;
+    `max_pause_s`: the longest pause in it; `margin_ms`: silence that should be kept before and behind its speech.
     `uses_context`: whether a prompt and hotwords change its answers. `aligns`: whether it has an aligner beside it.
     """
 
     languages: tuple[str, ...] = model_languages()
     max_audio_s: float = 120.0
+    max_pause_s: float = 2.0
+    margin_ms: int = 300
     uses_context: bool = True
     aligns: bool = True
 

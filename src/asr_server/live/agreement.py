@@ -1,14 +1,17 @@
 """Which words of an open utterance are committed: those on which successive hypotheses agree (local agreement).
 
-A token is committed when it and all tokens before it have stood in every hypothesis for a while, and in at least two;
-when a word ends there; and when it is not among the last words of the text. Committed ids are the forced prefix of
-every later hypothesis, so they are never taken back.
+A word is committed when it and all words before it have stood in every hypothesis for a while, and in at least two, and
+when it is not among the last words of the text. Words are compared without case and punctuation, which a model changes
+its mind about for longer than about the words; what is committed is the spelling of the present hypothesis. Committed
+ids are the forced prefix of every later hypothesis, so they are never taken back.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import unicodedata
+from bisect import bisect_left
 from dataclasses import dataclass
 
 from asr_server.live.events import TranscribeResult
@@ -23,18 +26,29 @@ _BROKEN = "\ufffd"  # an unfinished character of a byte-level token
 
 @dataclass(frozen=True, slots=True)
 class CommitRules:
-    """When a token is committed.
+    """When a word is committed.
 
-    `held_words`: so many words at the end stay open. `age_samples`: of audio for which a token must have stood.
-    `guess_age_samples`: the same for a token whose probability is below `least_probability`. `latest_samples`: what
-    first stood in a hypothesis made from more audio of the utterance is not committed.
+    `held_words`: so many words at the end stay open; `held_characters`: the same for scripts without spaces, where each
+    character counts. `age_samples`: of audio for which a word must have stood. `guess_age_samples`: the same for a word
+    with a token whose probability is below `least_probability`. `latest_samples`: what first stood in a hypothesis made
+    from more audio of the utterance is not committed.
     """
 
     held_words: int = 2
+    held_characters: int = 4
     age_samples: int = 12_800
     guess_age_samples: int = 32_000
     least_probability: float = 0.8
     latest_samples: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """One word with the punctuation behind it: text[start:end]. `folded`: without case and punctuation."""
+
+    start: int
+    end: int
+    folded: str
 
 
 class Agreement:
@@ -42,7 +56,8 @@ class Agreement:
 
     def __init__(self, rules: CommitRules) -> None:
         self._rules = rules
-        self._since: list[int] = []  # for each id of the last hypothesis: the audio end at which it first stood there
+        self._words: list[str] = []  # of the last hypothesis, folded
+        self._since: list[int] = []  # for each of them: the audio end at which it first stood there
         self.ids: tuple[int, ...] = ()
         self.text = ""
         self.committed_ids: tuple[int, ...] = ()
@@ -55,36 +70,50 @@ class Agreement:
 
     def on_result(self, result: TranscribeResult, end_samples: int) -> None:
         """The next hypothesis, made from the audio up to `end_samples`."""
-        agreed = _agreed(self.ids, result.ids)
-        self._since = self._since[:agreed] + [end_samples] * (len(result.ids) - agreed)
+        words = _words(result.text)
+        folded = [word.folded for word in words]
+        agreed = _agreed(self._words, folded)
+        self._since = self._since[:agreed] + [end_samples] * (len(folded) - agreed)
+        self._words = folded
         self.ids = result.ids
         self.text = following(self.committed, result)
         if result.offsets and result.text == self.text:
-            self._commit(result, self._certain(result, end_samples))
+            self._commit(result, words, end_samples)
 
-    def _certain(self, result: TranscribeResult, end_samples: int) -> int:
-        """How many ids, from the first, are old and probable enough."""
-        floor = math.log(self._rules.least_probability)
-        count = len(self.committed_ids)
-        for since in self._since[count:]:
-            guess = bool(result.logprobs) and result.logprobs[count] < floor
-            wanted_samples = max(1, self._rules.guess_age_samples if guess else self._rules.age_samples)
-            if end_samples - since < wanted_samples or since > self._rules.latest_samples:
-                break
-            count += 1
-        return count
-
-    def _commit(self, result: TranscribeResult, certain: int) -> None:
-        """Commit as many whole words as lie within `certain` ids and before the held words."""
-        words = [match.start() for match in _WORD.finditer(result.text)]
-        if len(words) <= self._rules.held_words:
-            return
-        limit = words[-self._rules.held_words] if self._rules.held_words else len(result.text)
-        for count in range(certain, len(self.committed_ids), -1):
+    def _commit(self, result: TranscribeResult, words: list[_Word], end_samples: int) -> None:
+        """Commit as many words as are certain and lie before the held ones, up to where a token ends with one."""
+        for word in reversed(words[: self._certain(result, words, end_samples)]):
+            count = bisect_left(result.offsets, word.end) + 1
             offset = result.offsets[count - 1]
-            if len(self.committed) < offset <= limit and _word_ends(result.text, offset):
+            if offset <= len(self.committed):
+                return
+            # A number may still regroup with what follows: "20", then "20,000".
+            if _word_ends(result.text, offset) and not word.folded.isnumeric():
                 self.committed_ids, self.committed = result.ids[:count], result.text[:offset]
                 return
+
+    def _certain(self, result: TranscribeResult, words: list[_Word], end_samples: int) -> int:
+        """How many words, from the first, are committed, or old and probable enough."""
+        held = self._rules.held_words
+        if words and _UNSPACED.match(words[-1].folded):
+            held = self._rules.held_characters
+        for number, (word, since) in enumerate(zip(words[: max(0, len(words) - held)], self._since, strict=False)):
+            if word.end <= len(self.committed):
+                continue
+            guess = self._is_guess(result, word)
+            wanted_samples = max(1, self._rules.guess_age_samples if guess else self._rules.age_samples)
+            if end_samples - since < wanted_samples or since > self._rules.latest_samples:
+                return number
+        return max(0, len(words) - held)
+
+    def _is_guess(self, result: TranscribeResult, word: _Word) -> bool:
+        floor = math.log(self._rules.least_probability)
+        tokens = range(bisect_left(result.offsets, word.start + 1), bisect_left(result.offsets, word.end) + 1)
+        return any(
+            result.logprobs[n] < floor and _folded(result.text[result.offsets[n - 1] if n else 0 : result.offsets[n]])
+            for n in tokens
+            if n < len(result.logprobs)
+        )
 
 
 def following(committed: str, result: TranscribeResult) -> str:
@@ -106,7 +135,23 @@ def following(committed: str, result: TranscribeResult) -> str:
     return committed + text[shared:]
 
 
-def _agreed(before: tuple[int, ...], now: tuple[int, ...]) -> int:
+def _words(text: str) -> list[_Word]:
+    """The words of a text; a run of punctuation belongs to the word before it."""
+    found: list[_Word] = []
+    for match in _WORD.finditer(text):
+        folded = _folded(match.group())
+        if folded:
+            found.append(_Word(match.start(), match.end(), folded))
+        elif found:
+            found[-1] = _Word(found[-1].start, match.end(), found[-1].folded)
+    return found
+
+
+def _folded(text: str) -> str:
+    return "".join(char for char in text.casefold() if unicodedata.category(char)[0] in "LMN")
+
+
+def _agreed(before: list[str], now: list[str]) -> int:
     return next((i for i, (a, b) in enumerate(zip(before, now, strict=False)) if a != b), min(len(before), len(now)))
 
 

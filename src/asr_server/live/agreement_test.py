@@ -5,7 +5,7 @@ from dataclasses import replace
 from asr_server.live.agreement import Agreement, CommitRules, following
 from asr_server.live.events import TranscribeResult
 
-_RULES = CommitRules(held_words=1, age_samples=1_000, guess_age_samples=3_000, least_probability=0.5)
+_RULES = CommitRules(held_words=1, held_characters=1, age_samples=1_000, guess_age_samples=3_000, least_probability=0.5)
 
 
 def _heard(*tokens, logprobs=None):
@@ -75,13 +75,32 @@ def test_a_commit_ends_with_a_word_and_its_punctuation():
     """No half word, and no comma left behind."""
     assert _after(*[_heard("hel", "lo", ",", " you", " there")] * 2).committed == "hello, you"
     assert _after(_heard("hel", "lo", " x"), _heard("hel", "m", " x")).committed == ""
-    assert _after(_heard("a", " b", " c"), _heard("a", " b", ",", " d")).committed == "a"
+
+
+def test_case_and_punctuation_do_not_make_a_word_young():
+    """The words have stood; the spelling that is committed is the present one."""
+    assert _after(_heard("a", " b", " c"), _heard("A", " b", ",", " d")).committed == "A b,"
+    flips = [_heard("so", mark, " ask", " not", " what") for mark in (",", ".", ",", "")]
+    assert _after(*flips, rules=replace(_RULES, age_samples=3_000)).committed == "so ask not"
+
+
+def test_a_number_waits_for_the_word_behind_it():
+    """It may regroup with what follows."""
+    assert _after(*[_heard("in", " 20", " c")] * 2).committed == "in"
+    assert _after(*[_heard("in", " 20", " years", " c")] * 2).committed == "in 20 years"
+
+
+def test_a_token_of_punctuation_is_no_guess():
+    """Whether there is a comma is uncertain for longer than the word before it."""
+    heard = _heard("a", " b", ",", " c", " d", logprobs=(0.0, 0.0, -2.0, 0.0, 0.0))
+    assert _after(*[heard] * 2).committed == "a b, c"
 
 
 def test_characters_of_unspaced_scripts_are_words():
     """Chinese commits character by character, the last held back, and never a broken one."""
     assert _after(*[_heard("你", "好", "世", "界")] * 2).committed == "你好世"
     assert _after(*[_heard("你", "好", "\ufffd", "世")] * 2).committed == "你"
+    assert _after(*[_heard(*"你好世界和平")] * 2, rules=replace(_RULES, held_characters=4)).committed == "你好"
 
 
 def test_tokens_without_text_are_no_commit():

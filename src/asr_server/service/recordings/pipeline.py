@@ -191,8 +191,7 @@ class _Producer:
         return item
 
     async def _produce(self, source: Source) -> None:
-        max_audio_s = self._context.engine.traits.max_audio_s
-        segmenter = Segmenter(segmentation_config(self._context.request.chunking, max_audio_s))
+        segmenter = Segmenter(segmentation_config(self._context.request.chunking, self._context.engine.traits))
         progress, admission = self.progress, self._resources.admission
         async with aclosing(self._resources.decoder.stream(source, progress)) as blocks:
             async for block in blocks:

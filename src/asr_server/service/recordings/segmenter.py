@@ -16,6 +16,7 @@ from asr_server.core.audio import FRAME_SAMPLES
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from asr_server.engine.protocol import EngineTraits
     from asr_server.service.requests import ServerVad
 
 
@@ -41,14 +42,13 @@ class SpeechSpan:
         return replace(self, start=start, end=end, audio=audio, speech_regions=speech_regions)
 
 
-def segmentation_config(chunking: ServerVad | None, max_audio_s: float) -> SegmentationConfig:
-    """How to cut for what the caller stated (None means the server's own rules) and what a row should have at most."""
-    config = SegmentationConfig()
-    config = replace(config, max_span_s=min(config.max_span_s, max_audio_s))
+def segmentation_config(chunking: ServerVad | None, traits: EngineTraits) -> SegmentationConfig:
+    """How to cut for an engine of these traits, by the server's own rules or by what the caller stated."""
+    max_span_s = min(SegmentationConfig().max_span_s, traits.max_audio_s)
     if chunking is None:
-        return config
-    return replace(
-        config,
+        return SegmentationConfig(max_span_s=max_span_s, max_gap_s=traits.max_pause_s, pad_ms=traits.margin_ms)
+    return SegmentationConfig(
+        max_span_s=max_span_s,
         threshold=chunking.threshold,
         min_silence_ms=chunking.silence_duration_ms,
         # The margin is added on both sides, so it must not be longer than the pause between two regions.
