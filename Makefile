@@ -45,7 +45,7 @@ $(VENV)/.runtime: requirements.txt pyproject.toml
 		echo "asr-server needs Python 3.11 or later, and $(PYTHON) is not: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@echo "Installing into $(VENV): Python packages of about 2.2 GB, most of it torch. A second run installs nothing."
 	$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-compile -r requirements.txt
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $@
 
@@ -131,7 +131,7 @@ fuzz: $(VENV)/.dev
 # Without torch and what only torch needs: their builds differ by index, and an image takes them from the one it is given.
 lock: $(VENV)/.tools
 	echo "torch; python_version < '3'" | $(TOOLS)/uv pip compile requirements.txt --override /dev/stdin --quiet \
-		--generate-hashes --python-version 3.11 --python-platform linux --no-annotate \
+		--generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_34 --no-annotate \
 		--custom-compile-command "make lock" --output-file requirements.lock
 
 sbom: $(VENV)/.tools $(VENV)/.runtime

@@ -17,7 +17,7 @@ from asr_server import __version__, demo
 from asr_server.core.settings import Settings
 from asr_server.engine import plan
 from asr_server.engine.capabilities import Capabilities
-from E2Etest import docs_tables
+from E2Etest import docs_tables, recordings
 from E2Etest.process import ServerProcess
 
 ROOT = Path(__file__).parents[1]
@@ -211,7 +211,7 @@ def test_make_demo_once_exits_by_its_words():
     )
     assert done.returncode == 0, done.stdout + done.stderr
     spoken, transcript = (re.search(rf"{word}: +(.*)", done.stdout)[1] for word in ("spoken", "transcript"))
-    assert spoken == transcript != ""
+    assert recordings.plain_words(spoken) == recordings.plain_words(transcript) != []
 
 
 @pytest.mark.integration

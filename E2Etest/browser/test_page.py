@@ -87,9 +87,9 @@ def test_the_demonstration_model_is_reported_as_one(browser, page_server, model,
         page.route("**/health", lambda route: route.fulfill(json=health))
         page.reload()
         expect(page.locator("#server-word")).to_have_text("Ready")
-        expect(page.locator("#live .demo")).to_be_visible(visible=told)
+        expect(page.locator("#live .model-note[data-model=demo]")).to_be_visible(visible=told)
         page.click("#tab-file")
-        expect(page.locator("#file .demo")).to_be_visible(visible=told)
+        expect(page.locator("#file .model-note[data-model=demo]")).to_be_visible(visible=told)
 
 
 def test_the_tabs_work_with_the_keyboard(browser, page_server):

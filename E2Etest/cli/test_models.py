@@ -25,8 +25,11 @@ def hub(tmp_path):
 def test_what_is_here_is_listed_verified_and_removed(hub, talks, words):
     """A model in the cache works by its name until it is removed."""
     listed = command("models", "list", **hub)
-    assert [line.split()[0] for line in listed.stdout.splitlines()] == ["demo", "o/model"]
-    assert listed.stdout.count("complete") == 2
+    sources = [line.split()[:2] for line in listed.stdout.splitlines()]
+    assert sources[:3] == [["demo", "bundled"], ["moonshine-tiny-en", "bundled"], ["o/model", "downloaded"]]
+    assert ["Qwen/Qwen3-ASR-0.6B", "downloadable"] in sources[3:]
+    assert listed.stdout.count("complete") == 3
+    assert "its package" in command("models", "verify", "moonshine-tiny-en", **hub).stdout
     assert "million parameters" in command("models", "verify", "o/model", **hub).stdout
     assert command("models", "download", "o/model", **hub).returncode == 0
     assert command("transcribe", "--local", "--model", "o/model", talks / "hello.wav", **hub).stdout == f"{words}\n"
@@ -94,6 +97,7 @@ def test_the_doctor_fails_where_the_server_would_not_start(changes):
 
 
 def test_the_list_is_plain_lines(hub):
-    """Name, size with its unit, state: for people and for awk."""
+    """Name, source, size with its unit, state, or how to get it: for people and for awk."""
+    there = r"(bundled|downloaded) +\d[\d.]* [kMG]?B  complete"
     for line in command("models", "list", **hub).stdout.splitlines():
-        assert re.fullmatch(r"\S+ +\d[\d.]* [kMG]?B  complete", line)
+        assert re.fullmatch(rf"\S+ +({there}|downloadable +asr-server models download \S+)", line)

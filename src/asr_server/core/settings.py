@@ -93,12 +93,14 @@ class Settings(BaseSettings):
     model_id: str = Field(
         "Qwen/Qwen3-ASR-1.7B",
         min_length=1,
-        description="Model: a hub id, a directory, or `demo` (the bundled demonstration checkpoint).",
+        description="Model: a hub id, a directory, `moonshine-tiny-en` (English, bundled), or `demo` (a bundled "
+        "checkpoint for tests, which knows about a hundred words).",
     )
     forced_aligner_id: str = Field(
         "Qwen/Qwen3-ForcedAligner-0.6B",
         min_length=1,
-        description="Forced aligner for word times: a hub id, a directory, or `demo` (the default with MODEL_ID=demo).",
+        description="Forced aligner for word times: a hub id, a directory, or `demo` (the default with MODEL_ID=demo). "
+        "MODEL_ID=moonshine-tiny-en has none unless this is set.",
     )
     device: str = Field(
         "auto",

@@ -81,5 +81,5 @@ watch((state) => {
   if (state.health && !find("file").hidden) file.discover();
   find("server").className = `server ${kind}`;
   find("server-word").textContent = text;
-  for (const note of document.querySelectorAll(".demo")) note.hidden = state.health?.model_id !== "demo";
+  for (const note of document.querySelectorAll(".model-note")) note.hidden = state.health?.model_id !== note.dataset.model;
 }, 10);

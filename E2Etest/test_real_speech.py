@@ -1,0 +1,159 @@
+"""Recordings of real people through the whole server, with the English model that comes with it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from asr_server.engine.moonshine import package
+from E2Etest import recordings
+from E2Etest.live.session import act, data, open_session, pcm_of, receive
+from E2Etest.process import ready
+from E2Etest.realtime import session as realtime
+from E2Etest.wyoming.client import heard
+from E2Etest.wyoming.conftest import bridged
+
+pytestmark = [pytest.mark.accuracy, pytest.mark.integration]
+
+PAUSE = np.zeros(20_000, np.int16)
+
+
+@pytest.fixture(scope="module")
+def english(tmp_path_factory):
+    """A server with the English model loaded."""
+    with ready(tmp_path_factory.mktemp("english") / "log", MODEL_ID=package.MODEL_ID) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def kennedy():
+    """The recording of one sentence."""
+    (clip,) = recordings.real_clips("jfk")
+    return clip
+
+
+def _errors(text, clip):
+    return recordings.word_errors(recordings.plain_words(clip.text), recordings.plain_words(text))
+
+
+@pytest.mark.parametrize(("kind", "most_errors", "words"), [("jfk", 0, 22), ("librivox", 3, 70), ("phone", 4, 113)])
+def test_words_of_real_people(english, kind, most_errors, words):
+    """A speech, a reader, telephone prompts."""
+    clips = recordings.real_clips(kind)
+    assert abs(sum(len(recordings.plain_words(clip.text)) for clip in clips) - words) <= 8
+    assert (
+        sum(_errors(english.transcribe(clip.path.read_bytes()).json()["text"], clip) for clip in clips) <= most_errors
+    )
+
+
+def test_every_format_has_the_words_with_capitals_and_punctuation(english, kennedy):
+    """And says which language it is."""
+    audio = kennedy.path.read_bytes()
+    for wanted in ("json", "text", "verbose_json"):
+        answer = english.transcribe(audio, response_format=wanted)
+        text = answer.json()["text"] if "json" in wanted else answer.text
+        assert _errors(text, kennedy) == 0
+        assert (text[0], text.strip()[-1]) == ("A", ".")
+    assert english.transcribe(audio).json()["language_code"] == "en"
+    for wanted in ("srt", "vtt"):
+        cues = english.transcribe(audio, response_format=wanted).text
+        lines = [line for line in cues.splitlines() if line and "-->" not in line and not line.isdigit()]
+        assert _errors(" ".join(line for line in lines if line != "WEBVTT"), kennedy) == 0
+
+
+def test_streams_and_jobs(english, kennedy):
+    """Deltas joined, and the result of a job, are the text."""
+    audio = kennedy.path.read_bytes()
+    whole = english.transcribe(audio).json()["text"]
+    events = english.transcribe(audio, stream="true").text.splitlines()
+    deltas = [json.loads(line[6:]) for line in events if line.startswith("data: {")]
+    assert "".join(event.get("delta", "") for event in deltas) == whole
+    form = {"files": {"file": ("a.flac", audio)}, "data": {"model": "whisper-1", "response_format": "text"}}
+    job = english.client.post("/v1/jobs", **form).json()["id"]
+    with english.client.stream("GET", f"/v1/jobs/{job}/events") as updates:
+        assert '"succeeded"' in list(updates.iter_lines())[-2]
+    assert english.client.get(f"/v1/jobs/{job}/result").text.strip() == whole
+
+
+def test_words_have_estimated_times(english, kennedy):
+    """In order and inside the recording; the model has no aligner, and says so."""
+    body = english.transcribe(
+        kennedy.path.read_bytes(), response_format="verbose_json", **{"timestamp_granularities[]": "word"}
+    ).json()
+    times = [at for word in body["words"] for at in (word["start"], word["end"])]
+    assert times == sorted(times)
+    assert 0 <= times[0] <= times[-1] <= kennedy.seconds
+    assert {word["source"] for word in body["words"]} == {"estimated"}
+
+
+def test_what_the_model_cannot_do_is_said(english, kennedy):
+    """Another language is refused, a prompt is ignored with a warning, and /v1/models has the model's name first."""
+    audio = kennedy.path.read_bytes()
+    refused = english.transcribe(audio, language="de")
+    assert refused.status_code == 400
+    error = refused.json()["error"]
+    assert (error["code"], error["param"]) == ("unsupported_language", "language")
+    assert "It knows: English." in error["message"]
+    hinted = english.transcribe(audio, response_format="verbose_json", prompt="Kennedy", hotwords="country").json()
+    (warning,) = hinted["warnings"]
+    assert warning.startswith("prompt and hotwords are ignored")
+    assert warning in english.log()
+    assert "warnings" not in english.transcribe(audio, response_format="verbose_json").json()
+    assert english.client.get("/v1/models").json()["data"][0]["id"] == package.MODEL_ID
+
+
+def test_live_words_are_right_and_none_is_taken_back(english):
+    """Every committed text begins with the one before, while spelling and punctuation of later words change."""
+    for clip in recordings.real_clips("librivox_0920", "phone_confbridge"):
+        committed, finals = {}, []
+        pcm = np.concatenate([pcm_of(clip.path), PAUSE])
+        with open_session(english) as socket:
+            for at in range(0, len(pcm), 8_000):
+                socket.send(data(pcm[at : at + 8_000]))
+            act(socket, "flush")
+            message = {}
+            while message.get("ending") != "flush":
+                message = receive(socket)
+                assert message["text"].startswith(committed.get(message["utterance"], ""))
+                committed[message["utterance"]] = message["committed"]
+                finals += [message["text"]] if message["is_final"] else []
+        assert _errors(" ".join(finals), clip) <= 2
+        assert any(committed.values())
+
+
+def test_a_realtime_session(english, kennedy):
+    """The same words over OpenAI's protocol for live speech."""
+    with realtime.open_session(english) as talk:
+        talk.update(turn_detection=None)
+        talk.say(realtime.pcm24(pcm_of(kennedy.path)))
+        talk.commit()
+        ((joined, transcript),) = realtime.texts(talk.until(realtime.COMPLETED)).values()
+    assert joined == transcript
+    assert _errors(transcript, kennedy) == 0
+
+
+async def test_a_voice_assistant(english, kennedy):
+    """Nearly the same words through the Wyoming bridge."""
+    with bridged(english.base) as port:
+        found = await heard(port, data(pcm_of(kennedy.path)), language="en")
+    assert _errors(found.text, kennedy) <= 2  # every pause ends an utterance, so words at its ends lack context
+    assert found.language == "en"
+
+
+def test_the_process_is_small(english, kennedy):
+    """No torch in it, and under 400 MB with its decoders, after work."""
+    english.transcribe(kennedy.path.read_bytes())
+    assert "torch" not in Path(f"/proc/{english.process.pid}/maps").read_text()
+    assert english.resident_mb() < 400
+
+
+@pytest.mark.nightly
+def test_behind_a_gateway(tmp_path, kennedy):
+    """The worker is started by the request and ended when idle; the gateway knows the languages too."""
+    settings = {"MODEL_ID": package.MODEL_ID, "GATEWAY_MODE": "true", "IDLE_TIMEOUT": "2"}
+    with ready(tmp_path / "log", **settings) as server:
+        assert _errors(server.transcribe(kennedy.path.read_bytes()).json()["text"], kennedy) == 0
+        assert server.transcribe(kennedy.path.read_bytes(), language="de").status_code == 400
+        server.wait_for(lambda health: not health["model_loaded"])
+        assert _errors(server.transcribe(kennedy.path.read_bytes()).json()["text"], kennedy) == 0
