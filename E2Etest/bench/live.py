@@ -34,6 +34,7 @@ class Talk:
     finals: list[str] = field(default_factory=list)
     retracted: int = 0
     cuts: int = 0
+    first_ms: list[float] = field(default_factory=list)
     endpoint_ms: list[float] = field(default_factory=list)
     commit_ms: list[float] = field(default_factory=list)
 
@@ -135,6 +136,8 @@ def _send(socket, pcm: np.ndarray, speed: float, sent: list[tuple[float, float]]
 def _note(talk: Talk, message: dict, now_s: float, sent, committed: dict[int, str]) -> None:
     number = message["utterance"]
     before = committed.get(number, "")
+    if number not in committed and message["text"]:
+        talk.first_ms.append(1000 * (now_s - _sent_at(sent, message["start"] + PREFIX_S)))
     if not message["text"].startswith(before):
         talk.retracted += len(before.split())
     for word in range(len(before.split()), len(message["committed"].split())):

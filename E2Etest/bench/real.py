@@ -8,6 +8,7 @@ parts are pauses, noise and chords. The engine alone then gets each part with th
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,7 +114,10 @@ def _joined(engine, server, clips: Sequence[Part], minutes: float) -> dict[str, 
     whole, parts = joined(clips, 60 * minutes)
     alone = [answer.text for answer in run(engine, [Utterance(part.audio) for part in parts])[0]]
     together = Part(whole, [word for part in parts for word in part.words])
-    return _figures([together], [" ".join(alone)], [_served(server, whole)])
+    began_s = time.monotonic()
+    served = _served(server, whole)
+    speed = len(whole) / RATE / (time.monotonic() - began_s)
+    return {**_figures([together], [" ".join(alone)], [served]), "server_times_real_time": round(speed, 1)}
 
 
 def _figures(parts: Sequence[Part], alone: Sequence[str], served: Sequence[str]) -> dict[str, object]:
@@ -143,6 +147,7 @@ def _live(server, parts: Sequence[Part], speed: float) -> dict[str, object]:
         "words": sum(len(part.words) for part in parts),
         "errors": errors(parts, [" ".join(one.finals) for one in talks]),
         "retracted_words": sum(one.retracted for one in talks),
+        "first_words_ms": percentiles(one.first_ms for one in talks),
         "commit_lag_ms": percentiles(one.commit_ms for one in talks),
         "endpoint_to_final_ms": percentiles(one.endpoint_ms for one in talks),
     }

@@ -92,3 +92,20 @@ def test_the_gateway_is_an_option_like_any_other(gateway):
     (line,) = (o for o in plan.resolve(_settings(gateway_mode=gateway), NO_GPU).options if o.name == "gateway_mode")
     assert line.active is gateway
     assert line.reason
+
+
+def test_the_english_model_runs_on_the_cpu_and_has_no_aligner_of_its_own():
+    """Also where there is a GPU; one that is named is taken."""
+    resolved = plan.resolve(_settings(model_id="moonshine-tiny-en"), GPU)
+    assert (resolved.engine, resolved.device, resolved.dtype) == ("moonshine", "cpu", "float32")
+    assert (resolved.aligner_id, resolved.traits.aligns) == ("", False)
+    assert resolved.traits.languages == ("English",)
+    named = plan.resolve(_settings(model_id="moonshine-tiny-en", forced_aligner_id="demo"), NO_GPU)
+    assert (named.aligner_id, named.traits.aligns) == ("demo", True)
+
+
+def test_what_the_english_model_cannot_do_refuses():
+    """A GPU, and any other number format."""
+    with pytest.raises(plan.PlanError) as refusal:
+        plan.resolve(_settings(model_id="moonshine-tiny-en", device="cuda", dtype="bfloat16"), GPU)
+    assert all(word in str(refusal.value) for word in ("DEVICE=cuda", "DTYPE=bfloat16", "CPU only", "float32 only"))

@@ -4,6 +4,8 @@ import asyncio
 import io
 import time
 import wave
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from asr_server import demo
 from asr_server.audio.decode import DecodeLimits, Decoder
 from asr_server.core.errors import DeadlineExceeded, InvalidAudio, Overloaded, TranscriptionFailed
 from asr_server.engine.client import EngineClient
-from asr_server.engine.protocol import Finish, Hypothesis, Tokens
+from asr_server.engine.protocol import DEFAULT_TRAITS, Finish, Hypothesis, Tokens
 from asr_server.scheduling.admission import Admission
 from asr_server.scheduling.job import Priority
 from asr_server.scheduling.ports import RowDelta, RowDone, RowFailed
@@ -35,11 +37,12 @@ RUN, STREAM = RunOptions(), RunOptions(deltas=True)
 class Scripted:
     """A batch that answers each utterance by `script(samples)`: a `Finish`, an error, or None for never.
 
-    `sampled`: whether the utterance in question is to be sampled. `deltas`: texts that are sent in steps of their own
-    before the answer.
+    `language`: of the answer for so many samples. `sampled`: whether the utterance in question is to be sampled.
+    `deltas`: texts that are sent in steps of their own before the answer.
     """
 
     loaded, free_slots, text, deltas = True, 4, "w{samples}", ()
+    language = staticmethod(lambda samples: "English")
 
     def __init__(self, script):
         self.script, self.rows, self.seen, self.sampled = script, {}, [], False
@@ -68,7 +71,7 @@ class Scripted:
                 yield RowFailed(key, finish)
             else:
                 text = self.text.format(samples=samples)
-                yield RowDone(key, Hypothesis(text, "English", (1,), (-0.1,), finish, 1, 1, 1))
+                yield RowDone(key, Hypothesis(text, self.language(samples), (1,), (-0.1,), finish, 1, 1, 1))
 
     def drop(self, key):
         self.rows.pop(key, None)
@@ -77,12 +80,13 @@ class Scripted:
 class Made:
     """A pipeline and what it is made of."""
 
-    def __init__(self, script, *, limit_s=1000.0, timeout_s=20.0, look_ahead=16):
+    def __init__(self, script, *, limit_s=1000.0, timeout_s=20.0, look_ahead=16, traits=DEFAULT_TRAITS):
         self.batch = Scripted(script)
         self.thread = EngineThread(self.batch, idle_timeout_s=0)
         self.decoder = Decoder(DecodeLimits(max_audio_s=600))
         self.admission = Admission(limit_s)
-        resources = PipelineResources(self.decoder, EngineClient(self.thread), self.admission, timeout_s, look_ahead)
+        client = EngineClient(self.thread, traits)
+        resources = PipelineResources(self.decoder, client, self.admission, timeout_s, look_ahead)
         self.pipeline = RecordingPipeline(resources)
         self.events = []
 
@@ -385,3 +389,32 @@ async def _until(condition):
             return
         await asyncio.sleep(0.01)
     raise AssertionError("never happened")
+
+
+async def test_the_language_is_that_of_most_of_the_speech(make, tmp_path):
+    """In seconds: a script with few characters counts as much as another."""
+    with wave.open(str(demo.sample().recording)) as source:
+        pcm = np.frombuffer(source.readframes(source.getnframes()), np.int16)
+    pause, path = np.zeros(5 * 16_000, np.int16), tmp_path / "long_and_short.wav"
+    with wave.open(str(path), "wb") as sink:
+        sink.setparams((1, 2, 16_000, 0, "NONE", ""))
+        sink.writeframes(np.concatenate([pcm, pause, pcm[:16_000], pause]).tobytes())
+    made = make(lambda samples: Finish.END)
+    made.batch.language = lambda samples: "Chinese" if samples > 48_000 else "English"
+    made.batch.text = SimpleNamespace(format=lambda samples: "好" if samples > 48_000 else "and so on and so forth")
+    with path.open("rb") as file:
+        transcript = await made.transcribe(file)
+    assert [segment.language for segment in transcript.segments] == ["Chinese", "English"]
+    assert transcript.language == "Chinese"
+
+
+async def test_a_prompt_that_has_no_effect_is_reported(make, recording):
+    """By the transcript, where the engine has no use for it, and only if there was one."""
+    ignoring = make(lambda samples: Finish.END, traits=replace(DEFAULT_TRAITS, uses_context=False))
+    (warning,) = (await ignoring.transcribe(recording, TranscriptionRequest(hotwords=("x",)))).warnings
+    assert "hotwords are ignored" in warning
+    recording.seek(0)
+    assert not (await ignoring.transcribe(recording)).warnings
+    recording.seek(0)
+    using = make(lambda samples: Finish.END)
+    assert not (await using.transcribe(recording, TranscriptionRequest(hotwords=("x",)))).warnings
