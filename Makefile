@@ -30,7 +30,9 @@ TOOLS := $(VENV)/tools/bin
 PYTEST = $(PY) -m pytest
 # As many tests at once, each module on one worker. The plugin is for the fuzzing, and takes 2 s to import.
 WORKERS ?= 2
-PARALLEL = --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -p no:schemathesis
+# Tests that start no servers of their own wait for timers now and then, so more of them keep two cores busy.
+MANY_WORKERS ?= 3
+PARALLEL = --dist loadfile --no-loadscope-reorder -p no:schemathesis
 # The tests start hundreds of processes, which need not all compile the same modules.
 unexport PYTHONDONTWRITEBYTECODE
 PORT ?= 8100
@@ -73,14 +75,14 @@ check: $(VENV)/.dev
 
 # One thread of torch for each worker: more would wait for each other.
 unit: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(PYTEST) src $(PARALLEL)
+	OMP_NUM_THREADS=1 $(PYTEST) src --numprocesses $(MANY_WORKERS) $(PARALLEL)
 
 contract: $(VENV)/.dev
-	$(PYTEST) E2Etest/contract $(PARALLEL)
+	$(PYTEST) E2Etest/contract --numprocesses $(MANY_WORKERS) $(PARALLEL)
 
 # Tests that measure time or memory run by themselves, after the others.
 e2e: $(VENV)/.dev browser
-	$(PYTEST) E2Etest --ignore E2Etest/contract $(PARALLEL) -m "not nightly and not serial"
+	$(PYTEST) E2Etest --ignore E2Etest/contract --numprocesses $(WORKERS) $(PARALLEL) -m "not nightly and not serial"
 	$(PYTEST) E2Etest -m "serial and not nightly"
 
 # The page is tested in Debian's Chromium. Installed here only as root, as on a fresh container or a CI machine.
@@ -93,10 +95,10 @@ nightly: check nightly-unit nightly-e2e nightly-serial fuzz $(if $(SOAK),soak)
 
 .PHONY: nightly-unit nightly-e2e nightly-serial
 nightly-unit: $(VENV)/.dev
-	HYPOTHESIS_PROFILE=nightly $(PYTEST) src $(PARALLEL) -m "" --hypothesis-seed=$(SEED)
+	HYPOTHESIS_PROFILE=nightly $(PYTEST) src --numprocesses $(WORKERS) $(PARALLEL) -m "" --hypothesis-seed=$(SEED)
 
 nightly-e2e: $(VENV)/.dev browser
-	$(PYTEST) E2Etest --ignore E2Etest/fuzz $(PARALLEL) -m "not serial and not soak"
+	$(PYTEST) E2Etest --ignore E2Etest/fuzz --numprocesses $(WORKERS) $(PARALLEL) -m "not serial and not soak"
 
 nightly-serial: $(VENV)/.dev
 	$(PYTEST) E2Etest --ignore E2Etest/fuzz -m "serial and not soak"
