@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from asr_server.core import heap
+from asr_server.core.audio import s_to_samples
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
 from asr_server.engine.budget import token_budget
 from asr_server.engine.host_memory import free_bytes
@@ -91,7 +92,8 @@ class MoonshineEngine:
                 f"({type(error).__name__}): {package.REMEDY}"
             ) from error
         heap.share_arenas()
-        row_bytes = model.row_bytes(self._plan.traits.max_audio_s, token_budget(0, _TOKENS_PER_S))
+        samples = s_to_samples(self._plan.traits.max_audio_s)
+        row_bytes = model.row_bytes(samples, token_budget(samples, _TOKENS_PER_S))
         budget = self._plan.kv_budget_mb * _MIB or int(free_bytes() * _MEMORY_SHARE)
         self._slots = max(1, min(self._plan.max_batch, budget // row_bytes))
         self._info = EngineInfo(
@@ -168,13 +170,13 @@ class MoonshineEngine:
         """One forward pass for all rows: one new token each, more where a draft comes true."""
         proposals = [work.row.proposal() for work in works]
         logits = model.forward([(work.row, work.cache) for work in works if work.cache is not None], proposals)
-        for work, proposal, own in zip(works, proposals, logits, strict=True):
-            row, cache = work.row, work.cache
-            assert cache is not None
-            chosen, logprobs = model.choose(own, row, work.utterance.seed)
+        # All are chosen before the first row moves: a pass that fails may be tried again.
+        choices = [model.choose(own, work.row, work.utterance.seed) for work, own in zip(works, logits, strict=True)]
+        for work, proposal, (chosen, logprobs) in zip(works, proposals, choices, strict=True):
+            assert work.cache is not None
             count = accepted(proposal, chosen) + 1
-            cache.length += count
-            row.note(chosen[:count], logprobs[:count], model.end_ids)
+            work.cache.length += count
+            work.row.note(chosen[:count], logprobs[:count], model.end_ids)
 
     def _outcomes(self, model: Model, work: _Work) -> Iterator[Outcome]:
         """What the last pass of a row has brought, and its end."""

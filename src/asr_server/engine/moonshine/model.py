@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from asr_server.core.audio import SAMPLE_RATE
 from asr_server.engine.moonshine import weights
 from asr_server.engine.moonshine.decoder import Decoder, RowCache
 from asr_server.engine.moonshine.encoder import SAMPLES_PER_STATE, Encoder
 from asr_server.engine.moonshine.tokenizer import BEGIN_ID, END_ID, Tokenizer
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from asr_server.engine.moonshine.package import ModelFiles
     from asr_server.engine.moonshine.weights import Array
     from asr_server.engine.row import Row
@@ -36,9 +33,9 @@ class Model:
         if self._decoder.vocabulary != len(self.tokenizer):
             raise ValueError("the vocabulary is that of another model")
 
-    def row_bytes(self, audio_s: float, tokens: int) -> int:
+    def row_bytes(self, samples: int, tokens: int) -> int:
         """Memory of a row of that much audio and that many tokens."""
-        return self._decoder.row_bytes(int(audio_s * SAMPLE_RATE) // SAMPLES_PER_STATE + 1, tokens)
+        return self._decoder.row_bytes(samples // SAMPLES_PER_STATE + 1, tokens)
 
     def encode(self, audio: Array, capacity: int) -> RowCache:
         """The start of a row: audio (n,) encoded, with space for `capacity` tokens."""
@@ -58,17 +55,13 @@ class Model:
         chosen = logits.argmax(-1)
         if row.temperature > 0:  # a sampled row has no draft: only the last of its queries is open
             scaled = (logits[-1] / max(row.temperature, _COLDEST)).astype(np.float64)
-            weights_ = np.exp(scaled - scaled.max())
+            odds = np.exp(scaled - scaled.max())
             # By the place in the answer, so that a row needs no state and the same seed gives the same answer.
             chance = np.random.default_rng((seed, len(row.ids)))
-            chosen[-1] = chance.choice(len(weights_), p=weights_ / weights_.sum())
+            chosen[-1] = chance.choice(len(odds), p=odds / odds.sum())
         if row.forced and not row.ids:
             chosen[: len(row.forced)] = row.forced
         highest = logits.max(-1)
         normal = highest + np.log(np.exp(logits - highest[:, None]).sum(-1))
-        return chosen.tolist(), _at(logits, chosen, normal)
-
-
-def _at(logits: Array, chosen: NDArray[np.intp], normal: Array) -> list[float]:
-    found: list[float] = (logits[np.arange(len(logits)), chosen] - normal).tolist()
-    return found
+        logprobs: list[float] = (logits[np.arange(len(logits)), chosen] - normal).tolist()
+        return chosen.tolist(), logprobs
