@@ -95,6 +95,16 @@ def test_what_the_model_cannot_do_is_said(english, kennedy):
     error = refused.json()["error"]
     assert (error["code"], error["param"]) == ("unsupported_language", "language")
     assert "It knows: English." in error["message"]
+    with open_session(english, language="de") as socket:
+        assert socket.hello["code"] == "unsupported_language"
+    with realtime.open_session(english) as talk:
+        talk.connection.session.update(
+            session={
+                "type": "transcription",
+                "audio": {"input": {"transcription": {"model": "whisper-1", "language": "de"}}},
+            }
+        )
+        assert talk.only("error").error.code == "unsupported_language"
     hinted = english.transcribe(audio, response_format="verbose_json", prompt="Kennedy", hotwords="country").json()
     (warning,) = hinted["warnings"]
     assert warning.startswith("prompt and hotwords are ignored")
@@ -109,6 +119,7 @@ def test_live_words_are_right_and_none_is_taken_back(english):
         committed, finals = {}, []
         pcm = np.concatenate([pcm_of(clip.path), PAUSE])
         with open_session(english) as socket:
+            assert socket.hello["window_max_s"] == 20  # seconds; the model takes no more
             for at in range(0, len(pcm), 8_000):
                 socket.send(data(pcm[at : at + 8_000]))
             act(socket, "flush")

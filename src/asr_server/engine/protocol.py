@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
+from asr_server.audio.segmentation.config import SegmentationConfig
 from asr_server.core.errors import AsrError
 from asr_server.scheduling.ports import Batch
 from asr_server.text.languages import model_languages
@@ -19,6 +20,8 @@ from asr_server.text.languages import model_languages
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+_SEGMENTATION = SegmentationConfig()
 
 
 class Finish(StrEnum):
@@ -176,8 +179,8 @@ class EngineTraits:
 
     languages: tuple[str, ...] = model_languages()
     max_audio_s: float = 120.0
-    max_pause_s: float = 2.0
-    margin_ms: int = 300
+    max_pause_s: float = _SEGMENTATION.max_gap_s
+    margin_ms: int = _SEGMENTATION.pad_ms
     uses_context: bool = True
     aligns: bool = True
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from asr_server.core import heap
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from asr_server.engine.moonshine.model import Model
 
 LANGUAGE = "English"
-# The model's authors stop it at this rate (config.json of the released checkpoint): beyond it the text is not speech.
+# English speech has at most about 6.5 of this model's tokens a second; an answer with more is no transcript.
 _TOKENS_PER_S = 6.5
 # Of the memory that is free after loading, this much may hold keys and values unless KV_BUDGET_MB says otherwise.
 _MEMORY_SHARE = 0.25
@@ -58,7 +58,7 @@ class MoonshineEngine:
         self._model: Model | None = None
         self._work: dict[int, _Work] = {}
         self._slots = plan.max_batch  # fewer once it is loaded, if memory is short
-        self._info = EngineInfo(self.name, plan.model_id, plan.device, plan.dtype)
+        self._info = self._unloaded_info = EngineInfo(self.name, plan.model_id, plan.device, plan.dtype)
 
     @property
     def info(self) -> EngineInfo:
@@ -96,11 +96,8 @@ class MoonshineEngine:
         row_bytes = model.row_bytes(samples, token_budget(samples, _TOKENS_PER_S))
         budget = self._plan.kv_budget_mb * _MIB or int(free_bytes() * _MEMORY_SHARE)
         self._slots = max(1, min(self._plan.max_batch, budget // row_bytes))
-        self._info = EngineInfo(
-            self.name,
-            self._plan.model_id,
-            self._plan.device,
-            self._plan.dtype,
+        self._info = replace(
+            self._unloaded_info,
             slots=self._slots,
             kv_budget_mb=budget // _MIB,
             kv_cache_mb=self._slots * row_bytes // _MIB,
@@ -110,7 +107,7 @@ class MoonshineEngine:
         """Free the weights and what the C library holds back."""
         self._model = None
         self._work.clear()
-        self._info = EngineInfo(self.name, self._plan.model_id, self._plan.device, self._plan.dtype)
+        self._info = self._unloaded_info
         gc.collect()
         heap.trim()
 

@@ -96,9 +96,10 @@ def _layer(number: int, products: dict[str, Array], tensors: dict[str, NDArray[A
 
 
 def _products(branch: Graph, tensors: dict[str, NDArray[Any]]) -> Iterator[tuple[str, Array]]:
-    """The matrix of each product of activations with weights, by the name of the product's output."""
+    """The matrix of each product of activations with weights in the layers, by the name of the product's output."""
     for node in branch.nodes:
-        if node.operator in _MATRIX_PRODUCTS:
+        # The one that gives the logits is the embedding again.
+        if node.operator in _MATRIX_PRODUCTS and node.outputs != ["logits"]:
             weight = node.inputs[1].removesuffix("_quantized")
             output = node.outputs[0].removesuffix("/MatMul_output_0").removesuffix("/Add_output_0")
             yield output, _dequantized(tensors, weight)
