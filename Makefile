@@ -45,7 +45,7 @@ SEED := $(or $(SEED),$(shell date +%s))
 $(VENV)/.runtime: requirements.txt pyproject.toml
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
 		echo "asr-server needs Python 3.11 or later, and $(PYTHON) is not: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
-	@echo "Installing into $(VENV): Python packages of about 2.2 GB, most of it torch. A second run installs nothing."
+	@echo "Installing into $(VENV): Python packages of about 2 GB, most of it torch. A second run installs nothing."
 	$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-compile -r requirements.txt
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --editable .
