@@ -92,6 +92,19 @@ def test_the_demonstration_model_is_reported_as_one(browser, page_server, model,
         expect(page.locator("#file .model-note[data-model=demo]")).to_be_visible(visible=told)
 
 
+def test_only_languages_of_the_model_can_be_chosen(browser, page_server):
+    """A language that was chosen for another model becomes automatic."""
+    health = page_server.health()
+    with opened(browser, page_server.base) as watched:
+        page = watched.page
+        page.select_option("#file-language", "de", force=True)
+        page.route("**/health", lambda route: route.fulfill(json=health | {"languages": ["en"]}))
+        page.reload()
+        for panel in ("live", "file"):
+            expect(page.locator(f"#{panel}-language option:enabled")).to_have_text(["Automatic", "English"])
+            expect(page.locator(f"#{panel}-language")).to_have_value("")
+
+
 def test_the_tabs_work_with_the_keyboard(browser, page_server):
     """One stop of the Tab key for all tabs, arrows between them, and the focus can be seen."""
     with opened(browser, page_server.base) as watched:

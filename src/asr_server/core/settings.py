@@ -100,7 +100,7 @@ class Settings(BaseSettings):
         "Qwen/Qwen3-ForcedAligner-0.6B",
         min_length=1,
         description="Forced aligner for word times: a hub id, a directory, or `demo` (the default with MODEL_ID=demo). "
-        "MODEL_ID=moonshine-tiny-en has none unless this is set.",
+        "With MODEL_ID=moonshine-tiny-en the default is that model's own attention.",
     )
     device: str = Field(
         "auto",

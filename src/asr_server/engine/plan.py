@@ -21,7 +21,7 @@ QWEN = "qwen"
 MOONSHINE = "moonshine"
 FAKE = "fake"
 # The engine of each MODEL_ID that names no Qwen3-ASR checkpoint.
-_ENGINES = {FAKE: FAKE, moonshine.MODEL_ID: MOONSHINE}
+ENGINES_BY_MODEL = {FAKE: FAKE, moonshine.MODEL_ID: MOONSHINE}
 
 
 class PlanError(ValueError):
@@ -81,7 +81,7 @@ _REASONS = {
 # each recording was a row.
 _TRAITS = {
     MOONSHINE: EngineTraits(
-        languages=("English",), max_audio_s=20.0, max_pause_s=0.8, margin_ms=500, uses_context=False
+        languages=(moonshine.LANGUAGE,), max_audio_s=20.0, max_pause_s=0.8, margin_ms=500, uses_context=False
     )
 }
 
@@ -98,9 +98,11 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
         for name, advice in ABSENT.items()
         if getattr(settings, name) != Settings.model_fields[name].default
     ]
-    engine = _ENGINES.get(settings.model_id, QWEN)
+    engine = ENGINES_BY_MODEL.get(settings.model_id, QWEN)
     if settings.fake_engine_script is not None and engine != FAKE:
         conflicts.append("FAKE_ENGINE_SCRIPT is for tests with MODEL_ID=fake, and MODEL_ID is another: unset it.")
+    if settings.forced_aligner_id == moonshine.MODEL_ID != settings.model_id:
+        conflicts.append(f"FORCED_ALIGNER_ID={moonshine.MODEL_ID} works with MODEL_ID={moonshine.MODEL_ID} only.")
     if engine == QWEN:
         device, device_reason = _device(settings.device, capabilities, conflicts)
         dtype, dtype_reason = _dtype(settings.dtype, device)
@@ -160,7 +162,7 @@ def _aligner(settings: Settings, engine: str) -> tuple[str, str]:
     if engine == FAKE:
         return FAKE, f"MODEL_ID={FAKE} brings its own; {when}"
     if engine == MOONSHINE and "forced_aligner_id" not in settings.model_fields_set:
-        return "", "FORCED_ALIGNER_ID is not set; times of words are estimated from the speech around them"
+        return moonshine.MODEL_ID, "from the decoder's attention to the audio; FORCED_ALIGNER_ID is not set"
     if settings.model_id == DEMO and "forced_aligner_id" not in settings.model_fields_set:
         return DEMO, f"MODEL_ID={DEMO} brings its own, FORCED_ALIGNER_ID is not set; {when}"
     return settings.forced_aligner_id, when

@@ -94,11 +94,11 @@ def test_the_gateway_is_an_option_like_any_other(gateway):
     assert line.reason
 
 
-def test_the_english_model_runs_on_the_cpu_and_has_no_aligner_of_its_own():
-    """Also where there is a GPU; one that is named is taken."""
+def test_the_english_model_runs_on_the_cpu_and_aligns_with_its_own_weights():
+    """Also where there is a GPU; another aligner that is named is taken, and none without a name."""
     resolved = plan.resolve(_settings(model_id="moonshine-tiny-en"), GPU)
     assert (resolved.engine, resolved.device, resolved.dtype) == ("moonshine", "cpu", "float32")
-    assert (resolved.aligner_id, resolved.traits.aligns) == ("", False)
+    assert (resolved.aligner_id, resolved.traits.aligns) == ("moonshine-tiny-en", True)
     assert resolved.traits.languages == ("English",)
     named = plan.resolve(_settings(model_id="moonshine-tiny-en", forced_aligner_id="demo"), NO_GPU)
     assert (named.aligner_id, named.traits.aligns) == ("demo", True)

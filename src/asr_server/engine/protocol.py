@@ -106,12 +106,14 @@ class AlignItem:
     """One span whose words are to be placed in time.
 
     `audio`: float32 (n,), mono, 16 kHz, finite, in [-1, 1]. `text`: what is said in it, as the model wrote it.
-    `language`: the model's name of its language.
+    `language`: the model's name of its language. `speech_regions`: samples [from, to) where speech was found, ordered
+    and disjoint; empty if that is not known.
     """
 
     audio: NDArray[np.float32]
     text: str
     language: str
+    speech_regions: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

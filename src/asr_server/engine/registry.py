@@ -3,70 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from asr_server.engine.aligning import AligningEngine
-from asr_server.engine.plan import FAKE, MOONSHINE, QWEN, Plan
+from asr_server.engine.moonshine import package as moonshine
+from asr_server.engine.plan import FAKE, MOONSHINE, Plan
 from asr_server.engine.protocol import Aligner, Engine
 
 OnProgress = Callable[[], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """How to build one kind of engine, and the aligner beside it where the plan names one."""
+def build(plan: Plan, on_progress: OnProgress = lambda: None) -> Engine:
+    """The engine that the plan names. It calls `on_progress`, on its thread, inside of passes that may take long."""
+    if plan.engine == FAKE:
+        from asr_server.engine.fake import FakeEngine
 
-    engine: Callable[[Plan, OnProgress], Engine]
-    aligner: Callable[[Plan, OnProgress], Aligner]
+        return FakeEngine(plan, on_progress)
+    if plan.engine == MOONSHINE:
+        from asr_server.engine.moonshine.engine import MoonshineEngine
 
-
-def _qwen(plan: Plan, on_progress: OnProgress) -> Engine:
+        return MoonshineEngine(plan, on_progress)
     from asr_server.engine.qwen.engine import QwenEngine
 
     return QwenEngine(plan, on_progress)
 
 
-def _qwen_aligner(plan: Plan, on_progress: OnProgress) -> Aligner:
+def build_aligner(plan: Plan, engine: Engine, on_progress: OnProgress = lambda: None) -> Aligner | None:
+    """The aligner that the plan names, for use beside `engine`; None if it names none."""
+    if not plan.aligner_id:
+        return None
+    if plan.engine == FAKE:
+        from asr_server.engine.fake import FakeAligner
+
+        return FakeAligner(plan)
+    if plan.aligner_id == moonshine.MODEL_ID:
+        from asr_server.engine.moonshine.aligner import MoonshineAligner
+        from asr_server.engine.moonshine.engine import MoonshineEngine
+
+        assert isinstance(engine, MoonshineEngine), "it uses the weights of the engine"
+        return MoonshineAligner(engine)
     from asr_server.engine.qwen.aligner import QwenAligner
 
     return QwenAligner(plan, on_progress)
 
 
-def _moonshine(plan: Plan, on_progress: OnProgress) -> Engine:
-    from asr_server.engine.moonshine.engine import MoonshineEngine
-
-    return MoonshineEngine(plan, on_progress)
-
-
-def _fake(plan: Plan, on_progress: OnProgress) -> Engine:
-    from asr_server.engine.fake import FakeEngine
-
-    return FakeEngine(plan, on_progress)
-
-
-def _fake_aligner(plan: Plan, on_progress: OnProgress) -> Aligner:
-    from asr_server.engine.fake import FakeAligner
-
-    return FakeAligner(plan)
-
-
-ENGINES = {
-    QWEN: Entry(_qwen, _qwen_aligner),
-    MOONSHINE: Entry(_moonshine, _qwen_aligner),
-    FAKE: Entry(_fake, _fake_aligner),
-}
-
-
-def build(plan: Plan, on_progress: OnProgress = lambda: None) -> Engine:
-    """The engine that the plan names. It calls `on_progress`, on its thread, inside of passes that may take long."""
-    return ENGINES[plan.engine].engine(plan, on_progress)
-
-
 def build_aligning(plan: Plan, *, idle_timeout_s: float, on_progress: OnProgress = lambda: None) -> AligningEngine:
-    """The same with its aligner beside it."""
+    """The engine with its aligner beside it."""
+    engine = build(plan, on_progress)
     return AligningEngine(
-        build(plan, on_progress),
-        ENGINES[plan.engine].aligner(plan, on_progress) if plan.aligner_id else None,
+        engine,
+        build_aligner(plan, engine, on_progress),
         pass_tokens=pass_tokens(plan.device),
         idle_timeout_s=idle_timeout_s,
     )

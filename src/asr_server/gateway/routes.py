@@ -30,6 +30,7 @@ from asr_server.gateway.restart_policy import WorkerState
 from asr_server.gateway.worker import Worker
 from asr_server.gateway.worker_client import WorkerClient
 from asr_server.service.catalog import Catalog, Model
+from asr_server.text import languages
 
 
 class GatewayRoutes:
@@ -77,6 +78,7 @@ class GatewayRoutes:
             status="degraded" if silent or state is WorkerState.FAILED else "ok",
             mode="gateway",
             model_id=self._plan.model_id,
+            languages=[languages.code(name) for name in self._plan.traits.languages],
             model_loaded=False,
             model_state="unloaded",
             model_error="",

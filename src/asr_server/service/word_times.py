@@ -41,8 +41,9 @@ async def words(
 async def _aligned(
     engine: EngineClient, span: SpeechSpan, text: str, language: str, priority: Priority
 ) -> tuple[Word, ...] | None:
+    regions = tuple((start - span.start, end - span.start) for start, end in span.speech_regions)
     try:
-        found = await engine.align(AlignItem(span.audio, text, language), priority=priority)
+        found = await engine.align(AlignItem(span.audio, text, language, regions), priority=priority)
     except (EngineError, InvalidInput, DeadlineExceeded) as error:
         logger.warning("words are not aligned", code=error.code, reason=error.message)
         return None

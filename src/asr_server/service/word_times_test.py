@@ -1,10 +1,11 @@
-"""Word times where there is hardly any audio, or none that an aligner could help with."""
+"""Word times by the aligner, and where there is hardly any audio or none that it could help with."""
 
 import asyncio
 
 import numpy as np
 import pytest
 
+from asr_server.engine.protocol import AlignedPiece, Alignment, EngineTraits
 from asr_server.scheduling.job import Priority
 from asr_server.service import word_times
 from asr_server.service.recordings.segmenter import SpeechSpan
@@ -19,3 +20,24 @@ def test_a_span_of_less_than_a_millisecond_has_words(samples, speech_regions):
     found = asyncio.run(word_times.words(None, span, "thank you", "English", how, priority=urgency))
     assert [word.text for word in found] == ["thank", "you"]
     assert all(word.start_ms < word.end_ms for word in found)
+
+
+class _Engine:
+    """An aligner that says what it was asked."""
+
+    traits = EngineTraits(aligns=True)
+
+    async def align(self, item, *, priority):
+        self.item = item
+        return Alignment((AlignedPiece("thanks", 100, 400),))
+
+
+def test_the_aligner_gets_a_span_and_its_times_come_back_as_those_of_the_recording():
+    """Regions of speech count from the start of the span, as its audio does."""
+    engine = _Engine()
+    span = SpeechSpan(32_000, 48_000, np.zeros(16_000, np.float32), 1.0, ((33_600, 40_000),))
+    found = asyncio.run(
+        word_times.words(engine, span, "Thanks.", "English", WordTimes.ALIGNED, priority=Priority.INTERACTIVE)
+    )
+    assert engine.item.speech_regions == ((1_600, 8_000),)
+    assert [(word.text, word.start_ms, word.end_ms) for word in found] == [("Thanks.", 2_100, 2_400)]

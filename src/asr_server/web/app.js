@@ -4,6 +4,7 @@ import { key, keepKey } from "./api.js";
 import { find } from "./dom.js";
 import * as file from "./file.js";
 import { ask, watch } from "./health.js";
+import { restrict } from "./languages.js";
 import * as live from "./live.js";
 import { dismiss } from "./notice.js";
 import * as status from "./status.js";
@@ -82,4 +83,5 @@ watch((state) => {
   find("server").className = `server ${kind}`;
   find("server-word").textContent = text;
   for (const note of document.querySelectorAll(".model-note")) note.hidden = state.health?.model_id !== note.dataset.model;
+  if (state.health) for (const panel of ["live", "file"]) restrict(find(`${panel}-language`), state.health.languages);
 }, 10);

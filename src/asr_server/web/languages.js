@@ -33,6 +33,12 @@ export const LANGUAGES = {
   vi: "Vietnamese",
 };
 
+/** Offer only languages of these codes; a choice that is not among them becomes automatic. */
+export function restrict(select, codes) {
+  for (const option of select.options) option.disabled = option.hidden = option.value !== "" && !codes.includes(option.value);
+  if (select.selectedOptions[0]?.disabled) select.value = "";
+}
+
 /** Add the languages to a select that has its first option already. */
 export function fill(select) {
   for (const [code, name] of Object.entries(LANGUAGES)) select.append(new Option(name, code));

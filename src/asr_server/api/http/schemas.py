@@ -214,6 +214,7 @@ class HealthBody(BaseModel):
     status: Literal["ok", "degraded", "draining"]
     mode: Literal["standalone", "gateway", "worker"]
     model_id: str
+    languages: list[str] = Field(description="Codes of the languages that the model knows.")
     model_loaded: bool
     model_state: Literal["unloaded", "loading", "loaded", "failed"]
     model_error: str = Field(description="Why the last load failed; empty when it did not.")

@@ -14,6 +14,7 @@ from asr_server.api.http.schemas import HealthBody, LiveBody, OptionBody, ProbeB
 from asr_server.api.ops import probes
 from asr_server.scheduling.model import ModelState
 from asr_server.scheduling.thread import EngineSnapshot
+from asr_server.text import languages
 
 router = APIRouter(tags=["operations"])
 
@@ -26,6 +27,7 @@ async def health(services: ServicesDep) -> HealthBody:
         status=_status(services, snapshot),
         mode="worker" if services.settings.gateway_mode else "standalone",
         model_id=services.plan.model_id,
+        languages=[languages.code(name) for name in services.plan.traits.languages],
         model_loaded=snapshot.state is ModelState.LOADED,
         model_state=snapshot.state.value,
         model_error=snapshot.load_error,

@@ -57,10 +57,13 @@ class Decoder:
         """Memory of a row."""
         return 2 * len(self._weights.layers) * self._width * 4 * (frames + tokens)
 
-    def forward(self, rows: Sequence[RowCache], ids: Sequence[Sequence[int]]) -> Array:
+    def forward(
+        self, rows: Sequence[RowCache], ids: Sequence[Sequence[int]], attention: list[Array] | None = None
+    ) -> Array:
         """Append each row's `ids` behind its `length` and return logits (all ids, vocabulary), in order.
 
-        `length` stays as it is: the caller decides how many of the tokens count.
+        `length` stays as it is: the caller decides how many of the tokens count. `attention` receives for each layer
+        and row the attention to the audio, (heads, ids, frames).
         """
         hidden = self._weights.embedding[[token for own in ids for token in own]]
         ends = np.cumsum([len(own) for own in ids])
@@ -70,7 +73,8 @@ class Decoder:
         rotation = np.cos(angles), np.sin(angles)
         for number, layer in enumerate(self._weights.layers):
             hidden = hidden + self._attend_self(number, layer, _norm(hidden, layer.self_norm), rows, parts, rotation)
-            hidden = hidden + self._attend_cross(number, layer, _norm(hidden, layer.cross_norm), rows, parts)
+            normal = _norm(hidden, layer.cross_norm)
+            hidden = hidden + self._attend_cross(number, layer, normal, rows, parts, attention)
             hidden = hidden + _feed_forward(layer, _norm(hidden, layer.mlp_norm))
         return _norm(hidden, self._weights.norm) @ self._weights.embedding.T
 
@@ -98,13 +102,22 @@ class Decoder:
         return self._joined(mixed) @ layer.out
 
     def _attend_cross(
-        self, number: int, layer: LayerWeights, hidden: Array, rows: Sequence[RowCache], parts: Sequence[slice]
+        self,
+        number: int,
+        layer: LayerWeights,
+        hidden: Array,
+        rows: Sequence[RowCache],
+        parts: Sequence[slice],
+        attention: list[Array] | None,
     ) -> Array:
         (queries,) = self._split(hidden @ layer.cross_q, 1)
         mixed = np.empty_like(queries)
         for row, part in zip(rows, parts, strict=True):
             keys, values = row.cross[number]
-            mixed[:, part] = _softmax(self._scores(queries[:, part], keys)) @ values
+            shares = _softmax(self._scores(queries[:, part], keys))
+            mixed[:, part] = shares @ values
+            if attention is not None:
+                attention.append(shares)
         return self._joined(mixed) @ layer.cross_out
 
     def _scores(self, queries: Array, keys: Array) -> Array:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from asr_server.engine.moonshine.decoder import RowCache
     from asr_server.engine.moonshine.model import Model
 
-LANGUAGE = "English"
 # English speech has at most about 6.5 of this model's tokens a second; an answer with more is no transcript.
 _TOKENS_PER_S = 6.5
 # Of the memory that is free after loading, this much may hold keys and values unless KV_BUDGET_MB says otherwise.
@@ -69,6 +68,12 @@ class MoonshineEngine:
     def loaded(self) -> bool:
         """Whether the weights are in memory."""
         return self._model is not None
+
+    @property
+    def model(self) -> Model:
+        """The loaded weights."""
+        assert self._model is not None, "model before load()"
+        return self._model
 
     @property
     def free_slots(self) -> int:
@@ -125,8 +130,7 @@ class MoonshineEngine:
 
     def step(self) -> Iterator[Outcome]:
         """Decode for every row that is encoded, then encode what was admitted since and take its first tokens."""
-        model = self._model
-        assert model is not None, "step() before load()"
+        model = self.model
         waiting = [work for work in self._work.values() if work.cache is None]
         decoding = [work for work in self._work.values() if work.cache is not None]
         if decoding:
@@ -200,7 +204,7 @@ class MoonshineEngine:
         answer = model.tokenizer.read(ids)
         return Hypothesis(
             text=answer.text,
-            language=work.utterance.language or (LANGUAGE if answer.text else ""),
+            language=work.utterance.language or (package.LANGUAGE if answer.text else ""),
             ids=ids,
             logprobs=tuple(row.logprobs[:keep]),
             finish=row.finish,

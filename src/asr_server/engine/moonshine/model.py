@@ -50,6 +50,12 @@ class Model:
         logits = self._decoder.forward([cache for _, cache in rows], fed)
         return np.split(logits, np.cumsum([len(own) for own in fed])[:-1])
 
+    def attention(self, audio: Array, ids: Sequence[int]) -> Array:
+        """How much each of `ids`, and the end, attends to each state of the audio: (layers, heads, ids + 1, frames)."""
+        seen: list[Array] = []
+        self._decoder.forward([self.encode(audio, len(ids) + 1)], [[BEGIN_ID, *ids]], seen)
+        return np.stack(seen)
+
     def choose(self, logits: Array, row: Row, seed: int) -> tuple[list[int], list[float]]:
         """The token behind each of a row's queries and its log-probability; logits (n, vocabulary)."""
         chosen = logits.argmax(-1)

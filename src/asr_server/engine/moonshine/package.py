@@ -12,6 +12,7 @@ from pathlib import Path
 from asr_server.core.errors import ModelUnavailable
 
 MODEL_ID = "moonshine-tiny-en"
+LANGUAGE = "English"
 DISTRIBUTION = "moonshine-voice"
 # Later releases fetch the weights at run time instead of containing them.
 VERSION = "0.1.0"

@@ -31,6 +31,8 @@ class Tokenizer:
         pieces = entries(path.read_bytes())
         silent = [b""] * (END_ID + 1), [b""] * (len(pieces) - _FIRST_SPECIAL_ID)
         self._pieces = [*silent[0], *pieces[END_ID + 1 : _FIRST_SPECIAL_ID], *silent[1]]
+        self._ids = {piece: number for number, piece in reversed(list(enumerate(self._pieces))) if piece}
+        self._longest = max(map(len, self._ids))
 
     def __len__(self) -> int:
         return len(self._pieces)
@@ -44,6 +46,20 @@ class Tokenizer:
         written = [decoder.decode(piece) for piece in pieces]
         text = "".join(written).rstrip()
         return Reading(text, tuple(min(n, len(text)) for n in accumulate(map(len, written))), tuple(pieces))
+
+    def encode(self, text: str) -> list[int]:
+        """Ids that read as `text`: from left to right the longest piece that fits.
+
+        The model itself may divide a word otherwise. Raises `ValueError` if no piece fits.
+        """
+        rest, ids = f" {text.strip()}".encode(), list[int]()
+        while rest.strip():
+            length = next((n for n in range(self._longest, 0, -1) if rest[:n] in self._ids), 0)
+            if not length:
+                raise ValueError(f"no token begins with {rest[:1]!r}")
+            ids.append(self._ids[rest[:length]])
+            rest = rest[length:]
+        return ids
 
 
 def entries(content: bytes) -> list[bytes]:
