@@ -31,8 +31,11 @@ if TYPE_CHECKING:
     from asr_server.engine.client import EngineClient, Transcription
     from asr_server.scheduling.admission import Admission, AdmissionTicket
     from asr_server.service.recordings.segmenter import SpeechSpan
+    from asr_server.service.recordings.span import SpanResult
     from asr_server.service.requests import RecordingRequest
 
+# "Okay" and "ja" are words of many languages. A longer segment tells which one it is in.
+_OUTLIER_MS = 3000
 # Longer recordings are bulk work: they give way to short ones, whose callers wait in front of a screen.
 _BULK_OVER_S = 60.0
 
@@ -251,14 +254,23 @@ class _Assembly:
             await self._add_text(text, opens=not is_sent)
             is_sent = True
         results = await task.results()
+        if not self._deltas:
+            results = [await self._in_main_language(task, result) for result in results]
         if self._deltas and not is_sent:  # there were no deltas, or the span was tried again
             for result in results:
                 if result.segment.text:
                     await self._add_text(result.segment.text, opens=True)
         for result in results:
             self._segments.append(result.segment)
-            self._add_times(result.transcription)
+            self._add_times(result.answer.transcription)
             await self._emit(SegmentDone(result.segment))
+
+    async def _in_main_language(self, task: SpanTask, result: SpanResult) -> SpanResult:
+        """A short segment in another language than the speech before it is easily misheard: it is heard in that too."""
+        segment, main = result.segment, _main_language(self._segments)
+        if not main or segment.language in ("", main) or segment.end_ms - segment.start_ms > _OUTLIER_MS:
+            return result
+        return await task.likelier(result, main)
 
     async def _add_text(self, text: str, *, opens: bool) -> None:
         """`opens`: it is the first text of a segment."""

@@ -37,12 +37,14 @@ RUN, STREAM = RunOptions(), RunOptions(deltas=True)
 class Scripted:
     """A batch that answers each utterance by `script(samples)`: a `Finish`, an error, or None for never.
 
-    `language`: of the answer for so many samples. `sampled`: whether the utterance in question is to be sampled.
+    `language`: of the answer for so many samples. `forced`: text and log-probability of an answer whose language was
+    forced. `sampled`: whether the utterance in question is to be sampled.
     `deltas`: texts that are sent in steps of their own before the answer.
     """
 
     loaded, free_slots, text, deltas = True, 4, "w{samples}", ()
     language = staticmethod(lambda samples: "English")
+    forced = ("forced", -0.1)
 
     def __init__(self, script):
         self.script, self.rows, self.seen, self.sampled = script, {}, [], False
@@ -70,8 +72,9 @@ class Scripted:
             if isinstance(finish, Exception):
                 yield RowFailed(key, finish)
             else:
-                text = self.text.format(samples=samples)
-                yield RowDone(key, Hypothesis(text, self.language(samples), (1,), (-0.1,), finish, 1, 1, 1))
+                text, logprob = self.forced if item.language else (self.text.format(samples=samples), -0.1)
+                language = item.language or self.language(samples)
+                yield RowDone(key, Hypothesis(text, language, (1,), (logprob,), finish, 1, 1, 1))
 
     def drop(self, key):
         self.rows.pop(key, None)
@@ -391,21 +394,49 @@ async def _until(condition):
     raise AssertionError("never happened")
 
 
-async def test_the_language_is_that_of_most_of_the_speech(make, tmp_path):
-    """In seconds: a script with few characters counts as much as another."""
+@pytest.fixture
+def long_and_short(tmp_path):
+    """A recording of a long and a short span of speech."""
     with wave.open(str(demo.sample().recording)) as source:
         pcm = np.frombuffer(source.readframes(source.getnframes()), np.int16)
     pause, path = np.zeros(5 * 16_000, np.int16), tmp_path / "long_and_short.wav"
     with wave.open(str(path), "wb") as sink:
         sink.setparams((1, 2, 16_000, 0, "NONE", ""))
         sink.writeframes(np.concatenate([pcm, pause, pcm[:16_000], pause]).tobytes())
-    made = make(lambda samples: Finish.END)
+    with path.open("rb") as file:
+        yield file
+
+
+def _bilingual(made):
     made.batch.language = lambda samples: "Chinese" if samples > 48_000 else "English"
     made.batch.text = SimpleNamespace(format=lambda samples: "好" if samples > 48_000 else "and so on and so forth")
-    with path.open("rb") as file:
-        transcript = await made.transcribe(file)
+    return made
+
+
+async def test_the_language_is_that_of_most_of_the_speech(make, long_and_short):
+    """In seconds: a script with few characters counts as much as another."""
+    transcript = await _bilingual(make(lambda samples: Finish.END)).transcribe(long_and_short)
     assert [segment.language for segment in transcript.segments] == ["Chinese", "English"]
     assert transcript.language == "Chinese"
+
+
+@pytest.mark.parametrize(
+    ("forced", "options", "expected"),
+    [
+        (("对", -0.05), RUN, "对"),
+        (("对", -0.5), RUN, "and so on and so forth"),
+        (("", 0.0), RUN, "and so on and so forth"),
+        (("对", -0.05), STREAM, "and so on and so forth"),
+    ],
+)
+async def test_a_short_outlier_is_heard_in_the_main_language_too(make, long_and_short, forced, options, expected):
+    """The likelier answer is taken, but never silence for words, and never what differs from text that was sent."""
+    made = _bilingual(make(lambda samples: Finish.END))
+    made.batch.forced = forced
+    transcript = await made.transcribe(long_and_short, options=options)
+    assert [segment.text for segment in transcript.segments] == ["好", expected]
+    assert transcript.segments[1].language == ("Chinese" if expected == "对" else "English")
+    assert len(made.batch.seen) == (2 if options is STREAM else 3)
 
 
 async def test_a_prompt_that_has_no_effect_is_reported(make, recording):

@@ -15,7 +15,7 @@ from asr_server.service.retry import Answer, retry
 
 if TYPE_CHECKING:
     from asr_server.core.transcript import Word
-    from asr_server.engine.client import EngineClient, Transcription
+    from asr_server.engine.client import EngineClient
     from asr_server.scheduling.job import Priority
     from asr_server.service.recordings.segmenter import SpeechSpan
     from asr_server.service.requests import RecordingRequest
@@ -38,7 +38,7 @@ class SpanResult:
     """The segment of a span, or of half of one, and the engine's answer that it was made of."""
 
     segment: Segment
-    transcription: Transcription
+    answer: Answer
 
 
 class SpanTask:
@@ -89,6 +89,22 @@ class SpanTask:
             raise found
         return found
 
+    async def likelier(self, result: SpanResult, language: str) -> SpanResult:
+        """`result` of this span, or that for the same audio in `language`: what the engine finds likelier.
+
+        Raises what the engine raises.
+        """
+        answer, request = result.answer, self._context.request
+        utterance = Utterance(self._utterance.audio[answer.start : answer.end], language, request.context)
+        found = await self._context.engine.transcribe(
+            utterance, priority=self._priority, deadline_s=self._context.deadline_s
+        )
+        first, second = answer.transcription.hypothesis, found.hypothesis
+        ended = second.text and second.finish is Finish.END
+        if not ended or second.mean_logprob <= first.mean_logprob:
+            return result
+        return await self._result(Answer(answer.start, answer.end, found, utterance.temperature))
+
     async def _run(self) -> list[SpanResult] | Exception:
         try:
             answers = await self._answers()
@@ -112,7 +128,7 @@ class SpanTask:
         words = await word_times.words(
             self._context.engine, part, hypothesis.text, hypothesis.language, how, priority=self._priority
         )
-        return SpanResult(_segment(part, answer, words), answer.transcription)
+        return SpanResult(_segment(part, answer, words), answer)
 
 
 def _segment(span: SpeechSpan, answer: Answer, words: tuple[Word, ...]) -> Segment:
