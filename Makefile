@@ -17,7 +17,7 @@
 #
 # make docs       write the tables of the docs from the code
 # make clients    run OpenAI's clients and write docs/openai-compatibility.md
-# make lock       write requirements.lock, from which the images install
+# make lock       write the lock files, from which everything is installed
 # make sbom       write a list of the installed packages to build/sbom.json
 # make audit      look for known vulnerabilities of those packages
 # make clean      delete the virtual environment and what was built
@@ -28,6 +28,9 @@ VENV := .venv
 PY := $(VENV)/bin/python
 TOOLS := $(VENV)/tools/bin
 PYTEST = $(PY) -m pytest
+PIP = $(PY) -m pip install --quiet --disable-pip-version-check
+# Where there is no wheel of the English model, the demonstration needs torch.
+DEMO := $(if $(filter Linux-x86_64 Linux-aarch64,$(shell uname -sm | tr " " -)),slim,runtime)
 # As many tests at once, each module on one worker. The plugin is for the fuzzing, and takes 2 s to import.
 WORKERS ?= 2
 # Tests that start no servers of their own wait for timers now and then, so more of them keep two cores busy.
@@ -42,17 +45,23 @@ SEED := $(or $(SEED),$(shell date +%s))
 
 # The stamps hold what was installed: a second run installs nothing. Without pip the venv is half made, as where Debian's
 # python3-venv was missing the first time.
-$(VENV)/.runtime: requirements.txt pyproject.toml
+$(VENV)/.slim: requirements-slim.lock pyproject.toml
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
 		echo "asr-server needs Python 3.11 or later, and $(PYTHON) is not: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
-	@echo "Installing into $(VENV): Python packages of about 2 GB, most of it torch. A second run installs nothing."
+	@echo "Installing the server and a small English model into $(VENV): 0.5 GB. A second run installs nothing."
 	$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet --disable-pip-version-check --no-compile -r requirements.txt
-	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	$(PIP) --no-compile --no-deps --require-hashes -r requirements-slim.lock
+	$(PIP) --no-deps --editable .
+	touch $@
+
+$(VENV)/.runtime: requirements.lock requirements-qwen.txt $(VENV)/.slim
+	@echo "Installing what Qwen3-ASR needs: about 1.2 GB, most of it torch. A second run installs nothing."
+	$(PIP) --no-compile "$$(grep '^torch==' requirements-qwen.txt)"
+	$(PIP) --no-compile --no-deps --require-hashes -r requirements.lock
 	touch $@
 
 $(VENV)/.dev: requirements-dev.txt $(VENV)/.runtime
-	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	$(PIP) -r requirements-dev.txt
 	touch $@
 
 $(VENV)/.tools: requirements-tools.txt
@@ -60,7 +69,7 @@ $(VENV)/.tools: requirements-tools.txt
 	$(TOOLS)/python -m pip install --quiet --disable-pip-version-check -r requirements-tools.txt
 	touch $@
 
-demo: $(VENV)/.runtime
+demo: $(VENV)/.$(DEMO)
 	@$(PY) -m asr_server demo --port $(PORT) $(if $(ONCE),--once)
 
 serve: $(VENV)/.runtime
@@ -131,10 +140,11 @@ fuzz: $(VENV)/.dev
 	FUZZ_S=$(FUZZ_S) FUZZ_SEED=$(SEED) $(PYTEST) E2Etest/fuzz --timeout 0 -m "" --hypothesis-seed=$(SEED)
 
 # Without torch and what only torch needs: their builds differ by index, and an image takes them from the one it is given.
+LOCK = $(TOOLS)/uv pip compile --override requirements-unused.txt --quiet --universal --python-version 3.11 \
+	--generate-hashes --no-annotate --custom-compile-command "make lock"
 lock: $(VENV)/.tools
-	echo "torch; python_version < '3'" | $(TOOLS)/uv pip compile requirements.txt --override /dev/stdin --quiet \
-		--generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_34 --no-annotate \
-		--custom-compile-command "make lock" --output-file requirements.lock
+	$(LOCK) --output-file requirements.lock requirements.txt
+	$(LOCK) --output-file requirements-slim.lock --constraint requirements.lock requirements-slim.txt
 
 sbom: $(VENV)/.tools $(VENV)/.runtime
 	mkdir -p build
@@ -143,7 +153,7 @@ sbom: $(VENV)/.tools $(VENV)/.runtime
 # Asks the package index for known vulnerabilities: needs the network, and fails where a package cannot be looked up.
 audit: $(VENV)/.tools
 	$(TOOLS)/pip-audit --strict --disable-pip --require-hashes -r requirements.lock
-	grep '^torch==' requirements.txt | $(TOOLS)/pip-audit --strict --disable-pip --no-deps -r /dev/stdin
+	grep '^torch==' requirements-qwen.txt | $(TOOLS)/pip-audit --strict --disable-pip --no-deps -r /dev/stdin
 
 clean:
 	rm -rf $(VENV) build dist

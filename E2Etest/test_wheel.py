@@ -71,7 +71,8 @@ def test_the_metadata_name_version_licence_requirements_and_command(wheel):
         commands = archive.read(f"{INFO}/entry_points.txt").decode()
     assert (metadata["Name"], metadata["Version"]) == ("asr-server", __version__)
     assert metadata["License-Expression"] == "Apache-2.0"
-    required = [line for line in (ROOT / "requirements.txt").read_text("utf-8").splitlines() if line[:1].isalnum()]
+    files = [ROOT / "requirements-slim.txt", ROOT / "requirements-qwen.txt"]
+    required = [line for file in files for line in file.read_text("utf-8").splitlines() if line[:1].isalnum()]
     assert metadata.get_all("Requires-Dist") == required
     assert commands.split() == ["[console_scripts]", "asr-server", "=", "asr_server.cli.main:main"]
 

@@ -38,6 +38,7 @@ exit codes: 0 the server would run; 1 something is wrong
 # The largest released checkpoint, as downloaded.
 _LARGEST_MODEL_BYTES = 5e9
 _GIB = 1024**3
+_FOR_QWEN = {"torch", "transformers", "qwen-asr"}
 
 
 class Mark(StrEnum):
@@ -122,7 +123,12 @@ def _software() -> Findings:
 
     yield Finding(Mark.OK, "asr-server", f"{__version__}, Python {platform.python_version()}")
     for name, version in system_info.look().libraries.items():
-        yield Finding(Mark.OK if version else Mark.FAIL, name, version or "missing: pip install -r requirements.txt")
+        if version:
+            yield Finding(Mark.OK, name, version)
+        elif name in _FOR_QWEN:
+            yield Finding(Mark.OFF, name, "not installed; only Qwen3-ASR needs it: pip install -r requirements.txt")
+        else:
+            yield Finding(Mark.FAIL, name, "missing: pip install -r requirements-slim.txt")
     probed = capabilities.probe()
     if probed.gpu and not probed.torch_cuda:
         yield Finding(Mark.NOTE, "torch", "a CPU build on a machine with a GPU: pip install -r requirements-gpu.txt")

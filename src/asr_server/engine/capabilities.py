@@ -9,19 +9,25 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """`gpu`: an NVIDIA driver is loaded. `torch_cuda`: the installed torch is not a CPU-only build."""
+    """`gpu`: an NVIDIA driver is loaded. `torch_cuda`: the installed torch is not a CPU-only build. `qwen`: the
+    packages of the Qwen engine are installed."""
 
     gpu: bool
     torch_cuda: bool
+    qwen: bool = True
 
 
 def probe() -> Capabilities:
     """Look at the driver's files and at the metadata of the installed packages."""
-    return Capabilities(gpu=Path("/proc/driver/nvidia/version").exists(), torch_cuda=_torch_has_cuda())
+    return Capabilities(
+        gpu=Path("/proc/driver/nvidia/version").exists(),
+        torch_cuda=not _version("torch", default="+cpu").endswith("+cpu"),
+        qwen=all(_version(name) for name in ("torch", "transformers", "qwen-asr")),
+    )
 
 
-def _torch_has_cuda() -> bool:
+def _version(package: str, default: str = "") -> str:
     try:
-        return not metadata.version("torch").endswith("+cpu")
+        return metadata.version(package)
     except metadata.PackageNotFoundError:
-        return False
+        return default

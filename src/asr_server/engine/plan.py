@@ -103,6 +103,11 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
         conflicts.append("FAKE_ENGINE_SCRIPT is for tests with MODEL_ID=fake, and MODEL_ID is another: unset it.")
     if settings.forced_aligner_id == moonshine.MODEL_ID != settings.model_id:
         conflicts.append(f"FORCED_ALIGNER_ID={moonshine.MODEL_ID} works with MODEL_ID={moonshine.MODEL_ID} only.")
+    if engine == QWEN and not capabilities.qwen:
+        conflicts.append(
+            f"MODEL_ID={settings.model_id}: the packages of Qwen3-ASR are not installed: run `make serve`, or "
+            f"pip install -r requirements.txt, or set MODEL_ID={moonshine.MODEL_ID}."
+        )
     if engine == QWEN:
         device, device_reason = _device(settings.device, capabilities, conflicts)
         dtype, dtype_reason = _dtype(settings.dtype, device)

@@ -104,6 +104,14 @@ def test_the_english_model_runs_on_the_cpu_and_aligns_with_its_own_weights():
     assert (named.aligner_id, named.traits.aligns) == ("demo", True)
 
 
+def test_an_installation_without_torch_says_what_to_install():
+    """The English model runs on it."""
+    slim = Capabilities(gpu=False, torch_cuda=False, qwen=False)
+    with pytest.raises(plan.PlanError, match="Qwen3-ASR are not installed: run `make serve`"):
+        plan.resolve(_settings(model_id="demo"), slim)
+    assert plan.resolve(_settings(model_id="moonshine-tiny-en"), slim).engine == "moonshine"
+
+
 def test_what_the_english_model_cannot_do_refuses():
     """A GPU, and any other number format."""
     with pytest.raises(plan.PlanError) as refusal:

@@ -11,6 +11,7 @@ from pathlib import Path
 BEGIN_ID = 1
 END_ID = 2
 _BLANK = "\u2581".encode()
+_BLANKS = " \t\n\r\v\f"  # what `bytes.strip` removes; `str.strip` removes more
 # From here on no token stands for text: names of tasks, of which this model uses none.
 _FIRST_SPECIAL_ID = 32_000
 
@@ -44,7 +45,7 @@ class Tokenizer:
         pieces[: begun + 1] = [b""] * begun + [piece.lstrip() for piece in pieces[begun : begun + 1]]
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         written = [decoder.decode(piece) for piece in pieces]
-        text = "".join(written).rstrip()
+        text = "".join(written).rstrip(_BLANKS)
         return Reading(text, tuple(min(n, len(text)) for n in accumulate(map(len, written))), tuple(pieces))
 
     def encode(self, text: str) -> list[int]:

@@ -51,6 +51,6 @@ def test_pieces_offsets_and_text_agree(tokenizer, ids):
     assert len(reading.offsets) == len(reading.pieces) == len(ids)
     assert list(reading.offsets) == sorted(reading.offsets)
     assert not ids or reading.offsets[-1] == len(reading.text)
-    assert reading.text == reading.text.strip()
-    whole = b"".join(reading.pieces).decode(errors="ignore").rstrip()
+    assert reading.text == reading.text.strip(" \t\n\r\v\f")
+    whole = b"".join(reading.pieces).decode(errors="ignore").rstrip(" \t\n\r\v\f")
     assert whole == reading.text.replace("\ufffd", "")

@@ -25,9 +25,8 @@ class _Later(ModuleType):
 
 
 @contextmanager
-def _spared(*, later: str, hidden: tuple[str, ...]) -> Iterator[None]:
-    """Meanwhile `import` of `later` gives its stand-in, and the `hidden` seem not to be installed."""
-    stand_ins: dict[str, ModuleType | None] = {later: _Later(later), **dict.fromkeys(hidden)}
+def _replaced(stand_ins: dict[str, ModuleType | None]) -> Iterator[None]:
+    """Meanwhile these names import as that; None is as if it were not installed."""
     stand_ins = {name: module for name, module in stand_ins.items() if name not in sys.modules}
     modules = cast(dict[str, ModuleType | None], sys.modules)
     modules.update(stand_ins)
@@ -38,14 +37,18 @@ def _spared(*, later: str, hidden: tuple[str, ...]) -> Iterator[None]:
             del modules[name]
 
 
-# nagisa splits Japanese for the aligner. transformers asks for the others with a fallback: they serve its losses.
-with _spared(later="nagisa", hidden=("sklearn", "scipy")):
-    from qwen_asr import parse_asr_output
-    from qwen_asr.core.transformers_backend import Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
-    from qwen_asr.inference.qwen3_forced_aligner import Qwen3ForceAlignProcessor
+# transformers asks for these two with a fallback: they serve its losses.
+with _replaced(dict.fromkeys(("sklearn", "scipy"))):
     from transformers.cache_utils import Cache
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
     from transformers.models.qwen2.tokenization_qwen2 import bytes_to_unicode
+
+    # nagisa splits Japanese for the aligner. With the others the SDK reads files; it is given samples here, and these
+    # two are not even installed.
+    with _replaced({name: _Later(name) for name in ("nagisa", "librosa", "soundfile")}):
+        from qwen_asr import parse_asr_output
+        from qwen_asr.core.transformers_backend import Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
+        from qwen_asr.inference.qwen3_forced_aligner import Qwen3ForceAlignProcessor
 
 __all__ = [
     "ALL_ATTENTION_FUNCTIONS",
