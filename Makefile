@@ -28,7 +28,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 TOOLS := $(VENV)/tools/bin
 PYTEST = $(PY) -m pytest
-PIP = $(PY) -m pip install --quiet --disable-pip-version-check
+# pip warns of what the lock files leave out on purpose.
+PIP = $(PY) -m pip install --quiet --disable-pip-version-check --no-warn-conflicts
 # Where there is no wheel of the English model, the demonstration needs torch.
 DEMO := $(if $(filter Linux-x86_64 Linux-aarch64,$(shell uname -sm | tr " " -)),slim,runtime)
 # As many tests at once, each module on one worker. The plugin is for the fuzzing, and takes 2 s to import.

@@ -39,6 +39,16 @@ def test_models_lists_the_real_name_and_the_aliases(server):
     assert server.client.get("/v1/models/whisper-1").json()["object"] == "model"
     missing = server.client.get("/v1/models/nobody/nothing")
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")
+    assert "demo, whisper-1, " in missing.json()["error"]["message"]
+
+
+def test_a_model_need_not_be_named(server, sample):
+    """Without a name, with an empty one, and with one that another server's clients have built in."""
+    for fields in ({}, {"model": ""}, {"model": "Systran/faster-whisper-small"}):
+        for route in ("transcriptions", "transcriptions/stream"):
+            answer = server.client.post(f"/v1/audio/{route}", files={"file": ("a.wav", sample[0])}, data=fields)
+            assert answer.status_code == 200
+            assert sample[1] in answer.text
 
 
 def test_the_docs_page_needs_no_other_host(server):
@@ -51,6 +61,6 @@ def test_the_docs_page_needs_no_other_host(server):
     post = schema["paths"]["/v1/audio/transcriptions"]["post"]
     form = post["requestBody"]["content"]["multipart/form-data"]["schema"]
     assert form["properties"]["file"]["format"] == "binary"
-    assert set(form["required"]) == {"file", "model"}
+    assert set(form["required"]) == {"file"}
     assert "application/json" in post["responses"]["200"]["content"]
     assert "422" not in str(schema)

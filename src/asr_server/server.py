@@ -161,7 +161,7 @@ def _services(
         engine=built.engine,
         thread=built.thread,
         admission=built.admission,
-        catalog=Catalog(resolved.model_id, resolved.traits.languages),
+        catalog=Catalog(resolved.model_id, resolved.traits.languages, settings.aliases),
         decoder=built.decoder,
         pipeline=built.pipeline,
         live=LiveSessions(settings, engines, built.admission),

@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
     parser.epilog, parser.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
     parser.add_argument("--host", help="address to listen on (HOST; 127.0.0.1: this machine alone)")
-    parser.add_argument("--port", type=int, help="port to listen on (PORT; 8000)")
+    parser.add_argument("--port", type=int, help="port to listen on (PORT; 8100)")
     parser.add_argument(
         "--model",
         dest="model_id",

@@ -69,7 +69,7 @@ class Settings(BaseSettings):
     )
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
-    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    port: int = Field(8100, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     ssl_certfile: str = Field("", description="PEM certificate chain for TLS; empty: no TLS.")
     ssl_keyfile: str = Field("", description="Private key of the certificate, if it is in a separate file.")
 
@@ -95,6 +95,11 @@ class Settings(BaseSettings):
         min_length=1,
         description="Model: a hub id, a directory, `moonshine-tiny-en` (English, bundled), or `demo` (a bundled "
         "checkpoint for tests, which knows about a hundred words).",
+    )
+    model_aliases: str = Field(
+        "",
+        description="Comma-separated names that clients may send for the model, beside those that are built in; `*` "
+        "stands for any characters.",
     )
     forced_aligner_id: str = Field(
         "Qwen/Qwen3-ForcedAligner-0.6B",
@@ -297,6 +302,11 @@ class Settings(BaseSettings):
     def origins(self) -> frozenset[str]:
         """`allowed_origins`, one by one, as browsers write them."""
         return frozenset(origin.lower() for origin in _listed(self.allowed_origins))
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """`model_aliases`, one by one."""
+        return _listed(self.model_aliases)
 
     @property
     def max_upload_bytes(self) -> int:

@@ -39,7 +39,7 @@ class GatewayRoutes:
     def __init__(self, settings: Settings, plan: Plan, worker: Worker, client: WorkerClient) -> None:
         self._settings, self._plan, self._worker, self._client = settings, plan, worker, client
         self.exposition = Exposition(worker, client)
-        self._catalog = Catalog(plan.model_id, plan.traits.languages)
+        self._catalog = Catalog(plan.model_id, plan.traits.languages, settings.aliases)
         self._began_s = time.monotonic()
 
     def router(self) -> APIRouter:

@@ -1,15 +1,16 @@
-"""What the loaded model is called, by its own name and those that OpenAI's clients send, and the languages it knows."""
+"""What the loaded model is called, by its own name and those that clients send, and the languages it knows."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from asr_server.core.errors import UnknownModel, UnsupportedLanguage
 from asr_server.text.languages import model_languages
 
-# Names that applications have built in. All mean the loaded model.
+# Names that applications have built in. All mean the loaded model. `*` stands for any characters.
 ALIASES = (
     "whisper-1",
     "gpt-transcribe",
@@ -18,7 +19,13 @@ ALIASES = (
     "gpt-4o-mini-transcribe-2025-12-15",
     "gpt-live-transcribe",
     "gpt-realtime-whisper",
+    "whisper-large-v3",
+    "whisper-large-v3-turbo",
+    "gpt-4o-*transcribe*",
+    "Systran/faster-whisper-*",
+    "Qwen/Qwen3-ASR-*",
 )
+_MAX_NAME_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +40,27 @@ class Model:
 class Catalog:
     """What `/v1/models` lists, and what the `model` and `language` fields may say.
 
-    `languages`: the model's names of those it knows.
+    `languages`: the model's names of those it knows. `aliases`: more names of the model, `*` for any characters.
     """
 
-    def __init__(self, model_id: str, languages: Collection[str] = model_languages()) -> None:
+    def __init__(
+        self, model_id: str, languages: Collection[str] = model_languages(), aliases: Collection[str] = ()
+    ) -> None:
         self._languages = languages
-        created = int(time.time())
+        self._created = int(time.time())
         owner = model_id.split("/")[0] if model_id.count("/") == 1 else "local"
-        self._models = {model_id: Model(model_id, created, owner)}
-        self._models |= {alias: Model(alias, created, "alias") for alias in ALIASES if alias != model_id}
+        names = [*ALIASES, *aliases]
+        self._patterns = [name for name in names if "*" in name]
+        self._models = {model_id: Model(model_id, self._created, owner)}
+        self._models |= {name: self._alias(name) for name in names if "*" not in name and name != model_id}
+
+    @property
+    def default(self) -> str:
+        """The model's own name."""
+        return next(iter(self._models))
 
     def all(self) -> list[Model]:
-        """Every name; the loaded model's own is the first."""
+        """Every name without `*`; the loaded model's own is the first."""
         return list(self._models.values())
 
     def check_language(self, language: str | None, param: str = "language") -> None:
@@ -53,11 +69,14 @@ class Catalog:
             known = ", ".join(sorted(self._languages))
             raise UnsupportedLanguage(f"The loaded model does not know {language}. It knows: {known}.", param=param)
 
-    def find(self, name: str) -> Model:
-        """The model of that name; raises `UnknownModel`."""
-        model = self._models.get(name)
-        if model is None:
-            raise UnknownModel(
-                "The model does not exist on this server; GET /v1/models lists those that do.", param="model"
-            )
-        return model
+    def find(self, name: str, param: str = "model") -> Model:
+        """The model of that name; raises `UnknownModel`, which names those that there are."""
+        if (model := self._models.get(name)) is not None:
+            return model
+        if len(name) <= _MAX_NAME_CHARS and any(fnmatchcase(name, pattern) for pattern in self._patterns):
+            return self._alias(name)
+        names = ", ".join([*self._models, *self._patterns])
+        raise UnknownModel(f"The model does not exist on this server, whose model has the names {names}.", param=param)
+
+    def _alias(self, name: str) -> Model:
+        return Model(name, self._created, "alias")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from asr_server.core.errors import UnsupportedLanguage
+from asr_server.core.errors import UnknownModel, UnsupportedLanguage
 from asr_server.service.catalog import Catalog
 
 
@@ -15,3 +15,36 @@ def test_a_language_that_the_model_does_not_know_is_refused_with_those_it_knows(
         english.check_language("German", "source_language")
     assert refusal.value.param == "source_language"
     Catalog("large").check_language("German")
+
+
+def test_every_name_that_clients_have_built_in_means_the_model():
+    """OpenAI's, those of other servers, other sizes of the same model, and the operator's own."""
+    catalog = Catalog("Qwen/Qwen3-ASR-1.7B", aliases=("our-model", "team-*"))
+    for name in (
+        "whisper-1",
+        "whisper-large-v3-turbo",
+        "gpt-4o-mini-transcribe-2026-01-01",
+        "Systran/faster-whisper-large-v3",
+        "Qwen/Qwen3-ASR-0.6B",
+        "our-model",
+        "team-a/b",
+    ):
+        assert catalog.find(name).id == name
+    assert catalog.find("Qwen/Qwen3-ASR-1.7B").owned_by == "Qwen"
+    assert catalog.default == catalog.all()[0].id == "Qwen/Qwen3-ASR-1.7B"
+    assert not [model.id for model in catalog.all() if "*" in model.id]
+
+
+@pytest.mark.parametrize("name", ["", "gpt-4o", "WHISPER-1", "our-model-2", "faster-whisper-small"])
+def test_another_name_is_refused_with_those_that_there_are(name):
+    """By case too, since names of models have it."""
+    with pytest.raises(UnknownModel, match=r"has the names demo, whisper-1, .*our-model.*Systran/faster-whisper-\*"):
+        Catalog("demo", aliases=("our-model",)).find(name)
+
+
+def test_every_name_means_the_model_where_the_operator_says_so():
+    """`*`, for any name of a sane length."""
+    catalog = Catalog("demo", aliases=("*",))
+    assert catalog.find("anything at all").owned_by == "alias"
+    with pytest.raises(UnknownModel):
+        catalog.find("x" * 201)

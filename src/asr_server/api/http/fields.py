@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from asr_server.api.http.body import NOT_JSON
 from asr_server.service.requests import ResponseFormat
 
+_MODEL = "A name from /v1/models; empty: the model that is loaded. Names of OpenAI's models mean that too."
 # Of a prompt, and of all hotwords together: the engine reads them again for each span.
 MAX_TEXT_CHARS = 16_000
 
@@ -97,7 +98,7 @@ class CueForm(RecordingForm):
 class TranscriptionForm(RecordingForm):
     """`POST /v1/audio/transcriptions`."""
 
-    model: str = Field(description="A name from /v1/models. OpenAI's names mean the model that is loaded.")
+    model: str = Field("", description=_MODEL)
     language: str = Field("", description="ISO code, locale, English name, `auto` or empty (detect).")
     response_format: ResponseFormat = Field(ResponseFormat.JSON, description="Format of the answer.")
     timestamp_granularities: list[Literal["word", "segment"]] = Field(
@@ -111,7 +112,7 @@ class TranscriptionForm(RecordingForm):
 class SubtitleForm(CueForm):
     """`POST /v1/audio/subtitles`."""
 
-    model: str = Field("", description="A name from /v1/models; empty: the model that is loaded.")
+    model: str = Field("", description=_MODEL)
     language: str = Field("", description="ISO code, locale, English name, `auto` or empty (detect).")
     format: Literal["srt", "vtt"] = Field("srt", description="Kind of file.")
 
@@ -119,7 +120,7 @@ class SubtitleForm(CueForm):
 class TranslationForm(CueForm):
     """`POST /v1/audio/translations`."""
 
-    model: str = Field(description="A name from /v1/models.")
+    model: str = Field("", description=_MODEL)
     language: str = Field("en", description="Target: any language, as a BCP 47 tag or an English name.")
     source_language: str = Field("", description="Language of the recording, as for transcriptions; empty: detect.")
     glossary: Glossary = Field({}, description='How to translate terms, as JSON: {"term": "translation"}.')

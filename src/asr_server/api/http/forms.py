@@ -114,7 +114,11 @@ def transcription_request(form: FormData) -> TranscriptionRequest:
     )
     language = languages.normalize(fields.language)
     return TranscriptionRequest(
-        **_common(fields), model=fields.model, language=language, output=output, stream=fields.stream
+        **_common(fields),
+        model=fields.model or DEFAULT_MODEL,
+        language=language,
+        output=output,
+        stream=fields.stream,
     )
 
 
@@ -142,7 +146,7 @@ def translation_request(form: FormData) -> TranslationRequest:
         raise
     return TranslationRequest(
         **_common(fields),
-        model=fields.model,
+        model=fields.model or DEFAULT_MODEL,
         language=source,
         output=OutputOptions(fields.response_format, max_line_chars=fields.max_line_chars, max_lines=fields.max_lines),
         target_language=target_languages.find(fields.language).tag,

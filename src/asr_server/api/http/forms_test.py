@@ -89,7 +89,6 @@ def test_granularities_choose_what_is_listed():
 
 # Fields, and the code and the parameter of the error.
 REFUSED = [
-    ({"model": ""}, "missing_required_parameter", "model"),
     ({"temperature": "2"}, "invalid_value", "temperature"),
     ({"chunking_strategy[type]": "no"}, "invalid_value", "chunking_strategy.type"),
     ({"language": "Klingon"}, "unsupported_language", "language"),

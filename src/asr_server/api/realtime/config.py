@@ -160,16 +160,14 @@ class ServerDefaults:
         rules = services.live.turn_config(use_voice=services.settings.asr_use_server_vad)
         return cls(services.catalog, rules)
 
-    @property
-    def models(self) -> tuple[str, ...]:
-        """The names of the model, its own first."""
-        return tuple(model.id for model in self.catalog.all())
-
     def initial(self, model: str | None = None) -> Config:
         """The configuration of a session that asks for nothing; `model` counts where it is known."""
         bare = {"audio": {"input": {"transcription": None, "noise_reduction": None}}, "include": None}
-        known = model if model in self.models else None
-        wanted = {"format": {}, "turn_detection": {}, "transcription": {"model": known or self.models[0]}}
+        try:
+            name = self.catalog.find(model or "").id
+        except UnknownModel:
+            name = self.catalog.default
+        wanted = {"format": {}, "turn_detection": {}, "transcription": {"model": name}}
         return self._checked(
             merge(bare, {"type": "transcription", "audio": {"input": wanted}}, self._new_objects()), ""
         )
@@ -218,7 +216,7 @@ class ServerDefaults:
             },
             "semantic_vad": {"type": "semantic_vad"},
             "audio/pcm": {"type": "audio/pcm", "rate": 24_000},
-            "transcription": {"model": self.models[0]},
+            "transcription": {"model": self.catalog.default},
         }
 
     def _checked(self, values: Mapping[str, Any], root: str) -> Config:
@@ -230,9 +228,7 @@ class ServerDefaults:
         if transcription is None:
             return config
         place = ("audio", "input", "transcription")
-        if transcription.model not in self.models:
-            path = _path(root, (*place, "model"))
-            raise UnknownModel("This server has no model of that name; GET /v1/models lists those it has.", param=path)
+        self.catalog.find(transcription.model, _path(root, (*place, "model")))
         if sum(map(len, transcription.keywords or ())) > MAX_TEXT_CHARS:
             path = _path(root, (*place, "keywords"))
             raise InvalidValue(f"The keywords are longer than {MAX_TEXT_CHARS} characters together.", param=path)
