@@ -188,3 +188,42 @@ def test_after_all_that_it_still_hears(server, sample):
     log = server.log()
     assert "Traceback" not in log
     assert sample[1] not in log
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("/audio/transcriptions", "Did you mean /v1/audio/transcriptions?"),
+        ("/v1/v1/models", "It has /v1 twice"),
+        ("/health/", "Leave out the slash"),
+    ],
+)
+def test_a_wrong_base_url_is_recognized(server, path, hint):
+    """Clients join it with their paths in different ways; nobody is redirected to the name behind a proxy."""
+    answer = server.client.post(path) if "audio" in path else server.client.get(path)
+    assert answer.status_code == 404
+    assert hint in answer.json()["error"]["message"]
+
+
+def test_a_plain_request_for_a_socket_is_told_to_upgrade(server):
+    """An address bar, or a proxy that does not pass the upgrade on."""
+    for path in ("/ws/transcribe", "/v1/realtime"):
+        answer = server.client.get(path)
+        assert (answer.status_code, answer.headers["upgrade"]) == (426, "websocket")
+        assert answer.json()["error"]["code"] == "upgrade_required"
+
+
+def test_a_head_is_that_of_the_get(server):
+    """For monitors and load balancers, without a body."""
+    for path in ("/", "/health", "/v1/models", "/livez", "/metrics", "/docs"):
+        head, whole = server.client.head(path), server.client.get(path)
+        assert (head.status_code, head.content) == (200, b"")
+        assert head.headers["content-type"] == whole.headers["content-type"]
+    assert server.client.options("/").headers["allow"] == "GET, HEAD, OPTIONS"
+
+
+def test_azures_paths_are_served(server, sample):
+    """The name of the deployment does not matter."""
+    url = "/openai/deployments/our-whisper/audio/transcriptions?api-version=2025-04-01-preview"
+    answer = server.client.post(url, files={"file": ("a.wav", sample[0])})
+    assert answer.json()["text"] == sample[1]

@@ -36,6 +36,7 @@ def create(lifespan: Callable[[FastAPI], AsyncIterator[None]] | Lifespan, rules:
         version=__version__,
         description="Speech to text on Qwen3-ASR, over the protocols that OpenAI's clients speak.",
         redoc_url=None,
+        redirect_slashes=False,  # the address in a redirect would be the one behind a proxy
         lifespan=lifespan,
     )
     for module in (

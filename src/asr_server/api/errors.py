@@ -48,6 +48,7 @@ TABLE: dict[str, ErrorMapping] = {
     errors.MissingKey.code: ErrorMapping(401, "invalid_request_error", 3000),
     errors.ForeignOrigin.code: ErrorMapping(403, "invalid_request_error", 3003),
     errors.ForeignHost.code: ErrorMapping(403, "invalid_request_error", 3003),
+    errors.WebSocketOnly.code: ErrorMapping(426, "invalid_request_error", 4000),
     errors.InvalidLanguage.code: _INVALID,
     errors.UnsupportedLanguage.code: _INVALID,
     errors.MalformedBody.code: _INVALID,
@@ -143,6 +144,8 @@ def http_response(error: errors.AsrError) -> JSONResponse:
         headers["x-should-retry"] = "false"
     if mapping.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
+    if mapping.status == 426:
+        headers |= {"Upgrade": "websocket", "Connection": "Upgrade"}
     return JSONResponse(error_body(error), mapping.status, headers)
 
 
@@ -201,13 +204,24 @@ async def _on_http(request: Request, error: Exception) -> JSONResponse:
     code: str | None = None
     message = str(error.detail)
     if error.status_code == 404:
-        message = f"Invalid URL ({request.method} {request.url.path})"
+        message = f"Invalid URL ({request.method} {request.url.path}).{_hint(request.url.path)}"
     elif error.status_code == 405:
         code, message = "method_not_allowed", f"Not allowed here: {request.method}."
     elif error.status_code == 400:
         code = errors.MalformedBody.code
     body = {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}
     return JSONResponse(body, error.status_code, dict(error.headers or {}))
+
+
+def _hint(path: str) -> str:
+    """What a client with a wrong base URL is told; "" for other paths."""
+    if path.endswith("/") and path != "/":
+        return " Leave out the slash at its end."
+    if path.startswith(("/audio/", "/models", "/realtime", "/jobs")):
+        return f" Did you mean /v1{path}? The base URL for OpenAI's clients ends with /v1."
+    if path.startswith("/v1/v1/"):
+        return " It has /v1 twice: leave it out of the path or of the base URL."
+    return ""
 
 
 class UnexpectedErrors:

@@ -14,7 +14,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from asr_server.api.errors import TABLE, Json
 from asr_server.api.metrics.labels import Transport
-from asr_server.core.errors import AsrError, ShuttingDown
+from asr_server.core.errors import AsrError, ShuttingDown, WebSocketOnly
 
 _CLOSE_TIMEOUT_S = 5.0  # for a close frame to a client that does not read
 _CLEAN_CLOSES = {1000, 1001}
@@ -35,6 +35,11 @@ async def serve(socket: WebSocket, work: Coroutine[Any, Any, None], render: Rend
     except Exception as error:
         logger.opt(exception=error).error("websocket failed", path=socket.url.path)
         await end(socket, AsrError("The server failed on this session; the log has the details."), render)
+
+
+async def refuse_plain_request() -> None:
+    """The route of a socket's path for plain requests: from an address bar, or through a proxy without upgrades."""
+    raise WebSocketOnly("This is a WebSocket: connect with ws:// or wss://, through proxies that pass upgrades on.")
 
 
 async def end(socket: WebSocket, error: AsrError, render: RenderError) -> None:

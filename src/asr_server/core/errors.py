@@ -147,6 +147,12 @@ class ForeignHost(InvalidInput):
     code = "host_not_allowed"
 
 
+class WebSocketOnly(InvalidInput):
+    """The path is that of a WebSocket, and the request is a plain one."""
+
+    code = "upgrade_required"
+
+
 class InvalidLanguage(InvalidInput):
     """The language is not a language code or name."""
 

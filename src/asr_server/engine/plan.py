@@ -93,29 +93,14 @@ _GATEWAY_REASONS = {
 
 def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
     """The plan for these settings on this machine. Raises `PlanError`."""
-    conflicts = [
-        f"{name.upper()} is not available in this version: {advice}."
-        for name, advice in ABSENT.items()
-        if getattr(settings, name) != Settings.model_fields[name].default
-    ]
     engine = ENGINES_BY_MODEL.get(settings.model_id, QWEN)
-    if settings.fake_engine_script is not None and engine != FAKE:
-        conflicts.append("FAKE_ENGINE_SCRIPT is for tests with MODEL_ID=fake, and MODEL_ID is another: unset it.")
-    if settings.forced_aligner_id == moonshine.MODEL_ID != settings.model_id:
-        conflicts.append(f"FORCED_ALIGNER_ID={moonshine.MODEL_ID} works with MODEL_ID={moonshine.MODEL_ID} only.")
-    if engine == QWEN and not capabilities.qwen:
-        conflicts.append(
-            f"MODEL_ID={settings.model_id}: the packages of Qwen3-ASR are not installed: run `make serve`, or "
-            f"pip install -r requirements.txt, or set MODEL_ID={moonshine.MODEL_ID}."
-        )
+    conflicts = list(_conflicts(settings, engine, capabilities))
     if engine == QWEN:
         device, device_reason = _device(settings.device, capabilities, conflicts)
         dtype, dtype_reason = _dtype(settings.dtype, device)
     else:
         device, device_reason = "cpu", _REASONS[engine]
         dtype, dtype_reason = Dtype.FLOAT32.value, "the only one of this engine"
-    if engine == MOONSHINE:
-        conflicts += _moonshine_conflicts(settings)
     if conflicts:
         raise PlanError("\n".join(conflicts))
     aligner_id, aligner_reason = _aligner(settings, engine)
@@ -148,10 +133,22 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
     )
 
 
-def _moonshine_conflicts(settings: Settings) -> Iterator[str]:
-    if settings.device not in ("auto", "cpu"):
+def _conflicts(settings: Settings, engine: str, capabilities: Capabilities) -> Iterator[str]:
+    for name, advice in ABSENT.items():
+        if getattr(settings, name) != Settings.model_fields[name].default:
+            yield f"{name.upper()} is not available in this version: {advice}."
+    if settings.fake_engine_script is not None and engine != FAKE:
+        yield "FAKE_ENGINE_SCRIPT is for tests with MODEL_ID=fake, and MODEL_ID is another: unset it."
+    if settings.forced_aligner_id == moonshine.MODEL_ID != settings.model_id:
+        yield f"FORCED_ALIGNER_ID={moonshine.MODEL_ID} works with MODEL_ID={moonshine.MODEL_ID} only."
+    if engine == QWEN and not capabilities.qwen:
+        yield (
+            f"MODEL_ID={settings.model_id}: the packages of Qwen3-ASR are not installed: run `make serve`, or "
+            f"pip install -r requirements.txt, or set MODEL_ID={moonshine.MODEL_ID}."
+        )
+    if engine == MOONSHINE and settings.device not in ("auto", "cpu"):
         yield f"DEVICE={settings.device}: {moonshine.MODEL_ID} runs on the CPU only; unset it."
-    if settings.dtype not in (Dtype.AUTO, Dtype.FLOAT32):
+    if engine == MOONSHINE and settings.dtype not in (Dtype.AUTO, Dtype.FLOAT32):
         yield f"DTYPE={settings.dtype.value}: {moonshine.MODEL_ID} runs in float32 only; unset it."
 
 

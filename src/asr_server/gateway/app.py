@@ -58,7 +58,7 @@ def create_app(settings: Settings) -> FastAPI:
                 task.cancel()
             await worker.drain()
 
-    app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.state.worker = worker
     app.include_router(answers.router())
     app.include_router(page.router)  # does not start the worker

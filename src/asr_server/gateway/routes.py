@@ -22,6 +22,7 @@ from asr_server.api.http.schemas import (
     ProbeBody,
     QueueBody,
 )
+from asr_server.api.websocket_io import refuse_plain_request
 from asr_server.core.settings import Settings
 from asr_server.engine.plan import Plan
 from asr_server.gateway import metrics
@@ -51,6 +52,8 @@ class GatewayRoutes:
         router.add_api_route("/metrics", self.metrics)
         router.add_api_route("/v1/models", self.list_models)
         router.add_api_route("/v1/models/{model_id:path}", self.retrieve_model, responses={404: {"model": ErrorBody}})
+        for path in ("/ws/transcribe", "/v1/realtime"):
+            router.add_api_route(path, refuse_plain_request)
         return router
 
     async def health(self) -> JSONResponse:

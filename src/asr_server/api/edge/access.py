@@ -124,7 +124,7 @@ async def _reject(scope: Scope, receive: Receive, send: Send, error: AsrError) -
         scope["state"]["outcome"] = error.code
         await http_response(error)(scope, receive, send)
         return
-    logger.info("socket refused", code=error.code)
+    logger.info("socket refused", code=error.code, reason=error.message)
     socket = WebSocket(scope, receive, send)
     websocket_io.count_error(socket, error)
     await reject_websocket(socket, error)
@@ -152,7 +152,11 @@ def _ends(message: Message) -> bool:
 
 def _is_page(scope: Scope) -> bool:
     path: str = scope["path"]
-    return scope.get("method") in _SAFE_METHODS and (path == _PAGE or path.startswith(_PAGE_FILES))
+    method = scope.get("method")
+    # Load balancers ask for OPTIONS of the page to see whether the server is there.
+    return (method in _SAFE_METHODS and path.startswith(_PAGE_FILES)) or (
+        path == _PAGE and method in (*_SAFE_METHODS, "OPTIONS")
+    )
 
 
 def _is_realtime_socket(scope: Scope) -> bool:

@@ -8,6 +8,7 @@ from fastapi.middleware.cors import CORSMiddleware
 from asr_server.api import errors
 from asr_server.api.edge.access import AccessControl, AccessRules
 from asr_server.api.edge.browser_headers import BrowserHeaders
+from asr_server.api.edge.head import HeadRequests
 from asr_server.api.edge.request_log import RequestLog
 
 # The headers that a page of another origin may read.
@@ -36,4 +37,5 @@ def install_middleware(app: FastAPI, rules: AccessRules) -> None:
         expose_headers=_EXPOSED,
     )
     app.add_middleware(BrowserHeaders)
+    app.add_middleware(HeadRequests)
     app.add_middleware(RequestLog)

@@ -12,6 +12,8 @@ from asr_server.core.errors import ForeignHost, ForeignOrigin
 
 _ANY = "*"
 _BARE_NAME = re.compile(r"[\w-]+")
+_HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(:\d{1,5})?")
+_PRIVATE = (".internal", ".local", ".home.arpa")
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
@@ -45,16 +47,16 @@ class Origins:
         name = _name(host)
         if not (_is_address(name) or self._is_own(name) or name in map(_name_of_origin, self.allowed)):
             raise ForeignHost(
-                "A server without keys answers to addresses and localhost only; ALLOWED_ORIGINS can add a name."
+                "A server without keys answers to addresses and to names that no stranger can register only."
+                + (f" To add this one, set ALLOWED_ORIGINS=http://{host.lower()}" if _HOST.fullmatch(host) else "")
             )
 
     def _is_own(self, name: str) -> bool:
-        """`localhost` and its subdomains, and names without a dot, which no stranger can register."""
-        return (
-            name == "localhost"
-            or name.endswith(".localhost")
-            or (not self.loopback and _BARE_NAME.fullmatch(name) is not None)
-        )
+        """`localhost` and its subdomains; where other machines can connect, names without a dot and those of private
+        networks, which no stranger can register (RFC 6762, RFC 8375, ICANN's `.internal`)."""
+        if name in ("localhost", "host.docker.internal") or name.endswith(".localhost"):
+            return True
+        return not self.loopback and (_BARE_NAME.fullmatch(name) is not None or name.endswith(_PRIVATE))
 
 
 def _same_site(origin: str, host: str) -> bool:

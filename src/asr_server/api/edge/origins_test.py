@@ -88,6 +88,24 @@ def test_a_bare_name_is_right_where_other_machines_can_connect():
         assert _refused(Origins(frozenset(), keyless=True, loopback=True).check_host, f"{name}:8000")
 
 
+@pytest.mark.parametrize("name", ["nas.local", "asr.home.arpa", "a.b.internal", "host.docker.internal"])
+def test_names_of_private_networks_are_right_where_other_machines_can_connect(name):
+    """Nobody can register them. On loopback only Docker's name for its host is."""
+    assert not _refused(Origins(frozenset(), keyless=True).check_host, f"{name}:8100")
+    refused = _refused(Origins(frozenset(), keyless=True, loopback=True).check_host, f"{name}:8100")
+    assert refused == (name != "host.docker.internal")
+    assert _refused(Origins(frozenset(), keyless=True).check_host, f"{name}.example")
+
+
+def test_a_refused_name_is_told_what_to_set():
+    """The line as it goes into the settings, which then lets it in; an odd header is not repeated."""
+    for host, line in (("asr.example.com:8100", "ALLOWED_ORIGINS=http://asr.example.com:8100"), ("a b.c", None)):
+        with pytest.raises(ForeignHost) as refusal:
+            Origins(frozenset(), keyless=True).check_host(host)
+        assert refusal.value.message.endswith(line or "can register only.")
+    Origins(frozenset({"http://asr.example.com:8100"}), keyless=True).check_host("asr.example.com:8100")
+
+
 @pytest.mark.parametrize(
     "host", ["", ":", "[", "a b", "evil.example/localhost", "evil.example#localhost", "user@localhost.x"]
 )

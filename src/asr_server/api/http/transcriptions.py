@@ -14,11 +14,13 @@ from asr_server.api.http.schemas import TranscriptionBody, VerboseTranscriptionB
 from asr_server.core.errors import UnsupportedValue
 from asr_server.service.recordings.pipeline import RunOptions
 
-router = APIRouter(prefix="/v1/audio", tags=["audio"])
+router = APIRouter(tags=["audio"])
 
 
+# Azure's clients put the name of a deployment into the path; every one means the model that is loaded.
+@router.post("/openai/deployments/{deployment}/audio/transcriptions", include_in_schema=False)
 @router.post(
-    "/transcriptions",
+    "/v1/audio/transcriptions",
     response_model=TranscriptionBody | VerboseTranscriptionBody,
     responses={
         200: {
@@ -42,7 +44,7 @@ async def create_transcription(request: Request, services: ServicesDep) -> Respo
 
 
 @router.post(
-    "/transcriptions/stream",
+    "/v1/audio/transcriptions/stream",
     response_class=Response,
     responses={
         200: {

@@ -10,11 +10,12 @@ from asr_server.api.http import forms, responses
 from asr_server.api.http.fields import TranslationForm
 from asr_server.api.http.schemas import TranslationBody, VerboseTranslationBody
 
-router = APIRouter(prefix="/v1/audio", tags=["audio"])
+router = APIRouter(tags=["audio"])
 
 
+@router.post("/openai/deployments/{deployment}/audio/translations", include_in_schema=False)
 @router.post(
-    "/translations",
+    "/v1/audio/translations",
     response_model=TranslationBody | VerboseTranslationBody,
     responses={
         200: {

@@ -22,6 +22,9 @@ router = APIRouter(tags=["live"])
 _WORD_TIMES = {"none": WordTimes.NONE, "accurate": WordTimes.ALIGNED, "fast": WordTimes.ESTIMATED}
 
 
+router.add_api_route("/ws/transcribe", websocket_io.refuse_plain_request, include_in_schema=False)
+
+
 @router.websocket("/ws/transcribe")
 async def transcribe(socket: WebSocket) -> None:
     """Live transcription."""

@@ -15,7 +15,6 @@ from asr_server import web
 router = APIRouter()
 
 _INDEX = "index.html"
-_METHODS = ["GET", "HEAD"]
 # Recordings are played from memory (blob:); everything else comes from this server or not at all.
 _POLICY = "; ".join(
     (
@@ -60,13 +59,19 @@ def _files() -> dict[str, _File]:
     return found
 
 
-@router.api_route("/", methods=_METHODS, include_in_schema=False)
+@router.options("/", include_in_schema=False)
+async def options() -> Response:
+    """For load balancers that ask with this method."""
+    return Response(status_code=204, headers={"Allow": "GET, HEAD, OPTIONS"})
+
+
+@router.get("/", include_in_schema=False)
 async def index(request: Request) -> Response:
     """The page."""
     return _answer(request, _INDEX)
 
 
-@router.api_route("/web/{name:path}", methods=_METHODS, include_in_schema=False)
+@router.get("/web/{name:path}", include_in_schema=False)
 async def file(request: Request, name: str) -> Response:
     """A script, the style or the icon."""
     return _answer(request, name)

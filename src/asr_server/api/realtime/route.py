@@ -30,6 +30,9 @@ _MIN_COMMIT_MS = 100
 _LARGE_FRAME = 256 * 1024  # parsing more than this takes milliseconds: not on the event loop
 
 
+router.add_api_route("/v1/realtime", websocket_io.refuse_plain_request, include_in_schema=False)
+
+
 @router.websocket("/v1/realtime")
 async def realtime(socket: WebSocket) -> None:
     """Transcription over OpenAI's Realtime protocol."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 
 class _Later(ModuleType):
@@ -22,6 +23,16 @@ class _Later(ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(importlib.import_module(self.__name__), name)
+
+
+class _Unused(ModuleType):
+    """Stands for a module of which names are imported and nothing is called."""
+
+    __path__: ClassVar[list[str]] = []
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)
 
 
 @contextmanager
@@ -49,6 +60,20 @@ with _replaced(dict.fromkeys(("sklearn", "scipy"))):
         from qwen_asr import parse_asr_output
         from qwen_asr.core.transformers_backend import Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
         from qwen_asr.inference.qwen3_forced_aligner import Qwen3ForceAlignProcessor
+
+# soynlp splits Korean for the aligner. Its other parts compare words with scikit-learn and SciPy.
+_FOR_SOYNLP = (
+    "psutil",
+    "scipy",
+    "scipy.sparse",
+    "sklearn",
+    "sklearn.metrics",
+    "sklearn.utils",
+    "sklearn.utils.extmath",
+)
+with _replaced({name: _Unused(name) for name in _FOR_SOYNLP}), warnings.catch_warnings():
+    warnings.simplefilter("ignore", SyntaxWarning)  # of its sources, when they are compiled
+    importlib.import_module("soynlp.tokenizer")  # the SDK imports it for the first Korean text
 
 __all__ = [
     "ALL_ATTENTION_FUNCTIONS",
