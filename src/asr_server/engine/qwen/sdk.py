@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 
 class _Later(ModuleType):
@@ -28,7 +28,9 @@ class _Later(ModuleType):
 class _Unused(ModuleType):
     """Stands for a module of which names are imported and nothing is called."""
 
-    __path__: ClassVar[list[str]] = []
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__path__ = []  # so that it may have submodules
 
     def __getattr__(self, name: str) -> None:
         if name.startswith("__"):
