@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from wyoming.info import Describe, Info
 
 from asr_server.engine.moonshine import package
 from E2Etest import recordings
 from E2Etest.live.session import act, data, open_session, pcm_of, receive
 from E2Etest.process import ready
 from E2Etest.realtime import session as realtime
-from E2Etest.wyoming.client import heard
+from E2Etest.wyoming.client import connected, heard
 from E2Etest.wyoming.conftest import bridged
 
 pytestmark = [pytest.mark.accuracy, pytest.mark.integration]
@@ -150,6 +151,9 @@ def test_a_realtime_session(english, kennedy):
 async def test_a_voice_assistant(english, kennedy):
     """Nearly the same words through the Wyoming bridge."""
     with bridged(english.base) as port:
+        async with connected(port) as client:
+            await client.write_event(Describe().event())
+            assert Info.from_event(await client.read_event()).asr[0].models[0].languages == ["en"]
         found = await heard(port, data(pcm_of(kennedy.path)), language="en")
     assert _errors(found.text, kennedy) <= 2  # every pause ends an utterance, so words at its ends lack context
     assert found.language == "en"

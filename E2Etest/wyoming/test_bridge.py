@@ -3,6 +3,9 @@
 import asyncio
 import contextlib
 import socket
+import socketserver
+import threading
+from http.server import SimpleHTTPRequestHandler
 
 import numpy as np
 import pytest
@@ -15,7 +18,7 @@ from wyoming.ping import Ping, Pong
 from E2Etest import recordings
 from E2Etest.cli.commands import command
 from E2Etest.live.session import data, pcm_of
-from E2Etest.process import ServerProcess
+from E2Etest.process import ServerProcess, running
 from E2Etest.wyoming.client import HOST, answer, connected, heard, refused, speak
 from E2Etest.wyoming.conftest import bridged
 
@@ -135,7 +138,7 @@ async def test_many_clients_at_once(port):
 
 
 async def test_describe_says_what_home_assistant_asks(port):
-    """One installed program with streaming, one installed model, its languages as codes."""
+    """One installed program with streaming, one installed model, the languages of the server's model as codes."""
     async with connected(port) as client:
         await client.write_event(Describe().event())
         (program,) = Info.from_event(await client.read_event()).asr
@@ -295,3 +298,45 @@ async def test_what_would_fail_for_every_utterance_is_reported_at_the_start(wron
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert wrong[0] in done.stderr
+
+
+async def _described(port):
+    async with connected(port) as client:
+        await client.write_event(Describe().event())
+        (program,) = Info.from_event(await client.read_event()).asr
+        return program
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("nobody", "No server answers at"),
+        ("keyless", "refuses the bridge: You didn't provide an API key"),
+        ("other", "is no asr-server"),
+    ],
+)
+async def test_a_server_that_cannot_be_used_is_logged_and_told(kind, reason, tmp_path):
+    """At the start, to Home Assistant, and with every utterance that fails."""
+    log = []
+    with contextlib.ExitStack() as running_servers:
+        address = "http://127.0.0.1:9"
+        if kind == "keyless":
+            server = running_servers.enter_context(
+                running(tmp_path / "log", MODEL_ID="fake", API_KEYS="sk-long-enough-1")
+            )
+            address = server.base
+        elif kind == "other":
+            other = running_servers.enter_context(socketserver.TCPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler))
+            threading.Thread(target=other.serve_forever, daemon=True).start()
+            running_servers.callback(other.shutdown)
+            address = f"http://127.0.0.1:{other.server_address[1]}"
+        with bridged(address, log=log) as port:
+            program = await _described(port)
+            code = (await refused(port, bytes(64_000))).code
+    assert not program.installed
+    assert reason in program.description
+    not_ready, failed = log[:2]
+    assert "the server is not ready" in not_ready
+    assert reason in not_ready
+    assert "utterance failed" in failed
+    assert code in failed

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import BinaryIO, cast
 
+from loguru import logger
 from wyoming.asr import Transcribe, Transcript, TranscriptChunk, TranscriptStart, TranscriptStop
 from wyoming.audio import AudioChunk, AudioStart, AudioStop
 from wyoming.error import Error
@@ -25,9 +26,9 @@ from wyoming.ping import Ping, Pong
 
 from asr_server import __version__
 from asr_server.bridge.pcm import PcmFormat, UnknownFormat
+from asr_server.bridge.server_state import ServerMonitor, ServerState
 from asr_server.bridge.utterance_session import UtteranceError, UtteranceSession
 from asr_server.client.live import LiveOptions
-from asr_server.text import languages
 
 _ATTRIBUTION = Attribution(name="asr-server", url="https://github.com/QwenLM/Qwen3-ASR")
 _NAME = "asr-server"
@@ -51,22 +52,23 @@ class Target:
         return LiveOptions(language=language or self.language, hotwords=hotwords, token=self.token)
 
 
-def info() -> Info:
-    """The answer to `describe`. It is the same for every server, and is given without asking one."""
+def info(state: ServerState) -> Info:
+    """The answer to `describe`. Home Assistant does not use a program that is not installed."""
+    ready = not state.problem
     model = AsrModel(
         name=_NAME,
         attribution=_ATTRIBUTION,
-        installed=True,
-        description="The model that the server runs",
+        installed=ready,
+        description=state.problem or "The model that the server runs",
         version=__version__,
         # Home Assistant offers exactly these; its name for Cantonese is a locale of Chinese.
-        languages=[*(languages.code(name) for name in languages.model_languages()), "zh-HK"],
+        languages=[*state.languages, *(["zh-HK"] if "yue" in state.languages else [])],
     )
     program = AsrProgram(
         name=_NAME,
         attribution=_ATTRIBUTION,
-        installed=True,
-        description="Self-hosted speech to text",
+        installed=ready,
+        description=state.problem or "Self-hosted speech to text",
         version=__version__,
         models=[model],
         supports_transcript_streaming=True,
@@ -83,6 +85,7 @@ class Bridge(socketserver.ThreadingTCPServer):
 
     def __init__(self, host: str, port: int, target: Target) -> None:
         self.target = target
+        self.monitor = ServerMonitor(target.server, target.token)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Connection)
 
@@ -137,7 +140,7 @@ class _Connection(socketserver.StreamRequestHandler):
             # Closing while the client still sends would discard the error event.
             return not AudioStop.is_type(event.type)
         if Describe.is_type(event.type):
-            self._write(info())
+            self._write(info(self.server.monitor.state()))
         elif Ping.is_type(event.type):
             self._write(Pong(text=Ping.from_event(event).text))
         elif Transcribe.is_type(event.type):
@@ -183,6 +186,7 @@ class _Connection(socketserver.StreamRequestHandler):
         self._write(TranscriptChunk(text=certain))
 
     def _fail(self, code: str, message: str, event: Event) -> bool:
+        logger.warning("utterance failed", code=code, reason=message, client=self.client_address[0])
         self._write(Error(text=message, code=code))
         self._drop()
         self._failed = True

@@ -27,14 +27,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     arguments.add_key(parser)
     parser.add_argument("--language", default="", help="for clients that state none (default: detect it)")
+    parser.add_argument(
+        "--log-level",
+        default="INFO",
+        type=str.upper,
+        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
+        help="least severe log line on stderr (default INFO)",
+    )
     parser.set_defaults(run=_run)
 
 
 def _run(parsed: argparse.Namespace) -> int:
     """Returns 0 after SIGTERM, 1 where the port cannot be used. Raises `UsageError`."""
+    from loguru import logger
+
     from asr_server.bridge.wyoming import Bridge, Target
+    from asr_server.core.logger import configure
+    from asr_server.core.settings import LogLevel
 
     _check(parsed)
+    configure(LogLevel(parsed.log_level), as_json=False)
     try:
         bridge = Bridge(parsed.host, parsed.port, Target(parsed.server, arguments.key(parsed), parsed.language))
     except (OSError, OverflowError) as error:
@@ -44,6 +56,11 @@ def _run(parsed: argparse.Namespace) -> int:
         # `shutdown` waits for the loop that this signal handler interrupts, so it runs on a thread of its own.
         signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=bridge.shutdown).start())
         print(f"Wyoming at tcp://{parsed.host}:{bridge.port}, transcripts from {parsed.server}", flush=True)
+        # The bridge may start before its server, so this is no reason to stop.
+        if problem := bridge.monitor.state().problem:
+            logger.warning("the server is not ready", reason=problem)
+        else:
+            logger.info("the server is ready", server=parsed.server)
         bridge.serve_forever()
     return Exit.DONE
 
