@@ -78,17 +78,21 @@ def test_a_flush_always_answers_with_one_final(live_server, speech, said):
 
 
 def test_reset_config_and_ping_are_answered(live_server):
-    """Each with its status; the language may be a code, a locale or a name."""
+    """Each with its status; the language may be a code, a locale or a name, and is answered as it was written."""
     with open_session(live_server) as socket:
         act(socket, "ping")
         assert receive(socket) == {"status": "pong"}
         act(socket, "reset")
         assert receive(socket) == {"status": "buffer_reset"}
-        for language, name in [("en", "English"), ("en-US", "English"), ("German", "German"), ("auto", "auto")]:
+        for language, name in [("en", "English"), ("en-US", "English"), ("German", "German"), ("auto", "")]:
             act(socket, "config", language=language)
-            assert receive(socket) == {"status": "configured", "language": name, "use_server_vad": True}
+            told = {"status": "configured", "language": language, "language_name": name, "use_server_vad": True}
+            assert receive(socket) == told
+        act(socket, "config", language="en")
+        receive(socket)
         act(socket, "config", use_server_vad=False, hotwords=["kitchen", "lights"])
-        assert receive(socket) == {"status": "configured", "language": "auto", "use_server_vad": False}
+        told = {"status": "configured", "language": "en", "language_name": "English", "use_server_vad": False}
+        assert receive(socket) == told
 
 
 def test_a_reset_throws_away_what_was_said_and_the_next_words_are_heard(live_server, speech, said):

@@ -121,7 +121,9 @@ def test_configuration_and_answers_survive(gateway, speech):
         while not rest or rest[-1].get("ending") != "flush":
             rest.append(receive(socket))
         configured = [m for m in rest if "status" in m]
-        assert configured == [{"status": "configured", "language": "English", "use_server_vad": False}]
+        assert configured == [
+            {"status": "configured", "language": "en", "language_name": "English", "use_server_vad": False}
+        ]
         assert [m["utterance"] for m in rest if m.get("is_final")] == [2, 3]
         assert all("error" not in m for m in rest)
 

@@ -22,7 +22,7 @@ from asr_server.core import heap
 from asr_server.core import settings as settings_module
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import JobsUnavailable
-from asr_server.core.settings import Settings
+from asr_server.core.settings import Settings, superseded
 from asr_server.engine import capabilities, plan, registry
 from asr_server.engine.client import EngineClient
 from asr_server.engine.protocol import Engine, Utterance
@@ -225,6 +225,9 @@ def _log_safety(settings: Settings) -> None:
     logger.info("access", keys=len(settings.keys), anonymous=not settings.keys, host=settings.host)
     if any(len(key) < _LEAST_KEY_LENGTH for key in settings.keys):
         logger.warning("a key is short enough to be guessed", least=_LEAST_KEY_LENGTH)
+    if unused := superseded():
+        advice = "; ".join(f"{name}: {instead}" for name, instead in unused.items())
+        logger.warning("settings without effect", settings=advice)
     if not sandbox.filters_calls():
         logger.warning("decoders are confined by limits alone: no system call filter on this kernel or machine")
 

@@ -14,6 +14,7 @@ AsrError
 |   |-- MissingKey               missing_api_key
 |   |-- ForeignOrigin            origin_not_allowed
 |   |-- ForeignHost              host_not_allowed
+|   |-- WebSocketOnly            upgrade_required
 |   |-- InvalidLanguage          invalid_language_format
 |   |-- UnsupportedLanguage      unsupported_language
 |   |-- MalformedBody            malformed_body

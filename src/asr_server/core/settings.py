@@ -10,14 +10,15 @@ from __future__ import annotations
 import json
 import os
 import re
-from contextlib import suppress
 from enum import StrEnum
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, get_args
 
+from dotenv import dotenv_values
 from pydantic import AnyHttpUrl, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from asr_server.core.hosts import is_loopback
 
 _KEY = re.compile(r"[A-Za-z0-9._~+/=-]+")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@,]+", re.IGNORECASE)
@@ -34,6 +35,15 @@ class Dtype(StrEnum):
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
     FLOAT16 = "float16"
+
+
+# Settings of the servers that people come from. docs/migration.md has them too.
+_SUPERSEDED = {
+    "FAST_MODEL_ID": "there is one model; choose it with MODEL_ID",
+    "WS_WINDOW_MAX_S": "set WS_UTTERANCE_MAX_S",
+    **dict.fromkeys(("SSE_CHUNK_SECONDS", "SSE_OVERLAP_SECONDS"), "recordings are cut at pauses; remove it"),
+    **dict.fromkeys(("WORKER_HOST", "WORKER_PORT"), "the worker listens on a Unix socket; remove it"),
+}
 
 
 class LogLevel(StrEnum):
@@ -249,6 +259,11 @@ class Settings(BaseSettings):
     numa_node: int | None = Field(None, ge=0, description="Pin the process to one NUMA node.")
     use_granian: bool = Field(False, description="Serve with Granian instead of uvicorn.")
 
+    @field_validator("log_level", mode="before")
+    @classmethod
+    def _is_in_capitals(cls, value: Any) -> Any:
+        return value.upper() if isinstance(value, str) else value
+
     @field_validator("ssl_certfile", "ssl_keyfile")
     @classmethod
     def _is_a_file(cls, value: str, info: ValidationInfo) -> str:
@@ -326,6 +341,12 @@ def load(**overrides: Any) -> Settings:
         raise SettingsError(".env in the working directory is not UTF-8") from None
 
 
+def superseded() -> dict[str, str]:
+    """Variables of other servers that are set here and have no effect, and what to use instead."""
+    present = {name.upper() for name in (*os.environ, *dotenv_values(".env"))}
+    return {name: advice for name, advice in _SUPERSEDED.items() if name in present}
+
+
 def client_key() -> str:
     """The key that client commands send to a server.
 
@@ -362,13 +383,6 @@ def _spelled(value: Any) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to a server that listens there."""
-    with suppress(ValueError):
-        return ip_address(host).is_loopback
-    return host == "localhost"
 
 
 def _listed(value: str) -> tuple[str, ...]:

@@ -137,3 +137,24 @@ def test_origins_are_those_that_browsers_send():
     for bad in ("app.example.com", "https://app.example.com/", "https://a b", "https://user@a"):
         with pytest.raises(settings.SettingsError, match="ALLOWED_ORIGINS"):
             settings.load(allowed_origins=bad)
+
+
+def test_a_log_level_may_be_written_in_any_case(monkeypatch):
+    """Others write it in lower case."""
+    monkeypatch.setenv("LOG_LEVEL", "info")
+    assert settings.load().log_level is settings.LogLevel.INFO
+    monkeypatch.setenv("LOG_LEVEL", "loud")
+    with pytest.raises(settings.SettingsError, match="LOG_LEVEL='LOUD'"):
+        settings.load()
+
+
+def test_settings_of_other_servers_are_named_with_what_replaces_them(monkeypatch, tmp_path):
+    """From the environment and from `.env`, in any case; the server starts all the same."""
+    assert settings.superseded() == {}
+    monkeypatch.setenv("FAST_MODEL_ID", "Qwen/Qwen3-ASR-0.6B")
+    (tmp_path / ".env").write_text("ws_window_max_s=30\nPORT=8100\n")
+    assert settings.superseded() == {
+        "FAST_MODEL_ID": "there is one model; choose it with MODEL_ID",
+        "WS_WINDOW_MAX_S": "set WS_UTTERANCE_MAX_S",
+    }
+    assert settings.load().port == 8100

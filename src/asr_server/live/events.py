@@ -84,10 +84,14 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Configure:
-    """A whole new configuration, and perhaps another input rate, which applies from the next byte on."""
+    """A whole new configuration, and perhaps another input rate, which applies from the next byte on.
+
+    `asked_language`: the language as the client wrote it, for the answer; "" if it named none.
+    """
 
     rules: TurnConfig
     input_rate_hz: int | None = None
+    asked_language: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +249,7 @@ class Configured:
     """The answer to `Configure`: the configuration of the next utterance."""
 
     rules: TurnConfig
+    asked_language: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -244,7 +244,7 @@ class LiveMachine:
             # At once: the open utterance would otherwise wait for ever for the caller's flush, or not wait for it.
             self._apply(event.rules)
             self._endpointer.resume()
-        self._out.append(Configured(event.rules))
+        self._out.append(Configured(event.rules, event.asked_language))
 
     def _apply(self, rules: TurnConfig) -> None:
         self._rules, self._next_rules = rules, None

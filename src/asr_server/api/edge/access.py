@@ -23,7 +23,8 @@ from asr_server.api.edge.origins import Origins
 from asr_server.api.errors import TABLE, http_response, realtime_error
 from asr_server.core.api_keys import ApiKeys, fingerprint
 from asr_server.core.errors import AsrError, ForeignHost, ForeignOrigin, InvalidKey, MissingKey
-from asr_server.core.settings import Settings, is_loopback
+from asr_server.core.hosts import is_loopback
+from asr_server.core.settings import Settings
 from asr_server.scheduling.quota import Quota
 
 # Probes come from machines without a key, and the page must load so that a key can be entered. Neither holds data.

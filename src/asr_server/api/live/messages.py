@@ -32,10 +32,11 @@ def render(outgoing: Outgoing) -> dict[str, Any] | None:
             return {"utterance": utterance, "words": render_words(words)}
         case ResetDone():
             return {"status": "buffer_reset"}
-        case Configured(rules=rules):
+        case Configured(rules=rules, asked_language=asked):
             return {
                 "status": "configured",
-                "language": rules.language or "auto",
+                "language": asked or languages.code(rules.language or "") or "auto",
+                "language_name": rules.language or "",
                 "use_server_vad": rules.detection is Detection.VOICE,
             }
         case Checkpoint(end_samples=end_samples, utterance=utterance):

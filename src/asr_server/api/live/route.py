@@ -115,7 +115,8 @@ def _event(services: Services, connection: Connection, action: actions.Action) -
         case "settled":
             return GetCheckpoint()
         case _:
-            return Configure(_changed(services, connection.session.rules, action))
+            rules = _changed(services, connection.session.rules, action)
+            return Configure(rules, asked_language=action.language or "")
 
 
 def _changed(services: Services, rules: TurnConfig, action: actions.Action) -> TurnConfig:
