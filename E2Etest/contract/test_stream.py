@@ -30,7 +30,7 @@ def test_our_own_events_come_span_by_span(server, three):
     assert [span["start"] for span in spans] == sorted(span["start"] for span in spans)
     assert not any(span["is_final"] for span in spans)
     assert whole["is_final"] is True
-    assert whole["text"] == " ".join(span["text"] for span in spans) == server.transcribe(three).json()["text"]
+    assert whole["text"] == "".join(span["text"] for span in spans) == server.transcribe(three).json()["text"]
 
 
 @pytest.mark.parametrize(
@@ -59,3 +59,15 @@ def test_what_is_wrong_with_a_recording_is_a_status(server, path):
         data = {"model": "demo", "stream": "true", **fields}
         answer = server.client.post(path, files={"file": ("a.wav", audio)}, data=data)
         assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+
+
+def test_where_nothing_was_said_the_language_is_the_one_asked_for(server):
+    """By its name; `auto` where none was forced."""
+    silence = recordings.wav(np.zeros(32_000, np.int16))
+    for asked, told in ((None, "auto"), ("en", "English")):
+        fields = {"language": asked} if asked else {}
+        assert server.transcribe(silence, **fields).json()["language"] == told
+        verbose = server.transcribe(silence, response_format="verbose_json", **fields).json()
+        assert verbose["language"] == told.lower()
+        answer = server.client.post(f"{URL}/stream", files={"file": ("a.wav", silence)}, data=fields).text
+        assert json.loads(answer.split("data: ")[-2])["language"] == told

@@ -181,5 +181,5 @@ def _delta(event: dict[str, Any]) -> str | None:
 
 def _span(event: dict[str, Any]) -> Duration | Span | None:
     if "text" in event:
-        return Span(event["text"], event["language"], event["start"], event["end"], event["is_final"])
+        return Span(event["text"].strip(), event["language"], event["start"], event["end"], event["is_final"])
     return Duration(float(event["duration"])) if "duration" in event else None

@@ -43,7 +43,7 @@ export function stream(file, fields, on) {
     for (const event of parser.push(all.slice(read))) {
       if (event.error) failure = new Problem(event.error.code, event.error.message);
       else if (event.is_final) whole = event;
-      else if ("chunk_index" in event) on.segment(event);
+      else if ("chunk_index" in event) on.segment({ ...event, text: event.text.trim() });
     }
     read = all.length;
   };

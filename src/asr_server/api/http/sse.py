@@ -26,6 +26,7 @@ from asr_server.service.output.render import logprobs, token_usage, words
 from asr_server.service.recordings.pipeline import Event, Finished, SegmentDone, Started, TextDelta
 from asr_server.service.requests import OutputOptions
 from asr_server.text import languages
+from asr_server.text.joining import joint
 
 # Proxies and Node's fetch give up on a silent connection; they do so after 60 s and more.
 PING_S = 15.0
@@ -190,18 +191,21 @@ class SegmentFrames:
     def __init__(self, output: OutputOptions) -> None:
         self._output = output
         self._index = 0
+        self._text = ""
 
     def __call__(self, event: Event) -> list[str]:
-        """The frames of the next event."""
+        """The frames of the next event. The texts of all segments, one behind the other, are the whole text."""
         match event:
             case Started(claimed_s=claimed_s) if claimed_s:
                 return [frame({"duration": round(claimed_s, 3)})]
             case SegmentDone(segment=segment):
-                chunk = self._chunk(segment.text, segment.language, segment.start_ms, segment.end_ms)
+                text = joint(self._text, segment.text) + segment.text if segment.text else ""
+                chunk = self._chunk(text, segment.language, segment.start_ms, segment.end_ms)
+                self._text += text
                 self._index += 1
                 return [frame(chunk | ({"words": words(segment.words)} if self._output.words else {}))]
             case Finished(transcript=whole):
-                chunk = self._chunk(whole.text, whole.language, 0, whole.duration_ms)
+                chunk = self._chunk(whole.text, whole.language or "auto", 0, whole.duration_ms)
                 return [frame(chunk | {"is_final": True}), frame({"done": True})]
             case _:
                 return []

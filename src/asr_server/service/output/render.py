@@ -43,7 +43,7 @@ def plain(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
     """The content of json."""
     content: dict[str, Any] = {
         "text": transcript.text,
-        "language": transcript.language,
+        "language": transcript.language or "auto",
         "language_code": languages.code(transcript.language),
         "usage": usage(transcript),
     }
@@ -87,7 +87,7 @@ def verbose(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
     content: dict[str, Any] = {
         "task": "transcribe",
         # Whisper's habit, which clients expect here: the English name in lower case, not the code.
-        "language": transcript.language.lower(),
+        "language": transcript.language.lower() or "auto",
         "language_code": code,
         "languages": [{"code": code}] if code else [],
         "duration": transcript.duration_ms / 1000,

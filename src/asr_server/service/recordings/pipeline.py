@@ -152,7 +152,7 @@ class RecordingPipeline:
                 error = failures.exceptions[0]
                 raise error from error.__cause__
         resources.admission.observe(producer.progress.decoded_s, time.monotonic() - assembly.begun_s)
-        transcript = assembly.transcript(samples_to_ms(producer.progress.decoded_samples))
+        transcript = assembly.transcript(samples_to_ms(producer.progress.decoded_samples), request.language)
         if request.context and not resources.engine.traits.uses_context:
             logger.warning(CONTEXT_IGNORED)
             return replace(transcript, warnings=(CONTEXT_IGNORED,))
@@ -237,12 +237,12 @@ class _Assembly:
             await self._add(task)
             task = await producer.next()
 
-    def transcript(self, duration_ms: int) -> Transcript:
-        """All segments as one."""
+    def transcript(self, duration_ms: int, asked_language: str | None) -> Transcript:
+        """All segments as one. Where nothing was said, the language is the one that was asked for."""
         spoken = tuple(segment for segment in self._segments if segment.text)
         return Transcript(
             text=self._text if self._deltas else joining.join(segment.text for segment in spoken),
-            language=_main_language(spoken),
+            language=_main_language(spoken) or asked_language or "",
             duration_ms=duration_ms,
             segments=spoken,
             timings=self._timings(),
