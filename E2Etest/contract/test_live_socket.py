@@ -86,13 +86,37 @@ def test_reset_config_and_ping_are_answered(live_server):
         assert receive(socket) == {"status": "buffer_reset"}
         for language, name in [("en", "English"), ("en-US", "English"), ("German", "German"), ("auto", "")]:
             act(socket, "config", language=language)
-            told = {"status": "configured", "language": language, "language_name": name, "use_server_vad": True}
+            told = {"status": "configured", "language": language, "language_name": name}
+            told |= {"use_server_vad": True, "endpointing": "auto"}
             assert receive(socket) == told
         act(socket, "config", language="en")
         receive(socket)
         act(socket, "config", use_server_vad=False, hotwords=["kitchen", "lights"])
-        told = {"status": "configured", "language": "en", "language_name": "English", "use_server_vad": False}
+        told = {"status": "configured", "language": "en", "language_name": "English"}
+        told |= {"use_server_vad": False, "endpointing": "auto"}
         assert receive(socket) == told
+
+
+def test_with_manual_endpointing_a_flush_alone_ends_an_utterance(live_server, speech, said):
+    """By query and by action: a pause of 2 s ends nothing, the flush has all words, and detection can come back."""
+    pause = np.zeros(32_000, np.int16)
+    with open_session(live_server, endpointing="manual") as socket:
+        assert (socket.hello["endpointing"], socket.hello["use_server_vad"]) == ("manual", False)
+        for _ in range(2):
+            socket.send(data(np.concatenate([speech, pause])))
+            act(socket, "flush")
+            assert [(m["text"], m["ending"]) for m in upto_flush(socket) if m["is_final"]] == [(said, "flush")]
+        act(socket, "config", endpointing="auto")
+        assert receive(socket)["endpointing"] == "auto"
+        socket.send(data(np.concatenate([speech, pause])))
+        act(socket, "flush")
+        assert [m["ending"] for m in upto_flush(socket) if m["is_final"]] == ["pause", "flush"]
+        act(socket, "config", endpointing="manual")
+        assert receive(socket)["endpointing"] == "manual"
+        act(socket, "config", language="en")
+        assert receive(socket)["endpointing"] == "manual"
+        act(socket, "config", endpointing="sometimes")
+        assert receive(socket)["code"] == "invalid_value"
 
 
 def test_a_reset_throws_away_what_was_said_and_the_next_words_are_heard(live_server, speech, said):

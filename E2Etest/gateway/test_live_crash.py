@@ -122,7 +122,8 @@ def test_configuration_and_answers_survive(gateway, speech):
             rest.append(receive(socket))
         configured = [m for m in rest if "status" in m]
         assert configured == [
-            {"status": "configured", "language": "en", "language_name": "English", "use_server_vad": False}
+            {"status": "configured", "language": "en", "language_name": "English"}
+            | {"use_server_vad": False, "endpointing": "auto"}
         ]
         assert [m["utterance"] for m in rest if m.get("is_final")] == [2, 3]
         assert all("error" not in m for m in rest)

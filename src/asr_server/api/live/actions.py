@@ -14,10 +14,15 @@ from asr_server.core.errors import InvalidValue, MalformedBody
 _MAX_TEXT_BYTES = 256 * 1024
 
 
+# Who ends an utterance: a pause or a flush, or a flush alone.
+Endpointing = Literal["auto", "manual"]
+
+
 class Query(BaseModel):
     """The query of the URL. Unknown parameters are ignored; proxies add their own."""
 
     use_server_vad: bool | None = None
+    endpointing: Endpointing = "auto"
     sample_rate: Literal["8000", "16000", "24000", "44100", "48000"] = "16000"
     language: str = ""
     hotwords: str = Field("", max_length=MAX_TEXT_CHARS)
@@ -34,6 +39,7 @@ class Action(BaseModel):
     action: Literal["flush", "reset", "config", "ping", "settled"]
     language: str | None = None
     use_server_vad: bool | None = None
+    endpointing: Endpointing | None = None
     hotwords: list[str] | str | None = None
 
     @property

@@ -14,6 +14,7 @@ from asr_server.live.events import (
     Partial,
     ResetDone,
     SessionError,
+    TurnConfig,
 )
 from asr_server.service.live_session.final_words import WordTimestamps
 from asr_server.service.live_session.outbox import Outgoing
@@ -38,6 +39,7 @@ def render(outgoing: Outgoing) -> dict[str, Any] | None:
                 "language": asked or languages.code(rules.language or "") or "auto",
                 "language_name": rules.language or "",
                 "use_server_vad": rules.detection is Detection.VOICE,
+                "endpointing": endpointing(rules),
             }
         case Checkpoint(end_samples=end_samples, utterance=utterance):
             return {"status": "settled", "seconds": samples_to_s(end_samples), "utterance": utterance}
@@ -45,6 +47,11 @@ def render(outgoing: Outgoing) -> dict[str, Any] | None:
             return live_error_message(error)
         case _:
             return None
+
+
+def endpointing(rules: TurnConfig) -> str:
+    """Who ends an utterance, in the words of the query."""
+    return "manual" if rules.detection is Detection.MANUAL else "auto"
 
 
 def _text(result: Partial | Final, lag_ms: int, committed: str, tentative: str) -> dict[str, Any]:

@@ -54,7 +54,9 @@ async def _connect(services: Services, query: actions.Query, caller: Caller) -> 
     use_voice = services.settings.asr_use_server_vad if query.use_server_vad is None else query.use_server_vad
     language = languages.normalize(query.language)
     services.catalog.check_language(language)
-    rules = services.live.turn_config(use_voice=use_voice, language=language, context=query.hotwords)
+    rules = services.live.turn_config(
+        use_voice=use_voice, manual=query.endpointing == "manual", language=language, context=query.hotwords
+    )
     options = LiveSessionOptions(rules, int(query.sample_rate), _WORD_TIMES[query.words], caller.owner)
     return await services.live.open(options)
 
@@ -71,6 +73,7 @@ def _hello(services: Services, connection: Connection, query: actions.Query) -> 
         "overlap_size": settings.ws_overlap_size,
         "window_max_s": services.live.max_utterance_s,
         "use_server_vad": session.rules.detection is Detection.VOICE,
+        "endpointing": messages.endpointing(session.rules),
     }
     if query.session_id:
         hello |= {"resumed": True, "received_bytes": session.received_bytes}
@@ -126,11 +129,14 @@ def _changed(services: Services, rules: TurnConfig, action: actions.Action) -> T
         rules = replace(rules, language=language)
     if action.words is not None:
         rules = replace(rules, context=action.words)
-    if action.use_server_vad is not None:
-        rules = services.live.turn_config(
-            use_voice=action.use_server_vad, language=rules.language, context=rules.context
-        )
-    return rules
+    if action.use_server_vad is None and action.endpointing is None:
+        return rules
+    use_voice, manual = action.use_server_vad, action.endpointing == "manual"
+    if action.endpointing is None:
+        manual = rules.detection is Detection.MANUAL
+    if use_voice is None:
+        use_voice = services.settings.asr_use_server_vad
+    return services.live.turn_config(use_voice=use_voice, manual=manual, language=rules.language, context=rules.context)
 
 
 async def _write(socket: WebSocket, connection: Connection) -> None:

@@ -78,9 +78,13 @@ class LiveSessions:
         engines = (self._engines.fast, self._engines.accurate)
         return min(self._settings.ws_utterance_max_s, *(engine.traits.max_audio_s for engine in engines))
 
-    def turn_config(self, *, use_voice: bool, language: str | None = None, context: str = "") -> TurnConfig:
-        """The configuration of the settings."""
+    def turn_config(
+        self, *, use_voice: bool, manual: bool = False, language: str | None = None, context: str = ""
+    ) -> TurnConfig:
+        """The configuration of the settings. `manual`: only a flush ends an utterance."""
         s = self._settings
+        if manual:
+            return TurnConfig(detection=Detection.MANUAL, language=language, context=context, prefix_ms=0)
         return TurnConfig(
             detection=Detection.VOICE if use_voice else Detection.LOUDNESS,
             language=language,
