@@ -24,6 +24,7 @@ def test_the_first_message_says_what_the_session_is(live_server):
         "overlap_size": 4800,
         "window_max_s": 30.0,
         "use_server_vad": True,
+        "endpointing": "auto",
     }
 
 

@@ -30,7 +30,6 @@ const CALLS = [
   [10, "stream-of-text", named(TEXT, "a.mp3", { stream: true })],
   [10, "stream-format", fields({ response_format: "srt", stream: true })],
   [13, "unknown-model", fields({ model: "nobody" })],
-  [13, "no-model", fields({ model: "" })],
   [13, "no-file", form({ model: MODEL, other: new Blob(["x"]) })],
   [13, "file-as-text", form({ model: MODEL, file: "text" })],
   [13, "not-audio", named(Buffer.alloc(5000), "upload")],

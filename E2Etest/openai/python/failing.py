@@ -40,7 +40,6 @@ _CALLS: dict[tuple[int, str], Callable[[], object]] = {
     (10, "stream-of-text"): _fields(file=("a.mp3", _TEXT), stream=True),
     (10, "stream-format"): _fields(response_format="srt", stream=True),
     (13, "unknown-model"): _fields(model="nobody"),
-    (13, "no-model"): _fields(model=""),
     (13, "no-file"): _post(_ROUTE, body={"model": MODEL}, files=[("other", b"x")], options=_FORM),
     (13, "file-as-text"): _post(_ROUTE, body={"model": MODEL, "file": "text"}, files={}, options=_FORM),
     (13, "not-audio"): _fields(file=bytes(5000)),
