@@ -222,8 +222,14 @@ def test_a_head_is_that_of_the_get(server):
     assert server.client.options("/").headers["allow"] == "GET, HEAD, OPTIONS"
 
 
-def test_azures_paths_are_served(server, sample):
-    """The name of the deployment does not matter."""
-    url = "/openai/deployments/our-whisper/audio/transcriptions?api-version=2025-04-01-preview"
-    answer = server.client.post(url, files={"file": ("a.wav", sample[0])})
+@pytest.mark.parametrize(
+    ("url", "fields"),
+    [
+        ("/openai/deployments/our-whisper/audio/transcriptions?api-version=2025-04-01-preview", {}),
+        ("/inference", {"temperature": "0.0", "temperature_inc": "0.2", "response_format": "json"}),
+    ],
+)
+def test_paths_of_other_servers_are_served(server, sample, url, fields):
+    """Azure's, where the name of the deployment does not matter, and whisper.cpp's."""
+    answer = server.client.post(url, files={"file": ("a.wav", sample[0])}, data=fields)
     assert answer.json()["text"] == sample[1]

@@ -17,8 +17,9 @@ from asr_server.service.recordings.pipeline import RunOptions
 router = APIRouter(tags=["audio"])
 
 
-# Azure's clients put the name of a deployment into the path; every one means the model that is loaded.
+# The paths of Azure, whose deployments all mean the model that is loaded, and of whisper.cpp's server.
 @router.post("/openai/deployments/{deployment}/audio/transcriptions", include_in_schema=False)
+@router.post("/inference", include_in_schema=False)
 @router.post(
     "/v1/audio/transcriptions",
     response_model=TranscriptionBody | VerboseTranscriptionBody,
