@@ -71,3 +71,24 @@ def test_where_nothing_was_said_the_language_is_the_one_asked_for(server):
         assert verbose["language"] == told.lower()
         answer = server.client.post(f"{URL}/stream", files={"file": ("a.wav", silence)}, data=fields).text
         assert json.loads(answer.split("data: ")[-2])["language"] == told
+
+
+@pytest.mark.parametrize("response_format", ["json", "text", "verbose_json", "srt", "vtt"])
+def test_every_format_is_an_event_stream(server, three, response_format):
+    """The last text is that of the same request without a stream; deltas, where there are any, join to it."""
+    fields = {"response_format": response_format}
+    if response_format == "verbose_json":
+        fields["timestamp_granularities[]"] = ["word", "segment"]
+    whole = server.transcribe(three, **fields)
+    answer = server.transcribe(three, stream="true", **fields)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    events = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
+    *deltas, done = events
+    assert done["type"] == "transcript.text.done"
+    text = whole.json()["text"] if "json" in response_format else whole.text
+    assert done["text"].strip() == text.strip()
+    assert bool(deltas) is (response_format not in ("srt", "vtt"))
+    assert not deltas or "".join(event["delta"] for event in deltas) == done["text"]
+    if response_format == "verbose_json":
+        assert done["segments"] == whole.json()["segments"]
+        assert done["words"] == whole.json()["words"]

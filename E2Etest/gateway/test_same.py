@@ -78,7 +78,6 @@ def test_every_format_is_the_same(alone, gateway, sample, response_format):
         {"language": "tlh!"},
         {"language": "is"},
         {"response_format": "docx"},
-        {"stream": "true", "response_format": "srt"},
         {"prompt": "x" * 20_000},
     ],
 )

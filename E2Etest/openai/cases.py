@@ -140,7 +140,6 @@ REFUSALS = (
     ),
     Refusal(6, "languages", "`languages`", 400, "unsupported_value", "languages"),
     Refusal(10, "stream-of-text", "`stream` with a file that is not audio", 400, "invalid_audio", "file"),
-    Refusal(10, "stream-format", "`stream` with `srt`", 400, "unsupported_value", "response_format"),
     Refusal(13, "unknown-model", "Unknown model", 404, "model_not_found", "model"),
     Refusal(13, "no-file", "No file", 400, "missing_required_parameter", "file"),
     Refusal(13, "file-as-text", "`file` as a text field", 400, "missing_required_parameter", "file"),

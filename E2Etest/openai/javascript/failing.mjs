@@ -28,7 +28,6 @@ const CALLS = [
   [4, "speakers", speakers],
   [6, "languages", fields({ languages: ["en", "zh"] })],
   [10, "stream-of-text", named(TEXT, "a.mp3", { stream: true })],
-  [10, "stream-format", fields({ response_format: "srt", stream: true })],
   [13, "unknown-model", fields({ model: "nobody" })],
   [13, "no-file", form({ model: MODEL, other: new Blob(["x"]) })],
   [13, "file-as-text", form({ model: MODEL, file: "text" })],

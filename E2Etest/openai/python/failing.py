@@ -38,7 +38,6 @@ _CALLS: dict[tuple[int, str], Callable[[], object]] = {
     # A parameter since 3.x; before, the same bytes by extra_body.
     (6, "languages"): _fields(languages=["en", "zh"]),
     (10, "stream-of-text"): _fields(file=("a.mp3", _TEXT), stream=True),
-    (10, "stream-format"): _fields(response_format="srt", stream=True),
     (13, "unknown-model"): _fields(model="nobody"),
     (13, "no-file"): _post(_ROUTE, body={"model": MODEL}, files=[("other", b"x")], options=_FORM),
     (13, "file-as-text"): _post(_ROUTE, body={"model": MODEL, "file": "text"}, files={}, options=_FORM),

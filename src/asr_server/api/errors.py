@@ -53,6 +53,7 @@ TABLE: dict[str, ErrorMapping] = {
     errors.UnsupportedLanguage.code: _INVALID,
     errors.MalformedBody.code: _INVALID,
     errors.UnsupportedContentType.code: _INVALID,
+    errors.UnsupportedEncoding.code: ErrorMapping(415, "invalid_request_error", 4000),
     errors.UnknownModel.code: ErrorMapping(404, "invalid_request_error", 4000),
     errors.FileTooLarge.code: ErrorMapping(413, "invalid_request_error", 1009),
     errors.UploadStalled.code: ErrorMapping(408, "invalid_request_error", 1008),

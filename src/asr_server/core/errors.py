@@ -19,6 +19,7 @@ AsrError
 |   |-- UnsupportedLanguage      unsupported_language
 |   |-- MalformedBody            malformed_body
 |   |-- UnsupportedContentType   unsupported_content_type
+|   |-- UnsupportedEncoding      unsupported_encoding
 |   |-- UnknownModel             model_not_found
 |   |-- FileTooLarge             file_too_large
 |   |-- UploadStalled            upload_stalled
@@ -176,6 +177,12 @@ class UnsupportedContentType(InvalidInput):
     """The route does not accept the content type of the request body."""
 
     code = "unsupported_content_type"
+
+
+class UnsupportedEncoding(InvalidInput):
+    """The request body is compressed (`Content-Encoding`)."""
+
+    code = "unsupported_encoding"
 
 
 class UnknownModel(InvalidInput):

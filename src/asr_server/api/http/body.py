@@ -18,6 +18,7 @@ from asr_server.core.errors import (
     FileTooLarge,
     MalformedBody,
     UnsupportedContentType,
+    UnsupportedEncoding,
     UploadStalled,
     UploadsUnavailable,
 )
@@ -35,12 +36,14 @@ NOT_JSON = (ValueError, RecursionError)
 async def read_form(request: Request, max_bytes: int) -> FormData:
     """The parsed form. The caller closes it.
 
-    Raises `UnsupportedContentType`, `MalformedBody`, `UploadStalled`, `UploadsUnavailable`, `Cancelled` when the client
-    leaves, and `FileTooLarge`: at once for a declared length over the limit, otherwise after at most one network chunk
-    too many.
+    Raises `UnsupportedContentType`, `UnsupportedEncoding`, `MalformedBody`, `UploadStalled`, `UploadsUnavailable`,
+    `Cancelled` when the client leaves, and `FileTooLarge`: at once for a declared length over the limit, otherwise
+    after at most one network chunk too many.
     """
     if not request.headers.get("content-type", "").lower().startswith(_MULTIPART):
         raise UnsupportedContentType(f"The request body must be {_MULTIPART}.")
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise UnsupportedEncoding("The body is compressed: send it without Content-Encoding.")
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > max_bytes:
         raise too_large(max_bytes)

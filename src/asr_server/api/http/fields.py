@@ -105,7 +105,7 @@ class TranscriptionForm(RecordingForm):
         [], description="`segment` (default) or `word` or both, with verbose_json."
     )
     include: list[Literal["logprobs"]] = Field([], description="`logprobs`, with json.")
-    stream: Boolean = Field(False, description="Server-sent events, with json and text.")
+    stream: Boolean = Field(False, description="Server-sent events; of srt and vtt the last one has the whole file.")
     return_timestamps: Boolean = Field(False, description="`words` with their times, with json and verbose_json.")
 
 

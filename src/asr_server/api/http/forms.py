@@ -156,12 +156,6 @@ def translation_request(form: FormData) -> TranslationRequest:
     )
 
 
-def check_streamed(response_format: ResponseFormat) -> None:
-    """Raise `UnsupportedValue` for a format that cannot be sent as events."""
-    if response_format not in (ResponseFormat.JSON, ResponseFormat.TEXT):
-        raise UnsupportedValue("Only json and text can be streamed.", param="response_format")
-
-
 def request_schema(model: type[RecordingForm]) -> dict[str, Any]:
     """The form as `/docs` shows it: a file and the fields."""
     schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
@@ -210,8 +204,6 @@ def _chunking(strategy: ChunkingStrategy) -> ServerVad | None:
 def _check(fields: TranscriptionForm) -> None:
     """Refuse fields that contradict each other."""
     wanted = fields.response_format
-    if fields.stream:
-        check_streamed(wanted)
     if fields.include and wanted is not ResponseFormat.JSON:
         raise UnsupportedValue("'include' needs response_format=json.", param="include")
     if fields.return_timestamps and wanted not in (ResponseFormat.JSON, ResponseFormat.VERBOSE_JSON):

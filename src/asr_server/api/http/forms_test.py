@@ -93,7 +93,6 @@ REFUSED = [
     ({"chunking_strategy[type]": "no"}, "invalid_value", "chunking_strategy.type"),
     ({"language": "Klingon"}, "unsupported_language", "language"),
     ({"hotwords": "x" * 9_000, "keywords": "x" * 9_000}, "invalid_value", "hotwords"),
-    ({"stream": "1", "response_format": "srt"}, "unsupported_value", "response_format"),
     ({"include": "logprobs", "response_format": "text"}, "unsupported_value", "include"),
     ({"return_timestamps": "1", "response_format": "text"}, "unsupported_value", "return_timestamps"),
     ({"timestamp_granularities": "word"}, "invalid_value", "timestamp_granularities"),

@@ -22,9 +22,9 @@ from asr_server.api.edge.request_log import log_fields
 from asr_server.api.errors import error_body, internal_error_body
 from asr_server.core.errors import AsrError, Cancelled
 from asr_server.core.transcript import Transcript
-from asr_server.service.output.render import logprobs, token_usage, words
+from asr_server.service.output.render import logprobs, token_usage, verbose, words
 from asr_server.service.recordings.pipeline import Event, Finished, SegmentDone, Started, TextDelta
-from asr_server.service.requests import OutputOptions
+from asr_server.service.requests import OutputOptions, ResponseFormat
 from asr_server.text import languages
 from asr_server.text.joining import joint
 
@@ -174,6 +174,9 @@ def openai_frames(event: Event, output: OutputOptions) -> list[str]:
 
 
 def _done(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
+    if output.response_format is ResponseFormat.VERBOSE_JSON:
+        content = verbose(transcript, output)
+        return {"type": "transcript.text.done", **content, "usage": token_usage(transcript)}
     code = languages.code(transcript.language)
     body = {
         "type": "transcript.text.done",

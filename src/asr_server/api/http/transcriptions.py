@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
+from starlette.datastructures import UploadFile
 
-from asr_server.api.dependencies import ServicesDep
+from asr_server.api.dependencies import Services, ServicesDep
 from asr_server.api.http import forms, responses, sse
 from asr_server.api.http.fields import TranscriptionForm
 from asr_server.api.http.schemas import TranscriptionBody, VerboseTranscriptionBody
 from asr_server.core.errors import UnsupportedValue
-from asr_server.service.recordings.pipeline import RunOptions
+from asr_server.service.recordings.pipeline import Emit, Event, Finished, RunOptions, Started
+from asr_server.service.requests import ResponseFormat, TranscriptionRequest
 
 router = APIRouter(tags=["audio"])
 
@@ -39,9 +42,22 @@ async def create_transcription(request: Request, services: ServicesDep) -> Respo
     """Transcribe a recording: WAV, FLAC, MP3, OGG, M4A, MP4, MOV, MKV, WebM, AIFF and more."""
     async with forms.received(request, services, forms.transcription_request) as (wanted, file):
         if wanted.stream:
-            work = partial(services.pipeline.transcribe, file.file, wanted, RunOptions(deltas=True))
+            work: sse.Work[Event] = partial(services.pipeline.transcribe, file.file, wanted, RunOptions(deltas=True))
+            if wanted.output.response_format.is_subtitles:
+                work = partial(_subtitle_events, services, file, wanted)
             return await sse.respond(request, work, partial(sse.openai_frames, output=wanted.output))
         return await responses.respond(request, services, wanted, file)
+
+
+async def _subtitle_events(services: Services, file: UploadFile, wanted: TranscriptionRequest, emit: Emit) -> None:
+    """The events of a stream whose last text is a subtitle file. Cues depend on what follows: there are no deltas."""
+
+    async def emit_start(event: Event) -> None:
+        if isinstance(event, Started):
+            await emit(event)
+
+    result, transcript = await services.processor.process(file.file, wanted, emit=emit_start)
+    await emit(Finished(replace(transcript, text=result.content.decode())))
 
 
 @router.post(
@@ -59,7 +75,8 @@ async def create_transcription(request: Request, services: ServicesDep) -> Respo
 async def stream_transcription(request: Request, services: ServicesDep) -> Response:
     """Transcribe a recording and send each segment when it is finished. The form is that of the route above."""
     async with forms.received(request, services, forms.transcription_request) as (wanted, file):
-        forms.check_streamed(wanted.output.response_format)
+        if wanted.output.response_format not in (ResponseFormat.JSON, ResponseFormat.TEXT):
+            raise UnsupportedValue("Only json and text can be streamed here.", param="response_format")
         if wanted.output.logprobs:
             raise UnsupportedValue("'include' is not served in this stream.", param="include")
         work = partial(services.pipeline.transcribe, file.file, wanted, RunOptions())
