@@ -144,10 +144,10 @@ def test_hints_are_taken_in_every_spelling(server, sample):
 
 
 def test_silence_is_an_empty_text_and_costs_no_engine_time(server):
-    """Five seconds of nothing: empty text, no language, no span sent to the model."""
+    """Five seconds of nothing: empty text, `auto` for the language, no span sent to the model."""
     answer = server.transcribe(recordings.wav(np.zeros(80_000, np.int16)), response_format="verbose_json")
     body = answer.json()
-    assert (body["text"], body["language"], body["segments"]) == ("", "", [])
+    assert (body["text"], body["language"], body["segments"]) == ("", "auto", [])
     # The line is written after the answer.
     server.wait_for(lambda _: f"id={answer.headers['x-request-id']} " in server.log())
     line = next(row for row in server.log().splitlines() if answer.headers["x-request-id"] in row)
