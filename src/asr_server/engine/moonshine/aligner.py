@@ -86,11 +86,12 @@ def _aligned(model: Model, item: AlignItem) -> Alignment | AsrError:
 
 
 def _align(model: Model, item: AlignItem) -> Alignment:
-    ids = model.tokenizer.encode(item.text)
+    text = item.text.strip()
+    ids = model.tokenizer.encode(text)
     ends = model.tokenizer.read(ids).offsets
     # The tokens of each word. Those of punctuation are left out: they attend to the word behind it.
     spoken = [
-        (word, range(bisect_right(ends, start), bisect_left(ends, end) + 1)) for word, start, end in _spoken(item.text)
+        (word, range(bisect_right(ends, start), bisect_left(ends, end) + 1)) for word, start, end in _spoken(text)
     ]
     if not spoken:
         return Alignment(())

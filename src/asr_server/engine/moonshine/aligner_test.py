@@ -72,6 +72,8 @@ def test_punctuation_silence_and_case_do_not_move_words(aligner, clips):
     ends = [piece.end_ms - by for piece, by in zip(paused.pieces, moved, strict=True)]
     assert np.abs(np.array(starts) - [piece.start_ms for piece in plain.pieces]).mean() < 100
     assert np.abs(np.array(ends) - [piece.end_ms for piece in plain.pieces]).mean() < 100
+    (indented,) = aligner.align([AlignItem(audio, f"  \n{row['text']} ", "English")])
+    assert indented == plain
 
 
 def test_an_item_that_fails_fails_alone(aligner, clips, monkeypatch):
