@@ -4,6 +4,7 @@ import gzip
 import struct
 
 import numpy as np
+import openai
 import pytest
 
 from E2Etest import recordings
@@ -233,6 +234,14 @@ def test_paths_of_other_servers_are_served(server, sample, url, fields):
     """Azure's, where the name of the deployment does not matter, and whisper.cpp's."""
     answer = server.client.post(url, files={"file": ("a.wav", sample[0])}, data=fields)
     assert answer.json()["text"] == sample[1]
+
+
+def test_azures_client_names_its_deployment_as_it_likes(server, sample):
+    """The official client, which sends the name as the model too."""
+    client = openai.AzureOpenAI(
+        azure_endpoint=server.base, api_key="any", api_version="2025-04-01-preview", azure_deployment="ours"
+    )
+    assert client.audio.transcriptions.create(file=("a.wav", sample[0]), model="ours").text == sample[1]
 
 
 def test_a_compressed_body_is_refused(server, sample):

@@ -81,19 +81,23 @@ async def received(
 ) -> AsyncGenerator[tuple[R, UploadFile], None]:
     """The request of a form, and its file. Raises `Overloaded` and what `parse` raises."""
     async with read(request, services) as form:
-        yield parse(form, services, build)
+        # Azure's clients send the name of their deployment, which is in the path too, as the model.
+        yield parse(form, services, build, any_model="deployment" in request.path_params)
 
 
-def parse(form: FormData, services: Services, build: Callable[[FormData], R]) -> tuple[R, UploadFile]:
+def parse(
+    form: FormData, services: Services, build: Callable[[FormData], R], *, any_model: bool = False
+) -> tuple[R, UploadFile]:
     """The request and the file. `build`: one of the functions below, which make a request of the text fields.
 
-    Raises the leaves of `InvalidInput`, before any audio is decoded.
+    `any_model`: every name means the model that is loaded. Raises the leaves of `InvalidInput`, before any audio is decoded.
     """
     file = body.upload(form, "file")
     if file is None:
         raise MissingParameter("The form has no file part named 'file'.", param="file")
     request = build(form)
-    services.catalog.find(request.model)
+    if not any_model:
+        services.catalog.find(request.model)
     source = "source_language" if isinstance(request, TranslationRequest) else "language"
     services.catalog.check_language(request.language, source)
     if file.size == 0:
