@@ -90,7 +90,8 @@ def parse(
 ) -> tuple[R, UploadFile]:
     """The request and the file. `build`: one of the functions below, which make a request of the text fields.
 
-    `any_model`: every name means the model that is loaded. Raises the leaves of `InvalidInput`, before any audio is decoded.
+    `any_model`: every name means the model that is loaded. Raises the leaves of `InvalidInput`, before any audio is
+    decoded.
     """
     file = body.upload(form, "file")
     if file is None:
