@@ -100,8 +100,9 @@ def test_the_images_install_by_hash_and_write_only_where_they_may(name):
 def test_compose_starts_with_two_commands_for_this_machine_alone():
     """8100 on loopback, so no key is asked for; volumes that exist, .env optional, the Dockerfiles that exist."""
     compose = yaml.safe_load(_read("docker-compose.yml"))
-    assert set(compose["services"]) == {"asr", "asr-cpu"}
-    for service in compose["services"].values():
+    servers = {name: service for name, service in compose["services"].items() if name != "wyoming"}
+    assert set(servers) == {"asr", "asr-cpu", "asr-slim"}
+    for service in servers.values():
         assert service["ports"] == ["127.0.0.1:8100:8000"]
         # A `.env` that is also a server's outside may have others, and would win over the image's own.
         image = re.search(r"^ENV (HF_HOME.*)$", _read(service["build"]["dockerfile"]), re.MULTILINE)[1]
@@ -112,6 +113,16 @@ def test_compose_starts_with_two_commands_for_this_machine_alone():
         assert [volume.split(":") for volume in service["volumes"]] == [["models", "/models"], ["state", "/state"]]
         assert set(compose["volumes"]) == {"models", "state"}
         assert service["env_file"] == [{"path": ".env", "required": False}]
+
+
+def test_compose_has_the_bridge_in_front_of_any_server():
+    """Every server has the name that the bridge calls, and the port that it calls is the image's."""
+    services = yaml.safe_load(_read("docker-compose.yml"))["services"]
+    bridge = services.pop("wyoming")
+    port = dict(re.findall(r"(\w+)=(\S+)", _read("Dockerfile")))["PORT"]
+    assert bridge["command"] == ["asr-server", "wyoming", "--host", "0.0.0.0", "--server", f"http://asr:{port}"]
+    for name, service in services.items():
+        assert name == "asr" or service["networks"]["default"]["aliases"] == ["asr"]
 
 
 def test_compose_gives_the_container_nothing_it_does_not_need():
