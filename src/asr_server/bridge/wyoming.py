@@ -133,7 +133,7 @@ class _Connection(socketserver.StreamRequestHandler):
         except UnknownFormat as error:
             return self._fail("invalid_audio", str(error), event)
         except (KeyError, TypeError, AttributeError, UnicodeEncodeError):
-            return self._fail("invalid_event", f"The fields of this event are not Wyoming's: {event.type}.", event)
+            return self._fail("invalid_event", f"The fields of this event are not Wyoming's: {event.type[:40]}.", event)
 
     def _dispatch(self, event: Event) -> bool:
         if self._failed:

@@ -60,7 +60,12 @@ def configure(level: LogLevel, *, as_json: bool) -> None:
 
 def _add_tail(record: Record) -> None:
     fields = " ".join(f"{k}={v}" for k, v in record["extra"].items() if k != "tail")
-    record["extra"]["tail"] = f" {fields}" if fields else ""
+    record["extra"]["tail"] = f" {_on_one_line(fields)}" if fields else ""
+
+
+def _on_one_line(text: str) -> str:
+    """Control characters escaped: a peer's words must not look like a line of the log, or reach a terminal."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _write_json(message: Message) -> None:

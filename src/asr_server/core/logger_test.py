@@ -46,3 +46,13 @@ def test_a_traceback_shows_no_local_values(capsys):
     written = capsys.readouterr().err
     assert "KeyError" in written
     assert "canary" not in written
+
+
+def test_what_a_peer_wrote_stays_on_its_line(capsys):
+    """Line breaks and the escapes of terminals are shown, in both forms; letters of any script stay."""
+    for as_json in (False, True):
+        configure(LogLevel.INFO, as_json=as_json)
+        logger.info("request failed", reason="naïve 你好\n2026 INFO forged\x1b[2J")
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "naïve 你好\\n2026 INFO forged\\" in line
+        assert "\x1b" not in line
