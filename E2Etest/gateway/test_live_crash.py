@@ -106,7 +106,7 @@ def test_configuration_and_answers_survive(gateway, speech):
     """What was answered is not answered again; language and detector stay as they were set."""
     with open_session(gateway) as socket:
         act(socket, "config", language="en", use_server_vad=False)
-        assert receive(socket)["language"] == "English"
+        assert receive(socket)["language"] == "en"
         act(socket, "flush")
         assert receive(socket)["utterance"] == 1
         act(socket, "reset")
