@@ -10,11 +10,12 @@ from pathlib import Path
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """`gpu`: an NVIDIA driver is loaded. `torch_cuda`: the installed torch is not a CPU-only build. `qwen`: the
-    packages of the Qwen engine are installed."""
+    packages of the Qwen engine are installed. `numa_nodes`: how many memory nodes the machine has."""
 
     gpu: bool
     torch_cuda: bool
     qwen: bool = True
+    numa_nodes: int = 1
 
 
 def probe() -> Capabilities:
@@ -23,6 +24,7 @@ def probe() -> Capabilities:
         gpu=Path("/proc/driver/nvidia/version").exists(),
         torch_cuda=not _version("torch", default="+cpu").endswith("+cpu"),
         qwen=all(_version(name) for name in ("torch", "transformers", "qwen-asr")),
+        numa_nodes=len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))),
     )
 
 

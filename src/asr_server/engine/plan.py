@@ -135,6 +135,8 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
 
 def _conflicts(settings: Settings, engine: str, capabilities: Capabilities) -> Iterator[str]:
     for name, advice in ABSENT.items():
+        if name == "numa_node" and settings.numa_node == 0 and capabilities.numa_nodes <= 1:
+            continue  # the only node: nothing to pin
         if getattr(settings, name) != Settings.model_fields[name].default:
             yield f"{name.upper()} is not available in this version: {advice}."
     if settings.fake_engine_script is not None and engine != FAKE:

@@ -104,6 +104,15 @@ def test_the_english_model_runs_on_the_cpu_and_aligns_with_its_own_weights():
     assert (named.aligner_id, named.traits.aligns) == ("demo", True)
 
 
+def test_the_only_numa_node_needs_no_pinning():
+    """Settings that name it, as another server's do, start here; those that would have to pin do not."""
+    one, two = (Capabilities(gpu=False, torch_cuda=False, numa_nodes=count) for count in (1, 2))
+    plan.resolve(_settings(model_id="demo", numa_node=0), one)
+    for node, machine in ((1, one), (0, two)):
+        with pytest.raises(plan.PlanError, match="NUMA_NODE is not available"):
+            plan.resolve(_settings(model_id="demo", numa_node=node), machine)
+
+
 def test_an_installation_without_torch_says_what_to_install():
     """The English model runs on it."""
     slim = Capabilities(gpu=False, torch_cuda=False, qwen=False)
