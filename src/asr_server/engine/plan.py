@@ -117,7 +117,7 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
         Option("aligner", bool(aligner_id), aligner_id, aligner_reason),
         Option("gateway_mode", settings.gateway_mode, "", _GATEWAY_REASONS[settings.gateway_mode]),
         _translation(settings),
-        *(Option(name, False, "", "not available in this version") for name in ABSENT),
+        *(Option(name, False, "", _absence(settings, name)) for name in ABSENT),
     )
     return Plan(
         engine=engine,
@@ -152,6 +152,12 @@ def _conflicts(settings: Settings, engine: str, capabilities: Capabilities) -> I
         yield f"DEVICE={settings.device}: {moonshine.MODEL_ID} runs on the CPU only; unset it."
     if engine == MOONSHINE and settings.dtype not in (Dtype.AUTO, Dtype.FLOAT32):
         yield f"DTYPE={settings.dtype.value}: {moonshine.MODEL_ID} runs in float32 only; unset it."
+
+
+def _absence(settings: Settings, name: str) -> str:
+    if name == "numa_node" and settings.numa_node == 0:
+        return "this machine has one node: there is nothing to pin"
+    return "not available in this version"
 
 
 def _translation(settings: Settings) -> Option:

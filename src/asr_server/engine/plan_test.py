@@ -50,12 +50,12 @@ def test_what_cannot_work_refuses_and_names_every_conflict():
         ("use_vllm", True),
         ("use_cuda_graphs", True),
         ("use_causal_encoder", True),
-        ("numa_node", 0),
+        ("numa_node", 1),
         ("use_granian", True),
     ],
 )
 def test_no_absent_option_is_silently_ignored(name, value):
-    """Every option of the product that is not here yet stops the start, also with the value 0."""
+    """Every option of the product that is not here yet stops the start."""
     with pytest.raises(plan.PlanError, match=name.upper()):
         plan.resolve(_settings(**{name: value}), GPU)
 
@@ -107,7 +107,9 @@ def test_the_english_model_runs_on_the_cpu_and_aligns_with_its_own_weights():
 def test_the_only_numa_node_needs_no_pinning():
     """Settings that name it, as another server's do, start here; those that would have to pin do not."""
     one, two = (Capabilities(gpu=False, torch_cuda=False, numa_nodes=count) for count in (1, 2))
-    plan.resolve(_settings(model_id="demo", numa_node=0), one)
+    options = plan.resolve(_settings(model_id="demo", numa_node=0), one).options
+    (option,) = (one for one in options if one.name == "numa_node")
+    assert (option.active, "nothing to pin" in option.reason) == (False, True)
     for node, machine in ((1, one), (0, two)):
         with pytest.raises(plan.PlanError, match="NUMA_NODE is not available"):
             plan.resolve(_settings(model_id="demo", numa_node=node), machine)
