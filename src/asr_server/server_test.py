@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 import soundfile
+from loguru import logger
 
 from asr_server import demo, server
 from asr_server.core import heap
@@ -33,6 +34,26 @@ async def test_free_heap_goes_back_when_it_is_much(monkeypatch, tmp_path, free_m
         for _ in range(3):
             await asyncio.wait_for(looked.acquire(), 20)
     assert bool(trimmed) is trims
+
+
+async def test_the_settings_reach_the_names_of_the_model_and_the_log(monkeypatch, tmp_path):
+    """Names of the operator's, and one warning with all settings of other servers."""
+    monkeypatch.setenv("FAST_MODEL_ID", "any")
+    monkeypatch.setenv("WORKER_PORT", "8001")
+    lines = []
+    sink = logger.add(lines.append, format="{message}{extra}")
+    app = server.create_app(
+        Settings(_env_file=None, model_id="fake", state_dir=str(tmp_path), model_aliases="ours, a-*")
+    )
+    try:
+        async with app.router.lifespan_context(app):
+            catalog = app.state.services.catalog
+            assert [catalog.find(name).id for name in ("ours", "a-b")] == ["ours", "a-b"]
+    finally:
+        logger.remove(sink)
+    (warning,) = [line for line in lines if line.startswith("settings without effect")]
+    assert "FAST_MODEL_ID" in warning
+    assert "WORKER_PORT" in warning
 
 
 def test_a_user_without_a_home_has_no_jobs_and_a_server_all_the_same(monkeypatch):

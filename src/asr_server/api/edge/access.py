@@ -154,10 +154,9 @@ def _ends(message: Message) -> bool:
 def _is_page(scope: Scope) -> bool:
     path: str = scope["path"]
     method = scope.get("method")
-    # Load balancers ask for OPTIONS of the page to see whether the server is there.
-    return (method in _SAFE_METHODS and path.startswith(_PAGE_FILES)) or (
-        path == _PAGE and method in (*_SAFE_METHODS, "OPTIONS")
-    )
+    if path == _PAGE and method == "OPTIONS":  # load balancers ask for it to see whether the server is there
+        return True
+    return method in _SAFE_METHODS and (path == _PAGE or path.startswith(_PAGE_FILES))
 
 
 def _is_realtime_socket(scope: Scope) -> bool:
