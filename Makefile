@@ -56,7 +56,7 @@ $(VENV)/.slim: requirements-slim.lock pyproject.toml
 	touch $@
 
 $(VENV)/.runtime: requirements.lock requirements-qwen.txt $(VENV)/.slim
-	@echo "Installing what Qwen3-ASR needs: about 1.2 GB, most of it torch. A second run installs nothing."
+	@echo "Installing what Qwen3-ASR needs: about 0.9 GB, most of it torch. A second run installs nothing."
 	$(PIP) --no-compile "$$(grep '^torch==' requirements-qwen.txt)"
 	$(PIP) --no-compile --no-deps --require-hashes -r requirements.lock
 	touch $@

@@ -92,6 +92,7 @@ def test_sockets_are_refused_before_they_open(guarded, path, query):
     assert _refusal(guarded, path, query="?token=sk-other") == (401, "invalid_api_key")
     foreign = _refusal(guarded, path, query=query, key=FIRST, origin="https://evil.example")
     assert foreign == (403, "origin_not_allowed")
+    assert "ALLOWED_ORIGINS does not name it" in guarded.log()
     own = guarded.base
     with _socket(guarded, path, query=query, key=FIRST, origin=own) as socket:
         assert "error" not in receive(socket)
