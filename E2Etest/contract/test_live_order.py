@@ -16,7 +16,7 @@ PIECE_BYTES = 16_000
 
 
 async def _heard(server, body, ready):
-    url = server.base.replace("http", "ws", 1) + "/ws/transcribe?use_server_vad=false"
+    url = server.base.replace("http", "ws", 1) + "/ws/transcribe?endpointing=manual"
     async with connect(url, max_size=None, compression=None, open_timeout=60) as session:
         await session.recv()
         await ready.wait()
@@ -33,7 +33,7 @@ async def _heard(server, body, ready):
 async def test_many_sessions_get_each_their_own_words(live_server):
     """All at once, each says the words of the recording in an order of its own.
 
-    Loudness ends an utterance here: words that are put together so are no speech to the voice detector.
+    Without detection: words that are put together so are no speech to the voice detector.
     """
     chance = random.Random(5)
     orders = [chance.sample(known_words(), len(known_words())) for _ in range(SESSIONS)]

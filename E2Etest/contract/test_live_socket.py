@@ -94,7 +94,7 @@ def test_reset_config_and_ping_are_answered(live_server):
         receive(socket)
         act(socket, "config", use_server_vad=False, hotwords=["kitchen", "lights"])
         told = {"status": "configured", "language": "en", "language_name": "English"}
-        told |= {"use_server_vad": False, "endpointing": "auto"}
+        told |= {"use_server_vad": False, "endpointing": "manual"}
         assert receive(socket) == told
 
 
@@ -187,12 +187,6 @@ def test_every_sample_rate_gives_the_words(live_server, speech, said, rate):
     # Two resamplings change the sound a little, telephone bandwidth more: "on" and "off" differ above 4 kHz.
     assert recordings.word_errors(said.split(), text.split()) <= len(said.split()) // 3
     assert 0 <= start < end <= len(speech) / 16_000
-
-
-def test_without_the_voice_detector_loudness_ends_an_utterance(live_server, talk, said):
-    """The fallback finds the same two utterances in clean speech."""
-    messages = stream(live_server, pieces(data(talk), 3_200), use_server_vad="false")
-    assert [text for text, *_ in finals(messages)] == [said, said]
 
 
 def test_silence_and_noise_cost_no_engine_time(live_server):

@@ -1,4 +1,4 @@
-"""How likely each frame of 32 ms holds speech, by Silero VAD on onnxruntime or by loudness.
+"""How likely each frame of 32 ms holds speech, by Silero VAD on onnxruntime.
 
 Silero's network takes frames of exactly 512 samples at 16 kHz, each preceded by the last 64 samples of the one
 before, and keeps an LSTM state between frames. Its package carries `silero_vad_16k_sequence.onnx`, which runs many
@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_server.audio.segmentation.quietest import frame_power
 from asr_server.core.audio import FRAME_MS, FRAME_SAMPLES
 from asr_server.core.errors import ModelUnavailable
 from asr_server.core.settings import prefer
@@ -37,27 +35,10 @@ _MOST_GAIN = 8.0
 _PEAK_FADE = 0.5 ** (FRAME_MS / 2000)  # by half in 2 s: another speaker may be quieter
 
 
-class FrameScorer(ABC):
-    """Speech probability frame by frame, with the state of one stream. Use one scorer for each stream."""
+class SpeechProbability:
+    """Silero VAD, frame by frame, with the state of one stream. Use one object for each stream.
 
-    @abstractmethod
-    def push(self, frames: Samples) -> Probabilities:
-        """The next samples, (k * 512,) float32 -> (k,) float32 in [0, 1]. ValueError for other lengths."""
-
-    @abstractmethod
-    def reset(self) -> None:
-        """Begin another stream."""
-
-    def probabilities(self, audio: Samples) -> Probabilities:
-        """A whole clip, (n,) float32 -> (ceil(n / 512),) float32, the last filled with silence. Resets the stream."""
-        self.reset()
-        scores = self.push(np.pad(audio, (0, -len(audio) % FRAME_SAMPLES)))
-        self.reset()
-        return scores
-
-
-class SpeechProbability(FrameScorer):
-    """Silero VAD. The network is loaded once a process, at the first use; it is shared, the stream state is not.
+    The network is loaded once a process, at the first use; it is shared, the stream state is not.
 
     Quiet audio is amplified first: the network hears speech that is 24 dB below the usual level late or not at all.
     Raises `ModelUnavailable` from the first use if onnxruntime or the model file is missing.
@@ -68,12 +49,14 @@ class SpeechProbability(FrameScorer):
         self.reset()
 
     def reset(self) -> None:
+        """Begin another stream."""
         self._hidden = np.zeros(_STATE_SHAPE, np.float32)
         self._cell = np.zeros(_STATE_SHAPE, np.float32)
         self._context = np.zeros(_CONTEXT_SAMPLES, np.float32)
         self._peak = _USUAL_PEAK / _MOST_GAIN
 
     def push(self, frames: Samples) -> Probabilities:
+        """The next samples, (k * 512,) float32 -> (k,) float32 in [0, 1]. ValueError for other lengths."""
         _check(frames)
         if not len(frames):
             return np.zeros(0, np.float32)
@@ -92,6 +75,13 @@ class SpeechProbability(FrameScorer):
         self._context = signal[-_CONTEXT_SAMPLES:].copy()
         return np.concatenate(scores)
 
+    def probabilities(self, audio: Samples) -> Probabilities:
+        """A whole clip, (n,) float32 -> (ceil(n / 512),) float32, the last filled with silence. Resets the stream."""
+        self.reset()
+        scores = self.push(np.pad(audio, (0, -len(audio) % FRAME_SAMPLES)))
+        self.reset()
+        return scores
+
     def _amplified(self, frames: Samples) -> Samples:
         """Each frame multiplied by what brings the recent peak, which fades slowly, to the usual one."""
         whole = frames.reshape(-1, FRAME_SAMPLES)
@@ -100,33 +90,6 @@ class SpeechProbability(FrameScorer):
             self._peak = max(peak, self._peak * _PEAK_FADE, _USUAL_PEAK / _MOST_GAIN)
             gains[place] = max(1.0, _USUAL_PEAK / self._peak)
         return (whole * gains).reshape(-1)
-
-
-class LoudnessProbability(FrameScorer):
-    """The fallback when Silero is switched off: what is loud against the noise floor counts as speech, music too.
-
-    The floor falls at once to the quietest frame and rises by 1 dB/s, so that it follows the background noise but
-    hardly a sentence. 12 dB above it gives 0.5, 3 dB more 0.73. Under -60 dBFS nothing is speech. The constants were
-    chosen and checked by ear.
-    """
-
-    _START_FLOOR_DB, _GATE_DB, _MARGIN_DB, _SLOPE_DB, _RISE_DB = -60.0, -60.0, 12.0, 3.0, 0.032
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        self._floor_db = self._START_FLOOR_DB
-
-    def push(self, frames: Samples) -> Probabilities:
-        _check(frames)
-        levels_db = 10.0 * np.log10(frame_power(frames) + 1e-12)
-        scores = np.zeros(len(levels_db), np.float32)
-        for place, level_db in enumerate(levels_db.tolist()):
-            self._floor_db = max(self._START_FLOOR_DB, min(level_db, self._floor_db + self._RISE_DB))
-            if level_db > self._GATE_DB:
-                scores[place] = 1.0 / (1.0 + np.exp((self._floor_db + self._MARGIN_DB - level_db) / self._SLOPE_DB))
-        return scores
 
 
 def _check(frames: Samples) -> None:
@@ -138,7 +101,7 @@ def _bundled_model() -> Path:
     """The network's file inside the silero_vad package, without importing the package, which would import torch."""
     spec = importlib.util.find_spec("silero_vad")
     if spec is None or not spec.submodule_search_locations:
-        raise ModelUnavailable("Silero VAD is not installed: pip install silero-vad, or switch VAD off.")
+        raise ModelUnavailable("Silero VAD is not installed: pip install silero-vad.")
     return Path(spec.submodule_search_locations[0]) / "data" / "silero_vad_16k_sequence.onnx"
 
 
@@ -149,7 +112,7 @@ def _session(model_path: Path) -> onnxruntime.InferenceSession:
     try:
         import onnxruntime
     except ImportError as error:
-        raise ModelUnavailable("onnxruntime is not installed: pip install onnxruntime, or switch VAD off.") from error
+        raise ModelUnavailable("onnxruntime is not installed: pip install onnxruntime.") from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = (
         1  # a frame takes 1 ms: more threads cost more than they save

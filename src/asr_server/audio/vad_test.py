@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from asr_server import demo
 from asr_server.audio import vad
 from asr_server.audio.segmentation.quietest import frame_power
-from asr_server.audio.vad import FrameScorer, LoudnessProbability, SpeechProbability
+from asr_server.audio.vad import SpeechProbability
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
 from asr_server.core.errors import ModelUnavailable
 
@@ -39,13 +39,12 @@ def _whole_frames(audio: NDArray[np.float32]) -> NDArray[np.float32]:
     return audio[: len(audio) // FRAME_SAMPLES * FRAME_SAMPLES]
 
 
-@pytest.fixture(scope="module", params=[SpeechProbability, LoudnessProbability])
-def scorer(request: pytest.FixtureRequest) -> FrameScorer:
-    made: FrameScorer = request.param()
-    return made
+@pytest.fixture(scope="module")
+def scorer() -> SpeechProbability:
+    return SpeechProbability()
 
 
-def test_onsets_are_found(scorer: FrameScorer, words: NDArray[np.float32]) -> None:
+def test_onsets_are_found(scorer: SpeechProbability, words: NDArray[np.float32]) -> None:
     """Speech begins and ends within three frames (96 ms) of the truth, and the silence around it is not speech."""
     speech = np.flatnonzero(scorer.probabilities(words) >= 0.5)
     bounds = [frame for phrase in PHRASES for frame in (phrase[0] / FRAME_SAMPLES, phrase[1] / FRAME_SAMPLES)]
@@ -55,7 +54,7 @@ def test_onsets_are_found(scorer: FrameScorer, words: NDArray[np.float32]) -> No
     assert np.abs(np.array(found) - bounds).max() <= 3
 
 
-def test_chunking_does_not_matter(scorer: FrameScorer, words: NDArray[np.float32]) -> None:
+def test_chunking_does_not_matter(scorer: SpeechProbability, words: NDArray[np.float32]) -> None:
     """Frames fed one by one, or in odd lots, score as the whole clip does."""
     whole = scorer.probabilities(words)
     padded = np.pad(words, (0, -len(words) % FRAME_SAMPLES))
@@ -118,7 +117,7 @@ def test_streams_do_not_mix(words: NDArray[np.float32]) -> None:
     assert np.abs(np.concatenate(together) - alone).max() < 1e-5
 
 
-def test_shapes(scorer: FrameScorer) -> None:
+def test_shapes(scorer: SpeechProbability) -> None:
     """A clip of any length has one score a frame begun, none if it is empty; a stream takes whole frames only."""
     for count in (0, 1, 511, 512, 513, 16_000):
         scores = scorer.probabilities(np.zeros(count, np.float32))

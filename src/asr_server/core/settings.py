@@ -41,6 +41,8 @@ class Dtype(StrEnum):
 _SUPERSEDED = {
     "FAST_MODEL_ID": "there is one model; choose it with MODEL_ID",
     "WS_WINDOW_MAX_S": "set WS_UTTERANCE_MAX_S",
+    "WS_OVERLAP_SIZE": "utterances do not overlap; VAD_SUFFIX_MS is the audio behind the speech",
+    "WS_FLUSH_SILENCE_MS": "set VAD_MIN_SILENCE_MS",
     **dict.fromkeys(("SSE_CHUNK_SECONDS", "SSE_OVERLAP_SECONDS"), "recordings are cut at pauses; remove it"),
     **dict.fromkeys(("WORKER_HOST", "WORKER_PORT"), "the worker listens on a Unix socket; remove it"),
 }
@@ -164,7 +166,7 @@ class Settings(BaseSettings):
     job_timeout: float = Field(14_400.0, gt=0, le=604_800, description="Seconds after which a running job fails.")
     max_jobs: int = Field(1_000, ge=1, description="Limit of waiting and running jobs; a new job gets 429.")
 
-    asr_use_server_vad: bool = Field(True, description="Live: detect utterances by voice activity; false: by loudness.")
+    asr_use_server_vad: bool = Field(True, description="Live: a pause ends an utterance; false: only a flush does.")
     vad_threshold: float = Field(
         0.5, gt=0, le=1, description="Live: probability of speech at which an utterance begins."
     )
@@ -174,17 +176,11 @@ class Settings(BaseSettings):
     vad_prefix_ms: int = Field(
         300, ge=0, le=2_000, description="Live: milliseconds of audio before the speech that belong to the utterance."
     )
+    vad_suffix_ms: int = Field(
+        150, ge=0, le=1_000, description="Live: milliseconds of audio after the speech that belong to the utterance."
+    )
     ws_buffer_size: int = Field(
         14400, ge=1024, le=320_000, description="Live: minimum of new speech between two partials, in bytes at 16 kHz."
-    )
-    ws_overlap_size: int = Field(
-        4800,
-        ge=0,
-        le=32_000,
-        description="Live: audio after the speech that belongs to the utterance, in bytes at 16 kHz.",
-    )
-    ws_flush_silence_ms: int = Field(
-        600, ge=32, le=10_000, description="Live: like VAD_MIN_SILENCE_MS, for detection by loudness."
     )
     ws_utterance_max_s: float = Field(
         30.0,

@@ -16,6 +16,7 @@ from typing import Any
 from asr_server.live.replay_buffer import ControlFrame, ReplayBuffer
 
 _ARRIVAL_STEP_S = 0.05
+_ENDPOINTING = frozenset(("endpointing", "use_server_vad"))
 _ROUNDING_BYTES = 192  # messages give times in whole milliseconds
 
 
@@ -171,7 +172,10 @@ class ClientInput:
             if action.kind is ActionKind.CONFIG:
                 # Null changes nothing, like a field that is left out.
                 config = json.loads(action.text)
-                self._dropped_config |= {k: v for k, v in config.items() if k != "action" and v is not None}
+                given = {k: v for k, v in config.items() if k != "action" and v is not None}
+                if given.keys() & _ENDPOINTING:  # two names for one thing: the later one counts
+                    self._dropped_config = {k: v for k, v in self._dropped_config.items() if k not in _ENDPOINTING}
+                self._dropped_config |= given
         self.buffer.remove(finished)
 
     def arrived_s(self, position: int) -> float | None:

@@ -22,6 +22,15 @@ def test_a_null_in_a_dropped_configuration_changes_nothing():
     assert json.loads(sent.restart()) == expected
 
 
+def test_of_the_two_names_of_endpointing_the_later_counts():
+    """A fresh worker gets one of them: with both, `endpointing` would count, and that is the older one here."""
+    sent = ClientInput(16_000)
+    _answered_action(sent, ActionKind.CONFIG, endpointing="manual", language="de")
+    _answered_action(sent, ActionKind.CONFIG, use_server_vad=True)
+    sent.forget(0)
+    assert json.loads(sent.restart()) == {"action": "config", "language": "de", "use_server_vad": True}
+
+
 def test_actions_count_among_what_is_held():
     """They are held as audio is: a client that sends nothing else is stopped by the same bound."""
     sent = ClientInput(16_000)

@@ -65,7 +65,7 @@ def text_of(audio):
 
 def config(**changes):
     """A session with a voice detector for synthetic speech."""
-    return LiveMachineConfig(voice=lambda: probability, loudness=lambda: probability, resampler=_linear, **changes)
+    return LiveMachineConfig(voice=lambda: probability, resampler=_linear, **changes)
 
 
 def _linear(rate_hz):

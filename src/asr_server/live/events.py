@@ -21,7 +21,6 @@ class Detection(Enum):
     """Who decides where an utterance begins and ends."""
 
     VOICE = "voice"  # the voice detector
-    LOUDNESS = "loudness"  # loud against the noise floor: the fallback without a voice detector
     MANUAL = "manual"  # the caller: everything between two flushes is one utterance
 
 

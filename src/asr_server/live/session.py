@@ -65,14 +65,13 @@ _ENDINGS = {
 class LiveMachineConfig:
     """What holds for the whole session, and the turn configuration it begins with.
 
-    `voice`, `loudness`: make a fresh speech probability for `Detection.VOICE` and `Detection.LOUDNESS`. `resampler`:
-    makes a fresh stream from an input rate in Hz to 16 kHz. `partial_every_samples`: new speech between two partials.
+    `voice`: makes a fresh speech probability for `Detection.VOICE`. `resampler`: makes a fresh stream from an input
+    rate in Hz to 16 kHz. `partial_every_samples`: new speech between two partials.
     `tail_samples`: audio behind the speech that belongs to the utterance. `separate_final_engine`: partials come from a
     less accurate engine than finals, so none of them may serve as a final.
     """
 
     voice: Callable[[], Probability]
-    loudness: Callable[[], Probability]
     resampler: Callable[[int], Resample]
     rules: TurnConfig = field(default_factory=TurnConfig)
     input_rate_hz: int = SAMPLE_RATE
@@ -256,9 +255,7 @@ class LiveMachine:
         pause_ms = min(rules.min_silence_ms, rules.min_silence_ms if sentence_ms is None else sentence_ms)
         # At least one frame: when the margin is complete, the text before the pause is requested.
         self._tail_frames = max(1, ms_to_frames(min(tail_ms, pause_ms)))
-        factories = {Detection.VOICE: self._config.voice, Detection.LOUDNESS: self._config.loudness}
-        factory = factories.get(rules.detection)
-        self._probability = factory() if factory else None
+        self._probability = self._config.voice() if rules.detection is Detection.VOICE else None
 
     def _checkpoint(self) -> Checkpoint:
         unfinished = self._requests.first_without_final or self._utterance

@@ -14,15 +14,23 @@ from asr_server.core.errors import InvalidValue, MalformedBody
 _MAX_TEXT_BYTES = 256 * 1024
 
 
-# Who ends an utterance: a pause or a flush, or a flush alone.
-Endpointing = Literal["auto", "manual"]
+class _Endpointing(BaseModel):
+    """Who ends an utterance: a pause or a flush, or a flush alone. `use_server_vad` is the older name for it."""
+
+    endpointing: Literal["auto", "manual"] | None = None
+    use_server_vad: bool | None = None
+
+    @property
+    def manual(self) -> bool | None:
+        """Whether a flush alone ends an utterance; None if nothing was said of it."""
+        if self.endpointing is not None:
+            return self.endpointing == "manual"
+        return None if self.use_server_vad is None else not self.use_server_vad
 
 
-class Query(BaseModel):
+class Query(_Endpointing):
     """The query of the URL. Unknown parameters are ignored; proxies add their own."""
 
-    use_server_vad: bool | None = None
-    endpointing: Endpointing = "auto"
     sample_rate: Literal["8000", "16000", "24000", "44100", "48000"] = "16000"
     language: str = ""
     hotwords: str = Field("", max_length=MAX_TEXT_CHARS)
@@ -31,15 +39,13 @@ class Query(BaseModel):
     received: int = Field(0, ge=0)
 
 
-class Action(BaseModel):
+class Action(_Endpointing):
     """What a client may ask for in a text frame."""
 
     model_config = ConfigDict(strict=True)
 
     action: Literal["flush", "reset", "config", "ping", "settled"]
     language: str | None = None
-    use_server_vad: bool | None = None
-    endpointing: Endpointing | None = None
     hotwords: list[str] | str | None = None
 
     @property

@@ -11,6 +11,7 @@ from asr_server.api.dependencies import Services
 from asr_server.api.edge.access import Caller
 from asr_server.api.errors import live_error_message
 from asr_server.api.live import actions, messages
+from asr_server.core.audio import s_to_samples
 from asr_server.core.errors import AsrError, InvalidInput, SessionTaken
 from asr_server.live.events import Audio, Configure, Detection, Event, Flush, GetCheckpoint, Reset, TurnConfig
 from asr_server.service.live_session.session import Connection
@@ -51,12 +52,12 @@ async def _connect(services: Services, query: actions.Query, caller: Caller) -> 
     """A connection to a new session, or to the one that the query resumes."""
     if query.session_id:
         return await services.live.resume(query.session_id, query.received, caller.owner)
-    use_voice = services.settings.asr_use_server_vad if query.use_server_vad is None else query.use_server_vad
     language = languages.normalize(query.language)
     services.catalog.check_language(language)
-    rules = services.live.turn_config(
-        use_voice=use_voice, manual=query.endpointing == "manual", language=language, context=query.hotwords
-    )
+    manual = query.manual
+    if manual is None:
+        manual = not services.settings.asr_use_server_vad
+    rules = services.live.turn_config(manual=manual, language=language, context=query.hotwords)
     options = LiveSessionOptions(rules, int(query.sample_rate), _WORD_TIMES[query.words], caller.owner)
     return await services.live.open(options)
 
@@ -70,7 +71,7 @@ def _hello(services: Services, connection: Connection, query: actions.Query) -> 
         "sample_rate": session.input_rate_hz,
         "format": "pcm_s16le",
         "buffer_size": settings.ws_buffer_size,
-        "overlap_size": settings.ws_overlap_size,
+        "overlap_size": 2 * s_to_samples(settings.vad_suffix_ms / 1000),
         "window_max_s": services.live.max_utterance_s,
         "use_server_vad": session.rules.detection is Detection.VOICE,
         "endpointing": messages.endpointing(session.rules),
@@ -129,14 +130,9 @@ def _changed(services: Services, rules: TurnConfig, action: actions.Action) -> T
         rules = replace(rules, language=language)
     if action.words is not None:
         rules = replace(rules, context=action.words)
-    if action.use_server_vad is None and action.endpointing is None:
+    if action.manual is None:
         return rules
-    use_voice, manual = action.use_server_vad, action.endpointing == "manual"
-    if action.endpointing is None:
-        manual = rules.detection is Detection.MANUAL
-    if use_voice is None:
-        use_voice = services.settings.asr_use_server_vad
-    return services.live.turn_config(use_voice=use_voice, manual=manual, language=rules.language, context=rules.context)
+    return services.live.turn_config(manual=action.manual, language=rules.language, context=rules.context)
 
 
 async def _write(socket: WebSocket, connection: Connection) -> None:

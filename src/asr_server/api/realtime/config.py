@@ -157,7 +157,7 @@ class ServerDefaults:
     @classmethod
     def of(cls, services: Services) -> ServerDefaults:
         """The defaults that the settings and the catalog give."""
-        rules = services.live.turn_config(use_voice=services.settings.asr_use_server_vad)
+        rules = services.live.turn_config()
         return cls(services.catalog, rules)
 
     def initial(self, model: str | None = None) -> Config:

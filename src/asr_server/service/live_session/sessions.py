@@ -78,19 +78,16 @@ class LiveSessions:
         engines = (self._engines.fast, self._engines.accurate)
         return min(self._settings.ws_utterance_max_s, *(engine.traits.max_audio_s for engine in engines))
 
-    def turn_config(
-        self, *, use_voice: bool, manual: bool = False, language: str | None = None, context: str = ""
-    ) -> TurnConfig:
+    def turn_config(self, *, manual: bool = False, language: str | None = None, context: str = "") -> TurnConfig:
         """The configuration of the settings. `manual`: only a flush ends an utterance."""
         s = self._settings
         if manual:
             return TurnConfig(detection=Detection.MANUAL, language=language, context=context, prefix_ms=0)
         return TurnConfig(
-            detection=Detection.VOICE if use_voice else Detection.LOUDNESS,
             language=language,
             context=context,
             threshold=s.vad_threshold,
-            min_silence_ms=s.vad_min_silence_ms if use_voice else s.ws_flush_silence_ms,
+            min_silence_ms=s.vad_min_silence_ms,
             prefix_ms=s.vad_prefix_ms,
         )
 
@@ -193,12 +190,11 @@ class LiveSessions:
         s = self._settings
         return LiveMachineConfig(
             voice=vad_frontend.voice,
-            loudness=vad_frontend.loudness,
             resampler=vad_frontend.resampler,
             rules=options.rules,
             input_rate_hz=options.input_rate_hz,
             partial_every_samples=s.ws_buffer_size // 2,
-            tail_samples=s.ws_overlap_size // 2,
+            tail_samples=s_to_samples(s.vad_suffix_ms / 1000),
             max_utterance_samples=s_to_samples(self.max_utterance_s),
             separate_final_engine=self._engines.separate,
         )

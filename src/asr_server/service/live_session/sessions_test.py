@@ -82,7 +82,7 @@ def make():
 
 
 async def _open(live):
-    return await live.open(LiveSessionOptions(live.turn_config(use_voice=True)))
+    return await live.open(LiveSessionOptions(live.turn_config()))
 
 
 async def _until_flush(connection):
@@ -342,7 +342,7 @@ async def test_a_session_that_opens_while_all_are_drained_is_refused(make, monke
 async def test_a_session_is_resumed_by_its_owner_alone(make):
     """To others it does not exist, and it stays with the connection that has it."""
     live = make(Scripted())
-    connection = await live.open(LiveSessionOptions(live.turn_config(use_voice=True), owner="ann"))
+    connection = await live.open(LiveSessionOptions(live.turn_config(), owner="ann"))
     for owner in ("ben", ""):
         with pytest.raises(SessionNotFound):
             await live.resume(connection.session.id, 0, owner)
@@ -396,7 +396,7 @@ async def test_what_waits_is_bounded_by_what_it_takes(make, speech):
     """Thousands of actions make the client wait before they fill the memory."""
     live = make(Scripted())
     connection = await _open(live)
-    rules = live.turn_config(use_voice=True, context="kitchen lights " * 1_000)
+    rules = live.turn_config(context="kitchen lights " * 1_000)
 
     async def ask():
         while True:

@@ -1,12 +1,10 @@
-"""The voice detector, loudness measure and resampler of `audio/`, in the form that a `LiveMachine` takes."""
+"""The voice detector and resampler of `audio/`, in the form that a `LiveMachine` takes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from asr_server.audio.vad import FrameScorer, LoudnessProbability, SpeechProbability
+from asr_server.audio.vad import SpeechProbability
 from asr_server.core.audio import FRAME_SAMPLES
 from asr_server.live.events import Samples
 from asr_server.live.framing import Resample
@@ -15,12 +13,8 @@ from asr_server.live.session import Probability
 
 def voice() -> Probability:
     """A fresh voice detector."""
-    return _one_by_one(SpeechProbability())
-
-
-def loudness() -> Probability:
-    """A fresh measure of loudness against the noise floor."""
-    return _one_by_one(LoudnessProbability())
+    scorer = SpeechProbability()
+    return lambda frame: float(scorer.push(frame)[0])
 
 
 def resampler(rate_hz: int) -> Resample:
@@ -39,7 +33,3 @@ def resampler(rate_hz: int) -> Resample:
 def warm_up() -> None:
     """Load the voice detector now, off the event loop. Raises `ModelUnavailable` if it cannot be loaded."""
     SpeechProbability().push(np.zeros(FRAME_SAMPLES, np.float32))
-
-
-def _one_by_one(scorer: FrameScorer) -> Callable[[Samples], float]:
-    return lambda frame: float(scorer.push(frame)[0])
