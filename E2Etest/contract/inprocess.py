@@ -90,11 +90,15 @@ class InProcessServer(Server):
         self._engine.scripts.replace(script)
         self._aligner.scripts.replace(script)
 
-    def _build_engine(self, plan, *, idle_timeout_s, on_progress):
+    def _build_engine(self, plan, *, idle_timeout_s, on_progress, request_clock):
         self._engine = FakeEngine(plan, on_progress, self._script, text_of)
         self._aligner = FakeAligner(plan, self._script)
         return AligningEngine(
-            self._engine, self._aligner, pass_tokens=pass_tokens(plan.device), idle_timeout_s=idle_timeout_s
+            self._engine,
+            self._aligner,
+            pass_tokens=pass_tokens(plan.device),
+            idle_timeout_s=idle_timeout_s,
+            request_clock=request_clock,
         )
 
 

@@ -1,5 +1,6 @@
 """Load, unload, time limits, overload and shutdown, on servers of their own."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -37,10 +38,20 @@ def test_preload_is_before_ready(start, sample):
         assert server.health()["model_loaded"]
 
 
-def test_a_deadline_hurts_only_its_own_request(start, sample):
-    """A request that cannot be done in time gets 504; the load it started goes on, and the next one is served."""
-    with start(script=FakeScript(load_s=4.0), REQUEST_TIMEOUT="2") as server:
+def test_the_time_of_a_load_does_not_count(start, sample):
+    """For any of those who wait for it; one that comes later has its whole time too."""
+    with start(script=FakeScript(load_s=4.0), REQUEST_TIMEOUT="3") as server, ThreadPoolExecutor(3) as pool:
         # Silence needs no model; the process that decodes is there after it.
+        assert server.transcribe(recordings.wav(np.zeros(16_000, np.int16))).status_code == 200
+        began_s = time.monotonic()
+        answers = list(pool.map(lambda _: server.transcribe(sample[0]), range(3)))
+        assert time.monotonic() - began_s > 3.0
+        assert [answer.json()["text"] for answer in answers] == [sample[1]] * 3
+
+
+def test_a_load_without_progress_is_waited_for_twice_the_limit(start, sample):
+    """Then the request gets 504; the load it started goes on, and the next one is served."""
+    with start(script=FakeScript(load_s=7.0), REQUEST_TIMEOUT="2") as server:
         assert server.transcribe(recordings.wav(np.zeros(16_000, np.int16))).status_code == 200
         late = server.transcribe(sample[0])
         assert (late.status_code, late.json()["error"]["code"]) == (504, "deadline_exceeded")

@@ -31,6 +31,7 @@ from asr_server.scheduling.heartbeat import Heartbeat
 from asr_server.scheduling.job import Priority
 from asr_server.scheduling.model import ModelState, OnState
 from asr_server.scheduling.observer import SchedulerObserver
+from asr_server.scheduling.request_clock import RequestClock
 from asr_server.scheduling.thread import EngineThread
 from asr_server.service.catalog import Catalog
 from asr_server.service.jobs.runner import JobLimits, Jobs
@@ -128,11 +129,14 @@ def machinery(
     settings: Settings, resolved: plan.Plan, *, watch: SchedulerObserver | None = None, on_state: OnState = _log_state
 ) -> Machinery:
     """Build it; the model is loaded by the first job."""
-    heartbeat = Heartbeat()
-    engine = registry.build_aligning(resolved, idle_timeout_s=settings.idle_timeout, on_progress=heartbeat.tick)
+    heartbeat, clock = Heartbeat(), RequestClock(patience_s=settings.request_timeout)
+    engine = registry.build_aligning(
+        resolved, idle_timeout_s=settings.idle_timeout, on_progress=heartbeat.tick, request_clock=clock
+    )
     thread = EngineThread(
         engine,
         heartbeat=heartbeat,
+        request_clock=clock,
         idle_timeout_s=settings.idle_timeout,
         live_reserve=resolved.max_batch // _LIVE_SHARE,
         on_state=on_state,
@@ -147,7 +151,7 @@ def machinery(
     )
     pipeline = RecordingPipeline(resources)
     translations = Translations(settings)
-    processor = RequestProcessor(pipeline, translations, settings)
+    processor = RequestProcessor(pipeline, translations, settings, clock)
     return Machinery(engine, thread, client, admission, decoder, pipeline, translations, processor)
 
 

@@ -20,6 +20,7 @@ from asr_server.core.errors import AsrError, ModelUnavailable
 from asr_server.core.idle import IdleTimer
 from asr_server.engine.protocol import Aligner, AlignerState, AlignItem, Alignment, Engine, EngineInfo, Utterance
 from asr_server.scheduling.ports import Outcome, RowDone, RowFailed
+from asr_server.scheduling.request_clock import RequestClock
 
 # An aligner that could not be loaded is tried again at the first alignment after this time, not at every one.
 RETRY_S = 60.0
@@ -38,7 +39,8 @@ class AligningEngine:
 
     `aligner` is None where there is none: then every `AlignItem` is refused. `pass_tokens` bounds one pass of the
     aligner, and with it the wait of rows that decode; a longer item goes alone.
-    `idle_timeout_s` of 0 keeps the aligner as long as the model. `clock` is monotonic seconds.
+    `idle_timeout_s` of 0 keeps the aligner as long as the model. `request_clock` stands still while the aligner is
+    loaded. `clock` is monotonic seconds.
     """
 
     def __init__(
@@ -48,12 +50,14 @@ class AligningEngine:
         *,
         pass_tokens: int,
         idle_timeout_s: float,
+        request_clock: RequestClock | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
         self._aligner = aligner
         self._pass_tokens = pass_tokens
         self._idle = IdleTimer(idle_timeout_s, clock)
+        self._request_clock = request_clock or RequestClock()
         self._clock = clock
         self._pending: dict[int, _Waiting] = {}
         self._transcribing: set[int] = set()
@@ -178,16 +182,22 @@ class AligningEngine:
         """
         self._state = AlignerState.LOADING
         if self._located is None:
-            self._located = _in_background(aligner.locate)
+            self._located = _in_background(self._locate)
         if not self._located.done():
             if not self._transcribing:
                 time.sleep(_PAUSE_S)
             return False
         self._located.result()
-        aligner.load()
+        with self._request_clock.loading():
+            aligner.load()
         self._located, self._error, self._state = None, "", AlignerState.LOADED
         self._idle.touch()
         return False
+
+    def _locate(self) -> None:
+        assert self._aligner is not None
+        with self._request_clock.loading():
+            self._aligner.locate()
 
     def _give_up(self, error: Exception) -> Iterator[Outcome]:
         """The aligner cannot be located or loaded: everyone who waits for it gets the reason."""

@@ -7,9 +7,9 @@ through futures and `call_soon_threadsafe` alone, so nothing here needs a lock.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,11 @@ from asr_server.engine.protocol import DEFAULT_TRAITS, AlignItem, Alignment, Eng
 from asr_server.scheduling.job import Job, Priority
 
 if TYPE_CHECKING:
+    from asr_server.scheduling.request_clock import RequestClock
     from asr_server.scheduling.thread import EngineThread
+
+# A deadline is checked no more often than this: it may be near for as long as its clock stands still.
+_CHECK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +42,12 @@ class Transcription:
 class EngineClient:
     """Submits jobs to one engine thread. Every method raises `ShuttingDown` when no new work is taken.
 
-    `deadline_s` is on the monotonic clock: a job that is not done by then ends with `DeadlineExceeded`.
+    `deadline_s` is by `clock`: a job that is not done by then ends with `DeadlineExceeded`.
     """
 
     def __init__(self, thread: EngineThread, traits: EngineTraits = DEFAULT_TRAITS) -> None:
         self.traits = traits
+        self.clock = thread.request_clock
         self._thread = thread
 
     def lease(self) -> AbstractContextManager[None]:
@@ -77,6 +82,7 @@ class EngineStream:
     def __init__(self, thread: EngineThread, job: Job[Hypothesis]) -> None:
         loop = asyncio.get_running_loop()
         self._job = job
+        self._clock = thread.request_clock
         self._texts: deque[str] = deque()
         self._changed = asyncio.Event()
         self.begun = asyncio.Event()
@@ -98,8 +104,7 @@ class EngineStream:
             if self._future.done():
                 raise StopAsyncIteration
             self._changed.clear()
-            left_s = None if self._job.deadline_s is None else self._job.deadline_s - time.monotonic()
-            async with asyncio.timeout(left_s):
+            async with until(self._clock, self._job.deadline_s):
                 await self._changed.wait()
         return self._texts.popleft()
 
@@ -123,6 +128,31 @@ class EngineStream:
         # `on_delta` refers to this stream, and this stream to the job with its audio: without the cycle the memory is
         # free at the last reference and not at some later garbage collection.
         self._job.on_delta = None
+
+
+@asynccontextmanager
+async def until(clock: RequestClock, deadline_s: float | None) -> AsyncIterator[None]:
+    """As `asyncio.timeout_at`, by `clock`: raises `TimeoutError` if the block is not left in time. None: no limit."""
+    if deadline_s is None:
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    timer: asyncio.Handle
+    async with asyncio.timeout(None) as scope:
+
+        def check() -> None:
+            nonlocal timer
+            left_s = deadline_s - clock.now_s()
+            if left_s <= 0:
+                scope.reschedule(loop.time())
+            else:
+                timer = loop.call_later(max(left_s, _CHECK_S), check)
+
+        timer = loop.call_soon(check)
+        try:
+            yield
+        finally:
+            timer.cancel()
 
 
 def _transcription(job: Job[Hypothesis], hypothesis: Hypothesis) -> Transcription:

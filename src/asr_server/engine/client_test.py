@@ -2,17 +2,17 @@
 
 import asyncio
 import gc
-import time
 import weakref
 
 import numpy as np
 import pytest
 
 from asr_server.core.errors import DeadlineExceeded, TranscriptionFailed
-from asr_server.engine.client import EngineClient
+from asr_server.engine.client import EngineClient, until
 from asr_server.engine.protocol import Finish, Hypothesis, Tokens, Utterance
 from asr_server.scheduling.job import Priority
 from asr_server.scheduling.ports import RowDelta, RowDone, RowFailed
+from asr_server.scheduling.request_clock import RequestClock
 from asr_server.scheduling.thread import EngineThread
 
 SAID = Hypothesis("said twice", "English", (1, 2), (-0.1, -0.1), Finish.END, 1, 1, 2)
@@ -134,9 +134,31 @@ async def test_an_error_that_nobody_asks_for_is_not_reported():
 async def test_the_deadline_ends_a_stream_though_the_engine_does_not_move():
     """By `TimeoutError` for who waits for text; the thread itself gives the job up as soon as it moves."""
     thread = EngineThread(Scripted(), idle_timeout_s=0, start=False)
-    stream = EngineClient(thread).stream(Utterance(_audio()), priority=NOW, deadline_s=time.monotonic() + 0.01)
+    stream = EngineClient(thread).stream(
+        Utterance(_audio()), priority=NOW, deadline_s=thread.request_clock.now_s() + 0.01
+    )
     with pytest.raises(TimeoutError):
         await anext(stream)
     thread.turn()
     with pytest.raises(DeadlineExceeded):
         await stream.result()
+
+
+async def test_a_limit_passes_by_its_clock_alone():
+    """It does not while a model is loaded, and a block that is left in time is not ended."""
+    now_s = 100.0
+    clock = RequestClock(clock=lambda: now_s)
+    with clock.loading():
+        now_s += 5.0
+        async with until(clock, clock.now_s() + 0.01):
+            await asyncio.sleep(0.15)
+
+    async def wait():
+        async with until(clock, clock.now_s() + 0.05):
+            await asyncio.sleep(30)
+
+    waiting = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    now_s += 1.0
+    with pytest.raises(TimeoutError):
+        await waiting

@@ -150,8 +150,9 @@ class EngineInfo:
     """What an engine says about itself. Memory in MiB; the GPU's is 0 without one, the rest until the model is loaded.
 
     `slots`: rows that fit together. `kv_budget_mb`: what keys and values may take in all, `kv_cache_mb`: what those of
-    rows take, `sessions_mb`: what is kept for live sessions. `aligner_error`: why the aligner could not be
-    loaded, "" when it could or was not asked for.
+    rows take, `sessions_mb`: what is kept for live sessions. `downloaded_mb`: what a download of the model has
+    brought while it is under way. `aligner_error`: why the aligner could not be loaded, "" when it could or was not
+    asked for.
     """
 
     name: str
@@ -165,6 +166,7 @@ class EngineInfo:
     kv_budget_mb: int = 0
     kv_cache_mb: int = 0
     sessions_mb: int = 0
+    downloaded_mb: int = 0
     aligner_id: str = ""
     aligner_state: AlignerState = AlignerState.UNLOADED
     aligner_error: str = ""

@@ -8,12 +8,14 @@ from asr_server.engine.aligning import AligningEngine
 from asr_server.engine.moonshine import package as moonshine
 from asr_server.engine.plan import FAKE, MOONSHINE, Plan
 from asr_server.engine.protocol import Aligner, Engine
+from asr_server.scheduling.request_clock import RequestClock
 
 OnProgress = Callable[[], None]
 
 
-def build(plan: Plan, on_progress: OnProgress = lambda: None) -> Engine:
-    """The engine that the plan names. It calls `on_progress`, on its thread, inside of passes that may take long."""
+def build(plan: Plan, on_progress: OnProgress = lambda: None, on_load_progress: OnProgress = lambda: None) -> Engine:
+    """The engine that the plan names. It calls `on_progress`, on its thread, inside of passes that may take long, and
+    `on_load_progress`, on any thread, while a load makes progress."""
     if plan.engine == FAKE:
         from asr_server.engine.fake import FakeEngine
 
@@ -24,11 +26,13 @@ def build(plan: Plan, on_progress: OnProgress = lambda: None) -> Engine:
         return MoonshineEngine(plan, on_progress)
     from asr_server.engine.qwen.engine import QwenEngine
 
-    return QwenEngine(plan, on_progress)
+    return QwenEngine(plan, on_progress, on_load_progress)
 
 
-def build_aligner(plan: Plan, engine: Engine, on_progress: OnProgress = lambda: None) -> Aligner | None:
-    """The aligner that the plan names, for use beside `engine`; None if it names none."""
+def build_aligner(
+    plan: Plan, engine: Engine, on_progress: OnProgress = lambda: None, on_load_progress: OnProgress = lambda: None
+) -> Aligner | None:
+    """The aligner that the plan names, for use beside `engine`; None if it names none. The callbacks are as above."""
     if not plan.aligner_id:
         return None
     if plan.engine == FAKE:
@@ -43,17 +47,25 @@ def build_aligner(plan: Plan, engine: Engine, on_progress: OnProgress = lambda: 
         return MoonshineAligner(engine)
     from asr_server.engine.qwen.aligner import QwenAligner
 
-    return QwenAligner(plan, on_progress)
+    return QwenAligner(plan, on_progress, on_load_progress)
 
 
-def build_aligning(plan: Plan, *, idle_timeout_s: float, on_progress: OnProgress = lambda: None) -> AligningEngine:
-    """The engine with its aligner beside it."""
-    engine = build(plan, on_progress)
+def build_aligning(
+    plan: Plan,
+    *,
+    idle_timeout_s: float,
+    on_progress: OnProgress = lambda: None,
+    request_clock: RequestClock | None = None,
+) -> AligningEngine:
+    """The engine with its aligner beside it. `request_clock` stands still while the aligner is loaded."""
+    clock = request_clock or RequestClock()
+    engine = build(plan, on_progress, clock.progress)
     return AligningEngine(
         engine,
-        build_aligner(plan, engine, on_progress),
+        build_aligner(plan, engine, on_progress, clock.progress),
         pass_tokens=pass_tokens(plan.device),
         idle_timeout_s=idle_timeout_s,
+        request_clock=clock,
     )
 
 

@@ -67,7 +67,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.router.default = _everything_else(
         LiveSockets(worker, settings.ws_resume_s),
         Sockets(worker),
-        Proxy(worker, settings.max_upload_bytes, settings.request_timeout),
+        Proxy(worker, settings.max_upload_bytes),
     )
     errors.install_handlers(app)
     install.install_middleware(app, AccessRules.of(settings, functools.partial(_ephemeral_owner, worker)))

@@ -85,6 +85,7 @@ class GatewayRoutes:
             model_loaded=False,
             model_state="unloaded",
             model_error="",
+            downloaded_mb=0,
             cuda=self._plan.device.startswith("cuda"),
             gpu_name="",
             gpu_allocated_mb=0,

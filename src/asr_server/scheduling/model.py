@@ -8,6 +8,7 @@ from enum import StrEnum
 from asr_server.core.errors import AsrError
 from asr_server.scheduling.heartbeat import Heartbeat
 from asr_server.scheduling.ports import Batch
+from asr_server.scheduling.request_clock import RequestClock
 
 
 class ModelState(StrEnum):
@@ -29,10 +30,18 @@ class Model:
     `state` and `load_error` may be read from any thread: each is one reference that is replaced as a whole.
     """
 
-    def __init__(self, batch: Batch, on_state: OnState, heartbeat: Heartbeat, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        batch: Batch,
+        on_state: OnState,
+        heartbeat: Heartbeat,
+        request_clock: RequestClock,
+        clock: Callable[[], float],
+    ) -> None:
         self._batch = batch
         self._on_state = on_state
         self._heartbeat = heartbeat
+        self._request_clock = request_clock
         self._clock = clock
         self._load_began_s = self._load_ended_s = 0.0
         self.state = ModelState.UNLOADED
@@ -46,7 +55,8 @@ class Model:
         self.load_error = ""
         self._change(ModelState.LOADING, 0.0)
         try:
-            self._batch.load()
+            with self._request_clock.loading():
+                self._batch.load()
         except Exception as error:
             self.load_error = error.message if isinstance(error, AsrError) else type(error).__name__
             self._end_of_load(ModelState.FAILED, began_s)

@@ -29,6 +29,7 @@ from asr_server.scheduling.model import Model, ModelState, OnState
 from asr_server.scheduling.observer import JobEnd, SchedulerObserver
 from asr_server.scheduling.ports import Batch, Outcome, RowDelta, RowDone, RowFailed
 from asr_server.scheduling.queue import JobQueue
+from asr_server.scheduling.request_clock import RequestClock
 
 # `Condition.wait` cannot wait for longer than the system's clock can count; longer waits are made of several.
 _LONGEST_WAIT_S = 86_400.0
@@ -58,8 +59,9 @@ class EngineThread:
     After `idle_timeout_s` without a job or a lease the model is unloaded; 0 keeps it for ever. `live_reserve` slots of
     the batch are kept free for live jobs, so that they start with the next step however much else waits. `on_state` and
     `watch` are called on the engine thread and must return at once. `poll_idle` is called there once a turn, for what
-    the batch unloads by itself: it returns the seconds after which it wants to be called again, or None. `clock` is
-    monotonic seconds. Without `start` nothing runs until `turn` is called: for tests.
+    the batch unloads by itself: it returns the seconds after which it wants to be called again, or None.
+    `request_clock` is what the deadlines of jobs are measured by. `clock` is monotonic seconds. Without `start` nothing
+    runs until `turn` is called: for tests.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class EngineThread:
         poll_idle: Callable[[], float | None] = lambda: None,
         watch: SchedulerObserver | None = None,
         heartbeat: Heartbeat | None = None,
+        request_clock: RequestClock | None = None,
         clock: Callable[[], float] = time.monotonic,
         start: bool = True,
     ) -> None:
@@ -82,7 +85,8 @@ class EngineThread:
         self._watch = watch or SchedulerObserver()
         self._heartbeat = heartbeat or Heartbeat(clock)
         self._clock = clock
-        self._model = Model(batch, on_state, self._heartbeat, clock)
+        self.request_clock = request_clock or RequestClock(clock=clock)
+        self._model = Model(batch, on_state, self._heartbeat, self.request_clock, clock)
         self._wake = threading.Condition()
         self._queue = JobQueue()
         self._idle = IdleTimer(idle_timeout_s, clock)
@@ -197,7 +201,7 @@ class EngineThread:
             self._model.unload()
 
     def _drop_cancelled(self) -> None:
-        now_s = self._clock()
+        now_s = self.request_clock.now_s()
         for job in [j for j in self._rows.values() if j.cancelled or j.expired(now_s)]:
             self._remove(job)
             self._batch.drop(job.key)
@@ -222,14 +226,15 @@ class EngineThread:
                 job = self._queue.pop(live_only=live_only)
             if job is None:
                 return None
-            if not job.cancelled and not job.expired(self._clock()):
+            if not job.cancelled and not job.expired(self.request_clock.now_s()):
                 return job
             self._give_up(job, "while it waited for its turn")
 
     def _give_up(self, job: AnyJob, when: str) -> None:
         """End a job that was cancelled or whose deadline has passed."""
         # Callers have the same deadline and cancel at it. Whichever is seen first, it is the deadline that ended it.
-        self._watch.ended(job, JobEnd.EXPIRED if job.expired(self._clock()) else JobEnd.CANCELLED)
+        expired = job.expired(self.request_clock.now_s())
+        self._watch.ended(job, JobEnd.EXPIRED if expired else JobEnd.CANCELLED)
         if not job.cancelled:
             job.fail(DeadlineExceeded(f"The time limit of the request passed {when}."))
 

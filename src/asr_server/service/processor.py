@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,15 +28,19 @@ from asr_server.subtitle.cues import Cue
 if TYPE_CHECKING:
     from asr_server.audio.decode import Source
     from asr_server.core.settings import Settings
+    from asr_server.scheduling.request_clock import RequestClock
 
 
 class RequestProcessor:
     """Transcribes a recording, then renders or translates the transcript as the request says."""
 
-    def __init__(self, pipeline: RecordingPipeline, translations: Translations, settings: Settings) -> None:
+    def __init__(
+        self, pipeline: RecordingPipeline, translations: Translations, settings: Settings, clock: RequestClock
+    ) -> None:
         self._pipeline = pipeline
         self._translations = translations
         self._settings = settings
+        self._clock = clock
 
     async def process(
         self, source: Source, request: Request, options: RunOptions | None = None, emit: Emit = ignore
@@ -48,7 +51,7 @@ class RequestProcessor:
         raise; cancelling cancels all work.
         """
         options = options or RunOptions()
-        deadline_s = time.monotonic() + (options.timeout_s or self._settings.request_timeout)
+        deadline_s = self._clock.now_s() + (options.timeout_s or self._settings.request_timeout)
         transcript = await self._pipeline.transcribe(source, request, options, emit)
         # In a thread: the cues of two hours take a second to compute, and live sessions share the event loop.
         match request:
@@ -57,7 +60,7 @@ class RequestProcessor:
             case SubtitleRequest():
                 result = await asyncio.to_thread(self._subtitles, transcript, request.output)
             case TranslationRequest():
-                result = await self._translate(transcript, request, max(0.0, deadline_s - time.monotonic()))
+                result = await self._translate(transcript, request, max(0.0, deadline_s - self._clock.now_s()))
         return result, transcript
 
     def _cue_config(self, output: OutputOptions) -> CueConfig:

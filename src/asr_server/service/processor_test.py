@@ -8,6 +8,7 @@ import pytest
 from asr_server.core.errors import TranslationFailed
 from asr_server.core.settings import Settings
 from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
+from asr_server.scheduling.request_clock import RequestClock
 from asr_server.service import processor
 from asr_server.service.recordings.pipeline import RunOptions
 from asr_server.service.requests import (
@@ -112,4 +113,4 @@ async def test_a_translation_has_what_is_left_of_the_time(monkeypatch):
 
 def _processor(transcript):
     settings = Settings(_env_file=None)
-    return processor.RequestProcessor(Transcribed(transcript), Translations(settings), settings)
+    return processor.RequestProcessor(Transcribed(transcript), Translations(settings), settings, RequestClock())

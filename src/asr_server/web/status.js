@@ -52,6 +52,7 @@ function facts(h) {
     ["Model", [
       ["Name", h.model_id],
       ["State", [MODEL[h.model_state] ?? h.model_state, h.model_error].filter(Boolean).join(": ")],
+      ...(h.downloaded_mb ? [["Downloaded", megabytes(h.downloaded_mb)]] : []),
       ["Runs on", h.gpu_name || (h.cuda ? "GPU" : "CPU")],
     ]],
     ["Memory", [

@@ -217,6 +217,7 @@ class HealthBody(BaseModel):
     languages: list[str] = Field(description="Codes of the languages that the model knows.")
     model_loaded: bool
     model_state: Literal["unloaded", "loading", "loaded", "failed"]
+    downloaded_mb: int = Field(description="MiB that a download of the model under way has brought; otherwise 0.")
     model_error: str = Field(description="Why the last load failed; empty when it did not.")
     cuda: bool
     gpu_name: str

@@ -25,12 +25,19 @@ _FIRST_IDEOGRAPH = "\u2e80"
 class QwenAligner:
     """Implements `engine.protocol.Aligner` over the SDK's weights and text splitting.
 
-    `on_progress` is called from inside of passes that may take long, on the thread that makes them.
+    `on_progress` is called from inside of passes that may take long, on the thread that makes them; `on_load_progress`
+    while a download makes progress, on another thread.
     """
 
-    def __init__(self, plan: Plan, on_progress: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        on_progress: Callable[[], None] = lambda: None,
+        on_load_progress: Callable[[], None] = lambda: None,
+    ) -> None:
         self._plan = plan
         self._on_progress = on_progress
+        self._on_load_progress = on_load_progress
         self._directory: Path | None = None
         self._runtime: AlignerRuntime | None = None
 
@@ -46,7 +53,7 @@ class QwenAligner:
 
     def locate(self) -> None:
         """Find and check the checkpoint, fetching it if need be. Raises `ModelUnavailable`."""
-        self._directory = checkpoint.locate_aligner(self._plan.aligner_id)
+        self._directory = checkpoint.locate_aligner(self._plan.aligner_id, lambda size_bytes: self._on_load_progress())
 
     def load(self) -> None:
         """Load the located checkpoint. Raises `ModelUnavailable` or `EngineOutOfMemory`."""

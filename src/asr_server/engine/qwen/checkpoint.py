@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +14,12 @@ from typing import Any
 from asr_server import demo
 from asr_server.core.errors import ModelUnavailable
 
+OnDownload = Callable[[int], None]
+
 DEMO = "demo"
 MODEL_TYPE = "qwen3_asr"
 _ALIGNER = "forced_aligner"
+_WATCH_S = 1.0
 _NEEDED = ("config.json", "preprocessor_config.json", "tokenizer_config.json")
 
 
@@ -29,20 +35,22 @@ class Wanted:
         return f"{self.setting}={self.value}"
 
 
-def locate(model_id: str) -> Path:
+def locate(model_id: str, on_download: OnDownload = lambda size_bytes: None) -> Path:
     """The local directory of a model: the bundled one, a directory given by path, or a hub snapshot (fetched once).
 
-    Raises `ModelUnavailable` when there is none, or when what is there cannot be loaded by the SDK.
+    `on_download` is called about once a second, on another thread, with the bytes that a download has brought so far,
+    whenever there are more. Raises `ModelUnavailable` when there is no model, or when what is there cannot be loaded by
+    the SDK.
     """
-    return _located(Wanted("MODEL_ID", model_id), demo.checkpoint_path())
+    return _located(Wanted("MODEL_ID", model_id), demo.checkpoint_path(), on_download)
 
 
-def locate_aligner(aligner_id: str) -> Path:
+def locate_aligner(aligner_id: str, on_download: OnDownload = lambda size_bytes: None) -> Path:
     """The same for a forced aligner."""
-    return _located(Wanted("FORCED_ALIGNER_ID", aligner_id, aligner=True), demo.aligner_path())
+    return _located(Wanted("FORCED_ALIGNER_ID", aligner_id, aligner=True), demo.aligner_path(), on_download)
 
 
-def _located(wanted: Wanted, bundled: Path) -> Path:
+def _located(wanted: Wanted, bundled: Path, on_download: OnDownload) -> Path:
     name = wanted.value
     if name == DEMO:
         directory = bundled
@@ -51,7 +59,7 @@ def _located(wanted: Wanted, bundled: Path) -> Path:
     elif not is_hub_id(name):
         raise ModelUnavailable(f"{wanted}: there is no such directory, and it is no hub id (owner/name).")
     else:
-        directory = _fetch(wanted)
+        directory = _fetch(wanted, on_download)
     _check(directory, wanted)
     return directory
 
@@ -69,11 +77,14 @@ def check(directory: Path, name: str) -> None:
     _check(directory, Wanted("FORCED_ALIGNER_ID" if aligner else "MODEL_ID", name, aligner))
 
 
-def _fetch(wanted: Wanted) -> Path:
-    from huggingface_hub import snapshot_download
+def _fetch(wanted: Wanted, on_download: OnDownload) -> Path:
+    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.file_download import repo_folder_name
 
+    blobs = Path(constants.HF_HUB_CACHE, repo_folder_name(repo_id=wanted.value, repo_type="model"), "blobs")
     try:
-        return Path(snapshot_download(wanted.value))
+        with _growth_of(blobs, on_download):
+            return Path(snapshot_download(wanted.value))
     except (
         Exception
     ) as error:  # the hub client has dozens of error types; the operator needs the way out, and the cause
@@ -84,6 +95,37 @@ def _fetch(wanted: Wanted) -> Path:
             f"({type(error).__name__}). Check the name and the network, or download it elsewhere and set "
             f"{wanted.setting} to its directory."
         ) from error
+
+
+@contextmanager
+def _growth_of(directory: Path, report: OnDownload) -> Iterator[None]:
+    """Until the block ends, report by how many bytes the files of a directory have grown, whenever they have.
+
+    The hub's client reports the bytes of a file to the terminal alone.
+    """
+    ended = threading.Event()
+    begin = _size(directory)
+
+    def watch() -> None:
+        last = begin
+        while not ended.wait(_WATCH_S):
+            if (size := _size(directory)) > last:
+                report(size - begin)
+                last = size
+
+    threading.Thread(target=watch, name="download-progress", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def _size(directory: Path) -> int:
+    try:
+        with os.scandir(directory) as files:
+            return sum(file.stat().st_size for file in files)
+    except OSError:  # not there yet, or a file has just got its final name
+        return 0
 
 
 def _check(directory: Path, wanted: Wanted) -> None:

@@ -42,14 +42,21 @@ class _Work:
 class QwenEngine:
     """Implements `engine.protocol.Engine` over the SDK's modules. torch is imported by `load`, not before.
 
-    `on_progress` is called from inside of passes that may take long, on the thread that makes them.
+    `on_progress` is called from inside of passes that may take long, on the thread that makes them; `on_load_progress`
+    while a load makes progress; during a download on another thread.
     """
 
     name = "qwen"
 
-    def __init__(self, plan: Plan, on_progress: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        on_progress: Callable[[], None] = lambda: None,
+        on_load_progress: Callable[[], None] = lambda: None,
+    ) -> None:
         self._plan = plan
         self._on_progress = on_progress
+        self._on_load_progress = on_load_progress
         self._runtime: Runtime | None = None
         self._work: dict[int, _Work] = {}
         self._rows_limit = plan.max_batch
@@ -59,7 +66,7 @@ class QwenEngine:
 
     @property
     def info(self) -> EngineInfo:
-        """As of the last load, unload or finished row."""
+        """As of the last load, unload or finished row; during a download, as of the last second."""
         return self._info
 
     @property
@@ -82,12 +89,16 @@ class QwenEngine:
     def load(self) -> None:
         """Find, check and load the checkpoint, and plan the memory. Raises `ModelUnavailable`, `EngineOutOfMemory`."""
         settings.prefer("HF_HUB_DISABLE_TELEMETRY", "1")  # the hub is asked for weights and told nothing else
-        directory = checkpoint.locate(self._plan.model_id)
+        try:
+            directory = checkpoint.locate(self._plan.model_id, self._on_download)
+        finally:
+            self._publish()  # a download is over
         # OpenMP threads spin at every barrier by default. A decode step has hundreds of barriers: beside any other busy
         # process on the same cores that made a 7 s clip take 2.6 s instead of 40 ms (2 cores, 2026-11). Read at import.
         settings.prefer("OMP_WAIT_POLICY", "PASSIVE")
         from asr_server.engine.qwen.runtime import Runtime
 
+        self._on_load_progress()  # the libraries are in memory: on a slow disk they take as long as the weights
         heap.share_arenas()
         plan = self._plan
         try:
@@ -291,6 +302,10 @@ class QwenEngine:
 
     def _bare_info(self) -> EngineInfo:
         return EngineInfo(self.name, self._plan.model_id, self._plan.device, self._plan.dtype)
+
+    def _on_download(self, size_bytes: int) -> None:
+        self._info = replace(self._bare_info(), downloaded_mb=size_bytes // 2**20)
+        self._on_load_progress()
 
     def _publish(self) -> None:
         figures = self._runtime.figures() if self._runtime is not None else {}

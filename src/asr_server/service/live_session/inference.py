@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -49,7 +48,7 @@ class LiveInference:
         engine = self.engines.accurate if is_final else self.engines.fast
 
         async def ask(utterance: Utterance) -> Transcription:
-            deadline_s = time.monotonic() + self.timeout_s
+            deadline_s = engine.clock.now_s() + self.timeout_s
             return await engine.transcribe(utterance, priority=Priority.LIVE, deadline_s=deadline_s)
 
         utterance = Utterance(

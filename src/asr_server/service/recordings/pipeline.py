@@ -20,6 +20,7 @@ from asr_server.audio.decode import Progress
 from asr_server.core.audio import samples_to_ms
 from asr_server.core.errors import DeadlineExceeded
 from asr_server.core.transcript import Segment, Timings, Transcript
+from asr_server.engine.client import until
 from asr_server.scheduling.job import Priority
 from asr_server.service.recordings.segmenter import Segmenter, segmentation_config
 from asr_server.service.recordings.span import SpanContext, SpanTask
@@ -83,7 +84,8 @@ async def ignore(event: Event) -> None:
 class RunOptions:
     """How a recording is processed, beside what the request states.
 
-    `timeout_s`: None means the server's limit for one request. `deltas`: whether `TextDelta`s are emitted.
+    `timeout_s`, by the engine's request clock: None means the server's limit for one request. `deltas`: whether
+    `TextDelta`s are emitted.
     """
 
     priority: Priority = Priority.INTERACTIVE
@@ -124,10 +126,11 @@ class RecordingPipeline:
         Raises the leaves of `InvalidInput` for bad audio, `Overloaded`, `DeadlineExceeded`, and `EngineError`s.
         Cancelling takes the recording's jobs out of the queue and out of the batch, and ends its decoding.
         """
-        limit_s = options.timeout_s or self._resources.timeout_s
+        limit_s, clock = options.timeout_s or self._resources.timeout_s, self._resources.engine.clock
+        deadline_s = clock.now_s() + limit_s
         try:
-            async with asyncio.timeout(limit_s):
-                transcript = await self._transcribe(source, request, options, emit, time.monotonic() + limit_s)
+            async with until(clock, deadline_s):
+                transcript = await self._transcribe(source, request, options, emit, deadline_s)
         except TimeoutError:
             raise DeadlineExceeded(
                 f"The recording was not transcribed within the server's limit of {limit_s:g} s."

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SpanContext:
-    """What the spans of one recording have in common. `deadline_s` is on the monotonic clock. `deltas`: the text is
-    wanted as it is decoded."""
+    """What the spans of one recording have in common. `deadline_s` is by the engine's request clock. `deltas`: the text
+    is wanted as it is decoded."""
 
     engine: EngineClient
     group: asyncio.TaskGroup
