@@ -140,12 +140,23 @@ def test_the_deployment_page_fits_the_settings():
 
 
 def test_every_cell_about_another_server_has_its_source():
-    """docs/comparison.md: a link into the other project, or the word unknown."""
-    rows = re.findall(r"^\| (.*) \|$", (ROOT / "docs" / "comparison.md").read_text("utf-8"), re.MULTILINE)[2:]
-    assert len(rows) > 10
-    for row in rows:
-        for cell in row.split(" | ")[2:]:
-            assert "](https://" in cell or cell == "unknown", row
+    """docs/comparison.md: a link whose name begins with the project's, or the word unknown; links say what was read."""
+    page = (ROOT / "docs" / "comparison.md").read_text("utf-8")
+    sources = set(re.findall(r'^\[([a-z-]+)\]: https://\S+ "[^"]+"$', page, re.MULTILINE))
+    assert sources == set(re.findall(r"\]\[([a-z-]+)\]", page))
+    tables = [
+        re.findall(r"^\| (.*) \|$", table, re.MULTILINE)[2:] for table in page.split("\n## ") if "| --- |" in table
+    ]
+    rows = [row.split(" | ") for table in tables for row in table]
+    servers = [row[0] for row in rows[: len(tables[0])]]
+    assert len(servers) == 10
+    assert [row[0] for row in rows] == servers * len(tables)
+    assert [name for name in servers if f"**{name.removesuffix(' server')}**" not in page] == []
+    for server, *cells in rows:
+        project = re.split(r"[ .-]", server.lower())[0]
+        for cell in cells if project != "asr" else ():
+            linked = re.findall(r"\]\[([a-z]+)-", cell)
+            assert cell == "unknown" or (linked and set(linked) == {project}), (server, cell)
 
 
 def test_claude_md_is_short():
