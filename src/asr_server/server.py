@@ -20,15 +20,13 @@ from asr_server.audio import sandbox
 from asr_server.audio.decode import DecodeLimits, Decoder
 from asr_server.core import heap
 from asr_server.core import settings as settings_module
-from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import JobsUnavailable
 from asr_server.core.settings import Settings, superseded
 from asr_server.engine import capabilities, plan, registry
 from asr_server.engine.client import EngineClient
-from asr_server.engine.protocol import Engine, Utterance
+from asr_server.engine.protocol import Engine
 from asr_server.scheduling.admission import Admission
 from asr_server.scheduling.heartbeat import Heartbeat
-from asr_server.scheduling.job import Priority
 from asr_server.scheduling.model import ModelState, OnState
 from asr_server.scheduling.observer import SchedulerObserver
 from asr_server.scheduling.request_clock import RequestClock
@@ -195,17 +193,10 @@ def _job_store(settings: Settings) -> JobStore | JobsUnavailable:
 async def _make_ready(services: Services) -> None:
     if services.settings.preload:
         try:
-            await _warm_up(EngineClient(services.thread))
+            await asyncio.wrap_future(services.thread.load())
         except Exception as error:  # the reason stays visible in /health and /readyz; the next request tries again
             logger.opt(exception=error).error("preload failed")
     services.ready = True
-
-
-async def _warm_up(engine: EngineClient) -> None:
-    """Transcribe a second of silence: it loads the model and runs it once, so the first caller does not wait for it."""
-    import numpy as np
-
-    await engine.transcribe(Utterance(np.zeros(SAMPLE_RATE, np.float32)), priority=Priority.LIVE)
 
 
 async def _end_idle_decoder(decoder: Decoder, settings: Settings) -> None:

@@ -54,6 +54,10 @@ class EngineClient:
         """Keep the model loaded until the block ends."""
         return self._thread.lease()
 
+    def load(self) -> None:
+        """Begin to load the model, unless it is loaded; if that fails, the next job reports it."""
+        self._thread.load()
+
     async def transcribe(
         self, utterance: Utterance, *, priority: Priority, deadline_s: float | None = None
     ) -> Transcription:

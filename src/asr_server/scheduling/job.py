@@ -26,9 +26,10 @@ class Priority(IntEnum):
 class Job(Generic[R]):
     """Work for the engine thread with a result of type `R`. To cancel it, cancel `future`: there is no other flag.
 
-    `cost_s` is its length in seconds of audio. `deadline_s` is by the thread's request clock; expired work never runs.
-    The engine thread sets `queued_s`, `started_s` and `ended_s` (monotonic), and `load_s`, the part of its wait that
-    was for the model to be loaded. `on_delta` is called on that thread and must not block.
+    `item` is what the batch takes in; with None the job is done when the model is loaded. `cost_s` is its length in
+    seconds of audio. `deadline_s` is by the thread's request clock; expired work never runs. The engine thread sets
+    `queued_s`, `started_s` and `ended_s` (monotonic), and `load_s`, the part of its wait that was for the model to be
+    loaded. `on_delta` is called on that thread and must not block.
     """
 
     item: object

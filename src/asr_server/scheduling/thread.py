@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from asr_server.core.errors import AsrError, DeadlineExceeded, ShuttingDown, TranscriptionFailed
 from asr_server.core.idle import IdleTimer
 from asr_server.scheduling.heartbeat import Heartbeat
-from asr_server.scheduling.job import AnyJob, Job, R
+from asr_server.scheduling.job import AnyJob, Job, Priority, R
 from asr_server.scheduling.model import Model, ModelState, OnState
 from asr_server.scheduling.observer import JobEnd, SchedulerObserver
 from asr_server.scheduling.ports import Batch, Outcome, RowDelta, RowDone, RowFailed
@@ -112,6 +112,13 @@ class EngineThread:
             self._queue.push(job)
             self._wake.notify()
         return job.future
+
+    def load(self) -> Future[None]:
+        """Load the model before other work, unless it is loaded. The future gets the error if that fails.
+
+        Raises `ShuttingDown` when no new work is taken.
+        """
+        return self.submit(Job[None](None, Priority.LIVE))
 
     @contextmanager
     def lease(self) -> Iterator[None]:
@@ -218,7 +225,11 @@ class EngineThread:
             except Exception as error:  # everyone who waits for this model gets the reason now
                 self._fail_waiting(job, error)
                 return
-            self._start(job)
+            if job.item is None:  # of `load`
+                self._idle_touch()
+                job.succeed(None)
+            else:
+                self._start(job)
 
     def _next_job(self, *, live_only: bool) -> AnyJob | None:
         while True:
@@ -293,7 +304,8 @@ class EngineThread:
                 self._fail(job, error)
 
     def _fail(self, job: AnyJob, error: Exception) -> None:
-        self._watch.ended(job, JobEnd.CANCELLED if job.cancelled else JobEnd.FAILED)
+        if job.item is not None:
+            self._watch.ended(job, JobEnd.CANCELLED if job.cancelled else JobEnd.FAILED)
         job.fail(_domain(error))
 
     def _fail_waiting(self, first: AnyJob, error: Exception) -> None:

@@ -112,6 +112,22 @@ def test_two_first_jobs_load_once_on_the_one_thread(batch, make):
     assert len(batch.threads) == 1
 
 
+def test_a_load_that_is_asked_for_makes_no_row(batch, make):
+    """It is done when the model is loaded, also when it was before; or it has the reason why the model is not."""
+    watched, batch.broken_loads = [], 1
+    watch = SchedulerObserver()
+    watch.ended = watch.started = lambda *seen: watched.append(seen)
+    thread = EngineThread(batch, idle_timeout_s=0, watch=watch)
+    with pytest.raises(ModelUnavailable):
+        thread.load().result(WAIT_S)
+    assert not batch.loaded
+    for _ in range(2):
+        thread.load().result(WAIT_S)
+        assert batch.loaded
+    assert (batch.loads, watched) == (2, [])  # the failed one counts
+    thread.close()
+
+
 def test_the_request_after_a_failed_load_tries_again(batch, make):
     """The caller gets the reason; the one who comes later gets a new attempt."""
     batch.broken_loads = 1

@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from asr_server.core import heap, settings
+from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AsrError, EngineOutOfMemory, TranscriptionFailed
 from asr_server.engine.budget import token_budget
 from asr_server.engine.loops import without_loop
@@ -87,7 +90,11 @@ class QwenEngine:
         return self._rows_limit if self._isolation_limit is None else min(self._isolation_limit, self._rows_limit)
 
     def load(self) -> None:
-        """Find, check and load the checkpoint, and plan the memory. Raises `ModelUnavailable`, `EngineOutOfMemory`."""
+        """Find, check and load the checkpoint, plan the memory, and run once on a second of silence.
+
+        The first pass of a process takes several times as long as those after it. Raises `ModelUnavailable`,
+        `EngineOutOfMemory`.
+        """
         settings.prefer("HF_HUB_DISABLE_TELEMETRY", "1")  # the hub is asked for weights and told nothing else
         try:
             directory = checkpoint.locate(self._plan.model_id, self._on_download)
@@ -117,7 +124,18 @@ class QwenEngine:
         # would walk them in the middle of a step.
         gc.collect()
         gc.freeze()
+        try:
+            self._run_once()
+        except Exception:
+            self.unload()
+            raise
         self._publish()
+
+    def _run_once(self) -> None:
+        self.admit(0, Utterance(np.zeros(SAMPLE_RATE, np.float32)))
+        while self._work:
+            for _ in self.step():
+                pass
 
     def unload(self) -> None:
         """Free the weights, the cache, and what the C library holds back."""

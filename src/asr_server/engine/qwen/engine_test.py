@@ -11,6 +11,7 @@ from asr_server import demo
 from asr_server.core.errors import EngineOutOfMemory, InvalidValue, ModelUnavailable, TranscriptionFailed
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Finish, Utterance
+from asr_server.engine.qwen.decoder import SlotDecoder
 from asr_server.engine.qwen.engine import QwenEngine
 from asr_server.scheduling.ports import RowDelta, RowFailed
 
@@ -287,6 +288,7 @@ def test_a_long_pass_says_that_it_moves(run, speech):
     beats = []
     engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 1, 0, ()), lambda: beats.append(1))
     engine.load()
+    beats.clear()
     engine.admit(0, Utterance(speech))
     assert not beats
     list(engine.step())
@@ -333,3 +335,18 @@ def test_a_small_budget_means_fewer_rows_and_the_same_answers(run, clips, alone)
     assert 1 <= engine.free_slots < 8
     for got, expected in zip(run(engine, [Utterance(clip) for clip in clips]), alone, strict=True):
         assert got.ids == expected.ids
+
+
+def test_a_loaded_model_has_run_once(monkeypatch):
+    """So that no caller waits for what a first pass sets up; where that pass fails, the model is not loaded."""
+    passes = []
+    forward = SlotDecoder._forward
+    monkeypatch.setattr(SlotDecoder, "_forward", lambda self, *a: passes.append(a) or forward(self, *a))
+    engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 1, 0, ()))
+    engine.load()
+    assert len(passes) > 1
+    engine.unload()
+    monkeypatch.setattr(QwenEngine, "step", lambda self: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        engine.load()
+    assert not engine.loaded

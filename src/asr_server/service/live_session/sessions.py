@@ -113,6 +113,7 @@ class LiveSessions:
         leases = ExitStack()
         for engine in {self._engines.fast, self._engines.accurate}:
             leases.enter_context(engine.lease())
+            engine.load()  # now, and not at the first words
         self._open[session.id] = _Entry(session, options.owner, leases)
         return session.connect()
 

@@ -94,6 +94,15 @@ async def _until_flush(connection):
     return messages
 
 
+async def test_the_model_is_loaded_when_a_session_opens(make):
+    """Not when the first words come: whoever speaks at once would wait for it."""
+    batch = Scripted()
+    live = make(batch)
+    await _open(live)
+    while not batch.loaded:  # noqa: ASYNC110 - another thread loads
+        await asyncio.sleep(0.005)
+
+
 @pytest.mark.torch
 async def test_a_final_is_what_the_engine_says_of_the_same_audio(make, speech, monkeypatch):
     """The bundled model: live equals one offline run, given the words that were committed before."""
