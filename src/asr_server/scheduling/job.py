@@ -29,8 +29,8 @@ class Job(Generic[R]):
 
     `cost_s` is its length in seconds of audio. `deadline_s` is on the monotonic clock; expired work never runs.
     The engine thread sets `queued_s`, `started_s` and `ended_s` (monotonic), and `load_s`, the part of its wait that
-    was for the model to be loaded. `on_delta` is called on that thread and must not block. `context` is that of the code
-    that made the job: what the engine thread logs for this job alone has the id of its request.
+    was for the model to be loaded. `on_delta` is called on that thread and must not block. `context` is that of the
+    code that made the job: what the engine thread logs for this job alone has the id of its request.
     """
 
     item: object

@@ -13,6 +13,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive
 
+from asr_server.api.http.form_parser import FormParser
 from asr_server.core.errors import (
     Cancelled,
     FileTooLarge,
@@ -23,9 +24,6 @@ from asr_server.core.errors import (
     UploadsUnavailable,
 )
 
-# Text parts beside the file; speaker references arrive as data URLs of a few MiB.
-_MAX_TEXT_PART_BYTES = 8 * 1024 * 1024
-_MAX_FIELDS = 200
 # A network may lose a client without any message: after so long without data it is not waited for.
 _STALLED_S = 60.0
 _MULTIPART = "multipart/form-data"
@@ -50,7 +48,7 @@ async def read_form(request: Request, max_bytes: int) -> FormData:
     limited = Request(request.scope, _limit(request.receive, max_bytes))
     try:
         with map_disk_errors():
-            return await limited.form(max_files=10, max_fields=_MAX_FIELDS, max_part_size=_MAX_TEXT_PART_BYTES)
+            return await FormParser(request.headers, limited.stream()).parse()
     except (KeyError, UnicodeDecodeError, ValueError) as error:
         raise MalformedBody("The multipart body cannot be parsed.") from error
     except ClientDisconnect:
