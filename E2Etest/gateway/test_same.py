@@ -4,6 +4,8 @@ import re
 
 import numpy as np
 import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from E2Etest import recordings
 from E2Etest.live.session import act, data, finals, open_session, pieces, receive, stream, upto_flush
@@ -128,6 +130,17 @@ def test_the_wire_is_the_same(alone, gateway, request_bytes, ends):
     digits = re.compile(rb'"created":\d+')
     assert (ours.status, ours.headers) == (theirs.status, theirs.headers)
     assert digits.sub(b"", ours.body) == digits.sub(b"", theirs.body)
+
+
+def test_an_unknown_socket_has_the_same_answer(alone, gateway):
+    """A 404 with a hint, by the worker."""
+    answers = []
+    for base in (alone, gateway):
+        with pytest.raises(InvalidStatus) as refused, connect(base.base.replace("http", "ws", 1) + "/realtime"):
+            pass
+        answers.append((refused.value.response.status_code, refused.value.response.body))
+    assert answers[0] == answers[1]
+    assert answers[0][0] == 404
 
 
 def test_an_upload_over_the_cap_is_refused_while_it_is_read(alone, gateway):

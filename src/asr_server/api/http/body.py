@@ -39,9 +39,8 @@ async def read_form(request: Request, max_bytes: int) -> FormData:
     after at most one network chunk too many.
     """
     if not request.headers.get("content-type", "").lower().startswith(_MULTIPART):
-        raise UnsupportedContentType(f"The request body must be {_MULTIPART}.")
-    if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise UnsupportedEncoding("The body is compressed: send it without Content-Encoding.")
+        raise UnsupportedContentType(f"The request body must be {_MULTIPART}, with the recording in its part 'file'.")
+    _check_encoding(request)
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > max_bytes:
         raise too_large(max_bytes)
@@ -56,7 +55,11 @@ async def read_form(request: Request, max_bytes: int) -> FormData:
 
 
 async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:
-    """The body as a JSON object, {} for an empty body. Raises `MalformedBody`, `FileTooLarge` and `UploadStalled`."""
+    """The body as a JSON object, {} for an empty body.
+
+    Raises `UnsupportedEncoding`, `MalformedBody`, `FileTooLarge` and `UploadStalled`.
+    """
+    _check_encoding(request)
     try:
         data = await Request(request.scope, _limit(request.receive, max_bytes)).body()
         values = json.loads(data or b"{}")
@@ -68,6 +71,11 @@ async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise MalformedBody("The body must be a JSON object.")
     return values
+
+
+def _check_encoding(request: Request) -> None:
+    if request.headers.get("content-encoding", "").strip().lower() not in ("", "identity"):
+        raise UnsupportedEncoding("The body is compressed: send it without Content-Encoding.")
 
 
 def _limit(receive: Receive, max_bytes: int) -> Callable[[], Awaitable[Message]]:
