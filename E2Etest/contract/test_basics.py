@@ -1,5 +1,10 @@
 """The server starts light, tells its state, and hears."""
 
+import numpy as np
+import openai
+
+from E2Etest import recordings
+
 
 def test_health_has_every_documented_field(server):
     """The fields of the native API, each option of the plan with a reason."""
@@ -18,8 +23,18 @@ def test_a_recording_comes_back_as_its_words(server, sample):
     body = answer.json()
     assert body["text"] == words
     assert (body["language"], body["language_code"]) == ("English", "en")
-    assert body["usage"]["type"] == "duration"
+    assert body["usage"] == {"type": "duration", "seconds": 5}  # 4.006 s
     assert server.health()["model_loaded"] is True
+
+
+def test_openais_client_reads_the_language_as_newer_models_give_it(server, sample):
+    """A list of codes; the name, which the earlier server's clients read, and the code are beside it."""
+    client = openai.OpenAI(base_url=f"{server.base}/v1", api_key="any", _strict_response_validation=True)
+    answer = client.audio.transcriptions.create(file=("a.wav", sample[0]), model="gpt-transcribe")
+    assert [language.code for language in answer.languages] == ["en"]
+    assert answer.model_extra == {"language": "English", "language_code": "en"}
+    silence = ("a.wav", recordings.wav(np.zeros(32_000, np.int16)))
+    assert client.audio.transcriptions.create(file=silence, model="gpt-transcribe").languages == []
 
 
 def test_request_ids_are_kept_or_made(server):

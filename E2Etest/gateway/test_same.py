@@ -4,9 +4,12 @@ import re
 
 import numpy as np
 import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from E2Etest import recordings
 from E2Etest.live.session import act, data, finals, open_session, pieces, receive, stream, upto_flush
+from E2Etest.wire import answer, form, post
 
 pytestmark = pytest.mark.integration
 URL = "/v1/audio/transcriptions"
@@ -97,6 +100,47 @@ def test_bodies_that_are_no_recording_or_no_form(alone, gateway):
     headers = {"content-type": "multipart/form-data; boundary=b"}
     _same(alone, gateway, "POST", URL, content=broken, headers=headers)
     _same(alone, gateway, "POST", URL, content=iter([broken[:20], broken[20:]]), headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "ends"),
+    [
+        (post(b"Preamble.\r\n" + form(recordings.sample()[0], b"name=\"file\"; filename*=UTF-8''a.wav")), False),
+        (post(form(b"RIFF")[:-9]), False),
+        (post(form(b"RIFF")[:-9], length=99), True),
+        (post(form(recordings.sample()[0])), True),
+        (post(form(recordings.sample()[0]), version=b"1.0"), False),
+        (
+            post(form(recordings.sample()[0]), version=b"1.0", path=f"{URL}/stream").replace(
+                b"Host: localhost\r\n", b""
+            ),
+            False,
+        ),
+        (b"OPTIONS / HTTP/1.0\r\n\r\n", False),
+        (b"GET /v1/models HTTP/1.0\r\n\r\n", True),
+    ],
+    ids=["preamble", "no end", "cut", "half closed", "1.0", "1.0 stream", "1.0 options", "1.0 half closed"],
+)
+def test_the_wire_is_the_same(alone, gateway, request_bytes, ends):
+    """What E2Etest/contract/test_wire.py claims of a server."""
+    ours, theirs = (answer(base, request_bytes, ends=ends) for base in (gateway, alone))
+    for found in (ours, theirs):
+        for name in ANEW:
+            found.headers.pop(name, None)
+    digits = re.compile(rb'"created":\d+')
+    assert (ours.status, ours.headers) == (theirs.status, theirs.headers)
+    assert digits.sub(b"", ours.body) == digits.sub(b"", theirs.body)
+
+
+def test_an_unknown_socket_has_the_same_answer(alone, gateway):
+    """A 404 with a hint, by the worker."""
+    answers = []
+    for base in (alone, gateway):
+        with pytest.raises(InvalidStatus) as refused, connect(base.base.replace("http", "ws", 1) + "/realtime"):
+            pass
+        answers.append((refused.value.response.status_code, refused.value.response.body))
+    assert answers[0] == answers[1]
+    assert answers[0][0] == 404
 
 
 def test_an_upload_over_the_cap_is_refused_while_it_is_read(alone, gateway):

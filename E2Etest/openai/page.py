@@ -18,6 +18,22 @@ slow or overloaded server run on its fake engine. The Python clients validate ev
 (`_strict_response_validation`). `make clients` writes the page; a test runs every case again and compares the results.
 
 "yes": the behaviour was observed. "no": it was not. "–": the client has no such feature.
+
+## Language and usage
+
+An answer states the language as each of OpenAI's models does:
+
+- `verbose_json` has `language`, the English name in lower case, as `whisper-1` has it: `english`.
+- `json` and the last event of a stream have `languages`, a list of codes, as `gpt-transcribe` has it: `[{"code":
+  "en"}]`, or `[]` if no language was found. `verbose_json` has it too.
+- `json` has two more fields, which OpenAI's models do not have: `language`, the English name as clients of [the
+  earlier server](migration.md) expect it (`English`), and `language_code`. A code in `language` would break these
+  clients, and OpenAI's have no such field there.
+
+`usage` of a whole answer is `{"type": "duration", "seconds": 9}`: the length of the recording in seconds, rounded up.
+OpenAI's reference has 9 for a recording of 8.47 s. The last event of a stream counts tokens, since its type has no
+other form. The `completed` events of [realtime sessions](realtime.md) have the seconds of the turn with three
+decimals.
 """
 
 Seen = Mapping[Client, Mapping[str, Result]]

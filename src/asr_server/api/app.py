@@ -53,6 +53,7 @@ def create(lifespan: Callable[[FastAPI], AsyncIterator[None]] | Lifespan, rules:
         page,
     ):
         app.include_router(module.router)
+    app.router.default = errors.not_found
     errors.install_handlers(app)
     install_middleware(app, rules)
     _document_what_is_ours(app, keyed=bool(rules.api_keys))

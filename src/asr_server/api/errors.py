@@ -17,7 +17,9 @@ from loguru import logger
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from asr_server.core import errors
 
@@ -85,6 +87,7 @@ TABLE: dict[str, ErrorMapping] = {
     errors.AsrError.code: ErrorMapping(500, "server_error", 1011),
 }
 
+_METHODS = ("DELETE", "GET", "OPTIONS", "PATCH", "POST", "PUT")
 # How long a caller that is still sending has to read the response before its connection is closed.
 _CLOSE_DELAY_S = 0.5
 _INTERNAL = errors.AsrError("The server failed on this request; the log has the details under this request id.")
@@ -203,15 +206,40 @@ async def _on_disconnect(request: Request, _: Exception) -> Response:
 async def _on_http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     code: str | None = None
-    message = str(error.detail)
+    message, headers = str(error.detail), dict(error.headers or {})
     if error.status_code == 404:
-        message = f"Invalid URL ({request.method} {request.url.path}).{_hint(request.url.path)}"
-    elif error.status_code == 405:
+        return _not_found(request.method, request.url.path)
+    if error.status_code == 405:
         code, message = "method_not_allowed", f"Not allowed here: {request.method}."
+        headers = {"Allow": _allowed_methods(request)}
     elif error.status_code == 400:
         code = errors.MalformedBody.code
-    body = {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}
-    return JSONResponse(body, error.status_code, dict(error.headers or {}))
+    return JSONResponse(_body_without_class(message, code), error.status_code, headers)
+
+
+async def not_found(scope: Scope, receive: Receive, send: Send) -> None:
+    """What the router does with an unknown path. A handshake would get an empty 403 from Starlette."""
+    if scope["type"] != "websocket":
+        raise HTTPException(404)
+    await WebSocket(scope, receive, send).send_denial_response(_not_found("WebSocket", scope["path"]))
+
+
+def _not_found(method: str, path: str) -> JSONResponse:
+    return JSONResponse(_body_without_class(f"Invalid URL ({method} {path}).{_hint(path)}", None), 404)
+
+
+def _body_without_class(message: str, code: str | None) -> Json:
+    return {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}
+
+
+def _allowed_methods(request: Request) -> str:
+    """The methods of all routes of this path; Starlette names those of one. `HEAD` is served wherever `GET` is."""
+    found = [
+        method
+        for method in _METHODS
+        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in request.app.routes)
+    ]
+    return ", ".join(found + ["HEAD"] * ("GET" in found))
 
 
 def _hint(path: str) -> str:
@@ -222,6 +250,10 @@ def _hint(path: str) -> str:
         return f" Did you mean /v1{path}? The base URL for OpenAI's clients ends with /v1."
     if path.startswith("/v1/v1/"):
         return " It has /v1 twice: leave it out of the path or of the base URL."
+    if "//" in path:
+        return " It has two slashes in a row: the base URL must not end with one."
+    if (at := path.find("/v1/", 1)) > 0:
+        return f" Did you mean {path[at:]}?"
     return ""
 
 

@@ -1,16 +1,66 @@
-"""uvicorn's HTTP protocol with limits: for the size of a request's head, and for the time until it is complete."""
+"""uvicorn's HTTP protocol with limits for the head of a request, and with answers that reach every client."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import suppress
+from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.utils import is_ssl
 
 # Limit for the head of a request, as in other servers, and for the framing between two chunks of a body.
 _HEAD_BYTES = 64 * 1024
+# How long the rest of a body is read behind an answer that closes the connection.
+_LINGER_S = 5.0
 _END_OF_LINE, _END_OF_HEAD = b"\r\n", b"\r\n\r\n"
 _OTHER_UPGRADES = re.compile(rb"\r\nupgrade:(?![ \t]*websocket[ \t]*\r\n)[^\r\n]*(?=\r\n)", re.IGNORECASE)
+
+
+class _Answer:
+    """uvicorn's `send` of one request, for answers that reach their client.
+
+    An answer to HTTP/1.0 is not sent in chunks, which that version does not have: one without a length ends with the
+    connection. An answer that closes the connection before the declared body has come is followed by reading the rest,
+    since the reset that the sender would get may overtake the answer.
+    """
+
+    def __init__(self, cycle: RequestResponseCycle, send: Any) -> None:
+        self._cycle, self._send = cycle, send
+        self._is_http_10 = cycle.scope["http_version"] == "1.0"
+        self._ends_with_connection = False
+        if self._is_http_10:
+            cycle.waiting_for_100_continue = False
+
+    async def send(self, message: Any) -> None:
+        """As `send` of ASGI."""
+        cycle = self._cycle
+        if message["type"] == "http.response.start":
+            cycle.disconnected = cycle.transport.is_closing()  # not by an end of the client's side alone
+            names = {name.lower() for name, _ in message.get("headers", [])}
+            if self._is_http_10 and b"content-length" not in names:
+                self._ends_with_connection, cycle.chunked_encoding = True, False
+        else:
+            if self._ends_with_connection:
+                cycle.expected_content_length = len(message.get("body", b""))
+            if not message.get("more_body") and self._is_sender_cut_off():
+                await self._send({**message, "more_body": True})
+                await self._read_rest()
+                message = {"type": "http.response.body", "body": b""}
+        await self._send(message)
+
+    def _is_sender_cut_off(self) -> bool:
+        cycle = self._cycle
+        return (
+            cycle.more_body and not cycle.keep_alive and any(n == b"content-length" for n, _ in cycle.scope["headers"])
+        )
+
+    async def _read_rest(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LINGER_S):
+                while self._cycle.more_body and not self._cycle.disconnected:
+                    await self._cycle.receive()
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -60,6 +110,25 @@ class HttpProtocol(HttpToolsProtocol):
         """The end of a request."""
         self._framing_bytes, self._is_idle = 0, True
         super().on_message_complete()
+
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """The client sends no more: it has left, or only ended its side, which looks the same and is cancelled too."""
+        if self.cycle is None or self.cycle.response_started or self.pipeline or is_ssl(self.transport):
+            return None  # closes the connection
+        self.cycle.keep_alive = self.cycle.more_body = False
+        self.cycle.disconnected = True  # for the app's `receive`; an answer is still sent, see `_Answer`
+        self.cycle.message_event.set()
+        return True
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        async def answer(scope: Any, receive: Any, send: Any) -> None:
+            try:
+                await app(scope, receive, _Answer(cycle, send).send)
+            finally:
+                if cycle.disconnected:  # by the end of its side alone, and the app did not answer
+                    cycle.transport.close()
+
+        super()._start_asgi_task(cycle, answer)
 
     def on_response_complete(self) -> None:
         """Start the timer for the next head, unless that has arrived already."""

@@ -205,3 +205,97 @@ async def test_a_handshake_is_no_such_offer(line, monkeypatch):
     protocol.data_received(GET + b"Connection: Upgrade\r\n" + line + b"\r\n\r\n")
     assert taken == [line]
     protocol.connection_lost(None)
+
+
+async def _streamed(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+    for piece in (b"data: 1\n\n", b"", b"data: 2\n\n"):
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _answered(app, data, *, eof=False):
+    """What an app's answer is on the wire, and whether the connection is over."""
+    protocol = _opened(app)
+    protocol.data_received(data)
+    await _turns()
+    if eof:
+        assert protocol.eof_received()
+        await _turns()
+    found = protocol.transport.sent, protocol.transport.closing
+    protocol.connection_lost(None)
+    return found
+
+
+@pytest.mark.parametrize("keep_alive", [b"", b"Connection: keep-alive\r\n"])
+async def test_a_stream_for_http_1_0_ends_with_the_connection(keep_alive):
+    """That version has no chunks; 1.1 gets them."""
+    sent, over = await _answered(_streamed, b"GET / HTTP/1.0\r\nHost: x\r\n" + keep_alive + b"\r\n")
+    head, _, body = sent.partition(b"\r\n\r\n")
+    assert (body, over) == (b"data: 1\n\ndata: 2\n\n", True)
+    assert b"transfer-encoding" not in head
+    assert b"connection: close" in head
+    sent, over = await _answered(_streamed, GET + b"\r\n")
+    assert sent.endswith(b"9\r\ndata: 2\n\n\r\n0\r\n\r\n")
+    assert not over
+
+
+async def test_http_1_0_gets_no_interim_answer():
+    """Its clients do not know 100."""
+    sent, _ = await _answered(_app, POST.replace(b"HTTP/1.1", b"HTTP/1.0") + b"0\r\n\r\n")
+    assert sent.startswith(OK)
+    head = b"POST / HTTP/1.%d\r\nHost: x\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n"
+    assert await _answered(_app, head % 0) == (b"", False)
+    assert (await _answered(_app, head % 1))[0].startswith(b"HTTP/1.1 100 ")
+
+
+async def _refuse(scope, receive, send):
+    await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"no"})
+
+
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+async def test_a_body_is_read_behind_an_answer_that_comes_before_its_end(version):
+    """Or the reset of the closed connection would overtake the answer."""
+    protocol = _opened(_refuse)
+    protocol.data_received(
+        b"POST / HTTP/" + version + b"\r\nHost: x\r\nConnection: close\r\nContent-Length: 200000\r\n\r\n"
+    )
+    for _ in range(2):
+        await _turns()
+        assert protocol.transport.sent.endswith(b"\r\n\r\nno")
+        assert not protocol.transport.closing
+        protocol.data_received(bytes(100_000))
+    await _turns()
+    assert protocol.transport.closing
+    protocol.connection_lost(None)
+
+
+async def test_a_client_that_ends_its_side_is_told():
+    """The app sees it leave, and what it answers is sent, be the body cut or whole; then the connection ends."""
+    seen = []
+
+    async def app(scope, receive, send):
+        while (message := await receive())["type"] != "http.disconnect":
+            pass
+        seen.append(message["type"])
+        await _refuse(scope, receive, send)
+
+    for data in (POST + b"5\r\nab", GET + b"\r\n", GET + b"Content-Length: 9\r\n\r\nab"):
+        sent, over = await _answered(app, data, eof=True)
+        assert sent.endswith(b"connection: close\r\n\r\nno")
+        assert over
+    assert seen == ["http.disconnect"] * 3
+
+
+async def test_a_client_that_ends_its_side_is_not_kept_by_an_app_without_an_answer():
+    """As where a response is not worth sending any more."""
+
+    async def app(scope, receive, send):
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    assert await _answered(app, GET + b"\r\n", eof=True) == (b"", True)
+    protocol = _opened()
+    assert not protocol.eof_received()  # before any request: closed at once
+    protocol.connection_lost(None)

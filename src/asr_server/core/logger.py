@@ -1,6 +1,7 @@
-"""Logging set-up: loguru for everything, stdlib and library loggers included.
+"""Logging set-up: loguru for everything, stdlib and library loggers and warnings included.
 
-Lines carry ids, sizes, times and outcomes; never audio, transcript text, file names or keys.
+Lines carry ids, sizes, times and outcomes; never audio, transcript text, file names or keys. What is logged while a
+request, job or live session is processed has its id, by `logger.contextualize`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ import json
 import logging
 import sys
 import traceback
-from typing import TYPE_CHECKING
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
 from loguru import logger
 
@@ -37,7 +40,7 @@ class InterceptHandler(logging.Handler):
         except ValueError:
             level = record.levelno
         patched = logger.patch(lambda r: r.update({"name": record.name}))
-        patched.opt(exception=record.exc_info).log(level, record.getMessage())
+        patched.opt(exception=record.exc_info).log(level, _on_one_line(record.getMessage().strip()))
 
 
 def configure(level: LogLevel, *, as_json: bool) -> None:
@@ -50,12 +53,27 @@ def configure(level: LogLevel, *, as_json: bool) -> None:
         logger.add(_write_json, format="{message}", **options)  # type: ignore[arg-type]  # loguru's stubs want a TypedDict
     else:
         logger.add(sys.stderr, format=_TEXT, **options)  # type: ignore[arg-type]  # as above
+    warnings.showwarning = _log_warning
     logging.basicConfig(handlers=[InterceptHandler()], level=logging.INFO, force=True)
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         logging.getLogger(name).handlers = []
         logging.getLogger(name).propagate = True
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _log_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """As `warnings.showwarning`, with the place in a field. The line of source may hold what a caller sent."""
+    place = f"{Path(filename).name}:{lineno}"
+    patched = logger.patch(lambda r: r.update({"name": "warnings"})).bind(warning=category.__name__, place=place)
+    patched.warning(_on_one_line(str(message)))
 
 
 def _add_tail(record: Record) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import warnings
 
 import pytest
 from loguru import logger
@@ -56,3 +57,19 @@ def test_what_a_peer_wrote_stays_on_its_line(capsys):
         (line,) = capsys.readouterr().err.splitlines()
         assert "naïve 你好\\n2026 INFO forged\\" in line
         assert "\x1b" not in line
+
+
+def test_a_warning_is_a_line_with_the_id_of_its_request(capsys):
+    """Of `warnings.warn`, and of a library's logger: the field is that of the code around them."""
+    configure(LogLevel.INFO, as_json=True)
+    with logger.contextualize(id="req_1"), warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("{old}\nway", FutureWarning, stacklevel=1)
+        logging.getLogger("decoder").warning("{odd}\nframe\n")
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["message"], line["logger"], line["id"]) for line in lines] == [
+        ("{old}\\nway", "warnings", "req_1"),
+        ("{odd}\\nframe", "decoder", "req_1"),
+    ]
+    assert lines[0]["warning"] == "FutureWarning"
+    assert lines[0]["place"].startswith("logger_test.py:")

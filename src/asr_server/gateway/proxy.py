@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from asr_server.api.errors import error_body
 from asr_server.api.http.body import too_large
-from asr_server.core.errors import AsrError, MalformedBody, WorkerLost
+from asr_server.core.errors import AsrError, Cancelled, MalformedBody, WorkerLost
 from asr_server.gateway.upload import Upload
 from asr_server.gateway.worker import Worker, WorkerConnection
 
@@ -56,7 +56,9 @@ class Proxy:
                 if exchange.done():
                     exchange.result()
                 else:
-                    scope["state"]["outcome"] = "request_cancelled"
+                    scope["state"]["outcome"] = Cancelled.code
+                    if not scope["state"].get("logged_elsewhere"):  # nothing is answered yet
+                        raise Cancelled("The client closed the connection.")
             finally:
                 for task in (exchange, gone):
                     task.cancel()
@@ -160,7 +162,7 @@ def _headers_of(scope: Scope) -> Headers:
     headers = [(name, value) for name, value in scope["headers"] if name not in _HOP_BY_HOP]
     names = {name for name, _ in scope["headers"]}
     if b"host" not in names:
-        headers.append((b"host", b"worker"))
+        headers.append((b"host", b"localhost"))
     if b"transfer-encoding" in names and b"content-length" not in names:
         headers.append((b"transfer-encoding", b"chunked"))
     return [*headers, (b"x-request-id", scope["state"]["id"].encode())]

@@ -48,7 +48,7 @@ class Upload(httpx.AsyncByteStream):
     async def _next(self) -> bytes:
         message = await next_message(self._receive)
         if message["type"] == "http.disconnect":
-            raise Cancelled("The client closed the connection.")
+            raise Cancelled("The client closed the connection before the end of its upload.")
         piece: bytes = message.get("body", b"")
         self._size += len(piece)
         if self._size > self._max_bytes:

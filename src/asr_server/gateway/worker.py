@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from contextvars import Context
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -122,7 +123,8 @@ class Worker:
                     raise WorkerUnavailable("The worker process does not stay up; the log says why.")
                 case Decision.START:
                     self._stop_requested.clear()
-                    self._run = asyncio.create_task(self._keep_running())
+                    # Without the context of the request that is first: its id would be in every line about the process.
+                    self._run = asyncio.create_task(self._keep_running(), context=Context())
             await self._changed.wait()
 
     async def lost(self, connection: WorkerConnection) -> None:

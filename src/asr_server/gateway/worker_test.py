@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import tempfile
+from contextvars import ContextVar
 from pathlib import Path
 
 import pytest
@@ -53,9 +54,10 @@ class _Process:
 class _Supervised:
     """A worker and all its processes; `kinds` are what they are, the last one for all that follow."""
 
-    def __init__(self, *kinds, idle_s=0.0, start_s=5.0, stop_s=5.0, busy=None):
+    def __init__(self, *kinds, idle_s=0.0, start_s=5.0, stop_s=5.0, busy=None, spawned=None):
         self.processes, self._kinds = [], list(kinds)
         self._busy = busy or (lambda: False)
+        self._spawned = spawned or (lambda: None)
         policy = RestartConfig(first_wait_s=0.01, give_up_s=60.0)
         self.worker = Worker(self._spawn, WorkerConfig(start_s, idle_s, stop_s, policy), self._has_work)
 
@@ -63,6 +65,7 @@ class _Supervised:
         return self._busy()
 
     async def _spawn(self, path):
+        self._spawned()
         kind = self._kinds.pop(0) if len(self._kinds) > 1 else self._kinds[0]
         if kind == "absent":
             raise FileNotFoundError("no such program")
@@ -98,6 +101,16 @@ def supervise(temporary):
     for one in made:
         for process in one.processes:
             process.end(0)
+
+
+async def test_a_worker_outlives_the_context_of_the_first_request(supervise):
+    """Or all lines about the process would have the id of that request."""
+    request, seen = ContextVar("request", default=None), []
+    case = supervise(spawned=lambda: seen.append(request.get()))
+    request.set("a")
+    await case.worker.running()
+    await case.worker.stop()
+    assert seen == [None]
 
 
 async def test_all_who_need_it_get_the_same_worker(supervise):

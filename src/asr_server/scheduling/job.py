@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import count
@@ -29,7 +30,8 @@ class Job(Generic[R]):
     `item` is what the batch takes in; with None the job is done when the model is loaded. `cost_s` is its length in
     seconds of audio. `deadline_s` is by the thread's request clock; expired work never runs. The engine thread sets
     `queued_s`, `started_s` and `ended_s` (monotonic), and `load_s`, the part of its wait that was for the model to be
-    loaded. `on_delta` is called on that thread and must not block.
+    loaded. `on_delta` is called on that thread and must not block. `context` is that of the code that
+    made the job: what the engine thread logs for this job alone has the id of its request.
     """
 
     item: object
@@ -43,6 +45,7 @@ class Job(Generic[R]):
     load_s: float = 0.0
     key: int = field(default_factory=lambda: next(_numbers))
     future: Future[R] = field(default_factory=Future)
+    context: Context = field(default_factory=copy_context)
 
     @property
     def cancelled(self) -> bool:

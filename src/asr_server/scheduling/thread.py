@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from contextvars import Context
 from dataclasses import dataclass
 
 from asr_server.core.errors import AsrError, DeadlineExceeded, ShuttingDown, TranscriptionFailed
@@ -221,7 +222,7 @@ class EngineThread:
             if job is None:
                 return
             try:
-                self._model.ensure_loaded()
+                job.context.run(self._model.ensure_loaded)
             except Exception as error:  # everyone who waits for this model gets the reason now
                 self._fail_waiting(job, error)
                 return
@@ -256,7 +257,7 @@ class EngineThread:
         job.load_s = self._model.load_wait_s(job.queued_s)
         self._watch.started(job)
         try:
-            self._batch.admit(job.key, job.item)
+            job.context.run(self._batch.admit, job.key, job.item)
         except Exception as error:  # this item is at fault: only its caller gets the error
             self._fail(job, error)
         else:
@@ -270,7 +271,7 @@ class EngineThread:
         rows, began_s = len(self._rows), self._clock()
         try:
             # The whole step first, then its outcomes: if it raises in the middle, no row has two ends.
-            outcomes = list(self._ticking(self._batch.step()))
+            outcomes = self._only_context().run(lambda: list(self._ticking(self._batch.step())))
         except Exception as error:  # no row could be told to be at fault: all fail, and the loop goes on
             outcomes = [RowFailed(key, error) for key in self._rows]
             for key in list(self._rows):
@@ -279,6 +280,10 @@ class EngineThread:
         for outcome in outcomes:
             self._hand_out(outcome)
         self._idle_touch()
+
+    def _only_context(self) -> Context:
+        """The context of the only row; an empty one where several share the step."""
+        return next(iter(self._rows.values())).context if len(self._rows) == 1 else Context()
 
     def _ticking(self, outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
         """The outcomes of a step. It may be several passes: each outcome shows that the accelerator moves."""

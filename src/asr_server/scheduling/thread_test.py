@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from concurrent.futures import CancelledError
+from contextvars import ContextVar
 
 import pytest
 from hypothesis import given
@@ -617,3 +618,23 @@ def test_a_load_is_no_hang_and_each_outcome_is_a_beat():
     assert ages == [0.0, 0.0]
     assert clock.now_s == 100.0 + 60.0 + 3 * 2.0
     assert thread.snapshot().heartbeat_age_s == 0.0
+
+
+def test_what_one_job_causes_runs_in_its_context(batch, by_hand, monkeypatch):
+    """A library's warning is logged with the id of the request: a load, an admission, and a step with no other row."""
+    request, seen = ContextVar("request", default=None), []
+    for name in ("load", "admit", "step"):
+        plain = getattr(batch, name)
+
+        def noted(*args, name=name, plain=plain):
+            seen.append((name, request.get()))
+            return plain(*args)
+
+        monkeypatch.setattr(batch, name, noted)
+    for identity, steps in (("a", 2), ("b", 1)):
+        request.set(identity)
+        by_hand.submit(Job(steps))
+    request.set(None)
+    for _ in range(3):
+        by_hand.turn()
+    assert seen == [("load", "a"), ("admit", "a"), ("admit", "b"), ("step", None), ("step", None), ("step", "a")]

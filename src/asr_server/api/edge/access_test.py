@@ -155,7 +155,7 @@ async def test_a_socket_with_a_key_passes_the_door(path):
         {"protocols": ["realtime", "openai-insecure-api-key.sk-first"]},
     ):
         sent = await _socket(KEYED, path, **extra)
-        assert sent[0]["type"] == "websocket.close"
+        assert (sent[0]["type"], sent[0]["status"]) == ("websocket.http.response.start", 404)
 
 
 async def test_a_browser_is_told_on_the_socket():

@@ -29,6 +29,8 @@ _QUIET_PREFIX = "/web/"
 class RequestLog:
     """Gives each HTTP request an id (the caller's, if it is valid), returns it, and logs the outcome.
 
+    Every line that is logged meanwhile has the id, those of libraries too.
+
     Handlers put further fields of the line into `request.state.log` (a dict), and set `request.state.logged_elsewhere`
     when another process has written the line. `request.state.began_s` is the start of the request (`perf_counter`); a
     stream sets `first_text_s` when it sends its first text.
@@ -59,7 +61,8 @@ class RequestLog:
             await send(message)
 
         try:
-            await self._app(scope, receive, send_with_id)
+            with logger.contextualize(id=request_id):
+                await self._app(scope, receive, send_with_id)
         except Exception:
             status = status or 500  # the response is sent by the middleware around this one
             raise

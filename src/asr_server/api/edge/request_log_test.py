@@ -103,3 +103,20 @@ def test_openais_paths_have_openais_headers(app, path, is_openais):
         headers = client.get(path).headers
     assert ("openai-version" in headers) is is_openais
     assert headers.get("openai-processing-ms", "none").isdigit() is is_openais
+
+
+def test_what_a_library_logs_has_the_id_of_the_request(app):
+    """In the handler, in a task of it and in a thread; not after the request."""
+    lines = []
+
+    @app.get("/here")
+    async def work():
+        await asyncio.create_task(asyncio.to_thread(logger.warning, "from a library"))
+
+    sink = logger.add(lambda line: lines.append((line.record["message"], line.record["extra"].get("id"))))
+    with TestClient(app) as client:
+        client.get("/here", headers={"X-Request-ID": "caller-7"})
+    logger.warning("later")
+    logger.remove(sink)
+    assert ("from a library", "caller-7") in lines
+    assert lines[-1] == ("later", None)

@@ -13,6 +13,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive
 
+from asr_server.api.http.form_parser import FormParser
 from asr_server.core.errors import (
     Cancelled,
     FileTooLarge,
@@ -23,9 +24,6 @@ from asr_server.core.errors import (
     UploadsUnavailable,
 )
 
-# Text parts beside the file; speaker references arrive as data URLs of a few MiB.
-_MAX_TEXT_PART_BYTES = 8 * 1024 * 1024
-_MAX_FIELDS = 200
 # A network may lose a client without any message: after so long without data it is not waited for.
 _STALLED_S = 60.0
 _MULTIPART = "multipart/form-data"
@@ -41,16 +39,15 @@ async def read_form(request: Request, max_bytes: int) -> FormData:
     after at most one network chunk too many.
     """
     if not request.headers.get("content-type", "").lower().startswith(_MULTIPART):
-        raise UnsupportedContentType(f"The request body must be {_MULTIPART}.")
-    if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise UnsupportedEncoding("The body is compressed: send it without Content-Encoding.")
+        raise UnsupportedContentType(f"The request body must be {_MULTIPART}, with the recording in its part 'file'.")
+    _check_encoding(request)
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > max_bytes:
         raise too_large(max_bytes)
     limited = Request(request.scope, _limit(request.receive, max_bytes))
     try:
         with map_disk_errors():
-            return await limited.form(max_files=10, max_fields=_MAX_FIELDS, max_part_size=_MAX_TEXT_PART_BYTES)
+            return await FormParser(request.headers, limited.stream()).parse()
     except (KeyError, UnicodeDecodeError, ValueError) as error:
         raise MalformedBody("The multipart body cannot be parsed.") from error
     except ClientDisconnect:
@@ -58,7 +55,11 @@ async def read_form(request: Request, max_bytes: int) -> FormData:
 
 
 async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:
-    """The body as a JSON object, {} for an empty body. Raises `MalformedBody`, `FileTooLarge` and `UploadStalled`."""
+    """The body as a JSON object, {} for an empty body.
+
+    Raises `UnsupportedEncoding`, `MalformedBody`, `FileTooLarge` and `UploadStalled`.
+    """
+    _check_encoding(request)
     try:
         data = await Request(request.scope, _limit(request.receive, max_bytes)).body()
         values = json.loads(data or b"{}")
@@ -70,6 +71,11 @@ async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise MalformedBody("The body must be a JSON object.")
     return values
+
+
+def _check_encoding(request: Request) -> None:
+    if request.headers.get("content-encoding", "").strip().lower() not in ("", "identity"):
+        raise UnsupportedEncoding("The body is compressed: send it without Content-Encoding.")
 
 
 def _limit(receive: Receive, max_bytes: int) -> Callable[[], Awaitable[Message]]:

@@ -95,7 +95,12 @@ def parse(
     """
     file = body.upload(form, "file")
     if file is None:
-        raise MissingParameter("The form has no file part named 'file'.", param="file")
+        hint = (
+            " It is a text: send it with a file name, as curl does with -F file=@recording.wav."
+            if "file" in form
+            else ""
+        )
+        raise MissingParameter(f"The form has no file part named 'file'.{hint}", param="file")
     request = build(form)
     if not any_model:
         services.catalog.find(request.model)

@@ -75,6 +75,12 @@ class WordBody(BaseModel):
     source: Literal["aligned", "estimated"] = Field(description="Measured, or spread over the speech it lies in.")
 
 
+class LanguageBody(BaseModel):
+    """A language by its code."""
+
+    code: str
+
+
 class TranscriptionBody(BaseModel):
     """`response_format=json`."""
 
@@ -84,14 +90,16 @@ class TranscriptionBody(BaseModel):
                 "text": "turn on the kitchen lights please",
                 "language": "English",
                 "language_code": "en",
+                "languages": [{"code": "en"}],
                 "usage": {"type": "duration", "seconds": 3},
             }
         }
     )
 
     text: str
-    language: str = Field(description="The model's name of the language; empty for no speech.")
-    language_code: str = Field(description="Its ISO code; empty for no speech.")
+    language: str = Field(description="The English name of the language; for no speech the one asked for, or `auto`.")
+    language_code: str = Field(description="Its ISO code; empty where the name is `auto`.")
+    languages: list[LanguageBody] = Field(description="The same code, as OpenAI's newer models list it.")
     usage: Usage
     logprobs: list[LogprobBody] | None = Field(None, description="Only with `include[]=logprobs`.")
     words: list[WordBody] | None = Field(None, description="Only with `return_timestamps`.")
@@ -113,12 +121,6 @@ class SegmentBody(BaseModel):
         description="Probability the model gave to no speech; with a forced language, 1 minus the detector's peak."
     )
     complete: bool = Field(description="False when the token budget ended the text.")
-
-
-class LanguageBody(BaseModel):
-    """A language by its code."""
-
-    code: str
 
 
 class VerboseTranscriptionBody(BaseModel):

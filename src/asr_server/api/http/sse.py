@@ -22,10 +22,9 @@ from asr_server.api.edge.request_log import log_fields
 from asr_server.api.errors import error_body, internal_error_body
 from asr_server.core.errors import AsrError, Cancelled
 from asr_server.core.transcript import Transcript
-from asr_server.service.output.render import logprobs, token_usage, verbose, words
+from asr_server.service.output.render import language_codes, logprobs, token_usage, verbose, words
 from asr_server.service.recordings.pipeline import Event, Finished, SegmentDone, Started, TextDelta
 from asr_server.service.requests import OutputOptions, ResponseFormat
-from asr_server.text import languages
 from asr_server.text.joining import joint
 
 # Proxies and Node's fetch give up on a silent connection; they do so after 60 s and more.
@@ -177,11 +176,10 @@ def _done(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
     if output.response_format is ResponseFormat.VERBOSE_JSON:
         content = verbose(transcript, output)
         return {"type": "transcript.text.done", **content, "usage": token_usage(transcript)}
-    code = languages.code(transcript.language)
     body = {
         "type": "transcript.text.done",
         "text": transcript.text,
-        "languages": [{"code": code}] if code else [],
+        "languages": language_codes(transcript),
         "usage": token_usage(transcript),
     }
     body |= {"logprobs": logprobs(transcript.segments)} if output.logprobs else {}

@@ -174,7 +174,8 @@ class Jobs:
             identity = await self._queue.get()
             if identity not in self._records:
                 continue
-            self._running[identity] = task = asyncio.create_task(self._run(self._records[identity]))
+            with logger.contextualize(id=identity):
+                self._running[identity] = task = asyncio.create_task(self._run(self._records[identity]))
             try:
                 await asyncio.wait({task})
             finally:

@@ -97,7 +97,8 @@ class LiveSession:
         self._word_times = FinalWordTimes(engines.accurate, words, lambda timed: self._outbox.put(Outgoing(timed)))
         # The machine has changed. Whoever waits clears it before, and then checks what it waits for.
         self._machine_changed = asyncio.Event()
-        self._task = asyncio.create_task(self._run())
+        with logger.contextualize(session=self.log_name):
+            self._task = asyncio.create_task(self._run())
         self._task.add_done_callback(self._on_run_done)
 
     @property

@@ -45,10 +45,17 @@ def plain(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
         "text": transcript.text,
         "language": transcript.language or "auto",
         "language_code": languages.code(transcript.language),
+        "languages": language_codes(transcript),
         "usage": usage(transcript),
     }
     content |= {"logprobs": logprobs(transcript.segments)} if output.logprobs else {}
     return content | ({"words": words(transcript.words)} if output.words else {})
+
+
+def language_codes(transcript: Transcript) -> list[dict[str, str]]:
+    """OpenAI's list for its newer models: the language by its code, or nothing where none was found."""
+    code = languages.code(transcript.language)
+    return [{"code": code}] if code else []
 
 
 def words(spoken: Iterable[Word]) -> list[dict[str, Any]]:
@@ -83,13 +90,12 @@ def token_usage(transcript: Transcript) -> dict[str, Any]:
 
 def verbose(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
     """The content of verbose_json."""
-    code = languages.code(transcript.language)
     content: dict[str, Any] = {
         "task": "transcribe",
         # Whisper's habit, which clients expect here: the English name in lower case, not the code.
         "language": transcript.language.lower() or "auto",
-        "language_code": code,
-        "languages": [{"code": code}] if code else [],
+        "language_code": languages.code(transcript.language),
+        "languages": language_codes(transcript),
         "duration": transcript.duration_ms / 1000,
         "text": transcript.text,
     }
@@ -119,7 +125,7 @@ def _segment(number: int, segment: Segment) -> dict[str, Any]:
 
 
 def usage(transcript: Transcript) -> dict[str, Any]:
-    """Seconds of audio, started ones counted, as OpenAI bills."""
+    """Seconds of audio, a started one as a whole one: so OpenAI's reference has 9 for a recording of 8.47 s."""
     return {"type": "duration", "seconds": math.ceil(transcript.duration_ms / 1000)}
 
 

@@ -1,6 +1,7 @@
 """Rendering transcripts."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -37,8 +38,18 @@ def test_json_has_the_models_name_and_the_code_of_the_language():
         "text": "你好今天",
         "language": "Chinese",
         "language_code": "zh",
+        "languages": [{"code": "zh"}],
         "usage": {"type": "duration", "seconds": 4},
     }
+
+
+@pytest.mark.parametrize(("duration_ms", "seconds"), [(100, 1), (8_000, 8), (8_001, 9), (8_470, 9), (8_999, 9)])
+def test_seconds_of_usage_are_rounded_up(duration_ms, seconds):
+    """An integer, as in OpenAI's answers: 8.47 s count as 9."""
+    for response_format in (ResponseFormat.JSON, ResponseFormat.VERBOSE_JSON):
+        found = _json(replace(SPEECH, duration_ms=duration_ms), response_format)["usage"]
+        assert found == {"type": "duration", "seconds": seconds}
+        assert isinstance(found["seconds"], int)
 
 
 def test_verbose_json_has_every_field_that_strict_clients_want():

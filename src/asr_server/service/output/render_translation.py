@@ -25,8 +25,7 @@ def render_transcript(found: TranslatedTranscript, request: TranslationRequest) 
     is_verbose = request.output.response_format is ResponseFormat.VERBOSE_JSON
     content = (render.verbose if is_verbose else render.plain)(found.transcript, request.output) | _facts(found)
     if is_verbose:
-        code = content["language_code"]
-        content |= {"task": "translate", "language": content["language"].lower(), "languages": [{"code": code}]}
+        content |= {"task": "translate", "language": content["language"].lower()}
         for segment, line, source in zip(content["segments"], found.lines, found.source.segments, strict=True):
             segment |= {"translated": line.translated, "reason": line.reason.value}
             segment["compression_ratio"] = source.compression_ratio  # it shows loops of the recognition
@@ -46,9 +45,11 @@ def _facts(found: TranslatedTranscript) -> dict[str, Any]:
     """The language of the text, which for silence is the target's, and how much of it could not be translated."""
     language = found.transcript.language or found.target.name
     is_target = language == found.target.name
+    code = found.target.tag if is_target else languages.code(language)
     return {
         "language": language,
-        "language_code": found.target.tag if is_target else languages.code(language),
+        "language_code": code,
+        "languages": [{"code": code}],
         "source_language": found.source.language,
         "untranslated": found.untranslated,
     }

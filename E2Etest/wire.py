@@ -1,0 +1,65 @@
+"""Requests as bytes over a bare connection, and the answers to them."""
+
+from __future__ import annotations
+
+import socket
+import time
+from dataclasses import dataclass
+
+END = b"--b--\r\n"
+FILE = b'name="file"; filename="a.wav"'
+_TIMEOUT_S = 60.0
+_PAUSE_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The last value of each header, by names in lower case; a body in chunks is left so."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+def form(audio: bytes, disposition: bytes = FILE) -> bytes:
+    """A multipart body of one part, with the boundary `b`."""
+    return b"--b\r\nContent-Disposition: form-data; %b\r\n\r\n%b\r\n%b" % (disposition, audio, END)
+
+
+def post(
+    body: bytes,
+    *,
+    path: str = "/v1/audio/transcriptions",
+    version: bytes = b"1.1",
+    headers: bytes = b"",
+    length: int | None = -1,
+    media_type: bytes = b"multipart/form-data; boundary=b",
+) -> bytes:
+    """A request whose connection is closed after it. `length`: by default that of the body; None: no such header."""
+    declared = b"" if length is None else b"Content-Length: %d\r\n" % (len(body) if length < 0 else length)
+    close = b"" if version == b"1.0" else b"Connection: close\r\n"
+    head = b"POST %b HTTP/%b\r\nHost: localhost\r\nContent-Type: %b\r\n" % (path.encode(), version, media_type)
+    return head + declared + close + headers + b"\r\n" + body
+
+
+def exchange(server, *pieces: bytes, ends: bool = False) -> bytes:
+    """Send the pieces one after the other, and read to the end of the connection. `ends`: end the sending side."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=_TIMEOUT_S) as line:
+        for number, piece in enumerate(pieces):
+            if number:
+                time.sleep(_PAUSE_S)  # or the system would join them
+            line.sendall(piece)
+        if ends:
+            line.shutdown(socket.SHUT_WR)
+        received = b""
+        while piece := line.recv(65_536):
+            received += piece
+        return received
+
+
+def answer(server, *pieces: bytes, ends: bool = False) -> Answer:
+    """The answer to an exchange."""
+    head, _, body = exchange(server, *pieces, ends=ends).partition(b"\r\n\r\n")
+    first, *lines = head.decode().split("\r\n")
+    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+    return Answer(int(first.split()[1]), headers, body)

@@ -1,0 +1,79 @@
+"""Parses multipart forms, also with a preamble or with `filename*`, and refuses those whose end is missing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator
+
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import parse_options_header
+from starlette.datastructures import FormData, Headers
+from starlette.formparsers import MultiPartException, MultiPartParser
+
+from asr_server.core.errors import MalformedBody
+
+# Text parts beside the file; speaker references arrive as data URLs of a few MiB.
+_MAX_TEXT_PART_BYTES = 8 * 1024 * 1024
+_MAX_FIELDS = 200
+_MAX_FILES = 10
+_EXTENDED_FILENAME = re.compile(rb";\s*filename\*", re.IGNORECASE)
+
+
+class FormParser(MultiPartParser):
+    """A preamble is skipped. A part with `filename*` alone is a file: so urllib3 before 1.25 writes names beyond ASCII,
+    although RFC 7578 has forbidden it. Without the closing boundary the form is refused: a part may be cut or absent.
+    """
+
+    def __init__(self, headers: Headers, stream: AsyncGenerator[bytes, None]) -> None:
+        _, options = parse_options_header(headers["content-type"])
+        self._is_complete = False
+        super().__init__(
+            headers,
+            _without_preamble(stream, options.get(b"boundary", b"")),
+            max_files=_MAX_FILES,
+            max_fields=_MAX_FIELDS,
+            max_part_size=_MAX_TEXT_PART_BYTES,
+        )
+
+    def on_headers_finished(self) -> None:
+        """All headers of a part have been read."""
+        disposition = self._current_part.content_disposition or b""
+        if _EXTENDED_FILENAME.search(disposition):
+            self._current_part.content_disposition = disposition + b'; filename=""'
+        super().on_headers_finished()
+
+    def on_end(self) -> None:
+        """The closing boundary has been read."""
+        self._is_complete = True
+
+    async def parse(self) -> FormData:
+        """The parsed form. Raises `MalformedBody`."""
+        try:
+            form = await super().parse()
+        except MultiPartException as error:
+            reason = f": {error.__cause__}" if isinstance(error.__cause__, FormParserError) else ""
+            raise MalformedBody(f"{error.message.removesuffix('.')}{reason}.") from error
+        if not self._is_complete:
+            for file in self._files_to_close_on_error:
+                file.close()
+            raise MalformedBody(
+                "The multipart body has no closing boundary: it ends too early, or the boundary differs."
+            )
+        return form
+
+
+async def _without_preamble(stream: AsyncGenerator[bytes, None], boundary: bytes) -> AsyncGenerator[bytes, None]:
+    """The body from its first boundary on, which is at the begin of a line."""
+    delimiter = b"\n--" + boundary
+    before: bytes | None = b"\n"
+    async for piece in stream:
+        if before is None:
+            yield piece
+            continue
+        before += piece
+        at = before.find(delimiter)
+        if at < 0:
+            before = before[-len(delimiter) :]
+        else:
+            yield before[at + 1 :]
+            before = None
