@@ -1,6 +1,6 @@
 """docs/migration.md: the command lines and the socket exchange of the earlier server, as its documents show them.
 
-They run against a process with the demonstration model, or the server at `E2E_BASE_URL`.
+They run against a process with the English model, or the server at `E2E_BASE_URL`.
 """
 
 import itertools
@@ -38,7 +38,8 @@ def server(tmp_path_factory):
         return
     with ScriptedLlm() as llm:
         endpoint = {"OPENAI_BASE_URL": llm.base_url, "OPENAI_API_KEY": "sk-elsewhere", "TRANSLATE_MODEL": "scripted"}
-        with ready(tmp_path_factory.mktemp("server") / "log", **endpoint) as own:
+        log = tmp_path_factory.mktemp("server") / "log"
+        with ready(log, MODEL_ID="moonshine-tiny-en", **endpoint) as own:
             yield own
 
 
