@@ -92,8 +92,8 @@ contract: $(VENV)/.dev
 
 # Tests that measure time or memory run by themselves, after the others.
 e2e: $(VENV)/.dev browser
-	$(PYTEST) E2Etest --ignore E2Etest/contract --numprocesses $(WORKERS) $(PARALLEL) -m "not nightly and not serial"
-	$(PYTEST) E2Etest -m "serial and not nightly"
+	$(PYTEST) E2Etest --ignore E2Etest/contract --numprocesses $(WORKERS) $(PARALLEL) -m "not nightly and not performance"
+	$(PYTEST) E2Etest -m "performance and not nightly"
 
 # The page is tested in Debian's Chromium. Installed here only as root, as on a fresh container or a CI machine.
 browser:
@@ -101,17 +101,17 @@ browser:
 	@command -v chromium >/dev/null || { echo "The browser tests need Chromium: sudo apt-get install chromium"; exit 1; }
 
 # The workflow calls it with --keep-going, so that a failure of one part does not hide what the others find.
-nightly: check nightly-unit nightly-e2e nightly-serial fuzz $(if $(SOAK),soak)
+nightly: check nightly-unit nightly-e2e nightly-performance fuzz $(if $(SOAK),soak)
 
-.PHONY: nightly-unit nightly-e2e nightly-serial
+.PHONY: nightly-unit nightly-e2e nightly-performance
 nightly-unit: $(VENV)/.dev
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) src --numprocesses $(WORKERS) $(PARALLEL) -m "" --hypothesis-seed=$(SEED)
 
 nightly-e2e: $(VENV)/.dev browser
-	$(PYTEST) E2Etest --ignore E2Etest/fuzz --numprocesses $(WORKERS) $(PARALLEL) -m "not serial and not soak"
+	$(PYTEST) E2Etest --ignore E2Etest/fuzz --numprocesses $(WORKERS) $(PARALLEL) -m "not performance and not soak"
 
-nightly-serial: $(VENV)/.dev
-	$(PYTEST) E2Etest --ignore E2Etest/fuzz -m "serial and not soak"
+nightly-performance: $(VENV)/.dev
+	$(PYTEST) E2Etest --ignore E2Etest/fuzz -m "performance and not soak"
 
 # The share of each module that its own tests cover, or of some modules: make coverage ONLY="src/asr_server/subtitle"
 coverage: $(VENV)/.dev

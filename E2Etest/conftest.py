@@ -1,15 +1,20 @@
 """The server that most tests share, and what a run records for the guarantees page (`guarantees.py`)."""
 
+import os
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+from asr_server import demo
+from asr_server.engine import capabilities
 from asr_server.translator.conftest import ScriptedLlm
 from E2Etest import guarantees, recordings
 from E2Etest.contract import inprocess
-from E2Etest.process import fake_model, ready
+from E2Etest.live.session import pcm_of
+from E2Etest.process import RunningServer, fake_model, ready
 
 _NEED_PORTS = {"E2Etest/test_docs.py", "E2Etest/cli/test_docs.py"}
 _MEASUREMENT = pytest.StashKey[guarantees.Measurement]()
@@ -47,6 +52,8 @@ def pytest_collection_modifyitems(config, items):
     soaking = "soak" in (config.getoption("markexpr") or "") or config.getoption("guarantees")
     kept = []
     for item in items:
+        if reason := _reason_to_skip(item):
+            item.add_marker(pytest.mark.skip(reason=reason))
         marker = item.get_closest_marker("guarantee")
         name = marker.args[0] if marker else ""
         if (only and name not in only) or (item.get_closest_marker("soak") and not soaking):
@@ -57,6 +64,17 @@ def pytest_collection_modifyitems(config, items):
         kept.append(item)
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = sorted(kept, key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def _reason_to_skip(item):
+    if not item.path.is_relative_to(Path(__file__).parent):
+        return ""
+    if "E2E_BASE_URL" in os.environ and not item.get_closest_marker("any_server"):
+        return "starts its own server, and E2E_BASE_URL names one that runs"
+    if item.get_closest_marker("requires_gpu"):
+        found = capabilities.probe()
+        return "" if found.gpu and found.torch_cuda else "needs an NVIDIA driver and a CUDA build of torch"
+    return ""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -96,10 +114,24 @@ def start(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
-    """A running server process with the demonstration model loaded and small limits."""
+    """The server at `E2E_BASE_URL`, else a process with the demonstration model loaded and small limits."""
+    if "E2E_BASE_URL" in os.environ:
+        with closing(RunningServer()) as server:
+            yield server
+        return
     log = tmp_path_factory.mktemp("server") / "log"
     with ready(log, MAX_UPLOAD_MB="4", MAX_AUDIO_S="120") as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def spoken(server):
+    """A recording that the server understands: real speech, unless it has the demonstration model."""
+    if server.model == "demo":
+        bundled = demo.sample()
+        return recordings.Spoken(pcm_of(bundled.recording), recordings.plain_words(bundled.text), errors=0)
+    (clip,) = recordings.real_clips("librivox_0920")
+    return recordings.Spoken(pcm_of(clip.path), recordings.plain_words(clip.text), errors=1)
 
 
 @pytest.fixture(scope="session")

@@ -24,11 +24,14 @@ SERVE = ("-m", "asr_server", "serve")
 
 
 class Server:
-    """Something that serves on `port` of this machine, and clients for it that send its first key."""
+    """Something that serves at `base` or on `port` of this machine, and clients for it that send its first key."""
 
-    def __init__(self, port: int, *, key: str = "", certificate: str | None = None, model: str = "demo") -> None:
+    def __init__(
+        self, port: int = 0, *, base: str = "", key: str = "", certificate: str | None = None, model: str = "demo"
+    ) -> None:
         self.port, self.key, self.certificate, self.model = port, key, certificate, model
-        self.base = f"http{'s' if certificate else ''}://127.0.0.1:{port}"
+        self.base = base or f"http{'s' if certificate else ''}://127.0.0.1:{port}"
+        self.live_url = self.base.replace("http", "ws", 1) + "/ws/transcribe"
         trusted = ssl.create_default_context(cafile=certificate) if certificate else True
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self.client = httpx.Client(base_url=self.base, timeout=LOAD_TIMEOUT_S, verify=trusted, headers=headers)
@@ -39,6 +42,10 @@ class Server:
         """OpenAI's own client, set up as a user does it, without retries; closed with the server."""
         usual = {"base_url": f"{self.base}/v1", "api_key": self.key or "any", "max_retries": 0}
         return self._clients.enter_context(openai.OpenAI(**{**usual, **options}))
+
+    def close(self) -> None:
+        """Close the clients."""
+        self._clients.close()
 
     def transcribe(self, audio: bytes, *, name: str = "audio.wav", **fields: object) -> httpx.Response:
         """Post a recording."""
@@ -60,6 +67,15 @@ class Server:
     def log(self) -> str:
         """Everything that it wrote."""
         raise NotImplementedError
+
+
+class RunningServer(Server):
+    """The server at `E2E_BASE_URL`, its live WebSocket at `E2E_WS_URL` if that is elsewhere, its key `E2E_API_KEY`."""
+
+    def __init__(self) -> None:
+        super().__init__(base=os.environ["E2E_BASE_URL"].rstrip("/"), key=os.environ.get("E2E_API_KEY", ""))
+        self.live_url = os.environ.get("E2E_WS_URL") or self.live_url
+        self.model = self.health()["model_id"]
 
 
 class ServerProcess(Server):
@@ -114,7 +130,7 @@ class ServerProcess(Server):
 
     def stop(self) -> int:
         """SIGTERM, and the exit code."""
-        self._clients.close()
+        self.close()
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:

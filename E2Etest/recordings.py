@@ -20,6 +20,7 @@ from asr_training.scoring import distance as word_errors
 __all__ = [
     "AUDIO",
     "Clip",
+    "Spoken",
     "clips",
     "encoded",
     "plain_words",
@@ -49,6 +50,20 @@ class Clip:
     voice: str
     kind: str
     seconds: float
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """A recording as int16 (n,) at 16 kHz, and its words, of which a server may get so many wrong."""
+
+    samples: np.ndarray
+    words: list[str]
+    errors: int
+
+    def check(self, text: str, *, times: int = 1, more_errors: int = 0) -> None:
+        """`text` is what is said, or so many repetitions of it."""
+        allowed = times * self.errors + more_errors
+        assert word_errors(times * self.words, plain_words(text)) <= allowed, text
 
 
 def clips() -> list[Clip]:
@@ -110,10 +125,10 @@ def riff(body: bytes, *, tag: int, rate: int, channels: int, bits: int) -> bytes
 
 
 def encoded(
-    container: str, codec: str, *, rate: int = 48_000, layout: str = "mono", seconds: float | None = None
+    container: str, codec: str, pcm: np.ndarray | None = None, *, rate: int = 48_000, layout: str = "mono"
 ) -> bytes:
-    """The bundled recording, or so much of its start, in another container and codec."""
-    pcm = samples()[: None if seconds is None else int(16_000 * seconds)]
+    """int16 (n,) at 16 kHz, by default the bundled recording, in another container and codec."""
+    pcm = samples() if pcm is None else pcm
     sink = io.BytesIO()
     with av.open(sink, "w", format=container) as output:
         stream = output.add_stream(codec, rate=rate, layout=layout)

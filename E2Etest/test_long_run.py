@@ -9,7 +9,7 @@ from asr_server.engine.protocol import Utterance
 from E2Etest.bench import engines
 
 # About a minute on two cores, and twice that on a slow day.
-pytestmark = [pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.performance, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def _resident_kb():

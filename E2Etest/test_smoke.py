@@ -16,7 +16,7 @@ from E2Etest.process import ServerProcess, running
 pytestmark = [pytest.mark.smoke, pytest.mark.integration]
 
 
-@pytest.mark.serial
+@pytest.mark.performance
 def test_health_answers_before_any_model_and_the_process_is_small(tmp_path):
     """A fresh process reports its state with the model unloaded, in under 80 MB resident, children included."""
     server = ServerProcess(tmp_path / "log")
@@ -95,6 +95,15 @@ def test_a_wrong_setting_stops_the_start_in_words(tmp_path):
         assert done.returncode == 2, settings
         assert all(word in done.stderr for word in words), done.stderr
         assert "Traceback" not in done.stderr, settings
+
+
+@pytest.mark.nightly
+def test_an_idle_model_gives_its_memory_back_and_comes_again(tmp_path, sample):
+    """After IDLE_TIMEOUT it is unloaded; the next request is answered."""
+    with running(tmp_path / "log", IDLE_TIMEOUT="0.5") as own:
+        assert own.transcribe(sample[0]).json()["text"] == sample[1]
+        own.wait_for(lambda health: not health["model_loaded"])
+        assert own.transcribe(sample[0]).json()["text"] == sample[1]
 
 
 @pytest.mark.nightly

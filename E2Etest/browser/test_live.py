@@ -13,7 +13,7 @@ from E2Etest.browser.cues import cues
 from E2Etest.process import running
 from E2Etest.proxy import Proxy
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.websocket, pytest.mark.integration, pytest.mark.timeout(300)]
 
 
 def _words(page):

@@ -8,7 +8,12 @@ from E2Etest.chaos import bombs
 from E2Etest.chaos.procfs import growth
 from E2Etest.process import running
 
-pytestmark = [pytest.mark.serial, pytest.mark.nightly, pytest.mark.integration, pytest.mark.guarantee("decoded-cap")]
+pytestmark = [
+    pytest.mark.performance,
+    pytest.mark.nightly,
+    pytest.mark.integration,
+    pytest.mark.guarantee("decoded-cap"),
+]
 
 LIMIT_S = 600  # twice its float32 samples are the bound on memory
 TEN_HOURS_S = 36_000

@@ -12,7 +12,7 @@ from E2Etest.chaos import uploads
 from E2Etest.live.session import data, open_session, receive
 from E2Etest.process import ServerProcess
 
-pytestmark = [pytest.mark.integration, pytest.mark.guarantee("drain"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.websocket, pytest.mark.integration, pytest.mark.guarantee("drain"), pytest.mark.timeout(300)]
 
 UPLOADS, SPEAKERS = 16, 4
 SPOKEN_S = 2.5

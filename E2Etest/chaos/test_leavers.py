@@ -16,7 +16,7 @@ from E2Etest.process import running
 
 # Half a minute on two cores, and several times that on a slow day.
 pytestmark = [
-    pytest.mark.serial,
+    pytest.mark.performance,
     pytest.mark.nightly,
     pytest.mark.integration,
     pytest.mark.slow,

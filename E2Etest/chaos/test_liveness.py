@@ -12,7 +12,7 @@ from E2Etest.chaos.rig import Fault, at_rest, faulty
 from E2Etest.recordings import clips
 
 pytestmark = [
-    pytest.mark.serial,
+    pytest.mark.performance,
     pytest.mark.nightly,
     pytest.mark.integration,
     pytest.mark.guarantee("liveness"),

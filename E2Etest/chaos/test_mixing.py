@@ -12,7 +12,13 @@ from websockets.asyncio.client import connect
 from E2Etest import recordings
 from E2Etest.live.session import data, finals, pcm_of, pieces
 
-pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.guarantee("mixing"), pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.websocket,
+    pytest.mark.nightly,
+    pytest.mark.integration,
+    pytest.mark.guarantee("mixing"),
+    pytest.mark.timeout(300),
+]
 
 SESSIONS = 200
 RECORDINGS = 16

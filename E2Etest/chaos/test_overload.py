@@ -11,7 +11,7 @@ from E2Etest.process import running
 from E2Etest.recordings import clips
 
 pytestmark = [
-    pytest.mark.serial,
+    pytest.mark.performance,
     pytest.mark.nightly,
     pytest.mark.integration,
     pytest.mark.slow,

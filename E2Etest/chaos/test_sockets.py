@@ -16,7 +16,8 @@ from E2Etest.live.session import act, data, finals, open_session, pieces, stream
 from E2Etest.process import ready
 
 pytestmark = [
-    pytest.mark.serial,
+    pytest.mark.websocket,
+    pytest.mark.performance,
     pytest.mark.nightly,
     pytest.mark.integration,
     pytest.mark.guarantee("sockets"),

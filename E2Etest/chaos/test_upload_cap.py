@@ -10,7 +10,7 @@ from E2Etest import recordings
 from E2Etest.chaos.procfs import bytes_read, family, forget_peak, resident_mb
 from E2Etest.process import running
 
-pytestmark = [pytest.mark.serial, pytest.mark.nightly, pytest.mark.integration]
+pytestmark = [pytest.mark.performance, pytest.mark.nightly, pytest.mark.integration]
 
 MIB = 1024 * 1024
 HEAD = (

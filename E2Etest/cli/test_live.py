@@ -10,7 +10,7 @@ import pytest
 from E2Etest import recordings
 from E2Etest.proxy import Proxy
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.websocket, pytest.mark.integration]
 
 
 def test_a_file_is_streamed_and_its_finals_are_printed(cli_server, speech, tmp_path):

@@ -69,7 +69,7 @@ class InProcessServer(Server):
         """Drain and end. Does nothing the second time."""
         if not self._thread.is_alive():
             return
-        self._clients.close()
+        self.close()
         self.begin_to_stop()
         self._thread.join(_END_S)
         assert not self._thread.is_alive()

@@ -10,6 +10,8 @@ from websockets.exceptions import ConnectionClosed
 
 from E2Etest.live.session import act, data, finals, open_session, receive, stream
 
+pytestmark = pytest.mark.websocket
+
 
 def test_random_frames_harm_nobody(live_server, speech, said):
     """Text, binary, empty and mutated JSON frames in any order: the session still answers its reset and its flush."""

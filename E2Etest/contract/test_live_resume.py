@@ -9,6 +9,8 @@ from websockets.exceptions import ConnectionClosed
 from asr_server.client.live import LiveClient, LiveError
 from E2Etest.live.session import act, data, finals, open_session, pieces, receive, stream, upto_flush
 
+pytestmark = pytest.mark.websocket
+
 
 def _wait_for_final(socket, kept, upto):
     while max((m["utterance"] for m in kept if m.get("is_final")), default=0) < upto:

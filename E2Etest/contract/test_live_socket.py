@@ -10,6 +10,8 @@ from websockets.exceptions import ConnectionClosed
 from E2Etest import recordings
 from E2Etest.live.session import act, data, finals, open_session, pieces, receive, stream, upto_flush
 
+pytestmark = pytest.mark.websocket
+
 
 def test_the_first_message_says_what_the_session_is(live_server):
     """All fields of the contract with their defaults."""

@@ -14,6 +14,8 @@ from asr_server.engine.fake_script import FakeScript
 from E2Etest import recordings
 from E2Etest.realtime.session import COMMITTED, COMPLETED, FAILED, STARTED, Talk, kinds, open_session, speech
 
+pytestmark = pytest.mark.websocket
+
 
 def _url(server):
     return server.base.replace("http", "ws", 1) + "/v1/realtime?intent=transcription"

@@ -9,6 +9,8 @@ import pytest
 from E2Etest import recordings
 from E2Etest.realtime.session import COMPLETED, RATE, Talk, encoded, open_session, speech
 
+pytestmark = pytest.mark.websocket
+
 NOISE = {"type": "near_field"}
 
 

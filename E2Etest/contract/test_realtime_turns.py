@@ -25,6 +25,8 @@ from E2Etest.realtime.session import (
     texts,
 )
 
+pytestmark = pytest.mark.websocket
+
 TURN = [COMMITTED, ADDED, DONE, COMPLETED]
 
 

@@ -14,7 +14,7 @@ from websockets.sync.client import connect
 from asr_server.api.errors import TABLE
 from E2Etest.fuzz.effort import effort
 
-pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.guarantee("fuzzing")]
+pytestmark = [pytest.mark.websocket, pytest.mark.nightly, pytest.mark.integration, pytest.mark.guarantee("fuzzing")]
 
 TIMEOUT_S = 30
 # What a close may say: the codes of the table, and the protocol's own for frames that are none (bad UTF-8, too big).

@@ -5,7 +5,7 @@ import pytest
 from E2Etest.bench import gateway as bench
 
 pytestmark = [
-    pytest.mark.serial,
+    pytest.mark.performance,
     pytest.mark.nightly,
     pytest.mark.integration,
     pytest.mark.guarantee("gateway-cost"),

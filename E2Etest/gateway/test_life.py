@@ -19,7 +19,7 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.mark.nightly
-@pytest.mark.serial
+@pytest.mark.performance
 @pytest.mark.guarantee("idle-memory")
 @pytest.mark.timeout(300)
 def test_an_idle_worker_gives_all_its_memory_back_and_comes_again(tmp_path, sample, measured, note):
@@ -55,7 +55,7 @@ def _last(server, what):
     return float(re.findall(rf"{what} .*?took_s=([\d.]+)", server.log())[-1])
 
 
-@pytest.mark.serial
+@pytest.mark.performance
 @pytest.mark.guarantee("idle-memory")
 def test_a_server_alone_is_small_until_its_first_request(tmp_path, measured):
     """All processes of it, after looks at its page, its state and its metrics."""

@@ -10,7 +10,7 @@ import pytest
 from E2Etest.gateway.workers import kill_worker
 from E2Etest.live.session import act, data, open_session, pieces, receive, stream, upto_flush
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.websocket, pytest.mark.integration]
 
 PIECE = 3_200  # 0.1 s
 

@@ -17,8 +17,9 @@ TIMEOUT_S = 60
 def open_session(server, **query):
     """An open socket behind its first message, which is kept as `socket.hello`."""
     asked = "&".join(f"{name}={value}" for name, value in query.items())
-    url = server.base.replace("http", "ws", 1) + f"/ws/transcribe?{asked}"
-    with connect(url, max_size=None, compression=None, open_timeout=TIMEOUT_S) as socket:
+    headers = {"Authorization": f"Bearer {server.key}"} if server.key else {}
+    options = {"max_size": None, "compression": None, "open_timeout": TIMEOUT_S, "additional_headers": headers}
+    with connect(f"{server.live_url}?{asked}", **options) as socket:
         socket.hello = receive(socket)
         yield socket
 

@@ -8,7 +8,7 @@ import pytest
 from E2Etest import recordings
 from E2Etest.live.session import act, data, finals, open_session, pcm_of, pieces, receive, stream, upto_flush
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.websocket, pytest.mark.integration]
 
 _PAUSE = np.zeros(14_400, np.int16)
 
@@ -78,7 +78,7 @@ def test_a_partial_shows_words_before_the_speaker_is_done(server):
 
 
 @pytest.mark.nightly
-@pytest.mark.serial
+@pytest.mark.performance
 @pytest.mark.timeout(180)
 def test_hundreds_of_sessions_that_come_and_go_leave_no_memory_behind(server, speech):
     """After a first round, two hundred more sessions with speech change the resident memory by little."""

@@ -13,7 +13,7 @@ from E2Etest.process import running
 from E2Etest.realtime import clients
 from E2Etest.realtime.session import ADDED, COMMITTED, COMPLETED, DONE, encoded, speech
 
-pytestmark = [pytest.mark.nightly, pytest.mark.integration]
+pytestmark = [pytest.mark.websocket, pytest.mark.nightly, pytest.mark.integration]
 
 GA = ["session.created", "session.updated", COMMITTED, ADDED, DONE, COMPLETED]
 BETA = [

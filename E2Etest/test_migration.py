@@ -1,0 +1,222 @@
+"""docs/migration.md: the command lines and the socket exchange of the earlier server, as its documents show them.
+
+They run against a process with the English model, or the server at `E2E_BASE_URL`.
+"""
+
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from asr_server.translator.conftest import ScriptedLlm
+from E2Etest import recordings
+from E2Etest.live.session import act, data, open_session, pieces, receive, upto_flush
+from E2Etest.process import RunningServer, ready
+
+pytestmark = [pytest.mark.integration, pytest.mark.any_server]
+
+PAGE = (Path(__file__).parents[1] / "docs" / "migration.md").read_text(encoding="utf-8")
+SECTION = re.search(r"^## From the earlier.*?(?=^## )", PAGE, re.MULTILINE | re.DOTALL)[0]
+ADDRESS = "http://localhost:8100"
+CHUNK = 14_400  # bytes, 450 ms: what its clients send at once
+PAUSE = np.zeros(2 * 16_000, np.int16)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """One that can translate, without keys."""
+    if "E2E_BASE_URL" in os.environ:
+        with closing(RunningServer()) as running:
+            yield running
+        return
+    with ScriptedLlm() as llm:
+        endpoint = {"OPENAI_BASE_URL": llm.base_url, "OPENAI_API_KEY": "sk-elsewhere", "TRANSLATE_MODEL": "scripted"}
+        log = tmp_path_factory.mktemp("server") / "log"
+        with ready(log, MODEL_ID="moonshine-tiny-en", **endpoint) as own:
+            yield own
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, spoken):
+    """Where the lines run; with the recording that they name."""
+    folder = tmp_path_factory.mktemp("lines")
+    (folder / "recording.wav").write_bytes(recordings.wav(spoken.samples))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def curl(server, folder):
+    """A function that runs the page's lines for a path, and gives what each printed or wrote."""
+    lines = re.findall(r"^curl .*$", SECTION, re.MULTILINE)
+    key = ["-H", f"Authorization: Bearer {server.key}"] if server.key else []
+
+    def run(path):
+        own = [line for line in lines if f"{ADDRESS}{path} " in f"{line} "]
+        assert own, path
+        return [_run(line) for line in own]
+
+    def _run(line):
+        command = ["bash", "-c", f'{line.replace(ADDRESS, server.base)} "$@"', "bash", *key]
+        printed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=100).stdout
+        file = re.search(r" -o (\S+)", line)
+        return (folder / file[1]).read_text(encoding="utf-8") if file else printed
+
+    return run
+
+
+@pytest.mark.smoke
+def test_health_has_its_fields(curl):
+    """State, model and GPU."""
+    (answer,) = map(json.loads, curl("/health"))
+    assert answer["status"] == "ok"
+    assert isinstance(answer["model_loaded"], bool)
+    assert answer["model_id"]
+    assert {"cuda", "gpu_name", "gpu_allocated_mb", "gpu_reserved_mb"} <= set(answer)
+
+
+@pytest.mark.smoke
+def test_a_recording_needs_a_file_alone(curl, spoken):
+    """Text and language; with `return_timestamps` the words with their times in order."""
+    plain, timed = map(json.loads, curl("/v1/audio/transcriptions"))
+    for answer in (plain, timed):
+        spoken.check(answer["text"])
+        assert answer["language"] == "English"
+    assert "words" not in plain
+    spoken.check(" ".join(word["word"] for word in timed["words"]))
+    starts = [word["start"] for word in timed["words"]]
+    assert starts == sorted(starts)
+
+
+def test_the_stream_has_numbered_events_and_an_end(curl, spoken):
+    """`text`, `language`, `is_final` and `chunk_index` in each event with text, then `done`; the partial texts join."""
+    (body,) = curl("/v1/audio/transcriptions/stream")
+    *events, done = [json.loads(line.removeprefix("data: ")) for line in body.splitlines() if line.startswith("data: ")]
+    assert done == {"done": True}
+    texts = [event for event in events if "text" in event]
+    assert all({"language", "is_final", "chunk_index"} <= set(event) for event in texts)
+    assert [event["chunk_index"] for event in texts] == list(range(len(texts)))
+    assert [event["is_final"] for event in texts] == [False] * (len(texts) - 1) + [True]
+    (joined,) = re.findall(r"^ +(text = .*is_final.*)$", SECTION, re.MULTILINE)
+    found = {"events": events}
+    exec(joined, found)
+    spoken.check(found["text"])
+
+
+def test_subtitles_in_both_modes(curl, spoken):
+    """Numbered cues in order, with text; the words of all are those that were said."""
+    for srt in curl("/v1/audio/subtitles"):
+        cues = [cue.split("\n", 2) for cue in srt.strip().split("\n\n")]
+        assert [number for number, *_ in cues] == [str(n) for n in range(1, len(cues) + 1)]
+        times = [_ms(time) for _, line, _ in cues for time in line.split(" --> ")]
+        assert times == sorted(times)
+        spoken.check(" ".join(text for *_, text in cues))
+
+
+def _ms(time):
+    hours, minutes, seconds, ms = map(int, re.fullmatch(r"(\d\d):(\d\d):(\d\d),(\d{3})", time).groups())
+    return ((60 * hours + minutes) * 60 + seconds) * 1000 + ms
+
+
+def test_translations_as_text_and_as_subtitles(curl):
+    """In json to Chinese, in srt to English."""
+    text, srt = curl("/v1/audio/translations")
+    if "translation_unavailable" in text:
+        pytest.skip("the server has no endpoint for translations")
+    assert json.loads(text)["text"]
+    assert re.match(r"1\n00:00:0\d,\d{3} --> ", srt)
+
+
+def test_no_line_is_left_out():
+    """Every line of the section is for a path that a test above asks for."""
+    paths = re.findall(rf"^curl .*{ADDRESS}(\S+)", SECTION, re.MULTILINE)
+    assert len(paths) == len(re.findall(r"^curl ", SECTION, re.MULTILINE)) == 8
+    names = "transcriptions", "transcriptions/stream", "subtitles", "translations"
+    assert set(paths) == {"/health", *(f"/v1/audio/{name}" for name in names)}
+
+
+@pytest.mark.websocket
+def test_the_program_for_the_socket_works_as_written(server, folder, spoken):
+    """It prints the states, and the whole text at last."""
+    if server.key:
+        pytest.skip("the page's program sends no key")
+    (program,) = (b for b in re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL) if "websockets" in b)
+    program = re.sub(r"ws://localhost:8100/ws/transcribe", server.live_url, program)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=True, timeout=100
+    )
+    first, second, *_, text, last = done.stdout.splitlines()
+    assert [first, second, last] == ["connected", "configured", "buffer_reset"]
+    spoken.check(text)
+
+
+@pytest.mark.websocket
+def test_the_first_message_describes_the_audio(server):
+    """Format, rate and sizes."""
+    with open_session(server) as socket:
+        assert (socket.hello["status"], socket.hello["sample_rate"]) == ("connected", 16_000)
+        assert socket.hello["format"] == "pcm_s16le"
+        assert min(socket.hello["buffer_size"], socket.hello["overlap_size"], socket.hello["window_max_s"]) > 0
+
+
+@pytest.mark.websocket
+@pytest.mark.parametrize(
+    "query", [{"endpointing": "manual"}, {"use_server_vad": "false"}], ids=lambda query: next(iter(query))
+)
+def test_a_flush_is_answered_by_the_one_final_with_all_that_was_said(server, spoken, query):
+    """Also across a pause; what came before are partials, each of the whole text so far."""
+    with open_session(server, **query) as socket:
+        for piece in pieces(data(spoken.samples), CHUNK):
+            socket.send(piece)
+        first = receive(socket)
+        for piece in pieces(data(np.concatenate([PAUSE, spoken.samples])), CHUNK):
+            socket.send(piece)
+        act(socket, "flush")
+        *others, final = upto_flush(socket)
+        act(socket, "flush")
+        empty = receive(socket)
+    partials = [first, *others]
+    assert all((m["is_partial"], m["is_final"]) == (True, False) for m in partials)
+    for before, after in itertools.pairwise(partials):
+        assert after["text"].startswith(before["committed"])
+    assert (final["is_partial"], final["is_final"]) == (False, True)
+    spoken.check(final["text"], times=2)
+    assert (empty["is_final"], empty["text"]) == (True, "")
+
+
+@pytest.mark.websocket
+def test_a_reset_forgets_what_was_sent_and_config_echoes_its_language(server, spoken):
+    """Each is answered; the next words are heard, and no others."""
+    with open_session(server, endpointing="manual") as socket:
+        for asked in ("en", "English", "auto"):
+            act(socket, "config", language=asked)
+            answer = receive(socket)
+            assert (answer["status"], answer["language"]) == ("configured", asked)
+        socket.send(data(spoken.samples))
+        act(socket, "reset")
+        while (message := receive(socket)).get("is_partial"):
+            pass
+        assert message == {"status": "buffer_reset"}
+        for piece in pieces(data(spoken.samples), CHUNK):
+            socket.send(piece)
+        act(socket, "flush")
+        final = upto_flush(socket)[-1]
+    spoken.check(final["text"])
+
+
+@pytest.mark.websocket
+def test_what_is_no_action_is_an_error_and_the_session_goes_on(server, spoken):
+    """Text that is not JSON, and an unknown action."""
+    with open_session(server, endpointing="manual") as socket:
+        for wrong in ("not json", json.dumps({"action": "unknown"})):
+            socket.send(wrong)
+            assert "error" in receive(socket)
+        socket.send(data(spoken.samples))
+        act(socket, "flush")
+        spoken.check(upto_flush(socket)[-1]["text"])
