@@ -1,7 +1,7 @@
 """`make image`: builds the images on any Debian or Ubuntu machine without a container engine, as root.
 
-buildah builds in a chroot. The image that a Dockerfile begins with is taken from buildah's storage; where it is missing,
-debootstrap makes it from Debian's packages. The build uses this machine's configuration of pip, the image has none of it.
+buildah builds in a chroot. The image that a Dockerfile begins with is taken from buildah's storage; where it is not,
+debootstrap makes it from Debian's packages. A build uses this machine's configuration of pip; the image has none of it.
 """
 
 from __future__ import annotations
@@ -84,17 +84,20 @@ def _make_base(base: str, folder: Path) -> None:
 
 def _pip_volumes(folder: Path) -> list[str]:
     """Volumes with pip's configuration, and with the files and folders of this machine that it names."""
-    config, named = configparser.RawConfigParser(), []
-    for line in output(sys.executable, "-m", "pip", "config", "list").splitlines():
+    config, named = configparser.RawConfigParser(), list[Path]()
+    lines = output(sys.executable, "-m", "pip", "config", "list").splitlines()
+    for line in sorted(lines, key=lambda line: line.startswith(":env:")):  # the environment wins
         key, _, literal = line.partition("=")
         section, _, option = key.rpartition(".")
         value = ast.literal_eval(literal)
         config.read_dict({section.replace(":env:", "global"): {option: value}})
-        named += [word.removeprefix("file://") for word in value.split()]
+        paths = [Path(word.removeprefix("file://")) for word in value.split()]
+        # The files of an index are in a folder beside it.
+        named += [path.parent if option.endswith("index-url") else path for path in paths]
     with (folder / "pip.conf").open("w", encoding="utf-8") as file:
         config.write(file)
     places = [f"{folder}/pip.conf:/etc/pip.conf:ro"]
-    places += [f"{path}:{path}:ro" for path in sorted(set(named)) if path.startswith("/") and Path(path).exists()]
+    places += [f"{path}:{path}:ro" for path in sorted(set(named)) if path.is_absolute() and path.exists()]
     return [f"--volume={place}" for place in places]
 
 
