@@ -17,11 +17,12 @@
 #
 # make docs       write the tables of the docs from the code
 # make clients    run OpenAI's clients and write docs/openai-compatibility.md
+# make image      build the images for CPUs, as root, without a container engine (IMAGES=slim for one)
 # make lock       write the lock files, from which everything is installed
 # make sbom       write a list of the installed packages to build/sbom.json
 # make audit      look for known vulnerabilities of those packages
 # make clean      delete the virtual environment and what was built
-.PHONY: demo serve test check unit contract e2e browser nightly fuzz guarantees soak mutants coverage bench docs clients lock sbom audit clean
+.PHONY: demo serve test check unit contract e2e browser nightly fuzz guarantees soak mutants coverage bench docs clients image lock sbom audit clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -107,7 +108,7 @@ nightly: check nightly-unit nightly-e2e nightly-performance fuzz $(if $(SOAK),so
 nightly-unit: $(VENV)/.dev
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) src --numprocesses $(WORKERS) $(PARALLEL) -m "" --hypothesis-seed=$(SEED)
 
-nightly-e2e: $(VENV)/.dev browser
+nightly-e2e: $(VENV)/.dev browser image-tools
 	$(PYTEST) E2Etest --ignore E2Etest/fuzz --numprocesses $(WORKERS) $(PARALLEL) -m "not performance and not soak"
 
 nightly-performance: $(VENV)/.dev
@@ -139,6 +140,15 @@ soak: $(VENV)/.dev
 
 fuzz: $(VENV)/.dev
 	FUZZ_S=$(FUZZ_S) FUZZ_SEED=$(SEED) $(PYTEST) E2Etest/fuzz --timeout 0 -m "" --hypothesis-seed=$(SEED)
+
+image: image-tools
+	$(PYTHON) -m E2Etest.image $(IMAGES)
+
+# Installed here only as root, like Chromium. Without them the tests of the images are skipped.
+.PHONY: image-tools
+image-tools:
+	@{ command -v buildah && command -v debootstrap && command -v runc; } >/dev/null || test "$$(id -u)" != 0 || { \
+		apt-get update -qq && apt-get install -yqq buildah debootstrap debian-archive-keyring runc; }
 
 # Without torch and what only torch needs: their builds differ by index, and an image takes them from the one it is given.
 LOCK = $(TOOLS)/uv pip compile --override requirements-unused.txt --quiet --universal --python-version 3.11 \

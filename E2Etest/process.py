@@ -84,7 +84,7 @@ class ServerProcess(Server):
     def __init__(self, log: Path, *, program: Sequence[str] = SERVE, port: int = 0, **settings: str) -> None:
         certificate, key = settings.get("SSL_CERTFILE"), settings.get("API_KEYS", "").partition(",")[0]
         model = settings.get("MODEL_ID", "demo")
-        super().__init__(port or _free_port(), key=key, certificate=certificate, model=model)
+        super().__init__(port or free_port(), key=key, certificate=certificate, model=model)
         self.log_path = log
         environment = {key: value for key, value in os.environ.items() if key not in {"MODEL_ID", "PORT", "HOST"}}
         environment |= {
@@ -169,7 +169,8 @@ def fake_model(folder: Path, **rule: object) -> dict[str, str]:
     return {"MODEL_ID": "fake", "FAKE_ENGINE_SCRIPT": str(path)}
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,4 +1,4 @@
-"""What can be checked of the packaging without a container engine."""
+"""What can be checked of the packaging without building an image (that is `test_image.py`)."""
 
 import ast
 import json
@@ -29,7 +29,7 @@ def _read(name):
 def test_the_images_copy_what_exists_and_is_not_ignored(name):
     """Every COPY source is in the tree and let through by .dockerignore."""
     allowed = {line[1:] for line in _read(".dockerignore").splitlines() if line.startswith("!")}
-    for sources in re.findall(r"^COPY (.+) \S+$", _read(name), re.MULTILINE):
+    for sources in re.findall(r"^COPY ([^-].+) \S+$", _read(name), re.MULTILINE):
         for source in sources.split():
             assert (ROOT / source).exists(), source
             assert source.removeprefix("./") in allowed, source
@@ -88,7 +88,7 @@ def test_the_images_install_by_hash_and_write_only_where_they_may(name):
     """Everything but torch from the lock file; the volumes exist and are the user's; the rest can be read-only."""
     text = _read(name)
     lock = "requirements-slim.lock" if name == "Dockerfile.slim" else "requirements.lock"
-    assert f"pip install --no-deps --require-hashes -r {lock}\n" in text
+    assert f" --no-deps --require-hashes -r {lock}\n" in text
     made = re.search(r"mkdir (/models) (/state) && chown asr /models /state", text)
     assert yaml.safe_load(re.search(r"^VOLUME (.*)$", text, re.MULTILINE)[1]) == list(made.groups())
     settings = dict(re.findall(r"(\w+)=(\S+)", re.search(r"^ENV (HF_HOME.*)$", text, re.MULTILINE)[1]))

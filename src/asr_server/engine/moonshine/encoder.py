@@ -8,8 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
+
+from asr_server.core.settings import prefer
 
 # The first convolutions reach over this many samples (127, then 7 of 64 apart, then 3 of 192): shorter audio is padded.
 _LEAST_SAMPLES = 895
@@ -21,6 +22,9 @@ class Encoder:
     """Loads the graph. Raises what ONNX Runtime raises."""
 
     def __init__(self, path: Path) -> None:
+        prefer("ORT_DISABLE_TELEMETRY", "1")  # must be set before the import, or its builds report to their maker
+        import onnxruntime
+
         options = onnxruntime.SessionOptions()
         # Waiting threads that spin take the processor from the decoder and from everybody else.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
