@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import os
 import platform
+import re
 import shutil
 import sys
 import tempfile
@@ -26,6 +27,7 @@ from asr_server.service.requests import OutputOptions, ResponseFormat, Transcrip
 if TYPE_CHECKING:
     from asr_server.cli.local_backend import LocalBackend
     from asr_server.core.settings import Settings
+    from asr_server.demo import Sample
 
 EXAMPLES = """\
 examples:
@@ -84,7 +86,7 @@ def _run(parsed: argparse.Namespace) -> int:
     failed |= _show("Settings", _plan(chosen))
     failed |= _show("Environment", _environment(chosen))
     if not parsed.quick:
-        failed |= _show("Self-test", _self_test())
+        failed |= _show("Self-test", _self_test(chosen.model_id))
     return Exit.FAILED if failed else Exit.DONE
 
 
@@ -198,30 +200,32 @@ def _disk(subject: str, directory: Path, needed_bytes: float) -> Finding:
     return Finding(mark, subject, f"{free_bytes / _GIB:.1f} GiB free in {directory}{advice}")
 
 
-def _self_test() -> Findings:
-    """Transcribe the bundled recording with the bundled model, twice: the first time loads the model."""
+def _self_test(model_id: str) -> Findings:
+    """Transcribe a recording with the bundled model of the engine that is set, twice: the first time loads the model."""
+    from asr_server import demo
     from asr_server.cli.local_backend import LocalBackend, local_settings
+    from asr_server.engine.moonshine import package as moonshine
     from asr_server.engine.plan import PlanError
 
+    english = model_id == moonshine.MODEL_ID
+    bundled, sample = (moonshine.MODEL_ID, demo.speech()) if english else ("demo", demo.sample())
     print("  loading the bundled model ...", file=sys.stderr, flush=True)
     try:
-        yield from asyncio.run(_transcribe_twice(LocalBackend(local_settings("demo"))))
+        yield from asyncio.run(_transcribe_twice(LocalBackend(local_settings(bundled)), sample))
     except PlanError:
-        yield Finding(Mark.FAIL, "demo model", "not tested: the settings above cannot work")
+        yield Finding(Mark.FAIL, bundled, "not tested: the settings above cannot work")
     except (Failure, NoServer, UsageError) as error:
-        yield Finding(Mark.FAIL, "demo model", str(error))
+        yield Finding(Mark.FAIL, bundled, str(error))
 
 
-async def _transcribe_twice(backend: LocalBackend) -> list[Finding]:
-    from asr_server.demo import sample
-
+async def _transcribe_twice(backend: LocalBackend, sample: Sample) -> list[Finding]:
     start_s = time.monotonic()
     async with backend:
-        await _transcribe(backend)
+        await _transcribe(backend, sample)
         loaded_s = time.monotonic()
-        text, duration_s = await _transcribe(backend)
+        text, duration_s = await _transcribe(backend, sample)
         elapsed_s = time.monotonic() - loaded_s
-    right = text.lower().split() == sample().text.lower().split()
+    right = _words(text) == _words(sample.text)
     speed = f"{duration_s:.1f} s of audio in {elapsed_s:.2f} s, {duration_s / elapsed_s:.1f}x real time"
     return [
         Finding(Mark.OK if right else Mark.FAIL, "words", "transcribed correctly" if right else "the words are wrong"),
@@ -229,13 +233,15 @@ async def _transcribe_twice(backend: LocalBackend) -> list[Finding]:
     ]
 
 
-async def _transcribe(backend: LocalBackend) -> tuple[str, float]:
-    """Text and duration in seconds of the bundled recording."""
-    from asr_server.demo import sample
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
 
+
+async def _transcribe(backend: LocalBackend, sample: Sample) -> tuple[str, float]:
+    """Text and duration in seconds of the recording."""
     text, duration_s = "", 0.0
     request = TranscriptionRequest(output=OutputOptions(ResponseFormat.TEXT))
-    with sample().recording.open("rb") as recording:
+    with sample.recording.open("rb") as recording:
         async with aclosing(backend.process(recording, request)) as events:
             async for event in events:
                 if isinstance(event, Duration):
