@@ -201,7 +201,7 @@ def _disk(subject: str, directory: Path, needed_bytes: float) -> Finding:
 
 
 def _self_test(model_id: str) -> Findings:
-    """Transcribe a recording with the bundled model of the engine that is set, twice: the first time loads the model."""
+    """Transcribe a recording with the bundled model of the engine that is set, twice: the first time loads it."""
     from asr_server import demo
     from asr_server.cli.local_backend import LocalBackend, local_settings
     from asr_server.engine.moonshine import package as moonshine
