@@ -20,23 +20,27 @@ from E2Etest.wyoming.conftest import bridged
 
 def main() -> int:
     """The exit code: 1 if a client failed."""
+    sys.stdout.reconfigure(line_buffering=True)
     named = set(sys.argv[1:])
-    unknown = named - {client.name for client in CLIENTS}
+    unknown = named - {client.short_name for client in CLIENTS}
     if unknown:
-        print(f"No such client: {', '.join(sorted(unknown))}. There are: {', '.join(c.name for c in CLIENTS)}.")
+        print(f"No such client: {', '.join(sorted(unknown))}. There are: {', '.join(c.short_name for c in CLIENTS)}.")
         return 2
-    chosen = [client for client in CLIENTS if client.name in named or not (named or client.large)]
-    with tempfile.TemporaryDirectory() as name, ready(Path(name) / "log", MODEL_ID=package.MODEL_ID) as server:
-        recording = Path(name) / "recording.wav"
-        recording.write_bytes(recordings.wav(pcm_of(recordings.real_clips("jfk")[0].path)))
-        with bridged(server.base) as bridge:
-            results = [_run(client, recording, server.base, WYOMING_PORT=str(bridge)) for client in chosen]
+    chosen = [client for client in CLIENTS if client.short_name in named or not (named or client.large)]
+    with (
+        tempfile.TemporaryDirectory() as name,
+        ready(Path(name) / "log", MODEL_ID=package.MODEL_ID) as server,
+        bridged(server.base) as bridge,
+    ):
+        results = [_run(client, server.base, Path(name), WYOMING_PORT=str(bridge)) for client in chosen]
     return 0 if all(results) else 1
 
 
-def _run(client: Client, recording: Path, server: str, **environment: str) -> bool:
+def _run(client: Client, server: str, folder: Path, **environment: str) -> bool:
     """Run one client, put its row into the page, and say what happened; whether it did not fail."""
-    (clip,) = recordings.real_clips("jfk")
+    (clip,) = recordings.real_clips(client.clip)
+    recording = folder / f"{client.clip}.wav"
+    recording.write_bytes(recordings.wav(pcm_of(clip.path)))
     try:
         version = running.version(client)
         trials = running.trials(client, recording, server, clip.text, **environment)

@@ -10,7 +10,8 @@ class Client:
     """A client, from the package index of Python (`packages`, itself first) or the system (`program`).
 
     `program` is the command that prints its version. `python` is another Python than the one that runs the tests.
-    A `large` client is run by name only. `note` is for the page.
+    A `large` client, of gigabytes, is run by name only. `clip` is
+    the recording that it transcribes (E2Etest/real_speech). `note` is for the page.
     """
 
     name: str
@@ -19,7 +20,13 @@ class Client:
     program: tuple[str, ...] = ()
     python: str = ""
     large: bool = False
+    clip: str = "jfk"
     note: str = ""
+
+    @property
+    def short_name(self) -> str:
+        """How `make clients` calls it, and its directory: "open-webui"."""
+        return self.name.lower().replace("'", "").replace(" ", "-")
 
     @property
     def pinned(self) -> str:
@@ -45,13 +52,14 @@ CLIENTS = (
         ("homeassistant==2026.2.3",),
         python="python3.13",
         large=True,
-        note="the whole server, with its Wyoming integration",
+        clip="goforward",
+        note="the whole server; a command of three seconds",
     ),
     Client("Open WebUI", ("open_webui_server.py",), ("open-webui==0.12.4",), large=True, note="the whole server"),
     Client("Go", ("go.go",), program=("go", "version"), note="its standard library"),
     Client("PHP", ("php.php",), program=("php", "-r", "echo phpversion('curl');"), note="its curl extension"),
     Client("Ruby", ("ruby.rb",), program=("ruby", "--version"), note="its standard library"),
-    Client("Perl", ("perl.pl",), program=("perl", "-MLWP", "-e", "print $LWP::VERSION"), note="LWP, whose version this is"),
+    Client("Perl's LWP", ("perl.pl",), program=("perl", "-MLWP", "-e", "print $LWP::VERSION")),
     Client("HAProxy", ("haproxy.py",), program=("haproxy", "-v"), note="as docs/deployment.md configures it"),
     Client("mpv", ("mpv.py",), program=("mpv", "--version"), note="subtitles beside a recording"),
     Client("VLC", ("vlc.py",), program=("vlc", "--version"), note="subtitles beside a recording"),

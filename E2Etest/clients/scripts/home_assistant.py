@@ -1,4 +1,4 @@
-"""Home Assistant, the whole server: it finds the Wyoming bridge at WYOMING_PORT, and its own route for speech is asked."""
+"""Home Assistant, the whole server: its Wyoming integration, with the bridge that listens at WYOMING_PORT."""
 
 import os
 import sys
@@ -25,7 +25,7 @@ stt:
 
 
 def post(path: str, **more: object) -> dict:
-    answer = requests.post(ours + path, timeout=300, **more)
+    answer = requests.post(ours + path, timeout=900, **more)
     answer.raise_for_status()
     return answer.json()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 # Without this LiteLLM downloads a list of prices when it is imported.
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
-import litellm  # noqa: E402
+import litellm
 
 recording, server = sys.argv[1:]
 

@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-START_TIMEOUT_S = 300
+START_TIMEOUT_S = 900
 
 
 def free_port() -> int:
