@@ -42,7 +42,7 @@ CLIENTS = (
         ("langchain-community==0.4.2", "openai==3.54.0", "pydub==0.25.1", "imageio-ffmpeg==0.8.1"),
         note="`langchain-community`",
     ),
-    Client("Haystack", ("haystack_transcriber.py",), ("whisper-haystack==2.0.0", "haystack-ai==3.4.0")),
+    Client("Haystack", ("haystack_transcriber.py",), ("haystack-ai==3.4.0", "whisper-haystack==2.0.0")),
     Client("SpeechRecognition", ("speechrecognition.py",), ("SpeechRecognition[openai]==3.17.0",)),
     Client("LiveKit Agents", ("livekit_stt.py",), ("livekit-agents==1.8.9", "livekit-plugins-openai==1.8.9")),
     Client("Pipecat", ("pipecat_stt.py",), ("pipecat-ai[openai]==1.14.0",)),
