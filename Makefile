@@ -16,7 +16,7 @@
 # make bench      the benchmarks
 #
 # make docs       write the tables of the docs from the code
-# make clients    run OpenAI's clients and write docs/openai-compatibility.md
+# make clients    run OpenAI's clients and others, write docs/openai-compatibility.md and docs/clients.md
 # make image      build the images for CPUs, as root, without a container engine (IMAGES=slim for one)
 # make lock       write the lock files, from which everything is installed
 # make sbom       write a list of the installed packages to build/sbom.json
@@ -108,7 +108,7 @@ nightly: check nightly-unit nightly-e2e nightly-performance fuzz $(if $(SOAK),so
 nightly-unit: $(VENV)/.dev
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) src --numprocesses $(WORKERS) $(PARALLEL) -m "" --hypothesis-seed=$(SEED)
 
-nightly-e2e: $(VENV)/.dev browser image-tools
+nightly-e2e: $(VENV)/.dev $(VENV)/.tools browser image-tools
 	$(PYTEST) E2Etest --ignore E2Etest/fuzz --numprocesses $(WORKERS) $(PARALLEL) -m "not performance and not soak"
 
 nightly-performance: $(VENV)/.dev
@@ -127,9 +127,11 @@ bench: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(PY) -m E2Etest.docs_tables
 
-# OpenAI's clients against the server, and the page of what they saw. Needs Node 20 or later.
-clients: $(VENV)/.dev
-	$(PY) -m E2Etest.openai
+# OpenAI's clients and other programs against the server, and the pages of what they saw. Needs Node 20 or later. By name:
+# make clients CLIENTS="home-assistant open-webui", of which these two are gigabytes and are only run so.
+clients: $(VENV)/.dev $(VENV)/.tools
+	$(if $(CLIENTS),,$(PY) -m E2Etest.openai)
+	$(PY) -m E2Etest.clients $(CLIENTS)
 
 # Measures all guarantees and writes docs/guarantees.md, or some of them: make guarantees GUARANTEES="drain crash"
 guarantees: $(VENV)/.dev

@@ -1,6 +1,6 @@
 """LiveKit Agents with this server as its ears: python livekit_stt.py recording.wav [SERVER] [KEY]
 
-Needs `pip install livekit-agents livekit-plugins-openai`; run by hand with version 1.8.9 of both, not by the tests.
+Needs `pip install livekit-agents livekit-plugins-openai`; `make clients` runs it with version 1.8.9 of both.
 In an agent, `speech` is what goes into `AgentSession(stt=speech, ...)`. Without `use_realtime` LiveKit cuts the audio
 into utterances with its own voice detector and sends each as a file.
 """

@@ -1,6 +1,6 @@
 """Pipecat with this server as its ears: python pipecat_stt.py recording.wav [SERVER] [KEY]
 
-Needs `pip install "pipecat-ai[openai]"`; run by hand with version 1.14.0, not by the tests. In a bot, `speech` stands
+Needs `pip install "pipecat-ai[openai]"`; `make clients` runs it with version 1.14.0. In a bot, `speech` stands
 in the `Pipeline` behind the transport's input; Pipecat's voice detector ends the utterances, each sent as a file.
 """
 

@@ -1,0 +1,66 @@
+"""The clients: which version, where it comes from, and the scripts that use it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client, from the package index of Python (`packages`, itself first) or the system (`program`).
+
+    `program` is the command that prints its version. `python` is another Python than the one that runs the tests.
+    A `large` client, of gigabytes, is run by name only. `clip` is the recording that it transcribes
+    (E2Etest/real_speech). `note` is for the page.
+    """
+
+    name: str
+    scripts: tuple[str, ...]
+    packages: tuple[str, ...] = ()
+    program: tuple[str, ...] = ()
+    python: str = ""
+    large: bool = False
+    clip: str = "jfk"
+    note: str = ""
+
+    @property
+    def short_name(self) -> str:
+        """How `make clients` calls it, and its directory: "open-webui"."""
+        return self.name.lower().replace("'", "").replace(" ", "-")
+
+    @property
+    def pinned(self) -> str:
+        """The version of the first package, or "" for a program of the system."""
+        return self.packages[0].partition("==")[2] if self.packages else ""
+
+
+CLIENTS = (
+    Client("LiteLLM", ("litellm_files.py", "litellm_proxy.py"), ("litellm[proxy]==1.106.2",)),
+    Client(
+        "LangChain",
+        ("langchain_parser.py",),
+        ("langchain-community==0.4.2", "openai==3.54.0", "pydub==0.25.1", "imageio-ffmpeg==0.8.1"),
+        note="`langchain-community`",
+    ),
+    Client("Haystack", ("haystack_transcriber.py",), ("haystack-ai==3.4.0", "whisper-haystack==2.0.0")),
+    Client("SpeechRecognition", ("speechrecognition.py",), ("SpeechRecognition[openai]==3.17.0",)),
+    Client("LiveKit Agents", ("livekit_stt.py",), ("livekit-agents==1.8.9", "livekit-plugins-openai==1.8.9")),
+    Client("Pipecat", ("pipecat_stt.py",), ("pipecat-ai[openai]==1.14.0",)),
+    Client(
+        "Home Assistant",
+        ("home_assistant.py",),
+        ("homeassistant==2026.2.3",),
+        python="python3.13",
+        large=True,
+        clip="goforward",
+        note="the whole server; a command of three seconds",
+    ),
+    Client("Open WebUI", ("open_webui_server.py",), ("open-webui==0.12.4",), large=True, note="the whole server"),
+    Client("Go", ("go.go",), program=("go", "version"), note="its standard library"),
+    Client("PHP", ("php.php",), program=("php", "-r", "echo phpversion('curl');"), note="its curl extension"),
+    Client("Ruby", ("ruby.rb",), program=("ruby", "--version"), note="its standard library"),
+    Client("Perl's LWP", ("perl.pl",), program=("perl", "-MLWP", "-e", "print $LWP::VERSION")),
+    Client("HAProxy", ("haproxy.py",), program=("haproxy", "-v"), note="as docs/deployment.md configures it"),
+    Client("mpv", ("mpv.py",), program=("mpv", "--version"), note="subtitles beside a recording"),
+    Client("VLC", ("vlc.py",), program=("vlc", "--version"), note="subtitles beside a recording"),
+)

@@ -1,0 +1,71 @@
+"""The runner of other programs judges rightly, and README and docs/clients.md say what it ran."""
+
+import re
+
+import pytest
+
+from asr_server.engine.moonshine import package
+from E2Etest import recordings
+from E2Etest.clients import page, running
+from E2Etest.clients.catalogue import CLIENTS
+from E2Etest.live.session import pcm_of
+from E2Etest.process import ready
+
+README = (running.ROOT / "README.md").read_text(encoding="utf-8")
+WORDS = "Ask not what."
+SRT = "1\n00:00:00,100 --> 00:00:01,000\nAsk\n\n2\n00:00:01,000 --> 00:00:02,000\nnot what"
+VTT = "WEBVTT\n\n00:00:00.100 --> 00:00:01.000\nAsk\n\n00:00:01.000 --> 00:00:02.000\nnot what"
+
+
+def _verdict(printed):
+    return {trial.what: trial.right for trial in running.judged(printed, WORDS)}
+
+
+def test_what_is_right():
+    """The words, whatever their case and punctuation, also as cues or without a heading; cues that are all counted."""
+    printed = f"# file, json\nask not what\n# file, srt\n{SRT}\n\n# file, vtt\n{VTT}\n# reads srt\n2 of 2 cues\n"
+    assert _verdict(printed) == {"file, json": True, "file, srt": True, "file, vtt": True, "reads srt": True}
+    assert _verdict("Ask not what.\n") == {"file": True}
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "# file\nAsk now what.",
+        "# file\n",
+        "# file, srt\n" + SRT.replace("2\n00:00:01", "3\n00:00:01"),
+        "# file, srt\n" + SRT.replace("00:00:01,000 --> 00:00:02", "00:00:00,900 --> 00:00:02"),
+        "# file, srt\n" + SRT.replace(",", "."),
+        "# file, srt\nAsk not what.",
+        "# file, vtt\n" + VTT.replace("WEBVTT", "1"),
+        "# file, vtt\n" + VTT.replace("not what", "now what"),
+        "# reads vtt\n3 of 4 cues",
+        "# reads vtt\n0 of 0 cues",
+    ],
+)
+def test_what_is_wrong(printed):
+    """Another word or none, cues out of order or in another form, cues that are not read."""
+    assert list(_verdict(printed).values()) == [False]
+
+
+def test_the_page_and_the_readme_name_the_versions_that_ran():
+    """A client whose pin changes must run again; README names each with its version."""
+    rows = page.read()
+    assert set(rows) <= {client.name for client in CLIENTS}
+    pinned = {client.name: client.pinned for client in CLIENTS if client.pinned}
+    assert {name: rows[name].version for name in pinned} == pinned
+    table = " ".join(re.findall(r"^\|.*", README, re.MULTILINE))
+    assert [name for name, row in rows.items() if f"{name} {row.version}" not in table] == []
+
+
+@pytest.mark.nightly
+@pytest.mark.integration
+def test_a_client_runs_against_the_server(tmp_path):
+    """SpeechRecognition, which is small, is installed in its version and gets the words."""
+    (client,) = (client for client in CLIENTS if client.name == "SpeechRecognition")
+    (clip,) = recordings.real_clips("jfk")
+    recording = tmp_path / "recording.wav"
+    recording.write_bytes(recordings.wav(pcm_of(clip.path)))
+    with ready(tmp_path / "log", MODEL_ID=package.MODEL_ID) as server:
+        (trial,) = running.trials(client, recording, server.base, clip.text)
+    assert trial.right, trial.printed
