@@ -53,7 +53,8 @@ class Talk:
     def __init__(self, rng, *, manual, beta=False, failures=0.0):
         self.session_config = DEFAULTS.updated(DEFAULTS.initial(), MANUAL if manual else VOICE)
         rules = DEFAULTS.rules_of(self.session_config)
-        session = LiveMachine(machine(rules=rules, max_utterance_samples=4 * SAMPLE_RATE))
+        limits = {"max_utterance_samples": 4 * SAMPLE_RATE, "max_pause_samples": 12_000, "margin_samples": 3_200}
+        session = LiveMachine(machine(rules=rules, **limits))
         self.run = Run(session, rng, delay=0.6, failures=failures)
         self.conversation = Conversation(self.session_config, Identity("sess_1", 5), beta=beta)
         self.events = [self.conversation.created()]
