@@ -1,6 +1,7 @@
 """Recordings of real people through the whole server, with the English model that comes with it."""
 
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -150,10 +151,15 @@ def test_a_realtime_session(english, kennedy):
 
 @pytest.fixture(scope="module")
 def with_a_hole():
-    """Two sentences of a reader with 3 s of silence between them, and their words."""
-    first, second = recordings.real_clips("librivox_0890", "librivox_0920")
-    pcm = np.concatenate([pcm_of(first.path), np.zeros(48_000, np.int16), pcm_of(second.path)])
-    return pcm, recordings.plain_words(f"{first.text} {second.text}")
+    """Six digits and a sentence with 5 s of silence between them. The model loses the digits if it hears all at once."""
+    second, first = recordings.real_clips("librivox_0880", "digits_george_0")
+    return np.concatenate([pcm_of(first.path), np.zeros(80_000, np.int16), pcm_of(second.path)])
+
+
+def _has_both(text):
+    words = "he was not an ill disposed young man".split()
+    said = recordings.plain_words(re.sub("[0-9]", "", text))
+    return re.sub("[^0-9]", "", text) == "865230" and recordings.word_errors(words, said) <= 2
 
 
 @pytest.mark.parametrize(
@@ -162,43 +168,36 @@ def with_a_hole():
     ids=["commit", "semantic", "server"],
 )
 def test_a_realtime_turn_with_a_long_pause_has_the_words_of_both_sentences_once(english, with_a_hole, detection):
-    """The words before the pause are deltas before the commit; deltas joined are the transcript."""
-    pcm, said = with_a_hole
+    """Whether one turn or, by semantic_vad behind a sentence, two; deltas joined are the transcript."""
     with realtime.open_session(english) as talk:
         talk.update(turn_detection=detection)
-        talk.say(realtime.pcm24(pcm))
+        talk.say(realtime.pcm24(with_a_hole))
         talk.commit()
         events = talk.until(realtime.COMPLETED)
-        while recordings.word_errors(said, _words_of(events)) > 1 and len(realtime.texts(events)) < 2:
-            events += talk.until(realtime.COMPLETED)  # a sentence may end a turn by semantic_vad
-    assert recordings.word_errors(said, _words_of(events)) <= 1
+        if not _has_both(_text_of(events)):
+            events += talk.until(realtime.COMPLETED)  # a sentence mark ends a turn by semantic_vad
+    assert _has_both(_text_of(events))
     assert all(joined == transcript for joined, transcript in realtime.texts(events).values())
-    early = [e.delta for e in events[: realtime.kinds(events).index(realtime.COMMITTED)] if e.type == realtime.DELTA]
-    if detection is None:
-        assert "ill-disposed" in "".join(early)
 
 
-def _words_of(events):
-    return recordings.plain_words(" ".join(transcript for _, transcript in realtime.texts(events).values()))
+def _text_of(events):
+    return " ".join(transcript for _, transcript in realtime.texts(events).values())
 
 
 def test_a_manual_utterance_with_a_long_pause_is_one_final_with_its_word_times(english, with_a_hole):
     """Over the server's own protocol: both sentences once, and no word lies in the pause."""
-    pcm, said = with_a_hole
     with open_session(english, endpointing="manual", words="accurate") as socket:
-        for at in range(0, len(pcm), 8_000):
-            socket.send(data(pcm[at : at + 8_000]))
+        for at in range(0, len(with_a_hole), 8_000):
+            socket.send(data(with_a_hole[at : at + 8_000]))
         act(socket, "flush")
         messages = [receive(socket)]
         while "words" not in messages[-1]:
             messages.append(receive(socket))
     (final,) = [message for message in messages if message.get("is_final")]
-    assert recordings.word_errors(said, recordings.plain_words(final["text"])) <= 1
+    assert _has_both(final["text"])
     words = messages[-1]["words"]
     assert [word["word"] for word in words] == final["text"].split()
-    gaps = [(b["start"] - a["end"], a["end"]) for a, b in pairwise(words)]
-    assert max(gaps)[0] > 2.5
-    assert len(words) == len(said) or len(words) == len(said) - 1  # "cold-hearted" is one word
+    assert max(after["start"] - before["end"] for before, after in pairwise(words)) > 2.5
 
 
 async def test_a_voice_assistant(english, kennedy):
