@@ -84,7 +84,7 @@ def test_less_than_a_tenth_of_a_second_is_not_committed(realtime_server, said):
         assert talk.only("error").error.code == "input_audio_buffer_commit_empty"
         talk.say(speech()[4_000:])
         talk.connection.input_audio_buffer.clear()
-        talk.only("input_audio_buffer.cleared")
+        talk.until("input_audio_buffer.cleared")
         talk.commit()
         assert talk.only("error").error.code == "input_audio_buffer_commit_empty"
         talk.say(speech())
