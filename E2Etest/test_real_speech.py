@@ -1,6 +1,7 @@
 """Recordings of real people through the whole server, with the English model that comes with it."""
 
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -146,6 +147,57 @@ def test_a_realtime_session(english, kennedy):
         ((joined, transcript),) = realtime.texts(talk.until(realtime.COMPLETED)).values()
     assert joined == transcript
     assert _errors(transcript, kennedy) == 0
+
+
+@pytest.fixture(scope="module")
+def with_a_hole():
+    """Six digits, 5 s of silence and a sentence. The model loses the digits if it hears all of it at once."""
+    second, first = recordings.real_clips("librivox_0880", "digits_george_0")
+    return np.concatenate([pcm_of(first.path), np.zeros(80_000, np.int16), pcm_of(second.path)])
+
+
+def _has_both(text):
+    words = recordings.plain_words("he was not an ill disposed young man")
+    said = recordings.plain_words(re.sub("[0-9]", "", text))
+    return re.sub("[^0-9]", "", text) == "865230" and recordings.word_errors(words, said) <= 2
+
+
+@pytest.mark.parametrize(
+    "detection",
+    [None, {"type": "semantic_vad", "eagerness": "low"}, {"type": "server_vad", "silence_duration_ms": 8_000}],
+    ids=["commit", "semantic", "server"],
+)
+def test_a_realtime_turn_with_a_long_pause_has_the_words_of_both_sentences_once(english, with_a_hole, detection):
+    """Whether one turn or, by semantic_vad behind a sentence, two; deltas joined are the transcript."""
+    with realtime.open_session(english) as talk:
+        talk.update(turn_detection=detection)
+        talk.say(realtime.pcm24(with_a_hole))
+        talk.commit()
+        events = talk.until(realtime.COMPLETED)
+        if not _has_both(_text_of(events)):
+            events += talk.until(realtime.COMPLETED)  # a sentence mark ends a turn by semantic_vad
+    assert _has_both(_text_of(events))
+    assert all(joined == transcript for joined, transcript in realtime.texts(events).values())
+
+
+def _text_of(events):
+    return " ".join(transcript for _, transcript in realtime.texts(events).values())
+
+
+def test_a_manual_utterance_with_a_long_pause_is_one_final_with_its_word_times(english, with_a_hole):
+    """Over the server's own protocol: both sentences once, and no word lies in the pause."""
+    with open_session(english, endpointing="manual", words="accurate") as socket:
+        for at in range(0, len(with_a_hole), 8_000):
+            socket.send(data(with_a_hole[at : at + 8_000]))
+        act(socket, "flush")
+        messages = [receive(socket)]
+        while "words" not in messages[-1]:
+            messages.append(receive(socket))
+    (final,) = [message for message in messages if message.get("is_final")]
+    assert _has_both(final["text"])
+    words = messages[-1]["words"]
+    assert [word["word"] for word in words] == final["text"].split()
+    assert max(after["start"] - before["end"] for before, after in pairwise(words)) > 2.5
 
 
 async def test_a_voice_assistant(english, kennedy):

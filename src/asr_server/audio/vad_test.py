@@ -1,4 +1,4 @@
-"""Speech probability, by Silero and by loudness."""
+"""Speech probability, by Silero VAD."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class _Worker:
 
     def left(self, *, clean):
         """The connection ends: what was not read is lost, but for the finals."""
-        opened = self._run.session.state in (State.SPEAKING, State.PAUSING)
+        opened = self._run.session.state not in (State.LISTENING, State.CLOSED)
         self._run.feed(Flush() if clean and opened else Interrupted())
         self._collect()
         self.messages.clear()

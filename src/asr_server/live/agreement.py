@@ -36,8 +36,8 @@ class CommitRules:
 
     held_words: int = 2
     held_characters: int = 4
-    age_samples: int = 12_800
-    guess_age_samples: int = 32_000
+    age_samples: int = 6_400
+    guess_age_samples: int = 12_800
     least_probability: float = 0.8
     latest_samples: float = math.inf
 

@@ -129,3 +129,9 @@ def test_a_text_made_apart_goes_on_from_what_was_committed():
         == "turn on the kitchen lights"
     )
     assert following("turn on the", TranscribeResult(1, "turn on", detached=True)) == "turn on the"
+
+
+def test_a_word_is_committed_with_the_next_hypothesis_that_has_it_and_a_guess_with_the_one_after():
+    """With the default rules, and a hypothesis every 0.45 s as the default settings make them."""
+    heard = _heard("a", " b", " c", " d", " e", logprobs=(0.0, 0.0, -2.0, 0.0, 0.0))
+    assert [_after(*[heard] * n, rules=CommitRules(), step=7_200).committed for n in (1, 2, 3)] == ["", "a b", "a b c"]

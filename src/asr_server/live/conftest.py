@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from asr_server.core.audio import SAMPLE_RATE
+from asr_server.live.config import LiveMachineConfig
 from asr_server.live.events import Audio, CancelRequest, Close, Final, Transcribe, TranscribeFailed, TranscribeResult
-from asr_server.live.session import LiveMachine, LiveMachineConfig
+from asr_server.live.session import LiveMachine
 
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 _LEAST_WORD_SAMPLES = 2_000  # a shorter part of a word is misrecognized

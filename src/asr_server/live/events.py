@@ -151,7 +151,7 @@ class Transcribe:
 
     At most one is under way in a session.
 
-    `audio`: the utterance from its start at `start_samples`. `prefix`: ids with which the result must begin.
+    `audio`: a part of the utterance from its start at `start_samples`. `prefix`: ids with which the result must begin.
     `draft`: ids that the result may turn out to be.
     """
 
@@ -220,10 +220,20 @@ class Partial:
 
 
 @dataclass(frozen=True, slots=True)
+class FinalPart:
+    """What was transcribed on its own: the text of `[start, end)`."""
+
+    start_samples: int
+    end_samples: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Final:
     """The utterance's text for good; begins with everything that was committed. Finals come in the order of numbers.
 
-    `tokens`: those that wrote the text. `error`: why the engine gave no result; the text is then what was known.
+    `parts`: the text as it was transcribed, in parts between which the speaker was silent for long. `tokens`: those
+    that wrote the text. `error`: why the engine gave no result; the text is then what was known.
     """
 
     utterance: int
@@ -232,6 +242,7 @@ class Final:
     start_samples: int
     end_samples: int
     ending: Ending
+    parts: tuple[FinalPart, ...] = ()
     tokens: tuple[Token, ...] = ()
     error: SessionError | None = None
 

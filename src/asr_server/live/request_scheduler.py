@@ -7,18 +7,19 @@ of the request under way is stale and ignored.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from asr_server.live.events import (
     Action,
     CancelRequest,
+    Final,
     ResultKind,
     SessionError,
     Transcribe,
     TranscribeFailed,
     TranscribeResult,
 )
-from asr_server.live.utterance import OpenUtterance
+from asr_server.live.utterance import OpenUtterance, Part
 
 # Without its final an utterance has no text, so one that failed is requested once more.
 _FINAL_ATTEMPTS = 2
@@ -27,8 +28,8 @@ _FINAL_ATTEMPTS = 2
 @dataclass(frozen=True, slots=True, eq=False)
 class _Request:
     ticket: int
-    utterance: OpenUtterance
-    samples: int  # of the utterance, from its start
+    part: Part
+    samples: int  # of the part, from its start
     kind: ResultKind
 
 
@@ -43,17 +44,17 @@ class RequestScheduler:
         self._out = out
         self._tickets = 0
         self._request: _Request | None = None
-        self._ended: deque[OpenUtterance] = deque()
-        self._open: OpenUtterance | None = None  # waits for its turn with a partial
+        self._ended: deque[Part] = deque()
+        self._open: Part | None = None  # waits for its turn with a partial
 
     @property
     def backlog_samples(self) -> int:
-        """Audio of ended utterances without a final."""
-        return sum(utterance.samples for utterance in self._ended)
+        """Audio that ended without a final."""
+        return sum(part.samples for part in self._ended)
 
     @property
-    def first_without_final(self) -> OpenUtterance | None:
-        """The first ended utterance without a final."""
+    def first_without_final(self) -> Part | None:
+        """The first part that ended without a final."""
         return self._ended[0] if self._ended else None
 
     @property
@@ -63,25 +64,26 @@ class RequestScheduler:
 
     # -- from the session --------------------------------------------------------------------------------------------
 
-    def request_partial(self, utterance: OpenUtterance) -> None:
-        """Request a hypothesis on the open utterance, with the audio that it has when its turn comes."""
-        self._open = utterance
+    def request_partial(self, part: Part) -> None:
+        """Request a hypothesis on the open part, with the audio that it has when its turn comes."""
+        self._open = part
         self._submit_next()
 
-    def request_final(self, utterance: OpenUtterance) -> None:
-        """The utterance has all its audio. Its final follows at once if a result on all of it is there."""
+    def request_final(self, part: Part) -> None:
+        """The part has all its audio. Its final follows at once if a result on all of it is there."""
         self._open = None
         request = self._request
-        if request and request.utterance is utterance and not self._serves(request.samples, request.kind, utterance):
+        if request and request.part is part and not self._serves(request.samples, request.kind, part):
             self._cancel()
-        self._ended.append(utterance)
+        self._ended.append(part)
         self._deliver_known()
         self._submit_next()
 
     def drop(self, utterance: OpenUtterance) -> None:
         """The open utterance is discarded."""
         self._open = None
-        if self._request and self._request.utterance is utterance:
+        self._ended = deque(part for part in self._ended if part.utterance is not utterance)
+        if self._request and self._request.part.utterance is utterance:
             self._cancel()
         self._submit_next()
 
@@ -92,16 +94,15 @@ class RequestScheduler:
         request = self._take(result.ticket)
         if request is None:
             return
-        utterance = request.utterance
+        part = request.part
         if self._is_final(request):
             if not result.truncated:
-                self._ended.popleft()
-                self._out.append(utterance.final(result))
+                self._deliver(result)
                 self._deliver_known()
         else:
-            shown = utterance.partial()
-            utterance.on_result(result, request.samples, request.kind)
-            now = utterance.partial()
+            shown = part.partial()
+            part.on_result(result, request.samples, request.kind)
+            now = part.partial()
             if (now.committed, now.tentative) != (shown.committed, shown.tentative):
                 self._out.append(now)
         self._submit_next()
@@ -111,27 +112,28 @@ class RequestScheduler:
         request = self._take(failed.ticket)
         if request is None:
             return
-        utterance = request.utterance
+        part, utterance = request.part, request.part.utterance
+        error = SessionError(failed.code, failed.message, utterance.number)
         if self._is_final(request):
-            utterance.attempts += 1
-            if utterance.attempts >= _FINAL_ATTEMPTS:
-                self._ended.popleft()
-                error = SessionError(failed.code, failed.message, utterance.number)
-                self._out += [error, replace(utterance.final(None), error=error)]
+            part.attempts += 1
+            if part.attempts >= _FINAL_ATTEMPTS:
+                utterance.error = utterance.error or error
+                self._out.append(error)
+                self._deliver(None)
                 self._deliver_known()
         elif not utterance.failure_reported:
             utterance.failure_reported = True
-            self._out.append(SessionError(failed.code, failed.message, utterance.number))
+            self._out.append(error)
         self._submit_next()
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _is_final(self, request: _Request) -> bool:
-        return bool(self._ended) and self._ended[0] is request.utterance
+        return bool(self._ended) and self._ended[0] is request.part
 
-    def _serves(self, samples: int, kind: ResultKind, utterance: OpenUtterance) -> bool:
-        """Whether a result of this kind on so many samples is as good as the utterance's final."""
-        return samples == utterance.samples and (kind is ResultKind.FINAL or not self._separate_final_engine)
+    def _serves(self, samples: int, kind: ResultKind, part: Part) -> bool:
+        """Whether a result of this kind on so many samples is as good as the part's final."""
+        return samples == part.samples and (kind is ResultKind.FINAL or not self._separate_final_engine)
 
     def _take(self, ticket: int) -> _Request | None:
         """The request under way if it has this ticket; it ends with that."""
@@ -146,12 +148,18 @@ class RequestScheduler:
             self._out.append(CancelRequest(self._request.ticket))
             self._request = None
 
-    def _deliver_known(self) -> None:
-        """Finals that need no request: of an utterance without audio, or with a hypothesis made from all of it."""
-        while self._ended and self._is_known(self._ended[0]):
-            self._out.append(self._ended.popleft().final(None))
+    def _deliver(self, result: TranscribeResult | None) -> None:
+        """The first part that ended has its final, made of this result or of what is known."""
+        message = self._ended.popleft().final(result)
+        if message.text or isinstance(message, Final):
+            self._out.append(message)
 
-    def _is_known(self, ended: OpenUtterance) -> bool:
+    def _deliver_known(self) -> None:
+        """Finals that need no request: of a part without audio, or with a hypothesis made from all of it."""
+        while self._ended and self._is_known(self._ended[0]):
+            self._deliver(None)
+
+    def _is_known(self, ended: Part) -> bool:
         return not ended.result_truncated and self._serves(ended.result_samples, ended.result_kind, ended)
 
     def _submit_next(self) -> None:
@@ -160,24 +168,24 @@ class RequestScheduler:
         if self._ended:
             self._submit(self._ended[0], self._ended[0].samples, ResultKind.FINAL)
         elif self._open is not None:
-            utterance, self._open = self._open, None
-            kind = ResultKind.PARTIAL if utterance.endpoint_samples is None else ResultKind.FINAL
-            if (utterance.useful_samples, kind) != (utterance.result_samples, utterance.result_kind):
-                self._submit(utterance, utterance.useful_samples, kind)
+            part, self._open = self._open, None
+            kind = ResultKind.PARTIAL if part.endpoint_samples is None else ResultKind.FINAL
+            if (part.useful_samples, kind) != (part.result_samples, part.result_kind):
+                self._submit(part, part.useful_samples, kind)
 
-    def _submit(self, utterance: OpenUtterance, samples: int, kind: ResultKind) -> None:
+    def _submit(self, part: Part, samples: int, kind: ResultKind) -> None:
         self._tickets += 1
-        self._request = _Request(self._tickets, utterance, samples, kind)
+        self._request = _Request(self._tickets, part, samples, kind)
         self._out.append(
             Transcribe(
                 ticket=self._tickets,
                 kind=kind,
-                utterance=utterance.number,
-                start_samples=utterance.start_samples,
-                audio=utterance.audio(samples),
-                language=utterance.rules.language,
-                context=utterance.rules.context,
-                prefix=utterance.prefix,
-                draft=utterance.draft,
+                utterance=part.utterance.number,
+                start_samples=part.start_samples,
+                audio=part.audio(samples),
+                language=part.utterance.rules.language,
+                context=part.utterance.rules.context,
+                prefix=part.prefix,
+                draft=part.draft,
             )
         )

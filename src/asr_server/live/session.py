@@ -6,15 +6,16 @@ in one utterance, in silence, discarded on request, or in the open buffer; commi
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
-from asr_server.audio.segmentation.endpoint import Endpointer, VoiceActivity
+from asr_server.audio.segmentation.endpoint import Endpointer
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE, ms_to_frames
-from asr_server.live.agreement import CommitRules
+from asr_server.live.config import AudioAccount, LiveMachineConfig
 from asr_server.live.events import (
     Action,
     Audio,
@@ -38,59 +39,10 @@ from asr_server.live.events import (
     UtteranceEnded,
     UtteranceStarted,
 )
-from asr_server.live.framing import Framing, Resample
+from asr_server.live.framing import Framing
 from asr_server.live.request_scheduler import RequestScheduler
-from asr_server.live.table import TABLE, Signal, State, TurnAction
-from asr_server.live.utterance import Frame, OpenUtterance
-
-# Speech probability of the next 512 samples of one stream, float32 -> [0, 1].
-Probability = Callable[[Samples], float]
-
-_SIGNALS = {
-    VoiceActivity.SILENT: Signal.SILENT,
-    VoiceActivity.ONSET: Signal.ONSET,
-    VoiceActivity.VOICED: Signal.VOICED,
-    VoiceActivity.PAUSED: Signal.PAUSED,
-    VoiceActivity.ENDPOINT: Signal.ENDPOINT,
-}
-_ENDINGS = {
-    Signal.ENDPOINT: Ending.PAUSE,
-    Signal.FULL: Ending.CUT,
-    Signal.FLUSH: Ending.FLUSH,
-    Signal.CLOSE: Ending.CLOSE,
-}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LiveMachineConfig:
-    """What holds for the whole session, and the turn configuration it begins with.
-
-    `voice`: makes a fresh speech probability for `Detection.VOICE`. `resampler`: makes a fresh stream from an input
-    rate in Hz to 16 kHz. `partial_every_samples`: new speech between two partials.
-    `tail_samples`: audio behind the speech that belongs to the utterance. `separate_final_engine`: partials come from a
-    less accurate engine than finals, so none of them may serve as a final.
-    """
-
-    voice: Callable[[], Probability]
-    resampler: Callable[[int], Resample]
-    rules: TurnConfig = field(default_factory=TurnConfig)
-    input_rate_hz: int = SAMPLE_RATE
-    partial_every_samples: int = 7_200
-    tail_samples: int = 2_400
-    max_utterance_samples: int = 30 * SAMPLE_RATE
-    commit: CommitRules = field(default_factory=CommitRules)
-    separate_final_engine: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class AudioAccount:
-    """Where the samples at 16 kHz went that have come so far: `received` is the sum of the others."""
-
-    received: int
-    in_utterances: int
-    in_silence: int
-    discarded: int
-    open: int
+from asr_server.live.table import ENDINGS, TABLE, Signal, State, TurnAction
+from asr_server.live.utterance import Frame, OpenUtterance, Part
 
 
 class LiveMachine:
@@ -105,19 +57,23 @@ class LiveMachine:
         self._framing = Framing(config.input_rate_hz, config.resampler)
         self._state = State.LISTENING
         self._utterance: OpenUtterance | None = None
+        self._part: Part | None = None  # of the open utterance; None in a long pause
         self._prefix_audio: deque[Frame] = deque()
         self._frame = Frame(np.zeros(0, np.float32), 0.0)
         self._ending = Ending.PAUSE
         self._fresh_samples = 0  # speech since the last partial was requested
-        self._number = self._clock = self._in_utterances = self._in_silence = self._discarded = 0
+        self._margin_frames = config.margin_samples // FRAME_SAMPLES
+        self._pause_start = self._number = self._clock = self._in_utterances = self._in_silence = self._discarded = 0
         self._next_rules: TurnConfig | None = None
         self._apply(config.rules)
         self._actions: dict[TurnAction, Callable[[], None]] = {
             TurnAction.NOTHING: lambda: None,
             TurnAction.KEEP: self._keep,
             TurnAction.OPEN: self._open,
+            TurnAction.OPEN_PART: self._open,
             TurnAction.EXTEND: self._extend,
             TurnAction.EXTEND_PAUSE: self._extend_pause,
+            TurnAction.END_PART: self._end_part,
             TurnAction.END: self._end,
             TurnAction.CUT: self._cut,
             TurnAction.END_FULL: self._finish,
@@ -170,15 +126,13 @@ class LiveMachine:
     @property
     def account(self) -> AudioAccount:
         """Where the samples went."""
-        prefix = sum(len(frame.samples) for frame in self._prefix_audio)
-        in_utterance = self._utterance.samples if self._utterance else 0
         buffered = self._framing.buffered_samples
         return AudioAccount(
             received=self._clock + buffered,
             in_utterances=self._in_utterances,
             in_silence=self._in_silence,
             discarded=self._discarded,
-            open=prefix + in_utterance + buffered,
+            open=self._open_samples + buffered,
         )
 
     @property
@@ -199,8 +153,12 @@ class LiveMachine:
     @property
     def current_partial(self) -> Partial | None:
         """The last partial of the open utterance; None when none is open or it has no text yet."""
-        partial = self._utterance.partial() if self._utterance else None
-        return partial if partial and partial.text else None
+        if (utterance := self._utterance) is None:
+            return None
+        ended = self._requests.first_without_final
+        part = ended if ended and ended.utterance is utterance else self._part
+        partial = part.partial() if part else utterance.partial()
+        return partial if partial.text else None
 
     # -- events ------------------------------------------------------------------------------------------------------
 
@@ -209,13 +167,17 @@ class LiveMachine:
             self._clock += len(samples)
             self._frame = Frame(samples, self._probability_of(samples))
             self._step(self._signal(self._frame.probability))
-            utterance = self._utterance
-            if utterance and utterance.samples >= self._config.max_utterance_samples:
+            if self._is_full():
                 self._step(Signal.FULL)
+
+    def _is_full(self) -> bool:
+        """Whether the part is as long as one may be, or in a long pause the utterance."""
+        begin = self._part or self._utterance
+        return begin is not None and self._clock - begin.start_samples >= self._config.max_utterance_samples
 
     def _step(self, signal: Signal) -> None:
         step = TABLE[self._state, signal]
-        self._ending = _ENDINGS.get(signal, Ending.PAUSE)
+        self._ending = ENDINGS.get(signal, Ending.PAUSE)
         self._state = step.next
         self._actions[step.action]()
         if self._utterance is None and self._next_rules is not None:
@@ -242,23 +204,27 @@ class LiveMachine:
         elif Detection.MANUAL in {self._rules.detection, event.rules.detection}:
             # At once: the open utterance would otherwise wait for ever for the caller's flush, or not wait for it.
             self._apply(event.rules)
-            self._endpointer.resume()
+            if self._part is not None:
+                self._endpointer.resume()
         self._out.append(Configured(event.rules, event.asked_language))
 
     def _apply(self, rules: TurnConfig) -> None:
         self._rules, self._next_rules = rules, None
-        self._endpointer = Endpointer(rules.threshold, rules.min_silence_ms)
-        sentence_ms = rules.sentence_silence_ms
-        self._sentence_frames = None if sentence_ms is None else ms_to_frames(sentence_ms)
+        manual, sentence_ms = rules.detection is Detection.MANUAL, rules.sentence_silence_ms
+        max_pause_ms = 1000 * self._config.max_pause_samples / SAMPLE_RATE
+        pause_ms = max_pause_ms if manual else min(max_pause_ms, rules.min_silence_ms)
+        self._endpointer = Endpointer(rules.threshold, pause_ms)
+        self._end_frames = math.inf if manual else ms_to_frames(rules.min_silence_ms)
+        self._sentence_frames = math.inf if sentence_ms is None else ms_to_frames(sentence_ms)
         self._prefix_frames = ms_to_frames(rules.prefix_ms)
         tail_ms = 1000 * self._config.tail_samples / SAMPLE_RATE
-        pause_ms = min(rules.min_silence_ms, rules.min_silence_ms if sentence_ms is None else sentence_ms)
         # At least one frame: when the margin is complete, the text before the pause is requested.
-        self._tail_frames = max(1, ms_to_frames(min(tail_ms, pause_ms)))
-        self._probability = self._config.voice() if rules.detection is Detection.VOICE else None
+        self._tail_frames = max(1, ms_to_frames(min(tail_ms, pause_ms, sentence_ms or pause_ms)))
+        self._probability = self._config.voice()  # without detection too: it finds long pauses
 
     def _checkpoint(self) -> Checkpoint:
-        unfinished = self._requests.first_without_final or self._utterance
+        waiting = self._requests.first_without_final
+        unfinished = waiting.utterance if waiting else self._utterance
         if unfinished is not None:
             return Checkpoint(unfinished.start_samples, unfinished.number - 1)
         return Checkpoint(self._clock - sum(len(frame.samples) for frame in self._prefix_audio), self._number)
@@ -266,28 +232,42 @@ class LiveMachine:
     # -- frames ------------------------------------------------------------------------------------------------------
 
     def _probability_of(self, samples: Samples) -> float:
-        if self._probability is None:
-            return 1.0
         return self._probability(np.pad(samples, (0, FRAME_SAMPLES - len(samples))))
 
     def _signal(self, probability: float) -> Signal:
         if self._state is State.CLOSED:
             return Signal.SILENT
-        if self._rules.detection is Detection.MANUAL:
-            return Signal.VOICED if self._utterance else Signal.ONSET
-        voice = self._endpointer.add(probability)
-        return Signal.ENDPOINT if voice is VoiceActivity.PAUSED and self._sentence_is_over() else _SIGNALS[voice]
+        signal = Signal[self._endpointer.add(probability).name]
+        if self._state is State.LISTENING:
+            return Signal.ONSET if self._rules.detection is Detection.MANUAL else signal
+        if self._part is not None and signal in {Signal.SILENT, Signal.ONSET}:
+            return Signal.VOICED  # the caller's utterance begins with any audio
+        if signal in {Signal.VOICED, Signal.ONSET}:
+            return signal
+        if self._pause_is_over():
+            return Signal.ENDPOINT
+        return Signal.LONG_PAUSE if signal is Signal.ENDPOINT else signal
 
-    def _sentence_is_over(self) -> bool:
-        """Whether the pause is long enough behind a complete sentence."""
-        enough = self._sentence_frames is not None and self._endpointer.quiet_frames >= self._sentence_frames
-        return enough and self._opened().ends_with_sentence
+    def _pause_is_over(self) -> bool:
+        """Whether the pause is long enough, or long enough behind a complete sentence."""
+        frames = self._endpointer.quiet_frames
+        if self._part is not None:
+            is_sentence = self._part.ends_with_sentence
+        else:
+            frames = (self._clock - self._pause_start) // FRAME_SAMPLES
+            is_sentence = self._requests.first_without_final is None and self._opened().ends_with_sentence
+        return frames >= self._end_frames or (is_sentence and frames >= self._sentence_frames)
 
     # -- actions of the table ----------------------------------------------------------------------------------------
 
     def _keep(self) -> None:
         self._prefix_audio.append(self._frame)
-        self._trim(self._prefix_frames + self._endpointer.onset_frames)
+        self._trim(self._kept_frames + self._endpointer.onset_frames)
+
+    @property
+    def _kept_frames(self) -> int:
+        """How much audio before an onset belongs to what begins there."""
+        return self._prefix_frames if self._utterance is None else self._margin_frames
 
     def _trim(self, frames: int) -> None:
         while len(self._prefix_audio) > frames:
@@ -295,81 +275,107 @@ class LiveMachine:
 
     def _open(self) -> None:
         self._prefix_audio.append(self._frame)
-        self._trim(self._prefix_frames + max(1, self._endpointer.onset_frames))
+        self._trim(self._kept_frames + max(1, self._endpointer.onset_frames))
         self._start(list(self._prefix_audio))
         self._prefix_audio.clear()
 
     def _start(self, frames: list[Frame]) -> None:
-        """Open an utterance with the last frames received."""
-        self._number += 1
+        """Begin a part with the last frames received; with it an utterance, if none is open."""
         begin = self._clock - sum(len(frame.samples) for frame in frames)
-        self._utterance = OpenUtterance(self._number, begin, self._rules, self._commit)
-        self._out.append(UtteranceStarted(self._number, begin))
+        if self._utterance is None:
+            self._number += 1
+            self._utterance = OpenUtterance(self._number, begin, self._rules)
+            self._out.append(UtteranceStarted(self._number, begin))
+        self._part = Part(self._utterance, begin, self._commit)
         self._fresh_samples = 0
         for frame in frames:
             self._add(frame)
 
     def _extend(self) -> None:
-        utterance = self._opened()
-        utterance.endpoint_samples = None
+        self._current_part().endpoint_samples = None
         self._add(self._frame)
 
     def _add(self, frame: Frame) -> None:
-        utterance = self._opened()
-        utterance.add(frame)
+        part = self._current_part()
+        part.add(frame)
         self._fresh_samples += len(frame.samples)
         if self._fresh_samples >= self._config.partial_every_samples:
             self._fresh_samples = 0
-            self._requests.request_partial(utterance)
+            self._requests.request_partial(part)
 
     def _extend_pause(self) -> None:
-        utterance = self._opened()
-        utterance.add(self._frame)
+        part = self._current_part()
+        part.add(self._frame)
         if self._endpointer.quiet_frames == self._tail_frames:
-            utterance.endpoint_samples = utterance.samples
+            part.endpoint_samples = part.samples
             self._fresh_samples = 0
-            self._requests.request_partial(utterance)
+            self._requests.request_partial(part)
+
+    def _end_part(self) -> None:
+        part, quiet_frames = self._current_part(), self._endpointer.quiet_frames
+        self._pause_start = self._clock - quiet_frames * FRAME_SAMPLES
+        part.add(self._frame)
+        rest = part.split_last(quiet_frames - self._margin_frames)
+        self._endpointer.reset()
+        self._close_part(part)
+        self._requests.request_final(part)
+        self._prefix_audio.extend(rest)
+        self._trim(self._margin_frames)
 
     def _end(self) -> None:
-        self._opened().add(self._frame)
+        self._current_part().add(self._frame)
         self._finish()
 
     def _finish(self) -> None:
-        """End the open utterance: where its margin ends if the pause is longer than that, else here."""
-        utterance = self._opened()
-        rest = utterance.split_last(max(0, self._endpointer.quiet_frames - self._tail_frames))
+        """End the open utterance: where its margin ends if the pause is longer than that, else here.
+
+        An utterance that the caller ends has all the audio up to here.
+        """
+        if self._rules.detection is Detection.MANUAL:
+            self._trim(0)
+            self._opened().end_samples = self._clock
+        elif self._part is not None:
+            rest = self._part.split_last(max(0, self._endpointer.quiet_frames - self._tail_frames))
+            self._prefix_audio.extend(rest)
+        self._close_utterance()
         self._endpointer.reset()
-        self._close_utterance(utterance)
-        self._utterance = None
-        self._prefix_audio.extend(rest)
         self._trim(self._prefix_frames if self._state is not State.CLOSED else 0)
 
     def _cut(self) -> None:
-        utterance = self._opened()
-        rest = utterance.split_at(utterance.quietest_frame())
-        self._close_utterance(utterance)
+        part = self._current_part()
+        rest = part.split_at(part.quietest_frame())
+        self._close_utterance()
         if self._next_rules is not None:
             self._apply(self._next_rules)
             self._endpointer.resume()
         self._start(rest)
 
-    def _close_utterance(self, utterance: OpenUtterance) -> None:
+    def _close_utterance(self) -> None:
+        utterance = self._opened()
+        last = self._part or Part(utterance, utterance.end_samples, self._commit)
+        last.is_last = True
+        self._close_part(last)
+        self._utterance = None
         self._in_utterances += utterance.samples
         utterance.ending = self._ending
         self._out.append(UtteranceEnded(utterance.number, utterance.start_samples, utterance.end_samples, self._ending))
-        self._requests.request_final(utterance)
+        self._requests.request_final(last)
+
+    def _close_part(self, part: Part) -> None:
+        self._part = None
+        part.utterance.samples += part.samples
+        part.utterance.end_samples = max(part.utterance.end_samples, part.end_samples)
 
     def _answer_flush(self) -> None:
         self._number += 1
-        empty = OpenUtterance(self._number, self._clock, self._rules, self._commit)
-        self._close_utterance(empty)
+        self._utterance = OpenUtterance(self._number, self._clock, self._rules, end_samples=self._clock)
+        self._close_utterance()
 
     def _discard(self) -> None:
+        self._discarded += self._open_samples
         if self._utterance is not None:
-            self._discarded += self._utterance.samples
             self._requests.drop(self._utterance)
-            self._utterance = None
-        self._discarded += sum(len(frame.samples) for frame in self._prefix_audio)
+            self._utterance = self._part = None
         self._prefix_audio.clear()
         self._endpointer.reset()
 
@@ -377,8 +383,18 @@ class LiveMachine:
         self._discarded += len(self._frame.samples)
 
     def _catch_up(self) -> None:
-        self._requests.request_partial(self._opened())
+        self._requests.request_partial(self._current_part())
+
+    @property
+    def _open_samples(self) -> int:
+        """Audio of the open utterance, long pauses left out, and what may be the prefix of the next part."""
+        held = self._utterance, self._part
+        return sum(each.samples for each in held if each) + sum(len(frame.samples) for frame in self._prefix_audio)
 
     def _opened(self) -> OpenUtterance:
         assert self._utterance is not None, "the table leads here only with an open utterance"
         return self._utterance
+
+    def _current_part(self) -> Part:
+        assert self._part is not None, "the table leads here only with an open part"
+        return self._part

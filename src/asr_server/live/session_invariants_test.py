@@ -75,18 +75,19 @@ def _events(draw):
         events.append(Audio(pcm[at : at + size]))
         at += size
         if rng.random() < 0.05:
-            detection = rng.choice(list(Detection))
-            events.append(rng.choice([Flush(), Reset(), Interrupted(), Configure(TurnConfig(detection=detection))]))
+            rules = TurnConfig(detection=rng.choice(list(Detection)), min_silence_ms=rng.choice([500, 1_500]))
+            events.append(rng.choice([Flush(), Reset(), Interrupted(), Configure(rules)]))
     return events + ([Close()] if rng.random() < 0.5 else [])
 
 
 def _fed(events, seed):
-    run = Run(LiveMachine(config(max_utterance_samples=4 * SAMPLE_RATE)), random.Random(seed), delay=0.7, failures=0.1)
+    limits = {"max_utterance_samples": 4 * SAMPLE_RATE, "max_pause_samples": 12_000, "margin_samples": 3_200}
+    run = Run(LiveMachine(config(**limits)), random.Random(seed), delay=0.7, failures=0.1)
     for event in events:
         run.feed(event)
         account = run.session.account
         assert account.received == account.in_utterances + account.in_silence + account.discarded + account.open
-        assert account.open <= 5 * SAMPLE_RATE
+        assert account.open <= 9 * SAMPLE_RATE
     return run
 
 
@@ -116,7 +117,9 @@ def test_every_sample_has_one_place_and_utterances_do_not_overlap(events, seed):
         if stopped.start_samples < stopped.end_samples:
             assert end <= stopped.start_samples
             end = stopped.end_samples
-    assert sum(s.end_samples - s.start_samples for s in run.of(UtteranceEnded)) == run.session.account.in_utterances
+    account = run.session.account
+    in_all = sum(s.end_samples - s.start_samples for s in run.of(UtteranceEnded))
+    assert account.in_utterances <= in_all <= account.in_utterances + account.in_silence
 
 
 @_SETTINGS

@@ -216,7 +216,7 @@ def test_nothing_is_committed_where_the_cut_may_fall():
     run = play(speech([i % 10 for i in range(40)]), max_utterance_samples=9 * SAMPLE_RATE)
     partials = [p for p in run.of(Partial) if p.utterance == 1]
     spoken_s = [0.28 * len(p.committed.split()) for p in partials]
-    late = [p.end_samples - p.start_samples > 6.5 * SAMPLE_RATE for p in partials]
+    late = [p.end_samples - p.start_samples > 6.1 * SAMPLE_RATE for p in partials]
     assert 5.0 < max(spoken_s) <= 6.0
     assert max(itertools.compress(spoken_s, late)) > max(
         s for s, is_late in zip(spoken_s, late, strict=True) if not is_late

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from asr_server.live.events import Ending
+
 
 class State(Enum):
     """Whether an utterance is open, and whether its speaker is speaking."""
@@ -16,6 +18,7 @@ class State(Enum):
     LISTENING = "listening"  # none is open; the last few hundred milliseconds are kept as the prefix of the next
     SPEAKING = "speaking"
     PAUSING = "pausing"  # open, and silent for less than an endpoint takes
+    WAITING = "waiting"  # open, between two parts: the silence is too long for one request
     CLOSED = "closed"
 
 
@@ -26,6 +29,7 @@ class Signal(Enum):
     ONSET = "frame that confirms speech"
     VOICED = "voiced frame"
     PAUSED = "quiet frame"
+    LONG_PAUSE = "quiet frame that makes the pause too long for one request"
     ENDPOINT = "quiet frame that completes the pause"
     FULL = "maximum length reached"
     FLUSH = "flush"
@@ -42,6 +46,8 @@ class TurnAction(Enum):
     OPEN = "open an utterance at the onset, including the prefix"
     EXTEND = "add the frame; request a partial after enough new speech"
     EXTEND_PAUSE = "add the frame; once the margin after the speech is complete, request the final in advance"
+    END_PART = "end a part of the utterance after its margin and request its final; the next speech begins a new part"
+    OPEN_PART = "begin a new part of the utterance at the onset, including the margin"
     END = "end the utterance after its margin; the rest may be the prefix of the next one"
     CUT = "cut at the quietest point of the last third; the next utterance opens there"
     END_FULL = "end the utterance in the current pause, as at an endpoint"
@@ -61,7 +67,14 @@ class Step:
     next: State
 
 
-_L, _S, _P, _C = State.LISTENING, State.SPEAKING, State.PAUSING, State.CLOSED
+ENDINGS = {
+    Signal.ENDPOINT: Ending.PAUSE,
+    Signal.FULL: Ending.CUT,
+    Signal.FLUSH: Ending.FLUSH,
+    Signal.CLOSE: Ending.CLOSE,
+}
+
+_L, _S, _P, _W, _C = State.LISTENING, State.SPEAKING, State.PAUSING, State.WAITING, State.CLOSED
 
 TABLE: dict[tuple[State, Signal], Step] = {
     (_L, Signal.SILENT): Step(TurnAction.KEEP, _L),
@@ -80,12 +93,21 @@ TABLE: dict[tuple[State, Signal], Step] = {
     (_S, Signal.CLOSE): Step(TurnAction.FINISH, _C),
     (_P, Signal.VOICED): Step(TurnAction.EXTEND, _S),
     (_P, Signal.PAUSED): Step(TurnAction.EXTEND_PAUSE, _P),
+    (_P, Signal.LONG_PAUSE): Step(TurnAction.END_PART, _W),
     (_P, Signal.ENDPOINT): Step(TurnAction.END, _L),
     (_P, Signal.FULL): Step(TurnAction.END_FULL, _L),
     (_P, Signal.FLUSH): Step(TurnAction.FINISH, _L),
     (_P, Signal.RESET): Step(TurnAction.DISCARD, _L),
     (_P, Signal.INTERRUPTED): Step(TurnAction.CATCH_UP, _P),
     (_P, Signal.CLOSE): Step(TurnAction.FINISH, _C),
+    (_W, Signal.SILENT): Step(TurnAction.KEEP, _W),
+    (_W, Signal.ONSET): Step(TurnAction.OPEN_PART, _S),
+    (_W, Signal.ENDPOINT): Step(TurnAction.FINISH, _L),
+    (_W, Signal.FULL): Step(TurnAction.FINISH, _L),
+    (_W, Signal.FLUSH): Step(TurnAction.FINISH, _L),
+    (_W, Signal.RESET): Step(TurnAction.DISCARD, _L),
+    (_W, Signal.INTERRUPTED): Step(TurnAction.NOTHING, _W),
+    (_W, Signal.CLOSE): Step(TurnAction.FINISH, _C),
     (_C, Signal.SILENT): Step(TurnAction.IGNORE, _C),
     (_C, Signal.FLUSH): Step(TurnAction.ANSWER_FLUSH, _C),
     (_C, Signal.RESET): Step(TurnAction.NOTHING, _C),

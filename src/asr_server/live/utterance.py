@@ -1,15 +1,26 @@
-"""One utterance: its frames, the hypotheses about them, and where it may be cut."""
+"""One utterance: its parts with their frames, the hypotheses about them, and where it may be cut."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from asr_server.audio.segmentation.quietest import cut_cost, quietest_frame
 from asr_server.core.transcript import Token
 from asr_server.live.agreement import Agreement, CommitRules, following
-from asr_server.live.events import Ending, Final, Partial, ResultKind, Samples, TranscribeResult, TurnConfig
+from asr_server.live.events import (
+    Ending,
+    Final,
+    FinalPart,
+    Partial,
+    ResultKind,
+    Samples,
+    SessionError,
+    TranscribeResult,
+    TurnConfig,
+)
+from asr_server.text import joining
 from asr_server.text.boundary import ends_sentence
 
 
@@ -21,22 +32,59 @@ class Frame:
     probability: float
 
 
+@dataclass(slots=True, eq=False)
 class OpenUtterance:
-    """An utterance from its first frame to its final. `rules` are those it began with."""
+    """What the parts of an utterance have in common. `rules` are those it began with.
 
-    def __init__(self, number: int, start_samples: int, rules: TurnConfig, commit: CommitRules) -> None:
-        self.number = number
+    `samples`, `end_samples`: of the parts that ended. `parts`, `tokens`, `language`: of those that have their final.
+    """
+
+    number: int
+    start_samples: int
+    rules: TurnConfig
+    samples: int = 0
+    end_samples: int = 0
+    ending: Ending = Ending.PAUSE
+    parts: list[FinalPart] = field(default_factory=list)
+    tokens: list[Token] = field(default_factory=list)
+    language: str = ""
+    error: SessionError | None = None
+    failure_reported: bool = False
+
+    @property
+    def text(self) -> str:
+        """The text of the parts that have their final."""
+        return self.text_with("")
+
+    @property
+    def ends_with_sentence(self) -> bool:
+        """Whether that text ends as a sentence does."""
+        return ends_sentence(self.text)
+
+    def partial(self) -> Partial:
+        """The utterance as far as its parts have their final: all of that is certain."""
+        end_samples = self.parts[-1].end_samples if self.parts else self.start_samples
+        return Partial(self.number, self.text, "", self.language, self.start_samples, end_samples)
+
+    def text_with(self, text: str) -> str:
+        """That text, and behind it the text of the next part."""
+        return joining.join([*(part.text for part in self.parts), text])
+
+
+class Part:
+    """A part of an utterance, which is transcribed on its own: between two long pauses, or the whole utterance."""
+
+    def __init__(self, utterance: OpenUtterance, start_samples: int, commit: CommitRules) -> None:
+        self.utterance = utterance
         self.start_samples = start_samples
-        self.rules = rules
+        self.is_last = False  # known once the utterance has ended
         self.language = ""
         self.endpoint_samples: int | None = None  # its length if the present pause ends it
-        # Of the last hypothesis; no audio needs none, so an empty utterance is as one with its final hypothesis.
+        # Of the last hypothesis; no audio needs none, so an empty part is as one with its final hypothesis.
         self.result_samples = 0
         self.result_kind = ResultKind.FINAL
         self.result_truncated = False
         self.attempts = 0
-        self.failure_reported = False
-        self.ending = Ending.PAUSE
         self._agreement = Agreement(commit)
         self._tokens: tuple[Token, ...] = ()  # one for each id of the last hypothesis
         self._frames: list[Frame] = []
@@ -117,19 +165,21 @@ class OpenUtterance:
     def partial(self) -> Partial:
         """The utterance as the last hypothesis has it."""
         known = self._agreement
+        committed = self.utterance.text_with(known.committed)
         return Partial(
-            utterance=self.number,
-            committed=known.committed,
-            tentative=known.tentative,
-            language=self.language,
-            start_samples=self.start_samples,
+            utterance=self.utterance.number,
+            committed=committed,
+            tentative=self.utterance.text_with(known.text)[len(committed) :],
+            language=self.language or self.utterance.language,
+            start_samples=self.utterance.start_samples,
             end_samples=self.start_samples + self.result_samples,
         )
 
-    def final(self, result: TranscribeResult | None) -> Final:
-        """The final, from the result on all of the audio; without one, from the last hypothesis.
+    def final(self, result: TranscribeResult | None) -> Partial | Final:
+        """What follows from the result on all of the audio; without one, from the last hypothesis.
 
-        A hypothesis made before a cut may reach into the next utterance; then the final has the committed words only.
+        All of the utterance's text so far is certain then. A hypothesis made before a cut may reach into the next
+        utterance; then only the committed words of it are taken.
         """
         known = self._agreement
         if result is not None:
@@ -139,8 +189,24 @@ class OpenUtterance:
         else:
             text, language = known.committed, self.language
             tokens = self._tokens[: len(known.committed_ids)]
-        written = tuple(token for token in tokens if token.written)
-        return Final(self.number, text, language, self.start_samples, self.end_samples, self.ending, written)
+        whole = self.utterance
+        if self._samples:
+            whole.parts.append(FinalPart(self.start_samples, self.end_samples, text))
+        whole.tokens += [token for token in tokens if token.written]
+        whole.language = language or whole.language
+        if not self.is_last:
+            return whole.partial()
+        return Final(
+            whole.number,
+            whole.text,
+            whole.language,
+            whole.start_samples,
+            whole.end_samples,
+            whole.ending,
+            tuple(whole.parts),
+            tuple(whole.tokens),
+            whole.error,
+        )
 
 
 def _tokens(result: TranscribeResult) -> tuple[Token, ...]:

@@ -102,7 +102,7 @@ async def _act(socket: WebSocket, services: Services, connection: Connection, te
             return
         event = _event(services, connection, action)
         if isinstance(event, Configure):
-            await services.live.prepare(event.rules)
+            services.live.warn(event.rules)
         await connection.send(event)
     except SessionTaken:
         raise

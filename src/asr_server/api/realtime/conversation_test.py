@@ -53,7 +53,8 @@ class Talk:
     def __init__(self, rng, *, manual, beta=False, failures=0.0):
         self.session_config = DEFAULTS.updated(DEFAULTS.initial(), MANUAL if manual else VOICE)
         rules = DEFAULTS.rules_of(self.session_config)
-        session = LiveMachine(machine(rules=rules, max_utterance_samples=4 * SAMPLE_RATE))
+        limits = {"max_utterance_samples": 4 * SAMPLE_RATE, "max_pause_samples": 12_000, "margin_samples": 3_200}
+        session = LiveMachine(machine(rules=rules, **limits))
         self.run = Run(session, rng, delay=0.6, failures=failures)
         self.conversation = Conversation(self.session_config, Identity("sess_1", 5), beta=beta)
         self.events = [self.conversation.created()]
@@ -244,6 +245,25 @@ def test_a_commit_when_nobody_speaks_has_its_place_before_what_is_said_later():
     talk.finish()
     assert [event["transcript"] for event in talk.of(COMPLETED)] == ["one two", "", "three four", ""]
     assert [_item(event) for event in talk.of(COMPLETED)] == [_item(event) for event in talk.of(COMMITTED)]
+
+
+@pytest.mark.parametrize("manual", [True, False])
+def test_the_words_before_a_long_pause_are_deltas_in_it_and_the_item_goes_on(manual):
+    """By commit and with a detector that waits for long: one item, whose deltas joined are its transcript."""
+    talk = Talk(random.Random(0), manual=manual)
+    if not manual:
+        talk.update({"type": "transcription", "audio": {"input": {"turn_detection": {"silence_duration_ms": 5_000}}}})
+    talk.tell(Audio(np.concatenate([speech([1, 2, 3]), silence(2_000)]).astype("<i2").tobytes()))
+    talk.run.delay = 0.0
+    talk.tell(Audio(silence(10).tobytes()))
+    assert "".join(event["delta"] for event in talk.of(DELTA)) == "one two three"
+    assert not talk.of(COMMITTED)
+    talk.tell(Audio(speech([4, 5]).astype("<i2").tobytes()))
+    talk.tell(Flush())
+    talk.finish()
+    (done,) = talk.of(COMPLETED)
+    assert "".join(event["delta"] for event in talk.of(DELTA)) == done["transcript"] == "one two three four five"
+    assert {event["item_id"] for event in talk.of(DELTA)} == {done["item_id"]}
 
 
 def test_items_show_their_transcripts_and_the_oldest_are_forgotten(monkeypatch):

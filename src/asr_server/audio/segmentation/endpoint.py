@@ -24,7 +24,7 @@ class VoiceActivity(Enum):
 class Endpointer:
     """Takes one probability a frame. After an endpoint, or when the utterance ends for another reason, `reset` it."""
 
-    def __init__(self, threshold: float, min_silence_ms: int) -> None:
+    def __init__(self, threshold: float, min_silence_ms: float) -> None:
         self._speech = Hysteresis(threshold)
         self._min_silence = max(1, ms_to_frames(min_silence_ms))
         self._min_speech = ms_to_frames(MIN_SPEECH_MS)

@@ -16,7 +16,7 @@ from asr_server.service.requests import WordTimes
 
 if TYPE_CHECKING:
     from asr_server.engine.client import EngineClient
-    from asr_server.live.events import Final, Samples, Transcribe
+    from asr_server.live.events import Final, FinalPart, Samples, Transcribe
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,26 +30,32 @@ class WordTimestamps:
 class FinalWordTimes:
     """Of one session; `send` gets the words of each final that has text.
 
-    Holds the audio of the last request only: an utterance before it has its final, or was discarded and has none.
+    Holds the audio of one utterance only: those before it have their finals, or were discarded and have none.
     """
 
     def __init__(self, engine: EngineClient, how: WordTimes, send: Callable[[WordTimestamps], None]) -> None:
         self._engine = engine
         self._how = how
         self._send = send
-        self._audio: dict[int, Samples] = {}
+        self._utterance = 0
+        self._audio: dict[int, Samples] = {}  # of the parts of that utterance, by where they begin
         self._tasks: set[asyncio.Task[None]] = set()
 
     def on_request(self, request: Transcribe) -> None:
         """The engine transcribes this audio, which begins where its utterance does."""
         if self._how is not WordTimes.NONE:
-            self._audio = {request.utterance: request.audio}
+            if request.utterance != self._utterance:
+                self._utterance, self._audio = request.utterance, {}
+            self._audio[request.start_samples] = request.audio
 
     def on_final(self, final: Final) -> None:
         """A final has been sent: find its words."""
-        audio = self._audio.pop(final.utterance, None)
-        if audio is not None and final.text.strip():
-            task = asyncio.create_task(self._find(final, audio))
+        if final.utterance != self._utterance:
+            return
+        audio, self._audio = self._audio, {}
+        spoken = [(part, audio[part.start_samples]) for part in final.parts if part.text.strip()]
+        if spoken:
+            task = asyncio.create_task(self._find(final, spoken))
             self._tasks.add(task)  # asyncio itself holds a task only weakly
             task.add_done_callback(self._tasks.discard)
 
@@ -59,13 +65,14 @@ class FinalWordTimes:
         for task in self._tasks:
             task.cancel()
 
-    async def _find(self, final: Final, audio: Samples) -> None:
-        start = final.start_samples
-        span = SpeechSpan(start, start + len(audio), audio, 1.0)
+    async def _find(self, final: Final, spoken: list[tuple[FinalPart, Samples]]) -> None:
+        words: list[Word] = []
         try:
-            words = await word_times.words(
-                self._engine, span, final.text, final.language, self._how, priority=Priority.INTERACTIVE
-            )
+            for part, audio in spoken:
+                span = SpeechSpan(part.start_samples, part.start_samples + len(audio), audio, 1.0)
+                words += await word_times.words(
+                    self._engine, span, part.text, final.language, self._how, priority=Priority.INTERACTIVE
+                )
         except AsrError:  # the server shuts down; the text was sent
             return
-        self._send(WordTimestamps(final.utterance, words))
+        self._send(WordTimestamps(final.utterance, tuple(words)))

@@ -1,21 +1,22 @@
 """The audio that waits for the words of a final: of one utterance at a time, however many were discarded."""
 
+import asyncio
 import gc
 import weakref
 
 import numpy as np
 
-from asr_server.live.events import ResultKind, Transcribe
+from asr_server.live.events import Ending, Final, FinalPart, ResultKind, Transcribe
 from asr_server.service.live_session.final_words import FinalWordTimes
 from asr_server.service.requests import WordTimes
 
 
-def _request(number):
+def _request(number, start=0):
     return Transcribe(
         ticket=number,
         kind=ResultKind.PARTIAL,
         utterance=number,
-        start_samples=0,
+        start_samples=start,
         audio=np.zeros(16_000, np.float32),
         language=None,
         context="",
@@ -35,3 +36,17 @@ def test_the_audio_of_utterances_that_were_discarded_is_not_held():
     del request
     gc.collect()
     assert [audio() is not None for audio in held] == [False, False, False, False, True]
+
+
+async def test_each_part_of_an_utterance_is_aligned_with_its_own_audio():
+    """The words of both parts, in the times of the session; what is estimated needs no engine."""
+    sent = asyncio.Queue()
+    words = FinalWordTimes(None, WordTimes.ESTIMATED, sent.put_nowait)
+    for start in (0, 80_000):
+        words.on_request(_request(1, start))
+    parts = (FinalPart(0, 16_000, "one two"), FinalPart(80_000, 96_000, "three"))
+    words.on_final(Final(1, "one two three", "English", 0, 96_000, Ending.FLUSH, parts))
+    found = (await sent.get()).words
+    assert [word.text for word in found] == ["one", "two", "three"]
+    assert found[1].end_ms <= 1_000
+    assert found[2].start_ms >= 5_000

@@ -56,7 +56,7 @@ class LiveInference:
             language=request.language,
             context=request.context,
             draft=request.draft,
-            session=f"{self.session}:{request.utterance}",
+            session=f"{self.session}:{request.start_samples}",
             last=is_final,
             prefix=request.prefix,
         )

@@ -19,6 +19,7 @@ from loguru import logger
 
 from asr_server.core.audio import SAMPLE_RATE, s_to_ms
 from asr_server.core.errors import AsrError, SessionTaken
+from asr_server.live.config import LiveMachineConfig
 from asr_server.live.events import (
     Action,
     Audio,
@@ -35,7 +36,7 @@ from asr_server.live.events import (
     TranscribeResult,
     UtteranceEnded,
 )
-from asr_server.live.session import LiveMachine, LiveMachineConfig
+from asr_server.live.session import LiveMachine
 from asr_server.live.table import State
 from asr_server.service.live_session.final_words import FinalWordTimes
 from asr_server.service.live_session.inbox import Disconnected, Inbox, Incoming
@@ -180,7 +181,7 @@ class LiveSession:
             case Audio(pcm=pcm):
                 await self._process_audio(pcm, incoming.arrived_s)
             case Disconnected(clean=clean):
-                is_open = self.machine.state in (State.SPEAKING, State.PAUSING)
+                is_open = self.machine.state not in (State.LISTENING, State.CLOSED)
                 self._feed(Flush() if clean and is_open else Interrupted())
             case event:
                 self._feed(event)

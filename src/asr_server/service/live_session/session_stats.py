@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 
 from asr_server.core.audio import s_to_ms, samples_to_s
+from asr_server.live.config import AudioAccount
 from asr_server.live.events import Action, Ending, Final, Partial, ResetDone, UtteranceEnded
-from asr_server.live.session import AudioAccount
 
 # For the percentiles of one session; the latest are kept.
 _LAGS_KEPT = 1_024

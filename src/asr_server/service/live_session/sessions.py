@@ -13,8 +13,8 @@ from loguru import logger
 from asr_server.core.api_keys import fingerprint
 from asr_server.core.audio import SAMPLE_RATE, s_to_samples
 from asr_server.core.errors import SessionNotFound, ShuttingDown
+from asr_server.live.config import LiveMachineConfig
 from asr_server.live.events import Detection, TurnConfig
-from asr_server.live.session import LiveMachineConfig
 from asr_server.service.live_session import vad_frontend
 from asr_server.service.live_session.inference import Engines
 from asr_server.service.live_session.session import Connection, LiveSession
@@ -91,20 +91,16 @@ class LiveSessions:
             prefix_ms=s.vad_prefix_ms,
         )
 
-    async def prepare(self, rules: TurnConfig) -> None:
-        """Load what this configuration needs, off the event loop; to be called before `Configure`.
-
-        Raises `ModelUnavailable`.
-        """
+    def warn(self, rules: TurnConfig) -> None:
+        """Log what of this configuration has no effect."""
         if rules.context and not self._engines.accurate.traits.uses_context:
             logger.warning(CONTEXT_IGNORED)
-        if rules.detection is Detection.VOICE:
-            await asyncio.to_thread(vad_frontend.warm_up)
 
     async def open(self, options: LiveSessionOptions) -> Connection:
         """A connection to a new session. Raises `ShuttingDown`, `Overloaded`, `ModelUnavailable`."""
         self._check_room()
-        await self.prepare(options.rules)
+        self.warn(options.rules)
+        await asyncio.to_thread(vad_frontend.warm_up)
         self._check_room()  # again: draining may have begun meanwhile, and would not end a session opened after it
         identity = f"live_{secrets.token_hex(4)}.{secrets.token_urlsafe(16)}"
         session = LiveSession(
@@ -188,7 +184,8 @@ class LiveSessions:
         logger.info("live session", session=session.log_name, **session.stats.close(session.machine.account), **key)
 
     def _config(self, options: LiveSessionOptions) -> LiveMachineConfig:
-        s = self._settings
+        s, traits = self._settings, self._engines.accurate.traits
+        margin_samples = traits.margin_ms * SAMPLE_RATE // 1000
         return LiveMachineConfig(
             voice=vad_frontend.voice,
             resampler=vad_frontend.resampler,
@@ -197,5 +194,7 @@ class LiveSessions:
             partial_every_samples=s.ws_buffer_size // 2,
             tail_samples=s_to_samples(s.vad_suffix_ms / 1000),
             max_utterance_samples=s_to_samples(self.max_utterance_s),
+            max_pause_samples=s_to_samples(traits.max_pause_s) + margin_samples,
+            margin_samples=margin_samples,
             separate_final_engine=self._engines.separate,
         )

@@ -6,9 +6,9 @@ import numpy as np
 
 from asr_server.audio.vad import SpeechProbability
 from asr_server.core.audio import FRAME_SAMPLES
+from asr_server.live.config import Probability
 from asr_server.live.events import Samples
 from asr_server.live.framing import Resample
-from asr_server.live.session import Probability
 
 
 def voice() -> Probability:
