@@ -23,7 +23,7 @@ class LiveMachineConfig:
     the utterance. `max_pause_samples`: an utterance with a longer pause is transcribed in parts, each with
     `margin_samples` of the pause before and behind its speech. `max_utterance_samples`: the length of a part without
     such a pause at which the utterance is cut; one that is longer in all ends in its next long pause.
-    `separate_final_engine`: partials come from a less accurate engine than finals, so none of them may serve as a final.
+    `separate_final_engine`: partials come from a less accurate engine than finals; none of them may serve as a final.
     """
 
     voice: Callable[[], Probability]
