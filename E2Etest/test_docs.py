@@ -215,6 +215,7 @@ def test_a_block_that_is_not_run_says_why():
     assert any(not reason for page, reason, _ in _shell_blocks() if page.name == "README.md")
 
 
+@pytest.mark.nightly
 @pytest.mark.integration
 def test_make_demo_once_exits_by_its_words():
     """`make demo ONCE=1` shows what was spoken and the transcript, stops, and exits with 0 if they are the same."""

@@ -109,6 +109,7 @@ def test_the_stream_has_numbered_events_and_an_end(curl, spoken):
     spoken.check(found["text"])
 
 
+@pytest.mark.nightly
 def test_subtitles_in_both_modes(curl, spoken):
     """Numbered cues in order, with text; the words of all are those that were said."""
     for srt in curl("/v1/audio/subtitles"):
@@ -124,6 +125,7 @@ def _ms(time):
     return ((60 * hours + minutes) * 60 + seconds) * 1000 + ms
 
 
+@pytest.mark.nightly
 def test_translations_as_text_and_as_subtitles(curl):
     """In json to Chinese, in srt to English."""
     text, srt = curl("/v1/audio/translations")

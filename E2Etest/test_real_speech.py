@@ -50,6 +50,7 @@ def test_words_of_real_people(english, kind, most_errors, words):
     )
 
 
+@pytest.mark.nightly
 def test_every_format_has_the_words_with_capitals_and_punctuation(english, kennedy):
     """And says which language it is."""
     audio = kennedy.path.read_bytes()
@@ -65,6 +66,7 @@ def test_every_format_has_the_words_with_capitals_and_punctuation(english, kenne
         assert _errors(" ".join(line for line in lines if line != "WEBVTT"), kennedy) == 0
 
 
+@pytest.mark.nightly
 def test_streams_and_jobs(english, kennedy):
     """Deltas joined, and the result of a job, are the text."""
     audio = kennedy.path.read_bytes()

@@ -14,6 +14,7 @@ from E2Etest.process import RunningServer, ready
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.nightly
 def test_tests_run_against_the_server_that_is_named(start):
     """With its key; tests that start servers of their own are skipped, and say why."""
     tests = ["E2Etest/test_surfaces.py::test_a_live_session", "E2Etest/test_jobs.py", "E2Etest/test_smoke.py"]

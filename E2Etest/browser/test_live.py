@@ -67,6 +67,7 @@ def test_a_pause_ends_the_line_and_what_is_said_meanwhile_is_not_heard(speaking,
         assert _words(page)[: len(said)] == said
 
 
+@pytest.mark.nightly
 def test_a_cut_connection_loses_and_doubles_no_word(speaking, page_server, shots):
     """The line breaks in the middle of a word and stays away for a while; the session is resumed."""
     _, words = recordings.sample()

@@ -16,6 +16,7 @@ from E2Etest.cli.commands import command, started
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.nightly
 def test_the_words_are_those_of_a_server(server, talks):
     """In order, with a broken recording among them. The broken one has its line on stderr; libraries write nothing."""
     names = ["hello.wav", "broken.wav", "more/again.flac"]

@@ -4,6 +4,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
 
 from asr_server.engine.fake_script import FakeScript
 from E2Etest import recordings
@@ -49,6 +50,7 @@ def test_the_time_of_a_load_does_not_count(start, sample):
         assert [answer.json()["text"] for answer in answers] == [sample[1]] * 3
 
 
+@pytest.mark.nightly
 def test_a_load_without_progress_is_waited_for_twice_the_limit(start, sample):
     """Then the request gets 504; the load it started goes on, and the next one is served."""
     with start(script=FakeScript(load_s=7.0), REQUEST_TIMEOUT="2") as server:

@@ -48,6 +48,7 @@ def test_a_committed_turn_is_one_item_with_its_words(realtime_server, said, size
         assert [language.code for language in events[-1].languages] == ["en"]
 
 
+@pytest.mark.nightly
 def test_ten_mebibytes_in_one_event_are_taken(realtime_server, said):
     """218 s of audio at once: a sentence at its beginning and one at its end, which are two turns, in order."""
     one, expected = speech(1.0), 2

@@ -116,7 +116,7 @@ def test_rows_do_not_change_each_other(kind, run, clips, alone):
     for max_batch in (3, SLOTS):
         engine = registry.build(kind.plan(max_batch))
         engine.load()
-        order = list(range(len(clips))) * 2
+        order = list(range(len(clips))) * (2 if max_batch < SLOTS else 1)
         random.Random(max_batch).shuffle(order)
         together = run(engine, [Utterance(clips[i]) for i in order])
         for i, got in zip(order, together, strict=True):
