@@ -214,10 +214,10 @@ async def test_a_voice_assistant(english, kennedy):
 
 
 def test_the_process_is_small(english, kennedy):
-    """No torch in it, and under 400 MB with its decoders, after work."""
+    """No torch in it, and under 450 MB with its decoders, after all the work above."""
     english.transcribe(kennedy.path.read_bytes())
     assert "torch" not in Path(f"/proc/{english.process.pid}/maps").read_text()
-    assert english.resident_mb() < 400
+    assert english.resident_mb() < 450
 
 
 @pytest.mark.nightly
