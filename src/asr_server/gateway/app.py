@@ -112,7 +112,7 @@ def _has_unfinished_jobs(settings: Settings) -> bool:
         directory = settings.state_dir.expanduser()
     except RuntimeError:  # the user has no home directory
         return False
-    return any((directory / "jobs").glob("*/recording"))
+    return any((directory / "jobs").glob("job_*/recording"))
 
 
 async def _start(worker: Worker) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import threading
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from asr_server.core.errors import JobsUnavailable
 from asr_server.service.jobs.record import JobRecord
 
+_JOB = re.compile(r"job_[\w-]+")
 _RECORD, _RECORDING, _RESULT = "job.json", "recording", "result"
 
 
@@ -41,9 +43,11 @@ class JobStore:
 
     def __init__(self, directory: Path) -> None:
         self._jobs = directory / "jobs"
+        self._unreadable = directory / "unreadable-jobs"
         self._writing = threading.Lock()
         try:
-            self._jobs.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for place in (directory, self._jobs):  # `mode` does not hold for parents
+                place.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock = (directory / "lock").open("wb")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -57,16 +61,17 @@ class JobStore:
         self._lock.close()
 
     def records(self) -> list[JobRecord]:
-        """Every job, oldest first. Incomplete jobs and those of another version are removed. What cannot be read for a
-        disk error stays for the next start.
+        """Every job, oldest first. Nothing is deleted: incomplete jobs and those of another version are moved to
+        `unreadable-jobs`, and what is no job, or cannot be read for a disk error, stays where it is.
         """
         found = []
         for folder in self._jobs.iterdir():
+            if not _JOB.fullmatch(folder.name):
+                continue
             try:
                 found.append(_stored_records.validate_json((folder / _RECORD).read_bytes()).record)
             except (FileNotFoundError, NotADirectoryError, ValidationError) as error:
-                logger.warning("job is unreadable and was removed", id=folder.name, reason=type(error).__name__)
-                shutil.rmtree(folder, ignore_errors=True)
+                self._move_aside(folder, type(error).__name__)
             except OSError as error:
                 logger.warning("job cannot be read now", id=folder.name, reason=error.strerror)
         return sorted(found, key=lambda record: record.created_at)
@@ -110,6 +115,16 @@ class JobStore:
         """Remove all files of a job. A write at the same time ends before, or fails."""
         with self._writing:
             shutil.rmtree(self._jobs / identity, ignore_errors=True)
+
+    def _move_aside(self, folder: Path, reason: str) -> None:
+        place = self._unreadable / folder.name
+        try:
+            self._unreadable.mkdir(mode=0o700, exist_ok=True)
+            folder.rename(place)
+        except OSError as error:
+            logger.warning("job is unreadable", id=folder.name, reason=reason, not_moved=error.strerror)
+        else:
+            logger.warning("job is unreadable and was moved", id=folder.name, reason=reason, place=str(place))
 
     def _write(self, identity: str, name: str, content: bytes) -> None:
         path = self._jobs / identity / name

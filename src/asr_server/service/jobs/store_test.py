@@ -4,6 +4,7 @@ import io
 import json
 import os
 import shutil
+import stat
 import threading
 import time
 from contextlib import suppress
@@ -72,15 +73,39 @@ OLD_REQUEST = {"task": "transcription", "options": {}, "shape": {}}
 OLD = {"id": "old", "created_at": 1.0, "state": "queued", "request": OLD_REQUEST}
 
 
-@pytest.mark.parametrize("content", ["", "{}", json.dumps(OLD), json.dumps({"version": 1, "record": OLD})])
-def test_what_cannot_be_read_is_removed(store, tmp_path, content):
-    """A job that was half made, and one of another version, do not stop the others."""
+@pytest.mark.parametrize("version", [None, 1, 3])
+def test_what_cannot_be_read_is_moved_aside(store, tmp_path, version):
+    """A job that was half made, and one of another version, do not stop the others, and lose nothing."""
     store.add(record(), io.BytesIO(b"audio"))
-    (tmp_path / "jobs" / "half").mkdir()
-    (tmp_path / "jobs" / "old").mkdir()
-    (tmp_path / "jobs" / "old" / "job.json").write_text(content)
-    assert [job.id for job in store.records()] == ["job_1"]
-    assert sorted(path.name for path in (tmp_path / "jobs").iterdir()) == ["job_1"]
+    jobs, aside = tmp_path / "jobs", tmp_path / "unreadable-jobs"
+    for name in ("job_half", "job_old"):
+        (jobs / name).mkdir()
+        (jobs / name / "recording").write_bytes(b"theirs")
+    (jobs / "job_old" / "job.json").write_text(json.dumps({"version": version, "record": OLD} if version else OLD))
+    for _ in range(2):
+        assert [job.id for job in store.records()] == ["job_1"]
+        assert [path.name for path in jobs.iterdir()] == ["job_1"]
+        assert sorted(path.name for path in aside.iterdir()) == ["job_half", "job_old"]
+    assert {(folder / "recording").read_bytes() for folder in aside.iterdir()} == {b"theirs"}
+
+
+def test_nobody_else_can_read_it(tmp_path):
+    """Neither the jobs nor the directory around them, where the server makes it."""
+    JobStore(tmp_path / "state").close()
+    assert [stat.S_IMODE((tmp_path / "state" / name).stat().st_mode) for name in ("", "jobs")] == [0o700, 0o700]
+
+
+def test_what_is_no_job_is_left_alone(store, tmp_path):
+    """STATE_DIR may be a directory that somebody else uses too, such as a home with a folder named jobs."""
+    thesis = tmp_path / "jobs" / "thesis" / "chapter-1"
+    thesis.mkdir(parents=True)
+    (tmp_path / "jobs" / "notes.txt").write_text("mine")
+    (tmp_path / "jobs" / "job_half").mkdir()
+    (tmp_path / "unreadable-jobs" / "job_half" / "of-an-earlier-start").mkdir(parents=True)
+    assert store.records() == []
+    assert thesis.is_dir()
+    assert (tmp_path / "jobs" / "notes.txt").read_text() == "mine"
+    assert (tmp_path / "jobs" / "job_half").is_dir()
 
 
 def test_what_the_disk_does_not_give_now_is_not_removed(store, monkeypatch):
