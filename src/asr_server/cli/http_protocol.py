@@ -74,6 +74,7 @@ class HttpProtocol(HttpToolsProtocol):
     _framing_bytes = 0  # received since the last head, chunk of a body, or end of a request
     _head_timer: asyncio.TimerHandle | None = None
     _is_idle = True  # no byte of the next request has come
+    _has_head = False  # of the present request
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Start the timer for the first head."""
@@ -89,11 +90,18 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """The first byte of a request."""
-        self._is_idle = False
+        self._is_idle = self._has_head = False
         super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header. Trailers, which come behind a body in chunks, are dropped: they are no part of the head, by which
+        access was decided (RFC 9110, 6.5.1)."""
+        if not self._has_head:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """The head is complete. The parser answers a ValueError with 400."""
+        self._has_head = True
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if size > _HEAD_BYTES:
             raise ValueError(size)

@@ -299,3 +299,20 @@ async def test_a_client_that_ends_its_side_is_not_kept_by_an_app_without_an_answ
     protocol = _opened()
     assert not protocol.eof_received()  # before any request: closed at once
     protocol.connection_lost(None)
+
+
+@pytest.mark.parametrize("cut", range(0, 40, 7))
+async def test_trailers_are_no_headers(cut):
+    """However they arrive: a key behind the body opens nothing. The next request has headers again."""
+    seen = []
+
+    async def app(scope, receive, send):
+        await _app(scope, receive, send)
+        seen.append(dict(scope["headers"]))
+
+    protocol = _opened(app)
+    trailers = b"0\r\nAuthorization: Bearer key\r\nX-Forwarded-For: 1.2.3.4\r\n\r\n"
+    for piece in (POST, b"2\r\n{}\r\n" + trailers[:cut], trailers[cut:], GET + b"Authorization: Bearer key\r\n\r\n"):
+        protocol.data_received(piece)
+        await _turns()
+    assert seen == [{b"host": b"x", b"transfer-encoding": b"chunked"}, {b"host": b"x", b"authorization": b"Bearer key"}]

@@ -12,8 +12,8 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 
 from asr_server.core.errors import MalformedBody
 
-# Text parts beside the file; speaker references arrive as data URLs of a few MiB.
-_MAX_TEXT_PART_BYTES = 8 * 1024 * 1024
+# Of all text parts together: a prompt, hotwords, a glossary.
+_MAX_TEXT_BYTES = 256 * 1024
 _MAX_FIELDS = 200
 _MAX_FILES = 10
 _EXTENDED_FILENAME = re.compile(rb";\s*filename\*", re.IGNORECASE)
@@ -27,12 +27,13 @@ class FormParser(MultiPartParser):
     def __init__(self, headers: Headers, stream: AsyncGenerator[bytes, None]) -> None:
         _, options = parse_options_header(headers["content-type"])
         self._is_complete = False
+        self._text_bytes = 0
         super().__init__(
             headers,
             _without_preamble(stream, options.get(b"boundary", b"")),
             max_files=_MAX_FILES,
             max_fields=_MAX_FIELDS,
-            max_part_size=_MAX_TEXT_PART_BYTES,
+            max_part_size=_MAX_TEXT_BYTES,
         )
 
     def on_headers_finished(self) -> None:
@@ -41,6 +42,14 @@ class FormParser(MultiPartParser):
         if _EXTENDED_FILENAME.search(disposition):
             self._current_part.content_disposition = disposition + b'; filename=""'
         super().on_headers_finished()
+
+    def on_part_data(self, data: bytes, start: int, end: int) -> None:
+        """The next bytes of a part."""
+        if self._current_part.file is None:
+            self._text_bytes += end - start
+            if self._text_bytes > _MAX_TEXT_BYTES:
+                raise MultiPartException(f"The text fields have more than {_MAX_TEXT_BYTES // 1024} KiB together")
+        super().on_part_data(data, start, end)
 
     def on_end(self) -> None:
         """The closing boundary has been read."""
