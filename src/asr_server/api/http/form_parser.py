@@ -14,6 +14,8 @@ from asr_server.core.errors import MalformedBody
 
 # Of all text parts together: a prompt, hotwords, a glossary.
 _MAX_TEXT_BYTES = 256 * 1024
+# Recordings as data URLs, together. They are refused by their name, which has to be read for that.
+_REFERENCES, _MAX_REFERENCES_BYTES = "known_speaker_references", 8 * 1024 * 1024
 _MAX_FIELDS = 200
 _MAX_FILES = 10
 _EXTENDED_FILENAME = re.compile(rb";\s*filename\*", re.IGNORECASE)
@@ -27,13 +29,13 @@ class FormParser(MultiPartParser):
     def __init__(self, headers: Headers, stream: AsyncGenerator[bytes, None]) -> None:
         _, options = parse_options_header(headers["content-type"])
         self._is_complete = False
-        self._text_bytes = 0
+        self._text_bytes = self._references_bytes = 0
         super().__init__(
             headers,
             _without_preamble(stream, options.get(b"boundary", b"")),
             max_files=_MAX_FILES,
             max_fields=_MAX_FIELDS,
-            max_part_size=_MAX_TEXT_BYTES,
+            max_part_size=_MAX_REFERENCES_BYTES,
         )
 
     def on_headers_finished(self) -> None:
@@ -46,8 +48,11 @@ class FormParser(MultiPartParser):
     def on_part_data(self, data: bytes, start: int, end: int) -> None:
         """The next bytes of a part."""
         if self._current_part.file is None:
-            self._text_bytes += end - start
-            if self._text_bytes > _MAX_TEXT_BYTES:
+            if self._current_part.field_name.startswith(_REFERENCES):
+                self._references_bytes += end - start
+            else:
+                self._text_bytes += end - start
+            if self._text_bytes > _MAX_TEXT_BYTES or self._references_bytes > _MAX_REFERENCES_BYTES:
                 raise MultiPartException(f"The text fields have more than {_MAX_TEXT_BYTES // 1024} KiB together")
         super().on_part_data(data, start, end)
 
