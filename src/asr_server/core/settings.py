@@ -135,7 +135,9 @@ class Settings(BaseSettings):
         120.0, ge=0, description="Seconds without work after which the model is unloaded; 0: never."
     )
     preload: bool = Field(False, description="Load and warm up the model before the server reports ready.")
-    request_timeout: float = Field(300.0, gt=0, description="Seconds after which a request fails with 504.")
+    request_timeout: float = Field(
+        300.0, gt=0, description="Seconds, loading aside, after which a request fails with 504."
+    )
     engine_hang_s: float = Field(
         15.0,
         gt=0,

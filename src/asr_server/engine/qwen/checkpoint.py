@@ -113,11 +113,13 @@ def _growth_of(directory: Path, report: OnDownload) -> Iterator[None]:
                 report(size - begin)
                 last = size
 
-    threading.Thread(target=watch, name="download-progress", daemon=True).start()
+    watcher = threading.Thread(target=watch, name="download-progress", daemon=True)
+    watcher.start()
     try:
         yield
     finally:
         ended.set()
+        watcher.join()  # a report behind the end would be taken for a download under way
 
 
 def _size(directory: Path) -> int:
