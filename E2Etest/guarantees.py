@@ -204,6 +204,41 @@ GUARANTEES: dict[str, Guarantee] = {
         "Logs contain no speech, no names and no secrets",
         "None of the marked texts, file names and keys appears in the log at any level.",
     ),
+    "one-connection": Guarantee(
+        "One connection cannot stop the others",
+        "While a connection sends tiny frames, messages as fast as they go, requests whose answers it does not read, "
+        "bodies that trickle or enormous text fields, `/livez` answers within {probe_p99_ms} (p99). Memory grows by at "
+        "most {memory_mib} for each of these connections.",
+        {
+            "probe_p99_ms": _time("time of a probe beside the worst connection, p99", 100, "ms", asserted=1_000),
+            "memory_mib": _memory("memory of the worst connection", 64, "MiB"),
+        },
+    ),
+    "shares": Guarantee(
+        "One caller cannot take every place",
+        "While one key sends files that decode slowly, leaves live sessions behind or fills the queue of jobs, a "
+        "recording of 4 s by another key takes at most {beside_ratio} times as long as alone.",
+        {"beside_ratio": _time("time of another key's recording / alone", 2, "", asserted=10)},
+    ),
+    "foreign-state": Guarantee(
+        "Nothing in `STATE_DIR` that is not the server's own is deleted",
+        "A start with folders of others, with job records of other versions and with broken records deletes "
+        "{deleted} files.",
+        {"deleted": _count("files deleted", 0)},
+    ),
+    "vanished": Guarantee(
+        "What vanishes is noticed",
+        "The worker's socket file or a temporary directory vanishes, or the process that starts decoders is stopped. "
+        "Requests are answered again within {again_s}, and until then get a 503 that invites a retry.",
+        {"again_s": _time("time until a request is answered again, beyond the load", 5, "s", asserted=30)},
+    ),
+    "gateway-faults": Guarantee(
+        "A gateway recovers from every fault of its processes",
+        "For nine minutes the worker's socket file vanishes, and processes are paused, stopped and killed at random: "
+        "worker, decoders and the process that starts them. {unexpected} errors are other than a 503 that invites a "
+        "retry within 2 s of a fault.",
+        {"unexpected": _count("unexpected errors", 0)},
+    ),
     "soak": Guarantee(
         "The server is stable over time",
         "20 min at 80 % load with a fault every 30 s cause {errors} unexpected errors. Memory grows by at most "
