@@ -79,6 +79,7 @@ def test_borders_of_mandarin_characters_in_voices_never_heard(distances):
     assert np.percentile(found, 95) <= 55
 
 
+@pytest.mark.nightly
 def test_a_long_clip_is_aligned_to_its_end(distances):
     """Past two windows of the encoder the last ten words are found, if less well than others (41 ms)."""
     (found,) = [found for row, found in distances if row["words_ms"][-1][2] > 16_000]

@@ -40,7 +40,14 @@ def _errors(text, clip):
     return recordings.word_errors(recordings.plain_words(clip.text), recordings.plain_words(text))
 
 
-@pytest.mark.parametrize(("kind", "most_errors", "words"), [("jfk", 0, 22), ("librivox", 3, 70), ("phone", 4, 113)])
+@pytest.mark.parametrize(
+    ("kind", "most_errors", "words"),
+    [
+        ("jfk", 0, 22),
+        pytest.param("librivox", 3, 70, marks=pytest.mark.nightly),
+        pytest.param("phone", 4, 113, marks=pytest.mark.nightly),
+    ],
+)
 def test_words_of_real_people(english, kind, most_errors, words):
     """A speech, a reader, telephone prompts."""
     clips = recordings.real_clips(kind)
@@ -166,8 +173,11 @@ def _has_both(text):
 
 @pytest.mark.parametrize(
     "detection",
-    [None, {"type": "semantic_vad", "eagerness": "low"}, {"type": "server_vad", "silence_duration_ms": 8_000}],
-    ids=["commit", "semantic", "server"],
+    [
+        pytest.param(None, id="commit"),
+        pytest.param({"type": "semantic_vad", "eagerness": "low"}, id="semantic"),
+        pytest.param({"type": "server_vad", "silence_duration_ms": 8_000}, id="server", marks=pytest.mark.nightly),
+    ],
 )
 def test_a_realtime_turn_with_a_long_pause_has_the_words_of_both_sentences_once(english, with_a_hole, detection):
     """Whether one turn or, by semantic_vad behind a sentence, two; deltas joined are the transcript."""

@@ -245,6 +245,7 @@ async def test_who_leaves_in_the_middle_frees_the_session(port, wyoming_server):
     await asyncio.to_thread(wyoming_server.wait_for, lambda health: _open_sessions(health) == 0)
 
 
+@pytest.mark.nightly
 async def test_without_a_server_there_is_an_error_and_later_there_are_words(tmp_path, fake_sample):
     """The bridge is up before the server, and after it: describe works, errors say where nothing answers."""
     server = ServerProcess(tmp_path / "log", PRELOAD="true", **fake_sample)

@@ -116,7 +116,7 @@ def test_rows_do_not_change_each_other(kind, run, clips, alone):
     for max_batch in (3, SLOTS):
         engine = registry.build(kind.plan(max_batch))
         engine.load()
-        order = list(range(len(clips))) * (2 if max_batch < SLOTS else 1)
+        order = list(range(len(clips)))
         random.Random(max_batch).shuffle(order)
         together = run(engine, [Utterance(clips[i]) for i in order])
         for i, got in zip(order, together, strict=True):
@@ -268,7 +268,7 @@ def _drafts(answer, others):
 
 def test_no_draft_changes_an_answer(ask, clips, alone):
     """Whatever it is, alone and in a batch; a right one takes one pass, and one that is right at first saves some."""
-    for i in (0, 3, 4):
+    for i in (0, 2, 4):
         drafts = _drafts(alone[i].ids, alone[(i + 1) % len(alone)].ids)
         together = ask(*(Utterance(clips[i], draft=draft) for draft in drafts))
         for got in together:
