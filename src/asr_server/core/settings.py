@@ -167,6 +167,17 @@ class Settings(BaseSettings):
     job_ttl: float = Field(86_400.0, gt=0, description="Seconds for which a finished job and its result are kept.")
     job_timeout: float = Field(14_400.0, gt=0, le=604_800, description="Seconds after which a running job fails.")
     max_jobs: int = Field(1_000, ge=1, description="Limit of waiting and running jobs; a new job gets 429.")
+    key_max_jobs: int = Field(
+        0,
+        ge=0,
+        description="Waiting and running jobs per key; 0: of `MAX_JOBS` as many as they leave free, with one key all.",
+    )
+    key_max_jobs_mb: float = Field(
+        0.0,
+        ge=0,
+        description="MiB of recordings and results that the jobs of a key may keep; 0: as many as they leave free on "
+        "the disk, with one key no limit.",
+    )
 
     asr_use_server_vad: bool = Field(True, description="Live: a pause ends an utterance; false: only a flush does.")
     vad_threshold: float = Field(
