@@ -264,7 +264,7 @@ async def test_without_a_store_every_call_says_why_until_there_is_one(tmp_path, 
         left = JobRecord(new_id(), REQUEST, 1.0)
         other.add(left, io.BytesIO(b"audio"))
         other.close()
-        await until(lambda: jobs.pending)
+        await until(lambda: any(jobs.counts.values()))
         assert (await ended(jobs, left.id)).state is JobState.SUCCEEDED
 
 
