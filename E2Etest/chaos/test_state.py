@@ -116,7 +116,7 @@ def test_a_key_with_many_jobs_does_not_hold_up_another(tmp_path, measured, note)
         done += _succeeded(server.client, ids)
     assert done <= 1
     measured("beside_ratio", beside_s / alone_s)
-    note(f"a key's {codes.count(202)} jobs: {done} ended while another key's job waited and ran; {codes.count(429)} got 429")
+    note(f"of a key's {codes.count(202)} jobs {done} ended before another key's job; {codes.count(429)} more got 429")
 
 
 def _post(client, audio):
@@ -186,7 +186,7 @@ WITH_ITS_CLOCK = (
 
 @pytest.mark.skipif(shutil.which("faketime") is None, reason="needs Debian's faketime")
 @pytest.mark.parametrize("jump", ["+20y", "-20y"])
-def test_a_clock_that_jumps_costs_nothing(tmp_path, sample, fake_sample, jump):
+def test_a_clock_that_jumps_costs_nothing(tmp_path, sample, jump):
     """20 years forth or back in the middle of a job: it is done, its result, an ephemeral key and a session of it stay,
     and so does the result after a start of the server at that time."""
     library = subprocess.run(["faketime", "-m", "now", "printenv", "LD_PRELOAD"], capture_output=True, text=True).stdout
@@ -199,9 +199,10 @@ def test_a_clock_that_jumps_costs_nothing(tmp_path, sample, fake_sample, jump):
         "FAKETIME_NO_CACHE": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
     }
-    keys = {"API_KEYS": "one"}
-    with running(tmp_path / "log", STATE_DIR=state, JOB_TTL="600", **clock, **keys, **fake_sample) as server:
-        job = submit(server, long_recording(10), response_format="text")
+    # Not the scripted engine, which cannot be loaded under faketime.
+    keys = {"API_KEYS": "one", "MODEL_ID": "moonshine-tiny-en"}
+    with running(tmp_path / "log", STATE_DIR=state, JOB_TTL="600", **clock, **keys) as server:
+        job = submit(server, long_recording(2), response_format="text")
         made = server.client.post("/v1/realtime/client_secrets", json={}).json()
         now.write_text(jump)
         year = 60 * 60 * 24 * 365
@@ -213,8 +214,9 @@ def test_a_clock_that_jumps_costs_nothing(tmp_path, sample, fake_sample, jump):
             assert guest.get("/v1/realtime").status_code == 426  # the key is good, and this is no WebSocket
         assert server.health()["uptime_s"] < 600
         time.sleep(1.5)
-        assert server.client.get(f"/v1/jobs/{job['id']}/result").status_code == 200
+        words = server.client.get(f"/v1/jobs/{job['id']}/result").text
+        assert words.strip()
         assert "Traceback" not in server.log()
-    with running(tmp_path / "log2", STATE_DIR=state, JOB_TTL="600", **clock, **keys, **fake_sample) as server:
+    with running(tmp_path / "log2", STATE_DIR=state, JOB_TTL="600", **clock, **keys) as server:
         time.sleep(1.5)
-        assert server.client.get(f"/v1/jobs/{job['id']}/result").text.split() == 10 * sample[1].split()
+        assert server.client.get(f"/v1/jobs/{job['id']}/result").text == words
