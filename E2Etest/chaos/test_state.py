@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+from websockets.sync.client import connect
 
 from E2Etest import recordings
 from E2Etest.contract.test_jobs import events, long_recording, submit
@@ -210,8 +211,9 @@ def test_a_clock_that_jumps_costs_nothing(tmp_path, sample, jump):
         last = events(server, job["id"])[-1]
         assert last["status"] == "succeeded", last
         assert server.transcribe(sample[0]).status_code == 200
-        with httpx.Client(base_url=server.base, headers={"Authorization": f"Bearer {made['value']}"}) as guest:
-            assert guest.get("/v1/realtime").status_code == 426  # the key is good, and this is no WebSocket
+        url, headers = f"ws://127.0.0.1:{server.port}/v1/realtime", {"Authorization": f"Bearer {made['value']}"}
+        with connect(url, additional_headers=headers) as guest:
+            assert json.loads(guest.recv(60))["type"] == "session.created"
         assert server.health()["uptime_s"] < 600
         time.sleep(1.5)
         words = server.client.get(f"/v1/jobs/{job['id']}/result").text
