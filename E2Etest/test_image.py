@@ -63,8 +63,8 @@ class Container(Server):
         """With Docker's own options."""
         options = ["nosuid", "nodev", "noexec", "mode=1777"]
         return [
-            {"destination": place, "type": "tmpfs", "source": "tmpfs", "options": options}
-            for place in self.service["tmpfs"]
+            {"destination": place, "type": "tmpfs", "source": "tmpfs", "options": [*options, *limits.split(",")]}
+            for place, _, limits in (entry.partition(":") for entry in self.service["tmpfs"])
         ]
 
     def _volumes(self):

@@ -126,10 +126,11 @@ def test_compose_has_the_bridge_in_front_of_any_server():
 
 
 def test_compose_gives_the_container_nothing_it_does_not_need():
-    """A read-only root with a place for uploads, no capability, no way to gain one."""
+    """A read-only root with a place of a bounded size for uploads, no capability, no way to gain one."""
     for service in yaml.safe_load(_read("docker-compose.yml"))["services"].values():
         assert service["read_only"] is True
-        assert service["tmpfs"] == ["/tmp"]
+        (place,) = service["tmpfs"]
+        assert re.fullmatch(r"/tmp:size=\d+[mg]", place)
         assert service["cap_drop"] == ["ALL"]
         assert service["security_opt"] == ["no-new-privileges:true"]
         assert not {"privileged", "cap_add", "network_mode", "pid", "devices"} & set(service)

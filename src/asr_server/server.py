@@ -32,7 +32,8 @@ from asr_server.scheduling.observer import SchedulerObserver
 from asr_server.scheduling.request_clock import RequestClock
 from asr_server.scheduling.thread import EngineThread
 from asr_server.service.catalog import Catalog
-from asr_server.service.jobs.runner import JobLimits, Jobs
+from asr_server.service.jobs.runner import Jobs
+from asr_server.service.jobs.shares import JobLimits
 from asr_server.service.jobs.store import JobStore
 from asr_server.service.live_session.inference import Engines
 from asr_server.service.live_session.sessions import LiveSessions
@@ -169,7 +170,7 @@ def _services(
         live=LiveSessions(settings, engines, built.admission),
         processor=built.processor,
         translations=built.translations,
-        jobs=Jobs(built.processor, _job_limits(settings), _job_store(settings)),
+        jobs=Jobs(built.processor, _job_limits(settings), lambda: _job_store(settings)),
         ephemeral_keys=ephemeral_keys,
         metrics=metrics,
         started_s=time.monotonic(),
@@ -177,17 +178,22 @@ def _services(
 
 
 def _job_limits(settings: Settings) -> JobLimits:
-    return JobLimits(settings.job_ttl, settings.job_timeout, settings.max_jobs)
+    return JobLimits(
+        settings.job_ttl,
+        settings.job_timeout,
+        settings.max_jobs,
+        settings.key_max_jobs,
+        int(settings.key_max_jobs_mb * 2**20),
+        several_keys=len(settings.keys) > 1,
+    )
 
 
-def _job_store(settings: Settings) -> JobStore | JobsUnavailable:
-    """The store, or why there is none: everything but jobs works without."""
+def _job_store(settings: Settings) -> JobStore:
+    """Raises `JobsUnavailable`: everything but jobs works without."""
     try:
         return JobStore(settings.state_dir.expanduser())
     except RuntimeError:  # pathlib's
-        return JobsUnavailable("STATE_DIR cannot be used (this user has no home directory).")
-    except JobsUnavailable as reason:
-        return reason
+        raise JobsUnavailable("STATE_DIR cannot be used (this user has no home directory).") from None
 
 
 async def _make_ready(services: Services) -> None:

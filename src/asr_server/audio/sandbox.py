@@ -87,6 +87,8 @@ def _set_limits(memory_bytes: int, cpu_s: int) -> None:
         (resource.RLIMIT_NPROC, 0),
         (resource.RLIMIT_NOFILE, 0),
     ):
+        _, hard = resource.getrlimit(which)
+        limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)  # such as that of `ulimit -v`
         resource.setrlimit(which, (limit, limit))
 
 

@@ -155,7 +155,7 @@ def _plan(settings: Settings) -> Findings:
 
 
 def _environment(settings: Settings) -> Findings:
-    yield _model(settings.model_id)
+    yield _model(settings.model_id, settings.model_revision)
     yield _port(settings.host, settings.port)
     if settings.ssl_certfile:
         reason = certificate_error(settings)
@@ -166,15 +166,15 @@ def _environment(settings: Settings) -> Findings:
     yield _disk("disk for models", model_cache.cache_directory(), _LARGEST_MODEL_BYTES)
 
 
-def _model(model_id: str) -> Finding:
+def _model(model_id: str, revision: str) -> Finding:
     from asr_server.cli.models import size_text
     from asr_server.core.errors import ModelUnavailable
     from asr_server.engine.qwen import model_cache
 
     try:
-        stored = model_cache.find(model_id)
+        stored = model_cache.find(model_id, revision)
         if stored is None:
-            advice = f"asr-server models download {model_id}"
+            advice = f"asr-server models download {model_id}" + (f" --revision {revision}" if revision else "")
             return Finding(
                 Mark.NOTE, "model", f"{model_id} is not downloaded yet; the first request downloads it, or: {advice}"
             )

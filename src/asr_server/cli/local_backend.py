@@ -43,11 +43,12 @@ _LOG_TAIL_BYTES = 2_000
 def local_settings(model_id: str | None) -> Settings:
     """The environment's settings without the limits for callers. Raises `SettingsError`."""
     from asr_server.core import settings
+    from asr_server.core.setting_types import LogLevel
 
     return settings.load(
         **({"model_id": model_id} if model_id else {}),
         host="127.0.0.1",
-        log_level=settings.LogLevel.ERROR,
+        log_level=LogLevel.ERROR,
         log_json=False,
         preload=False,
         idle_timeout=0,

@@ -10,7 +10,7 @@ from asr_server.cli.failure import Exit, UsageError
 EXAMPLES = """\
 examples:
   asr-server models list
-  asr-server models download Qwen/Qwen3-ASR-0.6B
+  asr-server models download Qwen/Qwen3-ASR-0.6B      the newest, also where an older one is in the cache
   asr-server models verify Qwen/Qwen3-ASR-0.6B
   asr-server models remove Qwen/Qwen3-ASR-0.6B --yes
 
@@ -27,14 +27,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ).set_defaults(run=_list)
     download = actions.add_parser("download", help="download a model into the hub's cache")
     download.add_argument("model", metavar="ID", help="hub id: owner/name")
+    _add_revision(download)
     download.set_defaults(run=_download)
     verify = actions.add_parser("verify", help="check the files of a model and the headers of its weights")
     verify.add_argument("model", metavar="ID|DIR", help="hub id, directory, 'demo' or 'moonshine-tiny-en'")
+    _add_revision(verify)
     verify.set_defaults(run=_verify)
     remove = actions.add_parser("remove", help="delete a model from the hub's cache")
     remove.add_argument("model", metavar="ID", help="hub id: owner/name")
     remove.add_argument("--yes", action="store_true", help="do not ask")
     remove.set_defaults(run=_remove)
+
+
+def _add_revision(action: argparse.ArgumentParser) -> None:
+    action.add_argument("--revision", default="", metavar="REV", help="commit, tag or branch of a hub id")
 
 
 def size_text(size_bytes: int) -> str:
@@ -68,8 +74,9 @@ def _download(parsed: argparse.Namespace) -> int:
     from asr_server.engine.qwen import checkpoint, model_cache
 
     try:
-        directory = checkpoint.locate(parsed.model)  # the hub's library shows a progress bar
-        stored = model_cache.find(parsed.model)
+        # The hub's library shows a progress bar.
+        directory = checkpoint.locate(parsed.model, revision=parsed.revision, update=True)
+        stored = model_cache.find(parsed.model, parsed.revision)
     except ModelUnavailable as error:
         return _fail(error.message)
     if stored:
@@ -82,7 +89,7 @@ def _verify(parsed: argparse.Namespace) -> int:
     from asr_server.engine.qwen import model_cache
 
     try:
-        stored = model_cache.find(parsed.model)
+        stored = model_cache.find(parsed.model, parsed.revision)
         if stored is None:
             return _fail(f"{parsed.model} is not on this machine: asr-server models download {parsed.model}")
         weights = model_cache.verify(stored)

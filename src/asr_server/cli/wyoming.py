@@ -43,7 +43,7 @@ def _run(parsed: argparse.Namespace) -> int:
 
     from asr_server.bridge.wyoming import Bridge, Target
     from asr_server.core.logger import configure
-    from asr_server.core.settings import LogLevel
+    from asr_server.core.setting_types import LogLevel
 
     _check(parsed)
     configure(LogLevel(parsed.log_level), as_json=False)

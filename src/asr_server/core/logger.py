@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from loguru import logger
 
-from asr_server.core.settings import LogLevel
+from asr_server.core.setting_types import LogLevel
 
 if TYPE_CHECKING:
     from loguru import Message, Record

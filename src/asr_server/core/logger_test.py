@@ -8,7 +8,7 @@ import pytest
 from loguru import logger
 
 from asr_server.core.logger import configure
-from asr_server.core.settings import LogLevel
+from asr_server.core.setting_types import LogLevel
 
 
 @pytest.fixture(autouse=True)

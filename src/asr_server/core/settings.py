@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,6 +18,7 @@ from pydantic import AnyHttpUrl, Field, SecretStr, ValidationError, ValidationIn
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from asr_server.core.hosts import is_loopback
+from asr_server.core.setting_types import Dtype, LogLevel, Quantization
 
 _KEY = re.compile(r"[A-Za-z0-9._~+/=-]+")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@,]+", re.IGNORECASE)
@@ -26,15 +26,6 @@ _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@,]+", re.IGNORECASE)
 
 class SettingsError(ValueError):
     """One or more settings are invalid; the message has a line for each: name, value, what is expected."""
-
-
-class Dtype(StrEnum):
-    """Number format of the weights and activations."""
-
-    AUTO = "auto"
-    FLOAT32 = "float32"
-    BFLOAT16 = "bfloat16"
-    FLOAT16 = "float16"
 
 
 # Settings of the servers that people come from. docs/migration.md has them too.
@@ -46,24 +37,6 @@ _SUPERSEDED = {
     **dict.fromkeys(("SSE_CHUNK_SECONDS", "SSE_OVERLAP_SECONDS"), "recordings are cut at pauses; remove it"),
     **dict.fromkeys(("WORKER_HOST", "WORKER_PORT"), "the worker listens on a Unix socket; remove it"),
 }
-
-
-class LogLevel(StrEnum):
-    """The least severe log line that is written."""
-
-    TRACE = "TRACE"
-    DEBUG = "DEBUG"
-    INFO = "INFO"
-    WARNING = "WARNING"
-    ERROR = "ERROR"
-
-
-class Quantization(StrEnum):
-    """Weight formats below 16 bits."""
-
-    NONE = ""
-    INT8 = "int8"
-    FP8 = "fp8"
 
 
 class Settings(BaseSettings):
@@ -108,6 +81,10 @@ class Settings(BaseSettings):
         description="Model: a hub id, a directory, `moonshine-tiny-en` (English, bundled), or `demo` (a bundled "
         "checkpoint for tests, which knows about a hundred words).",
     )
+    model_revision: str = Field(
+        "",
+        description="Commit, tag or branch of a model of the hub; empty: the one in the local cache, or the newest.",
+    )
     model_aliases: str = Field(
         "",
         description="Comma-separated names that clients may send for the model, beside those that are built in; `*` "
@@ -119,6 +96,7 @@ class Settings(BaseSettings):
         description="Forced aligner for word times: a hub id, a directory, or `demo` (the default with MODEL_ID=demo). "
         "With MODEL_ID=moonshine-tiny-en the default is that model's own attention.",
     )
+    forced_aligner_revision: str = Field("", description="The same for the forced aligner.")
     device: str = Field(
         "auto",
         pattern=r"^(auto|cpu|cuda(:\d+)?)$",
@@ -167,6 +145,17 @@ class Settings(BaseSettings):
     job_ttl: float = Field(86_400.0, gt=0, description="Seconds for which a finished job and its result are kept.")
     job_timeout: float = Field(14_400.0, gt=0, le=604_800, description="Seconds after which a running job fails.")
     max_jobs: int = Field(1_000, ge=1, description="Limit of waiting and running jobs; a new job gets 429.")
+    key_max_jobs: int = Field(
+        0,
+        ge=0,
+        description="Waiting and running jobs per key; 0: of `MAX_JOBS` as many as they leave free, with one key all.",
+    )
+    key_max_jobs_mb: float = Field(
+        0.0,
+        ge=0,
+        description="MiB of recordings and results that the jobs of a key may keep; 0: as many as they leave free on "
+        "the disk, with one key no limit.",
+    )
 
     asr_use_server_vad: bool = Field(True, description="Live: a pause ends an utterance; false: only a flush does.")
     vad_threshold: float = Field(

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from asr_server.core.settings import Dtype, Settings
+from asr_server.core.setting_types import Dtype
+from asr_server.core.settings import Settings
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.moonshine import package as moonshine
 from asr_server.engine.protocol import DEFAULT_TRAITS, EngineTraits
-from asr_server.engine.qwen.checkpoint import DEMO
+from asr_server.engine.qwen.checkpoint import DEMO, is_hub_id
 
 # Engines. The name of the scripted one is its MODEL_ID too; it has neither a slash nor a directory, as a model has.
 QWEN = "qwen"
@@ -40,7 +41,8 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the engine is built from; chosen once at start. `aligner_id`: "" where there is none."""
+    """What the engine is built from; chosen once at start. `aligner_id`: "" where there is none. `model_revision`,
+    `aligner_revision`: of hub ids, "" for any."""
 
     engine: str
     model_id: str
@@ -50,6 +52,8 @@ class Plan:
     kv_budget_mb: int
     options: tuple[Option, ...]
     aligner_id: str = ""
+    model_revision: str = ""
+    aligner_revision: str = ""
     traits: EngineTraits = DEFAULT_TRAITS
     fake_script: Path | None = None
 
@@ -132,6 +136,8 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
         kv_budget_mb=settings.kv_budget_mb,
         options=options,
         aligner_id=aligner_id,
+        model_revision=settings.model_revision,
+        aligner_revision=settings.forced_aligner_revision,
         traits=replace(_TRAITS.get(engine, DEFAULT_TRAITS), aligns=bool(aligner_id)),
         fake_script=settings.fake_engine_script,
     )
@@ -152,6 +158,9 @@ def _conflicts(settings: Settings, engine: str, capabilities: Capabilities) -> I
             f"MODEL_ID={settings.model_id}: the packages of Qwen3-ASR are not installed: run `make serve`, or "
             f"pip install -r requirements.txt, or set MODEL_ID={moonshine.MODEL_ID}."
         )
+    for name, model in (("model", settings.model_id), ("forced_aligner", settings.forced_aligner_id)):
+        if getattr(settings, f"{name}_revision") and (not is_hub_id(model) or Path(model).is_dir()):
+            yield f"{name.upper()}_REVISION is for models of the hub, and {name.upper()}_ID={model} is none: unset it."
     if engine == MOONSHINE and settings.device not in ("auto", "cpu"):
         yield f"DEVICE={settings.device}: {moonshine.MODEL_ID} runs on the CPU only; unset it."
     if engine == MOONSHINE and settings.dtype not in (Dtype.AUTO, Dtype.FLOAT32):

@@ -152,13 +152,14 @@ class EngineInfo:
     `slots`: rows that fit together. `kv_budget_mb`: what keys and values may take in all, `kv_cache_mb`: what those of
     rows take, `sessions_mb`: what is kept for live sessions. `downloaded_mb`: what a download of the model has
     brought while it is under way. `aligner_error`: why the aligner could not be loaded, "" when it could or was not
-    asked for.
+    asked for. `model_revision`: the commit that was loaded last, "" for models that are not from the hub.
     """
 
     name: str
     model_id: str
     device: str
     dtype: str
+    model_revision: str = ""
     gpu_name: str = ""
     gpu_allocated_mb: int = 0
     gpu_reserved_mb: int = 0

@@ -81,6 +81,7 @@ class GatewayRoutes:
             status="degraded" if silent or state is WorkerState.FAILED else "ok",
             mode="gateway",
             model_id=self._plan.model_id,
+            model_revision="",
             languages=[languages.code(name) for name in self._plan.traits.languages],
             model_loaded=False,
             model_state="unloaded",

@@ -33,6 +33,7 @@ _MISSING: dict[int | str, dict[str, Any]] = {404: {"model": ErrorBody}}
 async def create_job(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Accept a recording that is processed when there is time. The form is that of `/v1/audio/transcriptions`, or, with
     `task` subtitles or translation, that of those routes."""
+    services.jobs.check_room(caller.owner)
     async with forms.read(request, services) as form:
         wanted, file = _parse(form, services)
         record = await services.jobs.add(wanted, file.file, caller.owner)

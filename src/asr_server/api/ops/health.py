@@ -27,6 +27,7 @@ async def health(services: ServicesDep) -> HealthBody:
         status=_status(services, snapshot),
         mode="worker" if services.settings.gateway_mode else "standalone",
         model_id=services.plan.model_id,
+        model_revision=info.model_revision,
         languages=[languages.code(name) for name in services.plan.traits.languages],
         model_loaded=snapshot.state is ModelState.LOADED,
         model_state=snapshot.state.value,

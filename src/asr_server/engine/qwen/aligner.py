@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from loguru import logger
+
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AsrError, EngineOutOfMemory, TranscriptionFailed
 from asr_server.engine.plan import Plan
@@ -53,7 +55,12 @@ class QwenAligner:
 
     def locate(self) -> None:
         """Find and check the checkpoint, fetching it if need be. Raises `ModelUnavailable`."""
-        self._directory = checkpoint.locate_aligner(self._plan.aligner_id, lambda size_bytes: self._on_load_progress())
+        self._directory = checkpoint.locate_aligner(
+            self._plan.aligner_id,
+            lambda size_bytes: self._on_load_progress(),
+            revision=self._plan.aligner_revision,
+        )
+        logger.info("checkpoint", model=self._plan.aligner_id, revision=checkpoint.revision_of(self._directory))
 
     def load(self) -> None:
         """Load the located checkpoint. Raises `ModelUnavailable` or `EngineOutOfMemory`."""

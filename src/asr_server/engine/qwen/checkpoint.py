@@ -25,29 +25,45 @@ _NEEDED = ("config.json", "preprocessor_config.json", "tokenizer_config.json")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is looked for: `setting`, the variable that names it, its value, and whether it is to be an aligner."""
+    """What is looked for: `setting`, the variable that names it, its value, and whether it is to be an aligner.
+
+    `revision`: of a hub id, "" for the one in the cache, or the newest. `update`: the hub is asked even if there is one
+    in the cache.
+    """
 
     setting: str
     value: str
     aligner: bool = False
+    revision: str = ""
+    update: bool = False
 
     def __str__(self) -> str:
-        return f"{self.setting}={self.value}"
+        return f"{self.setting}={self.value}" + (f" ({self.revision})" if self.revision else "")
 
 
-def locate(model_id: str, on_download: OnDownload = lambda size_bytes: None) -> Path:
-    """The local directory of a model: the bundled one, a directory given by path, or a hub snapshot (fetched once).
+def locate(
+    model_id: str, on_download: OnDownload = lambda size_bytes: None, *, revision: str = "", update: bool = False
+) -> Path:
+    """The local directory of a model: the bundled one, a directory given by path, or a hub snapshot.
 
-    `on_download` is called about once a second, on another thread, with the bytes that a download has brought so far,
-    whenever there are more. Raises `ModelUnavailable` when there is no model, or when what is there cannot be loaded by
-    the SDK.
+    A snapshot in the cache is taken as it is, so that the model never changes by itself; `update` fetches the newest.
+    `revision`: commit, tag or branch. `on_download` is called about once a second, on another thread, with the bytes
+    that a download has brought so far, whenever there are more. Raises `ModelUnavailable` when there is no model, or
+    when what is there cannot be loaded by the SDK.
     """
-    return _located(Wanted("MODEL_ID", model_id), demo.checkpoint_path(), on_download)
+    wanted = Wanted("MODEL_ID", model_id, revision=revision, update=update)
+    return _located(wanted, demo.checkpoint_path(), on_download)
 
 
-def locate_aligner(aligner_id: str, on_download: OnDownload = lambda size_bytes: None) -> Path:
+def locate_aligner(aligner_id: str, on_download: OnDownload = lambda size_bytes: None, *, revision: str = "") -> Path:
     """The same for a forced aligner."""
-    return _located(Wanted("FORCED_ALIGNER_ID", aligner_id, aligner=True), demo.aligner_path(), on_download)
+    wanted = Wanted("FORCED_ALIGNER_ID", aligner_id, aligner=True, revision=revision)
+    return _located(wanted, demo.aligner_path(), on_download)
+
+
+def revision_of(directory: Path) -> str:
+    """The commit of a hub snapshot, "" for other directories."""
+    return directory.name if directory.parent.name == "snapshots" else ""
 
 
 def _located(wanted: Wanted, bundled: Path, on_download: OnDownload) -> Path:
@@ -83,8 +99,10 @@ def _fetch(wanted: Wanted, on_download: OnDownload) -> Path:
 
     blobs = Path(constants.HF_HUB_CACHE, repo_folder_name(repo_id=wanted.value, repo_type="model"), "blobs")
     try:
+        if not wanted.update and (cached := _cached(wanted)):
+            return cached
         with _growth_of(blobs, on_download):
-            return Path(snapshot_download(wanted.value))
+            return Path(snapshot_download(wanted.value, revision=wanted.revision or None))
     except (
         Exception
     ) as error:  # the hub client has dozens of error types; the operator needs the way out, and the cause
@@ -95,6 +113,19 @@ def _fetch(wanted: Wanted, on_download: OnDownload) -> Path:
             f"({type(error).__name__}). Check the name and the network, or download it elsewhere and set "
             f"{wanted.setting} to its directory."
         ) from error
+
+
+def _cached(wanted: Wanted) -> Path | None:
+    """The whole snapshot in the cache, without a question to the hub."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        directory = Path(snapshot_download(wanted.value, revision=wanted.revision or None, local_files_only=True))
+        _check(directory, wanted)
+    except (LocalEntryNotFoundError, ModelUnavailable):
+        return None
+    return directory
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from loguru import logger
 
 from asr_server.core import heap, settings
 from asr_server.core.audio import SAMPLE_RATE
@@ -65,6 +66,7 @@ class QwenEngine:
         self._rows_limit = plan.max_batch
         # Rows that decode together while the one that makes steps fail is looked for; None at all other times.
         self._isolation_limit: int | None = None
+        self._revision = ""
         self._info = self._bare_info()
 
     @property
@@ -97,9 +99,11 @@ class QwenEngine:
         """
         settings.prefer("HF_HUB_DISABLE_TELEMETRY", "1")  # the hub is asked for weights and told nothing else
         try:
-            directory = checkpoint.locate(self._plan.model_id, self._on_download)
+            directory = checkpoint.locate(self._plan.model_id, self._on_download, revision=self._plan.model_revision)
         finally:
             self._publish()  # a download is over
+        self._revision = checkpoint.revision_of(directory)
+        logger.info("checkpoint", model=self._plan.model_id, revision=self._revision)
         # OpenMP threads spin at every barrier by default. A decode step has hundreds of barriers: beside any other busy
         # process on the same cores that made a 7 s clip take 2.6 s instead of 40 ms (2 cores, 2026-11). Read at import.
         settings.prefer("OMP_WAIT_POLICY", "PASSIVE")
@@ -319,7 +323,9 @@ class QwenEngine:
         )
 
     def _bare_info(self) -> EngineInfo:
-        return EngineInfo(self.name, self._plan.model_id, self._plan.device, self._plan.dtype)
+        return EngineInfo(
+            self.name, self._plan.model_id, self._plan.device, self._plan.dtype, model_revision=self._revision
+        )
 
     def _on_download(self, size_bytes: int) -> None:
         self._info = replace(self._bare_info(), downloaded_mb=size_bytes // 2**20)

@@ -48,8 +48,10 @@ def listed() -> list[CachedModel]:
     return [*bundled, *sorted(cached, key=lambda stored: stored.name)]
 
 
-def find(model_id: str) -> CachedModel | None:
+def find(model_id: str, revision: str = "") -> CachedModel | None:
     """The checkpoint of that name, hub id or directory, or None where it would have to be downloaded first.
+
+    `revision`: of a hub id: a commit, tag or branch.
 
     Raises `ModelUnavailable` for what is neither a directory nor a hub id.
     """
@@ -61,7 +63,8 @@ def find(model_id: str) -> CachedModel | None:
         return _in_directory(model_id, Path(model_id))
     if not checkpoint.is_hub_id(model_id):
         raise ModelUnavailable(f"MODEL_ID={model_id}: there is no such directory, and it is no hub id (owner/name).")
-    return next((_stored(repo) for repo in _cached_repos() if repo.repo_id == model_id), None)
+    repo = next((repo for repo in _cached_repos() if repo.repo_id == model_id), None)
+    return _stored(repo, revision) if repo and _has(repo, revision) else None
 
 
 def verify(stored: CachedModel) -> Weights | None:
@@ -129,10 +132,19 @@ def _cached_repos() -> list[Any]:
         raise ModelUnavailable(f"The hub's cache (HF_HOME) cannot be read: {error.strerror}.") from None
 
 
-def _stored(repo: Any) -> CachedModel:
+def _stored(repo: Any, wanted: str = "") -> CachedModel:
     # What the engine takes is `main`; without it, what came last.
-    revision = repo.refs.get("main") or max(repo.revisions, key=lambda r: r.last_modified)
+    revision = _revision(repo, wanted or "main") or max(repo.revisions, key=lambda r: r.last_modified)
     return replace(_checked(repo.repo_id, Path(revision.snapshot_path), int(repo.size_on_disk)), downloaded=True)
+
+
+def _has(repo: Any, revision: str) -> bool:
+    return not revision or _revision(repo, revision) is not None
+
+
+def _revision(repo: Any, name: str) -> Any:
+    """The snapshot of a branch, tag or commit; None if it is not in the cache."""
+    return repo.refs.get(name) or next((found for found in repo.revisions if found.commit_hash == name), None)
 
 
 def _in_directory(name: str, directory: Path) -> CachedModel:

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import httpx
 import pytest
 
 from asr_server import demo
@@ -22,17 +23,17 @@ def cache(tmp_path, monkeypatch):
     return directory
 
 
-def _downloaded(cache, name, *, without=(), **config):
+def _downloaded(cache, name, *, without=(), branch="main", commit=HASH, **config):
     """The bundled checkpoint as a snapshot of `name`: blobs, and links to them."""
     repo = cache / f"models--{name.replace('/', '--')}"
-    snapshot, blobs = repo / "snapshots" / HASH, repo / "blobs"
+    snapshot, blobs = repo / "snapshots" / commit, repo / "blobs" / commit
     for directory in (snapshot, blobs, repo / "refs"):
-        directory.mkdir(parents=True)
-    (repo / "refs" / "main").write_text(HASH)
+        directory.mkdir(parents=True, exist_ok=True)
+    (repo / "refs" / branch).write_text(commit)
     for file in demo.checkpoint_path().iterdir():
         if file.name not in without:
             shutil.copy(file, blobs / file.name)
-            (snapshot / file.name).symlink_to(f"../../blobs/{file.name}")
+            (snapshot / file.name).symlink_to(f"../../blobs/{commit}/{file.name}")
     if config:
         path = blobs / "config.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), **config}))
@@ -143,3 +144,51 @@ def test_only_what_was_downloaded_can_be_removed(cache, name):
     with pytest.raises(ModelUnavailable, match="cache"):
         model_cache.remove(name)
     assert demo.checkpoint_path().is_dir()
+
+
+def test_a_model_of_the_cache_is_taken_as_it_is(cache, monkeypatch):
+    """The hub is not asked for a newer one, so the model never changes by itself. Another revision is another model."""
+    other = "b" * 40
+    main = _downloaded(cache, "o/model")
+    tagged = _downloaded(cache, "o/model", branch="v1", commit=other)
+    asked = []
+    monkeypatch.setattr("huggingface_hub._snapshot_download.HfApi", _no_hub(asked))
+    assert checkpoint.locate("o/model") == main
+    for revision in ("v1", other):
+        assert checkpoint.locate("o/model", revision=revision) == tagged
+        assert model_cache.find("o/model", revision).directory == tagged
+    assert not asked
+    assert (checkpoint.revision_of(main), checkpoint.revision_of(demo.checkpoint_path())) == (HASH, "")
+
+
+@pytest.mark.parametrize("revision", ["", "c" * 40])
+def test_the_hub_is_asked_for_what_is_missing_or_to_be_updated(cache, monkeypatch, revision):
+    """For a snapshot that was cut short, for a revision that is not there, and by `asr-server models download`."""
+    _downloaded(cache, "o/model", without=() if revision else ("model.safetensors",))
+    asked = []
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub._snapshot_download.HfApi", _no_hub(asked))
+    with pytest.raises(ModelUnavailable, match="o/model"):
+        checkpoint.locate("o/model", revision=revision)
+    assert asked == [revision or "main"]
+    assert model_cache.find("o/model", "c" * 40) is None
+    with pytest.raises(ModelUnavailable):
+        checkpoint.locate("o/model", update=True)
+    assert asked == [revision or "main", "main"]
+
+
+def _no_hub(asked):
+    """In the place of the hub's client: notes which revision it is asked for, and is not connected."""
+
+    class Disconnected:
+        def __init__(self, *_, **__):
+            pass
+
+        def __getattr__(self, name):
+            def ask(*_, revision=None, **__):
+                asked.append(revision)
+                raise httpx.ConnectError("no network")
+
+            return ask
+
+    return Disconnected

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import re
+import secrets
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from asr_server.core.errors import AsrError
 from asr_server.service.requests import Request, Result
+
+_ID = re.compile(r"job_[A-Za-z0-9_-]{24}")
+
+
+def new_id() -> str:
+    """An id that cannot be guessed."""
+    return f"job_{secrets.token_urlsafe(18)}"
+
+
+def is_id(name: str) -> bool:
+    """Whether `new_id` may have made it."""
+    return _ID.fullmatch(name) is not None
 
 
 class JobState(StrEnum):
@@ -41,6 +55,8 @@ class JobError:
 class JobRecord:
     """One job. Times are Unix seconds, 0 for not yet.
 
+    `expires_at`: when it is removed, where that does not follow from `ended_at`.
+
     `done_s`: seconds of the recording that are transcribed. `duration_s`: how long the recording says that it is, at
     the end how long it is; 0 if unknown. `owner`: whose key created the job, "" without keys. `result`: without its
     content, which is a file of its own.
@@ -57,6 +73,7 @@ class JobRecord:
     owner: str = ""
     result: Result | None = None
     error: JobError | None = None
+    expires_at: float = 0.0
 
     def queued_again(self) -> JobRecord:
         """The same job before it ran. For jobs that were running when an earlier server ended."""

@@ -1,14 +1,14 @@
-"""Runs jobs in the order in which they came, a few at a time, and publishes their progress."""
+"""Runs jobs, a few at a time, in turn for each key, and publishes their progress."""
 
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from io import SEEK_END
 from typing import BinaryIO
 
 from loguru import logger
@@ -23,40 +23,47 @@ from asr_server.core.errors import (
     TranscriptionFailed,
 )
 from asr_server.scheduling.job import Priority
-from asr_server.service.jobs.record import JobError, JobRecord, JobState
+from asr_server.service.jobs.record import JobError, JobRecord, JobState, new_id
+from asr_server.service.jobs.shares import JobLimits, Turns
 from asr_server.service.jobs.store import JobStore
 from asr_server.service.processor import RequestProcessor
 from asr_server.service.recordings.pipeline import Emit, Event, RunOptions, SegmentDone, Started
 from asr_server.service.requests import Request, Result
 
-# One is transcribed while another is decoded or rendered. More would only share the same batch.
-_AT_ONCE = 2
+# One is transcribed while another is decoded or rendered. More of one caller would only share the same batch. The third
+# place is for another one, who need not wait until one of these ends.
+_AT_ONCE, _AT_ONCE_EACH = 3, 2
 _SWEEP_S = 60.0
 _RETRY_S = 1.0
+# Where STATE_DIR cannot be used, it is tried again: another server may end, and a disk may get space.
+_OPEN_AGAIN_S = 10.0
+# For results whose time passed before this start: they are kept once more, since the clock may have been wrong.
+_GRACE_S = 3_600.0
 
-
-@dataclass(frozen=True, slots=True)
-class JobLimits:
-    """`ttl_s`: how long finished jobs are kept. `timeout_s`: how long one may run. `max_jobs`: how many may wait."""
-
-    ttl_s: float
-    timeout_s: float
-    max_jobs: int
+OpenStore = Callable[[], JobStore]
 
 
 class Jobs:
-    """All jobs of the server. Used from the event loop; files are read and written in threads."""
+    """All jobs of the server. Used from the event loop; files are read and written in threads.
 
-    def __init__(self, processor: RequestProcessor, limits: JobLimits, store: JobStore | JobsUnavailable) -> None:
+    `open_store` raises `JobsUnavailable` where there can be no jobs now.
+    """
+
+    def __init__(self, processor: RequestProcessor, limits: JobLimits, open_store: OpenStore) -> None:
         self._processor = processor
         self._limits = limits
-        self._store_or_reason = store
+        self._open_store = open_store
+        self._store_or_reason: JobStore | str = "The server is starting."
         self._records: dict[str, JobRecord] = {}
+        self._bytes: dict[str, int] = {}  # on the disk
+        self._removed_at_s: dict[str, float] = {}  # monotonic, of finished jobs: nobody can set that clock
         self._changed: dict[str, asyncio.Event] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._queue: asyncio.Queue[str] = asyncio.Queue()
+        self._turns = Turns(_AT_ONCE_EACH)
         self._tasks: list[asyncio.Task[None]] = []
-        self._arriving = 0  # jobs whose recordings are being stored
+        # Jobs whose recordings are being stored, and the bytes of these, by owner.
+        self._arriving: Counter[str] = Counter()
+        self._arriving_bytes: Counter[str] = Counter()
         self._draining = False
 
     @property
@@ -71,12 +78,9 @@ class Jobs:
 
     async def start(self) -> None:
         """Load the jobs of an earlier server and begin to work."""
-        if isinstance(self._store_or_reason, JobsUnavailable):
-            logger.warning("jobs are off", reason=self._store_or_reason.message)
-            return
-        for record in await asyncio.to_thread(self._store_or_reason.records):
-            self._enqueue(record if record.state.over else record.queued_again())
-        self._tasks = [asyncio.create_task(self._work()) for _ in range(_AT_ONCE)]
+        if not await self._open():
+            self._tasks.append(asyncio.create_task(self._open_later()))
+        self._tasks += [asyncio.create_task(self._work()) for _ in range(_AT_ONCE)]
         self._tasks.append(asyncio.create_task(self._sweep()))
 
     def drain(self) -> None:
@@ -93,18 +97,32 @@ class Jobs:
         if isinstance(self._store_or_reason, JobStore):
             self._store_or_reason.close()
 
+    def check_room(self, owner: str = "") -> None:
+        """Raise `JobsUnavailable`, or `Overloaded` if the owner or all together have too many jobs. For callers whose
+        recording has not arrived yet."""
+        self._opened()
+        unfinished = Counter(record.owner for record in self._records.values() if not record.state.over)
+        self._limits.check_jobs(unfinished + self._arriving, owner)
+
     async def add(self, request: Request, recording: BinaryIO, owner: str = "") -> JobRecord:
-        """Accept a job. Raises `JobsUnavailable`, and `Overloaded` if too many wait."""
-        store = self._store
-        if self.pending + self._arriving >= self._limits.max_jobs:
-            raise Overloaded("Too many jobs are waiting; try again later.", retry_after_s=60)
-        record = JobRecord(f"job_{secrets.token_urlsafe(18)}", request, time.time(), owner=owner)
-        self._arriving += 1
+        """Accept a job. Raises `JobsUnavailable`, and `Overloaded` if too many wait or take too much of the disk."""
+        store = self._opened()
+        self.check_room(owner)
+        record = JobRecord(new_id(), request, time.time(), owner=owner)
+        size_bytes = recording.seek(0, SEEK_END)
+        self._arriving[owner] += 1
+        self._arriving_bytes[owner] += size_bytes
         try:
+            free_bytes = await asyncio.to_thread(store.free_bytes)
+            kept_bytes = sum(self._bytes[other.id] for other in self._records.values() if other.owner == owner)
+            arriving_bytes = self._arriving_bytes
+            self._limits.check_bytes(kept_bytes + arriving_bytes[owner], free_bytes - arriving_bytes.total(), owner)
             await asyncio.to_thread(store.add, record, recording)
+            size_bytes_stored = await asyncio.to_thread(store.size_bytes, record.id)
         finally:
-            self._arriving -= 1
-        self._enqueue(record)
+            self._arriving[owner] -= 1
+            self._arriving_bytes[owner] -= size_bytes
+        self._enqueue(record, size_bytes_stored)
         return record
 
     def get(self, identity: str, owner: str = "") -> JobRecord:
@@ -120,9 +138,11 @@ class Jobs:
         if record.result is None:
             raise JobNotFinished(f"The job has no result: it is {record.state.value}.", param="job_id")
         try:
-            return replace(record.result, content=await asyncio.to_thread(self._store.result, identity))
+            return replace(record.result, content=await asyncio.to_thread(self._opened().result, identity))
         except FileNotFoundError:
             raise JobNotFound("The job was removed.", param="job_id") from None
+        except OSError as error:
+            raise JobsUnavailable(f"The result cannot be read ({error.strerror}).") from error
 
     async def watch(self, identity: str, owner: str = "") -> AsyncGenerator[JobRecord, None]:
         """The job's record, and again at every change, until the job is over or removed.
@@ -141,26 +161,79 @@ class Jobs:
             record = self._records.get(identity)
 
     async def remove(self, identity: str, owner: str = "") -> None:
-        """Cancel a job if it runs, and remove it. Raises `JobNotFound`."""
-        self.get(identity, owner)
+        """Cancel a job if it runs, and remove it. Raises `JobNotFound`, and `JobsUnavailable` if its files stay."""
+        record, size_bytes = self.get(identity, owner), self._bytes.pop(identity)
         del self._records[identity]
+        self._removed_at_s.pop(identity, None)
+        self._turns.remove(owner, identity)
         self._changed.pop(identity).set()
         if (task := self._running.get(identity)) is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        await asyncio.to_thread(self._store.remove, identity)
+        try:
+            await asyncio.to_thread(self._opened().remove, identity)
+        except JobsUnavailable:
+            self._enqueue(record if record.state.over else record.queued_again(), size_bytes)
+            raise
 
-    @property
-    def _store(self) -> JobStore:
-        if isinstance(self._store_or_reason, JobsUnavailable):
-            raise self._store_or_reason
+    def _opened(self) -> JobStore:
+        if isinstance(self._store_or_reason, str):
+            raise JobsUnavailable(self._store_or_reason)
         return self._store_or_reason
 
-    def _enqueue(self, record: JobRecord) -> None:
+    async def _open(self) -> bool:
+        """Whether there are jobs from now on."""
+        try:
+            store, records = await asyncio.to_thread(self._load)
+        except JobsUnavailable as reason:
+            if reason.message != self._store_or_reason:
+                logger.warning("jobs are off", reason=reason.message)
+            self._store_or_reason = reason.message
+            return False
+        self._store_or_reason = store
+        for record in records:
+            kept = await asyncio.to_thread(self._kept, record) if record.state.over else record.queued_again()
+            self._enqueue(kept, await asyncio.to_thread(store.size_bytes, record.id))
+        return True
+
+    async def _open_later(self) -> None:
+        opened = False
+        while not opened:
+            await asyncio.sleep(_OPEN_AGAIN_S)
+            opened = await self._open()
+        logger.info("jobs are on")
+
+    def _load(self) -> tuple[JobStore, list[JobRecord]]:
+        store = self._open_store()
+        try:
+            return store, store.records()
+        except JobsUnavailable:
+            store.close()
+            raise
+
+    def _kept(self, record: JobRecord) -> JobRecord:
+        """A job of an earlier server, which says when it is removed where its end does not."""
+        age_s, ttl_s = time.time() - record.ended_at, self._limits.ttl_s
+        if record.expires_at or 0 <= age_s < ttl_s:
+            return record
+        kept = replace(record, expires_at=time.time() + (min(_GRACE_S, ttl_s) if age_s > 0 else ttl_s))
+        with suppress(OSError):
+            self._opened().update(kept)
+        return kept
+
+    def _enqueue(self, record: JobRecord, size_bytes: int) -> None:
         self._records[record.id] = record
+        self._bytes[record.id] = size_bytes
         self._changed[record.id] = asyncio.Event()
-        if not record.state.over:
-            self._queue.put_nowait(record.id)
+        if record.state.over:
+            self._remove_later(record)
+        else:
+            self._turns.put(record.owner, record.id)
+
+    def _remove_later(self, record: JobRecord) -> None:
+        """Set the time of its removal, which is at most `ttl_s` ahead, whatever the clock says."""
+        left_s = (record.expires_at or record.ended_at + self._limits.ttl_s) - time.time()
+        self._removed_at_s[record.id] = time.monotonic() + min(max(left_s, 0.0), self._limits.ttl_s)
 
     def _publish(self, record: JobRecord) -> None:
         """Publish a change, unless the job was removed meanwhile."""
@@ -171,44 +244,36 @@ class Jobs:
 
     async def _work(self) -> None:
         while True:
-            identity = await self._queue.get()
-            if identity not in self._records:
-                continue
+            identity = await self._turns.next()
+            record = self._records[identity]
             with logger.contextualize(id=identity):
-                self._running[identity] = task = asyncio.create_task(self._run(self._records[identity]))
+                self._running[identity] = task = asyncio.create_task(self._run(record))
             try:
                 await asyncio.wait({task})
             finally:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
                 del self._running[identity]
+                self._turns.end(record.owner)
 
     async def _run(self, record: JobRecord) -> None:
         record = replace(record, state=JobState.RUNNING, started_at=time.time())
+        began_s = time.monotonic()
         self._publish(record)
         try:
             result, duration_s = await self._process(record)
         except AsrError as error:
-            failed = replace(
-                self._records[record.id], state=JobState.FAILED, ended_at=time.time(), error=JobError.of(error)
-            )
-            await self._end(failed, None)
-            return
-        done = replace(
-            record,
-            state=JobState.SUCCEEDED,
-            ended_at=time.time(),
-            done_s=duration_s,
-            duration_s=duration_s,
-            result=replace(result, content=b""),
-        )
-        await self._end(done, result.content)
+            ended, content = replace(self._records[record.id], state=JobState.FAILED, error=JobError.of(error)), None
+        else:
+            ended, content = _succeeded(record, result, duration_s), result.content
+        ended = replace(ended, ended_at=time.time())
+        await self._end(ended, content, time.monotonic() - began_s)
 
     async def _process(self, record: JobRecord) -> tuple[Result, float]:
         """The answer, and how long the recording is."""
         options = RunOptions(Priority.BULK, self._limits.timeout_s)
         try:
-            with self._store.recording(record.id) as recording:
+            with self._opened().recording(record.id) as recording:
                 while True:
                     try:
                         result, transcript = await self._processor.process(
@@ -220,6 +285,8 @@ class Jobs:
                         return result, transcript.duration_ms / 1000
         except AsrError:
             raise
+        except OSError as error:
+            raise JobsUnavailable(f"The recording cannot be read ({error.strerror}).") from error
         except Exception as error:  # a fault of one job must not end the loop that runs all of them
             logger.opt(exception=error).error("job failed unexpectedly", id=record.id)
             raise TranscriptionFailed("The server failed on this job; its log has the details.") from error
@@ -237,35 +304,44 @@ class Jobs:
 
         return publish_progress
 
-    async def _end(self, record: JobRecord, result: bytes | None) -> None:
-        store = self._store
+    async def _end(self, record: JobRecord, result: bytes | None, took_s: float) -> None:
+        store = self._opened()
         try:
-            if result is None:
-                await asyncio.to_thread(store.update, record)
-                await asyncio.to_thread(store.remove_recording, record.id)
-            else:
-                await asyncio.to_thread(store.finish, record, result)
+            await asyncio.to_thread(store.end, record, result)
         except OSError as error:
             reason = JobsUnavailable(f"The result cannot be stored ({error.strerror}).")
-            record = replace(record, state=JobState.FAILED, error=JobError.of(reason))
-            with suppress(OSError):  # without the recording there may be space for the record
-                await asyncio.to_thread(store.remove_recording, record.id)
-                await asyncio.to_thread(store.update, record)
+            record = replace(record, state=JobState.FAILED, result=None, error=JobError.of(reason))
+            with suppress(OSError):
+                await asyncio.to_thread(store.end, record, None)
+        size_bytes = await asyncio.to_thread(store.size_bytes, record.id)
+        if record.id in self._records:
+            self._bytes[record.id] = size_bytes
+            self._removed_at_s[record.id] = time.monotonic() + self._limits.ttl_s
         self._publish(record)
         logger.info(
             "job",
             id=record.id,
             outcome=record.error.code if record.error else "ok",
             audio_s=round(record.duration_s, 3),
-            waited_s=round(record.started_at - record.created_at, 3),
-            took_s=round(record.ended_at - record.started_at, 3),
+            waited_s=round(max(0.0, record.started_at - record.created_at), 3),
+            took_s=round(took_s, 3),
         )
 
     async def _sweep(self) -> None:
         """Remove finished jobs after their time."""
         while True:
-            oldest = time.time() - self._limits.ttl_s
-            for record in [r for r in self._records.values() if r.state.over and r.ended_at < oldest]:
-                with suppress(JobNotFound):
-                    await self.remove(record.id, record.owner)
+            now_s = time.monotonic()
+            for identity in [identity for identity, at_s in self._removed_at_s.items() if at_s <= now_s]:
+                with suppress(JobNotFound, JobsUnavailable):
+                    await self.remove(identity, self._records[identity].owner)
             await asyncio.sleep(min(_SWEEP_S, max(1.0, self._limits.ttl_s)))
+
+
+def _succeeded(record: JobRecord, result: Result, duration_s: float) -> JobRecord:
+    return replace(
+        record,
+        state=JobState.SUCCEEDED,
+        done_s=duration_s,
+        duration_s=duration_s,
+        result=replace(result, content=b""),
+    )

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import time
 from contextlib import aclosing, asynccontextmanager
 
 import pytest
@@ -9,8 +10,10 @@ import pytest
 from asr_server.core.errors import InvalidAudio, JobNotFinished, JobNotFound, JobsUnavailable, Overloaded, ShuttingDown
 from asr_server.core.transcript import Segment, Transcript
 from asr_server.scheduling.job import Priority
-from asr_server.service.jobs.record import JobRecord, JobState
-from asr_server.service.jobs.runner import JobLimits, Jobs
+from asr_server.service.jobs import runner
+from asr_server.service.jobs.record import JobRecord, JobState, new_id
+from asr_server.service.jobs.runner import Jobs
+from asr_server.service.jobs.shares import JobLimits
 from asr_server.service.jobs.store import JobStore
 from asr_server.service.recordings.pipeline import RunOptions, SegmentDone, Started
 from asr_server.service.requests import Result, TranscriptionRequest
@@ -42,7 +45,8 @@ class Scripted:
 
 @asynccontextmanager
 async def running(directory, processor, **limits):
-    jobs = Jobs(processor, JobLimits(**{"ttl_s": 100, "timeout_s": 50, "max_jobs": 3, **limits}), JobStore(directory))
+    wanted = JobLimits(**{"ttl_s": 100, "timeout_s": 50, "max_jobs": 3, **limits})
+    jobs = Jobs(processor, wanted, lambda: JobStore(directory))
     await jobs.start()
     try:
         yield jobs
@@ -54,6 +58,14 @@ async def ended(jobs, identity):
     async for record in jobs.watch(identity):
         last = record
     return last
+
+
+async def until(condition):
+    for _ in range(500):
+        if condition():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("never")
 
 
 async def begun(jobs, identity):
@@ -133,14 +145,14 @@ async def test_a_restart_keeps_what_is_done_and_begins_anew_what_is_not(tmp_path
 
 async def test_what_a_server_that_is_gone_had_begun_waits_again(tmp_path):
     """A record that says that the job runs is of the past: until its turn comes it is queued, without progress."""
-    store = JobStore(tmp_path)
-    for number in range(3):
+    store, ids = JobStore(tmp_path), [new_id() for _ in range(3)]
+    for number, identity in enumerate(ids):
         begun_before = {"state": JobState.RUNNING, "started_at": 2.0, "done_s": 3.0, "duration_s": 9.0}
-        store.add(JobRecord(f"job_{number}", REQUEST, 1.0 + number, **begun_before), io.BytesIO(b"audio"))
+        store.add(JobRecord(identity, REQUEST, 1.0 + number, **begun_before), io.BytesIO(b"audio"))
     store.close()
     async with running(tmp_path, Scripted(None, None)) as jobs:
-        await begun(jobs, "job_1")
-        waits = jobs.get("job_2")
+        await begun(jobs, ids[1])
+        waits = jobs.get(ids[2])
         assert (waits.state, waits.started_at, waits.done_s) == (JobState.QUEUED, 0.0, 0.0)
 
 
@@ -180,10 +192,7 @@ async def test_results_are_forgotten_in_time(tmp_path):
     async with running(tmp_path, Scripted(), ttl_s=0.2) as jobs:
         taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
         await ended(jobs, taken.id)
-        for _ in range(300):
-            if not list((tmp_path / "jobs").iterdir()):
-                break
-            await asyncio.sleep(0.02)
+        await until(lambda: not list((tmp_path / "jobs").iterdir()))
         with pytest.raises(JobNotFound):
             jobs.get(taken.id)
 
@@ -217,7 +226,8 @@ async def test_a_result_that_cannot_be_kept_fails_the_job_for_good(tmp_path, mon
     monkeypatch.setattr(JobStore, "_write", full)
     async with running(tmp_path, Scripted()) as jobs:
         taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
-        assert (await ended(jobs, taken.id)).error.code == "jobs_unavailable"
+        failed = await ended(jobs, taken.id)
+        assert (failed.error.code, failed.result) == ("jobs_unavailable", None)
         assert [path.name for path in (tmp_path / "jobs" / taken.id).iterdir()] == ["job.json"]
     processor = Scripted()
     async with running(tmp_path, processor) as jobs:
@@ -225,14 +235,37 @@ async def test_a_result_that_cannot_be_kept_fails_the_job_for_good(tmp_path, mon
     assert not processor.calls
 
 
-async def test_without_a_store_every_call_says_why(tmp_path):
-    """A server without a usable directory runs, and refuses jobs."""
-    reason = JobsUnavailable("STATE_DIR cannot be used.")
-    jobs = Jobs(Scripted(), JobLimits(1, 1, 1), reason)
-    await jobs.start()
-    with pytest.raises(JobsUnavailable):
-        await jobs.add(REQUEST, io.BytesIO(b"audio"))
-    await jobs.close()
+async def test_what_cannot_be_removed_stays_a_job(tmp_path, monkeypatch):
+    """A directory that has become read-only: the caller is told so, and not that the job is gone."""
+    async with running(tmp_path, Scripted(RESULT, None)) as jobs:
+        done, runs = [await jobs.add(REQUEST, io.BytesIO(b"audio")) for _ in range(2)]
+        await ended(jobs, done.id)
+        with monkeypatch.context() as read_only:
+            read_only.setattr(JobStore, "remove", _refusing)
+            for job in (done, runs):
+                with pytest.raises(JobsUnavailable):
+                    await jobs.remove(job.id)
+        assert await jobs.result(done.id) == RESULT
+        assert (await ended(jobs, runs.id)).state is JobState.SUCCEEDED
+        await jobs.remove(done.id)
+
+
+def _refusing(self, identity):
+    raise JobsUnavailable("The job cannot be removed (Read-only file system).")
+
+
+async def test_without_a_store_every_call_says_why_until_there_is_one(tmp_path, monkeypatch):
+    """A server without a usable directory runs, refuses jobs, and tries again: here until another server has ended."""
+    monkeypatch.setattr(runner, "_OPEN_AGAIN_S", 0.01)
+    other = JobStore(tmp_path)
+    async with running(tmp_path, Scripted()) as jobs:
+        with pytest.raises(JobsUnavailable, match="Another server"):
+            await jobs.add(REQUEST, io.BytesIO(b"audio"))
+        left = JobRecord(new_id(), REQUEST, 1.0)
+        other.add(left, io.BytesIO(b"audio"))
+        other.close()
+        await until(lambda: any(jobs.counts.values()))
+        assert (await ended(jobs, left.id)).state is JobState.SUCCEEDED
 
 
 async def test_jobs_are_counted_by_state(tmp_path):
@@ -269,3 +302,73 @@ async def test_a_job_is_its_owners_alone(tmp_path):
                 await anext(jobs.watch(taken.id, owner))
         assert await jobs.result(taken.id, "ann") == RESULT
         await jobs.remove(taken.id, "ann")
+
+
+async def test_a_key_does_not_hold_up_another(tmp_path):
+    """With as many jobs as there are, at most two of one owner run, and the next place is another's."""
+    processor = Scripted(None, None)
+    async with running(tmp_path, processor, max_jobs=9) as jobs:
+        many = [await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann") for _ in range(5)]
+        other = await jobs.add(REQUEST, io.BytesIO(b"audio"), "ben")
+        async for record in jobs.watch(other.id, "ben"):
+            last = record
+        assert last.state is JobState.SUCCEEDED
+        assert [jobs.get(job.id, "ann").state for job in many] == [JobState.RUNNING] * 2 + [JobState.QUEUED] * 3
+
+
+async def test_a_key_has_its_share_of_jobs_and_of_the_disk(tmp_path):
+    """What one has too much of is refused, and another may have it. What was deleted is free again."""
+    shares = {"max_jobs": 9, "key_max_jobs": 2, "key_max_bytes": 40_000}
+    async with running(tmp_path, Scripted(None, None), **shares) as jobs:
+        first, _ = [await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann") for _ in range(2)]
+        with pytest.raises(Overloaded, match="2 jobs"):
+            await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann")
+        await jobs.add(REQUEST, io.BytesIO(b"audio"), "ben")
+        await jobs.remove(first.id, "ann")
+        large = io.BytesIO(bytes(35_000))
+        with pytest.raises(Overloaded, match="disk"):
+            await jobs.add(REQUEST, large, "ann")
+        await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann")
+        await jobs.add(REQUEST, large, "dan")
+
+
+class Clock:
+    """The clock on the wall, which somebody may set."""
+
+    def __init__(self, monkeypatch):
+        self.offset_s, real = 0.0, time.time
+        monkeypatch.setattr(time, "time", lambda: real() + self.offset_s)
+
+
+YEARS_S = 20 * 365 * 86_400.0
+
+
+@pytest.mark.parametrize("jump_s", [YEARS_S, -YEARS_S])
+async def test_results_stay_when_the_clock_jumps(tmp_path, monkeypatch, jump_s):
+    """Their time is counted by a clock that nobody sets, and neither a start nor two forget them for the other's."""
+    monkeypatch.setattr(runner, "_SWEEP_S", 0.01)
+    clock = Clock(monkeypatch)
+    async with running(tmp_path, Scripted()) as jobs:
+        taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
+        await ended(jobs, taken.id)
+        clock.offset_s = jump_s
+        await asyncio.sleep(0.1)
+        assert await jobs.result(taken.id) == RESULT
+    for _ in range(2):
+        async with running(tmp_path, Scripted()) as jobs:
+            await asyncio.sleep(0.1)
+            assert await jobs.result(taken.id) == RESULT
+
+
+async def test_a_result_from_long_ago_is_kept_once_more_and_not_for_ever(tmp_path, monkeypatch):
+    """The server did not run when its time came: the first start gives it another while, and the next ones do not."""
+    clock = Clock(monkeypatch)
+    async with running(tmp_path, Scripted()) as jobs:
+        taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
+        await ended(jobs, taken.id)
+    clock.offset_s = YEARS_S
+    async with running(tmp_path, Scripted()) as jobs:
+        assert jobs.get(taken.id)
+    clock.offset_s += 101
+    async with running(tmp_path, Scripted()):
+        await until(lambda: not list((tmp_path / "jobs").iterdir()))

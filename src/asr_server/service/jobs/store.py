@@ -1,27 +1,37 @@
 """Jobs on disk: a folder for each, with the recording, the record and the result.
 
 Each file is written under another name and then renamed, so that a server that dies at any point leaves whole files.
+The directory may hold things of others: only folders with the name of a job are read, and only files of a job removed.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
-import re
 import shutil
 import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
 
+import pydantic_core
 from loguru import logger
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from asr_server.core.errors import JobsUnavailable
-from asr_server.service.jobs.record import JobRecord
+from asr_server.service.jobs import migration
+from asr_server.service.jobs.record import JobRecord, is_id
 
-_JOB = re.compile(r"job_[\w-]+")
 _RECORD, _RECORDING, _RESULT = "job.json", "recording", "result"
+# In the order in which they are removed: a job that is removed in part must not look as if it had never been accepted.
+_FILES = (_RECORDING, _RESULT, "result.part", "job.part", _RECORD)
+_JOBS, _UNREADABLE, _LOCK = "jobs", "unreadable-jobs", "lock"
+_FOLDER_BYTES = 4096
+# What a record that is no record makes the code above raise.
+_DAMAGED = (FileNotFoundError, ValueError, TypeError, AttributeError, KeyError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +52,22 @@ class JobStore:
     """
 
     def __init__(self, directory: Path) -> None:
-        self._jobs = directory / "jobs"
-        self._unreadable = directory / "unreadable-jobs"
+        self._jobs = directory / _JOBS
+        self._unreadable = directory / _UNREADABLE
         self._writing = threading.Lock()
         try:
             for place in (directory, self._jobs):  # `mode` does not hold for parents
                 place.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._lock = (directory / "lock").open("wb")
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._lock.close()
-            raise JobsUnavailable("Another server uses the same STATE_DIR.") from None
+            _close_to_others(directory)
+            self._lock = open(directory / _LOCK, "ab", opener=_private)  # noqa: SIM115 - closed by `close`
         except OSError as error:
+            raise JobsUnavailable(f"STATE_DIR cannot be used ({error.strerror}).") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._lock.close()
+            if isinstance(error, BlockingIOError):
+                raise JobsUnavailable("Another server uses the same STATE_DIR.") from None
             raise JobsUnavailable(f"STATE_DIR cannot be used ({error.strerror}).") from None
 
     def close(self) -> None:
@@ -61,16 +75,18 @@ class JobStore:
         self._lock.close()
 
     def records(self) -> list[JobRecord]:
-        """Every job, oldest first. Nothing is deleted: incomplete jobs and those of another version are moved to
-        `unreadable-jobs`, and what is no job, or cannot be read for a disk error, stays where it is.
+        """Every job, oldest first. Nothing is deleted: incomplete and damaged jobs are moved to `unreadable-jobs`. What
+        is no job, is of a newer version, or cannot be read for a disk error, stays where it is.
+
+        Raises `JobsUnavailable`.
         """
         found = []
-        for folder in self._jobs.iterdir():
-            if not _JOB.fullmatch(folder.name):
-                continue
+        for folder in self._folders():
             try:
-                found.append(_stored_records.validate_json((folder / _RECORD).read_bytes()).record)
-            except (FileNotFoundError, NotADirectoryError, ValidationError) as error:
+                found.append(_read(folder))
+            except migration.NewerVersion:
+                logger.warning("job is of a newer version of the server and waits for it", id=folder.name)
+            except _DAMAGED as error:
                 self._move_aside(folder, type(error).__name__)
             except OSError as error:
                 logger.warning("job cannot be read now", id=folder.name, reason=error.strerror)
@@ -81,27 +97,30 @@ class JobStore:
         folder = self._jobs / record.id
         try:
             folder.mkdir(mode=0o700)
+        except OSError as error:
+            raise _not_stored(error) from error
+        try:
             recording.seek(0)
             with (folder / _RECORDING).open("wb") as sink:
                 shutil.copyfileobj(recording, sink, 1024 * 1024)
             self.update(record)
         except OSError as error:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise JobsUnavailable(f"The recording cannot be stored ({error.strerror}).") from error
+            with suppress(JobsUnavailable):
+                self.remove(record.id)
+            raise _not_stored(error) from error
 
     def update(self, record: JobRecord) -> None:
         """Store a changed record."""
         self._write(record.id, _RECORD, _stored_records.dump_json(_StoredRecord(2, record)))
 
-    def finish(self, record: JobRecord, result: bytes) -> None:
-        """Store a job's result and remove its recording."""
-        self._write(record.id, _RESULT, result)
-        self.update(record)
-        self.remove_recording(record.id)
-
-    def remove_recording(self, identity: str) -> None:
-        """Remove the uploaded file."""
-        (self._jobs / identity / _RECORDING).unlink(missing_ok=True)
+    def end(self, record: JobRecord, result: bytes | None) -> None:
+        """Store how a job ended, with its result if it has one, and remove its recording."""
+        try:
+            self._write_end(record, result)
+        except OSError:
+            self._remove_recording(record.id)  # it is not needed any more, and there may be space without it
+            self._write_end(record, result)
+        self._remove_recording(record.id)
 
     def recording(self, identity: str) -> BinaryIO:
         """The uploaded file, open for reading."""
@@ -111,10 +130,39 @@ class JobStore:
         """The result of a job that succeeded."""
         return (self._jobs / identity / _RESULT).read_bytes()
 
+    def size_bytes(self, identity: str) -> int:
+        """What a job takes on the disk."""
+        size = _FOLDER_BYTES
+        for name in _FILES:
+            with suppress(OSError):
+                size += (self._jobs / identity / name).stat().st_blocks * 512
+        return size
+
+    def free_bytes(self) -> int:
+        """What the disk has left."""
+        return shutil.disk_usage(self._jobs).free
+
     def remove(self, identity: str) -> None:
-        """Remove all files of a job. A write at the same time ends before, or fails."""
-        with self._writing:
-            shutil.rmtree(self._jobs / identity, ignore_errors=True)
+        """Remove all files of a job. A write at the same time ends before, or fails. Raises `JobsUnavailable`."""
+        folder = self._jobs / identity
+        try:
+            with self._writing:
+                for name in _FILES:
+                    (folder / name).unlink(missing_ok=True)
+                folder.rmdir()
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:  # something of somebody else
+                raise JobsUnavailable(f"The job cannot be removed ({error.strerror}).") from error
+
+    def _folders(self) -> Iterator[Path]:
+        try:
+            with os.scandir(self._jobs) as entries:
+                found = [entry.name for entry in entries if is_id(entry.name) and entry.is_dir(follow_symlinks=False)]
+        except OSError as error:
+            raise JobsUnavailable(f"STATE_DIR cannot be read ({error.strerror}).") from None
+        return (self._jobs / name for name in found)
 
     def _move_aside(self, folder: Path, reason: str) -> None:
         place = self._unreadable / folder.name
@@ -125,6 +173,14 @@ class JobStore:
             logger.warning("job is unreadable", id=folder.name, reason=reason, not_moved=error.strerror)
         else:
             logger.warning("job is unreadable and was moved", id=folder.name, reason=reason, place=str(place))
+
+    def _remove_recording(self, identity: str) -> None:
+        (self._jobs / identity / _RECORDING).unlink(missing_ok=True)
+
+    def _write_end(self, record: JobRecord, result: bytes | None) -> None:
+        if result is not None:
+            self._write(record.id, _RESULT, result)
+        self.update(record)
 
     def _write(self, identity: str, name: str, content: bytes) -> None:
         path = self._jobs / identity / name
@@ -138,3 +194,27 @@ class JobStore:
                 part.replace(path)
             finally:
                 part.unlink(missing_ok=True)
+
+
+def _read(folder: Path) -> JobRecord:
+    """Raises `NewerVersion`, `OSError` and what a damaged record raises."""
+    content = pydantic_core.from_json((folder / _RECORD).read_bytes())
+    record = _stored_records.validate_python(migration.upgraded(content)).record
+    if record.id != folder.name:
+        raise ValueError("the record is of another job")
+    return record
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
+def _close_to_others(directory: Path) -> None:
+    """Take away what earlier versions let other users do. A directory that has things of others in it stays open."""
+    with suppress(PermissionError):  # a volume of somebody else
+        if {path.name for path in directory.iterdir()} <= {_JOBS, _UNREADABLE, _LOCK}:
+            directory.chmod(directory.stat().st_mode & 0o700)
+
+
+def _not_stored(error: OSError) -> JobsUnavailable:
+    return JobsUnavailable(f"The recording cannot be stored ({error.strerror}).")

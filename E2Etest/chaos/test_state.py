@@ -1,0 +1,224 @@
+"""The directory of the jobs: what is in it beside them, keys that share it, and disks and clocks that fail."""
+
+import json
+import resource
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from websockets.sync.client import connect
+
+from E2Etest import recordings
+from E2Etest.contract.test_jobs import events, long_recording, submit
+from E2Etest.process import fake_model, running
+
+pytestmark = [pytest.mark.nightly, pytest.mark.integration]
+
+
+def _named(name):
+    return f"job_{name:_<24}"
+
+
+# A record as the first versions wrote it, and one of a version to come.
+EARLIER = {
+    "id": _named("earlier"),
+    "created_at": 1.0,
+    "state": "queued",
+    "request": {"task": "transcription", "options": {}, "shape": {"response_format": "text"}},
+    "media_type": "",
+    "notes": {},
+}
+LATER = {"version": 3, "record": {"id": _named("later"), "unheard": "of"}}
+
+
+def _contents(directory):
+    """What is below it, however the files are called."""
+    return sorted(path.read_bytes() for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def _furnish(state, audio):
+    """Things of others, and jobs that no server of this version made; their number of files that must stay."""
+    jobs, elsewhere = state / "jobs", state.parent / "elsewhere"
+    files = {
+        state / "lock": "a lock of another program",
+        state / "photos" / "1.jpg": "photo",
+        jobs / "notes.txt": "notes",
+        jobs / "thesis" / "chapter-1" / "text": "thesis",
+        jobs / "job_applications" / "letter": "letter",
+        jobs / _named("half") / "recording": "half of an upload",
+        jobs / _named("cut") / "recording": "a recording with a damaged record",
+        jobs / _named("cut") / "job.json": '{"version": 2, "rec',
+        jobs / _named("later") / "recording": "a recording of a later version",
+        jobs / _named("later") / "job.json": json.dumps(LATER),
+        state / "unreadable-jobs" / _named("half") / "recording": "moved aside by an earlier start",
+        elsewhere / "job.json": "linked",
+    }
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (jobs / _named("link")).symlink_to(elsewhere)
+    (jobs / _named("earlier")).mkdir()
+    (jobs / _named("earlier") / "recording").write_bytes(audio)
+    (jobs / _named("earlier") / "job.json").write_text(json.dumps(EARLIER))
+    return {text.encode() for text in files.values()}
+
+
+@pytest.mark.guarantee("foreign-state")
+def test_a_start_deletes_nothing_of_others(tmp_path, sample, fake_sample, measured, note):
+    """Two starts beside things of others, with a job taken, done and removed. Jobs of an earlier version are done, and
+    those of a later one are where it will look for them."""
+    state = tmp_path / "state"
+    theirs = _furnish(state, sample[0])
+    for start in range(2):
+        with running(tmp_path / f"log{start}", STATE_DIR=str(state), **fake_sample) as server:
+            earlier = EARLIER["id"]
+            assert events(server, earlier)[-1]["status"] == "succeeded"
+            assert server.client.get(f"/v1/jobs/{earlier}/result").text == sample[1] + "\n"
+            job = submit(server, sample[0])
+            events(server, job["id"])
+            assert server.client.delete(f"/v1/jobs/{job['id']}").status_code == 200
+    left = set(_contents(tmp_path))
+    measured("deleted", len(theirs - left))
+    assert json.loads((state / "jobs" / _named("later") / "job.json").read_text()) == LATER
+    assert (state / "jobs" / _named("half") / "recording").exists()
+    assert (state / "unreadable-jobs" / _named("cut") / "recording").exists()
+    note(f"{len(theirs)} files of others and of other versions are left after two starts and a removed job")
+
+
+@pytest.mark.guarantee("shares")
+@pytest.mark.performance
+def test_a_key_with_many_jobs_does_not_hold_up_another(tmp_path, measured, note):
+    """Another key's first job runs before a second one of the flood ends; its requests take their usual time, and it is
+    not refused, whereas the flood is."""
+    settings = fake_model(tmp_path, text="words " * 40)
+    clip = recordings.wav(np.ones(4 * 16_000, np.int16) * 100)
+    with (
+        running(tmp_path / "log", API_KEYS="flood,other", MAX_JOBS="40", IDLE_TIMEOUT="0", **settings) as server,
+        httpx.Client(base_url=server.base, headers={"Authorization": "Bearer other"}, timeout=60) as client,
+    ):
+        alone_s = _seconds(client, clip)
+        flood = [_post(server.client, long_recording(40)) for _ in range(30)]
+        codes = [answer.status_code for answer in flood]
+        assert set(codes) == {202, 429}
+        assert {answer.headers["retry-after"] for answer in flood if answer.status_code == 429} == {"60"}
+        beside_s = _seconds(client, clip)
+        ids = [answer.json()["id"] for answer in flood if answer.status_code == 202]
+        done = -_succeeded(server.client, ids)
+        other = _post(client, clip)
+        assert other.status_code == 202
+        give_up_s = time.monotonic() + 60
+        while client.get(f"/v1/jobs/{other.json()['id']}").json()["status"] != "succeeded":
+            assert time.monotonic() < give_up_s
+            time.sleep(0.05)
+        done += _succeeded(server.client, ids)
+    assert done <= 1
+    measured("beside_ratio", beside_s / alone_s)
+    note(f"of a key's {codes.count(202)} jobs {done} ended before another key's job; {codes.count(429)} more got 429")
+
+
+def _post(client, audio):
+    return client.post("/v1/jobs", files={"file": ("a.wav", audio)}, data={"model": "whisper-1"})
+
+
+def _succeeded(client, ids):
+    return sum(client.get(f"/v1/jobs/{identity}").json()["status"] == "succeeded" for identity in ids)
+
+
+def _seconds(client, clip):
+    """The median of five requests."""
+    took = []
+    for _ in range(5):
+        began_s = time.monotonic()
+        answer = client.post("/v1/audio/transcriptions", files={"file": ("a.wav", clip)}, data={"model": "whisper-1"})
+        took.append(time.monotonic() - began_s)
+        assert answer.status_code == 200, answer.text
+    return sorted(took)[2]
+
+
+def _limit_files(server, size):
+    """Writes of the server beyond so many bytes of a file fail, as on a full disk. Its log is below the limit."""
+    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+def test_a_disk_that_fills_refuses_in_words_and_serves_again(tmp_path, sample, fake_sample):
+    """The recording of a job, then an upload itself: 503 with a code, nothing half on the disk, and what was there
+    before is there; with space again the same request is accepted."""
+    state, temporary = tmp_path / "state", tmp_path / "tmp"
+    temporary.mkdir()
+    large = recordings.wav(np.zeros(16_000 * 60, np.int16))
+    log = {"LOG_LEVEL": "ERROR"}
+    with running(tmp_path / "log", STATE_DIR=str(state), TMPDIR=str(temporary), **log, **fake_sample) as server:
+        kept = submit(server, sample[0], response_format="text")
+        events(server, kept["id"])
+        for limit, audio, code in ((200_000, large, "uploads_unavailable"), (0, sample[0], "jobs_unavailable")):
+            _limit_files(server, limit)
+            answer = _post(server.client, audio)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, code)
+            assert int(answer.headers["retry-after"]) > 0
+            assert [path.name for path in (state / "jobs").iterdir()] == [kept["id"]]
+            assert not list(temporary.iterdir())
+            assert server.client.get(f"/v1/jobs/{kept['id']}/result").text == sample[1] + "\n"
+        _limit_files(server, resource.RLIM_INFINITY)
+        again = submit(server, large)
+        assert events(server, again["id"])[-1]["status"] == "succeeded"
+
+
+def test_a_log_that_cannot_be_written_stops_nothing(tmp_path, sample, fake_sample):
+    """Requests are answered while every line of the log fails, as on a full disk."""
+    for as_json in ("true", "false"):
+        state = {"STATE_DIR": str(tmp_path), "LOG_JSON": as_json}
+        with running(Path("/dev/full"), **state, **fake_sample) as server:
+            for _ in range(3):
+                assert server.transcribe(sample[0]).json()["text"] == sample[1]
+
+
+# The server's own clock alone: a decoder may not open the file that the library looks at.
+WITH_ITS_CLOCK = (
+    "-c",
+    "import os, runpy, sys; del os.environ['LD_PRELOAD']; sys.argv[0] = 'asr_server'; "
+    "runpy.run_module('asr_server', run_name='__main__', alter_sys=True)",
+    "serve",
+)
+
+
+@pytest.mark.skipif(shutil.which("faketime") is None, reason="needs Debian's faketime")
+@pytest.mark.parametrize("jump", ["+20y", "-20y"])
+def test_a_clock_that_jumps_costs_nothing(tmp_path, sample, jump):
+    """20 years forth or back in the middle of a job: it is done, its result, an ephemeral key and a session of it stay,
+    and so does the result after a start of the server at that time."""
+    library = subprocess.run(["faketime", "-m", "now", "printenv", "LD_PRELOAD"], capture_output=True, text=True).stdout
+    now, state = tmp_path / "now", str(tmp_path / "state")
+    now.write_text("+0")
+    clock = {
+        "program": WITH_ITS_CLOCK,
+        "LD_PRELOAD": library.strip(),
+        "FAKETIME_TIMESTAMP_FILE": str(now),
+        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+    # Not the scripted engine, which cannot be loaded under faketime.
+    keys = {"API_KEYS": "one", "MODEL_ID": "moonshine-tiny-en"}
+    with running(tmp_path / "log", STATE_DIR=state, JOB_TTL="600", **clock, **keys) as server:
+        job = submit(server, long_recording(2), response_format="text")
+        made = server.client.post("/v1/realtime/client_secrets", json={}).json()
+        now.write_text(jump)
+        year = 60 * 60 * 24 * 365
+        assert abs(server.client.post("/v1/realtime/client_secrets", json={}).json()["expires_at"] - time.time()) > year
+        last = events(server, job["id"])[-1]
+        assert last["status"] == "succeeded", last
+        assert server.transcribe(sample[0]).status_code == 200
+        url, headers = f"ws://127.0.0.1:{server.port}/v1/realtime", {"Authorization": f"Bearer {made['value']}"}
+        with connect(url, additional_headers=headers) as guest:
+            assert json.loads(guest.recv(60))["type"] == "session.created"
+        assert server.health()["uptime_s"] < 600
+        time.sleep(1.5)
+        words = server.client.get(f"/v1/jobs/{job['id']}/result").text
+        assert words.strip()
+        assert "Traceback" not in server.log()
+    with running(tmp_path / "log2", STATE_DIR=state, JOB_TTL="600", **clock, **keys) as server:
+        time.sleep(1.5)
+        assert server.client.get(f"/v1/jobs/{job['id']}/result").text == words

@@ -1,0 +1,32 @@
+"""Types of settings that have a few values."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Dtype(StrEnum):
+    """Number format of the weights and activations."""
+
+    AUTO = "auto"
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+
+
+class LogLevel(StrEnum):
+    """The least severe log line that is written."""
+
+    TRACE = "TRACE"
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+
+
+class Quantization(StrEnum):
+    """Weight formats below 16 bits."""
+
+    NONE = ""
+    INT8 = "int8"
+    FP8 = "fp8"
