@@ -13,7 +13,8 @@ import pytest_asyncio
 from numpy.typing import NDArray
 
 from asr_server.audio.conftest import encode, film, is_tone, open_bytes, pcm16, read_all, tone, wav
-from asr_server.audio.decode import DecodeLimits, Decoder, Progress
+from asr_server.audio.decode import Decoder, Progress
+from asr_server.audio.limits import DecodeLimits
 from asr_server.core.audio import SAMPLE_RATE
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
