@@ -28,6 +28,11 @@ class FairShares:
         self._held: Counter[str] = Counter()
         self._waiting: list[_Waiter] = []
 
+    @property
+    def held(self) -> int:
+        """The units of all callers."""
+        return self._held.total()
+
     @asynccontextmanager
     async def taken(self, caller: str, units: int = 1) -> AsyncGenerator[None, None]:
         """Hold that many units until the block ends; waits until they are free. `units` is at most `total`."""
@@ -54,5 +59,4 @@ class FairShares:
                 waiter.granted.set_result(None)
 
     def _fits(self, waiter: _Waiter) -> bool:
-        used = self._held.total()
-        return not used or used + waiter.units <= (self._shared if self._held[waiter.caller] else self._total)
+        return not self.held or self.held + waiter.units <= (self._shared if self._held[waiter.caller] else self._total)
