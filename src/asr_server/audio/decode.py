@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -239,7 +240,11 @@ class Decoder:
         if self._closed:
             raise ShuttingDown("The server is stopping.")
         try:
-            source_fd = source.fileno()  # before the flush: a spooled upload moves to disk here, and so into a buffer
+            try:
+                source_fd = source.fileno()  # before the flush: a spooled upload moves to disk here, into a buffer
+            except FileNotFoundError:
+                tempfile.tempdir = None  # the directory for temporary files is gone: another is chosen
+                source_fd = source.fileno()
             source.flush()
         except OSError as error:
             raise UploadsUnavailable(f"The upload cannot be put on the disk ({error.strerror}).") from error

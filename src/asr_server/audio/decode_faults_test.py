@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 from asr_server.audio import launcher, limits
-from asr_server.audio.conftest import encode, open_bytes, slow_film, tone, wav
+from asr_server.audio.conftest import encode, open_bytes, read_all, slow_film, tone, wav
 from asr_server.audio.decode import Decoder
 from asr_server.audio.limits import DecodeLimits
 from asr_server.core.audio import SAMPLE_RATE
@@ -279,6 +279,16 @@ async def test_a_file_that_the_disk_does_not_take_is_not_at_fault(decoder: Decod
         file.write(b"RIFF")
         with pytest.raises(UploadsUnavailable, match="No space left"):
             await decoder.decode(file)
+
+
+async def test_a_directory_for_uploads_that_vanished_is_replaced(
+    decoder: Decoder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An upload in memory is decoded although the directory that was chosen for temporary files is gone."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with tempfile.SpooledTemporaryFile(max_size=1 << 20) as file, wav(bytes(2 * SAMPLE_RATE)) as content:
+        file.write(read_all(content))
+        assert len(await decoder.decode(file)) == SAMPLE_RATE
 
 
 async def test_idle_decoder_is_ended() -> None:

@@ -14,7 +14,7 @@ from asr_server.audio.wire import DecodeRequest
 
 _RETRY_S = 0.005  # between attempts to send a request while the socket is full
 # How long a request may wait for its child. A new process first imports libav, from a slow disk in many seconds.
-_FIRST_ANSWER_S, _ANSWER_S = 20.0, 3.0
+_FIRST_ANSWER_S, _ANSWER_S = 20.0, 2.0
 _GRACE_S = 1.0  # the fork server exits within milliseconds after the server closes its socket
 
 
