@@ -178,7 +178,8 @@ class _Producer:
         self._resources = resources
         self._ticket = ticket
         self._context = context
-        self._options = options
+        self._priority = options.priority
+        self._caller = options.caller
         self._is_first = True
 
     async def run(self, source: Source) -> None:
@@ -200,7 +201,7 @@ class _Producer:
     async def _produce(self, source: Source) -> None:
         segmenter = Segmenter(segmentation_config(self._context.request.chunking, self._context.engine.traits))
         progress, admission = self.progress, self._resources.admission
-        async with aclosing(self._resources.decoder.stream(source, progress, self._options.caller)) as blocks:
+        async with aclosing(self._resources.decoder.stream(source, progress, self._caller)) as blocks:
             async for block in blocks:
                 length_s = max(progress.claimed_s, progress.decoded_s)
                 admission.measure(self._ticket, length_s)
@@ -211,9 +212,8 @@ class _Producer:
             await self._begin(span, progress.decoded_s)
 
     async def _begin(self, span: SpeechSpan, length_s: float) -> None:
-        priority = self._options.priority
-        is_bulk = priority is Priority.INTERACTIVE and length_s > _BULK_OVER_S
-        task = SpanTask(self._context, span, Priority.BULK if is_bulk else priority)
+        is_bulk = self._priority is Priority.INTERACTIVE and length_s > _BULK_OVER_S
+        task = SpanTask(self._context, span, Priority.BULK if is_bulk else self._priority)
         is_first, self._is_first = self._is_first, False
         await self._channel.put(task)
         if is_first and self._context.deltas:
