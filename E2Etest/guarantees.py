@@ -180,7 +180,7 @@ GUARANTEES: dict[str, Guarantee] = {
         {
             "refusal_s": _time("time to refuse the file", 2, "s", asserted=20),
             "memory_mib": _memory("growth of server and decoder together", 73, "MiB"),
-            "decoders_mib": _memory("memory of the decoders of all files together", 64, "MiB"),
+            "decoders_mib": _memory("memory of the decoders of all files together", 256, "MiB"),
         },
     ),
     "codec": Guarantee(

@@ -255,8 +255,8 @@ async def test_what_was_said_before_the_damage_is_answered_first(make, recording
     made = make(lambda samples: Finish.END)
     whole = Decoder.stream
 
-    async def damaged(self, source, progress=None):
-        async for block in whole(self, source, progress):
+    async def damaged(self, source, progress=None, caller=""):
+        async for block in whole(self, source, progress, caller):
             yield block
             if progress.decoded_s > 14:
                 raise InvalidAudio("The file is damaged.")
