@@ -175,10 +175,12 @@ GUARANTEES: dict[str, Guarantee] = {
     "decoded-cap": Guarantee(
         "A recording that is too long is refused while it is decoded",
         "Decompression bombs, false headers and 10 h of silence in 1 MB get a 4xx within {refusal_s}. Memory grows by "
-        "at most {memory_mib}, twice the samples of the longest recording that the test's server allows.",
+        "at most {memory_mib}, twice the samples of the longest recording that the test's server allows. Eight small "
+        "files at once whose tables are enormous make decoders of at most {decoders_mib} together.",
         {
             "refusal_s": _time("time to refuse the file", 2, "s", asserted=20),
             "memory_mib": _memory("growth of server and decoder together", 73, "MiB"),
+            "decoders_mib": _memory("memory of the decoders of all files together", 256, "MiB"),
         },
     ),
     "codec": Guarantee(

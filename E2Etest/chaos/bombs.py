@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 
 import av
 import numpy as np
@@ -72,6 +73,55 @@ def matroska() -> bytes:
     file = recordings.encoded("webm", "libopus", recordings.samples()[:16_000])
     at = file.index(b"\x1f\x43\xb6\x75")  # the id of a cluster
     return file[:at] + b"\x1f\x43\xb6\x75\x01" + b"\xff" * 6 + b"\xfe" + bytes(64)
+
+
+def counted(samples: int) -> bytes:
+    """A MOV of a few hundred bytes whose tables say that it has so many samples of one byte, each with a time."""
+    scale = struct.pack(">9I", 1 << 16, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 30)
+    movie = _atom(b"mvhd", struct.pack(">5IIH", 0, 0, 0, 8_000, samples, 1 << 16, 256), bytes(10), scale, bytes(28))
+    times = _atom(b"stts", struct.pack(">6I", 0, 2, 1, 1, samples - 1, 1))
+    chunks = _atom(b"stsc", struct.pack(">5I", 0, 1, 1, samples, 1)), _atom(b"stco", struct.pack(">3I", 0, 1, 0))
+    sizes = _atom(b"stsz", struct.pack(">3I", 0, 1, samples))
+    track = _track(scale, samples, _ULAW, times, *chunks, sizes)
+    return _atom(b"ftyp", b"qt  ", bytes(4), b"qt  ") + _atom(b"moov", movie, track) + _atom(b"mdat", bytes(8_000))
+
+
+def backwards(fragments: int) -> bytes:
+    """A fragmented MP4, each fragment of which begins before the last: libavformat sorts them, one by one."""
+    scale = struct.pack(">9I", 1 << 16, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 30)
+    movie = _atom(b"mvhd", struct.pack(">5IIH", 0, 0, 0, 8_000, 0, 1 << 16, 256), bytes(10), scale, bytes(28))
+    empty = [_atom(name, bytes(8)) for name in (b"stts", b"stsc", b"stco")]
+    track = _track(scale, 0, _ULAW, *empty, _atom(b"stsz", bytes(12)))
+    defaults = _atom(b"mvex", _atom(b"trex", struct.pack(">6I", 0, 1, 1, 100, 100, 0)))
+    parts = [_atom(b"ftyp", b"iso5", bytes(4), b"iso5"), _atom(b"moov", movie, track, defaults)]
+    for at in range(fragments, 0, -1):
+        head = _atom(b"tfhd", struct.pack(">2I", 0x20000, 1)), _atom(b"tfdt", struct.pack(">2I", 0, 100 * at))
+        run = _atom(b"trun", struct.pack(">3I", 1, 1, 8))
+        parts.append(_atom(b"moof", _atom(b"mfhd", struct.pack(">2I", 0, at)), _atom(b"traf", *head, run)))
+    return b"".join([*parts, _atom(b"mdat", bytes(8_000))])
+
+
+def _track(scale: bytes, samples: int, *tables: bytes) -> bytes:
+    """A track of sound (ISO 14496-12, section 8)."""
+    place = bytes(8), struct.pack(">4H", 0, 0, 256, 0), scale, bytes(8)
+    head = _atom(b"tkhd", struct.pack(">6I", 15, 0, 0, 1, 0, samples), *place)
+    media = _atom(b"mdhd", struct.pack(">5I", 0, 0, 0, 8_000, samples), bytes(4))
+    handler = _atom(b"hdlr", bytes(4), b"mhlrsoun", bytes(13))
+    data = _atom(b"dinf", _atom(b"dref", struct.pack(">2I", 0, 1), _atom(b"url ", struct.pack(">I", 1))))
+    information = _atom(b"minf", _atom(b"smhd", bytes(8)), data, _atom(b"stbl", *tables))
+    return _atom(b"trak", head, _atom(b"mdia", media, handler, information))
+
+
+def _atom(name: bytes, *parts: bytes) -> bytes:
+    body = b"".join(parts)
+    return struct.pack(">I", 8 + len(body)) + name + body
+
+
+_ULAW = _atom(
+    b"stsd",
+    struct.pack(">2I", 0, 1),
+    _atom(b"ulaw", bytes(6), struct.pack(">H", 1), bytes(8), struct.pack(">4HI", 1, 16, 0, 0, 8_000 << 16)),
+)
 
 
 def _page(packets: list[bytes], granule: int, number: int, *, first: bool = False, last: bool = False) -> bytes:

@@ -1,15 +1,15 @@
-"""`asr-server` with the same decoders, which have two seconds for a file. Run as a script."""
+"""`asr-server` with the same decoders, which have two seconds of CPU time for a file. Run as a script."""
 
 from __future__ import annotations
 
 import functools
 import sys
 
-from asr_server.audio import decode
+from asr_server.audio import limits
 from asr_server.cli.main import main
 
 LIMIT_S = 2.0
 
 if __name__ == "__main__":
-    decode.DecodeLimits = functools.partial(decode.DecodeLimits, timeout_s=LIMIT_S)  # type: ignore[misc, assignment]
+    limits.DecodeLimits = functools.partial(limits.DecodeLimits, cpu_s=LIMIT_S)  # type: ignore[misc, assignment]
     sys.exit(main(["serve"]))

@@ -17,7 +17,8 @@ from asr_server.api.edge.access import AccessRules
 from asr_server.api.metrics.metrics import Metrics
 from asr_server.api.realtime.ephemeral_keys import EphemeralKeys
 from asr_server.audio import sandbox
-from asr_server.audio.decode import DecodeLimits, Decoder
+from asr_server.audio.decode import Decoder
+from asr_server.audio.limits import DecodeLimits
 from asr_server.core import heap
 from asr_server.core import settings as settings_module
 from asr_server.core.errors import JobsUnavailable

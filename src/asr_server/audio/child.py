@@ -37,6 +37,7 @@ def run(requests: socket.socket, parent_pid: int) -> NoReturn:
             requests.close()
             request = DecodeRequest.from_bytes(message)
             sandbox.lock(request.memory_bytes, request.cpu_s)
+            _write(out_fd, HEADER.pack(FrameType.STARTED, 0))
             _write(out_fd, HEADER.pack(_outcome(request, source_fd, out_fd), 0))
     finally:
         # Skips the clean-up of the interpreter, which belongs to the parent: this is a copy of its memory. The end of
@@ -52,7 +53,7 @@ def warm_up() -> None:
     wav = b"RIFF" + struct.pack("<I", 4 + len(chunks)) + b"WAVE" + chunks
     source_fd, null_fd = os.memfd_create("warm-up"), os.open(os.devnull, os.O_WRONLY)
     os.write(source_fd, wav)
-    decode(DecodeRequest(len(wav), 1.0, 1, 0), source_fd, null_fd)
+    decode(DecodeRequest(len(wav), 1.0, 0, 0.0, 0.0, 0.0), source_fd, null_fd)
     os.close(source_fd)
     os.close(null_fd)
 
@@ -71,8 +72,9 @@ def decode(request: DecodeRequest, source_fd: int, out_fd: int) -> FrameType:
 
     The duration that the headers claim is trusted until decoding passes it (never, if it is missing or over the
     limit). Then the packets are counted before more is decoded, so that ten hours of silence in a megabyte are refused
-    at once.
+    at once. A file that takes too much CPU time for its next block of audio ends the process.
     """
+    sandbox.limit_cpu_from_now(request.first_cpu_s)
     demuxer, resampler = Demuxer(source_fd, request.file_bytes), Resampler()
     claimed_s = demuxer.claimed_s() or 0.0
     trusted_s = claimed_s if claimed_s <= request.max_audio_s else 0.0
@@ -82,6 +84,7 @@ def decode(request: DecodeRequest, source_fd: int, out_fd: int) -> FrameType:
     written = 0
     for block in demuxer.blocks():
         written += _write_pcm(out_fd, resampler.push(block.samples, block.rate_hz))
+        sandbox.limit_cpu_from_now(request.block_cpu_s)
         if written > max_samples:
             return FrameType.AUDIO_TOO_LONG
         if written > (trusted_s + _COUNT_SLACK_S) * SAMPLE_RATE:

@@ -110,3 +110,24 @@ def film(
             out.mux(audio.encode(None))
     file.flush()
     return file
+
+
+def slow_film(cues: int = 200_000) -> BinaryIO:
+    """A second of silence in Matroska, with an index (RFC 9559, section 5.1.5) in the order that is slowest to sort."""
+
+    def element(identity: str, *parts: bytes) -> bytes:
+        body = b"".join(parts)
+        return bytes.fromhex(identity) + (len(body) | 1 << 56).to_bytes(8, "big") + body
+
+    def number(identity: str, value: int) -> bytes:
+        return element(identity, value.to_bytes(4, "big"))
+
+    sound = element("E1", element("B5", struct.pack(">d", 16_000.0)), number("9F", 1), number("6264", 16))
+    track = element("AE", number("D7", 1), number("73C5", 1), number("83", 2), element("86", b"A_PCM/INT/LIT"), sound)
+    positions = element("B7", number("F7", 1), number("F1", 100))
+    index = [element("BB", number("B3", time), positions) for time in range(cues, 0, -1)]
+    cluster = element("1F43B675", number("E7", 0), element("A3", b"\x81\0\0\x80" + bytes(32_000)))
+    head = element("1A45DFA3", element("4282", b"matroska"))
+    info = element("1549A966", number("2AD7B1", 1_000_000))
+    body = [info, element("1654AE6B", track), element("1C53BB6B", *index), cluster]
+    return open_bytes(head + element("18538067", *body))

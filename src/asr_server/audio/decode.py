@@ -7,8 +7,9 @@ Speex), and the first audio track of MP4, MOV, M4A, Matroska and WebM. See `demu
 
 from __future__ import annotations
 
-import asyncio
 import os
+import subprocess
+import tempfile
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -20,14 +21,16 @@ from numpy.typing import NDArray
 
 from asr_server.audio.frame_reader import FrameReader, IncompleteReply
 from asr_server.audio.launcher import ForkServer, ForkServerLost
+from asr_server.audio.limits import DecodeLimits, FileLimits
+from asr_server.audio.shares import FairShares
 from asr_server.audio.wire import CLAIM, DecodeRequest, FrameType
 from asr_server.core.audio import SAMPLE_RATE, samples_to_s
 from asr_server.core.errors import (
     AsrError,
     AudioTooLong,
     AudioTooShort,
+    DecoderUnavailable,
     EmptyFile,
-    EngineError,
     InvalidAudio,
     NoAudioTrack,
     ShuttingDown,
@@ -36,15 +39,6 @@ from asr_server.core.errors import (
 from asr_server.core.idle import IdleTimer
 
 Samples = NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeLimits:
-    """What one file may use. `timeout_s` bounds both the CPU time and the time that the server waits for samples."""
-
-    max_audio_s: float
-    timeout_s: float = 60.0
-    memory_bytes: int = 512 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -70,32 +64,48 @@ class Source(Protocol):
     def flush(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file to decode."""
+
+    fd: int
+    size_bytes: int
+    caller: str
+    limits: FileLimits
+
+
 class Decoder:
-    """Decodes files of many callers at once, one process each, at most one a CPU core. For one event loop.
+    """Decodes files of many callers at once, one child process each. For one event loop.
+
+    As many run at a time as there are CPU cores; a child that waits for its reader does not count. The children of all
+    files have a bound on their memory, by the limits of each, and with that on their number. `caller` is who a file
+    belongs to: places and memory are shared fairly, and neither is ever used up by one caller (see `shares`).
 
     A failure concerns one file: `EmptyFile`, `InvalidAudio` (also if its process crashed or exceeded a limit),
-    `NoAudioTrack`, `AudioTooShort` (under 0.1 s), `AudioTooLong`. `EngineError` means that no decoder process can be
-    run, `UploadsUnavailable` that the disk is too full for the file. Of a damaged file, the audio before and after the
-    damage is kept, if it is at least 0.1 s; without the gap, unless the container's own times show it.
+    `NoAudioTrack`, `AudioTooShort` (under 0.1 s), `AudioTooLong`. `DecoderUnavailable` means that no decoder process
+    can be run, `UploadsUnavailable` that the disk is too full for the file. Of a damaged file, the audio before and
+    after the damage is kept, if it is at least 0.1 s; without the gap, unless the container's own times show it.
     """
 
     def __init__(self, limits: DecodeLimits, *, idle_timeout_s: float = 0.0) -> None:
         self._limits = limits
         self._fork_server = ForkServer()
-        self._slots = asyncio.Semaphore(len(os.sched_getaffinity(0)))
+        cores = len(os.sched_getaffinity(0))
+        self._places = FairShares(cores, 2 * cores)
+        self._memory = FairShares(limits.shared_memory_bytes, limits.memory_bytes)
         self._closed = False
         self._idle = IdleTimer(idle_timeout_s)
         self.decoded_s = 0.0  # seconds of audio of all files so far
         self.failures: Counter[str] = Counter()  # files that could not be decoded to their end, by error code
 
-    async def decode(self, source: Source) -> Samples:
+    async def decode(self, source: Source, caller: str = "") -> Samples:
         """The whole file: (n,) float32, mono, 16 kHz, finite, |x| <= 1; a louder clip is scaled down by its peak.
 
         `source` is read from its start, whatever its position, and its position does not change. Cancelling kills the
         process that decodes it.
         """
         pcm = bytearray()
-        async with aclosing(self._blocks(source, Progress())) as blocks:
+        async with aclosing(self._blocks(source, Progress(), caller)) as blocks:
             async for block in blocks:
                 pcm += block
         samples: Samples = np.frombuffer(pcm, np.float32)
@@ -107,14 +117,15 @@ class Decoder:
             np.clip(samples, -1.0, 1.0, out=samples)  # the division may round to just above one
         return samples
 
-    async def stream(self, source: Source, progress: Progress | None = None) -> AsyncGenerator[Samples, None]:
+    async def stream(
+        self, source: Source, progress: Progress | None = None, caller: str = ""
+    ) -> AsyncGenerator[Samples, None]:
         """The same in blocks of at most 2 s, in bounded memory; full scale is 1, louder is possible.
 
         `progress` is kept up to date. At most a pipe's worth is decoded ahead of a slow reader, whose own time does not
-        count against the limit. A stream keeps its process but no slot between blocks, so the caller must bound the
-        number of streams. Close it (`aclosing`) to stop early. An error may come after some blocks.
+        count against the limits. Close it (`aclosing`) to stop early. An error may come after some blocks.
         """
-        async with aclosing(self._blocks(source, progress or Progress())) as blocks:
+        async with aclosing(self._blocks(source, progress or Progress(), caller)) as blocks:
             async for block in blocks:
                 yield np.nan_to_num(np.frombuffer(block, np.float32))
 
@@ -135,10 +146,10 @@ class Decoder:
         self._closed = True
         await self._fork_server.close()
 
-    async def _blocks(self, source: Source, progress: Progress) -> AsyncGenerator[bytearray, None]:
+    async def _blocks(self, source: Source, progress: Progress, caller: str) -> AsyncGenerator[bytearray, None]:
         """The PCM of one file; counts its audio and its failure."""
         try:
-            async with aclosing(self._retried(source, progress)) as blocks:
+            async with aclosing(self._retried(source, progress, caller)) as blocks:
                 async for block in blocks:
                     self.decoded_s += len(block) / (4 * SAMPLE_RATE)
                     yield block
@@ -146,82 +157,121 @@ class Decoder:
             self.failures[error.code] += 1
             raise
 
-    async def _retried(self, source: Source, progress: Progress) -> AsyncGenerator[bytearray, None]:
-        """The PCM of one file as it comes; tried once more if the fork server dies before the first sample."""
-        request = self._request(source)
+    async def _retried(self, source: Source, progress: Progress, caller: str) -> AsyncGenerator[bytearray, None]:
+        """The PCM of one file as it comes; tried once more if the fork server is lost before the first sample."""
+        file = self._file(source, caller)
         self._idle.hold()
-        given = attempts = 0
+        attempts = 0
         try:
-            while True:
-                attempts += 1
-                try:
-                    async with aclosing(self._attempt(request, source.fileno(), progress)) as blocks:
-                        async for block in blocks:
-                            given += 1
-                            progress.decoded_samples += len(block) // 4
-                            yield block
-                    return
-                except ForkServerLost as lost:
-                    if self._closed:
-                        raise ShuttingDown("The server is stopping.") from lost
-                    if given or attempts > 1:
-                        raise EngineError("The audio decoder process died or does not start.") from lost
+            async with self._memory.taken(caller, file.limits.memory_bytes):
+                while True:
+                    attempts += 1
+                    try:
+                        async with aclosing(self._attempt(file, progress)) as blocks:
+                            async for block in blocks:
+                                progress.decoded_samples += len(block) // 4
+                                yield block
+                        return
+                    except ForkServerLost as lost:
+                        if self._closed:
+                            raise ShuttingDown("The server is stopping.") from lost
+                        if progress.decoded_samples or attempts > 1:
+                            raise DecoderUnavailable("The audio decoder was lost or does not start.") from lost
         finally:
             self._idle.release()
 
-    async def _attempt(
-        self, request: DecodeRequest, source_fd: int, progress: Progress
-    ) -> AsyncGenerator[bytearray, None]:
-        with FrameReader(self._limits.timeout_s) as frames:
-            # Leaving this block for any reason closes the pipe, and with that the fork server kills the child.
-            async with self._slots:
-                process = await self._fork_server.send(request, source_fd, frames.write_fd)
-            frames.close_write_end()
-            while True:
-                try:
-                    # A slot for each block: a decode that waits for its slow reader keeps no other from running.
-                    async with self._slots:
-                        kind, payload = await frames.next()
-                except TimeoutError:
-                    raise InvalidAudio("The file takes too long to decode.", param="file") from None
-                except IncompleteReply:
-                    # The child of a dead fork server dies with it: then the file is not at fault.
-                    if await self._fork_server.has_died(process):
-                        raise ForkServerLost from None
-                    raise _error(FrameType.INVALID_AUDIO, request) from None
-                if kind is FrameType.END:
-                    return
-                if kind is FrameType.CLAIM:
-                    progress.claimed_s = CLAIM.unpack(payload)[0]
-                    continue
-                if kind is not FrameType.PCM:
-                    raise _error(kind, request)
-                yield payload
+    async def _attempt(self, file: _File, progress: Progress) -> AsyncGenerator[bytearray, None]:
+        # Leaving this block for any reason closes the pipe, and with that the fork server kills the child.
+        with FrameReader(file.limits) as frames:
+            # A place until the first block, and for each later one: a decode that waits for its slow reader keeps no
+            # other from running.
+            async with self._places.taken(file.caller):
+                process = await self._started(file, frames)
+                block = await self._next(frames, process, progress)
+            while block is not None:
+                yield block
+                async with self._places.taken(file.caller):
+                    block = await self._next(frames, process, progress)
 
-    def _request(self, source: Source) -> DecodeRequest:
+    async def _started(self, file: _File, frames: FrameReader) -> subprocess.Popen[bytes]:
+        """Have a child begin. Raises `ForkServerLost` if none does, for which the file, still unread, is not to blame.
+
+        The fork server passes requests on at once: one that does not is stopped or hangs, and is ended.
+        """
+        process = await self._fork_server.send(self._request(file), file.fd, frames.write_fd)
+        frames.close_write_end()
+        if not await frames.has_more(self._fork_server.answer_s):
+            self._fork_server.end(process)
+            raise ForkServerLost
+        try:
+            kind, _ = await frames.next()
+        except (TimeoutError, IncompleteReply):
+            await self._fork_server.has_died(process)  # if it has, the next attempt starts another
+            raise ForkServerLost from None
+        if kind is not FrameType.STARTED:
+            raise ForkServerLost
+        self._fork_server.answered(process)
+        return process
+
+    async def _next(
+        self, frames: FrameReader, process: subprocess.Popen[bytes], progress: Progress
+    ) -> bytearray | None:
+        """The next block, or None at the end. Raises the file's error, or `ForkServerLost`."""
+        kind = FrameType.CLAIM
+        while kind is FrameType.CLAIM:
+            try:
+                kind, payload = await frames.next()
+            except TimeoutError:
+                raise InvalidAudio("The file takes too long to decode.", param="file") from None
+            except IncompleteReply:
+                # The child of a dead fork server dies with it: then the file is not at fault.
+                if await self._fork_server.has_died(process):
+                    raise ForkServerLost from None
+                raise self._error(FrameType.INVALID_AUDIO) from None
+            if kind is FrameType.CLAIM:
+                progress.claimed_s = CLAIM.unpack(payload)[0]
+        if kind is FrameType.PCM:
+            return payload
+        if kind is FrameType.END:
+            return None
+        raise self._error(kind)
+
+    def _file(self, source: Source, caller: str) -> _File:
         if self._closed:
             raise ShuttingDown("The server is stopping.")
         try:
-            source_fd = source.fileno()  # before the flush: a spooled upload moves to disk here, and so into a buffer
+            try:
+                source_fd = source.fileno()  # before the flush: a spooled upload moves to disk here, into a buffer
+            except FileNotFoundError:
+                tempfile.tempdir = None  # the directory for temporary files is gone: another is chosen
+                source_fd = source.fileno()
             source.flush()
         except OSError as error:
             raise UploadsUnavailable(f"The upload cannot be put on the disk ({error.strerror}).") from error
         file_bytes = os.fstat(source_fd).st_size
         if not file_bytes:
             raise EmptyFile("The file is empty.", param="file")
+        return _File(source_fd, file_bytes, caller, self._limits.of_file(file_bytes))
+
+    def _request(self, file: _File) -> DecodeRequest:
+        limits = file.limits
         return DecodeRequest(
-            file_bytes, self._limits.max_audio_s, int(self._limits.timeout_s) + 1, self._limits.memory_bytes
+            file.size_bytes,
+            self._limits.max_audio_s,
+            limits.memory_bytes,
+            limits.cpu_s,
+            limits.first_cpu_s,
+            limits.block_cpu_s,
         )
 
-
-def _error(kind: FrameType, request: DecodeRequest) -> AsrError:
-    if kind is FrameType.NO_AUDIO_TRACK:
-        return NoAudioTrack("The file has no audio track.", param="file")
-    if kind is FrameType.AUDIO_TOO_SHORT:
-        return AudioTooShort("The audio is shorter than 0.1 s.", param="file")
-    if kind is FrameType.AUDIO_TOO_LONG:
-        return AudioTooLong(f"The audio is longer than {request.max_audio_s:g} s.", param="file")
-    return InvalidAudio("The file is not audio in a supported format, or it is damaged.", param="file")
+    def _error(self, kind: FrameType) -> AsrError:
+        if kind is FrameType.NO_AUDIO_TRACK:
+            return NoAudioTrack("The file has no audio track.", param="file")
+        if kind is FrameType.AUDIO_TOO_SHORT:
+            return AudioTooShort("The audio is shorter than 0.1 s.", param="file")
+        if kind is FrameType.AUDIO_TOO_LONG:
+            return AudioTooLong(f"The audio is longer than {self._limits.max_audio_s:g} s.", param="file")
+        return InvalidAudio("The file is not audio in a supported format, or it is damaged.", param="file")
 
 
 def ffmpeg_version() -> str:

@@ -8,17 +8,19 @@ import os
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 
 import numpy as np
 import pytest
 import pytest_asyncio
 
-from asr_server.audio.conftest import encode, open_bytes, tone, wav
-from asr_server.audio.decode import DecodeLimits, Decoder
+from asr_server.audio import launcher, limits
+from asr_server.audio.conftest import encode, open_bytes, read_all, slow_film, tone, wav
+from asr_server.audio.decode import Decoder
+from asr_server.audio.limits import DecodeLimits
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.core.errors import EngineError, InvalidAudio, ShuttingDown, UploadsUnavailable
+from asr_server.core.errors import DecoderUnavailable, InvalidAudio, ShuttingDown, UploadsUnavailable
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -75,7 +77,7 @@ async def test_a_crash_is_the_files_own(decoder: Decoder, fatal: signal.Signals)
 
 async def test_wall_clock_limit() -> None:
     """A decode that hangs is `InvalidAudio` when its time is up, and its process is killed; others are served."""
-    decoder = Decoder(DecodeLimits(max_audio_s=600.0, timeout_s=2.0))
+    decoder = Decoder(DecodeLimits(max_audio_s=600.0, cpu_s=0.5))
     await works(decoder)
     with wav(bytes(200 * 2 * SAMPLE_RATE)) as file:
         async with aclosing(decoder.stream(file)) as blocks:
@@ -96,7 +98,7 @@ async def test_wall_clock_limit() -> None:
 
 async def test_a_slow_reader_is_not_timed_out() -> None:
     """Time that the reader of a stream takes for itself does not count against the file."""
-    decoder = Decoder(DecodeLimits(max_audio_s=600.0, timeout_s=2.0))
+    decoder = Decoder(DecodeLimits(max_audio_s=600.0, cpu_s=0.5))
     await works(decoder)
     with wav(bytes(30 * 2 * SAMPLE_RATE)) as file:
         async with aclosing(decoder.stream(file)) as blocks:
@@ -109,12 +111,52 @@ async def test_a_slow_reader_is_not_timed_out() -> None:
 
 async def test_memory_limit() -> None:
     """A decode that wants more memory than allowed is `InvalidAudio`."""
-    decoder = Decoder(DecodeLimits(max_audio_s=600.0, memory_bytes=8 * 1024 * 1024))
+    decoder = Decoder(DecodeLimits(max_audio_s=600.0, memory_bytes=32 * 1024 * 1024))
     assert await works(decoder)
     with wav(bytes(40_000_000), 96_000, channels=32, bits=32) as file, pytest.raises(InvalidAudio):
         await decoder.decode(file)
     assert await works(decoder)
     await decoder.close()
+
+
+async def test_each_block_has_cpu_time_of_its_own(decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long file may take much longer than one block may."""
+    monkeypatch.setattr(limits, "_BLOCK_CPU_S", (0.1, 0.0))
+    with wav(bytes(600 * 48_000 * 2), 48_000) as file:
+        assert len(await decoder.decode(file)) == 600 * SAMPLE_RATE
+
+
+async def test_the_first_block_has_little_cpu_time(decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that gives nothing within that time is `InvalidAudio`, long before all its time is up."""
+    monkeypatch.setattr(limits, "_FIRST_CPU_S", (0.01, 0.0))
+    monkeypatch.setattr(limits, "_WAIT_PER_CPU_S", 1_000.0)
+    with slow_film() as file, pytest.raises(InvalidAudio, match="damaged"):
+        await decoder.decode(file)
+
+
+async def test_no_caller_takes_every_place(decoder: Decoder) -> None:
+    """While one caller has filled the places and the memory that callers share, it waits, and another does not."""
+    shared_bytes, places = DecodeLimits(600.0).shared_memory_bytes, len(os.sched_getaffinity(0))
+    async with AsyncExitStack() as held:
+        for _ in range(places):
+            await held.enter_async_context(decoder._places.taken("a"))
+        await held.enter_async_context(decoder._memory.taken("a", shared_bytes))
+        with wav(bytes(2 * SAMPLE_RATE)) as file:
+            waiting = asyncio.create_task(decoder.decode(file, "a"))
+            assert len(await decoder.decode(file, "b")) == SAMPLE_RATE
+            assert not waiting.done()
+            await held.aclose()
+            assert len(await waiting) == SAMPLE_RATE
+
+
+async def test_a_file_has_memory_until_it_is_decoded(decoder: Decoder) -> None:
+    """A stream whose reader pauses keeps its share of the memory, and gives it back when it is closed."""
+    with wav(bytes(200 * 2 * SAMPLE_RATE)) as file:
+        async with aclosing(decoder.stream(file)) as blocks:
+            await anext(blocks)
+            assert decoder._memory.held == DecodeLimits(600.0).of_file(os.fstat(file.fileno()).st_size).memory_bytes
+            assert decoder._places.held == 0
+    assert decoder._memory.held == 0
 
 
 async def test_fork_server_killed_between_files(decoder: Decoder) -> None:
@@ -137,6 +179,39 @@ async def test_fork_server_killed_with_a_file_in_hand(decoder: Decoder) -> None:
         assert len(await decoding) == SAMPLE_RATE
 
 
+async def test_a_stopped_fork_server_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that a stopped fork server keeps waiting are served by another, and it is ended with its children."""
+    monkeypatch.setattr(launcher, "_ANSWER_S", 0.5)
+    decoder = Decoder(DecodeLimits(max_audio_s=600.0))
+    await works(decoder)
+    family = [*children(decoder), decoder.fork_server_pid or 0]
+    os.kill(family[-1], signal.SIGSTOP)
+    assert all(await asyncio.gather(*(works(decoder) for _ in range(4))))
+    assert decoder.fork_server_pid not in family
+    assert await eventually(lambda: not any(_runs(pid) for pid in family))
+    await decoder.close()
+
+
+@pytest.mark.parametrize("program", ["#!/bin/sh\nexec sleep 60\n", "#!/bin/sh\nexit 1\n", ""])
+async def test_a_decoder_that_never_starts_is_not_the_files_fault(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str
+) -> None:
+    """A fork server that hangs from its start, ends at once or is not there gives `DecoderUnavailable` after two
+    attempts, and the next file is served when it starts again."""
+    monkeypatch.setattr(launcher, "_FIRST_ANSWER_S", 0.5)
+    decoder = Decoder(DecodeLimits(max_audio_s=600.0))
+    with monkeypatch.context() as broken:
+        (tmp_path / "python").write_text(program)
+        (tmp_path / "python").chmod(0o700)
+        broken.setattr(launcher.sys, "executable", str(tmp_path / ("python" if program else "missing")))
+        with wav(bytes(2 * SAMPLE_RATE)) as file, pytest.raises(DecoderUnavailable):
+            await decoder.decode(file)
+    assert decoder.failures == {"decoder_unavailable": 1}
+    monkeypatch.undo()
+    assert await works(decoder)
+    await decoder.close()
+
+
 async def test_fork_server_killed_mid_file(decoder: Decoder) -> None:
     """When the fork server dies mid-file, its children die too, and is the server's fault, not the file's."""
     await works(decoder)
@@ -145,7 +220,7 @@ async def test_fork_server_killed_mid_file(decoder: Decoder) -> None:
             await anext(blocks)
             family = [*children(decoder), decoder.fork_server_pid or 0]
             os.kill(family[-1], signal.SIGKILL)
-            with pytest.raises(EngineError):
+            with pytest.raises(DecoderUnavailable):
                 async for _ in blocks:
                     pass
     assert await eventually(lambda: not any(_runs(pid) for pid in family))
@@ -204,6 +279,16 @@ async def test_a_file_that_the_disk_does_not_take_is_not_at_fault(decoder: Decod
         file.write(b"RIFF")
         with pytest.raises(UploadsUnavailable, match="No space left"):
             await decoder.decode(file)
+
+
+async def test_a_directory_for_uploads_that_vanished_is_replaced(
+    decoder: Decoder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An upload in memory is decoded although the directory that was chosen for temporary files is gone."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with tempfile.SpooledTemporaryFile(max_size=1 << 20) as file, wav(bytes(2 * SAMPLE_RATE)) as content:
+        file.write(read_all(content))
+        assert len(await decoder.decode(file)) == SAMPLE_RATE
 
 
 async def test_idle_decoder_is_ended() -> None:

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from asr_server.audio.conftest import encode, film, is_tone, open_bytes, read_all, tone, wav
-from asr_server.audio.decode import DecodeLimits, Decoder
+from asr_server.audio.conftest import encode, film, is_tone, open_bytes, read_all, slow_film, tone, wav
+from asr_server.audio.decode import Decoder
 from asr_server.audio.demuxer import Demuxer
+from asr_server.audio.limits import DecodeLimits
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AudioTooLong, AudioTooShort, EmptyFile, InvalidAudio, InvalidInput, NoAudioTrack
 
@@ -136,6 +137,12 @@ async def test_bombs_are_too_long(decoder: Decoder) -> None:
             assert file.seek(0, 2) < 300_000
             with pytest.raises(AudioTooLong):
                 await decoder.decode(file)
+
+
+async def test_an_index_costs_nothing(decoder: Decoder) -> None:
+    """Nothing seeks, so an index is not read: to sort this one would take more CPU time than a first block may."""
+    with slow_film() as file:
+        assert len(await decoder.decode(file)) == SAMPLE_RATE
 
 
 async def test_a_gap_is_counted_before_it_is_filled(decoder: Decoder) -> None:

@@ -7,13 +7,15 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
+import av
 import numpy as np
 import pytest
 import pytest_asyncio
 from numpy.typing import NDArray
 
 from asr_server.audio.conftest import encode, film, is_tone, open_bytes, pcm16, read_all, tone, wav
-from asr_server.audio.decode import DecodeLimits, Decoder, Progress
+from asr_server.audio.decode import Decoder, Progress
+from asr_server.audio.limits import DecodeLimits
 from asr_server.core.audio import SAMPLE_RATE
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -142,6 +144,23 @@ async def test_stream_is_decode(decoder: Decoder) -> None:
     assert progress.claimed_s == pytest.approx(9.3, abs=0.1)
     assert max(map(len, pieces)) <= 2 * SAMPLE_RATE
     assert np.array_equal(np.concatenate(pieces), whole)
+
+
+async def test_a_fragmented_mp4_claims_its_whole_length(decoder: Decoder) -> None:
+    """Recorders of live streams write it; its fragments tell the length together."""
+    with open_bytes(b"") as file:
+        with av.open(file, "w", format="mp4", options={"movflags": "frag_every_frame+empty_moov+delay_moov"}) as out:
+            stream = out.add_stream("aac", rate=16_000, layout="mono")
+            assert isinstance(stream, av.AudioStream)
+            for at in range(0, 48_000, 1_024):
+                frame = av.AudioFrame.from_ndarray(tone(0.064, 16_000), format="fltp", layout="mono")
+                frame.sample_rate, frame.pts = 16_000, at
+                out.mux(stream.encode(frame))
+            out.mux(stream.encode(None))
+        progress = Progress()
+        async with aclosing(decoder.stream(file, progress)) as blocks:
+            await anext(blocks)
+            assert progress.claimed_s == pytest.approx(3.0, abs=0.1)
 
 
 async def test_position_is_ignored_and_kept(decoder: Decoder) -> None:

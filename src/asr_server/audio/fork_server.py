@@ -13,6 +13,7 @@ import os
 import select
 import signal
 import socket
+import time
 import warnings
 from dataclasses import dataclass
 
@@ -25,6 +26,10 @@ from asr_server.audio import child
 from asr_server.audio.wire import REQUEST_BYTES
 
 _QUIET_MS = 20  # without a spare child: this long without a request or an exit, then one is forked
+# Beyond this CPU time a decode gives way to shorter ones, to the engine and to the rest of the server.
+_LONG_CPU_S = 0.5
+_LONG_NICENESS = 5
+_LOOK_MS = 250
 
 
 def main() -> None:
@@ -71,6 +76,8 @@ class ChildPool:
         self._control = control
         self._spare: SpareChild | None = None
         self._out_fds: dict[int, int] = {}  # pid of a decoding child: this process's copy of its pipe's write end
+        self._short: set[int] = set()  # decoding children that have not been seen to take long
+        self._look_at_s = 0.0
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
         # SIGCHLD must wake `poll` and must not be lost if it comes just before. Python's handler writes a byte to
@@ -87,9 +94,10 @@ class ChildPool:
         while True:
             if self._spare is None and not self._out_fds:
                 self._spare = self._fork()
-            events = self._poll.poll(None if self._spare else _QUIET_MS)
-            if not events:
+            events = self._poll.poll(_QUIET_MS if self._spare is None else _LOOK_MS if self._short else None)
+            if not events and self._spare is None:
                 self._spare = self._fork()
+            self._lower_priorities()
             for fd, _ in events:
                 if fd == self._control.fileno():
                     if not self._accept():
@@ -115,7 +123,9 @@ class ChildPool:
             return False
         source_fd, out_fd = fds
         # This process keeps its copy of the write end, to notice when the server closes the read end.
-        self._out_fds[self._send_to_child(message, fds)] = out_fd
+        pid = self._send_to_child(message, fds)
+        self._out_fds[pid] = out_fd
+        self._short.add(pid)
         os.close(source_fd)
         self._poll.register(out_fd, 0)  # an empty mask still reports POLLERR: the read end is closed
         return True
@@ -128,6 +138,15 @@ class ChildPool:
             with contextlib.suppress(BrokenPipeError), spare.requests:
                 socket.send_fds(spare.requests, [message], fds)
                 return spare.pid
+
+    def _lower_priorities(self) -> None:
+        if time.monotonic() < self._look_at_s:
+            return
+        self._look_at_s = time.monotonic() + _LOOK_MS / 1000
+        for pid in [pid for pid in self._short if _cpu_s(pid) > _LONG_CPU_S]:
+            self._short.discard(pid)
+            with contextlib.suppress(OSError):  # root without CAP_SYS_NICE may not do this to a child that is nobody
+                os.setpriority(os.PRIO_PROCESS, pid, _LONG_NICENESS)
 
     def _kill_unread(self, out_fd: int) -> None:
         for pid, fd in self._out_fds.items():  # no match if the child was reaped earlier in the same round of events
@@ -146,11 +165,20 @@ class ChildPool:
         if self._spare is not None and self._spare.pid == pid:
             self._spare.requests.close()
             self._spare = None
+        self._short.discard(pid)
         out_fd = self._out_fds.pop(pid, None)
         if out_fd is not None:
             with contextlib.suppress(KeyError):
                 self._poll.unregister(out_fd)
             os.close(out_fd)  # the last write end: the server now sees that a child died without an outcome
+
+
+def _cpu_s(pid: int) -> float:
+    """The CPU time of a child that was not reaped yet (proc(5): fields 14 and 15 of its line)."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as stat:
+        fields = stat.read().rpartition(b")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
 
 
 if __name__ == "__main__":

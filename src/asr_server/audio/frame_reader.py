@@ -9,11 +9,13 @@ import os
 import time
 from types import TracebackType
 
+from asr_server.audio.limits import FileLimits
 from asr_server.audio.wire import CLAIM, HEADER, MAX_PCM_BYTES, FrameType
 
 _PIPE_BYTES = (
     262_144  # 4 s of audio: the child never waits for the reader of a short clip; 64 KiB, the default, costs wake-ups
 )
+_STEP_S = 0.5
 _KINDS = {int(kind): kind for kind in FrameType}
 _MAX_BYTES = {FrameType.PCM: MAX_PCM_BYTES, FrameType.CLAIM: CLAIM.size}
 
@@ -30,12 +32,13 @@ class FrameReader:
     on its copy of the write end and kills the child.
     """
 
-    def __init__(self, timeout_s: float) -> None:
+    def __init__(self, limits: FileLimits) -> None:
         self._read_fd, self.write_fd = os.pipe()
         os.set_blocking(self._read_fd, False)
         with contextlib.suppress(OSError):  # over the user's quota for pipes: the default size works too
             fcntl.fcntl(self.write_fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-        self._left_s = timeout_s
+        self._left_s = limits.timeout_s
+        self._next_s, self._block_s = limits.first_timeout_s, limits.block_timeout_s
 
     def __enter__(self) -> FrameReader:
         return self
@@ -52,19 +55,34 @@ class FrameReader:
             os.close(self.write_fd)
             self.write_fd = -1
 
+    async def has_more(self, within_s: float) -> bool:
+        """Whether the next frame begins, or the pipe ends, within that time.
+
+        Counted in steps, so that a pause of the whole machine or of this process is not taken for one of the child.
+        """
+        for _ in range(max(1, round(within_s / _STEP_S))):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_STEP_S):
+                    await _readable(self._read_fd)
+                    return True
+        return False
+
     async def next(self) -> tuple[FrameType, bytearray]:
         """The next frame: its kind and payload (PCM and CLAIM: float32 bytes).
 
-        Raises `TimeoutError` once the waits for this file add up to more than the budget, and `IncompleteReply`.
+        Raises `TimeoutError` once the wait for this block, or all waits for this file, take longer than the limits
+        allow, and `IncompleteReply`. Time between two calls does not count.
         """
         started_s = time.monotonic()
-        async with asyncio.timeout(max(0.0, self._left_s)):
+        async with asyncio.timeout(max(0.0, min(self._next_s, self._left_s))):
             number, size = HEADER.unpack(await self._exactly(HEADER.size))
             kind = _KINDS.get(number)
             if kind is None or size > _MAX_BYTES.get(kind, 0) or size % 4:
                 raise IncompleteReply
             payload = await self._exactly(size)
         self._left_s -= time.monotonic() - started_s
+        if kind is FrameType.PCM:
+            self._next_s = self._block_s
         return kind, payload
 
     async def _exactly(self, size: int) -> bytearray:

@@ -7,16 +7,19 @@ import contextlib
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from asr_server.audio.wire import DecodeRequest
 
 _RETRY_S = 0.005  # between attempts to send a request while the socket is full
+# How long a request may wait for its child. A new process first imports libav, from a slow disk in many seconds.
+_FIRST_ANSWER_S, _ANSWER_S = 20.0, 2.0
 _GRACE_S = 1.0  # the fork server exits within milliseconds after the server closes its socket
 
 
 class ForkServerLost(Exception):
-    """The fork server died, before or during a decode. A new one may work."""
+    """The fork server died or does not answer, before or during a decode. A new one may work."""
 
 
 class ForkServer:
@@ -25,6 +28,7 @@ class ForkServer:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
+        self._has_answered = False
 
     @property
     def pid(self) -> int | None:
@@ -44,19 +48,35 @@ class ForkServer:
         started.
         """
         process, control = self._started()
+        give_up_s = time.monotonic() + self.answer_s
         while True:
             try:
                 socket.send_fds(control, [request.to_bytes()], [source_fd, out_fd])
                 return process
             except BlockingIOError:
+                if time.monotonic() > give_up_s:
+                    self.end(process)
+                    raise ForkServerLost from None
                 await asyncio.sleep(_RETRY_S)
             except OSError as lost:
-                # While this task slept, another may have noticed the same and started a new process: keep that one.
-                if process is self._process:
-                    self._forget()
-                process.kill()  # it is dying already: nothing else closes its end of the socket
-                process.wait()
+                self.end(process)  # it is dying already: nothing else closes its end of the socket
                 raise ForkServerLost from lost
+
+    @property
+    def answer_s(self) -> float:
+        """How long to wait for the first sign of a child after `send`; beyond that the process is stopped or hangs."""
+        return _ANSWER_S if self._has_answered else _FIRST_ANSWER_S
+
+    def answered(self, process: subprocess.Popen[bytes]) -> None:
+        """A request that was sent to `process` has reached a child."""
+        self._has_answered |= process is self._process
+
+    def end(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill that process and every decode in it; a later `send` starts another."""
+        if process is self._process:  # another task may have noticed before, and the new one be running
+            self._forget()
+        process.kill()
+        process.wait()
 
     async def close(self) -> None:
         """End the process and every decode in it; returns when it is gone."""
@@ -99,7 +119,7 @@ class ForkServer:
             raise ForkServerLost from error
         finally:
             theirs.close()
-        self._process, self._control = process, ours
+        self._process, self._control, self._has_answered = process, ours, False
         return process, ours
 
     def _forget(self) -> None:

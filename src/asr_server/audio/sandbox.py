@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import errno
 import itertools
+import math
 import os
 import platform
 import resource
@@ -23,18 +24,14 @@ _SECCOMP_MODE_FILTER = 2
 _NOBODY = 65_534
 _CLOSE_UP_TO = 65_536
 
-# machine: (audit arch, numbers of the allowed calls), from linux/audit.h and asm/unistd_64.h. Allowed: read, write,
-# close, fstat, lseek, mmap, mprotect, munmap, brk, rt_sigaction, rt_sigprocmask, rt_sigreturn, pread64, sched_yield,
-# mremap, madvise, getpid, exit, futex, sched_getaffinity, clock_gettime, exit_group, getrandom, gettimeofday.
-_CALLS = {
-    "x86_64": (
-        0xC000_003E,
-        (0, 1, 3, 5, 8, 9, 10, 11, 12, 13, 14, 15, 17, 24, 25, 28, 39, 60, 202, 204, 228, 231, 318, 96),
-    ),
-    "aarch64": (
-        0xC000_00B7,
-        (63, 64, 57, 80, 62, 222, 226, 215, 214, 134, 135, 139, 67, 124, 216, 233, 172, 93, 98, 123, 113, 94, 278, 169),
-    ),
+# Numbers of the allowed calls, from asm/unistd_64.h: read, write, close, fstat, lseek, mmap, mprotect, munmap, brk,
+# rt_sigaction, rt_sigprocmask, rt_sigreturn, pread64, sched_yield, mremap, madvise, getpid, exit, futex,
+# sched_getaffinity, clock_gettime, exit_group, getrandom, gettimeofday, setitimer.
+_X86_64 = (0, 1, 3, 5, 8, 9, 10, 11, 12, 13, 14, 15, 17, 24, 25, 28, 39, 60, 202, 204, 228, 231, 318, 96, 38)
+_AARCH64 = (63, 64, 57, 80, 62, 222, 226, 215, 214, 134, 135, 139, 67, 124, 216, 233, 172, 93, 98, 123, 113, 94, 278)
+_CALLS = {  # machine: (audit arch, from linux/audit.h; allowed calls)
+    "x86_64": (0xC000_003E, _X86_64),
+    "aarch64": (0xC000_00B7, (*_AARCH64, 169, 103)),
 }
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -59,7 +56,7 @@ def prepare(keep_fds: tuple[int, ...], parent_pid: int) -> None:
     _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
-def lock(memory_bytes: int, cpu_s: int) -> None:
+def lock(memory_bytes: int, cpu_s: float) -> None:
     """After the file arrived and before its first byte is read: set limits and filter. They cannot be lifted again.
 
     `memory_bytes` comes on top of the present address space. Raises OSError if the limits cannot be
@@ -77,11 +74,16 @@ def _close_all_but(keep_fds: tuple[int, ...]) -> None:
             os.closerange(low + 1, high)
 
 
-def _set_limits(memory_bytes: int, cpu_s: int) -> None:
+def limit_cpu_from_now(cpu_s: float) -> None:
+    """Be killed after that much CPU time, unless this is called again before."""
+    signal.setitimer(signal.ITIMER_PROF, cpu_s)
+
+
+def _set_limits(memory_bytes: int, cpu_s: float) -> None:
     address_space = _present_address_space_bytes()
     for which, limit in (
         (resource.RLIMIT_AS, address_space + memory_bytes),
-        (resource.RLIMIT_CPU, cpu_s),
+        (resource.RLIMIT_CPU, math.ceil(cpu_s)),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_NPROC, 0),

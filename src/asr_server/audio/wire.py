@@ -1,9 +1,10 @@
 """The protocol between server and decoding child: one request in, frames of PCM and one outcome back. No I/O.
 
 A request is one SEQPACKET message: a JSON object with two file descriptors attached (the file, the write end of a
-pipe). The reply on that pipe is frames of `HEADER` (type, payload bytes, both uint32) and payload: at most one
-`CLAIM`, the seconds that the file's headers claim, as float32; any number of `PCM` frames of float32 at 16 kHz; then
-exactly one other type, without payload. A pipe that ends without one means that the child died.
+pipe). The reply on that pipe is frames of `HEADER` (type, payload bytes, both uint32) and payload: `STARTED`, before
+the child reads the file; at most one `CLAIM`, the seconds that the file's headers claim, as float32; any number of
+`PCM` frames of float32 at 16 kHz; then exactly one other type, without payload. A pipe that ends without one means that
+the child died.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ REQUEST_BYTES = 1024  # a request message is shorter
 
 
 class FrameType(IntEnum):
-    """All but `PCM` and `CLAIM` are outcomes and end the reply."""
+    """All but `PCM`, `CLAIM` and `STARTED` are outcomes and end the reply."""
 
     PCM = 0
     END = 1
@@ -29,16 +30,20 @@ class FrameType(IntEnum):
     AUDIO_TOO_SHORT = 4
     AUDIO_TOO_LONG = 5
     CLAIM = 6
+    STARTED = 7
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeRequest:
-    """The file's size, and limits on audio length, CPU time and memory beyond what the child already has."""
+    """The file's size, and limits on audio length, memory beyond what the child already has, and CPU time: in all,
+    until the first block of audio, and between two blocks."""
 
     file_bytes: int
     max_audio_s: float
-    cpu_s: int
     memory_bytes: int
+    cpu_s: float
+    first_cpu_s: float
+    block_cpu_s: float
 
     def to_bytes(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -48,7 +53,12 @@ class DecodeRequest:
         """Raises ValueError, TypeError or KeyError on anything but what `to_bytes` gives."""
         fields = json.loads(message)
         return cls(
-            int(fields["file_bytes"]), float(fields["max_audio_s"]), int(fields["cpu_s"]), int(fields["memory_bytes"])
+            int(fields["file_bytes"]),
+            float(fields["max_audio_s"]),
+            int(fields["memory_bytes"]),
+            float(fields["cpu_s"]),
+            float(fields["first_cpu_s"]),
+            float(fields["block_cpu_s"]),
         )
 
 

@@ -16,7 +16,8 @@ _MAX_AUDIO_S = 24 * 3600.0
 
 async def decoded(path: Path) -> bytes:
     """Decode a recording to little-endian int16. Raises `Failure`, and `OSError` where the file cannot be opened."""
-    from asr_server.audio.decode import DecodeLimits, Decoder
+    from asr_server.audio.decode import Decoder
+    from asr_server.audio.limits import DecodeLimits
     from asr_server.core.errors import InvalidInput
 
     decoder = Decoder(DecodeLimits(max_audio_s=_MAX_AUDIO_S))

@@ -45,6 +45,7 @@ AsrError
 |   `-- TranslationFailed        translation_failed: the endpoint returned no usable answer
 `-- EngineError                  failures of the server or its configuration
     |-- ModelUnavailable         model_unavailable: cannot be loaded; the message states what to do
+    |-- DecoderUnavailable       decoder_unavailable: the process that decodes audio was lost; try again
     |-- EngineOutOfMemory        engine_out_of_memory
     |-- WorkerLost               worker_lost: the process ended during the request; try again
     |-- WorkerUnavailable        worker_unavailable: the process fails repeatedly
@@ -337,6 +338,12 @@ class ModelUnavailable(EngineError):
     """The model cannot be loaded; the message states what to do."""
 
     code = "model_unavailable"
+
+
+class DecoderUnavailable(EngineError):
+    """The process that decodes audio was lost or cannot be started, twice in a row or during a file; try again."""
+
+    code = "decoder_unavailable"
 
 
 class EngineOutOfMemory(EngineError):

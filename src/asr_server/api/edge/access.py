@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, ip_address, ip_network
 
 from loguru import logger
@@ -40,10 +40,12 @@ _SUBSCRIBER_BITS = 64
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who makes a request. `owner`: the owner of its jobs and sessions, "" where there are no keys. `ephemeral_key`:
-    the one that opens this realtime session, "" where it was opened by another key."""
+    the one that opens this realtime session, "" where it was opened by another key. `share`: who shares what the server
+    can do with others: the owner, or an address where there are no keys."""
 
     owner: str = ""
     ephemeral_key: str = ""
+    share: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +101,13 @@ class AccessControl:
         if _is_page(scope):
             return nullcontext()
         state = scope.setdefault("state", {})
-        state["caller"] = caller = self._caller(connection)
+        caller = self._caller(connection)
+        state["caller"] = caller = replace(caller, share=caller.owner or _address(connection))
         if caller.owner:
             state.setdefault("log", {})["key"] = fingerprint(caller.owner)
         if scope["path"] == _HEALTH:
             return nullcontext()
-        return self._rules.quota.taken(caller.owner or _address(connection))
+        return self._rules.quota.taken(caller.share)
 
     def _caller(self, connection: HTTPConnection) -> Caller:
         presented = credentials.presented(connection)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -107,6 +108,8 @@ def map_disk_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            tempfile.tempdir = None  # the directory for temporary files is gone: the next upload chooses another
         raise UploadsUnavailable(f"The upload cannot be kept while it is read ({error.strerror}).") from error
 
 

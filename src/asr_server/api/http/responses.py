@@ -9,6 +9,7 @@ from fastapi.responses import Response
 
 from asr_server.api.disconnect import while_connected
 from asr_server.api.edge.request_log import log_fields, server_timing
+from asr_server.service.recordings.pipeline import RunOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 async def respond(request: Request, services: Services, wanted: RecordingRequest, file: UploadFile) -> Response:
     """Process the request while the client is connected. Raises `Cancelled` when it leaves before the answer."""
-    work = services.processor.process(file.file, wanted)
+    options = RunOptions(caller=request.state.caller.share)
+    work = services.processor.process(file.file, wanted, options)
     result, transcript = await while_connected(request.receive, work)
     request.state.log.update(log_fields(transcript))
     if result.untranslated is not None:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.datastructures import UploadFile
 
-from asr_server.api.dependencies import Services, ServicesDep
+from asr_server.api.dependencies import CallerDep, Services, ServicesDep
 from asr_server.api.http import forms, responses, sse
 from asr_server.api.http.fields import TranscriptionForm
 from asr_server.api.http.schemas import TranscriptionBody, VerboseTranscriptionBody
@@ -38,25 +38,28 @@ router = APIRouter(tags=["audio"])
     },
     openapi_extra=forms.request_schema(TranscriptionForm),
 )
-async def create_transcription(request: Request, services: ServicesDep) -> Response:
+async def create_transcription(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Transcribe a recording: WAV, FLAC, MP3, OGG, M4A, MP4, MOV, MKV, WebM, AIFF and more."""
     async with forms.received(request, services, forms.transcription_request) as (wanted, file):
         if wanted.stream:
-            work: sse.Work[Event] = partial(services.pipeline.transcribe, file.file, wanted, RunOptions(deltas=True))
+            options = RunOptions(deltas=True, caller=caller.share)
+            work: sse.Work[Event] = partial(services.pipeline.transcribe, file.file, wanted, options)
             if wanted.output.response_format.is_subtitles:
-                work = partial(_subtitle_events, services, file, wanted)
+                work = partial(_subtitle_events, services, file, wanted, replace(options, deltas=False))
             return await sse.respond(request, work, partial(sse.openai_frames, output=wanted.output))
         return await responses.respond(request, services, wanted, file)
 
 
-async def _subtitle_events(services: Services, file: UploadFile, wanted: TranscriptionRequest, emit: Emit) -> None:
+async def _subtitle_events(
+    services: Services, file: UploadFile, wanted: TranscriptionRequest, options: RunOptions, emit: Emit
+) -> None:
     """The events of a stream whose last text is a subtitle file. Cues depend on what follows: there are no deltas."""
 
     async def emit_start(event: Event) -> None:
         if isinstance(event, Started):
             await emit(event)
 
-    result, transcript = await services.processor.process(file.file, wanted, emit=emit_start)
+    result, transcript = await services.processor.process(file.file, wanted, options, emit_start)
     await emit(Finished(replace(transcript, text=result.content.decode())))
 
 
@@ -72,12 +75,12 @@ async def _subtitle_events(services: Services, file: UploadFile, wanted: Transcr
     },
     openapi_extra=forms.request_schema(TranscriptionForm),
 )
-async def stream_transcription(request: Request, services: ServicesDep) -> Response:
+async def stream_transcription(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Transcribe a recording and send each segment when it is finished. The form is that of the route above."""
     async with forms.received(request, services, forms.transcription_request) as (wanted, file):
         if wanted.output.response_format not in (ResponseFormat.JSON, ResponseFormat.TEXT):
             raise UnsupportedValue("Only json and text can be streamed here.", param="response_format")
         if wanted.output.logprobs:
             raise UnsupportedValue("'include' is not served in this stream.", param="include")
-        work = partial(services.pipeline.transcribe, file.file, wanted, RunOptions())
+        work = partial(services.pipeline.transcribe, file.file, wanted, RunOptions(caller=caller.share))
         return await sse.respond(request, work, sse.SegmentFrames(wanted.output))

@@ -85,12 +85,13 @@ class RunOptions:
     """How a recording is processed, beside what the request states.
 
     `timeout_s`, by the engine's request clock: None means the server's limit for one request. `deltas`: whether
-    `TextDelta`s are emitted.
+    `TextDelta`s are emitted. `caller`: who shares the decoders with others, "" where nobody is told apart.
     """
 
     priority: Priority = Priority.INTERACTIVE
     timeout_s: float | None = None
     deltas: bool = False
+    caller: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ class RecordingPipeline:
                 # Left in any way, the group first cancels what still runs: decoder, queued jobs, rows of the batch.
                 async with asyncio.TaskGroup() as group:
                     context = SpanContext(resources.engine, group, request, deadline_s, options.deltas)
-                    producer = _Producer(resources, ticket, context, options.priority)
+                    producer = _Producer(resources, ticket, context, options)
                     group.create_task(producer.run(source))
                     await assembly.run(producer)
             except ExceptionGroup as failures:
@@ -170,14 +171,15 @@ class _Producer:
     """
 
     def __init__(
-        self, resources: PipelineResources, ticket: AdmissionTicket, context: SpanContext, priority: Priority
+        self, resources: PipelineResources, ticket: AdmissionTicket, context: SpanContext, options: RunOptions
     ) -> None:
         self.progress = Progress()
         self._channel: asyncio.Queue[SpanTask | Exception | None] = asyncio.Queue(resources.look_ahead)
         self._resources = resources
         self._ticket = ticket
         self._context = context
-        self._priority = priority
+        self._priority = options.priority
+        self._caller = options.caller
         self._is_first = True
 
     async def run(self, source: Source) -> None:
@@ -199,7 +201,7 @@ class _Producer:
     async def _produce(self, source: Source) -> None:
         segmenter = Segmenter(segmentation_config(self._context.request.chunking, self._context.engine.traits))
         progress, admission = self.progress, self._resources.admission
-        async with aclosing(self._resources.decoder.stream(source, progress)) as blocks:
+        async with aclosing(self._resources.decoder.stream(source, progress, self._caller)) as blocks:
             async for block in blocks:
                 length_s = max(progress.claimed_s, progress.decoded_s)
                 admission.measure(self._ticket, length_s)

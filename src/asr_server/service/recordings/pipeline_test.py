@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from asr_server import demo
-from asr_server.audio.decode import DecodeLimits, Decoder
+from asr_server.audio.decode import Decoder
+from asr_server.audio.limits import DecodeLimits
 from asr_server.core.errors import DeadlineExceeded, InvalidAudio, Overloaded, TranscriptionFailed
 from asr_server.engine.client import EngineClient
 from asr_server.engine.protocol import DEFAULT_TRAITS, Finish, Hypothesis, Tokens
@@ -254,8 +255,8 @@ async def test_what_was_said_before_the_damage_is_answered_first(make, recording
     made = make(lambda samples: Finish.END)
     whole = Decoder.stream
 
-    async def damaged(self, source, progress=None):
-        async for block in whole(self, source, progress):
+    async def damaged(self, source, progress=None, caller=""):
+        async for block in whole(self, source, progress, caller):
             yield block
             if progress.decoded_s > 14:
                 raise InvalidAudio("The file is damaged.")

@@ -1,0 +1,125 @@
+"""Files that are slow to decode or make large decoders, and a process that starts decoders no more."""
+
+import os
+import signal
+import statistics
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+
+from E2Etest.chaos import bombs
+from E2Etest.chaos.procfs import decoders, fork_server, resident_mb
+from E2Etest.process import ready
+
+pytestmark = [pytest.mark.performance, pytest.mark.nightly, pytest.mark.integration]
+
+OTHER = {"Authorization": "Bearer sk-other"}
+AT_ONCE = 8
+TIMES = 9
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory, sample):
+    """A server with two keys that has decoded before."""
+    with ready(tmp_path_factory.mktemp("decoders") / "log", API_KEYS="sk-first,sk-other") as found:
+        assert found.transcribe(sample[0]).json()["text"] == sample[1]
+        yield found
+
+
+@contextmanager
+def _sent_again_and_again(server, file):
+    """Four callers with the first key send `file` until the block ends; gives their answers."""
+    answers, over = [], threading.Event()
+
+    def send():
+        while not over.is_set():
+            answers.append(server.transcribe(file))
+
+    with ThreadPoolExecutor(4) as pool:
+        work = [pool.submit(send) for _ in range(4)]
+        try:
+            yield answers
+        finally:
+            over.set()
+    assert all(one.exception() is None for one in work)
+
+
+def _other_s(server, sample):
+    """How long each of some recordings of the second key takes."""
+    took_s = []
+    for _ in range(TIMES):
+        began_s = time.monotonic()
+        files = {"file": ("a.wav", sample[0])}
+        answer = server.client.post("/v1/audio/transcriptions", files=files, data={"model": "demo"}, headers=OTHER)
+        took_s.append(time.monotonic() - began_s)
+        assert answer.json()["text"] == sample[1]
+        time.sleep(0.2)
+    return took_s
+
+
+@pytest.mark.guarantee("shares")
+def test_slow_files_of_one_key_do_not_stop_another(server, sample, measured, note):
+    """One key sends nothing but files that are sorted for seconds before a sample comes; the other a short clip."""
+    alone_s = statistics.median(_other_s(server, sample))
+    with _sent_again_and_again(server, bombs.backwards(100_000)) as answers:
+        time.sleep(3)
+        beside_s = _other_s(server, sample)
+    assert {(answer.status_code, answer.json()["error"]["code"]) for answer in answers} == {(400, "invalid_audio")}
+    note(f"slow files: {1000 * alone_s:.0f} ms alone, {1000 * statistics.median(beside_s):.0f} ms beside them")
+    measured("beside_ratio", statistics.median(beside_s) / alone_s)
+
+
+@pytest.mark.guarantee("decoded-cap")
+def test_small_files_do_not_make_large_decoders(server, sample, measured, note):
+    """Eight files of 9 kB at once, whose tables would take 285 MiB each."""
+    fresh_mb = min(resident_mb(pid) for pid in decoders(server.process.pid))
+    peaks, over = [0.0], threading.Event()
+
+    def watch():
+        while not over.wait(0.005):
+            grown = (resident_mb(pid) - fresh_mb for pid in decoders(server.process.pid))
+            peaks.append(sum(mb for mb in grown if mb > 0))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    began_s = time.monotonic()
+    try:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            answers = list(pool.map(server.transcribe, [bombs.counted(8_000_000)] * AT_ONCE))
+    finally:
+        over.set()
+        watcher.join()
+    measured("refusal_s", time.monotonic() - began_s)
+    assert {answer.status_code for answer in answers} <= {200, 400}
+    note(f"{AT_ONCE} files of 9 kB with tables of 285 MiB: decoders {max(peaks):+.0f} MiB together")
+    measured("decoders_mib", max(peaks))
+    assert server.transcribe(sample[0]).json()["text"] == sample[1]
+
+
+@pytest.mark.guarantee("vanished")
+@pytest.mark.parametrize("fault", [signal.SIGSTOP, signal.SIGKILL], ids=lambda number: number.name)
+def test_the_process_that_starts_decoders_is_replaced(server, sample, measured, note, fault):
+    """It is stopped or killed while nothing runs, and four recordings arrive at once; each is answered, or is told to
+    come again and answered then."""
+    parent, began_s = fork_server(server.process.pid), time.monotonic()
+    os.kill(parent, fault)
+    with ThreadPoolExecutor(4) as pool:
+        seen = list(pool.map(lambda _: _answered(server, sample), range(4)))
+    measured("again_s", time.monotonic() - began_s)
+    assert fork_server(server.process.pid) != parent
+    note(f"{fault.name}: answered after {time.monotonic() - began_s:.1f} s, {sum(seen)} told to come again")
+
+
+def _answered(server, sample):
+    """How many attempts were refused before one was answered; a refusal has to be one that clients repeat."""
+    give_up_s, refused = time.monotonic() + 60, 0
+    while (answer := server.transcribe(sample[0])).status_code != 200:
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "decoder_unavailable")
+        assert int(answer.headers["retry-after"]) >= 1
+        assert time.monotonic() < give_up_s
+        refused += 1
+    assert answer.json()["text"] == sample[1]
+    return refused

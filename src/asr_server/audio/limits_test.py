@@ -1,0 +1,33 @@
+"""The limits of a file by its size."""
+
+from __future__ import annotations
+
+from asr_server.audio.limits import DecodeLimits
+
+MIB = 1024 * 1024
+LIMITS = DecodeLimits(max_audio_s=7200.0)
+
+
+def test_a_small_file_cannot_make_a_large_child() -> None:
+    """What a file may use grows with its size, from 35 MiB and 2 s of CPU time for the first block of 320 kB."""
+    small, usual, large = (LIMITS.of_file(size) for size in (320_000, 13 * MIB, 200 * MIB))
+    assert small.memory_bytes < 35 * MIB
+    assert usual.memory_bytes == 136 * MIB
+    assert 2.0 < small.first_cpu_s < 2.1
+    for name in ("memory_bytes", "cpu_s", "first_cpu_s", "block_cpu_s", "timeout_s", "first_timeout_s"):
+        assert getattr(small, name) < getattr(usual, name) < getattr(large, name), name
+
+
+def test_any_file_fits_into_the_part_that_newcomers_have() -> None:
+    """So a caller without a file under way never waits for the memory of another."""
+    largest = LIMITS.of_file(10**12)
+    assert largest.memory_bytes + LIMITS.shared_memory_bytes <= LIMITS.memory_bytes
+    assert largest.cpu_s == LIMITS.cpu_s
+
+
+def test_a_file_waits_longer_than_it_may_work() -> None:
+    """The limit of CPU time is reached before that of the wait, also when four processes share a core."""
+    limits = LIMITS.of_file(MIB)
+    assert limits.timeout_s == 4 * limits.cpu_s
+    assert limits.first_timeout_s == 4 * limits.first_cpu_s
+    assert limits.block_timeout_s == 4 * limits.block_cpu_s

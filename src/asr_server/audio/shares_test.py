@@ -1,0 +1,116 @@
+"""Who gets a share, and when."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import AsyncExitStack
+
+import pytest
+
+from asr_server.audio.shares import FairShares
+
+pytestmark = pytest.mark.asyncio
+
+
+class Crowd:
+    """Callers that take units of the same shares, in tasks of their own."""
+
+    def __init__(self, shares: FairShares) -> None:
+        self.shares = shares
+        self.got: list[str] = []
+
+    async def take(self, caller: str, units: int = 1) -> tuple[asyncio.Task[None], asyncio.Event]:
+        """A task that takes units and keeps them until the event is set or it is cancelled."""
+        done = asyncio.Event()
+
+        async def hold() -> None:
+            async with self.shares.taken(caller, units):
+                self.got.append(caller)
+                await done.wait()
+
+        task = asyncio.create_task(hold())
+        await settle()
+        return task, done
+
+
+async def settle() -> None:
+    """Let every task run until it waits."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_one_caller_leaves_room_for_another() -> None:
+    """A caller fills what is shared and no more; one that holds nothing is served beside it, up to the total."""
+    crowd = Crowd(FairShares(2, 3))
+    held = [await crowd.take("greedy") for _ in range(4)]
+    assert crowd.got == ["greedy", "greedy"]
+    held += [await crowd.take("other"), await crowd.take("third")]
+    assert crowd.got == ["greedy", "greedy", "other"]
+    for task, _ in held:
+        task.cancel()
+
+
+async def test_who_holds_least_comes_first() -> None:
+    """Of those that wait, the caller that holds the least is next, however late it came, then the first to come."""
+    crowd = Crowd(FairShares(3, 3))
+    first = await crowd.take("a")
+    others = [await crowd.take("a"), await crowd.take("b")]
+    waiting = [await crowd.take(caller) for caller in ("a", "b", "c", "d")]
+    del crowd.got[:]
+    for _, done in (first, *others):
+        done.set()
+        await settle()
+    assert crowd.got == ["c", "a", "b"]
+    for task, _ in waiting:
+        task.cancel()
+
+
+async def test_what_does_not_fit_lets_others_pass() -> None:
+    """A small file does not wait behind a large one; the large one is served when there is room for it."""
+    crowd = Crowd(FairShares(10, 10))
+    small, large = await crowd.take("a", 4), await crowd.take("b", 7)
+    passing = await crowd.take("c", 5)
+    assert crowd.got == ["a", "c"]
+    for _, done in (small, passing):
+        done.set()
+    await settle()
+    assert crowd.got == ["a", "c", "b"]
+    large[1].set()
+
+
+@pytest.mark.parametrize("granted", [False, True])
+async def test_who_leaves_holds_nothing(granted: bool) -> None:
+    """A waiter that is cancelled takes nothing with it, also in the moment in which its turn comes."""
+    crowd = Crowd(FairShares(1, 1))
+    _, done = await crowd.take("a")
+    waiting, _ = await crowd.take("b")
+    if granted:
+        done.set()
+        await asyncio.sleep(0)  # "a" gives back and grants; the waiter has not run since
+    waiting.cancel()
+    done.set()
+    await settle()
+    async with asyncio.timeout(5), crowd.shares.taken("c"):
+        assert crowd.got == ["a"]
+
+
+async def test_the_total_is_never_exceeded() -> None:
+    """In 300 random turns of four callers no more than the total is held, one caller beside others never holds more
+    than the shared part, and everybody is served."""
+    rng, shares, held = random.Random(1), FairShares(6, 9), dict.fromkeys("abcd", 0)
+
+    async def turn(caller: str) -> None:
+        units = rng.randint(1, 3)
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(shares.taken(caller, units))
+            held[caller] += units
+            assert sum(held.values()) <= 9
+            assert held[caller] <= 6
+            for _ in range(rng.randint(0, 3)):
+                await asyncio.sleep(0)
+            held[caller] -= units
+
+    async with asyncio.timeout(30):
+        await asyncio.gather(*(turn(rng.choice("abcd")) for _ in range(300)))
+    assert not any(held.values())
