@@ -271,7 +271,7 @@ class Jobs:
 
     async def _process(self, record: JobRecord) -> tuple[Result, float]:
         """The answer, and how long the recording is."""
-        options = RunOptions(Priority.BULK, self._limits.timeout_s)
+        options = RunOptions(Priority.BULK, self._limits.timeout_s, caller=record.owner)
         try:
             with self._opened().recording(record.id) as recording:
                 while True:
