@@ -23,8 +23,8 @@ _ABORT_AFTER_S = 4.0
 _REFUSED_CLOSE_S, _CLOSE_S = 2.0, 10.0
 # The frames in which that answer is looked for: far more than are on their way when the close frame arrives.
 _FRAMES_AFTER_CLOSE = 10_000
-# Bytes that are parsed between two looks at the clock. A message takes some 500 bytes until the app receives it.
-_PART_BYTES = 1024
+# Bytes that are parsed between two looks at the clock: few, which may be 80 frames, or inside of a long frame more.
+_PART_BYTES, _MAX_PART_BYTES = 512, 4 * 1024
 # Frames of one message. Each takes some 100 bytes, also an empty one, which `ws_max_size` does not count.
 _MAX_FRAGMENTS = 16 * 1024
 _TOO_BIG = 1009
@@ -44,6 +44,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         super().__init__(*args, **options)
         self.close_timeout = _REFUSED_CLOSE_S
         self._unparsed = bytearray()
+        self._part_bytes = _PART_BYTES
         self._is_slice_due = False
         self._frames_after_close = 0
         self._app_slice = TimeSlice()
@@ -80,9 +81,9 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             if time.monotonic() >= ends_s:
                 self._parse_soon()
                 break
-            part = bytes(self._unparsed[:_PART_BYTES])
-            del self._unparsed[:_PART_BYTES]
-            super().data_received(part)
+            part = self._unparsed[: self._part_bytes]
+            del self._unparsed[: len(part)]
+            super().data_received(part)  # type: ignore[arg-type]  # which only appends it
         if self.transport.is_closing():
             self._unparsed.clear()
         elif self._unparsed:
@@ -110,6 +111,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def handle_events(self) -> None:
         """Handle what was parsed. Who sends without end behind the close frame does not read it."""
+        self._part_bytes = _PART_BYTES if self.conn.events else min(2 * self._part_bytes, _MAX_PART_BYTES)
         if self.close_sent:
             self._frames_after_close += len(self.conn.events)
             if self._frames_after_close > _FRAMES_AFTER_CLOSE:

@@ -6,7 +6,7 @@ import asyncio
 import time
 
 # A request takes several turns of the event loop, and in each of them every busy connection may use up a few slices.
-SLICE_S = 0.001
+SLICE_S = 0.0005
 
 
 class TimeSlice:
