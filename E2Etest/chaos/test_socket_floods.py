@@ -132,10 +132,13 @@ def _measure(server, flood, measured):
     measured("memory_mib", max(0.0, most_mb - usual_mb))
 
 
-@pytest.mark.parametrize("headers", [b"", REFUSED, AUTHORIZED], ids=["no key", "wrong key", "key"])
-@pytest.mark.parametrize("name", FRAMES)
+@pytest.mark.parametrize(
+    ("name", "headers"),
+    [("pings", b""), *((name, headers) for name in FRAMES for headers in (REFUSED, AUTHORIZED))],
+    ids=["pings, no key", *(f"{name}, {key}" for name in FRAMES for key in ("wrong key", "key"))],
+)
 def test_tiny_frames_as_fast_as_they_go(server, name, headers, measured):
-    """Before and after the key is looked at, and while the close of a refused handshake is awaited."""
+    """Also behind a handshake that is denied, and while the close of a refused one is awaited."""
     beginning = frame(b"\0", BINARY, is_last=False) if name == "empty continuations" else b""
     _measure(server, Flood(server, REALTIME, headers, FRAMES[name], beginning), measured)
 
