@@ -1,8 +1,8 @@
 """uvicorn's WebSocket protocol with limits: one connection can neither stop the others nor stay for ever.
 
-`ws_max_size` limits the bytes of a message and uvicorn stops reading while a message waits for the app. Neither it nor
-`websockets` has settings for the rest: all that has been received, up to 256 KiB, is parsed at once, which are 40,000
-frames of six bytes.
+`ws_max_size` limits the bytes of a message, and uvicorn stops reading while a message waits for the app. There are no
+settings for the rest (`ws_max_queue` belongs to another implementation): uvicorn parses all that has been received at
+once, up to 256 KiB, which may be 40,000 frames.
 """
 
 from __future__ import annotations
