@@ -1,4 +1,4 @@
-"""Requests as bytes over a bare connection, and the answers to them."""
+"""Requests and WebSocket frames as bytes over a bare connection, and the answers to them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ END = b"--b--\r\n"
 FILE = b'name="file"; filename="a.wav"'
 _TIMEOUT_S = 60.0
 _PAUSE_S = 0.05
+CONTINUATION, TEXT, BINARY, PING, PONG = 0, 1, 2, 9, 10  # opcodes of WebSocket frames
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,26 @@ def post(
     close = b"" if version == b"1.0" else b"Connection: close\r\n"
     head = b"POST %b HTTP/%b\r\nHost: localhost\r\nContent-Type: %b\r\n" % (path.encode(), version, media_type)
     return head + declared + close + headers + b"\r\n" + body
+
+
+def handshake(path: str, headers: bytes = b"") -> bytes:
+    """A request for a WebSocket."""
+    return (
+        b"GET %b HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n%b\r\n"
+    ) % (path.encode(), headers)
+
+
+def frame(body: bytes, opcode: int = BINARY, *, is_last: bool = True) -> bytes:
+    """A client's frame, its mask all zeros. `is_last`: of its message."""
+    size = len(body)
+    if size < 126:
+        length = bytes([0x80 | size])
+    elif size < 65_536:
+        length = bytes([0x80 | 126]) + size.to_bytes(2, "big")
+    else:
+        length = bytes([0x80 | 127]) + size.to_bytes(8, "big")
+    return bytes([0x80 * is_last | opcode]) + length + bytes(4) + body
 
 
 def exchange(server, *pieces: bytes, ends: bool = False) -> bytes:

@@ -14,6 +14,7 @@ from E2Etest import recordings
 from E2Etest.guarantees import GUARANTEES
 from E2Etest.live.session import act, data, finals, open_session, pieces, stream, upto_flush
 from E2Etest.process import ready
+from E2Etest.wire import TEXT, frame, handshake
 
 pytestmark = [
     pytest.mark.websocket,
@@ -33,18 +34,6 @@ SPEECH = data(np.concatenate([recordings.samples(), np.zeros(14_400, np.int16)])
 MIB = 1024 * 1024
 
 
-def frame(body, *, text=False):
-    """A client's frame, its mask all zeros."""
-    size = len(body)
-    if size < 126:
-        length = bytes([0x80 | size])
-    elif size < 65_536:
-        length = bytes([0x80 | 126]) + size.to_bytes(2, "big")
-    else:
-        length = bytes([0x80 | 127]) + size.to_bytes(8, "big")
-    return bytes([0x81 if text else 0x82]) + length + bytes(4) + body
-
-
 class Peer:
     """A socket whose user reads nothing, unless it asks."""
 
@@ -53,16 +42,13 @@ class Peer:
         # So small that the server's side soon has to keep what is not read.
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         self._socket.connect(("127.0.0.1", server.port))
-        self._socket.sendall(
-            b"GET /ws/transcribe HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
-        )
+        self._socket.sendall(handshake("/ws/transcribe"))
         self.sent_bytes = 0
         self._began_s = time.monotonic()
 
     def floods(self, give_up_s=60):
         """Send speech and actions until the server ends it; seconds until then."""
-        actions = frame(json.dumps({"action": "config", "language": "en"}).encode(), text=True) * 100
+        actions = frame(json.dumps({"action": "config", "language": "en"}).encode(), TEXT) * 100
         self._socket.settimeout(1)
         while time.monotonic() - self._began_s < give_up_s:
             try:

@@ -1,50 +1,130 @@
-"""uvicorn's WebSocket protocol with limits: for the time that closing takes, and for messages held in memory."""
+"""uvicorn's WebSocket protocol with limits: one connection can neither stop the others nor stay for ever.
+
+`ws_max_size` limits the bytes of a message, and uvicorn stops reading while a message waits for the app. There are no
+settings for the rest (`ws_max_queue` belongs to another implementation): uvicorn parses all that has been received at
+once, up to 256 KiB, which may be 40,000 frames.
+"""
 
 from __future__ import annotations
+
+import time
+from typing import Any
 
 from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from asr_server.service.time_slice import SLICE_S, TimeSlice
+
 # A peer that has not read the close frame after this time never will. The connection is then aborted.
 _ABORT_AFTER_S = 4.0
-# Bytes that are parsed at a time. A message takes some 500 bytes until the app receives it, and up to 256 KiB arrive at
-# once: parsed together, messages of one byte would become 20 MB.
-_PART_BYTES = 4 * 1024
+# How long the peer's answer to a close frame is waited for. It comes behind everything that the peer had sent before; a
+# peer from which the app took no message was refused, and has nothing to lose.
+_REFUSED_CLOSE_S, _CLOSE_S = 2.0, 10.0
+# The frames in which that answer is looked for: far more than are on their way when the close frame arrives.
+_FRAMES_AFTER_CLOSE = 10_000
+# Bytes that are parsed between two looks at the clock: few, which may be 80 frames, or inside of a long frame more.
+_PART_BYTES, _MAX_PART_BYTES = 512, 4 * 1024
+# Frames of one message. Each takes some 100 bytes, also an empty one, which `ws_max_size` does not count.
+_MAX_FRAGMENTS = 16 * 1024
+_TOO_BIG = 1009
 _NO_HANDSHAKE = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
-    """`transport.close` waits until all data is sent; for a peer that never reads, that is forever. So connections are
-    aborted after a while.
+    """Received data is parsed in slices of time, each in a turn of the event loop, and each part of it after the app
+    has received all messages of the one before. Nothing is parsed before the handshake is complete, nor while the peer
+    does not read: pings would be answered, and the answers held. Meanwhile the socket is not read.
 
-    Received data is parsed in parts, each after the app has received all messages of the one before.
+    `transport.close` waits until all data is sent; for a peer that never reads, that is forever. So connections are
+    aborted after a while.
     """
 
-    _unparsed = b""
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.close_timeout = _REFUSED_CLOSE_S
+        self._unparsed = bytearray()
+        self._part_bytes = _PART_BYTES
+        self._is_slice_due = False
+        self._frames_after_close = 0
+        self._app_slice = TimeSlice()
 
     def data_received(self, data: bytes) -> None:
         """Parse bytes from the peer."""
-        self._unparsed += data
-        self._parse()
+        if self.handshake_initiated:
+            self._unparsed += data
+            self._parse()
+            return
         # uvicorn passes the whole head at once. After one that is too large or has a body it would wait forever.
+        super().data_received(data)
         if not self.handshake_initiated and not self.transport.is_closing():
             self.transport.write(b"".join(self.conn.data_to_send()) or _NO_HANDSHAKE)
             self.transport.close()
 
+    def resume_writing(self) -> None:
+        """The peer reads again."""
+        super().resume_writing()
+        self._parse_soon()
+
     async def receive(self) -> ASGIReceiveEvent:
-        """The next message for the app."""
+        """The next message for the app. Messages that wait already are given without waiting, but in slices of time."""
+        await self._app_slice.next_round()
         message = await super().receive()
+        if message["type"] == "websocket.receive":
+            self.close_timeout = _CLOSE_S
         self._parse()
         return message
 
     def _parse(self) -> None:
-        data, at = self._unparsed, 0
-        while at < len(data) and not self.read_paused and not self.transport.is_closing():
-            part = data[at : at + _PART_BYTES]
-            at += len(part)
-            super().data_received(part)
-        self._unparsed = data[at:]
+        ends_s = time.monotonic() + SLICE_S
+        while self._unparsed and self._may_parse():
+            if time.monotonic() >= ends_s:
+                self._parse_soon()
+                break
+            part = self._unparsed[: self._part_bytes]
+            del self._unparsed[: len(part)]
+            super().data_received(part)  # type: ignore[arg-type]  # which only appends it
+        if self.transport.is_closing():
+            self._unparsed.clear()
+        elif self._unparsed:
+            self.transport.pause_reading()
+        elif not self.read_paused:
+            self.transport.resume_reading()
+
+    def _may_parse(self) -> bool:
+        return (
+            self.handshake_complete
+            and self.writable.is_set()
+            and not self.read_paused
+            and not self._is_slice_due
+            and not self.transport.is_closing()
+        )
+
+    def _parse_soon(self) -> None:
+        if not self._is_slice_due:
+            self._is_slice_due = True
+            self.loop.call_soon(self._parse_next_slice)
+
+    def _parse_next_slice(self) -> None:
+        self._is_slice_due = False
+        self._parse()
+
+    def handle_events(self) -> None:
+        """Handle what was parsed. Who sends without end behind the close frame does not read it."""
+        self._part_bytes = _PART_BYTES if self.conn.events else min(2 * self._part_bytes, _MAX_PART_BYTES)
+        if self.close_sent:
+            self._frames_after_close += len(self.conn.events)
+            if self._frames_after_close > _FRAMES_AFTER_CLOSE:
+                self.transport.close()
+        super().handle_events()
+
+    def handle_cont(self, event: Any) -> None:
+        """The next frame of a message."""
+        if len(self.frames) < _MAX_FRAGMENTS:
+            super().handle_cont(event)
+        elif not self.transport.is_closing():
+            self.conn.fail(_TOO_BIG, "too many fragments")
+            self.handle_parser_exception()
 
     def keepalive_timeout(self) -> None:
         """No pong came: close with 1011, and abort if the peer does not read that."""
@@ -53,13 +133,14 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     async def send(self, message: ASGISendEvent) -> None:
         """Send the app's message. Raises `ClientDisconnected` where an error of the peer has closed the connection."""
+        await self._app_slice.next_round()
         try:
             await super().send(message)
         except RuntimeError:
             if self.close_sent:
                 raise ClientDisconnected from None
             raise
-        self._parse()  # the peer's close frame may follow data that the app will not receive any more
+        self._parse()  # frames behind the handshake, or a close frame behind data that the app will not receive
         if (
             self.close_sent
         ):  # also after a rejection with an HTTP status, which uvicorn would log as a missing handshake

@@ -20,7 +20,7 @@ class Transport(asyncio.Transport):
 
     def __init__(self):
         super().__init__()
-        self.reading, self.closing = True, False
+        self.reading, self.closing, self.written = True, False, b""
 
     def pause_reading(self):
         self.reading = False
@@ -36,12 +36,13 @@ class Transport(asyncio.Transport):
 
     abort = close
 
-    def write(self, data): ...
+    def write(self, data):
+        self.written += data
 
 
 @pytest.fixture
-async def protocol():
-    """An open connection, whose app is the test."""
+async def offered():
+    """A connection whose app, which is the test, has not accepted the handshake yet."""
 
     async def app(scope, receive, send):
         await asyncio.Event().wait()
@@ -50,11 +51,18 @@ async def protocol():
     made.connection_made(Transport())
     made.data_received(HANDSHAKE)
     assert await made.receive() == {"type": "websocket.connect"}
-    await made.send({"type": "websocket.accept"})
     yield made
     for task in made.tasks:
         task.cancel()
     made.connection_lost(None)
+
+
+@pytest.fixture
+async def protocol(offered):
+    """An open connection, whose app is the test."""
+    await offered.send({"type": "websocket.accept"})
+    offered.transport.written = b""
+    return offered
 
 
 @pytest.mark.parametrize(
@@ -73,11 +81,9 @@ async def test_what_is_no_handshake_is_answered(headers, status):
         raise AssertionError("nobody has connected")
 
     made = SocketProtocol(uvicorn.Config(app, log_config=None), ServerState(), {})
-    transport, said = Transport(), []
-    transport.write = said.append
-    made.connection_made(transport)
+    made.connection_made(transport := Transport())
     made.data_received(HANDSHAKE.replace(b"Host:", headers + b"Host:"))
-    assert b"".join(said).startswith(b"HTTP/1.1 " + status)
+    assert transport.written.startswith(b"HTTP/1.1 " + status)
     assert transport.closing
     made.connection_lost(None)
 
@@ -112,4 +118,145 @@ async def test_a_close_is_heard_though_the_app_takes_nothing_any_more(protocol):
     """The app closes while audio waits: the peer's answer to that ends the connection."""
     protocol.data_received(_tiny(bytes(5_000)) + CLOSE)
     await protocol.send({"type": "websocket.close", "code": 1008})
+    await _parsed(protocol)
     assert protocol.transport.closing
+
+
+# -- peers that send without end ---------------------------------------------------------------------------------------
+
+
+def _frames(head):
+    """As many as arrive at once, each empty and with a mask of zeros."""
+    return (bytes([head, 0x80]) + bytes(4)) * (256 * 1024 // 6)
+
+
+PINGS, PONGS, CONTINUATIONS = _frames(0x89), _frames(0x8A), _frames(0x00)
+BEGINNING = b"\x02\x80\0\0\0\0"  # of a message of several frames
+PER_TURN = 5_000  # several times what a slice of a fast machine holds, and far less than arrives at once
+
+
+async def _parsed(protocol):
+    """Wait until nothing is left to parse. Returns how many bytes of it were parsed at most in one turn of the loop."""
+    most = 0
+    while (left := len(protocol._unparsed)) and not protocol.transport.closing:
+        await asyncio.sleep(0)
+        most = max(most, left - len(protocol._unparsed))
+    return most
+
+
+@pytest.mark.parametrize(
+    "frames", [PINGS, PONGS, (BEGINNING + CONTINUATIONS)[:96_000]], ids=["pings", "pongs", "continuations"]
+)
+async def test_few_frames_are_parsed_in_one_turn_of_the_event_loop(protocol, frames):
+    """Others get their turn in between, and meanwhile no more is read from the network."""
+    protocol.data_received(frames)
+    assert len(frames) - len(protocol._unparsed) < 6 * PER_TURN
+    assert not protocol.transport.reading
+    assert await _parsed(protocol) < 6 * PER_TURN
+
+
+async def test_the_app_takes_few_messages_in_one_turn_of_the_event_loop(protocol):
+    """However many wait, and though none of them has to be waited for."""
+    body = bytes(40_000)
+    protocol.data_received(_tiny(body))
+    taken, most = 0, 0
+
+    async def read():
+        nonlocal taken
+        while taken < len(body):
+            await protocol.receive()
+            taken += 1
+
+    reader = asyncio.create_task(read())
+    while not reader.done():
+        before = taken
+        await asyncio.sleep(0)
+        most = max(most, taken - before)
+    assert 0 < most < PER_TURN
+
+
+async def test_the_app_sends_few_messages_in_one_turn_of_the_event_loop(protocol):
+    """As answers to messages that came as fast as they go."""
+    sent = 0
+
+    async def write():
+        nonlocal sent
+        while True:
+            await protocol.send({"type": "websocket.send", "text": ""})
+            sent += 1
+
+    writer = asyncio.create_task(write())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    writer.cancel()
+    assert 0 < sent < 10 * PER_TURN
+
+
+async def test_a_message_has_a_bounded_number_of_frames(protocol):
+    """Empty ones count too. Beyond the bound the connection is closed with 1009."""
+    protocol.data_received(BEGINNING + CONTINUATIONS)
+    await _parsed(protocol)
+    assert protocol.transport.closing
+    assert (await protocol.receive())["code"] == 1009
+    assert protocol.transport.written.endswith(b"\x03\xf1too many fragments")
+
+
+async def test_a_message_may_have_thousands_of_frames(protocol):
+    """As where a client sends a long recording in one message, in frames of a TCP segment."""
+    parts = [bytes([number % 256]) * 1_400 for number in range(10_000)]
+    head = b"\xfe" + (1_400).to_bytes(2, "big") + bytes(4)
+    frames = [b"\x00" + head + part for part in parts]
+    frames[0], frames[-1] = b"\x02" + frames[0][1:], b"\x80" + frames[-1][1:]
+    body = b"".join(frames)
+    for at in range(0, len(body), 256 * 1024):
+        protocol.data_received(body[at : at + 256 * 1024])
+        await _parsed(protocol)
+    assert (await protocol.receive())["bytes"] == b"".join(parts)
+
+
+async def test_pings_are_not_answered_while_the_peer_does_not_read(protocol):
+    """The answers would be held. They are given when it reads again."""
+    protocol.pause_writing()
+    protocol.data_received(PINGS)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not protocol.transport.written
+    assert not protocol.transport.reading
+    protocol.resume_writing()
+    await _parsed(protocol)
+    assert protocol.transport.written == b"\x8a\0" * (len(PINGS) // 6)
+    assert protocol.transport.reading
+
+
+async def test_nothing_is_parsed_before_the_handshake_is_complete(offered):
+    """A client has to wait for that, which may take as long as a worker needs to start."""
+    offered.data_received(PINGS)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not offered.transport.written
+    assert not offered.transport.reading
+    await offered.send({"type": "websocket.accept"})
+    await _parsed(offered)
+    assert offered.transport.written.endswith(b"\x8a\0" * (len(PINGS) // 6))
+
+
+@pytest.mark.parametrize("frames", [PINGS, PONGS, _frames(0x82)], ids=["pings", "pongs", "messages"])
+async def test_who_sends_without_end_behind_a_close_frame_is_cut_off(protocol, frames):
+    """After some thousand frames; the rest is not parsed."""
+    await protocol.send({"type": "websocket.close", "code": 1008})
+    protocol.data_received(frames)
+    await _parsed(protocol)
+    assert protocol.transport.closing
+    assert protocol._frames_after_close < 11_000
+    protocol.data_received(PONGS)
+    assert protocol._frames_after_close < 11_000
+
+
+@pytest.mark.parametrize(("is_heard", "wait_s"), [(False, 2), (True, 10)])
+async def test_a_refused_peer_is_waited_for_only_briefly(protocol, is_heard, wait_s):
+    """One that is closed before the app has taken a message from it. Others may have sent much that comes first."""
+    if is_heard:
+        protocol.data_received(_tiny(b"x"))
+        await protocol.receive()
+    await protocol.send({"type": "websocket.close", "code": 3000})
+    assert 0 <= protocol.close_timer.when() - asyncio.get_running_loop().time() <= wait_s

@@ -23,6 +23,7 @@ from asr_server.gateway.client_input import ActionKind
 from asr_server.gateway.live_replay import LiveReplay
 from asr_server.gateway.sockets import CLEAN, UNCLEAN, Closed
 from asr_server.gateway.worker import WorkerConnection
+from asr_server.service.time_slice import TimeSlice
 from asr_server.text import languages
 
 # As much as a worker takes in before it stops reading.
@@ -131,6 +132,7 @@ async def relay(
 
 async def _send_to_worker(session: RelayedSession, upstream: ClientConnection) -> None:
     """What is in the buffer. Returns when the connection is closed, which `_receive_from_worker` reports."""
+    time_slice = TimeSlice()
     while True:
         # Cleared before the buffer is read: a frame that comes in between sets it again.
         session.may_send.clear()
@@ -139,6 +141,7 @@ async def _send_to_worker(session: RelayedSession, upstream: ClientConnection) -
                 await upstream.send(frame)
             except ConnectionClosed:
                 return
+            await time_slice.next_round()
         await session.may_send.wait()
 
 

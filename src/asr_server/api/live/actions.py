@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from asr_server.api import json_message
 from asr_server.api.http.fields import MAX_TEXT_CHARS
 from asr_server.core.errors import InvalidValue, MalformedBody
 
@@ -67,10 +68,10 @@ def parse_action(text: str) -> Action:
     if len(text) > _MAX_TEXT_BYTES:
         raise MalformedBody("The message is too long; audio belongs into binary frames.")
     try:
-        values = json.loads(text)
+        values = json_message.load(text)
         json.dumps(values, ensure_ascii=False).encode()  # JSON may hold halves of characters, which no model can read
     except (ValueError, RecursionError):
-        raise MalformedBody("The message is not valid JSON in UTF-8.") from None
+        raise MalformedBody("The message is not valid JSON in UTF-8, or has too many values.") from None
     if not isinstance(values, dict):
         raise MalformedBody("The message must be a JSON object with an 'action'.")
     try:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from asr_server.api import json_message
 from asr_server.api.realtime import shapes
 from asr_server.core.errors import InvalidEvent, InvalidType, InvalidValue, MissingParameter, UnsupportedValue
 
@@ -60,9 +61,9 @@ ClientEvent = Update | Append | Commit | Clear | Retrieve | Delete
 def load(frame: str | bytes) -> dict[str, Any]:
     """A frame as a JSON object. Raises `InvalidEvent`."""
     try:
-        event = json.loads(frame)
+        event = json_message.load(frame)
     except (ValueError, RecursionError):
-        raise InvalidEvent("The message is not valid JSON.") from None
+        raise InvalidEvent("The message is not valid JSON, or has too many values.") from None
     if not isinstance(event, dict):
         raise InvalidEvent("The message must be a JSON object with a 'type'.")
     return event

@@ -8,6 +8,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 
 from asr_server.live.events import Audio, Configure, Event
+from asr_server.service.time_slice import TimeSlice
 
 LIMIT_BYTES = 32 * 1024 * 1024
 _PIECE_BYTES = 8 * 1024  # smaller pieces of audio wait as one: each alone would take many times its size
@@ -41,6 +42,7 @@ class Inbox:
         self._bytes = 0
         # One event for every kind of change. Whoever waits clears it before, and then checks what it waits for.
         self._changed = asyncio.Event()
+        self._slice = TimeSlice()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -62,7 +64,8 @@ class Inbox:
         self._changed.set()
 
     async def first(self) -> Incoming:
-        """The first event, which stays where it is; waits for one."""
+        """The first event, which stays where it is; waits for one. Between events the other tasks get their turn."""
+        await self._slice.next_round()
         while not self._waiting:
             self._changed.clear()
             await self._changed.wait()
