@@ -34,6 +34,7 @@ from asr_server.core.errors import (
     UploadsUnavailable,
 )
 from asr_server.core.idle import IdleTimer
+from asr_server.core.temporary import restore_directory
 
 Samples = NDArray[np.float32]
 
@@ -201,6 +202,7 @@ class Decoder:
     def _request(self, source: Source) -> DecodeRequest:
         if self._closed:
             raise ShuttingDown("The server is stopping.")
+        restore_directory()
         try:
             source_fd = source.fileno()  # before the flush: a spooled upload moves to disk here, and so into a buffer
             source.flush()

@@ -23,6 +23,7 @@ from asr_server.core.errors import (
     UploadStalled,
     UploadsUnavailable,
 )
+from asr_server.core.temporary import restore_directory
 
 # A network may lose a client without any message: after so long without data it is not waited for.
 _STALLED_S = 60.0
@@ -45,6 +46,7 @@ async def read_form(request: Request, max_bytes: int) -> FormData:
     if length.isdigit() and int(length) > max_bytes:
         raise too_large(max_bytes)
     limited = Request(request.scope, _limit(request.receive, max_bytes))
+    restore_directory()
     try:
         with map_disk_errors():
             return await FormParser(request.headers, limited.stream()).parse()
