@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from asr_server.client.live import LiveError
+from asr_server.client.live import LiveClient, LiveError
 from E2Etest.chaos.procfs import family, fork_server, listening_files
 from E2Etest.chaos.soak_faults import Faults
 from E2Etest.chaos.soak_traffic import HANG_S, RETRYABLE, Callers, Recording, TryAgain, Unexpected
@@ -25,6 +25,8 @@ from E2Etest.process import ServerProcess
 
 T = TypeVar("T")
 EXCUSED_S = 2.0  # after a fault
+# A worker that is stopped is noticed after WORKER_HANG_S (20 s); then another one starts and loads its model.
+CALLER_HANG_S = 180.0
 _RETRYABLE_CLOSES = {1012, 1013}
 _PAUSE_S = 1.0  # before a caller tries again
 
@@ -59,7 +61,7 @@ class RetryingCallers(Callers):
     looked_at = ("/health", "/metrics", "/v1/models", "/")  # `/livez` is 503 while the worker stands still
 
     def __init__(self, server: ServerProcess, times: FaultTimes) -> None:
-        super().__init__(server)
+        super().__init__(server, CALLER_HANG_S)
         self._times, self._faults = times, Faults(server)
 
     def again(self, ask: Callable[[], T]) -> T:
@@ -75,7 +77,17 @@ class RetryingCallers(Callers):
 
     def cut_live(self, _: Recording) -> None:
         """A live session whose connection breaks three times."""
-        self._faults.cut_socket()
+        self._faults.cut_socket(self._resume, CALLER_HANG_S)
+
+    def _resume(self, client: LiveClient) -> None:
+        """The client waits for ten seconds only, and may then try again."""
+        give_up_s = time.monotonic() + CALLER_HANG_S
+        while True:
+            try:
+                return self.again(client.resume)
+            except TimeoutError:
+                if time.monotonic() > give_up_s:
+                    raise
 
 
 def _invitation(error: Exception) -> str | None:

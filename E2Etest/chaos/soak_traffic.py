@@ -74,9 +74,9 @@ class Callers:
 
     looked_at = ("/health", "/metrics", "/v1/models", "/", "/livez")
 
-    def __init__(self, server: ServerProcess) -> None:
-        self._server = server
-        self._http = httpx.Client(base_url=server.base, timeout=HANG_S, limits=httpx.Limits(max_connections=None))
+    def __init__(self, server: ServerProcess, hang_s: float = HANG_S) -> None:
+        self._server, self._hang_s = server, hang_s
+        self._http = httpx.Client(base_url=server.base, timeout=hang_s, limits=httpx.Limits(max_connections=None))
 
     def close(self) -> None:
         """Hang up."""
@@ -150,7 +150,7 @@ class Callers:
 
     def realtime(self, recording: Recording) -> object:
         """The transcript of one turn, committed by the client."""
-        with realtime(self._server, websocket_connection_options={"open_timeout": HANG_S}) as talk:
+        with realtime(self._server, websocket_connection_options={"open_timeout": self._hang_s}) as talk:
             talk.update(turn_detection=None)
             talk.say(pcm24(recording.pcm))
             talk.commit()

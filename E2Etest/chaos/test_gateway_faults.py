@@ -18,7 +18,7 @@ import pytest
 from E2Etest.chaos.gateway_faults import SHARES_OF_FAULTS, FaultTimes, GatewayFaults, RetryingCallers
 from E2Etest.chaos.rig import at_rest
 from E2Etest.chaos.soak_faults import UPLOAD_MB
-from E2Etest.chaos.soak_traffic import HANG_S, SHARES, Ledger, Traffic, arrive, capacity
+from E2Etest.chaos.soak_traffic import SHARES, Ledger, Traffic, arrive, capacity
 from E2Etest.process import running
 
 pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.soak, pytest.mark.timeout(0)]
@@ -71,7 +71,6 @@ def test_callers_see_nothing_but_invitations_to_try_again(tmp_path, measured, no
         errors = ledger.errors + broken.errors + times.unexcused
         print(done, ledger.done, times.refused, *errors, sep="\n")
         measured("unexpected", len(errors))
-        assert ledger.slowest_s < 2 * HANG_S
         server.wait_for(at_rest)
         assert server.client.get("/readyz").status_code == 200
         assert "Traceback" not in server.log()
