@@ -207,7 +207,7 @@ class Decoder:
             source_fd = source.fileno()  # before the flush: a spooled upload moves to disk here, and so into a buffer
             source.flush()
         except OSError as error:
-            raise UploadsUnavailable(f"The upload cannot be put on the disk ({error.strerror}).") from error
+            raise UploadsUnavailable(f"The upload cannot be put on the disk ({error.strerror}).") from None
         file_bytes = os.fstat(source_fd).st_size
         if not file_bytes:
             raise EmptyFile("The file is empty.", param="file")

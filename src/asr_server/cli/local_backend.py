@@ -75,10 +75,13 @@ class LocalBackend:
 
         plan.resolve(self._settings, capabilities.probe())  # an error is known before a process is started
         async with AsyncExitStack() as stack:
-            socket = stack.enter_context(unnamed_socket())
-            self._log = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # the stack closes it
-            with socket.listener:
-                process = await spawner(self._settings, output=self._log.fileno())(socket.listener)
+            try:
+                socket = stack.enter_context(unnamed_socket())
+                self._log = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # the stack closes it
+                with socket.listener:
+                    process = await spawner(self._settings, output=self._log.fileno())(socket.listener)
+            except OSError as error:
+                raise NoServer(f"the worker process of --local cannot be started: {error}.") from error
             self._ended = asyncio.create_task(process.wait())
             stack.push_async_exit(functools.partial(self._stop, process))
             await self._wait_until_ready(socket.path)

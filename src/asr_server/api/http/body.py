@@ -105,11 +105,11 @@ async def next_message(receive: Receive) -> Message:
 
 @contextmanager
 def map_disk_errors() -> Iterator[None]:
-    """Raise `UploadsUnavailable` for disk errors of the block."""
+    """Raise `UploadsUnavailable` for disk errors of the block. Its message is enough: no traceback is logged."""
     try:
         yield
     except OSError as error:
-        raise UploadsUnavailable(f"The upload cannot be kept while it is read ({error.strerror}).") from error
+        raise UploadsUnavailable(f"The upload cannot be kept while it is read ({error.strerror}).") from None
 
 
 def too_large(max_bytes: int) -> FileTooLarge:
