@@ -251,7 +251,7 @@ def arrive(traffic: Traffic, ledger: Ledger, rate: float, over_s: float, chance:
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         at_s = time.monotonic()
-        while (at_s := at_s + chance.expovariate(rate)) < over_s:
+        while max(at_s := at_s + chance.expovariate(rate), time.monotonic()) < over_s:
             time.sleep(max(0.0, at_s - time.monotonic()))
             room.acquire()
             pool.submit(one, *traffic.turn(chance))

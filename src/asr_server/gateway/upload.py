@@ -11,7 +11,6 @@ from starlette.types import Receive
 
 from asr_server.api.http.body import map_disk_errors, next_message, too_large
 from asr_server.core.errors import Cancelled
-from asr_server.core.temporary import restore_directory
 
 _IN_MEMORY_BYTES = 1024 * 1024
 _PIECE_BYTES = 256 * 1024
@@ -29,7 +28,6 @@ class Upload(httpx.AsyncByteStream):
         self._max_bytes = max_bytes
         # A write goes to the page cache: faster than handing it to a thread.
         self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115 - closed by `close`
-        restore_directory()
         self._size = 0
         self._complete = asyncio.Event()
         if empty:

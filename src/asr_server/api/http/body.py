@@ -46,7 +46,6 @@ async def read_form(request: Request, max_bytes: int) -> FormData:
     if length.isdigit() and int(length) > max_bytes:
         raise too_large(max_bytes)
     limited = Request(request.scope, _limit(request.receive, max_bytes))
-    restore_directory()
     try:
         with map_disk_errors():
             return await FormParser(request.headers, limited.stream()).parse()
@@ -95,12 +94,14 @@ def _limit(receive: Receive, max_bytes: int) -> Callable[[], Awaitable[Message]]
 
 
 async def next_message(receive: Receive) -> Message:
-    """The next part of a body that is not complete. Raises `UploadStalled`."""
+    """The next part of a body that is not complete, and a directory to keep it in. Raises `UploadStalled`."""
     try:
         async with asyncio.timeout(_STALLED_S):
-            return await receive()
+            message = await receive()
     except TimeoutError:
         raise UploadStalled(f"Nothing of the upload came for {_STALLED_S:g} s.") from None
+    restore_directory()  # with every part: it may vanish during an upload, and is needed once memory is used up
+    return message
 
 
 @contextmanager
