@@ -7,6 +7,7 @@ import signal
 import socket
 import struct
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -43,7 +44,7 @@ class Faults:
             line.sendall(_HEAD % len(self._body) + self._body[: len(self._body) // 2])
             line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
 
-    def cut_socket(self) -> None:
+    def cut_socket(self, resume: Callable[[LiveClient], None] = LiveClient.resume, wait_s: float = HANG_S) -> None:
         """A live connection breaks three times in the middle of speech, and is taken up again."""
         spoken = data(recordings.samples()) + data(PAUSE)
         size, client = len(spoken) // 4, LiveClient(self._server.base)
@@ -51,10 +52,10 @@ class Faults:
             client.send(spoken[at : at + size])
             if at + size < len(spoken):
                 client.cut()
-                client.resume()
+                resume(client)
         client.flush()
         texts = {}
-        for line in client.lines(wait_s=HANG_S):
+        for line in client.lines(wait_s=wait_s):
             texts[line.utterance] = line.text
             if line.ending == "flush":
                 break

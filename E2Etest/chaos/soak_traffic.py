@@ -5,21 +5,30 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import httpx
 import numpy as np
 
+from asr_server.api.errors import TABLE
 from E2Etest import recordings
 from E2Etest.live.session import act, data, finals, open_session, pieces, upto_flush
 from E2Etest.process import ServerProcess
 from E2Etest.realtime.session import COMPLETED, pcm24
 from E2Etest.realtime.session import open_session as realtime
 
+T = TypeVar("T")
+
 # No answer may take longer, whatever happens to others meanwhile.
 HANG_S = 60.0
+AT_ONCE = 12  # callers at most
 PAUSE = np.zeros(40_000, np.int16)
 
 
@@ -34,6 +43,18 @@ class Recording:
 
 class Unexpected(AssertionError):
     """An answer that nobody should get."""
+
+
+class TryAgain(Unexpected):
+    """A refusal that invites a retry: 503 with `Retry-After`, or what stands for it where an answer has begun."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+# The codes of such refusals.
+RETRYABLE = {code for code, mapping in TABLE.items() if mapping.status == 503 and mapping.retry_after_s}
 
 
 def all_recordings() -> list[Recording]:
@@ -51,9 +72,11 @@ def all_recordings() -> list[Recording]:
 class Callers:
     """Each method asks in one way and returns what was understood. Used from many threads."""
 
-    def __init__(self, server: ServerProcess) -> None:
-        self._server = server
-        self._http = httpx.Client(base_url=server.base, timeout=HANG_S, limits=httpx.Limits(max_connections=None))
+    looked_at = ("/health", "/metrics", "/v1/models", "/", "/livez")
+
+    def __init__(self, server: ServerProcess, hang_s: float = HANG_S) -> None:
+        self._server, self._hang_s = server, hang_s
+        self._http = httpx.Client(base_url=server.base, timeout=hang_s, limits=httpx.Limits(max_connections=None))
 
     def close(self) -> None:
         """Hang up."""
@@ -63,9 +86,25 @@ class Callers:
     def _asking(self, path: str, recording: Recording, **fields: str) -> Iterator[httpx.Response]:
         form = {"files": {"file": ("a", recording.file)}, "data": {"model": "demo", **fields}}
         with self._http.stream("POST", path, **form) as answer:
-            if answer.status_code >= 300:
-                raise Unexpected(f"{path}: {answer.status_code} {answer.read()[:300]!r}")
+            _check(answer)
             yield answer
+
+    def _events(self, answer: httpx.Response) -> list[dict]:
+        """The events of a stream. Raises `TryAgain` where one of them invites to."""
+        events = [json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: ")]
+        error = events[-1].get("error")
+        if error is not None and error["code"] in RETRYABLE and "status" not in events[-1]:  # the last: a job's own
+            raise TryAgain(error["code"])
+        return events
+
+    def _request(self, method: str, path: str) -> httpx.Response:
+        answer = self._http.request(method, path)
+        _check(answer)
+        return answer
+
+    def again(self, ask: Callable[[], T]) -> T:
+        """Ask for a part of a turn. Some callers ask again where they are invited to."""
+        return ask()
 
     def file(self, recording: Recording) -> object:
         """The words of a file."""
@@ -75,7 +114,7 @@ class Callers:
     def events(self, recording: Recording) -> object:
         """The same as a stream: the last event before the end has the whole."""
         with self._asking("/v1/audio/transcriptions/stream", recording) as answer:
-            told = [json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: ")]
+            told = self._events(answer)
         if told[-1] != {"done": True}:
             raise Unexpected(f"events: {told[-1]}")
         return told[-2]["text"]
@@ -89,12 +128,17 @@ class Callers:
         """A job is made, watched to its end, fetched and removed."""
         with self._asking("/v1/jobs", recording, response_format="text") as answer:
             path = f"/v1/jobs/{json.loads(answer.read())['id']}"
-        with self._http.stream("GET", f"{path}/events") as answer:
-            states = [json.loads(line[6:])["status"] for line in answer.iter_lines() if line.startswith("data: ")]
-        result, removed = self._http.get(f"{path}/result"), self._http.delete(path)
-        if (states[-1], result.status_code, removed.status_code) != ("succeeded", 200, 200):
-            raise Unexpected(f"job: {states[-1]}, {result.status_code}, {removed.status_code}")
+        state = self.again(lambda: self._last_state(path))
+        if state != "succeeded":
+            raise Unexpected(f"job: {state}")
+        result = self.again(lambda: self._request("GET", f"{path}/result"))
+        self.again(lambda: self._request("DELETE", path))
         return result.text
+
+    def _last_state(self, path: str) -> str:
+        with self._http.stream("GET", f"{path}/events") as answer:
+            _check(answer)
+            return self._events(answer)[-1]["status"]
 
     def live(self, recording: Recording) -> object:
         """The finals of a live session, sent in tenths of a second."""
@@ -106,7 +150,7 @@ class Callers:
 
     def realtime(self, recording: Recording) -> object:
         """The transcript of one turn, committed by the client."""
-        with realtime(self._server) as talk:
+        with realtime(self._server, websocket_connection_options={"open_timeout": self._hang_s}) as talk:
             talk.update(turn_detection=None)
             talk.say(pcm24(recording.pcm))
             talk.commit()
@@ -114,10 +158,16 @@ class Callers:
 
     def look(self, recording: Recording) -> object:
         """What is watched and looked at: health, metrics, models, the page."""
-        found = [self._http.get(path).status_code for path in ("/health", "/metrics", "/v1/models", "/", "/livez")]
-        if set(found) != {200}:
-            raise Unexpected(f"look: {found}")
-        return None
+        for path in self.looked_at:
+            self._request("GET", path)
+
+
+def _check(answer: httpx.Response) -> None:
+    if answer.status_code >= 300:
+        body = answer.read()
+        if answer.status_code == 503 and 1 <= int(answer.headers.get("retry-after", 0)) <= 60:
+            raise TryAgain(json.loads(body)["error"]["code"])
+        raise Unexpected(f"{answer.request.url.path}: {answer.status_code} {body[:300]!r}")
 
 
 # How many of twenty ask so.
@@ -127,9 +177,9 @@ SHARES = {"file": 8, "events": 3, "subtitles": 2, "job": 1, "live": 3, "realtime
 class Traffic:
     """Turns at random, each with what it must come to."""
 
-    def __init__(self, server: ServerProcess) -> None:
-        self._callers = callers = Callers(server)
-        self._asks: dict[str, Callable[[Recording], object]] = {name: getattr(callers, name) for name in SHARES}
+    def __init__(self, callers: Callers, shares: Mapping[str, int] = SHARES) -> None:
+        self._callers, self._shares = callers, shares
+        self._asks: dict[str, Callable[[Recording], object]] = {name: getattr(callers, name) for name in shares}
         self._recordings = all_recordings()
         self._quiet = {
             (name, recording.name): ask(recording) for name, ask in self._asks.items() for recording in self._recordings
@@ -141,12 +191,67 @@ class Traffic:
 
     def turn(self, chance: random.Random) -> tuple[str, Callable[[], None]]:
         """The name of one, and how to play it; it raises `Unexpected` for what was not heard in the quiet."""
-        (name,) = chance.choices(list(SHARES), list(SHARES.values()))
+        (name,) = chance.choices(list(self._shares), list(self._shares.values()))
         recording = chance.choice(self._recordings)
 
         def play() -> None:
-            heard = self._asks[name](recording)
+            heard = self._callers.again(lambda: self._asks[name](recording))
             if heard != self._quiet[name, recording.name]:
                 raise Unexpected(f"{name} of {recording.name}: {heard!r}")
 
         return name, play
+
+
+class Ledger:
+    """What became of everything. Filled from many threads."""
+
+    def __init__(self) -> None:
+        self.done: Counter[str] = Counter()
+        self.errors: list[str] = []
+        self.slowest_s = 0.0
+        self._lock = threading.Lock()
+
+    def enter(self, name: str, play: Callable[[], None]) -> None:
+        """Play, and note how it ended."""
+        began_s, error = time.monotonic(), None
+        try:
+            play()
+        except Exception as found:  # the edge: whatever happened to a caller is what is asked here
+            error = f"{name}: {type(found).__name__}: {found}"[:500]
+        with self._lock:
+            self.done[name] += 1
+            self.slowest_s = max(self.slowest_s, time.monotonic() - began_s)
+            self.errors += [error] if error else []
+
+
+def capacity(traffic: Traffic, ledger: Ledger, calibration_s: float) -> float:
+    """Turns a second of callers who ask again as soon as they are answered."""
+    over_s = time.monotonic() + calibration_s
+
+    def call(seed: int) -> None:
+        chance = random.Random(seed)
+        while time.monotonic() < over_s:
+            ledger.enter(*traffic.turn(chance))
+
+    began_s = time.monotonic()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(call, range(AT_ONCE)))
+    return ledger.done.total() / (time.monotonic() - began_s)
+
+
+def arrive(traffic: Traffic, ledger: Ledger, rate: float, over_s: float, chance: random.Random) -> None:
+    """Callers come at random at this rate; where all lines are taken, they wait for one."""
+    room = threading.Semaphore(AT_ONCE)
+
+    def one(name: str, play: Callable[[], None]) -> None:
+        try:
+            ledger.enter(name, play)
+        finally:
+            room.release()
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        at_s = time.monotonic()
+        while max(at_s := at_s + chance.expovariate(rate), time.monotonic()) < over_s:
+            time.sleep(max(0.0, at_s - time.monotonic()))
+            room.acquire()
+            pool.submit(one, *traffic.turn(chance))

@@ -8,15 +8,13 @@ import os
 import random
 import threading
 import time
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from E2Etest.chaos.procfs import fork_server, resident_mb
 from E2Etest.chaos.soak_faults import FAULTS, UPLOAD_MB, Faults
-from E2Etest.chaos.soak_traffic import HANG_S, Traffic
+from E2Etest.chaos.soak_traffic import HANG_S, Callers, Ledger, Traffic, arrive, capacity
 from E2Etest.process import running
 
 pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.soak, pytest.mark.timeout(0)]
@@ -26,61 +24,6 @@ CALIBRATION_S = min(30.0, SOAK_S / 6)
 WARM_UP = 0.25  # of the time, before memory is watched: caches fill, the C library sees its busiest moments
 SHARE = 0.8
 FAULT_EVERY_S = 30.0
-AT_ONCE = 12
-
-
-class Ledger:
-    """What became of everything. Filled from many threads."""
-
-    def __init__(self):
-        self.done, self.errors, self.slowest_s = Counter(), [], 0.0
-        self._lock = threading.Lock()
-
-    def enter(self, name, play):
-        """Play, and note how it ended."""
-        began_s, error = time.monotonic(), None
-        try:
-            play()
-        except Exception as found:  # the edge: whatever happened to a caller is what is asked here
-            error = f"{name}: {type(found).__name__}: {found}"[:500]
-        with self._lock:
-            self.done[name] += 1
-            self.slowest_s = max(self.slowest_s, time.monotonic() - began_s)
-            self.errors += [error] if error else []
-
-
-def _capacity(traffic, ledger):
-    """Turns a second of callers who ask again as soon as they are answered."""
-    over_s = time.monotonic() + CALIBRATION_S
-
-    def call(seed):
-        chance = random.Random(seed)
-        while time.monotonic() < over_s:
-            ledger.enter(*traffic.turn(chance))
-
-    began_s = time.monotonic()
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(call, range(AT_ONCE)))
-    return ledger.done.total() / (time.monotonic() - began_s)
-
-
-def _arrive(traffic, ledger, rate, over_s):
-    """Callers come at random at this rate; where all lines are taken, they wait for one."""
-    chance = random.Random(1)
-    room = threading.Semaphore(AT_ONCE)
-
-    def one(name, play):
-        try:
-            ledger.enter(name, play)
-        finally:
-            room.release()
-
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        at_s = time.monotonic()
-        while (at_s := at_s + chance.expovariate(rate)) < over_s:
-            time.sleep(max(0.0, at_s - time.monotonic()))
-            room.acquire()
-            pool.submit(one, *traffic.turn(chance))
 
 
 def _break(server, ledger, over_s):
@@ -131,15 +74,15 @@ def test_it_stays_as_it_was(tmp_path, measured, note):
         tmp_path / "log", PRELOAD="true", IDLE_TIMEOUT="0", LOG_LEVEL="INFO", MAX_UPLOAD_MB=str(UPLOAD_MB)
     ) as server:
         server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
-        traffic, warm, ledger = Traffic(server), Ledger(), Ledger()
-        possible = _capacity(traffic, warm)
+        traffic, warm, ledger = Traffic(Callers(server)), Ledger(), Ledger()
+        possible = capacity(traffic, warm, CALIBRATION_S)
         samples, over, began_s = [], threading.Event(), time.monotonic()
         over_s = began_s + SOAK_S
         breaking = threading.Thread(target=_break, args=(server, ledger, over_s))
         watching = threading.Thread(target=_watch, args=(server, samples, over))
         breaking.start()
         watching.start()
-        _arrive(traffic, ledger, SHARE * possible, over_s)
+        arrive(traffic, ledger, SHARE * possible, over_s, random.Random(1))
         breaking.join()
         traffic.close()
         over.set()

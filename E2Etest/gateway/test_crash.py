@@ -4,11 +4,10 @@ import re
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
-from E2Etest.gateway.workers import command_of, kill_worker, wait_until_gone, worker_of
+from E2Etest.gateway.workers import kill_worker, wait_until_gone, worker_of
 from E2Etest.process import running
 
 pytestmark = pytest.mark.integration
@@ -148,15 +147,9 @@ def test_a_worker_that_does_not_stay_up_is_given_up_and_tried_again_later(tmp_pa
 
 @pytest.mark.timeout(120)
 def test_a_worker_does_not_outlive_its_gateway(tmp_path, fake_sample):
-    """`kill -9` to the gateway: the worker sees the end of its input, leaves, and takes its socket with it."""
+    """`kill -9` to the gateway: the worker sees the end of its input, and leaves."""
     with running(tmp_path / "log", GATEWAY_MODE="true", **fake_sample) as server:
         assert server.client.get("/docs").status_code == 200
         pid = worker_of(server)
-        folder = Path(command_of(pid).rstrip(b"\0").split(b"\0")[-1].decode()).parent
-        assert folder.stat().st_mode & 0o077 == 0
         server.process.kill()
         wait_until_gone(pid)
-        give_up_s = time.monotonic() + 10
-        while folder.exists():
-            assert time.monotonic() < give_up_s
-            time.sleep(0.02)

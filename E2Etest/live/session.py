@@ -10,7 +10,7 @@ import av
 import numpy as np
 from websockets.sync.client import connect
 
-TIMEOUT_S = 60
+TIMEOUT_S = 180  # a worker that is stopped is noticed after 20 s, and another one started
 
 
 @contextmanager

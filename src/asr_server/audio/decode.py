@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import tempfile
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -37,6 +36,7 @@ from asr_server.core.errors import (
     UploadsUnavailable,
 )
 from asr_server.core.idle import IdleTimer
+from asr_server.core.temporary import restore_directory
 
 Samples = NDArray[np.float32]
 
@@ -239,15 +239,12 @@ class Decoder:
     def _file(self, source: Source, caller: str) -> _File:
         if self._closed:
             raise ShuttingDown("The server is stopping.")
+        restore_directory()
         try:
-            try:
-                source_fd = source.fileno()  # before the flush: a spooled upload moves to disk here, into a buffer
-            except FileNotFoundError:
-                tempfile.tempdir = None  # the directory for temporary files is gone: another is chosen
-                source_fd = source.fileno()
+            source_fd = source.fileno()  # before the flush: a spooled upload moves to disk here, and so into a buffer
             source.flush()
         except OSError as error:
-            raise UploadsUnavailable(f"The upload cannot be put on the disk ({error.strerror}).") from error
+            raise UploadsUnavailable(f"The upload cannot be put on the disk ({error.strerror}).") from None
         file_bytes = os.fstat(source_fd).st_size
         if not file_bytes:
             raise EmptyFile("The file is empty.", param="file")

@@ -281,7 +281,7 @@ async def test_a_file_that_the_disk_does_not_take_is_not_at_fault(decoder: Decod
             await decoder.decode(file)
 
 
-async def test_a_directory_for_uploads_that_vanished_is_replaced(
+async def test_a_directory_for_uploads_that_vanished_is_made_again(
     decoder: Decoder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """An upload in memory is decoded although the directory that was chosen for temporary files is gone."""

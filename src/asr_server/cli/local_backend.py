@@ -22,7 +22,7 @@ from asr_server.cli.backend import Event
 from asr_server.cli.failure import Failure, NoServer, UsageError
 from asr_server.cli.remote_backend import RemoteBackend
 from asr_server.core.errors import ModelUnavailable, TranslationUnavailable
-from asr_server.core.unix_sockets import private_socket
+from asr_server.core.unix_sockets import unnamed_socket
 
 if TYPE_CHECKING:
     from asr_server.core.settings import Settings
@@ -76,15 +76,19 @@ class LocalBackend:
 
         plan.resolve(self._settings, capabilities.probe())  # an error is known before a process is started
         async with AsyncExitStack() as stack:
-            socket = stack.enter_context(private_socket())
-            self._log = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # the stack closes it
-            process = await spawner(self._settings, output=self._log.fileno())(socket)
+            try:
+                socket = stack.enter_context(unnamed_socket())
+                self._log = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # the stack closes it
+                with socket.listener:
+                    process = await spawner(self._settings, output=self._log.fileno())(socket.listener)
+            except OSError as error:
+                raise NoServer(f"the worker process of --local cannot be started: {error}.") from error
             self._ended = asyncio.create_task(process.wait())
             stack.push_async_exit(functools.partial(self._stop, process))
-            await self._wait_until_ready(socket)
+            await self._wait_until_ready(socket.path)
             # The worker has the keys of the environment and of .env, if there are any.
             key = next(iter(self._settings.keys), "")
-            remote = RemoteBackend("http://localhost", key, socket=socket)
+            remote = RemoteBackend("http://localhost", key, socket=socket.path)
             self._remote = await stack.enter_async_context(remote)
             self._stack = stack.pop_all()
         return self
@@ -117,7 +121,7 @@ class LocalBackend:
         while True:
             try:
                 _, writer = await asyncio.open_unix_connection(socket)
-            except (FileNotFoundError, ConnectionRefusedError):
+            except ConnectionRefusedError:
                 await self._check_alive(_CONNECT_EVERY_S)
             else:
                 writer.close()

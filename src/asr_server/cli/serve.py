@@ -9,7 +9,6 @@ import logging
 import signal
 import socket
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -98,20 +97,20 @@ def serve(settings: Settings) -> int:
     return _run_server(settings, address)
 
 
-def serve_parent(settings: Settings, path: Path) -> int:
-    """Serve the parent process on a Unix socket, until it sends SIGTERM or ends."""
+def serve_parent(settings: Settings, listener: socket.socket) -> int:
+    """Serve the parent process on a socket that it has bound, until it sends SIGTERM or ends."""
     from asr_server.gateway.child import end_with_gateway
 
     configure_logging(settings)
-    end_with_gateway(path)
-    return _run_server(settings, {"uds": str(path)})
+    end_with_gateway()
+    return _run_server(settings, {}, listener)
 
 
-def _run_server(settings: Settings, address: dict[str, Any]) -> int:
+def _run_server(settings: Settings, address: dict[str, Any], listener: socket.socket | None = None) -> int:
     from asr_server.server import create_app, drain
 
     app = create_app(settings)
-    return _serve_app(app, functools.partial(drain, app), address)
+    return _serve_app(app, functools.partial(drain, app), address, listener)
 
 
 def configure_logging(settings: Settings) -> None:
@@ -120,13 +119,15 @@ def configure_logging(settings: Settings) -> None:
     logging.getLogger("uvicorn.error").addFilter(_is_loggable)
 
 
-def _serve_app(app: Any, drain: Callable[[], Awaitable[None]], address: dict[str, Any]) -> int:
+def _serve_app(
+    app: Any, drain: Callable[[], Awaitable[None]], address: dict[str, Any], listener: socket.socket | None = None
+) -> int:
     # uvicorn shuts down on these signals, and then raises them again for the handlers that were set before. The
     # default handlers would turn an orderly end into a failure.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     server = http_server(app, drain, address)
-    server.run()
+    server.run([listener] if listener is not None else None)
     # At its end the interpreter would collect garbage among half a million objects. That takes most of a second, in
     # which a restart or a gateway waits.
     gc.freeze()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+import socket
 
 from asr_server.cli.serve import serve_parent
 from asr_server.core import settings
@@ -11,9 +11,9 @@ from asr_server.core import settings
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
-    parser.add_argument("--socket", type=Path, required=True, help="path of the Unix socket to listen on")
+    parser.add_argument("--socket", type=int, required=True, help="open descriptor of the Unix socket to listen on")
     parser.set_defaults(run=_run)
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    return serve_parent(settings.load(), parsed.socket)
+    return serve_parent(settings.load(), socket.socket(fileno=parsed.socket))

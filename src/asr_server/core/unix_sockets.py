@@ -1,29 +1,65 @@
-"""Where a worker process listens: a Unix socket that only this user can reach."""
+"""Where a worker process listens: a Unix socket without a name, which nobody can delete and only this process can find.
+
+Cleaners of temporary files delete the name of a socket that is in use, and then no new connection reaches it. So the
+name exists only while the socket is bound. After that a descriptor refers to the socket (`O_PATH` in open(2)), and this
+process connects to the path of the descriptor (`/proc/self/fd` in proc(5)). No path is too long for unix(7).
+"""
 
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-# The shortest of the systems' limits for the path of a socket, without the byte that ends it: 103 on macOS (unix(4)),
-# 107 on Linux (unix(7)).
-_MAX_PATH_BYTES = 103
 _PREFIX = "asr-server-"
 _NAME = "worker.sock"
-# What `tempfile` adds to the prefix.
-_RANDOM = "x" * 8
+# In memory on every Linux, and never cleaned. Where it cannot be used, the directory for temporary files is.
+_SHARED_MEMORY = "/dev/shm"
+
+
+@dataclass(frozen=True, slots=True)
+class UnnamedSocket:
+    """`listener` is bound and does not listen: the worker that inherits it does, and until then connections are
+    refused. `path` is where this process connects; no other process can."""
+
+    listener: socket.socket
+    path: Path
 
 
 @contextmanager
-def private_socket() -> Iterator[Path]:
-    """The path of a socket that does not exist yet, in a new folder that only this user can enter; removed at the end.
+def unnamed_socket() -> Iterator[UnnamedSocket]:
+    """A new socket; its two descriptors are closed at the end. Raises OSError where no directory can be written to."""
+    try:
+        bound, inode_fd = _bind(_SHARED_MEMORY)
+    except OSError:
+        bound, inode_fd = _bind(tempfile.gettempdir())
+    try:
+        with bound:
+            yield UnnamedSocket(bound, _path_of(inode_fd))
+    finally:
+        os.close(inode_fd)
 
-    The folder is in that of temporary files or, where the path would be too long for a socket, in `/tmp`.
-    """
-    path = Path(tempfile.gettempdir()) / (_PREFIX + _RANDOM) / _NAME
-    parent = None if len(os.fsencode(path)) <= _MAX_PATH_BYTES else "/tmp"
-    with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=parent, ignore_cleanup_errors=True) as folder:
-        yield Path(folder) / _NAME
+
+def _bind(parent: str) -> tuple[socket.socket, int]:
+    """A socket that is bound below `parent`, in a directory that is gone again, and a descriptor of its inode."""
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        # Only this user can enter the directory.
+        with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=parent, ignore_cleanup_errors=True) as directory:
+            directory_fd = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+            try:
+                listener.bind(str(_path_of(directory_fd) / _NAME))
+                return listener, os.open(_NAME, os.O_PATH, dir_fd=directory_fd)
+            finally:
+                os.close(directory_fd)
+    except BaseException:
+        listener.close()
+        raise
+
+
+def _path_of(fd: int) -> Path:
+    return Path(f"/proc/self/fd/{fd}")

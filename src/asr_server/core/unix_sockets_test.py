@@ -1,25 +1,65 @@
-import shutil
+import os
 import socket
-import stat
+import subprocess
+import sys
 import tempfile
-from pathlib import Path
 
 import pytest
 
-from asr_server.core.unix_sockets import private_socket
+from asr_server.core import unix_sockets
+from asr_server.core.unix_sockets import unnamed_socket
 
 
-@pytest.mark.parametrize("length", [20, 71, 72, 90, 200])
-def test_a_socket_can_be_made_wherever_temporary_files_are(monkeypatch, request, length):
-    """Also below a long path, and nobody else can enter its folder. The path of a socket has 103 characters at most."""
-    root = Path(tempfile.mkdtemp(dir="/tmp"))
-    request.addfinalizer(lambda: shutil.rmtree(root))
-    deep = root / ("d" * (length - len(f"{root}/")))
+@pytest.fixture(params=["shared memory", "temporary files", "a long path"])
+def directory(request, monkeypatch, tmp_path):
+    """Where the socket is bound."""
+    deep = tmp_path / ("d" * (200 if request.param == "a long path" else 1))
     deep.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    with private_socket() as path, socket.socket(socket.AF_UNIX) as listener:
-        assert len(str(path)) <= 103
-        assert path.is_relative_to(deep) == (length <= 71)
-        listener.bind(str(path))
-        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert not path.parent.exists()
+    if request.param == "shared memory":
+        monkeypatch.setattr(unix_sockets, "_SHARED_MEMORY", str(deep))
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    else:
+        monkeypatch.setattr(unix_sockets, "_SHARED_MEMORY", str(tmp_path / "none"))
+        monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    return deep
+
+
+def test_it_has_no_name_that_could_vanish_and_is_reached_all_the_same(directory):
+    """Once it listens; before that, as for a worker that starts, connections are refused."""
+    with unnamed_socket() as place:
+        assert list(directory.iterdir()) == []
+        with socket.socket(socket.AF_UNIX) as client, pytest.raises(ConnectionRefusedError):
+            client.connect(str(place.path))
+        place.listener.listen()
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(place.path))
+            with place.listener.accept()[0] as accepted:
+                accepted.sendall(b"reached")
+            assert client.recv(16) == b"reached"
+
+
+def test_no_other_process_finds_it():
+    """Its path leads to this process's descriptors only."""
+    with unnamed_socket() as place:
+        place.listener.listen()
+        script = f"import socket; socket.socket(socket.AF_UNIX).connect({str(place.path)!r})"
+        elsewhere = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+        assert elsewhere.stderr.splitlines()[-1].startswith("FileNotFoundError")
+
+
+def test_its_descriptors_are_closed_at_the_end(directory):
+    """Also after a listener was given away and closed."""
+    before = os.listdir("/proc/self/fd")
+    with unnamed_socket() as place:
+        place.listener.close()
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_where_nothing_can_be_written_the_error_says_so(monkeypatch, tmp_path):
+    """And nothing remains open."""
+    before = os.listdir("/proc/self/fd")
+    monkeypatch.setattr(unix_sockets, "_SHARED_MEMORY", str(tmp_path / "none"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "neither"))
+    with pytest.raises(FileNotFoundError, match="neither"), unnamed_socket():
+        pass
+    assert os.listdir("/proc/self/fd") == before

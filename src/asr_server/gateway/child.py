@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -29,26 +30,30 @@ def spawner(settings: Settings, *, output: int | None = None) -> Spawn:
     environment = environment_of(settings, key_max_requests=0, key_rate=0)
     environment["PYTHONPATH"] = ":".join([package_root, *(entry for entry in sys.path if entry)])
 
-    async def spawn(path: Path) -> Process:
-        command = (sys.executable, "-P", "-m", "asr_server", "worker", "--socket", str(path))
+    async def spawn(listener: socket.socket) -> Process:
+        fd = listener.fileno()
+        command = (sys.executable, "-P", "-m", "asr_server", "worker", "--socket", str(fd))
         # In a process session of its own: Ctrl-C reaches only the parent, which shuts the worker down.
         return await asyncio.create_subprocess_exec(
-            *command, stdin=PIPE, stdout=output, stderr=output, env=environment, start_new_session=True
+            *command,
+            stdin=PIPE,
+            stdout=output,
+            stderr=output,
+            env=environment,
+            pass_fds=(fd,),
+            start_new_session=True,
         )
 
     return spawn
 
 
-def end_with_gateway(path: Path) -> None:
-    """Watch the standard input from a thread. At its end, remove the socket and end this process."""
+def end_with_gateway() -> None:
+    """Watch the standard input from a thread, and end this process at its end."""
 
     def watch() -> None:
         with contextlib.suppress(OSError):
             while os.read(0, 1024):
                 pass
-        with contextlib.suppress(OSError):  # the folder only if nothing else is in it
-            path.unlink(missing_ok=True)
-            path.parent.rmdir()
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(_END_S)
         os._exit(1)

@@ -40,9 +40,9 @@ class Workers:
     on_request: object = None
     on_socket: object = None
 
-    async def spawn(self, path):
+    async def spawn(self, listener):
         """Start the next one."""
-        self.processes.append(Process(self, path))
+        self.processes.append(Process(self, listener))
         return self.processes[-1]
 
 
@@ -51,14 +51,12 @@ class Process:
 
     pid = 4711
 
-    def __init__(self, workers, path):
+    def __init__(self, workers, listener):
         self._workers = workers
         # Its own logging stays unconfigured: what it would set is set for the whole process.
-        config = uvicorn.Config(
-            self._app, uds=str(path), interface="asgi3", lifespan="off", ws="websockets-sansio", log_config=None
-        )
+        config = uvicorn.Config(self._app, interface="asgi3", lifespan="off", ws="websockets-sansio", log_config=None)
         self._server = uvicorn.Server(config)
-        self._task = asyncio.create_task(self._server.serve())
+        self._task = asyncio.create_task(self._server.serve([listener.dup()]))
 
     async def wait(self):
         await asyncio.shield(self._task)

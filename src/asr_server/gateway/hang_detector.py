@@ -13,15 +13,16 @@ class ProbeResult(Enum):
     LOADING = auto()  # it answers; its model is being loaded, or may be at any moment
     HUNG = auto()  # it says that its engine makes no progress
     SILENT = auto()  # it does not answer
+    STOPPED = auto()  # a signal has stopped its process, which loads nothing
 
 
 @dataclass(frozen=True, slots=True)
 class HangConfig:
     """Time limits in seconds.
 
-    `hang_s`: for a worker that says that it hangs, or is silent. `load_s`: for one that is silent while it may be
-    loading its model: importing the model's libraries can block the whole process, on a slow disk for long. `probe_s`:
-    the longest time that a probe and the pause before it can take.
+    `hang_s`: for a worker that says that it hangs, is silent, or is stopped. `load_s`: for one that is silent while it
+    may be loading its model: importing the model's libraries can block the whole process, on a slow disk for long.
+    `probe_s`: the longest time that a probe and the pause before it can take.
     """
 
     hang_s: float
@@ -36,13 +37,17 @@ class HangDetector:
     def __init__(self, config: HangConfig, now_s: float) -> None:
         self._config = config
         self._last_probe_s = now_s
-        self._stalled_s = 0.0
+        self._stalled_s = self._stopped_s = 0.0
         self._may_be_loading = True
 
     def observe(self, probe: ProbeResult, now_s: float) -> bool:
         """The result of a probe. Returns whether the worker has hung."""
         since_s = min(now_s - self._last_probe_s, self._config.probe_s)
         self._last_probe_s = now_s
+        if probe is ProbeResult.STOPPED:
+            self._stopped_s += since_s
+            return self._stopped_s >= self._config.hang_s
+        self._stopped_s = 0.0
         if probe in (ProbeResult.HEALTHY, ProbeResult.LOADING):
             self._stalled_s, self._may_be_loading = 0.0, probe is ProbeResult.LOADING
             return False

@@ -46,6 +46,14 @@ def test_one_that_says_it_hangs_is_not_loading():
     assert _killed_after(_seen(ProbeResult.LOADING), ProbeResult.HUNG) == RULES.hang_s
 
 
+@pytest.mark.parametrize("before", [ProbeResult.HEALTHY, ProbeResult.LOADING])
+def test_one_that_is_stopped_is_not_loading(before):
+    """However long it was silent before: a short pause during a long load is no hang."""
+    detector = _seen(before)
+    detector.observe(ProbeResult.SILENT, 8.0)
+    assert _killed_after(detector, ProbeResult.STOPPED, begin_s=8.0) == RULES.hang_s
+
+
 @pytest.mark.parametrize("probe", STALLED)
 def test_a_pause_of_the_gateway_itself_is_not_held_against_the_worker(probe):
     """A frozen container wakes up as a whole: one look after an hour is one look."""
@@ -57,10 +65,14 @@ def test_a_pause_of_the_gateway_itself_is_not_held_against_the_worker(probe):
 @given(PROBES)
 def test_nobody_is_ended_before_the_bound_has_passed_without_a_good_sign(probes):
     """And everybody is who has shown none for so long, but for those that may load."""
-    detector, now_s, stalled_s, loading = HangDetector(RULES, 0.0), 0.0, 0.0, True
+    detector, now_s, stalled_s, stopped_s, loading = HangDetector(RULES, 0.0), 0.0, 0.0, 0.0, True
     for probe, pause_s in probes:
         now_s += pause_s
         ended = detector.observe(probe, now_s)
+        stopped_s = stopped_s + pause_s if probe is ProbeResult.STOPPED else 0.0
+        if probe is ProbeResult.STOPPED:
+            assert abs(stopped_s - RULES.hang_s) < 1e-6 or ended == (stopped_s > RULES.hang_s)
+            continue
         good = probe not in STALLED
         stalled_s = 0.0 if good else stalled_s + pause_s
         loading = probe is ProbeResult.LOADING if good else loading

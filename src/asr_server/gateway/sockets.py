@@ -20,7 +20,8 @@ from asr_server.api.websocket_io import closed_cleanly
 from asr_server.core.errors import AsrError, MalformedBody, WorkerLost
 from asr_server.gateway.worker import Worker, WorkerConnection
 
-_OPEN_S, _CLOSE_S = 10.0, 1.0
+# A worker that hangs is killed before, which ends the wait.
+_OPEN_S, _CLOSE_S = 60.0, 1.0
 _NO_STATUS = 1005
 CLEAN, UNCLEAN = 1000, 1011
 _PRIVATE_CODES = range(3000, 5000)

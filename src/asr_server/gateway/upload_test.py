@@ -1,6 +1,7 @@
 """A body on its way through."""
 
 import asyncio
+import tempfile
 
 import pytest
 
@@ -110,3 +111,19 @@ async def test_a_full_disk_is_reported_as_that(make, monkeypatch):
     monkeypatch.setattr(upload._file, "write", full, raising=False)
     with pytest.raises(UploadsUnavailable, match="No space left"):
         await _read(upload)
+
+
+async def test_a_directory_for_temporary_files_that_vanishes_meanwhile_is_made_again(tmp_path, monkeypatch):
+    """Behind the first part, before so much is there that it is written to a file."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    parts = [bytes(1024), bytes(2 * 1024 * 1024)]
+
+    async def receive():
+        body = parts.pop(0)
+        (tmp_path / "temporary").rmdir()
+        return {"type": "http.request", "body": body, "more_body": bool(parts)}
+
+    upload = Upload(receive, 4 * 1024 * 1024)
+    assert sum([len(piece) async for piece in upload]) == 2 * 1024 * 1024 + 1024
+    upload.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,7 +19,7 @@ from loguru import logger
 from asr_server.api.metrics.spec import WorkerEnd
 from asr_server.core.errors import ShuttingDown, WorkerUnavailable
 from asr_server.core.idle import IdleTimer
-from asr_server.core.unix_sockets import private_socket
+from asr_server.core.unix_sockets import unnamed_socket
 from asr_server.gateway.hang_detector import HangConfig, HangDetector, ProbeResult
 from asr_server.gateway.restart_policy import Decision, RestartConfig, RestartPolicy, WorkerState
 
@@ -45,13 +46,13 @@ class Process(Protocol):
         """End it at once."""
 
 
-# Starts a worker that will listen on the socket of that path.
-Spawn = Callable[[Path], Awaitable[Process]]
+# Starts a worker that will listen on that socket, which is bound.
+Spawn = Callable[[socket.socket], Awaitable[Process]]
 
 
 @dataclass(eq=False, slots=True)
 class WorkerConnection:
-    """One running worker: its socket, and the HTTP connections to it. `gone` is set when the process has ended."""
+    """One running worker: where it is reached, and the HTTP connections to it. `gone` is set when it has ended."""
 
     number: int
     socket: Path
@@ -165,15 +166,20 @@ class Worker:
     ) -> None:
         """Kill the process whenever it hangs, which then counts as a crash. Runs for ever."""
         pause_s = min(PROBE_PAUSE_S, config.hang_s / 4)
-        watched: WorkerConnection | None = None
+        watched: Process | None = None
         while True:
             await asyncio.sleep(pause_s)
-            if (connection := self.connection) is None:
+            if (process := self._process) is None:
                 continue
-            if connection is not watched:
-                watched, detector = connection, HangDetector(config, self._clock())
-            result = await probe(connection)
-            if detector.observe(result, self._clock()) and connection is self.connection:
+            if process is not watched:
+                watched, detector = process, HangDetector(config, self._clock())
+            if _is_stopped(process.pid):
+                result = ProbeResult.STOPPED
+            elif (connection := self.connection) is not None:
+                result = await probe(connection)
+            else:  # it starts, or ends: both have time limits of their own
+                result = ProbeResult.LOADING
+            if detector.observe(result, self._clock()) and process is self._process:
                 details = {"sign": result.name.lower(), "after_s": config.hang_s}
                 self._kill(WorkerEnd.HUNG, "worker hangs and is killed", **details)
                 watched = None  # a new detector: if the process survives even that, it is not killed at every probe
@@ -232,17 +238,16 @@ class Worker:
         began_s = self._clock()
         self._kill_cause = None
         self.starts += 1
-        with ExitStack() as place:
+        with ExitStack() as stack:
             try:
-                # A new path for each process: the system removes unused temporary files, and could remove the folder of
-                # a path that is kept for long.
-                path = place.enter_context(private_socket())
-                self._process = process = await self._spawn(path)
+                place = stack.enter_context(unnamed_socket())
+                with place.listener:  # afterwards the worker has the only copy, whose connections break when it ends
+                    self._process = process = await self._spawn(place.listener)
             except OSError as error:
-                logger.opt(exception=error).error("worker cannot be started")
+                logger.error("worker cannot be started", reason=str(error))
                 self.ends[WorkerEnd.CRASHED] += 1
             else:
-                await self._supervise(process, path, began_s)
+                await self._supervise(process, place.path, began_s)
 
     async def _supervise(self, process: Process, path: Path, began_s: float) -> None:
         exit_code = asyncio.create_task(process.wait())
@@ -284,6 +289,14 @@ class Worker:
 def _signal(send: Callable[[], None]) -> None:
     with contextlib.suppress(ProcessLookupError):  # it has just ended
         send()
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped the process (state T in proc(5)), as SIGSTOP does."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("T")
+    except OSError:  # it has just ended
+        return False
 
 
 async def _connectable(path: Path) -> None:

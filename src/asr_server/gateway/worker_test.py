@@ -2,13 +2,18 @@
 
 import asyncio
 import contextlib
+import os
+import signal
+import subprocess
 import tempfile
 from contextvars import ContextVar
 from pathlib import Path
 
 import pytest
+from loguru import logger
 
 from asr_server.api.metrics.spec import WorkerEnd
+from asr_server.core import unix_sockets
 from asr_server.core.errors import ShuttingDown, WorkerUnavailable
 from asr_server.gateway.hang_detector import HangConfig, ProbeResult
 from asr_server.gateway.restart_policy import RestartConfig, WorkerState
@@ -20,8 +25,8 @@ class _Process:
 
     pid = 4711
 
-    def __init__(self, path, kind):
-        self._path, self._kind = path, kind
+    def __init__(self, listener, kind):
+        self._listener, self._kind = listener.dup(), kind
         self._code = asyncio.get_running_loop().create_future()
         self._server = None
         self.signals = []
@@ -30,7 +35,7 @@ class _Process:
         if self._kind == "dies":
             self._code.set_result(1)
         elif self._kind != "mute":
-            self._server = await asyncio.start_unix_server(lambda _, writer: writer.close(), str(self._path))
+            self._server = await asyncio.start_unix_server(lambda _, writer: writer.close(), sock=self._listener)
 
     async def wait(self):
         return await asyncio.shield(self._code)
@@ -47,6 +52,7 @@ class _Process:
     def end(self, code):
         if self._server is not None:
             self._server.close()
+        self._listener.close()
         if not self._code.done():
             self._code.set_result(code)
 
@@ -54,22 +60,22 @@ class _Process:
 class _Supervised:
     """A worker and all its processes; `kinds` are what they are, the last one for all that follow."""
 
-    def __init__(self, *kinds, idle_s=0.0, start_s=5.0, stop_s=5.0, busy=None, spawned=None):
+    def __init__(self, *kinds, idle_s=0.0, start_s=5.0, stop_s=5.0, give_up_s=60.0, busy=None, spawned=None):
         self.processes, self._kinds = [], list(kinds)
         self._busy = busy or (lambda: False)
         self._spawned = spawned or (lambda: None)
-        policy = RestartConfig(first_wait_s=0.01, give_up_s=60.0)
+        policy = RestartConfig(first_wait_s=0.01, give_up_s=give_up_s)
         self.worker = Worker(self._spawn, WorkerConfig(start_s, idle_s, stop_s, policy), self._has_work)
 
     async def _has_work(self, _):
         return self._busy()
 
-    async def _spawn(self, path):
+    async def _spawn(self, listener):
         self._spawned()
         kind = self._kinds.pop(0) if len(self._kinds) > 1 else self._kinds[0]
         if kind == "absent":
             raise FileNotFoundError("no such program")
-        self.processes.append(_Process(path, kind))
+        self.processes.append(_Process(listener, kind))
         await self.processes[-1].begin()
         return self.processes[-1]
 
@@ -82,8 +88,9 @@ async def _until(holds):
 
 @pytest.fixture
 def temporary(monkeypatch):
-    """The folder for temporary files, whose path is short enough for a socket in it."""
+    """The only directory in which a socket can be bound."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.setattr(unix_sockets, "_SHARED_MEMORY", "/none")
         monkeypatch.setattr(tempfile, "tempdir", folder)
         yield Path(folder)
 
@@ -121,39 +128,33 @@ async def test_all_who_need_it_get_the_same_worker(supervise):
     await case.worker.stop()
 
 
-async def test_a_worker_that_sleeps_leaves_nothing_that_could_be_cleared_away(supervise, temporary):
-    """Its folder is its own, for us alone, and goes with it; the next has another."""
-    case, places = supervise(), []
+async def test_a_running_worker_has_no_file_that_could_be_deleted(supervise, temporary):
+    """Its descriptors are closed when it ends."""
+    case, before = supervise(), os.listdir("/proc/self/fd")
     for _ in range(2):
-        socket = (await case.worker.running()).socket
-        assert [socket.parent] == list(temporary.iterdir())
-        assert socket.parent.stat().st_mode & 0o077 == 0
-        places.append(socket.parent)
-        await case.worker.stop()
+        await case.worker.running()
         assert not list(temporary.iterdir())
-    assert places[0] != places[1]
+        await case.worker.stop()
+    assert os.listdir("/proc/self/fd") == before
 
 
-async def test_a_worker_starts_where_the_path_of_temporary_files_is_too_long_for_a_socket(
+async def test_without_a_directory_for_its_socket_the_log_says_why_and_the_next_start_succeeds(
     supervise, temporary, monkeypatch
 ):
-    """Its socket is elsewhere then."""
-    deep = temporary / ("d" * 100)
-    deep.mkdir()
-    case = supervise()
-    monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    assert (await case.worker.running()).socket.exists()
-    await case.worker.stop()
-
-
-async def test_a_place_that_cannot_be_made_is_reported_and_tried_again(supervise, temporary, monkeypatch):
-    """As a program that cannot be started."""
-    case = supervise()
+    """As a program that cannot be started, until there is one again; no traceback."""
+    case, lines = supervise(give_up_s=0.1), []
     monkeypatch.setattr(tempfile, "tempdir", str(temporary / "none"))
+    sink = logger.add(lines.append, format="{message} {extra[reason]}", level="ERROR", filter=lambda r: r["extra"])
     with pytest.raises(WorkerUnavailable):
         await case.worker.running()
-    assert case.worker.state is WorkerState.FAILED
+    logger.remove(sink)
+    assert f"No such file or directory: '{temporary / 'none'}" in lines[0]
+    assert "Traceback" not in "".join(lines)
     assert not case.processes
+    (temporary / "none").mkdir()
+    await asyncio.sleep(0.1)
+    await case.worker.running()
+    await case.worker.stop()
 
 
 async def test_a_crash_is_followed_by_a_new_worker_and_the_old_link_says_so(supervise):
@@ -165,7 +166,6 @@ async def test_a_crash_is_followed_by_a_new_worker_and_the_old_link_says_so(supe
     assert first.gone.is_set()
     second = await case.worker.running()
     assert second is not first
-    assert second.socket != first.socket
     assert len(case.processes) == 2
     await case.worker.stop()
 
@@ -292,6 +292,33 @@ async def test_one_that_moves_or_may_load_is_let_be(supervise, result):
     assert case.worker.connection is connection
     watch.cancel()
     await case.worker.stop()
+
+
+@pytest.fixture
+def stopped():
+    """The id of a process that a signal has stopped."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        process.send_signal(signal.SIGSTOP)
+        yield process.pid
+        process.kill()
+
+
+@pytest.mark.parametrize("kind", ["good", "mute"])
+async def test_one_that_is_stopped_is_killed_although_it_may_load_or_start(supervise, kind, stopped, monkeypatch):
+    """Nobody waits for what a signal has stopped."""
+    case = supervise(kind, "good", start_s=60.0)
+    watch = _watched(case, [ProbeResult.LOADING])
+    with monkeypatch.context() as patched:
+        patched.setattr(_Process, "pid", stopped)
+        first = asyncio.create_task(case.worker.running())
+        await _until(lambda: case.processes and case.processes[0].signals)
+    await first
+    await _until(lambda: len(case.processes) == 2)
+    assert (await case.worker.running()).number == 2
+    assert case.processes[0].signals == ["KILL"]
+    watch.cancel()
+    await case.worker.stop()
+    assert case.worker.ends[WorkerEnd.HUNG] == 1
 
 
 async def test_every_end_is_counted_by_its_cause(supervise):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -24,6 +23,7 @@ from asr_server.core.errors import (
     UploadStalled,
     UploadsUnavailable,
 )
+from asr_server.core.temporary import restore_directory
 
 # A network may lose a client without any message: after so long without data it is not waited for.
 _STALLED_S = 60.0
@@ -94,23 +94,23 @@ def _limit(receive: Receive, max_bytes: int) -> Callable[[], Awaitable[Message]]
 
 
 async def next_message(receive: Receive) -> Message:
-    """The next part of a body that is not complete. Raises `UploadStalled`."""
+    """The next part of a body that is not complete, and a directory to keep it in. Raises `UploadStalled`."""
     try:
         async with asyncio.timeout(_STALLED_S):
-            return await receive()
+            message = await receive()
     except TimeoutError:
         raise UploadStalled(f"Nothing of the upload came for {_STALLED_S:g} s.") from None
+    restore_directory()  # with every part: it may vanish during an upload, and is needed once memory is used up
+    return message
 
 
 @contextmanager
 def map_disk_errors() -> Iterator[None]:
-    """Raise `UploadsUnavailable` for disk errors of the block."""
+    """Raise `UploadsUnavailable` for disk errors of the block. Its message is enough: no traceback is logged."""
     try:
         yield
     except OSError as error:
-        if isinstance(error, FileNotFoundError):
-            tempfile.tempdir = None  # the directory for temporary files is gone: the next upload chooses another
-        raise UploadsUnavailable(f"The upload cannot be kept while it is read ({error.strerror}).") from error
+        raise UploadsUnavailable(f"The upload cannot be kept while it is read ({error.strerror}).") from None
 
 
 def too_large(max_bytes: int) -> FileTooLarge:
