@@ -27,6 +27,9 @@ class Transport(asyncio.Transport):
 
     def resume_reading(self): ...
 
+    def get_write_buffer_size(self):
+        return 0
+
     def is_closing(self):
         return self.closing
 
