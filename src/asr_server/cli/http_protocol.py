@@ -31,17 +31,28 @@ _UNSENT_BYTES = 128 * 1024
 
 
 class _Flow(FlowControl):
-    """uvicorn's pauses of reading, which also hold back what is received but not yet parsed."""
+    """Where uvicorn pauses reading, parsing is held too; and reading is resumed when everything is parsed."""
 
-    def __init__(self, transport: asyncio.Transport, on_resume: Callable[[], None]) -> None:
+    def __init__(self, transport: asyncio.Transport, parse: Callable[[], None]) -> None:
         super().__init__(transport)
-        self._on_resume = on_resume
+        self._parse = parse
+        self.is_held = False
+
+    def pause_reading(self) -> None:
+        """Hold parsing and reading."""
+        self.is_held = True
+        super().pause_reading()
 
     def resume_reading(self) -> None:
-        """Read, and parse what was held back."""
-        if self.read_paused and not self._transport.is_closing():
-            super().resume_reading()
-            asyncio.get_running_loop().call_soon(self._on_resume)  # not within the end of an answer
+        """Parse what is held back, later: uvicorn calls this within the end of an answer."""
+        if self.is_held:
+            self.is_held = False
+            asyncio.get_running_loop().call_soon(self._parse)
+
+    def set_reading(self, *, is_on: bool) -> None:
+        """Pause or resume reading alone."""
+        if not self._transport.is_closing():
+            (super().resume_reading if is_on else super().pause_reading)()
 
 
 class _Answer:
@@ -110,6 +121,7 @@ class HttpProtocol(HttpToolsProtocol):
     to another protocol (`h2c` by Java's client, `TLS` by Apache's) is ignored, as HTTP allows.
     """
 
+    flow: _Flow
     _unparsed = b""
     _framing_bytes = 0  # received since the last head, chunk of a body, or end of a request
     _head_timer: asyncio.TimerHandle | None = None
@@ -130,23 +142,24 @@ class HttpProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Bytes from the peer."""
         self._unparsed += data
-        if not self.flow.read_paused:
+        if not self.flow.is_held:
             self._parse()
 
     def _parse(self) -> None:
         data, at, end_s = self._unparsed, 0, self.loop.time() + _PARSE_S
-        self._unparsed = b""
-        while at < len(data) and self.parser and not self.flow.read_paused and not self.transport.is_closing():
+        while at < len(data) and self.parser and not self.flow.is_held and not self.transport.is_closing():
             if self.pipeline:
-                self.flow.pause_reading()  # the end of an answer resumes it
+                self.flow.pause_reading()  # until the end of an answer
             elif self.loop.time() > end_s:
-                self.flow.pause_reading()
-                self.loop.call_soon(self.flow.resume_reading)
+                self.loop.call_soon(self._parse)
+                break
             else:
                 part = data[at : at + _PART_BYTES]
                 at += len(part)
                 self._feed(part)
         self._unparsed = data[at:]
+        if self.parser:
+            self.flow.set_reading(is_on=not self._unparsed and not self.flow.is_held)
 
     def _feed(self, data: bytes) -> None:
         self._framing_bytes += len(data)
