@@ -150,7 +150,7 @@ class HttpProtocol(HttpToolsProtocol):
         while at < len(data) and self.parser and not self.flow.is_held and not self.transport.is_closing():
             if self.pipeline:
                 self.flow.pause_reading()  # until the end of an answer
-            elif self.loop.time() > end_s:
+            elif at and self.loop.time() > end_s:
                 self.loop.call_soon(self._parse)
                 break
             else:

@@ -141,7 +141,6 @@ def _paced(monkeypatch, parts):
     [
         ([(8_000_000, 0)] + [(1, 4)] * 100, 70),  # what came fast at first does not count for long
         ([(1, 4)] * 100, 85),
-        ([(1_000, 4)] * 30 + [(1, 59.9)] * 9, 6),
     ],
 )
 async def test_an_upload_that_trickles_is_ended(monkeypatch, parts, left):
