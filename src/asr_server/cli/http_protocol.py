@@ -1,5 +1,5 @@
-"""uvicorn's HTTP protocol with bounds: for the head of a request, for what is parsed at a time and waits in a queue, and
-for the time that a client may leave data unread. Its answers reach every client.
+"""uvicorn's HTTP protocol with bounds: for the head of a request, for what is parsed at a time, and for the time that a
+client may leave data unread. Its answers reach every client.
 
 It stays with httptools: the bounds that h11 has (the head, one request at a time) are a few lines here, and h11 takes a
 hundred times as long for a body in small chunks.
@@ -168,7 +168,9 @@ class HttpProtocol(HttpToolsProtocol):
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             if self._has_ignored_upgrade:
-                head = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
+                head = [
+                    b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+                ]
                 head += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
                 self._feed(b"\r\n".join([*head, b"", data[upgrade.args[0] :]]))
             elif self._should_upgrade():

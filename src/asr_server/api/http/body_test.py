@@ -136,6 +136,11 @@ def _paced(monkeypatch, parts):
     return receive
 
 
+async def _whole(read):
+    while (await read())["more_body"]:
+        pass
+
+
 @pytest.mark.parametrize(
     ("parts", "left"),
     [
@@ -147,8 +152,7 @@ async def test_an_upload_that_trickles_is_ended(monkeypatch, parts, left):
     """After two minutes at most, although it never stops for long."""
     read = body.BodyReader(_paced(monkeypatch, parts), 1_000_000_000)
     with pytest.raises(UploadStalled, match="too slow"):
-        while True:
-            await read()
+        await _whole(read)
     assert len(parts) == left
 
 
@@ -163,8 +167,7 @@ async def test_an_upload_that_trickles_is_ended(monkeypatch, parts, left):
 async def test_a_slow_network_may_upload(monkeypatch, part, count):
     """Steady progress is enough."""
     read = body.BodyReader(_paced(monkeypatch, [part] * count), 1_000_000_000)
-    while (await read())["more_body"]:
-        pass
+    await _whole(read)
     assert read.size == count * part[0]
 
 
@@ -173,8 +176,7 @@ async def test_no_upload_takes_for_ever(monkeypatch):
     parts = [(65_536, 10)] * 2_000
     read = body.BodyReader(_paced(monkeypatch, parts), 1_000_000_000)
     with pytest.raises(UploadStalled, match="4 hours"):
-        while True:
-            await read()
+        await _whole(read)
     assert len(parts) == 2_000 - 1_441
 
 
