@@ -172,6 +172,9 @@ class HttpProtocol(HttpToolsProtocol):
                     b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
                 ]
                 head += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+                # A new one: for the old one a request of HTTP/1.0 was the last. As uvicorn makes it.
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
                 self._feed(b"\r\n".join([*head, b"", data[upgrade.args[0] :]]))
             elif self._should_upgrade():
                 self.handle_websocket_upgrade()

@@ -218,7 +218,7 @@ async def test_an_offer_to_speak_another_protocol_costs_no_body(offer, framing):
 
 @pytest.mark.parametrize("cut", range(1, 110, 6))
 async def test_such_an_offer_may_come_in_pieces(cut):
-    """Or behind another request."""
+    """Or behind another request, or in the last one of its connection."""
     seen = []
 
     async def app(scope, receive, send):
@@ -226,12 +226,13 @@ async def test_such_an_offer_may_come_in_pieces(cut):
         await _app(scope, lambda: asyncio.sleep(0, {}), send)
 
     data = GET + b"Upgrade: h2c\r\nConnection: Upgrade\r\nContent-Length: 2\r\n\r\nhi"
-    for sent in (data, GET + b"\r\n" + data):
+    last = data.replace(b": Upgrade", b": Upgrade, close"), data.replace(b"HTTP/1.1", b"HTTP/1.0")
+    for sent in (data, GET + b"\r\n" + data, *last):
         protocol = _opened(app)
         protocol.data_received(sent[:cut])
         protocol.data_received(sent[cut:])
         await _turns()
-        assert seen.pop() == ("1.1", b"hi")
+        assert seen.pop() == ("1.0" if sent == last[1] else "1.1", b"hi")
         protocol.connection_lost(None)
 
 
