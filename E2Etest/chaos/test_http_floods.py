@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.nightly,
     pytest.mark.integration,
     pytest.mark.guarantee("one-connection"),
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(500),
 ]
 
 KEYS = ["sk-first", "sk-trailers", "sk-trickles", "sk-steady", "sk-unread", "sk-slow"]
@@ -163,7 +163,7 @@ def _left_unread(server):
         _asked(server, line, "sk-unread")
         time.sleep(1)
         began_s = time.monotonic()
-        while _status(server, "sk-unread") == 429 and time.monotonic() - began_s < 200:
+        while _status(server, "sk-unread") == 429 and time.monotonic() - began_s < 300:
             time.sleep(0.5)
     return time.monotonic() - began_s
 
@@ -194,7 +194,7 @@ def test_slow_peers_have_an_end_and_steady_ones_go_on(server):
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "upload_stalled"
     assert after_s < 150
     assert steady == b"200"
-    assert 30 < unread_s < 120
+    assert 100 < unread_s < 300
     assert is_whole
 
 

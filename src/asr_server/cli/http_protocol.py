@@ -24,8 +24,9 @@ _HEAD_BYTES, _HEADERS = 64 * 1024, 256
 _LINGER_S, _REST_S = 5.0, 30.0
 # Bytes that are parsed at a time, which can be 200 requests; and how long parsing may keep the event loop.
 _PART_BYTES, _PARSE_S = 4 * 1024, 0.002
-# A client that leaves data unread for so long has left. What it reads slowly, even one byte at a time, it reads.
-_UNREAD_S = 60
+# A client that leaves data unread for so long has left. Of a slow one nothing is seen until it has read most of its
+# system's buffer, often 128 KiB: at 60 s one that read 2 KB a second was cut off.
+_UNREAD_S = 180
 # What the kernel takes before the client has acknowledged the rest; it would be megabytes, which count as sent here.
 _UNSENT_BYTES = 128 * 1024
 
