@@ -1,21 +1,59 @@
-"""uvicorn's HTTP protocol with limits for the head of a request, and with answers that reach every client."""
+"""uvicorn's HTTP protocol with bounds: for the head of a request, for what is parsed at a time, and for the time that a
+client may leave data unread. Its answers reach every client.
+
+It stays with httptools: the bounds that h11 has (the head, one request at a time) are a few lines here, and h11 takes a
+hundred times as long for a body in small chunks.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import re
+import socket
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import httptools
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.utils import is_ssl
 
-# Limit for the head of a request, as in other servers, and for the framing between two chunks of a body.
-_HEAD_BYTES = 64 * 1024
-# How long the rest of a body is read behind an answer that closes the connection.
-_LINGER_S = 5.0
-_END_OF_LINE, _END_OF_HEAD = b"\r\n", b"\r\n\r\n"
-_OTHER_UPGRADES = re.compile(rb"\r\nupgrade:(?![ \t]*websocket[ \t]*\r\n)[^\r\n]*(?=\r\n)", re.IGNORECASE)
+# Limits for the head of a request, as in other servers, and for the framing between two chunks of a body.
+_HEAD_BYTES, _HEADERS = 64 * 1024, 256
+# How long the rest of a body is read behind an answer: one that closes the connection, and one that keeps it.
+_LINGER_S, _REST_S = 5.0, 30.0
+# Bytes that are parsed at a time, which can be 200 requests; and how long parsing may keep the event loop.
+_PART_BYTES, _PARSE_S = 4 * 1024, 0.002
+# A client that leaves data unread for so long has left. Of a slow one nothing is seen until it has read most of its
+# system's buffer, often 128 KiB: at 60 s one that read 2 KB a second was cut off.
+_UNREAD_S = 180
+# What the kernel takes before the client has acknowledged the rest; it would be megabytes, which count as sent here.
+_UNSENT_BYTES = 128 * 1024
+
+
+class _Flow(FlowControl):
+    """Where uvicorn pauses reading, parsing is held too; and reading is resumed when everything is parsed."""
+
+    def __init__(self, transport: asyncio.Transport, parse: Callable[[], None]) -> None:
+        super().__init__(transport)
+        self._parse = parse
+        self.is_held = False
+
+    def pause_reading(self) -> None:
+        """Hold parsing and reading."""
+        self.is_held = True
+        super().pause_reading()
+
+    def resume_reading(self) -> None:
+        """Parse what is held back, later: uvicorn calls this within the end of an answer."""
+        if self.is_held:
+            self.is_held = False
+            asyncio.get_running_loop().call_soon(self._parse)
+
+    def set_reading(self, *, is_on: bool) -> None:
+        """Pause or resume reading alone."""
+        if not self._transport.is_closing():
+            (super().resume_reading if is_on else super().pause_reading)()
 
 
 class _Answer:
@@ -23,7 +61,8 @@ class _Answer:
 
     An answer to HTTP/1.0 is not sent in chunks, which that version does not have: one without a length ends with the
     connection. An answer that closes the connection before the declared body has come is followed by reading the rest,
-    since the reset that the sender would get may overtake the answer.
+    since the reset that the sender would get may overtake the answer. The end of an answer returns when all of it is
+    written, so that an answer that nobody reads counts as work of its caller.
     """
 
     def __init__(self, cycle: RequestResponseCycle, send: Any) -> None:
@@ -44,11 +83,22 @@ class _Answer:
         else:
             if self._ends_with_connection:
                 cycle.expected_content_length = len(message.get("body", b""))
-            if not message.get("more_body") and self._is_sender_cut_off():
+            if not message.get("more_body"):
+                # The end is sent apart: with it the request is over for uvicorn, which then starts the next one.
                 await self._send({**message, "more_body": True})
-                await self._read_rest()
+                await self._written()
+                if self._is_sender_cut_off():
+                    await self._read_rest()
                 message = {"type": "http.response.body", "body": b""}
         await self._send(message)
+
+    async def _written(self) -> None:
+        transport = self._cycle.transport
+        if not transport.is_closing() and transport.get_write_buffer_size():
+            transport.set_write_buffer_limits(1, 0)  # writing is paused until everything is written
+            await self._cycle.flow.drain()
+            if not transport.is_closing():
+                transport.set_write_buffer_limits()
 
     def _is_sender_cut_off(self) -> bool:
         cycle = self._cycle
@@ -64,50 +114,116 @@ class _Answer:
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """uvicorn's parser buffers a head of any length, and its keep-alive timer ends with the first byte of a request.
+    """uvicorn parses all that has come at once, queues every request in it, buffers a head of any length, waits without
+    end for a client to read, and its keep-alive timer ends with the first byte of a request.
 
-    Here a head has a maximum size, and must be complete within the keep-alive time. An offer to upgrade to another
-    protocol (`h2c` by Java's client, `TLS` by Apache's) is ignored, as HTTP allows: after one, the parser would end the
-    request, and its body would be lost.
+    Here bytes are parsed in parts, between which others get their turn, and only while no request waits behind the one
+    that is answered. A head has a maximum size, and must be complete within the keep-alive time. An offer to upgrade
+    to another protocol (`h2c` by Java's client, `TLS` by Apache's) is ignored, as HTTP allows.
     """
 
+    flow: _Flow
+    _unparsed = b""
     _framing_bytes = 0  # received since the last head, chunk of a body, or end of a request
     _head_timer: asyncio.TimerHandle | None = None
-    _is_idle = True  # no byte of the next request has come
-    _has_head = False  # of the present request
+    _has_head = _has_ignored_upgrade = False  # the present request
+    _running: RequestResponseCycle | None = None  # the request that is being answered; `cycle` is the last one parsed
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Start the timer for the first head."""
+        """Start the timer for the first head, and set the limits for an unread answer."""
         super().connection_made(transport)
-        self._start_timer()
+        self.flow = _Flow(transport, self._parse)
+        peer = transport.get_extra_info("socket")
+        if peer is not None and peer.family in (socket.AF_INET, socket.AF_INET6):  # not the gateway's
+            # The kernel's own limit also sees what is behind the buffers of this process, and slow reading.
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_S * 1000)
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
+        self._start_timer(self.timeout_keep_alive)
 
     def data_received(self, data: bytes) -> None:
-        """Parse bytes from the peer."""
+        """Bytes from the peer."""
+        self._unparsed += data
+        if not self.flow.is_held:
+            self._parse()
+
+    def _parse(self) -> None:
+        data, at, end_s = self._unparsed, 0, self.loop.time() + _PARSE_S
+        while at < len(data) and self.parser and not self.flow.is_held and not self.transport.is_closing():
+            if self.pipeline:
+                self.flow.pause_reading()  # until the end of an answer
+            elif at and self.loop.time() > end_s:
+                self.loop.call_soon(self._parse)
+                break
+            else:
+                part = data[at : at + _PART_BYTES]
+                at += len(part)
+                self._feed(part)
+        self._unparsed = data[at:]
+        if self.parser:
+            self.flow.set_reading(is_on=not self._unparsed and not self.flow.is_held)
+
+    def _feed(self, data: bytes) -> None:
         self._framing_bytes += len(data)
-        super().data_received(_without_upgrades(data) if self._is_idle else data)
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            if self._has_ignored_upgrade:
+                head = [
+                    b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+                ]
+                head += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+                # A new one: for the old one a request of HTTP/1.0 was the last. As uvicorn makes it.
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+                self._feed(b"\r\n".join([*head, b"", data[upgrade.args[0] :]]))
+            elif self._should_upgrade():
+                self.handle_websocket_upgrade()
+        except httptools.HttpParserError:
+            self.logger.warning("Invalid HTTP request received.")
+            self.send_400_response("Invalid HTTP request received.")
         if self._framing_bytes > _HEAD_BYTES and not self.transport.is_closing():
             self.send_400_response("The head of the request is too large.")
 
+    def handle_websocket_upgrade(self) -> None:
+        """Let the WebSocket's protocol take over, unless an answer is still being written."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.transport.close()
+            return
+        self._stop_timer()
+        super().handle_websocket_upgrade()
+        self.parser = None  # type: ignore[assignment]  # this protocol receives nothing any more
+
     def on_message_begin(self) -> None:
         """The first byte of a request."""
-        self._is_idle = self._has_head = False
+        self._has_head = self._has_ignored_upgrade = False
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header. Trailers, which come behind a body in chunks, are dropped: they are no part of the head, by which
-        access was decided (RFC 9110, 6.5.1)."""
-        if not self._has_head:
-            super().on_header(name, value)
+        access was decided (RFC 9110, 6.5.1). The parser answers a ValueError with 400."""
+        if self._has_head:
+            return
+        if len(self.headers) == _HEADERS:
+            raise ValueError
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The head is complete. The parser answers a ValueError with 400."""
+        """The head is complete."""
         self._has_head = True
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if size > _HEAD_BYTES:
             raise ValueError(size)
-        self._stop_timer()
         self._framing_bytes = 0
-        super().on_headers_complete()
+        # The parser ends such a request with its head, whatever its body. It gets the head again without the offer.
+        self._has_ignored_upgrade = (
+            self.parser.should_upgrade()
+            and not self._should_upgrade()
+            and any(name == b"upgrade" for name, _ in self.headers)
+        )
+        if not self._has_ignored_upgrade:
+            self._stop_timer()
+            super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """A chunk of a body."""
@@ -116,7 +232,11 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The end of a request."""
-        self._framing_bytes, self._is_idle = 0, True
+        self._framing_bytes = 0
+        if self._has_ignored_upgrade:
+            return
+        if self.cycle is not None and self.cycle.response_complete:  # the rest of a body that nobody needed
+            self._start_timer(self.timeout_keep_alive)
         super().on_message_complete()
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
@@ -136,30 +256,29 @@ class HttpProtocol(HttpToolsProtocol):
                 if cycle.disconnected:  # by the end of its side alone, and the app did not answer
                     cycle.transport.close()
 
+        self._running = cycle
         super()._start_asgi_task(cycle, answer)
 
     def on_response_complete(self) -> None:
-        """Start the timer for the next head, unless that has arrived already."""
+        """Start the timer for the rest of the body, or for the next head, unless that has arrived already."""
         super().on_response_complete()
         if self.cycle.response_complete:
-            self._start_timer()
+            self._start_timer(_REST_S if self.cycle.more_body else self.timeout_keep_alive)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is closed."""
+        """The connection is closed. uvicorn tells it to the last request that was parsed."""
         self._stop_timer()
+        self._unparsed = b""
+        self.pipeline.clear()
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
         super().connection_lost(exc)
 
-    def _start_timer(self) -> None:
+    def _start_timer(self, timeout_s: float) -> None:
         self._stop_timer()
-        self._head_timer = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+        self._head_timer = self.loop.call_later(timeout_s, self.timeout_keep_alive_handler)
 
     def _stop_timer(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
-
-
-def _without_upgrades(data: bytes) -> bytes:
-    """`data` without the header lines that offer other protocols. It begins with a head, nearly always a whole one."""
-    end = data.find(_END_OF_HEAD)
-    head = data if end < 0 else data[: end + len(_END_OF_LINE)]
-    return _OTHER_UPGRADES.sub(b"", head) + data[len(head) :]

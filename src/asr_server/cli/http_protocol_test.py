@@ -1,6 +1,7 @@
 """The protocol's reading side, without a network: requests go in as bytes."""
 
 import asyncio
+import socket
 
 import pytest
 import uvicorn
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
+from asr_server.cli import http_protocol
 from asr_server.cli.http_protocol import HttpProtocol
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n"
@@ -17,15 +19,31 @@ LIMIT = 64 * 1024
 
 
 class Transport(asyncio.Transport):
-    """Takes everything, and keeps it."""
+    """Takes everything, and keeps it. `unread`: what its peer has not taken."""
 
     def __init__(self):
         super().__init__()
-        self.closing, self.sent = False, b""
+        self.closing, self.sent, self.unread = False, b"", 0
+        self.is_reading = True
 
-    def pause_reading(self): ...
+    def pause_reading(self):
+        self.is_reading = False
 
-    def resume_reading(self): ...
+    def resume_reading(self):
+        self.is_reading = True
+
+    def get_write_buffer_size(self):
+        return self.unread
+
+    def set_write_buffer_limits(self, high=None, low=None):
+        if high is not None and self.unread > high:
+            self.get_protocol().pause_writing()
+
+    def set_protocol(self, protocol):
+        self.protocol = protocol
+
+    def get_protocol(self):
+        return self.protocol
 
     def is_closing(self):
         return self.closing
@@ -48,7 +66,9 @@ def _opened(app=_app, keep_alive_s=75):
     config = uvicorn.Config(app, log_config=None, timeout_keep_alive=keep_alive_s)
     config.load()
     protocol = HttpProtocol(config, ServerState(), {})
-    protocol.connection_made(Transport())
+    transport = Transport()
+    transport.set_protocol(protocol)
+    protocol.connection_made(transport)
     return protocol
 
 
@@ -196,6 +216,36 @@ async def test_an_offer_to_speak_another_protocol_costs_no_body(offer, framing):
     protocol.connection_lost(None)
 
 
+@pytest.mark.parametrize("cut", range(1, 110, 6))
+async def test_such_an_offer_may_come_in_pieces(cut):
+    """Or behind another request, or in the last one of its connection."""
+    seen = []
+
+    async def app(scope, receive, send):
+        seen.append((scope["http_version"], (await receive())["body"]))
+        await _app(scope, lambda: asyncio.sleep(0, {}), send)
+
+    data = GET + b"Upgrade: h2c\r\nConnection: Upgrade\r\nContent-Length: 2\r\n\r\nhi"
+    last = data.replace(b": Upgrade", b": Upgrade, close"), data.replace(b"HTTP/1.1", b"HTTP/1.0")
+    for sent in (data, GET + b"\r\n" + data, *last):
+        protocol = _opened(app)
+        protocol.data_received(sent[:cut])
+        protocol.data_received(sent[cut:])
+        await _turns()
+        assert seen.pop() == ("1.0" if sent == last[1] else "1.1", b"hi")
+        protocol.connection_lost(None)
+
+
+async def test_no_handshake_takes_over_an_answer():
+    """The answer would be written to the socket's client."""
+    protocol = _opened(_never)
+    protocol.data_received(GET + b"\r\n" + GET + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+    await _turns()
+    assert protocol.transport.closing
+    assert protocol.transport.get_protocol() is protocol
+    protocol.connection_lost(None)
+
+
 @pytest.mark.parametrize("line", [b"Upgrade: websocket", b"upgrade:WebSocket", b"UPGRADE: \twebsocket"])
 async def test_a_handshake_is_no_such_offer(line, monkeypatch):
     """However it is written: the socket's protocol takes over."""
@@ -205,6 +255,156 @@ async def test_a_handshake_is_no_such_offer(line, monkeypatch):
     protocol.data_received(GET + b"Connection: Upgrade\r\n" + line + b"\r\n\r\n")
     assert taken == [line]
     protocol.connection_lost(None)
+
+
+async def _never(scope, receive, send):
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def test_requests_behind_an_answer_wait_unparsed():
+    """However many a client sends: one part of them at most is queued, and all of them are answered in order."""
+    gate, seen = asyncio.Event(), []
+
+    async def app(scope, receive, send):
+        await gate.wait()
+        seen.append(scope["query_string"])
+        await _refuse(scope, receive, send)
+
+    protocol, count = _opened(app), 2_000
+    protocol.data_received(b"".join(b"GET /?%d HTTP/1.1\r\n\r\n" % n for n in range(count)))
+    await _turns()
+    assert 100 < len(protocol.pipeline) < 250
+    assert not protocol.transport.is_reading
+    gate.set()
+    async with asyncio.timeout(30):
+        while len(seen) < count:  # noqa: ASYNC110 - the app sets no event
+            await asyncio.sleep(0)
+    assert seen == [b"%d" % n for n in range(count)]
+    await _turns()
+    assert protocol.transport.is_reading
+    protocol.connection_lost(None)
+
+
+async def test_others_have_their_turn_while_much_is_parsed(monkeypatch):
+    """Nothing more is read meanwhile, and nothing is lost."""
+    monkeypatch.setattr(http_protocol, "_PARSE_S", 0)
+    protocol = _opened()
+    body, turns = 4_000 * b"1\r\na\r\n", 0
+    protocol.data_received(POST + body + b"0\r\n\r\n")
+    while protocol._unparsed:
+        assert not protocol.transport.is_reading
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns >= len(body) // 4_096
+    await _turns()
+    assert protocol.transport.is_reading
+    assert protocol.transport.sent.count(OK) == 1
+    protocol.connection_lost(None)
+
+
+async def test_a_client_that_leaves_takes_its_queue_along():
+    """The request that is answered is told, and no other one begins."""
+    seen = []
+
+    async def app(scope, receive, send):
+        seen.append(scope["type"])
+        await _never(scope, receive, send)
+        seen.append("told")
+
+    protocol = _opened(app)
+    protocol.data_received(3 * (GET + b"\r\n"))
+    await _turns()
+    protocol.transport.close()
+    protocol.connection_lost(None)
+    await _turns()
+    assert seen == ["http", "told"]
+
+
+async def test_an_answer_is_over_when_it_is_written():
+    """So that one that its client does not read keeps its place in the quota."""
+    done = []
+
+    async def app(scope, receive, send):
+        await _refuse(scope, receive, send)
+        done.append(True)
+
+    protocol = _opened(app)
+    protocol.transport.unread = 1_000
+    protocol.data_received(GET + b"\r\n")
+    await _turns()
+    assert not done
+    protocol.transport.unread = 0
+    protocol.resume_writing()
+    await _turns()
+    assert done
+    assert protocol.transport.sent.endswith(b"\r\n\r\nno")
+    protocol.connection_lost(None)
+
+
+@pytest.mark.parametrize(("end", "is_closed"), [(b"1\r\na\r\n", True), (b"0\r\n\r\n", False)])
+async def test_a_body_that_nobody_needs_has_an_end(monkeypatch, end, is_closed):
+    """Its request is answered. It has a while to end, and the connection is kept if it does."""
+    monkeypatch.setattr(http_protocol, "_REST_S", 0.1)
+    protocol = _opened(_refuse)
+    protocol.data_received(POST)
+    await _turns()
+    protocol.data_received(b"1\r\na\r\n")
+    protocol.data_received(end)
+    await asyncio.sleep(0.3)
+    assert protocol.transport.closing is is_closed
+    protocol.connection_lost(None)
+
+
+async def test_a_head_has_a_limit_of_lines():
+    """Each costs the time of all that look for one."""
+    for count, answer in ((255, OK), (256, b"HTTP/1.1 400 ")):
+        given, _, _ = await _fed([GET + b"a: b\r\n" * count + b"\r\n"])
+        assert given.startswith(answer)
+
+
+async def _sizes(app, read):
+    """What a client that `read`s got of an answer that is larger than all buffers, over a real connection."""
+    config = uvicorn.Config(app, log_config=None)
+    config.load()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: HttpProtocol(config, ServerState(), {}), "127.0.0.1", 0)
+    async with server:
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            client.setblocking(False)
+            await loop.sock_connect(client, server.sockets[0].getsockname())
+            await loop.sock_sendall(client, GET + b"\r\n")
+            return await read(loop, client)
+
+
+async def test_a_client_that_does_not_read_is_left(monkeypatch):
+    """One that reads slowly gets everything."""
+    monkeypatch.setattr(http_protocol, "_UNREAD_S", 1)
+    ended, size = set(), 1_000_000
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % size)]})
+        await send({"type": "http.response.body", "body": bytes(size)})
+        await receive()
+        ended.add(scope["client"])
+
+    async def nothing(loop, client):
+        async with asyncio.timeout(20):
+            while client.getsockname() not in ended:  # noqa: ASYNC110 - the app sets no event
+                await asyncio.sleep(0.05)
+
+    async def slowly(loop, client):
+        parts, began_s = [], loop.time()
+        while sum(map(len, parts)) < size:
+            parts.append(await loop.sock_recv(client, 65_536))
+            assert parts[-1]
+            if loop.time() - began_s < 1.6:
+                await asyncio.sleep(0.2)
+        return sum(map(len, parts))
+
+    _, got = await asyncio.gather(_sizes(app, nothing), _sizes(app, slowly))
+    assert got > size
 
 
 async def _streamed(scope, receive, send):

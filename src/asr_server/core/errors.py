@@ -199,7 +199,7 @@ class FileTooLarge(InvalidInput):
 
 
 class UploadStalled(InvalidInput):
-    """The upload stopped before its end, although the connection is still open."""
+    """The upload stopped before its end or is too slow, although the connection is still open."""
 
     code = "upload_stalled"
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import httpx
 from starlette.types import Receive
 
-from asr_server.api.http.body import map_disk_errors, next_message, too_large
+from asr_server.api.http.body import BodyReader, map_disk_errors
 from asr_server.core.errors import Cancelled
 
 _IN_MEMORY_BYTES = 1024 * 1024
@@ -20,15 +20,14 @@ class Upload(httpx.AsyncByteStream):
     """Every iteration gives the whole body: what has arrived from a temporary file, the rest as it arrives.
 
     `empty`: the request has no body. Iterating raises `FileTooLarge` at most one network chunk past the limit,
-    `Cancelled` when the client leaves, `UploadStalled` when it sends nothing, and `UploadsUnavailable`.
+    `Cancelled` when the client leaves, `UploadStalled` when it is too slow, and `UploadsUnavailable`.
     """
 
     def __init__(self, receive: Receive, max_bytes: int, *, empty: bool = False) -> None:
         self._receive = receive
-        self._max_bytes = max_bytes
+        self._body = BodyReader(receive, max_bytes)
         # A write goes to the page cache: faster than handing it to a thread.
         self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115 - closed by `close`
-        self._size = 0
         self._complete = asyncio.Event()
         if empty:
             self._complete.set()
@@ -36,9 +35,9 @@ class Upload(httpx.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """The body from its beginning."""
         at = 0
-        while at < self._size:
+        while at < self._body.size:
             self._file.seek(at)
-            piece = self._file.read(min(_PIECE_BYTES, self._size - at))
+            piece = self._file.read(min(_PIECE_BYTES, self._body.size - at))
             at += len(piece)
             yield piece
         while not self._complete.is_set():
@@ -46,13 +45,10 @@ class Upload(httpx.AsyncByteStream):
                 yield piece
 
     async def _next(self) -> bytes:
-        message = await next_message(self._receive)
+        message = await self._body()
         if message["type"] == "http.disconnect":
             raise Cancelled("The client closed the connection before the end of its upload.")
         piece: bytes = message.get("body", b"")
-        self._size += len(piece)
-        if self._size > self._max_bytes:
-            raise too_large(self._max_bytes)
         with map_disk_errors():
             self._file.seek(0, 2)
             self._file.write(piece)

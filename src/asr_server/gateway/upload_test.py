@@ -76,7 +76,7 @@ async def test_over_the_cap_it_stops_at_the_piece_that_is_too_much(make):
     upload = make(_receive(bytes(600), bytes(600), bytes(600)), 1_000)
     with pytest.raises(FileTooLarge):
         await _read(upload)
-    assert upload._size == 1_200
+    assert upload._body.size == 1_200
 
 
 async def test_a_client_that_leaves_is_noticed_in_the_body_and_after_it(make):

@@ -17,6 +17,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
+from asr_server import web
 from asr_server.api import websocket_io
 from asr_server.api.edge import credentials
 from asr_server.api.edge.origins import Origins
@@ -29,7 +30,7 @@ from asr_server.scheduling.quota import Quota
 
 # Probes come from machines without a key, and the page must load so that a key can be entered. Neither holds data.
 PROBES = frozenset({"/livez", "/readyz"})
-_PAGE, _PAGE_FILES = "/", "/web/"
+_PAGE = frozenset({"/", *(f"/web/{name}" for name in web.files())})
 # The page asks for it every few seconds, which must not use up its user's quota.
 _HEALTH = "/health"
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
@@ -85,10 +86,11 @@ class AccessControl:
                 return
 
             async def send_and_release(message: Message) -> None:
-                # Released before the caller sees the end of the response: it may send its next request at once.
+                # The end of a response is sent when all of it is written, so one that nobody reads keeps its place. The
+                # place is free again before the event loop can receive the caller's next request.
+                await send(message)
                 if _ends(message):
                     held.close()
-                await send(message)
 
             await self._app(scope, receive, send_and_release)
 
@@ -157,9 +159,9 @@ def _ends(message: Message) -> bool:
 def _is_page(scope: Scope) -> bool:
     path: str = scope["path"]
     method = scope.get("method")
-    if path == _PAGE and method == "OPTIONS":  # load balancers ask for it to see whether the server is there
+    if path == "/" and method == "OPTIONS":  # load balancers ask for it to see whether the server is there
         return True
-    return method in _SAFE_METHODS and (path == _PAGE or path.startswith(_PAGE_FILES))
+    return method in _SAFE_METHODS and path in _PAGE
 
 
 def _is_realtime_socket(scope: Scope) -> bool:

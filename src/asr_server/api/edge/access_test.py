@@ -7,7 +7,7 @@ import httpx
 import pytest
 from starlette.routing import Mount, Route, WebSocketRoute
 
-from asr_server import server
+from asr_server import server, web
 from asr_server.api.edge.access import PROBES, AccessControl, AccessRules
 from asr_server.core.errors import Overloaded
 from asr_server.core.settings import Settings
@@ -43,8 +43,8 @@ def _characters(path):
 
 
 def _is_page(path):
-    """What anyone may read: it holds no data."""
-    return path == "/" or path.startswith("/web/")
+    """What anyone may read: it holds no data. The walk has no file of the page: `/web/x` needs a key."""
+    return path == "/"
 
 
 async def _answer(app, method, path, **headers):
@@ -97,6 +97,13 @@ async def test_every_route_refuses_who_has_no_key(path, method):
         assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
         assert method == "HEAD" or answer.json()["error"]["code"] == code
         assert answer.headers["x-request-id"]
+
+
+async def test_the_page_needs_no_key():
+    """All of its files, and none that it has not."""
+    assert {(await _answer(KEYED, "GET", f"/web/{name}")).status_code for name in web.files()} == {200}
+    for path in ("/web/", "/web/x.js", "/web/../health", "/web/app.js/x"):
+        assert (await _answer(KEYED, "GET", path)).status_code == 401
 
 
 @pytest.mark.parametrize("path", sorted({*_paths(KEYED.routes, WebSocketRoute), "/nowhere"}))
@@ -259,28 +266,31 @@ async def test_who_looks_at_the_state_may_still_ask():
     assert [(await _answer(app, "GET", "/nowhere", **key)).status_code for _ in range(2)] == [404, 429]
 
 
-async def test_a_place_is_free_when_the_caller_has_its_answer():
-    """Not when the server has tidied up behind it: the caller may ask again at once."""
-    free = []
+async def test_a_place_is_taken_until_the_answer_is_written():
+    """And no longer: not until the server has tidied up behind it."""
+    free = {}
+
+    def note(when):
+        try:
+            with rules.quota.taken("me"):
+                free[when] = True
+        except Overloaded:
+            free[when] = False
 
     async def app(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"a", "more_body": True})
         await send({"type": "http.response.body", "body": b"b"})
+        note("after the answer")
 
-    async def answered(message):
-        if message["type"] == "http.response.body":
-            try:
-                with rules.quota.taken("me"):
-                    free.append(True)
-            except Overloaded:
-                free.append(False)
+    async def write(message):
+        note(message.get("body", b"head"))
 
     rules = AccessRules.of(Settings(_env_file=None, key_max_requests=1), None)
     headers = [(b"host", b"127.0.0.1")]
     scope = {"type": "http", "method": "GET", "path": "/v1/models", "headers": headers, "client": ("me", 1)}
-    await AccessControl(app, rules)(scope, None, answered)
-    assert free == [False, True]
+    await AccessControl(app, rules)(scope, None, write)
+    assert free == {b"head": False, b"a": False, b"b": False, "after the answer": True}
 
 
 async def test_a_fault_of_ours_has_id_and_headers_and_gives_its_place_back():
@@ -303,6 +313,7 @@ async def test_every_answer_tells_browsers_what_they_may_do(path):
     answer = await _answer(KEYED, "GET", path)
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["referrer-policy"] == "no-referrer"
+    assert answer.headers["cross-origin-resource-policy"] == "same-origin"
     policy = answer.headers["content-security-policy"]
     assert policy.partition(";")[0] == f"default-src '{'none' if path == '/' else 'self'}'"
     assert "frame-ancestors 'none'" in policy

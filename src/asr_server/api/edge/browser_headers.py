@@ -1,4 +1,4 @@
-"""Security headers of every response: content type, referrer and content security policy."""
+"""Security headers of every response: content type, referrer, embedding and content security policy."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ class BrowserHeaders:
                 headers = MutableHeaders(scope=message)
                 headers.setdefault("X-Content-Type-Options", "nosniff")
                 headers.setdefault("Referrer-Policy", "no-referrer")
+                # Pages of ALLOWED_ORIGINS read by CORS, which this does not concern.
+                headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
                 headers.setdefault("Content-Security-Policy", _DOCS_POLICY if scope["path"] in _DOCS else _POLICY)
             await send(message)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterator
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -27,6 +28,10 @@ from asr_server.core.temporary import restore_directory
 
 # A network may lose a client without any message: after so long without data it is not waited for.
 _STALLED_S = 60.0
+# What an upload brings at least while so much time is spent waiting for it, and the longest time in all. A poor mobile
+# network has ten times the rate, as has speech that is sent while it is recorded.
+_LEAST_BYTES, _LEAST_BYTES_S = 16 * 1024, 60.0
+_LONGEST_S = 4 * 3600.0
 _MULTIPART = "multipart/form-data"
 # What `json` raises for text that is not JSON, and for JSON that is nested too deeply.
 NOT_JSON = (ValueError, RecursionError)
@@ -45,7 +50,7 @@ async def read_form(request: Request, max_bytes: int) -> FormData:
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > max_bytes:
         raise too_large(max_bytes)
-    limited = Request(request.scope, _limit(request.receive, max_bytes))
+    limited = Request(request.scope, BodyReader(request.receive, max_bytes))
     try:
         with map_disk_errors():
             return await FormParser(request.headers, limited.stream()).parse()
@@ -62,7 +67,7 @@ async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:
     """
     _check_encoding(request)
     try:
-        data = await Request(request.scope, _limit(request.receive, max_bytes)).body()
+        data = await Request(request.scope, BodyReader(request.receive, max_bytes)).body()
         values = json.loads(data or b"{}")
         json.dumps(values, ensure_ascii=False).encode()  # halves of surrogate pairs could not be sent back
     except FileTooLarge as error:
@@ -79,29 +84,47 @@ def _check_encoding(request: Request) -> None:
         raise UnsupportedEncoding("The body is compressed: send it without Content-Encoding.")
 
 
-def _limit(receive: Receive, max_bytes: int) -> Callable[[], Awaitable[Message]]:
-    seen = 0
+class BodyReader:
+    """Receives a body in parts, under a limit of bytes and of the time that is spent waiting for the client.
 
-    async def limited() -> Message:
-        nonlocal seen
-        message = await next_message(receive)
-        seen += len(message.get("body", b""))
-        if seen > max_bytes:
-            raise too_large(max_bytes)
+    Calling it raises `FileTooLarge` and `UploadStalled`. `size`: the bytes so far.
+    """
+
+    def __init__(self, receive: Receive, max_bytes: int) -> None:
+        self._receive = receive
+        self._max_bytes = max_bytes
+        self.size = 0
+        self._waited_s = 0.0
+        # At the last look at the rate.
+        self._size_before, self._waited_before_s = 0, 0.0
+
+    async def __call__(self) -> Message:
+        """The next part of a body that is not complete, as `receive` of ASGI."""
+        began_s = time.monotonic()
+        try:
+            async with asyncio.timeout(_STALLED_S):
+                message = await self._receive()
+        except TimeoutError:
+            raise UploadStalled(f"Nothing of the upload came for {_STALLED_S:g} s.") from None
+        restore_directory()  # with every part: it may vanish during an upload, and is needed once memory is used up
+        self._waited_s += time.monotonic() - began_s
+        self.size += len(message.get("body", b""))
+        if self.size > self._max_bytes:
+            raise too_large(self._max_bytes)
+        if message.get("more_body"):
+            self._check_rate()
         return message
 
-    return limited
-
-
-async def next_message(receive: Receive) -> Message:
-    """The next part of a body that is not complete, and a directory to keep it in. Raises `UploadStalled`."""
-    try:
-        async with asyncio.timeout(_STALLED_S):
-            message = await receive()
-    except TimeoutError:
-        raise UploadStalled(f"Nothing of the upload came for {_STALLED_S:g} s.") from None
-    restore_directory()  # with every part: it may vanish during an upload, and is needed once memory is used up
-    return message
+    def _check_rate(self) -> None:
+        if self._waited_s > _LONGEST_S:
+            raise UploadStalled(f"The upload took longer than {_LONGEST_S / 3600:g} hours.")
+        if self._waited_s - self._waited_before_s < _LEAST_BYTES_S:
+            return
+        if self.size - self._size_before < _LEAST_BYTES:
+            raise UploadStalled(
+                f"The upload is too slow: less than {_LEAST_BYTES // 1024} KiB of it came in {_LEAST_BYTES_S:g} s."
+            )
+        self._size_before, self._waited_before_s = self.size, self._waited_s
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import asyncio
 import tempfile
+from types import SimpleNamespace
 
 import pytest
 from starlette.datastructures import FormData
@@ -119,6 +120,79 @@ async def test_a_caller_that_stops_in_the_middle_of_its_upload_is_not_waited_for
     scope = {"type": "http", "headers": [(b"content-type", b"multipart/form-data; boundary=b")]}
     with pytest.raises(UploadStalled):
         await read(Request(scope, receive), 1000)
+
+
+def _paced(monkeypatch, parts):
+    """Receives parts of so many bytes, each after so many seconds of a clock of its own."""
+    now_s = 0.0
+    monkeypatch.setattr(body, "time", SimpleNamespace(monotonic=lambda: now_s))
+
+    async def receive():
+        nonlocal now_s
+        size, after_s = parts.pop(0)
+        now_s += after_s
+        return {"type": "http.request", "body": bytes(size), "more_body": bool(parts)}
+
+    return receive
+
+
+async def _whole(read):
+    while (await read())["more_body"]:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("parts", "left"),
+    [
+        ([(8_000_000, 0)] + [(1, 4)] * 100, 70),  # what came fast at first does not count for long
+        ([(1, 4)] * 100, 85),
+    ],
+)
+async def test_an_upload_that_trickles_is_ended(monkeypatch, parts, left):
+    """After two minutes at most, although it never stops for long."""
+    read = body.BodyReader(_paced(monkeypatch, parts), 1_000_000_000)
+    with pytest.raises(UploadStalled, match="too slow"):
+        await _whole(read)
+    assert len(parts) == left
+
+
+@pytest.mark.parametrize(
+    ("part", "count"),
+    [
+        ((300, 1), 7_000),  # two hours of speech at 2.4 kbit/s, sent while it is recorded
+        ((50_000, 50), 200),  # a train with tunnels
+        ((65_536, 4), 3_200),  # 200 MiB over 128 kbit/s
+    ],
+)
+async def test_a_slow_network_may_upload(monkeypatch, part, count):
+    """Steady progress is enough."""
+    read = body.BodyReader(_paced(monkeypatch, [part] * count), 1_000_000_000)
+    await _whole(read)
+    assert read.size == count * part[0]
+
+
+async def test_no_upload_takes_for_ever(monkeypatch):
+    """Whatever its rate."""
+    parts = [(65_536, 10)] * 2_000
+    read = body.BodyReader(_paced(monkeypatch, parts), 1_000_000_000)
+    with pytest.raises(UploadStalled, match="4 hours"):
+        await _whole(read)
+    assert len(parts) == 2_000 - 1_441
+
+
+async def test_the_time_in_which_the_server_does_not_read_is_not_the_clients(monkeypatch):
+    """As where a gateway waits for its worker."""
+    now_s = 0.0
+    monkeypatch.setattr(body, "time", SimpleNamespace(monotonic=lambda: now_s))
+
+    async def receive():
+        return {"type": "http.request", "body": b"a", "more_body": True}
+
+    read = body.BodyReader(receive, 1_000)
+    for _ in range(5):
+        await read()
+        now_s += 3_600
+    assert read.size == 5
 
 
 async def test_a_full_disk_is_reported_as_that(monkeypatch):

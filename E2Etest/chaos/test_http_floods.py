@@ -1,0 +1,229 @@
+"""HTTP clients that flood the server, do not read, or hardly send: others do not notice, and each has an end."""
+
+import http.client
+import json
+import select
+import socket
+import statistics
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+from E2Etest import recordings
+from E2Etest.chaos.procfs import growth
+from E2Etest.chaos.rig import until
+from E2Etest.process import running
+
+pytestmark = [
+    pytest.mark.performance,
+    pytest.mark.nightly,
+    pytest.mark.integration,
+    pytest.mark.guarantee("one-connection"),
+    pytest.mark.timeout(500),
+]
+
+KEYS = ["sk-first", "sk-trailers", "sk-trickles", "sk-steady", "sk-unread", "sk-slow"]
+PROBES = 150
+UNREAD = 10
+SECRETS = b"POST /v1/realtime/client_secrets HTTP/1.1\r\nHost: localhost\r\n"
+FORM = b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=b\r\n"
+FIELD = b'--b\r\nContent-Disposition: form-data; name="hotwords"\r\n\r\n' + b"a," * 4_000_000 + b"\r\n"
+# The largest thing that the server has.
+LARGE = "/static-offline-docs/swagger-ui-bundle.js"
+
+
+def _key(key):
+    return f"Authorization: Bearer {key}\r\n".encode()
+
+
+# What a connection sends first, and then without end.
+FLOODS = {
+    "requests": (b"", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 4_000),
+    "chunks": (b"POST /v1/jobs HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nz\r\n" * 20_000),
+    "heads": (b"", b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"a: b\r\n" * 200 + b"\r\n"),
+    "fields": (FORM + _key(KEYS[0]) + b"Content-Length: 190000000\r\n\r\n", FIELD),
+}
+
+
+@pytest.fixture(scope="module", params=["server", "gateway"])
+def server(request, tmp_path_factory):
+    """It has answered a request. Each key may have one at a time."""
+    log = tmp_path_factory.mktemp("floods") / "log"
+    gateway = str(request.param == "gateway")
+    with running(log, API_KEYS=",".join(KEYS), KEY_MAX_REQUESTS="1", GATEWAY_MODE=gateway, IDLE_TIMEOUT="0") as server:
+        assert server.transcribe(_sound(0.5)).status_code == 200
+        yield server
+
+
+def _sound(seconds):
+    return recordings.wav(np.ones(int(16_000 * seconds), np.int16))
+
+
+def _connected(server, *, buffer_bytes=0):
+    line = socket.socket()
+    if buffer_bytes:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+    line.connect(("127.0.0.1", server.port))
+    return line
+
+
+def _pour(server, flood, over, *, reads):
+    """Send it over one connection, and over the next when the server has ended that."""
+    first, piece = flood
+    while not over.is_set():
+        with _connected(server, buffer_bytes=0 if reads else 4_096) as line, suppress(OSError):
+            line.sendall(first)
+            line.setblocking(False)
+            at = 0
+            while not over.is_set():
+                readable, writable, _ = select.select([line] if reads else [], [line], [], 0.1)
+                if readable and not line.recv(1 << 20):
+                    break
+                if writable:
+                    at = (at + line.send(memoryview(piece)[at:])) % len(piece)
+
+
+def _probed(server):
+    """Milliseconds of each of many probes, over new connections."""
+    took_ms = []
+    for _ in range(PROBES):
+        began_s = time.perf_counter()
+        line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        line.request("GET", "/livez")
+        assert line.getresponse().status == 200
+        line.close()
+        took_ms.append(1000 * (time.perf_counter() - began_s))
+        time.sleep(0.02)
+    return took_ms
+
+
+@pytest.mark.parametrize(
+    ("flood", "connections"), [("requests", 1), ("requests", UNREAD), ("chunks", 1), ("heads", 1), ("fields", 1)]
+)
+def test_a_flood_stops_nobody(server, flood, connections, measured, note):
+    """Where there are several connections, they read no answer."""
+    over = threading.Event()
+    with growth(server.process.pid) as grown, ThreadPoolExecutor() as pool:
+        floods = [pool.submit(_pour, server, FLOODS[flood], over, reads=connections == 1) for _ in range(connections)]
+        try:
+            took_ms = _probed(server)
+        finally:
+            over.set()
+        for poured in floods:
+            poured.result()
+    measured("probe_p99_ms", statistics.quantiles(took_ms, n=100)[98])
+    measured("memory_mib", max(0.0, grown()[0] / connections))
+    note(f"{connections} connections with pipelined {flood}" if flood == "requests" else f"a connection with {flood}")
+    until(lambda: _status(server, KEYS[0]) == 200)  # its place is free again
+    assert "Traceback" not in server.log()
+
+
+def _trickles(server):
+    """What is answered to an upload of which a byte comes now and then, and when."""
+    began_s = time.monotonic()
+    with _connected(server) as line:
+        line.sendall(FORM + _key("sk-trickles") + b"Content-Length: 150000000\r\n\r\n" + FIELD[:50])
+        line.settimeout(2)
+        answer = b""
+        while not answer.endswith(b"}") and time.monotonic() - began_s < 200:
+            with suppress(TimeoutError):
+                answer += line.recv(65_536)
+                continue
+            line.sendall(b"z")
+    return answer, time.monotonic() - began_s
+
+
+def _sent_steadily(server):
+    """The status of an upload of 1 KB a second."""
+    body = (
+        b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n' + _sound(3) + b"\r\n--b--\r\n"
+    )
+    with _connected(server) as line:
+        line.settimeout(60)
+        line.sendall(FORM + _key("sk-steady") + b"Content-Length: %d\r\n\r\n" % len(body))
+        for at in range(0, len(body), 1_000):
+            line.sendall(body[at : at + 1_000])
+            time.sleep(1)
+        return line.recv(65_536).split(b" ")[1]
+
+
+def _asked(server, line, key):
+    line.sendall(f"GET {LARGE} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\n\r\n".encode())
+
+
+def _status(server, key):
+    return server.client.get("/v1/models", headers={"Authorization": f"Bearer {key}"}).status_code
+
+
+def _left_unread(server):
+    """For how long an answer that is not read keeps the place of its key."""
+    with _connected(server, buffer_bytes=4_096) as line:
+        _asked(server, line, "sk-unread")
+        time.sleep(1)
+        began_s = time.monotonic()
+        while _status(server, "sk-unread") == 429 and time.monotonic() - began_s < 300:
+            time.sleep(0.5)
+    return time.monotonic() - began_s
+
+
+def _read_slowly(server):
+    """Whether an answer that is read at 2 KB a second comes whole, and whether its key has its place again then."""
+    with _connected(server) as line:
+        _asked(server, line, "sk-slow")
+        line.settimeout(30)
+        data, began_s = b"", time.monotonic()
+        while time.monotonic() - began_s < 90:
+            data += line.recv(4_096)
+            time.sleep(2)
+        head, _, body = data.partition(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+        size = len(body)
+        while size < length and (part := line.recv(1 << 20)):
+            size += len(part)
+        return size == length and _status(server, "sk-slow") == 200
+
+
+def test_slow_peers_have_an_end_and_steady_ones_go_on(server):
+    """Uploads and readers: two that do nearly nothing, and two that are slow."""
+    with ThreadPoolExecutor() as pool:
+        works = [pool.submit(work, server) for work in (_trickles, _sent_steadily, _left_unread, _read_slowly)]
+        (answer, after_s), steady, unread_s, is_whole = [work.result() for work in works]
+    assert answer.startswith(b"HTTP/1.1 408 "), answer
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "upload_stalled"
+    assert after_s < 150
+    assert steady == b"200"
+    assert 100 < unread_s < 300
+    assert is_whole
+
+
+def _answered(server, *pieces):
+    with _connected(server) as line:
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        line.settimeout(30)
+        for piece in pieces:
+            line.sendall(piece)
+            time.sleep(0.2)
+        return line.recv(65_536).split(b"\r\n")[0]
+
+
+def test_trailers_open_nothing(server):
+    """A key behind a body is none. An offer of another protocol in a second segment loses no body."""
+    body = b"2\r\n{}\r\n0\r\n"
+    sent = SECRETS + b"Transfer-Encoding: chunked\r\n"
+    assert _answered(server, sent + b"\r\n" + body + _key("sk-trailers") + b"\r\n").startswith(b"HTTP/1.1 401 ")
+    assert _answered(server, sent + _key("sk-trailers") + b"\r\n" + body + b"\r\n").startswith(b"HTTP/1.1 200 ")
+    head = SECRETS + _key("sk-trailers") + b"Content-Length: 2\r\nConnection: Upgrade\r\n"
+    assert _answered(server, head + b"Upg", b"rade: h2c\r\n\r\n{}").startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("mode", ["server", "gateway"])
+def test_trailers_name_no_other_address(tmp_path, mode):
+    """A caller cannot evade its rate with them."""
+    with running(tmp_path / "log", KEY_RATE="2", GATEWAY_MODE=str(mode == "gateway"), IDLE_TIMEOUT="0") as server:
+        request = SECRETS + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX-Forwarded-For: 10.0.0.%d\r\n\r\n"
+        answers = [_answered(server, request % n) for n in range(3)]
+    assert [answer.split(b" ")[1] for answer in answers] == [b"200", b"200", b"429"]
