@@ -19,6 +19,7 @@ from asr_server.core.errors import AsrError, ShuttingDown, WebSocketOnly
 _CLOSE_TIMEOUT_S = 5.0  # for a close frame to a client that does not read
 _CLEAN_CLOSES = {1000, 1001}
 _NO_STATUS = 1005
+DISCARD = 4001  # a gateway's close code: nobody comes back to this session
 
 T = TypeVar("T")
 RenderError = Callable[[AsrError], Json]

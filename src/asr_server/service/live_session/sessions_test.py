@@ -322,10 +322,10 @@ async def test_audio_that_waits_for_room_is_not_taken_from_a_connection_that_los
     connection = await _open(live)
     session = connection.session
     session._process = lambda incoming: asyncio.Event().wait()
-    await connection.send(Audio(bytes(32 * 1024 * 1024)))
-    late = asyncio.create_task(connection.send(Audio(b"12")))
+    late = asyncio.create_task(connection.send(Audio(bytes(33 * 1024 * 1024))))
     await asyncio.sleep(0)
     assert not late.done()
+    assert session.received_bytes < 32 * 1024 * 1024
     again = await live.resume(session.id, 0)
     told = session.received_bytes
     session._inbox.remove_first()
