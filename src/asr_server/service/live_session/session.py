@@ -183,8 +183,7 @@ class LiveSession:
     def _account(self) -> None:
         """Tell the others what this session holds, and how much audio waits here for an answer."""
         backlog = self.machine.backlog_samples
-        held = _SAMPLE_BYTES * (backlog + self.machine.account.open) + self._outbox.waiting_bytes
-        self._share.set(self._inbox.size_bytes + held)
+        self._share.set(self._inbox.size_bytes + _SAMPLE_BYTES * backlog + self._outbox.waiting_bytes)
         self._ticket.seconds = self._inbox.audio_bytes / (2 * self.input_rate_hz) + samples_to_s(backlog)
 
     def disconnect(self, *, clean: bool) -> None:
