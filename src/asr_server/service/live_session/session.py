@@ -12,7 +12,7 @@ import functools
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 
 from loguru import logger
@@ -48,7 +48,7 @@ from asr_server.service.live_session.outbox import Outbox, Outgoing
 from asr_server.service.live_session.session_stats import SessionOutcome, SessionStats
 from asr_server.service.requests import WordTimes
 
-_SLICE_BYTES = 32 * 1024  # about 1 s at 16 kHz: 2 ms of work, then other tasks get their turn
+_SLICE_BYTES = 4 * 1024  # 128 ms at 16 kHz: about 2 ms of work, then other tasks get their turn
 _PIECE_BYTES = 64 * 1024  # of a large frame: each waits for room on its own
 _SAMPLE_BYTES = 4  # once in frames
 # Whoever has sent so much more audio than time has passed is not speaking, but sending a recording.
@@ -82,13 +82,17 @@ class Shared:
     """What all sessions of the process share. `timeout_s`: the time limit of each answer.
 
     `turn`: who has it may process a slice of audio. Without it, each round of the event loop would have one of every
-    session, and everything else would wait for all of them.
+    session, and everything else would wait for all of them. `paces`: the same among sessions that send faster than one
+    speaks, by their priority; they leave half of the time to others.
     """
 
     engines: Engines
     timeout_s: float
     memory: SharedBytes = field(default_factory=SharedBytes)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    paces: Mapping[Priority, asyncio.Lock] = field(
+        default_factory=lambda: {Priority.INTERACTIVE: asyncio.Lock(), Priority.BULK: asyncio.Lock()}
+    )
 
 
 class LiveSession:
@@ -236,12 +240,25 @@ class LiveSession:
         for at in range(0, len(pcm), _SLICE_BYTES):
             while self.machine.backlog_samples > self._most_backlog_samples:
                 await self._next_change()
-            async with self._shared.turn:
-                actions = self.machine.receive(Audio(pcm[at : at + _SLICE_BYTES]))
-                # Before the actions: their lag is counted from here.
-                self._arrivals.add(self.machine.clock_samples, arrived_s)
-                self._perform(actions)
-                await asyncio.sleep(0)
+            piece, priority = pcm[at : at + _SLICE_BYTES], self._priority
+            if priority is Priority.LIVE:
+                await self._process_slice(piece, arrived_s)
+                continue
+            async with self._shared.paces[priority]:
+                began_s = time.monotonic()
+                await self._process_slice(piece, arrived_s)
+                await asyncio.sleep(time.monotonic() - began_s)
+                # What nobody listens to is transcribed one after the other, so that it does not fill the batch.
+                while self._priority is Priority.BULK and self.machine.busy and not self.ended:
+                    await self._next_change()
+
+    async def _process_slice(self, pcm: bytes, arrived_s: float) -> None:
+        async with self._shared.turn:
+            actions = self.machine.receive(Audio(pcm))
+            # Before the actions: their lag is counted from here.
+            self._arrivals.add(self.machine.clock_samples, arrived_s)
+            self._perform(actions)
+            await asyncio.sleep(0)
 
     @property
     def _most_backlog_samples(self) -> int:

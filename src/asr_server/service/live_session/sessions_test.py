@@ -203,11 +203,11 @@ async def test_a_hung_engine_stops_the_intake_and_memory_stays_bounded(make, spe
     connection = await _open(make(Scripted(lambda item: None)))
     loud = speech[: 2 * 32_000]
     await connection.send(Audio(loud * 300))
-    machine, before = connection.session.machine, -1
-    while machine.clock_samples != before:
-        before = machine.clock_samples
+    machine = connection.session.machine
+    while machine.backlog_samples <= 120 * 16_000:  # noqa: ASYNC110 - one change of many
         await asyncio.sleep(0.1)
-    assert 120 * 16_000 < machine.backlog_samples < (120 + 31) * 16_000
+    await asyncio.sleep(0.5)
+    assert machine.backlog_samples < (120 + 31) * 16_000
     assert machine.clock_samples < 200 * 16_000
     connection.session.end()
 
@@ -534,17 +534,35 @@ async def test_who_sends_faster_than_one_speaks_is_not_ahead_of_others(make):
 
 
 async def test_sessions_process_audio_in_turn(make):
-    """However many have audio waiting, a round of the event loop has one second of it, and others get their turn."""
+    """However many have audio waiting, a round of the event loop has a slice of one, and others get their turn."""
     live = make(Scripted())
     connections = [await _open(live) for _ in range(10)]
     machines = [connection.session.machine for connection in connections]
     for connection in connections:
-        await connection.send(Audio(bytes(30 * 32_000)))
+        await connection.send(Audio(bytes(5 * 32_000)))
     clocks_s = []
     for _ in range(40):
         clocks_s.append(sum(machine.clock_samples for machine in machines) / 16_000)
         await asyncio.sleep(0)
-    assert max(after - before for before, after in itertools.pairwise(clocks_s)) < 2.5
-    assert clocks_s[-1] > 10
+    assert max(after - before for before, after in itertools.pairwise(clocks_s)) < 0.2
+    assert clocks_s[-1] > 2
     for connection in connections:
         connection.session.end()
+
+
+async def test_abandoned_recordings_are_transcribed_one_after_the_other(make, speech):
+    """They do not fill the batch; a speaker's words do not wait for them."""
+    batch = Scripted(lambda item: None)
+    live = make(batch)
+    for _ in range(5):
+        connection = await _open(live)
+        await connection.send(Audio(speech * 8))
+        live.disconnect(connection, clean=False)
+    speaker = await _open(live)
+    await speaker.send(Audio(speech[:64_000]))
+    await asyncio.sleep(1.0)
+    sessions = {item.session.partition(":")[0] for item in batch.seen}
+    assert speaker.session.id in sessions
+    assert len(sessions) <= 2
+    for entry in list(live._open.values()):
+        entry.session.end()
