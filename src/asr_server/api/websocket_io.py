@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -46,6 +47,8 @@ async def refuse_plain_request() -> None:
 async def end(socket: WebSocket, error: AsrError, render: RenderError) -> None:
     """Count the error, send it, and close with its code. A shutdown is told by its close code alone."""
     count_error(socket, error)
+    # They hold the message that the error is about, perhaps a large one, in a cycle with the tasks that raised it.
+    traceback.clear_frames(error.__traceback__)
     message = None if isinstance(error, ShuttingDown) else render(error)
     await close(socket, TABLE[error.code].ws_close, error.code, message)
 

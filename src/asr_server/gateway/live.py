@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import traceback
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -246,6 +247,7 @@ async def _pass_on_refusal(client: WebSocket, refusal: _WorkerSession) -> None:
 
 async def _end_with_error(client: WebSocket, error: AsrError) -> None:
     """Send the error, then close with its code. A client that does not read is not waited for."""
+    traceback.clear_frames(error.__traceback__)  # as `websocket_io.end` does
     try:
         async with asyncio.timeout(_GOODBYE_S):
             if isinstance(error, SessionTaken) and client.application_state.name == "CONNECTING":
