@@ -221,7 +221,7 @@ GUARANTEES: dict[str, Guarantee] = {
         "sessions together hold at most {live_mib}.",
         {
             "beside_ratio": _time("time of another key's recording / alone", 2, "", asserted=10),
-            "live_mib": _memory("memory of all abandoned live sessions", 256, "MiB"),
+            "live_mib": _memory("memory of all abandoned live sessions", 640, "MiB"),
         },
     ),
     "foreign-state": Guarantee(
