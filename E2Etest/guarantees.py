@@ -219,8 +219,12 @@ GUARANTEES: dict[str, Guarantee] = {
     "shares": Guarantee(
         "One caller cannot take every place",
         "While one key sends files that decode slowly, leaves live sessions behind or fills the queue of jobs, a "
-        "recording of 4 s by another key takes at most {beside_ratio} times as long as alone.",
-        {"beside_ratio": _time("time of another key's recording / alone", 2, "", asserted=10)},
+        "recording of 4 s by another key takes at most {beside_ratio} times as long as alone. All abandoned live "
+        "sessions together hold at most {live_mib}.",
+        {
+            "beside_ratio": _time("time of another key's recording / alone", 2, "", asserted=10),
+            "live_mib": _memory("memory of all abandoned live sessions", 640, "MiB"),
+        },
     ),
     "foreign-state": Guarantee(
         "Nothing in `STATE_DIR` that is not the server's own is deleted",

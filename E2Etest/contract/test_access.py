@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from socket import SHUT_RDWR
 
 import httpx
 import openai
@@ -180,3 +181,38 @@ def test_sessions_and_requests_share_a_keys_limit(start):
             if (after := server.client.get("/v1/models")).status_code == 200:
                 break
         assert after.status_code == 200
+
+
+def test_live_sessions_have_a_limit_of_their_own(start):
+    """429 with a hint on both sockets, and requests go on; an abandoned session gives way to its caller's next one."""
+    with start(MAX_LIVE_SESSIONS="2") as server:
+        with _socket(server, "/ws/transcribe") as socket:
+            abandoned = receive(socket)["session_id"]
+            for path in ("/ws/transcribe", "/v1/realtime"):
+                with pytest.raises(InvalidStatus) as refused, _socket(server, path):
+                    pass
+                answer = refused.value.response
+                assert (answer.status_code, json.loads(answer.body)["error"]["code"]) == (429, "rate_limit_exceeded")
+                assert 1 <= int(answer.headers["retry-after"]) <= 60
+            assert server.client.get("/v1/models").status_code == 200
+            assert server.health()["live"] == {"sessions": 1, "waiting": 0, "limit": 2}
+            socket.socket.shutdown(SHUT_RDWR)
+        server.wait_for(lambda health: health["live"]["waiting"] == 1)
+        with _socket(server, "/ws/transcribe") as socket:
+            assert receive(socket)["status"] == "connected"
+            assert server.health()["live"] == {"sessions": 1, "waiting": 0, "limit": 2}
+        with _socket(server, "/ws/transcribe", query=f"?session_id={abandoned}") as socket:
+            assert receive(socket)["code"] == "session_not_found"
+
+
+def test_a_client_that_comes_back_needs_no_second_place(start):
+    """Neither after a cut nor before the server has noticed one."""
+    key = "sk-a"
+    with start(API_KEYS=key, KEY_MAX_REQUESTS="1") as server, _socket(server, "/ws/transcribe", key=key) as socket:
+        query = f"?session_id={receive(socket)['session_id']}"
+        with _socket(server, "/ws/transcribe", key=key, query=query) as again:
+            assert receive(again)["resumed"] is True
+            assert receive(socket)["code"] == "session_taken"
+            again.socket.shutdown(SHUT_RDWR)
+        with _socket(server, "/ws/transcribe", key=key, query=query) as third:
+            assert receive(third)["resumed"] is True

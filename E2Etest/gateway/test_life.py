@@ -104,7 +104,7 @@ def test_a_client_that_leaves_while_the_worker_starts_leaves_no_session(tmp_path
             caller.close()
         assert callers[0].recv(12) == b"HTTP/1.1 101"
         time.sleep(1)  # for those of the others that would come
-        server.wait_for(lambda health: health["live"] == {"sessions": 1, "waiting": 0}, timeout_s=10)
+        server.wait_for(lambda health: (health["live"]["sessions"], health["live"]["waiting"]) == (1, 0), timeout_s=10)
 
 
 @pytest.mark.nightly

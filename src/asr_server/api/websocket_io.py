@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ from asr_server.core.errors import AsrError, ShuttingDown, WebSocketOnly
 _CLOSE_TIMEOUT_S = 5.0  # for a close frame to a client that does not read
 _CLEAN_CLOSES = {1000, 1001}
 _NO_STATUS = 1005
+DISCARD = 4001  # a gateway's close code: nobody comes back to this session
 
 T = TypeVar("T")
 RenderError = Callable[[AsrError], Json]
@@ -45,6 +47,8 @@ async def refuse_plain_request() -> None:
 async def end(socket: WebSocket, error: AsrError, render: RenderError) -> None:
     """Count the error, send it, and close with its code. A shutdown is told by its close code alone."""
     count_error(socket, error)
+    # They hold the message that the error is about, perhaps a large one, in a cycle with the tasks that raised it.
+    traceback.clear_frames(error.__traceback__)
     message = None if isinstance(error, ShuttingDown) else render(error)
     await close(socket, TABLE[error.code].ws_close, error.code, message)
 

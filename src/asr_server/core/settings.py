@@ -185,6 +185,9 @@ class Settings(BaseSettings):
         le=3_600,
         description="Live: seconds for which a session waits for its client after the connection broke.",
     )
+    max_live_sessions: int = Field(
+        256, ge=1, description="Live: limit of open sessions, also those that wait for their clients; more get 429."
+    )
     realtime_session_s: float = Field(
         3600.0,
         ge=1,

@@ -18,6 +18,7 @@ from asr_server.gateway.worker import Process, Spawn
 
 # For a worker whose gateway is gone to shut down: nobody reads its responses any more.
 _END_S = 10.0
+_NO_LIMIT = 1_000_000
 
 
 def spawner(settings: Settings, *, output: int | None = None) -> Spawn:
@@ -27,7 +28,7 @@ def spawner(settings: Settings, *, output: int | None = None) -> Spawn:
     """
     package_root = str(Path(__file__).parents[2])
     # The gateway applies the quotas: the worker sees no addresses, and would count a request that is sent again twice.
-    environment = environment_of(settings, key_max_requests=0, key_rate=0)
+    environment = environment_of(settings, key_max_requests=0, key_rate=0, max_live_sessions=_NO_LIMIT)
     environment["PYTHONPATH"] = ":".join([package_root, *(entry for entry in sys.path if entry)])
 
     async def spawn(listener: socket.socket) -> Process:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import traceback
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -22,13 +23,14 @@ from websockets.exceptions import ConnectionClosed
 
 from asr_server.api.errors import TABLE, http_response, live_error_message
 from asr_server.api.live.actions import parse_query
-from asr_server.core.errors import AsrError, InvalidInput, WorkerLost
+from asr_server.api.websocket_io import DISCARD
+from asr_server.core.errors import AsrError, InvalidInput, SessionTaken, WorkerLost
 from asr_server.gateway.live_relay import RelayedSession, read_client, relay
 from asr_server.gateway.live_replay import LiveReplay
 from asr_server.gateway.sockets import UNCLEAN, Closed, Refused, WorkerGone, closing, connect, end, pump, sendable
 from asr_server.gateway.worker import Worker, WorkerConnection
+from asr_server.scheduling.shared_bytes import SharedBytes
 
-_WAITING_SESSIONS = 256  # whose clients are gone; the oldest is dropped for another
 _ATTEMPTS = 3  # workers that may die while one session does not advance
 _GOODBYE_S = 5.0
 _KEY = "token"  # in the query
@@ -63,6 +65,8 @@ class LiveSockets:
         self._worker = worker
         self._keep_s = keep_s
         self._sessions: dict[str, RelayedSession] = {}
+        self._memory = SharedBytes()
+        self._evictions: set[asyncio.Task[None]] = set()  # asyncio itself holds a task only weakly
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection."""
@@ -102,13 +106,16 @@ class LiveSockets:
             await client.send_text(opened.first_message)
         lease = ExitStack()
         lease.enter_context(self._worker.use())
-        session = RelayedSession(LiveReplay(opened.hello), opened.worker, query, lease, client.state.caller.owner)
-        self._sessions[session.replay.id] = session
+        replay, share, owner = LiveReplay(opened.hello), self._memory.share(), client.state.caller.owner
+        session = RelayedSession(replay, opened.worker, share, client.scope, query, lease, owner)
+        self._sessions[replay.id] = session
+        lease.enter_context(client.state.place.kept(replay.id, lambda: self._evict(session)))
         await session.connection_lock.acquire()
         await self._talk(client, session, opened.socket)
 
     async def _resume(self, client: WebSocket, session: RelayedSession, query: Query, received: int) -> None:
         await session.take_over()
+        session.scope = client.scope
         session.query = [pair for pair in session.query if pair[0] != _KEY]
         session.query += [pair for pair in query if pair[0] == _KEY]
         try:
@@ -134,9 +141,7 @@ class LiveSockets:
         """The session in its worker if that lives, else one in the next worker."""
         replay = session.replay
         if not session.worker.gone.is_set():
-            own = {"session_id": replay.worker_session_id, "received": str(replay.worker_utterance(received))}
-            query = [(name, value) for name, value in session.query if name not in own] + list(own.items())
-            reached = await self._reach_worker(scope, query)
+            reached = await self._reach_worker(scope, _resuming(session, received))
             if reached.worker is session.worker:
                 if not reached.refused and (lost_bytes := replay.resumed(reached.hello)):
                     # The worker has finished this audio and says that it never had it: a fault. Nobody has it any more.
@@ -201,16 +206,35 @@ class LiveSockets:
         session.connection_lock.release()
         if session.replay.id not in self._sessions:
             return
-        waiting = [other for other in self._sessions.values() if not other.connection_lock.locked()]
-        for other in waiting[: max(0, len(waiting) - _WAITING_SESSIONS)]:
-            self._drop(other)
         session.expiry = asyncio.get_running_loop().call_later(self._keep_s, self._drop, session)
 
     def _drop(self, session: RelayedSession) -> None:
         if session.expiry is not None:
             session.expiry.cancel()
         self._sessions.pop(session.replay.id, None)
+        session.share.set(0)
         session.lease.close()
+
+    def _evict(self, session: RelayedSession) -> None:
+        """Its place is needed: end it here now, and soon in its worker."""
+        self._drop(session)
+        task = asyncio.create_task(self._discard_in_worker(session))
+        self._evictions.add(task)
+        task.add_done_callback(self._evictions.discard)
+
+    async def _discard_in_worker(self, session: RelayedSession) -> None:
+        with suppress(Refused, WorkerGone, AsrError, ConnectionClosed):  # then it is gone, or goes by its time
+            upstream = await connect(session.worker, session.scope, urlencode(_resuming(session, 0)))
+            async with closing(upstream):
+                await upstream.recv()
+            await upstream.close(DISCARD)
+
+
+def _resuming(session: RelayedSession, received: int) -> Query:
+    """The query that resumes the session in its worker."""
+    replay = session.replay
+    own = {"session_id": replay.worker_session_id, "received": str(replay.worker_utterance(received))}
+    return [(name, value) for name, value in session.query if name not in own] + list(own.items())
 
 
 async def _pass_on_refusal(client: WebSocket, refusal: _WorkerSession) -> None:
@@ -223,8 +247,11 @@ async def _pass_on_refusal(client: WebSocket, refusal: _WorkerSession) -> None:
 
 async def _end_with_error(client: WebSocket, error: AsrError) -> None:
     """Send the error, then close with its code. A client that does not read is not waited for."""
+    traceback.clear_frames(error.__traceback__)  # as `websocket_io.end` does
     try:
         async with asyncio.timeout(_GOODBYE_S):
+            if isinstance(error, SessionTaken) and client.application_state.name == "CONNECTING":
+                await client.accept()  # as the server without a gateway does: the close code says what happened
             if client.application_state.name != "CONNECTING":
                 await client.send_json(live_error_message(error))
             await end(client, http_response(error), Closed(TABLE[error.code].ws_close, error.code))

@@ -11,6 +11,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+from starlette.types import Scope
 from starlette.websockets import WebSocket
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
@@ -23,11 +24,11 @@ from asr_server.gateway.client_input import ActionKind
 from asr_server.gateway.live_replay import LiveReplay
 from asr_server.gateway.sockets import CLEAN, UNCLEAN, Closed
 from asr_server.gateway.worker import WorkerConnection
+from asr_server.scheduling.shared_bytes import QUEUE_BYTES, Share
 from asr_server.service.time_slice import TimeSlice
 from asr_server.text import languages
 
-# As much as a worker takes in before it stops reading.
-_BUFFER_BYTES = 32 * 1024 * 1024
+_PIECE_BYTES = 64 * 1024  # of a large frame: each waits for room on its own
 _LEAVE_GRACE_S = 0.25
 _LAST_FRAMES_S = 1.0
 
@@ -36,15 +37,20 @@ _LAST_FRAMES_S = 1.0
 class RelayedSession:
     """A session that outlives its connections, to clients and to workers. At most one connection has it at a time.
 
-    `query`: that of the first connection, but with the key of the present one, which may be in its headers. `lease`
-    keeps the worker from being idle. `owner`: whose key opened it, "" where there are no keys.
+    `share`: what it holds of the memory of all sessions. `scope`: that of its last connection. `query`: that of the
+    first connection, but with the key of the present one, which may be in its headers. `lease` keeps the worker from
+    being idle, and the session's place. `owner`: whose key opened it, "" where there are no keys. `resumes`: how often
+    a connection asked for it again.
     """
 
     replay: LiveReplay
     worker: WorkerConnection
+    share: Share
+    scope: Scope
     query: list[tuple[str, str]]
     lease: ExitStack
     owner: str = ""
+    resumes: int = 0
     expiry: asyncio.TimerHandle | None = None
     connection_lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by the connection that has the session
     takeover_requested: asyncio.Event = field(default_factory=asyncio.Event)
@@ -56,8 +62,10 @@ class RelayedSession:
         """Become the connection that has the session.
 
         The previous connection of a client that came back at once has a moment to end by itself. If it does not, it is
-        asked to: its client may be gone without a close frame.
+        asked to: its client may be gone without a close frame. Raises `SessionTaken` if one more connection asks for
+        the session while this one waits: of many at once, the last one gets it without a turn of each.
         """
+        self.resumes = mine = self.resumes + 1
         while True:
             try:
                 async with asyncio.timeout(_LEAVE_GRACE_S):
@@ -67,25 +75,48 @@ class RelayedSession:
                 self.takeover_requested.set()
             else:
                 self.takeover_requested.clear()
-                return
+                if self.resumes == mine:
+                    return
+                self.connection_lock.release()
+            if self.resumes != mine:
+                raise SessionTaken("The session goes on over another connection.")
+
+    def account(self) -> None:
+        """Tell the others what this session holds."""
+        self.share.set(self.replay.input.buffer.held_bytes)
+
+    async def wait_for_room(self) -> None:
+        """Returns when the worker has taken so much that more may come."""
+        buffer = self.replay.input.buffer
+        # What the worker has taken is bounded there, and is held here until it has its final: to wait for that would
+        # be to wait for audio that the client must not send.
+        while buffer.unsent_bytes > self.share.of.queue_bytes or buffer.held_bytes > QUEUE_BYTES:
+            self.may_have_room.clear()
+            await self.may_have_room.wait()
 
 
 async def read_client(client: WebSocket, session: RelayedSession) -> bool:
-    """Frames of the client into the session's buffer. Returns whether the client ended the connection in order."""
-    buffer = session.replay.input.buffer
+    """Frames of the client into the session's buffer. Returns whether the client ended the connection in order.
+
+    Raises `Overloaded` for a large frame that does not fit; nothing of it counts as received.
+    """
     while True:
         message = await client.receive()
         if message["type"] == "websocket.disconnect":
             return closed_cleanly(message)
         if (pcm := message.get("bytes")) is not None:
-            session.replay.add_audio(pcm, time.monotonic())
+            with session.share.of.in_hand(len(pcm)):
+                for at in range(0, len(pcm), _PIECE_BYTES):
+                    # While the buffer is full the client's socket is not read, so that TCP slows the client down.
+                    await session.wait_for_room()
+                    session.replay.add_audio(pcm[at : at + _PIECE_BYTES], time.monotonic())
+                    session.may_send.set()
+                    session.account()
         else:
+            await session.wait_for_room()
             await _take_action(client, session, message.get("text") or "")
-        session.may_send.set()
-        # While the buffer is full the client's socket is not read, so that TCP slows the client down.
-        while buffer.held_bytes > _BUFFER_BYTES:
-            session.may_have_room.clear()
-            await session.may_have_room.wait()
+            session.may_send.set()
+            session.account()
 
 
 async def _take_action(client: WebSocket, session: RelayedSession, text: str) -> None:
@@ -141,6 +172,7 @@ async def _send_to_worker(session: RelayedSession, upstream: ClientConnection) -
                 await upstream.send(frame)
             except ConnectionClosed:
                 return
+            session.may_have_room.set()
             await time_slice.next_round()
         await session.may_send.wait()
 
@@ -153,6 +185,7 @@ async def _receive_from_worker(client: WebSocket, session: RelayedSession, upstr
         except ConnectionClosed as closed:
             return Closed.of(closed)
         message = session.replay.on_message(str(raw), time.monotonic())
+        session.account()
         session.may_have_room.set()  # a final lets the buffer forget its audio
         session.may_send.set()  # a checkpoint may have been requested
         if message is not None:

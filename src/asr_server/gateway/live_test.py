@@ -8,6 +8,7 @@ from urllib.parse import parse_qs
 import pytest
 from starlette.websockets import WebSocketDisconnect
 
+from asr_server.api.websocket_io import DISCARD
 from asr_server.gateway.conftest import KEYS
 from asr_server.gateway.restart_policy import WorkerState
 
@@ -22,6 +23,7 @@ class _Sessions:
     audio: dict[str, bytes] = field(default_factory=dict)
     finals: dict[str, int] = field(default_factory=dict)
     known: dict[object, set] = field(default_factory=dict)  # by process and key
+    endings: list[tuple] = field(default_factory=list)  # of connections: the session and the close code
 
     async def serve(self, process, request, receive, send):
         """One connection of the gateway to a worker."""
@@ -46,6 +48,7 @@ class _Sessions:
                 self.audio[session] += message["bytes"]
             elif json.loads(message["text"])["action"] == "flush":
                 await say(self._final(session))
+        self.endings.append((session, message["code"]))
 
     def _final(self, session):
         self.finals[session] = number = self.finals.get(session, 0) + 1
@@ -170,3 +173,37 @@ def test_an_open_session_keeps_its_worker_awake_also_while_its_client_is_away(se
     while client.worker.state is not WorkerState.STOPPED:
         assert time.monotonic() < give_up_s, "it never slept"
         time.sleep(0.01)
+
+
+def test_an_abandoned_session_ends_here_and_in_the_worker_when_its_key_needs_the_place(sessions, gateway_with):
+    """The next session of the key gets the place; that of another key stays."""
+    client = gateway_with(api_keys=",".join(KEYS), key_max_requests=1)
+    own, other = ({"api-key": key} for key in KEYS)
+    opened = []
+    for headers in (other, own, own):
+        with client.socket(PATH, headers=headers) as socket:
+            opened.append(socket.receive_json()["session_id"])
+    _until(lambda: (opened[1], DISCARD) in sessions.endings)
+    with client.socket(f"{PATH}?session_id={opened[0]}&received=0", headers=other) as socket:
+        assert socket.receive_json()["resumed"] is True
+    assert [session for session, code in sessions.endings if code == DISCARD] == [opened[1]]
+
+
+def test_a_session_can_be_resumed_with_its_own_place_alone(sessions, gateway_with):
+    """Also before the broken connection is noticed, which is then ended."""
+    client = gateway_with(api_keys=",".join(KEYS), key_max_requests=1)
+    headers = {"api-key": KEYS[0]}
+    with client.socket(PATH, headers=headers) as first:
+        identity = first.receive_json()["session_id"]
+        with client.socket(f"{PATH}?session_id={identity}&received=0", headers=headers) as second:
+            assert second.receive_json()["resumed"] is True
+            assert first.receive_json()["error"]["code"] == "session_taken"
+            assert _flushed(second) == "0 bytes"
+
+
+def _until(holds):
+    for _ in range(500):
+        if holds():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it never held")

@@ -62,6 +62,9 @@ class GatewayRoutes:
         state = self._worker.state
         body = body or self._without_worker(state)
         body |= {"mode": "gateway", "worker": state.value, "uptime_s": round(time.monotonic() - self._began_s, 3)}
+        body["live"]["limit"] = (
+            self._settings.max_live_sessions
+        )  # the worker has none: its sessions are those from here
         if self._worker.draining:
             body["status"] = "draining"
         return JSONResponse(body)
@@ -98,7 +101,7 @@ class GatewayRoutes:
             aligner_id=self._plan.aligner_id,
             aligner_state="unloaded",
             aligner_error="",
-            live=LiveBody(sessions=0, waiting=0),
+            live=LiveBody(sessions=0, waiting=0, limit=0),
             jobs=0,
             queue=nothing,
             plan=[OptionBody(name=o.name, active=o.active, value=o.value, reason=o.reason) for o in self._plan.options],

@@ -61,6 +61,11 @@ class ReplayBuffer(Generic[Control]):
         return len(self._audio) + sum(_CONTROL_BYTES + len(control.text) for control in self._controls)
 
     @property
+    def unsent_bytes(self) -> int:
+        """How much of that the present connection has not been given."""
+        return self._end - self._cursor + _CONTROL_BYTES * (len(self._controls) - len(self._counts))
+
+    @property
     def lost_bytes(self) -> int:
         """Bytes that the peer has not received and that are no longer held, in all. A caller must report them."""
         return self._lost_bytes

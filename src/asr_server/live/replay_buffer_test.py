@@ -208,3 +208,17 @@ def test_control_frames_count_towards_the_bound():
         assert buffer.held_bytes <= 1_000_000
     assert [control.text for control in buffer.sent_controls][-1] == "999"
     assert 10 < len(buffer.controls) < 100
+
+
+def test_what_the_peer_has_not_been_given_is_counted():
+    """In bytes, and after a restart all that is held again."""
+    buffer = ReplayBuffer()
+    buffer.append(bytes(1_000))
+    buffer.append_control(ControlFrame(1_000, "x"))
+    assert buffer.unsent_bytes > 1_000
+    assert len(buffer.next_frame()) == 1_000
+    assert 0 < buffer.unsent_bytes < buffer.held_bytes
+    assert buffer.next_frame() == "x"
+    assert buffer.unsent_bytes == 0
+    buffer.restart()
+    assert buffer.unsent_bytes > 1_000

@@ -1,4 +1,4 @@
-"""A bound on the work under way, in seconds of audio; what exceeds it is refused."""
+"""A bound on the work under way, of recordings and live sessions together, in seconds of audio."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _LONGEST_GUESS_S = 30.0
 
 @dataclass(slots=True, eq=False)
 class AdmissionTicket:
-    """The share of the bound that one recording holds. `known`: its length is, else `seconds` is an estimate."""
+    """The share of the bound that one recording or live session holds.
+
+    `known`: the recording's length is, else `seconds` is an estimate. A session sets what waits for an answer.
+    """
 
     seconds: float
     known: bool = False
@@ -42,7 +45,8 @@ class Admission:
     @property
     def full(self) -> bool:
         """Whether a recording of usual length does not fit. Any one fits an empty server."""
-        return bool(self._tickets) and self.held_s + self._usual_s > self.limit_s
+        held_s = self.held_s
+        return held_s > 0 and held_s + self._usual_s > self.limit_s
 
     def check(self) -> None:
         """Raise `Overloaded` when nothing more fits: asked before a body is read."""
@@ -58,6 +62,17 @@ class Admission:
         """
         self.check()
         ticket = AdmissionTicket(self._usual_s)
+        self._tickets.add(ticket)
+        try:
+            yield ticket
+        finally:
+            self._tickets.remove(ticket)
+
+    @contextmanager
+    def hold_live(self) -> Iterator[AdmissionTicket]:
+        """A ticket for a live session until the block ends; or raise `Overloaded`."""
+        self.check()
+        ticket = AdmissionTicket(0.0, known=True)
         self._tickets.add(ticket)
         try:
             yield ticket

@@ -99,3 +99,18 @@ def test_the_hint_grows_with_the_backlog_and_shrinks_with_speed():
 
     assert hint(1000, 20) > hint(100, 20)
     assert hint(1000, 20) > hint(1000, 100)
+
+
+def test_live_sessions_and_recordings_are_bounded_together():
+    """What waits in a session counts like a recording; with nothing waiting it keeps nobody out."""
+    admission = Admission(limit_s=5)
+    with admission.hold_live() as ticket:
+        with held(admission, 50):
+            pass
+        admission.check()
+        ticket.seconds = 4.0
+        for waiting in (admission.hold(), admission.hold_live()):
+            with pytest.raises(Overloaded), waiting:
+                pass
+        assert admission.held_s == 4.0
+    admission.check()

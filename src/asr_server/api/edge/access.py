@@ -26,7 +26,7 @@ from asr_server.core.api_keys import ApiKeys, fingerprint
 from asr_server.core.errors import AsrError, ForeignHost, ForeignOrigin, InvalidKey, MissingKey
 from asr_server.core.hosts import is_loopback
 from asr_server.core.settings import Settings
-from asr_server.scheduling.quota import Quota
+from asr_server.scheduling.quota import Place, Quota
 
 # Probes come from machines without a key, and the page must load so that a key can be entered. Neither holds data.
 PROBES = frozenset({"/livez", "/readyz"})
@@ -35,6 +35,7 @@ _PAGE = frozenset({"/", *(f"/web/{name}" for name in web.files())})
 _HEALTH = "/health"
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _REALTIME = "/v1/realtime"
+_LIVE = frozenset({_REALTIME, "/ws/transcribe"})
 _SUBSCRIBER_BITS = 64
 
 
@@ -63,7 +64,8 @@ class AccessRules:
         """The rules that the settings ask for."""
         api_keys = ApiKeys(settings.keys)
         origins = Origins(settings.origins, keyless=not api_keys, loopback=is_loopback(settings.host))
-        return cls(api_keys, ephemeral_owner, origins, Quota(settings.key_max_requests, settings.key_rate))
+        quota = Quota(settings.key_max_requests, settings.key_rate, max_live=settings.max_live_sessions)
+        return cls(api_keys, ephemeral_owner, origins, quota)
 
 
 class AccessControl:
@@ -80,10 +82,11 @@ class AccessControl:
             return
         with ExitStack() as held:
             try:
-                held.enter_context(self._admit(HTTPConnection(scope)))
+                place = held.enter_context(self._admit(HTTPConnection(scope)))
             except AsrError as error:
                 await _reject(scope, receive, send, error)
                 return
+            scope.setdefault("state", {})["place"] = place
 
             async def send_and_release(message: Message) -> None:
                 # The end of a response is sent when all of it is written, so one that nobody reads keeps its place. The
@@ -94,7 +97,7 @@ class AccessControl:
 
             await self._app(scope, receive, send_and_release)
 
-    def _admit(self, connection: HTTPConnection) -> AbstractContextManager[None]:
+    def _admit(self, connection: HTTPConnection) -> AbstractContextManager[Place | None]:
         """Check everything and take a place of the caller's quota. Raises the error that the caller gets."""
         scope, headers = connection.scope, connection.headers
         self._rules.origins.check_host(headers.get("host"))
@@ -109,7 +112,9 @@ class AccessControl:
             state.setdefault("log", {})["key"] = fingerprint(caller.owner)
         if scope["path"] == _HEALTH:
             return nullcontext()
-        return self._rules.quota.taken(caller.share)
+        is_live = scope["type"] == "websocket" and scope["path"] in _LIVE
+        resumes = connection.query_params.get("session_id", "") if is_live else ""
+        return self._rules.quota.taken(caller.share, live=is_live, resumes=resumes)
 
     def _caller(self, connection: HTTPConnection) -> Caller:
         presented = credentials.presented(connection)

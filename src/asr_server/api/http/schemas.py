@@ -197,6 +197,7 @@ class LiveBody(BaseModel):
 
     sessions: int = Field(description="All that are kept.")
     waiting: int = Field(description="Those of them whose client is gone and may come back.")
+    limit: int = Field(description="`MAX_LIVE_SESSIONS`, of which one caller gets at most half.")
 
 
 class OptionBody(BaseModel):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fastapi import APIRouter, WebSocket
+from starlette.types import Message
 
 from asr_server.api import websocket_io
 from asr_server.api.dependencies import Services
@@ -35,21 +36,23 @@ async def transcribe(socket: WebSocket) -> None:
 
 async def _run(socket: WebSocket, services: Services) -> None:
     query = actions.parse_query(socket.query_params)
-    connection = await _connect(services, query, socket.state.caller)
-    clean = False
+    connection = await _connect(services, query, socket)
+    end: Message = {}
     try:
         await socket.send_json(_hello(services, connection, query))
         reader, writer = _read(socket, services, connection), _write(socket, connection)
-        clean = await websocket_io.read_and_write(reader, writer) or False
+        end = await websocket_io.read_and_write(reader, writer) or {}
     except AsrError as error:
         # Before the session is left: at shutdown the server waits for the client to read this, and then cuts.
         await websocket_io.end(socket, error, live_error_message)
     finally:
-        services.live.disconnect(connection, clean=clean)
+        clean, resumable = websocket_io.closed_cleanly(end), end.get("code") != websocket_io.DISCARD
+        services.live.disconnect(connection, clean=clean, resumable=resumable)
 
 
-async def _connect(services: Services, query: actions.Query, caller: Caller) -> Connection:
+async def _connect(services: Services, query: actions.Query, socket: WebSocket) -> Connection:
     """A connection to a new session, or to the one that the query resumes."""
+    caller: Caller = socket.state.caller
     if query.session_id:
         return await services.live.resume(query.session_id, query.received, caller.owner)
     language = languages.normalize(query.language)
@@ -58,7 +61,8 @@ async def _connect(services: Services, query: actions.Query, caller: Caller) -> 
     if manual is None:
         manual = not services.settings.asr_use_server_vad
     rules = services.live.turn_config(manual=manual, language=language, context=query.hotwords)
-    options = LiveSessionOptions(rules, int(query.sample_rate), _WORD_TIMES[query.words], caller.owner)
+    words, place = _WORD_TIMES[query.words], socket.state.place
+    options = LiveSessionOptions(rules, int(query.sample_rate), words, caller.owner, place)
     return await services.live.open(options)
 
 
@@ -81,12 +85,12 @@ def _hello(services: Services, connection: Connection, query: actions.Query) -> 
     return hello
 
 
-async def _read(socket: WebSocket, services: Services, connection: Connection) -> bool:
-    """Hand every frame to the session. Returns whether the client closed the socket in order."""
+async def _read(socket: WebSocket, services: Services, connection: Connection) -> Message:
+    """Hand every frame to the session. Returns how the client closed the socket."""
     while True:
         message = await socket.receive()
         if message["type"] == "websocket.disconnect":
-            return websocket_io.closed_cleanly(message)
+            return message
         if (pcm := message.get("bytes")) is not None:
             await connection.send(Audio(pcm))
         else:

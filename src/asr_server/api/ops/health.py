@@ -46,7 +46,7 @@ async def health(services: ServicesDep) -> HealthBody:
         aligner_error=info.aligner_error,
         queue=_queue(services, snapshot),
         jobs=services.jobs.pending,
-        live=LiveBody(sessions=len(services.live), waiting=services.live.waiting),
+        live=_live(services),
         plan=[OptionBody(name=o.name, active=o.active, value=o.value, reason=o.reason) for o in services.plan.options],
         version=__version__,
         uptime_s=round(time.monotonic() - services.started_s, 3),
@@ -57,6 +57,11 @@ def _status(services: Services, snapshot: EngineSnapshot) -> Literal["ok", "degr
     if services.draining:
         return "draining"
     return "degraded" if snapshot.state is ModelState.FAILED or probes.not_live(services, snapshot) else "ok"
+
+
+def _live(services: Services) -> LiveBody:
+    limit = services.settings.max_live_sessions
+    return LiveBody(sessions=len(services.live), waiting=services.live.waiting, limit=limit)
 
 
 def _queue(services: Services, snapshot: EngineSnapshot) -> QueueBody:

@@ -8,9 +8,9 @@ from collections import deque
 from dataclasses import dataclass, replace
 
 from asr_server.live.events import Audio, Configure, Event
+from asr_server.scheduling.shared_bytes import SharedBytes
 from asr_server.service.time_slice import TimeSlice
 
-LIMIT_BYTES = 32 * 1024 * 1024
 _PIECE_BYTES = 8 * 1024  # smaller pieces of audio wait as one: each alone would take many times its size
 _EVENT_BYTES = 8 * 1024  # what an event counts besides its audio: far more than it is, so that few of them wait
 
@@ -37,9 +37,11 @@ class Inbox:
     An event counts, and stays the first, until `remove_first`: the task removes it only after it has processed it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, memory: SharedBytes) -> None:
+        self._memory = memory
         self._waiting: deque[Incoming] = deque()
-        self._bytes = 0
+        self.size_bytes = 0
+        self.audio_bytes = 0
         # One event for every kind of change. Whoever waits clears it before, and then checks what it waits for.
         self._changed = asyncio.Event()
         self._slice = TimeSlice()
@@ -48,19 +50,24 @@ class Inbox:
         return len(self._waiting)
 
     async def wait_for_room(self, event: Event) -> None:
-        """Returns once the event may be put. One event always may, however large it is."""
+        """Returns once the event may be put. One event always may, however large it is.
+
+        Only this inbox's own progress is waited for: others that shrink may leave more room, but it needs none of it.
+        """
         # Between the last check and the caller's `put` nothing is awaited, so no other sender can take the room.
-        while self._waiting and self._bytes + _size(event) > LIMIT_BYTES:
+        while self._waiting and self.size_bytes + _size(event) > self._memory.queue_bytes:
             self._changed.clear()
             await self._changed.wait()
 
     def put(self, event: Event | Disconnected) -> None:
         """Add an event as the last."""
-        if isinstance(event, Audio) and self._join(event.pcm):
-            return
+        if isinstance(event, Audio):
+            self.audio_bytes += len(event.pcm)
+            if self._join(event.pcm):
+                return
         incoming = Incoming(event, time.monotonic(), _size(event))
         self._waiting.append(incoming)
-        self._bytes += incoming.size_bytes
+        self.size_bytes += incoming.size_bytes
         self._changed.set()
 
     async def first(self) -> Incoming:
@@ -73,7 +80,16 @@ class Inbox:
 
     def remove_first(self) -> None:
         """The first event has been processed."""
-        self._bytes -= self._waiting.popleft().size_bytes
+        done = self._waiting.popleft()
+        self.size_bytes -= done.size_bytes
+        if isinstance(done.event, Audio):
+            self.audio_bytes -= len(done.event.pcm)
+        self._changed.set()
+
+    def clear(self) -> None:
+        """Drop everything: nobody processes it any more."""
+        self._waiting.clear()
+        self.size_bytes = self.audio_bytes = 0
         self._changed.set()
 
     def _join(self, pcm: bytes) -> bool:
@@ -85,7 +101,7 @@ class Inbox:
         if last is None or not isinstance(last.event, Audio) or len(last.event.pcm) + len(pcm) > _PIECE_BYTES:
             return False
         self._waiting[-1] = replace(last, event=Audio(last.event.pcm + pcm), size_bytes=last.size_bytes + len(pcm))
-        self._bytes += len(pcm)
+        self.size_bytes += len(pcm)
         return True
 
 

@@ -39,7 +39,7 @@ class LiveInference:
     session: str
     timeout_s: float
 
-    async def transcribe(self, request: Transcribe) -> TranscribeResult:
+    async def transcribe(self, request: Transcribe, priority: Priority) -> TranscribeResult:
         """The result. A final that loops or finds no end is tried again in halves, as a span of a recording is.
 
         Raises what the engine raised. Cancelling takes the work out of the queue and out of the batch.
@@ -49,7 +49,7 @@ class LiveInference:
 
         async def ask(utterance: Utterance) -> Transcription:
             deadline_s = engine.clock.now_s() + self.timeout_s
-            return await engine.transcribe(utterance, priority=Priority.LIVE, deadline_s=deadline_s)
+            return await engine.transcribe(utterance, priority=priority, deadline_s=deadline_s)
 
         utterance = Utterance(
             audio=request.audio,

@@ -12,12 +12,12 @@ import functools
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 
 from loguru import logger
 
-from asr_server.core.audio import SAMPLE_RATE, s_to_ms
+from asr_server.core.audio import SAMPLE_RATE, s_to_ms, samples_to_s
 from asr_server.core.errors import AsrError, SessionTaken
 from asr_server.live.config import LiveMachineConfig
 from asr_server.live.events import (
@@ -38,6 +38,9 @@ from asr_server.live.events import (
 )
 from asr_server.live.session import LiveMachine
 from asr_server.live.table import State
+from asr_server.scheduling.admission import AdmissionTicket
+from asr_server.scheduling.job import Priority
+from asr_server.scheduling.shared_bytes import SharedBytes
 from asr_server.service.live_session.final_words import FinalWordTimes
 from asr_server.service.live_session.inbox import Disconnected, Inbox, Incoming
 from asr_server.service.live_session.inference import Engines, LiveInference
@@ -45,7 +48,11 @@ from asr_server.service.live_session.outbox import Outbox, Outgoing
 from asr_server.service.live_session.session_stats import SessionOutcome, SessionStats
 from asr_server.service.requests import WordTimes
 
-_SLICE_BYTES = 32 * 1024  # about 1 s at 16 kHz: 2 ms of work, then other tasks get their turn
+_SLICE_BYTES = 4 * 1024  # 128 ms at 16 kHz: about 2 ms of work, then other tasks get their turn
+_PIECE_BYTES = 64 * 1024  # of a large frame: each waits for room on its own
+_SAMPLE_BYTES = 4  # once in frames
+# Whoever has sent so much more audio than time has passed is not speaking, but sending a recording.
+_AHEAD_S = 10.0
 _BACKLOG_SAMPLES = 120 * SAMPLE_RATE  # of ended utterances without a final, before no more audio is processed
 _FINALS_KEPT = 256  # a client misses at most what was on its way when the connection broke
 _ARRIVALS_KEPT = 8_192
@@ -70,17 +77,36 @@ class _ArrivalTimes:
         return max(0, s_to_ms(time.monotonic() - self.times_s[place]))
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all sessions of the process share. `timeout_s`: the time limit of each answer.
+
+    `turn`: who has it may process a slice of audio. Without it, each round of the event loop would have one of every
+    session, and everything else would wait for all of them. `paces`: the same among sessions that send faster than one
+    speaks, by their priority; they leave half of the time to others.
+    """
+
+    engines: Engines
+    timeout_s: float
+    memory: SharedBytes = field(default_factory=SharedBytes)
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    paces: Mapping[Priority, asyncio.Lock] = field(
+        default_factory=lambda: {Priority.INTERACTIVE: asyncio.Lock(), Priority.BULK: asyncio.Lock()}
+    )
+
+
 class LiveSession:
-    """Made by `LiveSessions`; clients reach it through a `Connection`."""
+    """Made by `LiveSessions`; clients reach it through a `Connection`. `ticket`: its place in the admission."""
 
     def __init__(
         self,
         identity: str,
         config: LiveMachineConfig,
-        engines: Engines,
-        timeout_s: float,
+        shared: Shared,
+        ticket: AdmissionTicket,
         words: WordTimes = WordTimes.NONE,
     ) -> None:
+        engines = shared.engines
         self.id = identity
         self.input_rate_hz = config.input_rate_hz
         self.detached = asyncio.Event()  # set while no connection has the session
@@ -88,12 +114,15 @@ class LiveSession:
         self.rules = config.rules  # as last configured, also while that still waits in the inbox
         self.ended = False  # nobody can resume it
         self.machine = LiveMachine(config)
-        self._inbox = Inbox()
+        self._shared, self._ticket = shared, ticket
+        self._share = shared.memory.share()
+        self._began_s = time.monotonic()
+        self._inbox = Inbox(shared.memory)
         self._outbox = Outbox()
         self._arrivals = _ArrivalTimes()
         self.stats = SessionStats(engines.observer, lambda end: self._arrivals.lag_ms(end) / 1000)
         self._finals: deque[Outgoing] = deque(maxlen=_FINALS_KEPT)
-        self._inference = LiveInference(engines, identity, timeout_s)
+        self._inference = LiveInference(engines, identity, shared.timeout_s)
         self._requests: dict[int, asyncio.Task[TranscribeResult]] = {}
         self._word_times = FinalWordTimes(engines.accurate, words, lambda timed: self._outbox.put(Outgoing(timed)))
         # The machine has changed. Whoever waits clears it before, and then checks what it waits for.
@@ -132,7 +161,17 @@ class LiveSession:
 
         Raises `SessionTaken`, also when another connection took the session during the wait: that one was told how
         many bytes had arrived, and its client sends the rest again. Counting these bytes too would double them.
+        Raises `Overloaded` for a large frame, and takes nothing of it, if the frames in hand of all sessions and what
+        they have taken are too much.
         """
+        if not isinstance(event, Audio) or len(event.pcm) <= _PIECE_BYTES:
+            await self._take(event, outbox)
+            return
+        with self._shared.memory.in_hand(len(event.pcm)):
+            for at in range(0, len(event.pcm), _PIECE_BYTES):
+                await self._take(Audio(event.pcm[at : at + _PIECE_BYTES]), outbox)
+
+    async def _take(self, event: Event, outbox: Outbox) -> None:
         if self.is_current(outbox):
             await self._inbox.wait_for_room(event)
         if not self.is_current(outbox):
@@ -143,6 +182,13 @@ class LiveSession:
             case Configure(rules=rules):
                 self.rules = rules
         self._inbox.put(event)
+        self._account()
+
+    def _account(self) -> None:
+        """Tell the others what this session holds, and how much audio waits here for an answer."""
+        backlog = self.machine.backlog_samples
+        self._share.set(self._inbox.size_bytes + _SAMPLE_BYTES * backlog + self._outbox.waiting_bytes)
+        self._ticket.seconds = self._inbox.audio_bytes / (2 * self.input_rate_hz) + samples_to_s(backlog)
 
     def disconnect(self, *, clean: bool) -> None:
         """The connection is gone; what it had sent is processed first."""
@@ -166,6 +212,9 @@ class LiveSession:
         for request in list(self._requests.values()):
             request.cancel()
         self._outbox.close(error)
+        self._inbox.clear()
+        self._share.set(0)
+        self._ticket.seconds = 0.0
 
     # -- events: from the inbox and from the engine to the machine ---------------------------------------------------
 
@@ -174,6 +223,7 @@ class LiveSession:
         while True:
             await self._process(await self._inbox.first())
             self._inbox.remove_first()
+            self._account()
             self._machine_changed.set()  # `finish` waits for the inbox too
 
     async def _process(self, incoming: Incoming) -> None:
@@ -188,13 +238,31 @@ class LiveSession:
 
     async def _process_audio(self, pcm: bytes, arrived_s: float) -> None:
         for at in range(0, len(pcm), _SLICE_BYTES):
-            while self.machine.backlog_samples > _BACKLOG_SAMPLES:
+            while self.machine.backlog_samples > self._most_backlog_samples:
                 await self._next_change()
-            actions = self.machine.receive(Audio(pcm[at : at + _SLICE_BYTES]))
+            piece, priority = pcm[at : at + _SLICE_BYTES], self._priority
+            if priority is Priority.LIVE:
+                await self._process_slice(piece, arrived_s)
+                continue
+            async with self._shared.paces[priority]:
+                began_s = time.monotonic()
+                await self._process_slice(piece, arrived_s)
+                await asyncio.sleep(time.monotonic() - began_s)
+                # What nobody listens to is transcribed one after the other, so that it does not fill the batch.
+                while self._priority is Priority.BULK and self.machine.busy and not self.ended:
+                    await self._next_change()
+
+    async def _process_slice(self, pcm: bytes, arrived_s: float) -> None:
+        async with self._shared.turn:
+            actions = self.machine.receive(Audio(pcm))
             # Before the actions: their lag is counted from here.
             self._arrivals.add(self.machine.clock_samples, arrived_s)
             self._perform(actions)
             await asyncio.sleep(0)
+
+    @property
+    def _most_backlog_samples(self) -> int:
+        return min(_BACKLOG_SAMPLES, self._shared.memory.queue_bytes // _SAMPLE_BYTES)
 
     async def _next_change(self) -> None:
         self._machine_changed.clear()
@@ -241,9 +309,18 @@ class LiveSession:
 
     def _submit(self, request: Transcribe) -> None:
         self._word_times.on_request(request)
-        task = asyncio.create_task(self._inference.transcribe(request))
+        task = asyncio.create_task(self._inference.transcribe(request, self._priority))
         self._requests[request.ticket] = task
         task.add_done_callback(functools.partial(self._on_request_done, request.ticket))
+
+    @property
+    def _priority(self) -> Priority:
+        """A speaker goes first. A recording that comes faster than it is spoken has the same right as one in a file,
+        and gives way to others when its client is gone."""
+        ahead_s = self.received_bytes / (2 * self.input_rate_hz) - (time.monotonic() - self._began_s)
+        if ahead_s <= _AHEAD_S:
+            return Priority.LIVE
+        return Priority.BULK if self.detached.is_set() else Priority.INTERACTIVE
 
     def _on_request_done(self, ticket: int, task: asyncio.Task[TranscribeResult]) -> None:
         self._requests.pop(ticket, None)

@@ -12,20 +12,20 @@ from loguru import logger
 
 from asr_server.core.api_keys import fingerprint
 from asr_server.core.audio import SAMPLE_RATE, s_to_samples
-from asr_server.core.errors import SessionNotFound, ShuttingDown
+from asr_server.core.errors import SessionNotFound, SessionTaken, ShuttingDown
 from asr_server.live.config import LiveMachineConfig
 from asr_server.live.events import Detection, TurnConfig
 from asr_server.service.live_session import vad_frontend
 from asr_server.service.live_session.inference import Engines
-from asr_server.service.live_session.session import Connection, LiveSession
+from asr_server.service.live_session.session import Connection, LiveSession, Shared
 from asr_server.service.live_session.session_stats import SessionOutcome
 from asr_server.service.requests import CONTEXT_IGNORED, WordTimes
 
 if TYPE_CHECKING:
     from asr_server.core.settings import Settings
     from asr_server.scheduling.admission import Admission
+    from asr_server.scheduling.quota import Place
 
-_DETACHED_KEPT = 256  # sessions that wait for their clients; the one that waits longest is dropped for another
 _DRAIN_TIMEOUT_S = 20.0
 _GOODBYE_TIMEOUT_S = 2.0
 _LEAVE_GRACE_S = 0.25
@@ -36,21 +36,24 @@ class LiveSessionOptions:
     """How a session begins.
 
     `words`: whether and how the words of finals get their times. `owner`: whose it is, "" where there are no keys.
+    `place`: in the quota of its caller, which a session keeps while it waits for its client.
     """
 
     rules: TurnConfig
     input_rate_hz: int = SAMPLE_RATE
     words: WordTimes = WordTimes.NONE
     owner: str = ""
+    place: Place | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Entry:
-    """An open session. `leases` keep its engines loaded."""
+    """An open session. `leases` keep its engines loaded and its places. `resumes`: how often it was asked for again."""
 
     session: LiveSession
     owner: str
     leases: ExitStack
+    resumes: int = 0
 
 
 class LiveSessions:
@@ -59,9 +62,10 @@ class LiveSessions:
     def __init__(self, settings: Settings, engines: Engines, admission: Admission) -> None:
         self._settings = settings
         self._engines = engines
+        self._shared = Shared(engines, settings.request_timeout)
         self._admission = admission
         self._open: dict[str, _Entry] = {}
-        self._detached: dict[str, asyncio.TimerHandle] = {}  # of the sessions that wait, in the order of their waiting
+        self._detached: dict[str, asyncio.TimerHandle] = {}  # of the sessions that wait
         self._draining = False
 
     def __len__(self) -> int:
@@ -103,25 +107,29 @@ class LiveSessions:
         await asyncio.to_thread(vad_frontend.warm_up)
         self._check_room()  # again: draining may have begun meanwhile, and would not end a session opened after it
         identity = f"live_{secrets.token_hex(4)}.{secrets.token_urlsafe(16)}"
-        session = LiveSession(
-            identity, self._config(options), self._engines, self._settings.request_timeout, options.words
-        )
-        leases = ExitStack()
-        for engine in {self._engines.fast, self._engines.accurate}:
-            leases.enter_context(engine.lease())
-            engine.load()  # now, and not at the first words
-        self._open[session.id] = _Entry(session, options.owner, leases)
+        with ExitStack() as begun:
+            ticket = begun.enter_context(self._admission.hold_live())
+            for engine in {self._engines.fast, self._engines.accurate}:
+                begun.enter_context(engine.lease())
+                engine.load()  # now, and not at the first words
+            if options.place is not None:
+                begun.enter_context(options.place.kept(identity, lambda: self._drop(identity)))
+            session = LiveSession(identity, self._config(options), self._shared, ticket, options.words)
+            self._open[identity] = _Entry(session, options.owner, begun.pop_all())
         return session.connect()
 
     async def resume(self, identity: str, received: int, owner: str = "") -> Connection:
         """A connection to a session that is kept, or that another connection still has.
 
         `received`: the last utterance whose final the client has. Raises `SessionNotFound`, also for a session of
-        another owner.
+        another owner; and `SessionTaken` if one more connection asks for the session while this one waits.
         """
         entry = self._open.get(identity)
         if entry is not None and entry.owner == owner:
+            entry.resumes = mine = entry.resumes + 1
             await self._wait_until_detached(entry.session)
+            if entry.resumes != mine:
+                raise SessionTaken("The session goes on over another connection.")
             if identity in self._open and not entry.session.ended:  # both may have changed meanwhile
                 if (timer := self._detached.pop(identity, None)) is not None:
                     timer.cancel()
@@ -148,8 +156,6 @@ class LiveSessions:
         if not resumable or self._settings.ws_resume_s == 0:
             self._drop(session.id)
             return
-        while len(self._detached) >= _DETACHED_KEPT:
-            self._drop(next(iter(self._detached)))
         timer = asyncio.get_running_loop().call_later(self._settings.ws_resume_s, self._drop, session.id)
         self._detached[session.id] = timer
 

@@ -1,0 +1,91 @@
+"""Live sessions that one key leaves behind: what they hold, and what another key's recording takes beside them."""
+
+import statistics
+import time
+from contextlib import suppress
+
+import httpx
+import pytest
+from websockets.exceptions import InvalidStatus, WebSocketException
+from websockets.sync.client import connect
+
+from E2Etest import recordings
+from E2Etest.live.session import data
+from E2Etest.process import ready
+
+pytestmark = [
+    pytest.mark.websocket,
+    pytest.mark.performance,
+    pytest.mark.nightly,
+    pytest.mark.integration,
+    pytest.mark.guarantee("shares"),
+    pytest.mark.timeout(600),
+]
+
+OWN, OTHER = "sk-own-0123456789-0123456789", "sk-other-0123456789-0123456789"
+MIB = 1024 * 1024
+SESSIONS = 32
+FRAME = data(recordings.samples())
+FRAME = (FRAME * (16 * MIB // len(FRAME) + 1))[: 16 * MIB]
+ROUNDS = 5
+
+
+@pytest.fixture(scope="module", params=["plain", "gateway"])
+def loaded(request, tmp_path_factory):
+    """A server with the model, by itself and behind a gateway. What its C library frees goes back at once."""
+    log = tmp_path_factory.mktemp("shares") / "log"
+    gateway = {"GATEWAY_MODE": "true"} if request.param == "gateway" else {}
+    keys = {"API_KEYS": f"{OWN},{OTHER}", "MALLOC_MMAP_THRESHOLD_": "65536"}
+    with ready(log, LOG_LEVEL="WARNING", WS_RESUME_S="300", **keys, **gateway) as server:
+        yield server
+
+
+def _abandon(server):
+    """A session that gets 8 minutes of speech in one frame, and whose connection breaks. Whether it was opened."""
+    headers = {"Authorization": f"Bearer {OWN}"}
+    try:
+        session = connect(server.live_url, additional_headers=headers, compression=None, max_size=None, open_timeout=30)
+    except InvalidStatus:
+        return False
+    session.recv(timeout=30)
+    with suppress(WebSocketException, OSError):
+        session.send(FRAME)
+    session.socket.close()
+    return True
+
+
+def _clip_s(server, clip):
+    """The median time of a recording by the other key."""
+    took_s = []
+    for _ in range(ROUNDS):
+        began_s = time.monotonic()
+        answer = httpx.post(
+            f"{server.base}/v1/audio/transcriptions",
+            headers={"Authorization": f"Bearer {OTHER}"},
+            files={"file": ("clip.wav", clip)},
+            data={"model": "demo"},
+            timeout=120,
+        )
+        assert answer.status_code == 200, answer.text
+        took_s.append(time.monotonic() - began_s)
+    return statistics.median(took_s)
+
+
+def test_abandoned_sessions_hold_little_and_stop_nobody(loaded, sample, measured, note):
+    """By default one key has no limit but that of live sessions: it abandons 512 MiB of audio in 32 of them. Only what
+    has room is taken, and the recording of another key goes first."""
+    alone_s = _clip_s(loaded, sample[0])
+    before_mb = most_mb = loaded.resident_mb()
+    opened = 0
+    for _ in range(SESSIONS):
+        opened += _abandon(loaded)
+        most_mb = max(most_mb, loaded.resident_mb())
+    beside_s = _clip_s(loaded, sample[0])
+    most_mb = max(most_mb, loaded.resident_mb())
+    print(
+        f"opened {opened}, alone {alone_s:.2f} s, beside {beside_s:.2f} s, {most_mb - before_mb:.0f} MiB",
+        loaded.health(),
+    )
+    measured("beside_ratio", beside_s / alone_s)
+    measured("live_mib", most_mb - before_mb)
+    note(f"{SESSIONS * len(FRAME) // MIB} MiB of audio in {opened} abandoned live sessions")
