@@ -82,10 +82,6 @@ def test_abandoned_sessions_hold_little_and_stop_nobody(loaded, sample, measured
         most_mb = max(most_mb, loaded.resident_mb())
     beside_s = _clip_s(loaded, sample[0])
     most_mb = max(most_mb, loaded.resident_mb())
-    print(
-        f"opened {opened}, alone {alone_s:.2f} s, beside {beside_s:.2f} s, {most_mb - before_mb:.0f} MiB",
-        loaded.health(),
-    )
     measured("beside_ratio", beside_s / alone_s)
     measured("live_mib", most_mb - before_mb)
     note(f"{SESSIONS * len(FRAME) // MIB} MiB of audio in {opened} abandoned live sessions")
