@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from asr_server.client.live import LiveClient, LiveError
+from asr_server.client.live import LiveError
 from E2Etest.chaos.procfs import family, fork_server, listening_files
 from E2Etest.chaos.soak_faults import Faults
 from E2Etest.chaos.soak_traffic import HANG_S, RETRYABLE, Callers, Recording, TryAgain, Unexpected
@@ -77,14 +77,14 @@ class RetryingCallers(Callers):
 
     def cut_live(self, _: Recording) -> None:
         """A live session whose connection breaks three times."""
-        self._faults.cut_socket(self._resume, CALLER_HANG_S)
+        self._faults.cut_socket(self._connect, CALLER_HANG_S)
 
-    def _resume(self, client: LiveClient) -> None:
-        """The client waits for ten seconds only, and may then try again."""
+    def _connect(self, attempt: Callable[[], T]) -> T:
+        """The client waits for a handshake for ten seconds only, and may then try again."""
         give_up_s = time.monotonic() + CALLER_HANG_S
         while True:
             try:
-                return self.again(client.resume)
+                return self.again(attempt)
             except TimeoutError:
                 if time.monotonic() > give_up_s:
                     raise
@@ -139,9 +139,11 @@ class GatewayFaults:
             self._signal(pid, signal.SIGSTOP, goes_on_after_s=self._chance.uniform(0.5, 2.0))
 
     def stopped_fork_server(self) -> None:
-        """It stands still for good."""
+        """It stands still for good, until the worker kills it, or dies."""
         if (pid := fork_server(self._server.process.pid)) is not None:
             self._signal(pid, signal.SIGSTOP)
+            wait_until_gone(pid, HANG_S)
+            self._times.now()
 
     def killed_fork_server(self) -> None:
         """It is killed."""

@@ -9,6 +9,7 @@ import struct
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import httpx
 
@@ -20,6 +21,7 @@ from E2Etest.chaos.soak_traffic import HANG_S, PAUSE, Unexpected
 from E2Etest.live.session import data
 from E2Etest.process import ServerProcess
 
+T = TypeVar("T")
 UPLOAD_MB = 8
 _AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER: a close is a reset, as of a process that was killed
 _HOURS = bombs.opus(7_000)  # silence: nothing for the model, seconds of work for a decoder
@@ -44,15 +46,17 @@ class Faults:
             line.sendall(_HEAD % len(self._body) + self._body[: len(self._body) // 2])
             line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
 
-    def cut_socket(self, resume: Callable[[LiveClient], None] = LiveClient.resume, wait_s: float = HANG_S) -> None:
+    def cut_socket(
+        self, connect: Callable[[Callable[[], T]], T] = lambda attempt: attempt(), wait_s: float = HANG_S
+    ) -> None:
         """A live connection breaks three times in the middle of speech, and is taken up again."""
         spoken = data(recordings.samples()) + data(PAUSE)
-        size, client = len(spoken) // 4, LiveClient(self._server.base)
+        size, client = len(spoken) // 4, connect(lambda: LiveClient(self._server.base))
         for at in range(0, len(spoken), size):
             client.send(spoken[at : at + size])
             if at + size < len(spoken):
                 client.cut()
-                resume(client)
+                connect(client.resume)
         client.flush()
         texts = {}
         for line in client.lines(wait_s=wait_s):

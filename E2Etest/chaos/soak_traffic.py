@@ -16,10 +16,11 @@ from typing import TypeVar
 
 import httpx
 import numpy as np
+from websockets.sync.client import ClientConnection
 
 from asr_server.api.errors import TABLE
 from E2Etest import recordings
-from E2Etest.live.session import act, data, finals, open_session, pieces, upto_flush
+from E2Etest.live.session import act, data, finals, open_session, pieces, receive
 from E2Etest.process import ServerProcess
 from E2Etest.realtime.session import COMPLETED, pcm24
 from E2Etest.realtime.session import open_session as realtime
@@ -128,17 +129,18 @@ class Callers:
         """A job is made, watched to its end, fetched and removed."""
         with self._asking("/v1/jobs", recording, response_format="text") as answer:
             path = f"/v1/jobs/{json.loads(answer.read())['id']}"
-        state = self.again(lambda: self._last_state(path))
-        if state != "succeeded":
-            raise Unexpected(f"job: {state}")
+        ended = self.again(lambda: self._last_state(path))
+        if ended["status"] != "succeeded":
+            error = ended["error"]["code"]
+            raise TryAgain(error) if error in RETRYABLE else Unexpected(f"job: {error}")
         result = self.again(lambda: self._request("GET", f"{path}/result"))
         self.again(lambda: self._request("DELETE", path))
         return result.text
 
-    def _last_state(self, path: str) -> str:
+    def _last_state(self, path: str) -> dict:
         with self._http.stream("GET", f"{path}/events") as answer:
             _check(answer)
-            return self._events(answer)[-1]["status"]
+            return self._events(answer)[-1]
 
     def live(self, recording: Recording) -> object:
         """The finals of a live session, sent in tenths of a second."""
@@ -146,7 +148,17 @@ class Callers:
             for piece in pieces(data(recording.pcm), 3_200):
                 socket.send(piece)
             act(socket, "flush")
-            return finals(upto_flush(socket))
+            return finals(self._upto_flush(socket))
+
+    def _upto_flush(self, socket: ClientConnection) -> list[dict]:
+        """As `upto_flush`, but an error may be an invitation."""
+        messages = [receive(socket)]
+        while messages[-1].get("ending") != "flush":
+            if "error" in messages[-1]:
+                code = messages[-1]["code"]
+                raise TryAgain(code) if code in RETRYABLE else Unexpected(f"live: {messages[-1]}")
+            messages.append(receive(socket))
+        return messages
 
     def realtime(self, recording: Recording) -> object:
         """The transcript of one turn, committed by the client."""

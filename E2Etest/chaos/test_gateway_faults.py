@@ -2,9 +2,9 @@
 
 Counted as unexpected: every answer that is not the one of the quiet server, every turn that hangs, and every refusal
 but those that invite a retry (503 with `Retry-After`; the codes of these in an event stream; close codes 1012 and 1013)
-and come within two seconds of a fault. A fault is a signal that is sent, a deletion, or the end of a worker that was
-stopped for good and that the gateway killed. A request may have begun at any time before or after the fault.
-Callers repeat what was refused, and every turn must end with the right answer.
+and come within two seconds of a fault. A fault is a signal that is sent, a deletion, or the end of a process that was
+stopped for good, when the gateway or the worker kills it. A request may have begun at any time before or after the
+fault. Callers repeat what was refused, and every turn must end with the right answer.
 """
 
 import os

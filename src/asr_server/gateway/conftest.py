@@ -66,6 +66,8 @@ class Process:
         self._server.should_exit = self._server.force_exit = True
 
     def kill(self):
+        for listening in self._server.servers:  # the loop of uvicorn would go on accepting for a moment
+            listening.close()
         for connection in list(self._server.server_state.connections):
             connection.transport.abort()
         self.terminate()
