@@ -126,6 +126,12 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.conn.fail(_TOO_BIG, "too many fragments")
             self.handle_parser_exception()
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is closed. Its parser would keep the last frame, up to 32 MiB, until a garbage collection."""
+        super().connection_lost(exc)
+        self._unparsed.clear()
+        self.conn.parser.close()
+
     def keepalive_timeout(self) -> None:
         """No pong came: close with 1011, and abort if the peer does not read that."""
         super().keepalive_timeout()

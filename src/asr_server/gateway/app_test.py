@@ -44,15 +44,15 @@ def test_a_caller_without_a_key_starts_no_worker(app, client, headers):
 
 
 def test_what_needs_no_key_starts_no_worker(app, client):
-    """Probes by another method and files that the page does not have are answered here."""
+    """Probes by another method are answered here, and paths that are no files of the page are refused."""
     for method, path, status in [
         ("HEAD", "/livez", 200),
         ("OPTIONS", "/", 204),
         ("POST", "/readyz", 405),
         ("POST", "/", 401),
-        ("GET", "/web/", 404),
-        ("GET", "/web/a/b", 404),
-        ("HEAD", "/web/%2e%2e/v1/jobs", 404),
+        ("GET", "/web/", 401),
+        ("GET", "/web/a/b", 401),
+        ("HEAD", "/web/%2e%2e/v1/jobs", 401),
     ]:
         assert client.request(method, path).status_code == status, (method, path)
     assert (app.state.worker.state, app.state.worker.starts) == (WorkerState.STOPPED, 0)

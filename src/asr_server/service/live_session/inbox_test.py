@@ -3,12 +3,13 @@
 import asyncio
 
 from asr_server.live.events import Flush
+from asr_server.scheduling.shared_bytes import SharedBytes
 from asr_server.service.live_session.inbox import Inbox
 
 
 async def test_others_get_their_turn_while_many_events_wait():
     """Also where the task has to wait for none of them."""
-    inbox, taken, most = Inbox(), 0, 0
+    inbox, taken, most = Inbox(SharedBytes()), 0, 0
     for _ in range(20_000):
         inbox.put(Flush())
 
