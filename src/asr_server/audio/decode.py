@@ -36,9 +36,13 @@ from asr_server.core.errors import (
     UploadsUnavailable,
 )
 from asr_server.core.idle import IdleTimer
+from asr_server.core.processes import is_stopped
 from asr_server.core.temporary import restore_directory
 
 Samples = NDArray[np.float32]
+
+# For a file of which nothing was decoded yet: the process that starts decoders may be lost more than once.
+_ATTEMPTS = 3
 
 
 @dataclass(slots=True)
@@ -158,7 +162,7 @@ class Decoder:
             raise
 
     async def _retried(self, source: Source, progress: Progress, caller: str) -> AsyncGenerator[bytearray, None]:
-        """The PCM of one file as it comes; tried once more if the fork server is lost before the first sample."""
+        """The PCM of one file as it comes; tried again if the fork server is lost before the first sample."""
         file = self._file(source, caller)
         self._idle.hold()
         attempts = 0
@@ -175,8 +179,8 @@ class Decoder:
                     except ForkServerLost as lost:
                         if self._closed:
                             raise ShuttingDown("The server is stopping.") from lost
-                        if progress.decoded_samples or attempts > 1:
-                            raise DecoderUnavailable("The audio decoder was lost or does not start.") from lost
+                        if progress.decoded_samples or attempts == _ATTEMPTS:
+                            raise DecoderUnavailable("The audio decoder was lost or does not start.") from None
         finally:
             self._idle.release()
 
@@ -200,7 +204,7 @@ class Decoder:
         """
         process = await self._fork_server.send(self._request(file), file.fd, frames.write_fd)
         frames.close_write_end()
-        if not await frames.has_more(self._fork_server.answer_s):
+        if not await frames.has_more(self._fork_server.answer_s, lambda: is_stopped(process.pid)):
             self._fork_server.end(process)
             raise ForkServerLost
         try:

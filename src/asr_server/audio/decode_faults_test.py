@@ -181,7 +181,6 @@ async def test_fork_server_killed_with_a_file_in_hand(decoder: Decoder) -> None:
 
 async def test_a_stopped_fork_server_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that a stopped fork server keeps waiting are served by another, and it is ended with its children."""
-    monkeypatch.setattr(launcher, "_ANSWER_S", 0.5)
     decoder = Decoder(DecodeLimits(max_audio_s=600.0))
     await works(decoder)
     family = [*children(decoder), decoder.fork_server_pid or 0]
@@ -196,7 +195,7 @@ async def test_a_stopped_fork_server_is_replaced(monkeypatch: pytest.MonkeyPatch
 async def test_a_decoder_that_never_starts_is_not_the_files_fault(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str
 ) -> None:
-    """A fork server that hangs from its start, ends at once or is not there gives `DecoderUnavailable` after two
+    """A fork server that hangs from its start, ends at once or is not there gives `DecoderUnavailable` after three
     attempts, and the next file is served when it starts again."""
     monkeypatch.setattr(launcher, "_FIRST_ANSWER_S", 0.5)
     decoder = Decoder(DecodeLimits(max_audio_s=600.0))

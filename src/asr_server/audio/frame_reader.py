@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import os
 import time
+from collections.abc import Callable
 from types import TracebackType
 
 from asr_server.audio.limits import FileLimits
@@ -55,8 +56,8 @@ class FrameReader:
             os.close(self.write_fd)
             self.write_fd = -1
 
-    async def has_more(self, within_s: float) -> bool:
-        """Whether the next frame begins, or the pipe ends, within that time.
+    async def has_more(self, within_s: float, is_vain: Callable[[], bool]) -> bool:
+        """Whether the next frame begins, or the pipe ends, within that time, and before `is_vain` says that none will.
 
         Counted in steps, so that a pause of the whole machine or of this process is not taken for one of the child.
         """
@@ -65,6 +66,8 @@ class FrameReader:
                 async with asyncio.timeout(_STEP_S):
                     await _readable(self._read_fd)
                     return True
+            if is_vain():
+                break
         return False
 
     async def next(self) -> tuple[FrameType, bytearray]:

@@ -14,7 +14,7 @@ from asr_server.audio.wire import DecodeRequest
 
 _RETRY_S = 0.005  # between attempts to send a request while the socket is full
 # How long a request may wait for its child. A new process first imports libav, from a slow disk in many seconds.
-_FIRST_ANSWER_S, _ANSWER_S = 20.0, 2.0
+_FIRST_ANSWER_S, _ANSWER_S = 20.0, 10.0
 _GRACE_S = 1.0  # the fork server exits within milliseconds after the server closes its socket
 
 
@@ -64,7 +64,7 @@ class ForkServer:
 
     @property
     def answer_s(self) -> float:
-        """How long to wait for the first sign of a child after `send`; beyond that the process is stopped or hangs."""
+        """How long to wait for the first sign of a child after `send`; beyond that the process hangs."""
         return _ANSWER_S if self._has_answered else _FIRST_ANSWER_S
 
     def answered(self, process: subprocess.Popen[bytes]) -> None:

@@ -19,6 +19,7 @@ from loguru import logger
 from asr_server.api.metrics.spec import WorkerEnd
 from asr_server.core.errors import ShuttingDown, WorkerUnavailable
 from asr_server.core.idle import IdleTimer
+from asr_server.core.processes import is_stopped
 from asr_server.core.unix_sockets import unnamed_socket
 from asr_server.gateway.hang_detector import HangConfig, HangDetector, ProbeResult
 from asr_server.gateway.restart_policy import Decision, RestartConfig, RestartPolicy, WorkerState
@@ -173,7 +174,7 @@ class Worker:
                 continue
             if process is not watched:
                 watched, detector = process, HangDetector(config, self._clock())
-            if _is_stopped(process.pid):
+            if is_stopped(process.pid):
                 result = ProbeResult.STOPPED
             elif (connection := self.connection) is not None:
                 result = await probe(connection)
@@ -289,14 +290,6 @@ class Worker:
 def _signal(send: Callable[[], None]) -> None:
     with contextlib.suppress(ProcessLookupError):  # it has just ended
         send()
-
-
-def _is_stopped(pid: int) -> bool:
-    """Whether a signal has stopped the process (state T in proc(5)), as SIGSTOP does."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("T")
-    except OSError:  # it has just ended
-        return False
 
 
 async def _connectable(path: Path) -> None:
