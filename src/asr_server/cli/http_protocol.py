@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -18,12 +19,16 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.utils import is_ssl
 
+from asr_server.service.turns import SLICE_S, turns
+
 # Limits for the head of a request, as in other servers, and for the framing between two chunks of a body.
 _HEAD_BYTES, _HEADERS = 64 * 1024, 256
 # How long the rest of a body is read behind an answer: one that closes the connection, and one that keeps it.
 _LINGER_S, _REST_S = 5.0, 30.0
-# Bytes that are parsed at a time, which can be 200 requests; and how long parsing may keep the event loop.
-_PART_BYTES, _PARSE_S = 4 * 1024, 0.002
+# Bytes that are parsed at a time, which can be 200 requests.
+_PART_BYTES = 4 * 1024
+# What a request takes at least in one round of the event loop. Those that were sent ahead of answers wait for turns.
+_REQUEST_S = 0.001
 # A client that leaves data unread for so long has left. Of a slow one nothing is seen until it has read most of its
 # system's buffer, often 128 KiB: at 60 s one that read 2 KB a second was cut off.
 _UNREAD_S = 180
@@ -127,6 +132,9 @@ class HttpProtocol(HttpToolsProtocol):
     _framing_bytes = 0  # received since the last head, chunk of a body, or end of a request
     _head_timer: asyncio.TimerHandle | None = None
     _has_head = _has_ignored_upgrade = False  # the present request
+    # Whether there was more to parse at once than fits into a slice; from then on parsing waits for turns.
+    _is_greedy = _is_turn_due = False
+    _is_pipelined = False  # the request that is started came before the answer to the one before
     _running: RequestResponseCycle | None = None  # the request that is being answered; `cycle` is the last one parsed
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
@@ -143,17 +151,29 @@ class HttpProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Bytes from the peer."""
         self._unparsed += data
-        if not self.flow.is_held:
-            self._parse()
+        if self._is_greedy and turns().are_awaited:
+            self._parse_soon()
+        self._parse()
+
+    def _parse_soon(self) -> None:
+        if not self._is_turn_due:
+            self._is_greedy = self._is_turn_due = True
+            turns().soon(self._parse_in_turn)
+
+    def _parse_in_turn(self) -> None:
+        self._is_turn_due = False
+        self._parse()
+
+    def _may_parse(self) -> bool:
+        return bool(self.parser and not self.flow.is_held and not self._is_turn_due and not self.transport.is_closing())
 
     def _parse(self) -> None:
-        data, at, end_s = self._unparsed, 0, self.loop.time() + _PARSE_S
-        while at < len(data) and self.parser and not self.flow.is_held and not self.transport.is_closing():
+        data, at, ends_s = self._unparsed, 0, time.monotonic() + SLICE_S
+        while at < len(data) and self._may_parse():
             if self.pipeline:
                 self.flow.pause_reading()  # until the end of an answer
-            elif at and self.loop.time() > end_s:
-                self.loop.call_soon(self._parse)
-                break
+            elif at and time.monotonic() > ends_s:
+                self._parse_soon()
             else:
                 part = data[at : at + _PART_BYTES]
                 at += len(part)
@@ -249,8 +269,12 @@ class HttpProtocol(HttpToolsProtocol):
         return True
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        is_pipelined = self._is_pipelined
+
         async def answer(scope: Any, receive: Any, send: Any) -> None:
             try:
+                if is_pipelined:
+                    await turns().next(_REQUEST_S)
                 await app(scope, receive, _Answer(cycle, send).send)
             finally:
                 if cycle.disconnected:  # by the end of its side alone, and the app did not answer
@@ -261,7 +285,9 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Start the timer for the rest of the body, or for the next head, unless that has arrived already."""
+        self._is_pipelined = bool(self.pipeline)
         super().on_response_complete()
+        self._is_pipelined = False
         if self.cycle.response_complete:
             self._start_timer(_REST_S if self.cycle.more_body else self.timeout_keep_alive)
 

@@ -288,7 +288,7 @@ async def test_requests_behind_an_answer_wait_unparsed():
 
 async def test_others_have_their_turn_while_much_is_parsed(monkeypatch):
     """Nothing more is read meanwhile, and nothing is lost."""
-    monkeypatch.setattr(http_protocol, "_PARSE_S", 0)
+    monkeypatch.setattr(http_protocol, "SLICE_S", 0)
     protocol = _opened()
     body, turns = 4_000 * b"1\r\na\r\n", 0
     protocol.data_received(POST + body + b"0\r\n\r\n")

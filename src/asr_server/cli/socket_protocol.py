@@ -14,7 +14,7 @@ from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from asr_server.service.time_slice import SLICE_S, TimeSlice
+from asr_server.service.turns import SLICE_S, TimeSlice, turns
 
 # A peer that has not read the close frame after this time never will. The connection is then aborted.
 _ABORT_AFTER_S = 4.0
@@ -45,7 +45,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.close_timeout = _REFUSED_CLOSE_S
         self._unparsed = bytearray()
         self._part_bytes = _PART_BYTES
-        self._is_slice_due = False
+        # Whether there was more to parse at once than fits into a slice; from then on parsing waits for turns.
+        self._is_greedy = self._is_slice_due = False
         self._frames_after_close = 0
         self._app_slice = TimeSlice()
 
@@ -53,6 +54,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         """Parse bytes from the peer."""
         if self.handshake_initiated:
             self._unparsed += data
+            if self._is_greedy and turns().are_awaited:
+                self._parse_soon()
             self._parse()
             return
         # uvicorn passes the whole head at once. After one that is too large or has a body it would wait forever.
@@ -102,8 +105,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def _parse_soon(self) -> None:
         if not self._is_slice_due:
-            self._is_slice_due = True
-            self.loop.call_soon(self._parse_next_slice)
+            self._is_greedy = self._is_slice_due = True
+            turns().soon(self._parse_next_slice)
 
     def _parse_next_slice(self) -> None:
         self._is_slice_due = False

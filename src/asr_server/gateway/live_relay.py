@@ -25,7 +25,7 @@ from asr_server.gateway.live_replay import LiveReplay
 from asr_server.gateway.sockets import CLEAN, UNCLEAN, Closed
 from asr_server.gateway.worker import WorkerConnection
 from asr_server.scheduling.shared_bytes import QUEUE_BYTES, Share
-from asr_server.service.time_slice import TimeSlice
+from asr_server.service.turns import TimeSlice
 from asr_server.text import languages
 
 _PIECE_BYTES = 64 * 1024  # of a large frame: each waits for room on its own

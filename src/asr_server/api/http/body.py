@@ -25,6 +25,7 @@ from asr_server.core.errors import (
     UploadsUnavailable,
 )
 from asr_server.core.temporary import restore_directory
+from asr_server.service.turns import TimeSlice
 
 # A network may lose a client without any message: after so long without data it is not waited for.
 _STALLED_S = 60.0
@@ -94,12 +95,14 @@ class BodyReader:
         self._receive = receive
         self._max_bytes = max_bytes
         self.size = 0
+        self._slice = TimeSlice()
         self._waited_s = 0.0
         # At the last look at the rate.
         self._size_before, self._waited_before_s = 0, 0.0
 
     async def __call__(self) -> Message:
         """The next part of a body that is not complete, as `receive` of ASGI."""
+        await self._slice.next_round()  # parts that have come already are given at once
         began_s = time.monotonic()
         try:
             async with asyncio.timeout(_STALLED_S):

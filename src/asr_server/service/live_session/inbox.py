@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from asr_server.live.events import Audio, Configure, Event
 from asr_server.scheduling.shared_bytes import SharedBytes
-from asr_server.service.time_slice import TimeSlice
+from asr_server.service.turns import TimeSlice
 
 _PIECE_BYTES = 8 * 1024  # smaller pieces of audio wait as one: each alone would take many times its size
 _EVENT_BYTES = 8 * 1024  # what an event counts besides its audio: far more than it is, so that few of them wait

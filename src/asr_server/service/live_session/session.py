@@ -47,8 +47,9 @@ from asr_server.service.live_session.inference import Engines, LiveInference
 from asr_server.service.live_session.outbox import Outbox, Outgoing
 from asr_server.service.live_session.session_stats import SessionOutcome, SessionStats
 from asr_server.service.requests import WordTimes
+from asr_server.service.turns import turns
 
-_SLICE_BYTES = 4 * 1024  # 128 ms at 16 kHz: about 2 ms of work, then other tasks get their turn
+_SLICE_BYTES, _SLICE_COST_S = 4 * 1024, 0.002  # 128 ms at 16 kHz, and about how long they take
 _PIECE_BYTES = 64 * 1024  # of a large frame: each waits for room on its own
 _SAMPLE_BYTES = 4  # once in frames
 # Whoever has sent so much more audio than time has passed is not speaking, but sending a recording.
@@ -81,15 +82,13 @@ class _ArrivalTimes:
 class Shared:
     """What all sessions of the process share. `timeout_s`: the time limit of each answer.
 
-    `turn`: who has it may process a slice of audio. Without it, each round of the event loop would have one of every
-    session, and everything else would wait for all of them. `paces`: the same among sessions that send faster than one
-    speaks, by their priority; they leave half of the time to others.
+    `paces`: who has one of these may process a slice of audio, of the sessions that send faster than one speaks, by
+    their priority; they leave half of the time to others.
     """
 
     engines: Engines
     timeout_s: float
     memory: SharedBytes = field(default_factory=SharedBytes)
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     paces: Mapping[Priority, asyncio.Lock] = field(
         default_factory=lambda: {Priority.INTERACTIVE: asyncio.Lock(), Priority.BULK: asyncio.Lock()}
     )
@@ -253,12 +252,11 @@ class LiveSession:
                     await self._next_change()
 
     async def _process_slice(self, pcm: bytes, arrived_s: float) -> None:
-        async with self._shared.turn:
-            actions = self.machine.receive(Audio(pcm))
-            # Before the actions: their lag is counted from here.
-            self._arrivals.add(self.machine.clock_samples, arrived_s)
-            self._perform(actions)
-            await asyncio.sleep(0)
+        await turns().next(_SLICE_COST_S)
+        actions = self.machine.receive(Audio(pcm))
+        # Before the actions: their lag is counted from here.
+        self._arrivals.add(self.machine.clock_samples, arrived_s)
+        self._perform(actions)
 
     @property
     def _most_backlog_samples(self) -> int:
