@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 SLICE_S = 0.0005
 # A request takes several rounds of the event loop.
-_ROUND_S = 0.002
+_ROUND_S = 0.001
 # Whoever has not used the event loop for so long need not wait.
 _RESTED_S = 0.05
 
