@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import select
 import socket
 import statistics
 import threading
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 
 from E2Etest import recordings
+from E2Etest.chaos.floods import FIELD, FORM, KEY, REQUESTS, authorization, connected, pour
 from E2Etest.chaos.procfs import growth
 from E2Etest.chaos.rig import until
 from E2Etest.process import running
@@ -26,27 +26,12 @@ pytestmark = [
     pytest.mark.timeout(500),
 ]
 
-KEYS = ["sk-first", "sk-trailers", "sk-trickles", "sk-steady", "sk-unread", "sk-slow"]
+KEYS = [KEY, "sk-trailers", "sk-trickles", "sk-steady", "sk-unread", "sk-slow"]
 PROBES = 150
 UNREAD = 10
 SECRETS = b"POST /v1/realtime/client_secrets HTTP/1.1\r\nHost: localhost\r\n"
-FORM = b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=b\r\n"
-FIELD = b'--b\r\nContent-Disposition: form-data; name="hotwords"\r\n\r\n' + b"a," * 4_000_000 + b"\r\n"
 # The largest thing that the server has.
 LARGE = "/static-offline-docs/swagger-ui-bundle.js"
-
-
-def _key(key):
-    return f"Authorization: Bearer {key}\r\n".encode()
-
-
-# What a connection sends first, and then without end.
-FLOODS = {
-    "requests": (b"", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 4_000),
-    "chunks": (b"POST /v1/jobs HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nz\r\n" * 20_000),
-    "heads": (b"", b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"a: b\r\n" * 200 + b"\r\n"),
-    "fields": (FORM + _key(KEYS[0]) + b"Content-Length: 190000000\r\n\r\n", FIELD),
-}
 
 
 @pytest.fixture(scope="module", params=["server", "gateway"])
@@ -61,30 +46,6 @@ def server(request, tmp_path_factory):
 
 def _sound(seconds):
     return recordings.wav(np.ones(int(16_000 * seconds), np.int16))
-
-
-def _connected(server, *, buffer_bytes=0):
-    line = socket.socket()
-    if buffer_bytes:
-        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
-    line.connect(("127.0.0.1", server.port))
-    return line
-
-
-def _pour(server, flood, over, *, reads):
-    """Send it over one connection, and over the next when the server has ended that."""
-    first, piece = flood
-    while not over.is_set():
-        with _connected(server, buffer_bytes=0 if reads else 4_096) as line, suppress(OSError):
-            line.sendall(first)
-            line.setblocking(False)
-            at = 0
-            while not over.is_set():
-                readable, writable, _ = select.select([line] if reads else [], [line], [], 0.1)
-                if readable and not line.recv(1 << 20):
-                    break
-                if writable:
-                    at = (at + line.send(memoryview(piece)[at:])) % len(piece)
 
 
 def _probed(server):
@@ -108,7 +69,7 @@ def test_a_flood_stops_nobody(server, flood, connections, measured, note):
     """Where there are several connections, they read no answer."""
     over = threading.Event()
     with growth(server.process.pid) as grown, ThreadPoolExecutor() as pool:
-        floods = [pool.submit(_pour, server, FLOODS[flood], over, reads=connections == 1) for _ in range(connections)]
+        floods = [pool.submit(pour, server, REQUESTS[flood], over, reads=connections == 1) for _ in range(connections)]
         try:
             took_ms = _probed(server)
         finally:
@@ -125,8 +86,8 @@ def test_a_flood_stops_nobody(server, flood, connections, measured, note):
 def _trickles(server):
     """What is answered to an upload of which a byte comes now and then, and when."""
     began_s = time.monotonic()
-    with _connected(server) as line:
-        line.sendall(FORM + _key("sk-trickles") + b"Content-Length: 150000000\r\n\r\n" + FIELD[:50])
+    with connected(server) as line:
+        line.sendall(FORM + authorization("sk-trickles") + b"Content-Length: 150000000\r\n\r\n" + FIELD[:50])
         line.settimeout(2)
         answer = b""
         while not answer.endswith(b"}") and time.monotonic() - began_s < 200:
@@ -142,9 +103,9 @@ def _sent_steadily(server):
     body = (
         b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n' + _sound(3) + b"\r\n--b--\r\n"
     )
-    with _connected(server) as line:
+    with connected(server) as line:
         line.settimeout(60)
-        line.sendall(FORM + _key("sk-steady") + b"Content-Length: %d\r\n\r\n" % len(body))
+        line.sendall(FORM + authorization("sk-steady") + b"Content-Length: %d\r\n\r\n" % len(body))
         for at in range(0, len(body), 1_000):
             line.sendall(body[at : at + 1_000])
             time.sleep(1)
@@ -161,7 +122,7 @@ def _status(server, key):
 
 def _left_unread(server):
     """For how long an answer that is not read keeps the place of its key."""
-    with _connected(server, buffer_bytes=4_096) as line:
+    with connected(server, buffer_bytes=4_096) as line:
         _asked(server, line, "sk-unread")
         time.sleep(1)
         began_s = time.monotonic()
@@ -172,7 +133,7 @@ def _left_unread(server):
 
 def _read_slowly(server):
     """Whether an answer that is read at 2 KB a second comes whole, and whether its key has its place again then."""
-    with _connected(server) as line:
+    with connected(server) as line:
         _asked(server, line, "sk-slow")
         line.settimeout(30)
         data, began_s = b"", time.monotonic()
@@ -201,7 +162,7 @@ def test_slow_peers_have_an_end_and_steady_ones_go_on(server):
 
 
 def _answered(server, *pieces):
-    with _connected(server) as line:
+    with connected(server) as line:
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         line.settimeout(30)
         for piece in pieces:
@@ -214,9 +175,13 @@ def test_trailers_open_nothing(server):
     """A key behind a body is none. An offer of another protocol in a second segment loses no body."""
     body = b"2\r\n{}\r\n0\r\n"
     sent = SECRETS + b"Transfer-Encoding: chunked\r\n"
-    assert _answered(server, sent + b"\r\n" + body + _key("sk-trailers") + b"\r\n").startswith(b"HTTP/1.1 401 ")
-    assert _answered(server, sent + _key("sk-trailers") + b"\r\n" + body + b"\r\n").startswith(b"HTTP/1.1 200 ")
-    head = SECRETS + _key("sk-trailers") + b"Content-Length: 2\r\nConnection: Upgrade\r\n"
+    assert _answered(server, sent + b"\r\n" + body + authorization("sk-trailers") + b"\r\n").startswith(
+        b"HTTP/1.1 401 "
+    )
+    assert _answered(server, sent + authorization("sk-trailers") + b"\r\n" + body + b"\r\n").startswith(
+        b"HTTP/1.1 200 "
+    )
+    head = SECRETS + authorization("sk-trailers") + b"Content-Length: 2\r\nConnection: Upgrade\r\n"
     assert _answered(server, head + b"Upg", b"rade: h2c\r\n\r\n{}").startswith(b"HTTP/1.1 200 ")
 
 

@@ -1,19 +1,25 @@
 """One connection sends WebSocket frames as fast as they go: the others are served all the same."""
 
-import base64
-import json
-import socket
 import statistics
-import threading
 import time
 
 import httpx
 import pytest
 
 from E2Etest import recordings
+from E2Etest.chaos.floods import (
+    AUTHORIZED,
+    BURST_BYTES,
+    FRAMES,
+    KEY,
+    MESSAGES,
+    REALTIME,
+    REFUSED,
+    Flood,
+)
 from E2Etest.live.session import data, pieces, stream
 from E2Etest.process import ready
-from E2Etest.wire import BINARY, CONTINUATION, PING, PONG, TEXT, frame, handshake
+from E2Etest.wire import BINARY, frame
 
 pytestmark = [
     pytest.mark.websocket,
@@ -24,41 +30,8 @@ pytestmark = [
     pytest.mark.timeout(300),
 ]
 
-KEY = "sk-a-key-of-the-server"
 FLOOD_S = 5.0
 PROBE_EVERY_S = 0.01
-BURST_BYTES = 64 * 1024
-LIVE, REALTIME = "/ws/transcribe?use_server_vad=false", "/v1/realtime?intent=transcription"
-AUTHORIZED = b"Authorization: Bearer %b\r\n" % KEY.encode()
-# Told on the socket that the key is wrong, as a browser is.
-REFUSED = b"Sec-WebSocket-Protocol: realtime, openai-insecure-api-key.sk-none\r\n"
-
-
-def _event(**fields):
-    return frame(json.dumps(fields).encode(), TEXT)
-
-
-def _append(size):
-    return _event(type="input_audio_buffer.append", audio=base64.b64encode(bytes(size)).decode())
-
-
-FRAMES = {
-    "empty continuations": frame(b"", CONTINUATION, is_last=False),
-    "pings": frame(b"", PING),
-    "long pings": frame(bytes(125), PING),
-    "pongs": frame(b"", PONG),
-    "messages of 1 byte": frame(b"\0"),
-}
-MESSAGES = {
-    "flushes": (LIVE, _event(action="flush")),
-    "configurations": (LIVE, _event(action="config", language="en") + frame(bytes(64))),
-    "unknown actions": (LIVE, _event(action="dance")),
-    "clears": (REALTIME, _event(type="input_audio_buffer.clear")),
-    "small appends": (REALTIME, _append(60)),
-    "turns": (REALTIME, _append(4_800) + _event(type="input_audio_buffer.commit")),
-    "nested": (REALTIME, frame(b'{"type":"session.update","session":' + b'{"a":' * 900 + b"1" + b"}" * 901, TEXT)),
-    "many values": (REALTIME, frame(b'{"type":"session.update","session":[' + b"[]," * 1_000_000 + b"1]}", TEXT)),
-}
 
 
 @pytest.fixture(scope="module", params=["plain", "gateway"])
@@ -71,49 +44,6 @@ def server(request, tmp_path_factory):
         with Flood(server, REALTIME, AUTHORIZED, MESSAGES["turns"][1]):
             time.sleep(1)
         yield server
-
-
-class Flood:
-    """Sends the same bytes again and again, and reads nothing. It comes back when it is cut off."""
-
-    def __init__(self, server, path, headers, burst, beginning=b""):
-        self._address = ("127.0.0.1", server.port)
-        self._beginning = handshake(path, headers), beginning
-        self._burst = burst * max(1, BURST_BYTES // len(burst))
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self.sent_bytes = 0
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._over.set()
-        self._thread.join()
-
-    def _run(self):
-        while not self._over.is_set():
-            try:
-                with socket.create_connection(self._address, timeout=1) as line:
-                    request, beginning = self._beginning
-                    line.sendall(request)
-                    line.recv(4_096)
-                    line.sendall(beginning)
-                    self._send(line)
-            except OSError:
-                time.sleep(0.01)
-
-    def _send(self, line):
-        rest = b""
-        while not self._over.is_set():
-            rest = rest or self._burst
-            try:
-                sent = line.send(rest)
-            except TimeoutError:
-                continue
-            self.sent_bytes += sent
-            rest = rest[sent:]
 
 
 def _measure(server, flood, measured):
