@@ -47,7 +47,7 @@ class Upload(httpx.AsyncByteStream):
     async def _next(self) -> bytes:
         message = await self._body()
         if message["type"] == "http.disconnect":
-            raise Cancelled("The client closed the connection before the end of its upload.")
+            raise Cancelled("The client closed the connection.")
         piece: bytes = message.get("body", b"")
         with map_disk_errors():
             self._file.seek(0, 2)

@@ -58,7 +58,7 @@ async def read_form(request: Request, max_bytes: int) -> FormData:
     except (KeyError, UnicodeDecodeError, ValueError) as error:
         raise MalformedBody("The multipart body cannot be parsed.") from error
     except ClientDisconnect:
-        raise Cancelled("The client closed the connection before the end of its upload.") from None
+        raise Cancelled("The client closed the connection.") from None
 
 
 async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:
