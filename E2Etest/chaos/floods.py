@@ -1,12 +1,13 @@
 """What the flood tests send as fast as it goes: WebSocket frames and messages, HTTP requests and bodies."""
 
 import base64
+import gc
 import json
 import select
 import socket
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 from E2Etest.wire import CONTINUATION, PING, PONG, TEXT, frame, handshake
 
@@ -49,6 +50,16 @@ MESSAGES = {
     "nested": (REALTIME, frame(b'{"type":"session.update","session":' + b'{"a":' * 900 + b"1" + b"}" * 901, TEXT)),
     "many values": (REALTIME, frame(b'{"type":"session.update","session":[' + b"[]," * 1_000_000 + b"1]}", TEXT)),
 }
+
+
+@contextmanager
+def without_collection():
+    """Where probes are timed: a garbage collection of the test's own process takes a tenth of a second."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 class Flood:

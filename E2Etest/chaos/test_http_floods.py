@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from E2Etest import recordings
-from E2Etest.chaos.floods import FIELD, FORM, KEY, REQUESTS, authorization, connected, pour
+from E2Etest.chaos.floods import FIELD, FORM, KEY, REQUESTS, authorization, connected, pour, without_collection
 from E2Etest.chaos.procfs import growth
 from E2Etest.chaos.rig import until
 from E2Etest.process import running
@@ -68,7 +68,7 @@ def _probed(server):
 def test_a_flood_stops_nobody(server, flood, connections, measured, note):
     """Where there are several connections, they read no answer."""
     over = threading.Event()
-    with growth(server.process.pid) as grown, ThreadPoolExecutor() as pool:
+    with without_collection(), growth(server.process.pid) as grown, ThreadPoolExecutor() as pool:
         floods = [pool.submit(pour, server, REQUESTS[flood], over, reads=connections == 1) for _ in range(connections)]
         try:
             took_ms = _probed(server)

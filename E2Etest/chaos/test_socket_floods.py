@@ -16,6 +16,7 @@ from E2Etest.chaos.floods import (
     REALTIME,
     REFUSED,
     Flood,
+    without_collection,
 )
 from E2Etest.live.session import data, pieces, stream
 from E2Etest.process import ready
@@ -48,7 +49,7 @@ def server(request, tmp_path_factory):
 
 def _measure(server, flood, measured):
     usual_mb, most_mb, took_s = server.resident_mb(), 0.0, []
-    with flood, httpx.Client(base_url=server.base, timeout=60) as prober:
+    with without_collection(), flood, httpx.Client(base_url=server.base, timeout=60) as prober:
         ends_s = time.monotonic() + FLOOD_S
         while time.monotonic() < ends_s:
             began_s = time.monotonic()
