@@ -224,8 +224,8 @@ GUARANTEES: dict[str, Guarantee] = {
         "recording of 4 s by another key takes at most {beside_ratio} times as long as alone. All abandoned live "
         "sessions together hold at most {live_mib}.",
         {
-            "beside_ratio": _time("time of another key's recording / alone", 2, "", asserted=10),
-            "live_mib": _memory("memory of all abandoned live sessions", 640, "MiB"),
+            "beside_ratio": _time("time of another key's recording / alone", 2.5, "", asserted=10),
+            "live_mib": _memory("memory of all abandoned live sessions", 320, "MiB"),
         },
     ),
     "foreign-state": Guarantee(
@@ -242,10 +242,10 @@ GUARANTEES: dict[str, Guarantee] = {
     ),
     "gateway-faults": Guarantee(
         "A gateway recovers from every fault of its processes",
-        "For nine minutes the worker's socket file vanishes, and processes are paused, stopped and killed at random: "
-        "worker, decoders and the process that starts them. {unexpected} errors are other than a 503 that invites a "
-        "retry within 2 s of a fault.",
-        {"unexpected": _count("unexpected errors", 0)},
+        "For nine minutes files of the worker and of temporary directories vanish, and processes are paused, stopped "
+        "and killed at random: worker, decoders and the process that starts them. Of about a thousand turns at most "
+        "{unexpected} end otherwise than right or with a 503 that invites a retry within 2 s of a fault.",
+        {"unexpected": _count("turns that end otherwise", 10)},
     ),
     "soak": Guarantee(
         "The server is stable over time",
