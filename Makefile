@@ -111,8 +111,13 @@ nightly: check nightly-unit nightly-e2e nightly-performance fuzz $(if $(SOAK),so
 nightly-unit: $(VENV)/.dev
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) src --numprocesses $(WORKERS) $(PARALLEL) -m "" --hypothesis-seed=$(SEED)
 
-nightly-e2e: $(VENV)/.dev $(VENV)/.tools browser image-tools
+nightly-e2e: $(VENV)/.dev $(VENV)/.tools browser image-tools faketime
 	$(PYTEST) E2Etest --ignore E2Etest/fuzz --numprocesses $(WORKERS) $(PARALLEL) -m "not performance and not soak"
+
+# For the tests of a clock that jumps. Installed here only as root, like Chromium.
+.PHONY: faketime
+faketime:
+	@command -v faketime >/dev/null || test "$$(id -u)" != 0 || { apt-get update -qq && apt-get install -yqq faketime; }
 
 nightly-performance: $(VENV)/.dev
 	$(PYTEST) E2Etest --ignore E2Etest/fuzz -m "performance and not soak"

@@ -185,7 +185,7 @@ WITH_ITS_CLOCK = (
 )
 
 
-@pytest.mark.skipif(shutil.which("faketime") is None, reason="needs Debian's faketime")
+@pytest.mark.skipif(shutil.which("faketime") is None, reason="needs faketime, which `make nightly` installs as root")
 @pytest.mark.parametrize("jump", ["+20y", "-20y"])
 def test_a_clock_that_jumps_costs_nothing(tmp_path, sample, jump):
     """20 years forth or back in the middle of a job: it is done, its result, an ephemeral key and a session of it stay,
