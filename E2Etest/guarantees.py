@@ -241,7 +241,7 @@ GUARANTEES: dict[str, Guarantee] = {
         {"again_s": _time("time until a request is answered again, beyond the load", 5, "s", asserted=30)},
     ),
     "gateway-faults": Guarantee(
-        "A gateway recovers from every fault of its processes",
+        "A gateway goes on through faults of its processes",
         "For nine minutes files of the worker and of temporary directories vanish, and processes are paused, stopped "
         "and killed at random: worker, decoders and the process that starts them. Of about a thousand turns at most "
         "{unexpected} end otherwise than right or with a 503 that invites a retry within 2 s of a fault.",
