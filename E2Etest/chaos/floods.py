@@ -2,6 +2,7 @@
 
 import base64
 import gc
+import http.client
 import json
 import select
 import socket
@@ -139,3 +140,17 @@ def pour(server, flood, over, *, reads):
                     break
                 if writable:
                     at = (at + line.send(memoryview(piece)[at:])) % len(piece)
+
+
+def probed(server, probes):
+    """Milliseconds of each of so many probes, over new connections."""
+    took_ms = []
+    for _ in range(probes):
+        began_s = time.perf_counter()
+        line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        line.request("GET", "/livez")
+        assert line.getresponse().status == 200
+        line.close()
+        took_ms.append(1000 * (time.perf_counter() - began_s))
+        time.sleep(0.02)
+    return took_ms

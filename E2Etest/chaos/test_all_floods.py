@@ -1,6 +1,5 @@
 """All floods at once, each from a process of its own: a server must not add up what each of them may use."""
 
-import http.client
 import multiprocessing
 import os
 import statistics
@@ -21,6 +20,7 @@ from E2Etest.chaos.floods import (
     REQUESTS,
     Flood,
     pour,
+    probed,
     without_collection,
 )
 from E2Etest.live.session import data, pieces, stream
@@ -99,14 +99,6 @@ def test_all_at_once_stop_nobody(mode, tmp_path, measured, note):
         stream(server, pieces(data(recordings.samples()), 32_000))
         with without_collection(), _all_floods(server) as connections:
             time.sleep(8)  # until all processes have started
-            took_ms = []
-            for _ in range(PROBES):
-                began_s = time.perf_counter()
-                line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
-                line.request("GET", "/livez")
-                assert line.getresponse().status == 200
-                line.close()
-                took_ms.append(1000 * (time.perf_counter() - began_s))
-                time.sleep(0.02)
+            took_ms = probed(server, PROBES)
         measured("together_p99_ms", statistics.quantiles(took_ms, n=100, method="inclusive")[98])
         note(f"{connections} connections that flood at once ({mode}): median {statistics.median(took_ms):.0f} ms")

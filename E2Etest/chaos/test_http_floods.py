@@ -1,6 +1,5 @@
 """HTTP clients that flood the server, do not read, or hardly send: others do not notice, and each has an end."""
 
-import http.client
 import json
 import socket
 import statistics
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 
 from E2Etest import recordings
-from E2Etest.chaos.floods import FIELD, FORM, KEY, REQUESTS, authorization, connected, pour, without_collection
+from E2Etest.chaos.floods import FIELD, FORM, KEY, REQUESTS, authorization, connected, pour, probed, without_collection
 from E2Etest.chaos.procfs import growth
 from E2Etest.chaos.rig import until
 from E2Etest.process import running
@@ -48,20 +47,6 @@ def _sound(seconds):
     return recordings.wav(np.ones(int(16_000 * seconds), np.int16))
 
 
-def _probed(server):
-    """Milliseconds of each of many probes, over new connections."""
-    took_ms = []
-    for _ in range(PROBES):
-        began_s = time.perf_counter()
-        line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
-        line.request("GET", "/livez")
-        assert line.getresponse().status == 200
-        line.close()
-        took_ms.append(1000 * (time.perf_counter() - began_s))
-        time.sleep(0.02)
-    return took_ms
-
-
 @pytest.mark.parametrize(
     ("flood", "connections"), [("requests", 1), ("requests", UNREAD), ("chunks", 1), ("heads", 1), ("fields", 1)]
 )
@@ -71,7 +56,7 @@ def test_a_flood_stops_nobody(server, flood, connections, measured, note):
     with without_collection(), growth(server.process.pid) as grown, ThreadPoolExecutor() as pool:
         floods = [pool.submit(pour, server, REQUESTS[flood], over, reads=connections == 1) for _ in range(connections)]
         try:
-            took_ms = _probed(server)
+            took_ms = probed(server, PROBES)
         finally:
             over.set()
         for poured in floods:

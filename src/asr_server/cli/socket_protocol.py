@@ -46,7 +46,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._unparsed = bytearray()
         self._part_bytes = _PART_BYTES
         # Whether there was more to parse at once than fits into a slice; from then on parsing waits for turns.
-        self._is_greedy = self._is_slice_due = False
+        self._is_greedy = self._is_turn_due = False
         self._frames_after_close = 0
         self._app_slice = TimeSlice()
 
@@ -99,17 +99,17 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.handshake_complete
             and self.writable.is_set()
             and not self.read_paused
-            and not self._is_slice_due
+            and not self._is_turn_due
             and not self.transport.is_closing()
         )
 
     def _parse_soon(self) -> None:
-        if not self._is_slice_due:
-            self._is_greedy = self._is_slice_due = True
-            turns().soon(self._parse_next_slice)
+        if not self._is_turn_due:
+            self._is_greedy = self._is_turn_due = True
+            turns().soon(self._parse_in_turn)
 
-    def _parse_next_slice(self) -> None:
-        self._is_slice_due = False
+    def _parse_in_turn(self) -> None:
+        self._is_turn_due = False
         self._parse()
 
     def handle_events(self) -> None:

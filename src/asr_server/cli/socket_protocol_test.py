@@ -122,6 +122,18 @@ async def test_a_close_is_heard_though_the_app_takes_nothing_any_more(protocol):
     assert protocol.transport.closing
 
 
+async def test_nothing_is_kept_of_a_connection_that_is_lost(offered):
+    """The parser would hold the frame that it was reading, in a cycle that only a garbage collection finds."""
+    await offered.send({"type": "websocket.accept"})
+    offered.data_received(b"\x82\xff" + (2**20).to_bytes(8, "big") + bytes(4 + 300_000))
+    await _parsed(offered)
+    parser = offered.conn.parser
+    assert parser.gi_frame is not None
+    offered.connection_lost(None)
+    assert parser.gi_frame is None
+    offered.connections.add(offered)  # the fixture loses it too
+
+
 # -- peers that send without end ---------------------------------------------------------------------------------------
 
 

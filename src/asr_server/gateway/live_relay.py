@@ -24,11 +24,10 @@ from asr_server.gateway.client_input import ActionKind
 from asr_server.gateway.live_replay import LiveReplay
 from asr_server.gateway.sockets import CLEAN, UNCLEAN, Closed
 from asr_server.gateway.worker import WorkerConnection
-from asr_server.scheduling.shared_bytes import QUEUE_BYTES, Share
+from asr_server.scheduling.shared_bytes import PIECE_BYTES, QUEUE_BYTES, Share
 from asr_server.service.turns import TimeSlice
 from asr_server.text import languages
 
-_PIECE_BYTES = 64 * 1024  # of a large frame: each waits for room on its own
 _LEAVE_GRACE_S = 0.25
 _LAST_FRAMES_S = 1.0
 
@@ -106,10 +105,10 @@ async def read_client(client: WebSocket, session: RelayedSession) -> bool:
             return closed_cleanly(message)
         if (pcm := message.get("bytes")) is not None:
             with session.share.of.in_hand(len(pcm)):
-                for at in range(0, len(pcm), _PIECE_BYTES):
+                for at in range(0, len(pcm), PIECE_BYTES):
                     # While the buffer is full the client's socket is not read, so that TCP slows the client down.
                     await session.wait_for_room()
-                    session.replay.add_audio(pcm[at : at + _PIECE_BYTES], time.monotonic())
+                    session.replay.add_audio(pcm[at : at + PIECE_BYTES], time.monotonic())
                     session.may_send.set()
                     session.account()
         else:

@@ -15,6 +15,7 @@ from asr_server.core.errors import Overloaded
 
 LIMIT_BYTES = 128 * 1024 * 1024
 QUEUE_BYTES = 32 * 1024 * 1024  # the most that one queue may hold
+PIECE_BYTES = 64 * 1024  # of a large frame: each waits for room on its own
 RESERVED_BYTES = 256 * 1024  # what a queue may hold however little is free: a speaker is never that far behind
 
 

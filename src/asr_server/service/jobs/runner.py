@@ -24,7 +24,7 @@ from asr_server.core.errors import (
 )
 from asr_server.scheduling.job import Priority
 from asr_server.service.jobs.record import JobError, JobRecord, JobState, new_id
-from asr_server.service.jobs.shares import JobLimits, Turns
+from asr_server.service.jobs.shares import JobLimits, WaitingJobs
 from asr_server.service.jobs.store import JobStore
 from asr_server.service.processor import RequestProcessor
 from asr_server.service.recordings.pipeline import Emit, Event, RunOptions, SegmentDone, Started
@@ -59,7 +59,7 @@ class Jobs:
         self._removed_at_s: dict[str, float] = {}  # monotonic, of finished jobs: nobody can set that clock
         self._changed: dict[str, asyncio.Event] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._turns = Turns(_AT_ONCE_EACH)
+        self._queue = WaitingJobs(_AT_ONCE_EACH)
         self._tasks: list[asyncio.Task[None]] = []
         # Jobs whose recordings are being stored, and the bytes of these, by owner.
         self._arriving: Counter[str] = Counter()
@@ -165,7 +165,7 @@ class Jobs:
         record, size_bytes = self.get(identity, owner), self._bytes.pop(identity)
         del self._records[identity]
         self._removed_at_s.pop(identity, None)
-        self._turns.remove(owner, identity)
+        self._queue.remove(owner, identity)
         self._changed.pop(identity).set()
         if (task := self._running.get(identity)) is not None:
             task.cancel()
@@ -228,7 +228,7 @@ class Jobs:
         if record.state.over:
             self._remove_later(record)
         else:
-            self._turns.put(record.owner, record.id)
+            self._queue.put(record.owner, record.id)
 
     def _remove_later(self, record: JobRecord) -> None:
         """Set the time of its removal, which is at most `ttl_s` ahead, whatever the clock says."""
@@ -244,7 +244,7 @@ class Jobs:
 
     async def _work(self) -> None:
         while True:
-            identity = await self._turns.next()
+            identity = await self._queue.next()
             record = self._records[identity]
             with logger.contextualize(id=identity):
                 self._running[identity] = task = asyncio.create_task(self._run(record))
@@ -254,7 +254,7 @@ class Jobs:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
                 del self._running[identity]
-                self._turns.end(record.owner)
+                self._queue.end(record.owner)
 
     async def _run(self, record: JobRecord) -> None:
         record = replace(record, state=JobState.RUNNING, started_at=time.time())

@@ -51,8 +51,8 @@ class JobLimits:
             )
 
 
-class Turns:
-    """Jobs that wait. Owners take turns, each in the order of its own jobs, and have at most `each` under way."""
+class WaitingJobs:
+    """Who of them is next: owners take turns, each in the order of its own jobs, and have at most `each` under way."""
 
     def __init__(self, each: int) -> None:
         self._each = each

@@ -40,7 +40,7 @@ from asr_server.live.session import LiveMachine
 from asr_server.live.table import State
 from asr_server.scheduling.admission import AdmissionTicket
 from asr_server.scheduling.job import Priority
-from asr_server.scheduling.shared_bytes import SharedBytes
+from asr_server.scheduling.shared_bytes import PIECE_BYTES, SharedBytes
 from asr_server.service.live_session.final_words import FinalWordTimes
 from asr_server.service.live_session.inbox import Disconnected, Inbox, Incoming
 from asr_server.service.live_session.inference import Engines, LiveInference
@@ -50,7 +50,6 @@ from asr_server.service.requests import WordTimes
 from asr_server.service.turns import turns
 
 _SLICE_BYTES, _SLICE_COST_S = 4 * 1024, 0.002  # 128 ms at 16 kHz, and about how long they take
-_PIECE_BYTES = 64 * 1024  # of a large frame: each waits for room on its own
 _SAMPLE_BYTES = 4  # once in frames
 # Whoever has sent so much more audio than time has passed is not speaking, but sending a recording.
 _AHEAD_S = 10.0
@@ -163,12 +162,12 @@ class LiveSession:
         Raises `Overloaded` for a large frame, and takes nothing of it, if the frames in hand of all sessions and what
         they have taken are too much.
         """
-        if not isinstance(event, Audio) or len(event.pcm) <= _PIECE_BYTES:
+        if not isinstance(event, Audio) or len(event.pcm) <= PIECE_BYTES:
             await self._take(event, outbox)
             return
         with self._shared.memory.in_hand(len(event.pcm)):
-            for at in range(0, len(event.pcm), _PIECE_BYTES):
-                await self._take(Audio(event.pcm[at : at + _PIECE_BYTES]), outbox)
+            for at in range(0, len(event.pcm), PIECE_BYTES):
+                await self._take(Audio(event.pcm[at : at + PIECE_BYTES]), outbox)
 
     async def _take(self, event: Event, outbox: Outbox) -> None:
         if self.is_current(outbox):
