@@ -57,6 +57,14 @@ def test_too_long_a_recording(server):
     assert _error(server.transcribe(long)) == (400, "audio_too_long", "file")
 
 
+@pytest.mark.parametrize("fields", [1, 4])
+def test_more_text_than_a_form_may_have(server, sample, fields):
+    """In one field or in all together."""
+    answer = server.transcribe(sample[0], **{f"nonsense{n}": "a" * (262_144 // fields + 1) for n in range(fields)})
+    assert _error(answer)[:2] == (400, "malformed_body")
+    assert "256 KiB" in answer.json()["error"]["message"]
+
+
 @pytest.mark.parametrize("rate", [1, 50, 999, 2**31 - 1])
 def test_rates_at_which_there_is_no_speech(server, rate):
     """Such a header is damaged: the file is refused before it is decoded."""

@@ -5,11 +5,12 @@ import tempfile
 from types import SimpleNamespace
 
 import pytest
-from starlette.datastructures import FormData
+from starlette.datastructures import FormData, Headers
 from starlette.requests import Request
 
 from asr_server.api.http import body
-from asr_server.core.errors import Cancelled, FileTooLarge, UploadStalled, UploadsUnavailable
+from asr_server.api.http.form_parser import FormParser
+from asr_server.core.errors import Cancelled, FileTooLarge, MalformedBody, UploadStalled, UploadsUnavailable
 
 NAMES = frozenset({"model", "language", "stream"})
 
@@ -33,6 +34,25 @@ def test_a_list_is_a_list_in_every_spelling(items):
 def test_other_fields_are_not_taken_for_the_list():
     """Only the name itself and its bracketed forms count."""
     assert body.listed(FormData([("kk", "x"), ("k[x]", "y"), ("k", "")]), "k") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "said"), [("known_speaker_references[]", 8 * 2**20, "8 MiB"), ("prompt", 256 * 1024, "256 KiB")]
+)
+async def test_text_is_bounded_by_its_kind(name, limit, said):
+    """Recordings of speakers, as text, have a bound of their own. What is not over the bound is read."""
+
+    async def parsed(size):
+        async def stream():
+            yield f'--b\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n'.encode() + b"a" * size
+            yield b"\r\n--b--\r\n"
+
+        headers = Headers({"content-type": "multipart/form-data; boundary=b"})
+        return await FormParser(headers, stream()).parse()
+
+    assert len((await parsed(limit))[name]) == limit
+    with pytest.raises(MalformedBody, match=said):
+        await parsed(limit + 1)
 
 
 def test_text_that_only_looks_like_json_stays_text():

@@ -52,8 +52,10 @@ class FormParser(MultiPartParser):
                 self._references_bytes += end - start
             else:
                 self._text_bytes += end - start
-            if self._text_bytes > _MAX_TEXT_BYTES or self._references_bytes > _MAX_REFERENCES_BYTES:
+            if self._text_bytes > _MAX_TEXT_BYTES:
                 raise MultiPartException(f"The text fields have more than {_MAX_TEXT_BYTES // 1024} KiB together")
+            if self._references_bytes > _MAX_REFERENCES_BYTES:
+                raise MultiPartException(f"'{_REFERENCES}' has more than {_MAX_REFERENCES_BYTES // 2**20} MiB")
         super().on_part_data(data, start, end)
 
     def on_end(self) -> None:
