@@ -41,7 +41,7 @@ from asr_server.core.temporary import restore_directory
 
 Samples = NDArray[np.float32]
 
-# For a file of which nothing was decoded yet: the process that starts decoders may be lost more than once.
+# In a row without a new sample: the process that starts decoders may be lost more than once.
 _ATTEMPTS = 3
 
 
@@ -162,7 +162,8 @@ class Decoder:
             raise
 
     async def _retried(self, source: Source, progress: Progress, caller: str) -> AsyncGenerator[bytearray, None]:
-        """The PCM of one file as it comes; tried again if the fork server is lost before the first sample."""
+        """The PCM of one file as it comes. Begun again if the fork server is lost: what was given already, which is
+        the same each time, is left out."""
         file = self._file(source, caller)
         self._idle.hold()
         attempts = 0
@@ -170,16 +171,21 @@ class Decoder:
             async with self._memory.taken(caller, file.limits.memory_bytes):
                 while True:
                     attempts += 1
+                    skipped_bytes = 4 * progress.decoded_samples
                     try:
                         async with aclosing(self._attempt(file, progress)) as blocks:
                             async for block in blocks:
-                                progress.decoded_samples += len(block) // 4
-                                yield block
+                                left = block[skipped_bytes:]
+                                skipped_bytes -= len(block) - len(left)
+                                if left:
+                                    attempts = 0
+                                    progress.decoded_samples += len(left) // 4
+                                    yield left
                         return
                     except ForkServerLost as lost:
                         if self._closed:
                             raise ShuttingDown("The server is stopping.") from lost
-                        if progress.decoded_samples or attempts == _ATTEMPTS:
+                        if attempts == _ATTEMPTS:
                             raise DecoderUnavailable("The audio decoder was lost or does not start.") from None
         finally:
             self._idle.release()

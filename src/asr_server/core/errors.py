@@ -341,7 +341,7 @@ class ModelUnavailable(EngineError):
 
 
 class DecoderUnavailable(EngineError):
-    """The process that decodes audio was lost, three times in a row, or during a file; try again."""
+    """The process that decodes audio was lost three times in a row; try again."""
 
     code = "decoder_unavailable"
 
