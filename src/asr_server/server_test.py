@@ -1,12 +1,14 @@
 """What the server does by itself while it runs."""
 
 import asyncio
+import inspect
 
 import pytest
 import soundfile
 from loguru import logger
 
 from asr_server import demo, server
+from asr_server.api import dependencies
 from asr_server.core import heap
 from asr_server.core.errors import JobsUnavailable
 from asr_server.core.settings import Settings
@@ -54,6 +56,22 @@ async def test_the_settings_reach_the_names_of_the_model_and_the_log(monkeypatch
     (warning,) = [line for line in lines if line.startswith("settings without effect")]
     assert "FAST_MODEL_ID" in warning
     assert "WORKER_PORT" in warning
+
+
+def test_no_request_needs_a_thread(tmp_path):
+    """FastAPI calls plain functions in threads, which a busy event loop keeps waiting: the probes would fail."""
+
+    def calls(dependant):
+        yield dependant.call
+        for needed in dependant.dependencies:
+            yield from calls(needed)
+
+    app = server.create_app(Settings(_env_file=None, model_id="demo", state_dir=str(tmp_path)))
+    routers = [route.original_router for route in app.routes if hasattr(route, "original_router")]
+    routes = [route for router in routers for route in router.routes if hasattr(route, "dependant")]
+    found = {call for route in routes for call in calls(route.dependant)}
+    assert {dependencies.get_services, dependencies.get_caller} <= found
+    assert [call for call in found if not inspect.iscoroutinefunction(call)] == []
 
 
 def test_a_user_without_a_home_has_no_jobs_and_a_server_all_the_same(monkeypatch):
