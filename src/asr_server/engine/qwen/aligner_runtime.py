@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn import functional as F
 
 from asr_server.core.audio import SAMPLE_RATE, samples_to_whole_ms
 from asr_server.core.errors import UnsupportedLanguage, UnsupportedValue
 from asr_server.engine.protocol import AlignedPiece, AlignItem, Alignment
-from asr_server.engine.qwen import loading, memory, monotonic_decode, progress
+from asr_server.engine.qwen import loading, memory, monotonic_decode
 from asr_server.engine.qwen.encoder import WindowedEncoder
 from asr_server.engine.qwen.frontend import LogMel
+from asr_server.engine.qwen.language_model import Attend, LanguageModel
 from asr_server.engine.qwen.sdk import Qwen3ForceAlignProcessor
 
 # What the released aligner was trained on; its own configuration wins where it names languages.
@@ -50,6 +53,7 @@ class AlignerRuntime:
         self._parts = parts
         self._mel = LogMel(parts.processor.feature_extractor)
         self._encoder = WindowedEncoder(parts.tower)
+        self._language_model = LanguageModel(parts.text)
         self._texts = Qwen3ForceAlignProcessor()
         self._device = parts.head.weight.device
         self._languages = {name.lower() for name in parts.languages or LANGUAGES}
@@ -61,8 +65,9 @@ class AlignerRuntime:
         return cls(loading.load_aligner(directory, device=device, dtype=dtype))
 
     def report_to(self, on_progress: Callable[[], None]) -> None:
-        """Call `on_progress` inside of every pass that may take long, from now on."""
-        progress.report_to(on_progress, self._parts.tower, self._parts.text)
+        """Call `on_progress` inside of every pass that may take long, from now on; see `Runtime.report_to`."""
+        if self._device.type == "cpu":
+            self._encoder.on_layer = self._language_model.on_layer = on_progress
 
     @torch.inference_mode()
     def align(self, items: Sequence[AlignItem]) -> list[Alignment]:
@@ -89,15 +94,18 @@ class AlignerRuntime:
 
     def _chances(self, rows: Sequence[_Row]) -> list[torch.Tensor]:
         """What the head says of every stamp of each row, (2 x words, slots), not normalised."""
-        encoded = self._encoder([memory.upload(row.mel, self._device) for row in rows])
-        embed = self._parts.text.embed_tokens
+        windows = [self._encoder.windows(memory.upload(row.mel, self._device)) for row in rows]
+        encoded = iter(self._encoder([window for own in windows for window in own]))
+        embed = self._language_model.embed
         inputs = [
-            torch.cat([embed(row.before.to(self._device)), audio, embed(row.after.to(self._device))])
-            for row, audio in zip(rows, encoded, strict=True)
+            torch.cat(
+                [embed(row.before.to(self._device)), *islice(encoded, len(own)), embed(row.after.to(self._device))]
+            )
+            for row, own in zip(rows, windows, strict=True)
         ]
         padded = torch.nn.utils.rnn.pad_sequence(inputs, batch_first=True)
-        positions = torch.arange(padded.shape[1], device=self._device).expand(3, len(rows), -1)
-        hidden = self._parts.text(inputs_embeds=padded, position_ids=positions, use_cache=False).last_hidden_state
+        positions = torch.arange(padded.shape[1], device=self._device).repeat(len(rows))
+        hidden = self._language_model(padded.flatten(0, 1), positions, _causal(len(rows))).view(padded.shape)
         stamps = [
             hidden[n, len(given) - len(row.after) : len(given)][(row.after == self._parts.stamp_id).to(self._device)]
             for n, (row, given) in enumerate(zip(rows, inputs, strict=True))
@@ -111,6 +119,19 @@ class AlignerRuntime:
         inside = chances[:, : int(last_ms / self._parts.slot_ms) + 2]
         times = [min(max(0, round(slot * self._parts.slot_ms)), last_ms) for slot in _in_order(chances, inside)]
         return Alignment(tuple(map(AlignedPiece, words, times[::2], times[1::2])))
+
+
+def _causal(rows: int) -> Attend:
+    """Attention of `rows` rows of equal length, each token to those before it in its row."""
+
+    def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        groups = q.shape[1] // k.shape[1]
+        by_row = [x.unflatten(0, (rows, -1)).transpose(1, 2) for x in (q, k, v)]
+        keys, values = (x.repeat_interleave(groups, 1) for x in by_row[1:])
+        out = F.scaled_dot_product_attention(by_row[0], keys, values, is_causal=True)
+        return out.transpose(1, 2).flatten(2).flatten(0, 1)
+
+    return attend
 
 
 def _in_order(chances: torch.Tensor, inside: torch.Tensor) -> NDArray[np.floating]:

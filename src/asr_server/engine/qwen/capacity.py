@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Tokens of the row that is planned for: 30 s of audio (390), its budget of 360 new tokens, 146 for the prompt around
-# it.
+# Tokens of the row that is planned for: 30 s of audio (390), 360 new tokens, 146 for the prompt around it.
 ROW_TOKENS = 896
 # Of the memory that is free after the weights, this much may hold keys and values unless KV_BUDGET_MB says otherwise;
 # the rest is for activations, and on a CPU for everybody else. Rows take half of it at most, live sessions the rest.
@@ -29,10 +28,6 @@ class Capacity:
     def tokens(self) -> int:
         """All tokens of rows that fit."""
         return self.rows_bytes // self.token_bytes
-
-    def fits(self, rows: int, tokens: int) -> bool:
-        """Whether that many rows, the longest of `tokens`, fit; one row is tried whatever its length."""
-        return rows <= self.rows and (rows == 1 or rows * tokens <= self.tokens)
 
 
 def token_bytes(*, layers: int, kv_heads: int, head_dim: int, item_bytes: int) -> int:

@@ -36,25 +36,3 @@ def test_a_large_gpu_holds_the_whole_batch_and_a_small_one_less():
         for gb in (1, 8, 80)
     ]
     assert rows[0] < rows[1] < rows[2] == 64
-
-
-def test_longer_rows_leave_room_for_fewer():
-    """Tokens, not rows, are what memory holds; a single row is always tried."""
-    plan = capacity.plan(
-        free_bytes=0, kv_budget_mb=2 * 8 * 896 * 112 // 1024, max_batch=8, token_bytes=RELEASED, device="cuda"
-    )
-    assert plan.fits(8, capacity.ROW_TOKENS)
-    assert not plan.fits(9, 100)
-    assert not plan.fits(8, 2 * capacity.ROW_TOKENS)
-    assert plan.fits(4, 2 * capacity.ROW_TOKENS)
-    assert plan.fits(1, 10**6)
-
-
-def test_where_memory_is_left_a_long_row_takes_nobodys_place():
-    """Eight rows are wanted and the budget holds more: they may be longer than planned."""
-    plan = capacity.plan(
-        free_bytes=0, kv_budget_mb=2 * 32 * 896 * 112 // 1024, max_batch=8, token_bytes=RELEASED, device="cuda"
-    )
-    assert plan.rows == 8
-    assert plan.fits(8, 4 * capacity.ROW_TOKENS)
-    assert not plan.fits(8, 5 * capacity.ROW_TOKENS)

@@ -1,175 +1,262 @@
-"""Rows of a language model over one slot cache: prefill some, step all, drop one. Works on tokens only."""
+"""Rows of a language model over one arena: seat some, prefill and step them, drop one. Works on tokens only."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
 
 import torch
-from torch.nn.utils.rnn import pad_sequence
 
-from asr_server.engine.qwen.capacity import ROW_TOKENS, Capacity
-from asr_server.engine.qwen.slots import ATTENTION, PADDING, KeysValues, SlotCache, bucket
+from asr_server.engine.qwen.arena import Arena, AttentionShape, rounded
+from asr_server.engine.qwen.capacity import Capacity
+from asr_server.engine.qwen.encoder import Window
+from asr_server.engine.qwen.language_model import LanguageModel
+from asr_server.engine.qwen.passes import Pass, Span
+from asr_server.engine.qwen.sampling import Choice, Draw, choose
 from asr_server.engine.row import Row
 from asr_server.engine.speculative import accepted
 
-# Sampling is greedy long before this; by less than that, logits cannot be divided.
-_COLDEST = 1e-4
+# Hidden states (n, d) to logits (n, vocabulary).
+Head = Callable[[torch.Tensor], torch.Tensor]
+
+
+class NoRoom(MemoryError):
+    """Rows became longer than the arena can hold together."""
+
+
+class RowInput:
+    """What is left of a row's prompt, in embeddings (n, d); those of audio are made when they are needed.
+
+    `ready`: those that are made; `windows`: the audio behind them; `after`: what follows the audio. The last `tail`
+    tokens have to be run in one pass.
+    """
+
+    def __init__(self, ready: torch.Tensor, windows: Sequence[Window], after: torch.Tensor, tail: int) -> None:
+        self.ready, self.windows, self.tail = ready, list(windows), tail
+        self._after = after
+        self.left = len(ready) + sum(window.tokens for window in windows) + len(after)
+        self.add([])
+
+    def missing(self, count: int) -> list[Window]:
+        """The windows without which the next `count` tokens cannot be run."""
+        wanted, length = [], len(self.ready)
+        for window in self.windows:
+            if length >= min(count, self.left - len(self._after)):
+                break
+            wanted.append(window)
+            length += window.tokens
+        return wanted
+
+    def add(self, audio: Sequence[torch.Tensor]) -> None:
+        """The embeddings of the next windows."""
+        self.ready = torch.cat([self.ready, *audio])
+        del self.windows[: len(audio)]
+        if not self.windows:
+            self.ready, self._after = torch.cat([self.ready, self._after]), self._after[:0]
+
+    def skip(self, count: int) -> None:
+        """Forget the next `count`, which have been run."""
+        self.ready = self.ready[count:]
+        self.left -= count
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class SlotRow(Row):
     """A row in a slot. `generator`: the source of chance where it is sampled. `no_speech_id`: the token that means "no
-    speech" where it is the second one; None if its probability is not wanted.
+    speech" where it is the second one; None if its probability is not wanted. `expected`: new tokens that it will
+    hardly exceed. `urgent`: its prompt is run before those of others.
 
-    Set by the decoder: `length`, tokens in the cache; `no_speech_logprob`, the log-probability of `no_speech_id`.
+    Set by the decoder: `length`, tokens in the arena; `no_speech_logprob`, the log-probability of `no_speech_id`;
+    `input`, what is left of its prompt with the tokens `proposed` behind it, None once it decodes.
     """
 
     generator: torch.Generator | None = None
     no_speech_id: int | None = None
+    expected: int = 0
+    urgent: bool = False
     length: int = 0
     no_speech_logprob: float | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Prefill:
-    """What a row starts from: `embeds` (n, d), behind the tokens whose keys and values are in `cached`, if any."""
-
-    row: SlotRow
-    embeds: torch.Tensor
-    cached: KeysValues | None = None
-
-    @property
-    def start(self) -> int:
-        """Tokens in `cached`."""
-        return self.cached[0][0].shape[1] if self.cached is not None else 0
-
-    @property
-    def end(self) -> int:
-        """Tokens in the cache after the prompt."""
-        return self.start + len(self.embeds)
+    input: RowInput | None = None
+    proposed: list[int] = field(default_factory=list)
+    reserved: int = 0
 
 
 class SlotDecoder:
-    """Rows sit in slots 0..n-1 without a gap: the last row moves into the slot of one that leaves."""
+    """Rows sit in slots 0..n-1 without a gap, those that decode before those whose prompt is not at its end."""
 
-    def __init__(self, text: Any, head: Any, end_ids: frozenset[int], capacity: Capacity) -> None:
-        self._text = text
+    def __init__(self, model: LanguageModel, head: Head, end_ids: frozenset[int], capacity: Capacity) -> None:
+        self._model = model
         self._head = head
         self._end_ids = end_ids
         self._capacity = capacity
-        self._device = head.weight.device
-        text.config._attn_implementation = ATTENTION
-        self.cache = SlotCache(text.config, device=self._device, dtype=head.weight.dtype)
+        shape = AttentionShape.of(model.config)
+        self.arena = Arena(shape, capacity.tokens, device=model.device, dtype=model.dtype)
         self.rows: list[SlotRow] = []
 
-    def embed(self, ids: torch.Tensor) -> torch.Tensor:
-        """Token ids (n,) to embeddings (n, d)."""
-        embedded: torch.Tensor = self._text.embed_tokens(ids.to(self._device))
-        return embedded
+    @property
+    def decoding(self) -> list[SlotRow]:
+        """Rows that `step` moves."""
+        return [row for row in self.rows if row.input is None]
 
     def fits(self, rows: int, tokens: int) -> bool:
-        """Whether `rows` more rows, the longest of `tokens` with its budget, can be seated now."""
-        return self._capacity.fits(len(self.rows) + rows, self._columns(tokens))
+        """Whether `rows` more rows, the longest of `tokens`, can be seated now."""
+        total = len(self.rows) + rows
+        return total <= self._capacity.rows and self._division(total, tokens) is not None
 
-    def prefill(self, starts: Sequence[Prefill]) -> None:
-        """Seat rows, run their prompts and drafts in one forward pass, and take what it yields."""
-        first = len(self.rows)
-        longest = max(start.end + start.row.budget for start in starts)
-        self._reserve(first + len(starts), longest)
-        fed, embeds = [], []
-        for slot, start in enumerate(starts, first):
-            if start.cached is not None:
-                self.cache.write(slot, 0, start.cached)
-            start.row.length = start.end
-            proposal = start.row.proposal()
-            fed.append(proposal)
-            embeds.append(torch.cat([start.embeds, self.embed(torch.tensor(proposal, dtype=torch.long))]))
-        hidden = self._forward(first, embeds, [start.start for start in starts])
-        tails = [states[len(start.embeds) - 1 :] for start, states in zip(starts, hidden, strict=True)]
-        self._take([start.row for start in starts], fed, tails)
-        self.rows += [start.row for start in starts]
+    def seat(self, row: SlotRow, given: RowInput, cached: torch.Tensor | None) -> None:
+        """Give a row a slot. `given` is its prompt behind the tokens whose keys and values are in `cached`, if any.
+
+        What the row proposes is the end of it.
+        """
+        slot, length = len(self.rows), cached.shape[3] if cached is not None else 0
+        row.reserved = length + given.left + row.expected
+        self._make_room(slot + 1, row.reserved)
+        if cached is not None:
+            self.arena.put(slot, cached)
+        row.length, row.input, row.proposed = length, given, row.proposal()
+        self.rows.append(row)
+
+    def next_input(self, tokens: int) -> list[tuple[SlotRow, int]]:
+        """Rows whose prompts should be run next, and how many tokens of each, about `tokens` in all.
+
+        Those that come to their end are first.
+        """
+        left, found = tokens, []
+        waiting = [(row, row.input) for row in self.rows if row.input is not None]
+        for row, given in sorted(waiting, key=lambda pair: (not pair[0].urgent, pair[0].key)):
+            count = given.left
+            if count > left:
+                # At least one token, and what is left behind them is more than the tail.
+                count = min(left, given.left - given.tail)
+                count = given.left if count < 1 and not found else count
+            if count < 1 or left < 1:
+                break
+            found.append((row, count))
+            left -= count
+        return sorted(found, key=lambda pair: pair[1] < _left(pair[0]))
+
+    def prefill(self, parts: Sequence[tuple[SlotRow, int]]) -> None:
+        """Run so many tokens of those rows' prompts, which must be ready, in one pass.
+
+        Rows that come to the end of theirs decode from then on.
+        """
+        first = len(self.decoding)
+        for slot, (row, _) in enumerate(parts, first):
+            self._swap(slot, self.rows.index(row))
+        spans = [Span(slot, row.length, count) for slot, (row, count) in enumerate(parts, first)]
+        inputs = [row.input for row, _ in parts if row.input is not None]
+        embeds = torch.cat([given.ready[:count] for given, (_, count) in zip(inputs, parts, strict=True)])
+        aim = Pass(self.arena, spans, embeds.dtype)
+        hidden = self._model(embeds, aim.positions, aim.attend).split([count for _, count in parts])
+        ended = [(row, states) for (row, count), states in zip(parts, hidden, strict=True) if count == _left(row)]
+        rows, proposals = [row for row, _ in ended], [row.proposed for row, _ in ended]
+        choices = self._choose(rows, proposals, [states[-len(row.proposed) - 1 :] for row, states in ended])
+        # From here on nothing fails: a pass that does has moved no row, and may be tried again.
+        for given, (row, count) in zip(inputs, parts, strict=True):
+            given.skip(count)
+            row.length += count
+        for row in rows:
+            row.length -= len(row.proposed)
+            row.input = None
+        self._note(rows, proposals, choices)
 
     def step(self) -> None:
-        """One pass for all rows, which must be unfinished: one new token each, more where a draft comes true."""
-        fed = [row.proposal() for row in self.rows]
-        ids = [[row.ids[-1], *proposal] for row, proposal in zip(self.rows, fed, strict=True)]
-        # One transfer for all rows: on a GPU each small one would cost as much as a layer.
-        embeds = self.embed(torch.tensor([i for own in ids for i in own])).split([len(own) for own in ids])
-        hidden = self._forward(0, embeds, [row.length for row in self.rows])
-        self._take(self.rows, fed, hidden)
-        # Last: a pass that fails has moved no row, and may be tried again.
-        for row in self.rows:
+        """One pass for all rows that decode and are unfinished: one new token each, more where a draft comes true."""
+        rows = self.decoding
+        fed = [row.proposal() for row in rows]
+        self._make_room(len(self.rows), max(row.length + 1 + len(own) for row, own in zip(rows, fed, strict=True)))
+        spans = [Span(slot, row.length, 1 + len(own)) for slot, (row, own) in enumerate(zip(rows, fed, strict=True))]
+        ids = [token for row, own in zip(rows, fed, strict=True) for token in (row.ids[-1], *own)]
+        aim = Pass(self.arena, spans, self._model.dtype, ids)
+        hidden = self._model(self._model.embed(aim.ids), aim.positions, aim.attend)
+        choices = self._choose(rows, fed, hidden[: len(ids)].split([span.count for span in spans]))
+        for row in rows:
             row.length += 1
+        self._note(rows, fed, choices)
 
     def drop(self, row: SlotRow) -> None:
         """Take a row out and close the gap."""
-        slot, last = self.rows.index(row), len(self.rows) - 1
+        slot = self.rows.index(row)
         if row.overflowed:
-            self.cache.clear(slot)
-        if slot != last:
-            self.cache.move(last, slot, self.rows[last].length)
-            self.rows[slot] = self.rows[last]
+            self.arena.clear(slot)
+        if row.input is None:
+            # The last that decodes takes its place, and the last that does not takes the place of that one.
+            slot = self._fill(slot, len(self.decoding) - 1)
+        self._fill(slot, len(self.rows) - 1)
         self.rows.pop()
 
-    def _reserve(self, rows: int, tokens: int) -> None:
-        """Room for `rows` rows of `tokens`; all planned slots at once, fewer while rows are longer than planned."""
-        columns = self._columns(tokens)
-        slots = max(rows, min(self._capacity.rows, self._capacity.tokens // columns))
-        self.cache.reserve(slots, columns, keep=len(self.rows))
+    def _fill(self, slot: int, last: int) -> int:
+        """Move the row of one slot into another; return the slot that is free then."""
+        if slot != last:
+            moved = self.rows[slot] = self.rows[last]
+            self.arena.move(last, slot, moved.length)
+            if moved.overflowed:
+                self.arena.clear(last)
+        return last
 
-    def _columns(self, tokens: int) -> int:
-        """Tokens of each slot when one of `tokens` joins: as planned, unless it or a row that is seated needs more."""
-        return max(bucket(tokens + 1), self.cache.tokens if self.rows else ROW_TOKENS)
+    def _swap(self, one: int, other: int) -> None:
+        if one != other:
+            rows = self.rows
+            self.arena.swap(one, other, max(rows[one].length, rows[other].length))
+            rows[one], rows[other] = rows[other], rows[one]
 
-    def _forward(self, first: int, embeds: Sequence[torch.Tensor], starts: Sequence[int]) -> list[torch.Tensor]:
-        """Embeddings (q_i, d) at positions starts[i].. of slots `first`.. to their last hidden states (q_i, d)."""
-        padded = pad_sequence(list(embeds), batch_first=True)
-        longest = padded.shape[1]
-        lengths = [len(own) for own in embeds]
-        where = torch.tensor(
-            [[*range(start, start + n), *[PADDING] * (longest - n)] for start, n in zip(starts, lengths, strict=True)],
-            device=self._device,
-        )
-        mask = self.cache.aim(first, where)
-        hidden = self._text(
-            inputs_embeds=padded,
-            attention_mask=mask,
-            position_ids=where.clamp(min=0).expand(3, -1, -1),
-            past_key_values=self.cache,
-            use_cache=True,
-            cache_position=where[0],
-        ).last_hidden_state
-        return [states[: len(own)] for states, own in zip(hidden, embeds, strict=True)]
+    def _make_room(self, rows: int, tokens: int) -> None:
+        """Divide the arena anew where `rows` rows, one of them of `tokens`, have no room. Raises `NoRoom`."""
+        division = self._division(rows, tokens)
+        if division is None:
+            raise NoRoom
+        self.arena.divide(*division, held=[row.length for row in self.rows])
 
-    def _take(self, rows: Sequence[SlotRow], proposals: Sequence[list[int]], hidden: Sequence[torch.Tensor]) -> None:
-        """Note what hidden states (1 + len(proposal), d) yield: the proposed tokens that came true and one more."""
-        logits = self._head(torch.cat(list(hidden))).float()
-        chosen = _choose(logits, rows, [len(states) for states in hidden])
-        normal = logits.logsumexp(-1)
-        scores = (logits.gather(-1, chosen[:, None])[:, 0] - normal).tolist()
-        tokens, at = chosen.tolist(), 0
-        for row, proposal, states in zip(rows, proposals, hidden, strict=True):
-            end = at + len(states)
-            count = accepted(proposal, tokens[at:end]) + 1
-            if row.no_speech_id is not None and len(row.ids) <= 1 < len(row.ids) + count:
-                place = at + 1 - len(row.ids)
-                row.no_speech_logprob = float(logits[place, row.no_speech_id] - normal[place])
-            row.length += count - 1
-            row.note(tokens[at : at + count], scores[at : at + count], self._end_ids)
-            at = end
+    def _division(self, rows: int, tokens: int) -> tuple[int, int] | None:
+        """Slots and columns for `rows` rows, one of them of `tokens`; as they are while they suffice."""
+        columns = 1 + max([tokens, *(max(row.reserved, row.length) for row in self.rows)])
+        arena, planned = self.arena, self._capacity.tokens // self._capacity.rows
+        if self.rows and rows <= arena.slots and columns <= arena.columns:
+            return arena.slots, arena.columns
+        if columns <= planned:
+            return self._capacity.rows, planned
+        if rows == 1:
+            columns = max(columns, min(rounded(columns), arena.tokens))
+            return (arena.tokens // columns, columns) if columns <= arena.tokens else None
+        columns = rounded(columns)
+        return (arena.tokens // columns, columns) if rows * columns <= arena.tokens else None
+
+    def _choose(
+        self, rows: Sequence[SlotRow], proposals: Sequence[list[int]], hidden: Sequence[torch.Tensor]
+    ) -> list[list[Choice]]:
+        """What follows each of the hidden states (1 + len(proposal), d) of each row, but for forced tokens."""
+        if not rows:
+            return []
+        open_states = [states[_forced(row) :] for row, states in zip(rows, hidden, strict=True)]
+        ends = list(accumulate(len(states) for states in open_states))
+        # A sampled row has no draft: only the last of its states is open.
+        draws = [
+            Draw(end - 1, row.temperature, row.generator)
+            for row, end in zip(rows, ends, strict=True)
+            if row.temperature
+        ]
+        watched = next((row.no_speech_id for row in rows if row.no_speech_id is not None), 0)
+        choices = choose(self._head, torch.cat(open_states), draws, watched)
+        return [choices[end - len(states) : end] for states, end in zip(open_states, ends, strict=True)]
+
+    def _note(self, rows: Sequence[SlotRow], proposals: Sequence[list[int]], choices: Sequence[list[Choice]]) -> None:
+        """Note what came of a pass: the proposed tokens that came true and one more."""
+        for row, proposal, own in zip(rows, proposals, choices, strict=True):
+            forced = _forced(row)
+            count = accepted(proposal[forced:], [choice.token for choice in own]) + 1
+            place = 1 - len(row.ids) - forced
+            if row.no_speech_id is not None and 0 <= place < count:
+                row.no_speech_logprob = own[place].watched
+            row.length += forced + count - 1
+            tokens = [*proposal[:forced], *(choice.token for choice in own[:count])]
+            row.note(tokens, [*[0.0] * forced, *(choice.logprob for choice in own[:count])], self._end_ids)
 
 
-def _choose(logits: torch.Tensor, rows: Sequence[SlotRow], counts: Sequence[int]) -> torch.Tensor:
-    """The next token behind each query: logits (n, vocabulary), `counts` queries a row, to ids (n,)."""
-    chosen = logits.argmax(-1)
-    at = 0
-    for row, count in zip(rows, counts, strict=True):
-        if row.temperature > 0:  # a sampled row has no draft: only the last of its queries is open
-            weights = (logits[at + count - 1] / max(row.temperature, _COLDEST)).softmax(-1)
-            chosen[at + count - 1] = torch.multinomial(weights, 1, generator=row.generator)[0]
-        if row.forced and not row.ids:
-            chosen[at : at + len(row.forced)] = torch.tensor(row.forced, device=chosen.device)
-        at += count
-    return chosen
+def _forced(row: SlotRow) -> int:
+    """How many tokens of the next pass are not the model's to choose."""
+    return 0 if row.ids else len(row.forced)
+
+
+def _left(row: SlotRow) -> int:
+    return row.input.left if row.input is not None else 0

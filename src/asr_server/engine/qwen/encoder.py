@@ -7,23 +7,71 @@ forgotten, the cost is linear in the length, and clips share the batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn import functional as F
+
+from asr_server.engine.qwen.linear import Linear, MakeLinear, plain, stacked
+
+# Pieces that the convolutions see at a time, and that are padded to a power of two: what one leaves to the next stays
+# in the caches of a CPU.
+_PIECES = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """Log-mel frames (128, T) of at most 8 s, from the start of a window of their clip on.
+
+    `whole`: they are the whole clip. A clip that is shorter than a piece is convolved in its own width, as in the SDK.
+    """
+
+    mel: torch.Tensor
+    whole: bool
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Layer:
+    """Weights of one transformer layer."""
+
+    norm: nn.LayerNorm
+    qkv: Linear
+    scale: float
+    heads: int
+    out: Linear
+    mlp_norm: nn.LayerNorm
+    up: Linear
+    activation: Callable[[torch.Tensor], torch.Tensor]
+    down: Linear
 
 
 class WindowedEncoder:
-    """Drives the modules of the SDK's audio tower.
+    """Takes the layers out of `tower`, the SDK's audio tower, which is of no use afterwards.
 
     A piece is what the convolutions see (100 frames, padded with zeros on its own); a window is what attention sees
-    (800 frames, 104 tokens). Positions restart with every piece.
+    (800 frames, 104 tokens). Positions restart with every piece. `on_layer` is called before each layer and each group
+    of pieces, since on a CPU a pass may take long.
     """
 
-    def __init__(self, tower: Any) -> None:
-        self._tower = tower
+    def __init__(
+        self, tower: Any, make_linear: MakeLinear = plain, on_layer: Callable[[], None] = lambda: None
+    ) -> None:
+        self._convolutions = (tower.conv2d1, tower.conv2d2, tower.conv2d3)
+        self._conv_out = make_linear(tower.conv_out.weight, tower.conv_out.bias)
+        self._positions: torch.Tensor = tower.positional_embedding.positional_embedding
+        self._norm = tower.ln_post
+        self._activation = tower.act
+        self._projections = [make_linear(part.weight, part.bias) for part in (tower.proj1, tower.proj2)]
+        self._layers: list[_Layer] = []
+        for number, layer in enumerate(tower.layers):
+            self._layers.append(_fused(layer, make_linear))
+            tower.layers[number] = nn.Identity()
         self._piece_frames: int = tower.n_window * 2
+        self.on_layer = on_layer
         self.window_frames: int = tower.n_window_infer
         self.window_tokens = conv_tokens(self._piece_frames) * (self.window_frames // self._piece_frames)
 
@@ -32,67 +80,93 @@ class WindowedEncoder:
         whole, rest = divmod(frames, self._piece_frames)
         return whole * conv_tokens(self._piece_frames) + conv_tokens(rest)
 
-    def __call__(self, mels: Sequence[torch.Tensor], continued: Sequence[bool] | None = None) -> list[torch.Tensor]:
-        """Clips of log-mel (128, T) to embeddings (tokens(T), output_dim), one for each, on the tower's device.
+    def windows(self, mel: torch.Tensor, *, continued: bool = False) -> list[Window]:
+        """The windows of log-mel frames (128, T); `continued` if they are the rest of a longer clip."""
+        parts = mel.split(self.window_frames, dim=1)
+        return [Window(part, not continued and len(parts) == 1, self.tokens(part.shape[1])) for part in parts]
 
-        `continued` says of each clip whether it is the rest of a longer one, from the start of a window on.
-        """
-        weight = self._tower.conv_out.weight
-        rests = continued or [False] * len(mels)
-        clips = [self._convolve(m.to(weight.device, weight.dtype), rest) for m, rest in zip(mels, rests, strict=True)]
-        windows = [window for clip in clips for window in clip.split(self.window_tokens)]
-        encoded = self._attend(windows)
-        flat = torch.cat([row[: len(window)] for row, window in zip(encoded, windows, strict=True)])
-        return list(flat.split([len(clip) for clip in clips]))
+    def __call__(self, windows: Sequence[Window]) -> list[torch.Tensor]:
+        """Embeddings (tokens, output_dim) of each window, on the device of the weights."""
+        pieces, widths = self._pieces(windows)
+        groups = zip(pieces.split(_PIECES), widths.split(_PIECES), strict=True)
+        x = torch.cat([self._convolve(group, own) for group, own in groups])
+        x = x + self._positions[: x.shape[1]].to(x.dtype)
+        per_window = x.split([-(-window.mel.shape[1] // self._piece_frames) for window in windows])
+        states = [own.flatten(0, 1)[: window.tokens] for own, window in zip(per_window, windows, strict=True)]
+        encoded = self._attend(states)
+        return [row[: window.tokens] for row, window in zip(encoded, windows, strict=True)]
 
-    def _convolve(self, mel: torch.Tensor, rest: bool) -> torch.Tensor:
-        """One clip (128, T) to (tokens(T), d_model), position embeddings added."""
-        tower, frames = self._tower, mel.shape[1]
-        # A clip shorter than a piece keeps its own width, as in the SDK: padding would change its last tokens.
-        width = self._piece_frames if rest else min(self._piece_frames, frames)
-        padded = F.pad(mel, (0, -frames % width))
-        pieces = padded.view(mel.shape[0], -1, width).transpose(0, 1).unsqueeze(1)
-        x = torch.cat([self._conv_stack(chunk) for chunk in pieces.split(tower.conv_chunksize)])
-        count, channels, bins, tokens = x.shape
-        x = tower.conv_out(x.permute(0, 3, 1, 2).reshape(count, tokens, channels * bins))
-        x = x + tower.positional_embedding.positional_embedding[:tokens].to(x.dtype)
-        return x.reshape(count * tokens, -1)[: self.tokens(frames)]
+    def _pieces(self, windows: Sequence[Window]) -> tuple[torch.Tensor, torch.Tensor]:
+        """All pieces (n, 1, 128, 100), and how many frames of each the convolutions may see."""
+        weight, size, pieces, widths = (
+            self._convolutions[0].weight,
+            self._piece_frames,
+            list[torch.Tensor](),
+            list[int](),
+        )
+        for window in windows:
+            frames = window.mel.shape[1]
+            padded = F.pad(window.mel.to(weight.device, weight.dtype), (0, -frames % size))
+            pieces.append(padded.unflatten(1, (-1, size)).transpose(0, 1).unsqueeze(1))
+            widths += [min(size, frames) if window.whole else size] * len(pieces[-1])
+        return torch.cat(pieces), torch.tensor(widths)
 
-    def _conv_stack(self, pieces: torch.Tensor) -> torch.Tensor:
-        tower = self._tower
-        return F.gelu(tower.conv2d3(F.gelu(tower.conv2d2(F.gelu(tower.conv2d1(pieces))))))
+    def _convolve(self, pieces: torch.Tensor, widths: torch.Tensor) -> torch.Tensor:
+        """Pieces (n, 1, 128, 100) to (n, 13, d_model)."""
+        self.on_layer()
+        count = len(pieces)
+        # Few different shapes: kernels are chosen anew for each.
+        x = F.pad(pieces, (0, 0, 0, 0, 0, 0, 0, (1 << (count - 1).bit_length()) - count))
+        narrow = bool((widths < self._piece_frames).any())
+        for convolution in self._convolutions:
+            x = F.gelu(convolution(x))
+            if narrow:
+                # Behind the end of a clip in its own width the next convolution sees zeros, as it would at the edge.
+                widths = -(-widths // 2)
+                seen = torch.arange(x.shape[-1]) < F.pad(widths, (0, len(x) - count), value=x.shape[-1])[:, None]
+                x = x * seen[:, None, None].to(x.device, x.dtype)
+        return self._conv_out(x[:count].permute(0, 3, 1, 2).flatten(2))
 
     def _attend(self, windows: Sequence[torch.Tensor]) -> torch.Tensor:
         """Windows (n_i, d_model), n_i <= 104, to (W, max n_i, output_dim)."""
-        tower = self._tower
-        lengths = torch.tensor([len(w) for w in windows], device=windows[0].device)
+        lengths = [len(window) for window in windows]
         x = torch.nn.utils.rnn.pad_sequence(list(windows), batch_first=True)
         mask = None
-        if int(lengths.min()) < x.shape[1]:
-            mask = (torch.arange(x.shape[1], device=x.device) < lengths[:, None])[:, None, None, :]
-        for layer in tower.layers:
-            x = _layer(layer, x, mask)
-        out: torch.Tensor = tower.proj2(tower.act(tower.proj1(tower.ln_post(x))))
-        return out
+        if min(lengths) < x.shape[1]:
+            ends = torch.tensor(lengths, device=x.device)[:, None]
+            mask = (torch.arange(x.shape[1], device=x.device) < ends)[:, None, None, :]
+        for layer in self._layers:
+            self.on_layer()
+            x = _run(layer, x, mask)
+        first, second = self._projections
+        return second(self._activation(first(self._norm(x))))
 
 
-def _layer(layer: Any, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+def _run(layer: _Layer, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     """One pre-norm transformer layer over (W, n, d); `mask` True where a key may be seen."""
-    attention = layer.self_attn
-    h = layer.self_attn_layer_norm(x)
-    q, k, v = (_heads(p(h), attention.num_heads) for p in (attention.q_proj, attention.k_proj, attention.v_proj))
-    h = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=attention.scaling)
-    x = x + attention.out_proj(h.transpose(1, 2).flatten(2))
-    x = x + layer.fc2(layer.activation_fn(layer.fc1(layer.final_layer_norm(x))))
+    q, k, v = layer.qkv(layer.norm(x)).unflatten(-1, (3, layer.heads, -1)).transpose(1, 3).unbind(2)
+    h = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=layer.scale)
+    x = x + layer.out(h.transpose(1, 2).flatten(2))
+    x = x + layer.down(layer.activation(layer.up(layer.mlp_norm(x))))
     if x.dtype == torch.float16:  # as in the SDK: deep layers of the released encoders overflow half precision
         limit = torch.finfo(x.dtype).max - 1000
         x = x.clamp(-limit, limit)
     return x
 
 
-def _heads(x: torch.Tensor, heads: int) -> torch.Tensor:
-    """(W, n, heads * e) to (W, heads, n, e)."""
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+def _fused(layer: Any, make_linear: MakeLinear) -> _Layer:
+    attention = layer.self_attn
+    return _Layer(
+        norm=layer.self_attn_layer_norm,
+        qkv=make_linear(*stacked(attention.q_proj, attention.k_proj, attention.v_proj)),
+        scale=attention.scaling,
+        heads=attention.num_heads,
+        out=make_linear(attention.out_proj.weight, attention.out_proj.bias),
+        mlp_norm=layer.final_layer_norm,
+        up=make_linear(layer.fc1.weight, layer.fc1.bias),
+        activation=layer.activation_fn,
+        down=make_linear(layer.fc2.weight, layer.fc2.bias),
+    )
 
 
 def conv_tokens(frames: int) -> int:

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 # What one step may prefill beside the decoding rows, in tokens: a live row waits at most for that.
 _PREFILL_TOKENS = 1024
-# Prompts in one pass are padded to the longest; beyond this ratio padding costs more than a second pass.
-_PREFILL_SPREAD = 1.25
 
 
 @dataclass(slots=True, eq=False)
@@ -66,6 +64,8 @@ class QwenEngine:
         self._rows_limit = plan.max_batch
         # Rows that decode together while the one that makes steps fail is looked for; None at all other times.
         self._isolation_limit: int | None = None
+        # The same for rows whose prompts are run together.
+        self._prefill_rows: int | None = None
         self._revision = ""
         self._info = self._bare_info()
 
@@ -158,16 +158,16 @@ class QwenEngine:
         self._work[key] = _Work(key, item, self._runtime.prepare(item, _budget(item)))
 
     def step(self) -> Iterator[Outcome]:
-        """Decode for every row with a slot, then prefill what was admitted since, as far as one step allows."""
+        """Decode for every row whose prompt was run, then run prompts, as far as one step allows."""
         runtime = self._runtime
         assert runtime is not None, "step() before load()"
-        seated = list(runtime.decoder.rows)
-        waiting = [work for work in self._work.values() if work.row is None]
-        if seated:
+        if runtime.decoder.decoding:
             yield from self._decode(runtime)
-        for group in self._groups(runtime, waiting):
-            yield from self._prefill(runtime, group)
-        yield from self._hand_out_finished(runtime)
+            yield from self._hand_out_finished(runtime)
+        yield from self._seat(runtime)
+        if len(runtime.decoder.decoding) < len(runtime.decoder.rows):
+            yield from self._prefill(runtime)
+            yield from self._hand_out_finished(runtime)
 
     def drop(self, key: int) -> None:
         """Forget a row at once."""
@@ -188,15 +188,18 @@ class QwenEngine:
     def _decode(self, runtime: Runtime) -> Iterator[Outcome]:
         try:
             runtime.step()
+        except runtime.no_room:  # answers became longer than was expected
+            yield from self._back_off(EngineOutOfMemory("The answer takes more memory than KV_BUDGET_MB allows."))
+            return
         except runtime.out_of_memory:
-            self._rows_limit = _half(runtime.decoder.rows)
+            self._rows_limit = _half(runtime.decoder.decoding)
             yield from self._back_off(EngineOutOfMemory("No memory is left for this audio."))
             return
         except Exception as error:  # whatever one row provokes, the others go on
-            self._isolation_limit = _half(runtime.decoder.rows)
+            self._isolation_limit = _half(runtime.decoder.decoding)
             yield from self._back_off(_failure(error))
             return
-        for row in runtime.decoder.rows:
+        for row in runtime.decoder.decoding:
             yield from self._new_tokens(row)
 
     def _new_tokens(self, row: SlotRow) -> Iterator[Outcome]:
@@ -214,40 +217,41 @@ class QwenEngine:
         work.shown = max(work.shown, len(spoken))
         return new
 
-    def _groups(self, runtime: Runtime, waiting: Sequence[_Work]) -> Iterator[list[_Work]]:
-        """What to prefill in this step: in the order of admission, similar lengths together, within the token limit."""
-        used, seats, group = 0, self._slot_limit - len(runtime.decoder.rows), list[_Work]()
-        for count, work in enumerate(waiting, 1):
-            tokens = self._tokens(work)
-            full = count > seats or not self._fits(runtime, waiting[:count])
-            if full or (used and used + tokens > _PREFILL_TOKENS):
-                break
-            used += tokens
-            lengths = [tokens, *map(self._tokens, group)]
-            if group and max(lengths) > _PREFILL_SPREAD * min(lengths):
-                yield group
-                group = []
-            group.append(work)
-        if group:
-            yield group
+    def _seat(self, runtime: Runtime) -> Iterator[Outcome]:
+        """Give slots to what waits, in the order of admission, while it fits."""
+        for work in [work for work in self._work.values() if work.row is None]:
+            assert work.prepared is not None
+            if len(runtime.decoder.rows) >= self._slot_limit:
+                return
+            if not runtime.decoder.fits(1, runtime.expected_tokens(work.prepared)):
+                return
+            row = self._row(runtime, work)
+            try:
+                runtime.seat(row, work.prepared)
+            except runtime.out_of_memory:
+                self.drop(work.key)
+                yield RowFailed(work.key, EngineOutOfMemory("No memory is left for this audio."))
+            else:
+                work.row = row
 
-    def _fits(self, runtime: Runtime, waiting: Sequence[_Work]) -> bool:
-        longest = max(runtime.row_tokens(w.prepared, _budget(w.utterance)) for w in waiting if w.prepared is not None)
-        return runtime.decoder.fits(len(waiting), longest)
-
-    def _prefill(self, runtime: Runtime, group: list[_Work]) -> Iterator[Outcome]:
-        rows = [(self._row(runtime, work), work.prepared) for work in group if work.prepared is not None]
+    def _prefill(self, runtime: Runtime) -> Iterator[Outcome]:
+        rows = [row for row, _ in runtime.decoder.next_input(_PREFILL_TOKENS)][: self._prefill_rows]
         try:
-            runtime.prefill(rows)
+            ready = runtime.prefill(_PREFILL_TOKENS, len(rows))
         except runtime.out_of_memory:
-            yield from self._isolate(runtime, group, EngineOutOfMemory("No memory is left for this audio."))
-            return
+            failure: AsrError = EngineOutOfMemory("No memory is left for this audio.")
         except Exception as error:  # whatever this audio provokes, the other rows go on
-            yield from self._isolate(runtime, group, _failure(error))
+            failure = _failure(error)
+        else:
+            self._prefill_rows = None
+            for row in ready:
+                yield from self._new_tokens(row)
             return
-        for work, (row, _) in zip(group, rows, strict=True):
-            work.row = row
-            yield from self._new_tokens(row)
+        # Tried again with half of the rows, down to the one that is at fault.
+        self._prefill_rows = len(rows) // 2 or None
+        if len(rows) == 1:
+            self.drop(rows[0].key)
+            yield RowFailed(rows[0].key, failure)
 
     def _row(self, runtime: Runtime, work: _Work) -> SlotRow:
         from asr_server.engine.qwen.decoder import SlotRow
@@ -264,22 +268,13 @@ class QwenEngine:
             no_speech_id=None if utterance.language else runtime.no_speech_id,
         )
 
-    def _isolate(self, runtime: Runtime, group: list[_Work], failure: AsrError) -> Iterator[Outcome]:
-        """A prefill failed: try its halves, down to the row that is at fault."""
-        if len(group) == 1:
-            del self._work[group[0].key]
-            yield RowFailed(group[0].key, failure)
-            return
-        for half in (group[: len(group) // 2], group[len(group) // 2 :]):
-            yield from self._prefill(runtime, half)
-
     def _back_off(self, failure: AsrError) -> Iterator[Outcome]:
         """A step failed: take the younger half of the rows out, to start again later with fewer beside them.
 
         A row that was alone is at fault and fails.
         """
         assert self._runtime is not None
-        rows = sorted(self._runtime.decoder.rows, key=lambda row: row.key)
+        rows = sorted(self._runtime.decoder.decoding, key=lambda row: row.key)
         if len(rows) == 1:
             self.drop(rows[0].key)
             self._isolation_limit = None

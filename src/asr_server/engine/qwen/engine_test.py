@@ -11,8 +11,9 @@ from asr_server import demo
 from asr_server.core.errors import EngineOutOfMemory, InvalidValue, ModelUnavailable, TranscriptionFailed
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Finish, Utterance
-from asr_server.engine.qwen.decoder import SlotDecoder
 from asr_server.engine.qwen.engine import QwenEngine
+from asr_server.engine.qwen.language_model import LanguageModel
+from asr_server.engine.qwen.sampling import Choice
 from asr_server.scheduling.ports import RowDelta, RowFailed
 
 pytestmark = pytest.mark.torch
@@ -116,11 +117,13 @@ def test_every_end_token_of_the_checkpoint_ends_an_answer(make_engine, run, monk
 def _say(monkeypatch, ids):
     """Whatever the model would choose: a row that is alone says these, one by one."""
 
-    def choose(logits, rows, counts):
-        assert counts == [1]
-        return torch.tensor([ids[len(rows[0].ids)]])
+    said = iter(ids)
 
-    monkeypatch.setattr("asr_server.engine.qwen.decoder._choose", choose)
+    def choose(head, states, draws, watched):
+        assert len(states) == 1
+        return [Choice(next(said), -0.5, -9.0)]
+
+    monkeypatch.setattr("asr_server.engine.qwen.decoder.choose", choose)
 
 
 def test_a_loaded_model_is_not_walked_by_the_garbage_collector(make_engine):
@@ -242,12 +245,12 @@ def test_a_row_without_memory_fails_alone(make_engine, clips, alone, monkeypatch
     engine = make_engine(8)
     runtime = engine._runtime
 
-    def prefill(rows, original=runtime.prefill):
-        if any(row.key == 3 for row, _ in rows):
+    def prefill(parts, original=runtime.decoder.prefill):
+        if any(row.key == 3 for row, _ in parts):
             raise MemoryError
-        original(rows)
+        original(parts)
 
-    monkeypatch.setattr(runtime, "prefill", prefill)
+    monkeypatch.setattr(runtime.decoder, "prefill", prefill)
     done, _ = _collect(engine, [Utterance(clip) for clip in clips])
     assert isinstance(done[3], RowFailed)
     assert isinstance(done[3].error, EngineOutOfMemory)
@@ -280,7 +283,7 @@ def test_the_cache_is_planned_once_and_told(make_engine, run, clips):
     assert engine.info.slots == 8
     assert engine.info.kv_budget_mb > 0
     planned = engine._runtime.capacity.rows_bytes
-    assert 0 < engine._runtime.decoder.cache.nbytes <= planned
+    assert 0 < engine._runtime.decoder.arena.nbytes <= planned
 
 
 def test_a_long_pass_says_that_it_moves(run, speech):
@@ -307,7 +310,7 @@ def test_a_row_longer_than_planned_takes_the_place_of_several_and_gives_it_back(
     assert together[1].prompt_tokens > 1600
     assert together[1].ids == run(engine, [long])[0].ids
     run(engine, [Utterance(clip) for clip in clips])
-    assert runtime.decoder.cache.nbytes <= runtime.capacity.rows_bytes
+    assert runtime.decoder.arena.nbytes <= runtime.capacity.rows_bytes
 
 
 def test_after_running_out_of_memory_the_batch_stays_smaller(make_engine, clips, alone, monkeypatch):
@@ -340,8 +343,8 @@ def test_a_small_budget_means_fewer_rows_and_the_same_answers(run, clips, alone)
 def test_a_loaded_model_has_run_once(monkeypatch):
     """So that no caller waits for what a first pass sets up; where that pass fails, the model is not loaded."""
     passes = []
-    forward = SlotDecoder._forward
-    monkeypatch.setattr(SlotDecoder, "_forward", lambda self, *a: passes.append(a) or forward(self, *a))
+    forward = LanguageModel.__call__
+    monkeypatch.setattr(LanguageModel, "__call__", lambda self, *a: passes.append(a) or forward(self, *a))
     engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 1, 0, ()))
     engine.load()
     assert len(passes) > 1

@@ -33,60 +33,23 @@ def _ended(engine, utterances):
     return [found[key] for key in range(len(utterances))]
 
 
-@pytest.fixture
-def short_of_memory(engine, monkeypatch):
-    """Memory runs out once, when the third of the next buffers is made."""
-
-    def arrange():
-        cache, made = engine._runtime.decoder.cache, []
-
-        def empty(slots, tokens, original=cache._empty):
-            made.append((slots, tokens))
-            if len(made) == 3:
-                raise torch.OutOfMemoryError
-            return original(slots, tokens)
-
-        monkeypatch.setattr(cache, "_empty", empty)
-
-    return arrange
-
-
-def test_the_first_buffers_are_made_anew_where_they_could_not_all_be_made(engine, speech, alone, short_of_memory):
-    """Some as planned and some empty are not taken for all: the same rows, tried in halves, have their own ids."""
-    short_of_memory()
-    for _ in range(2):
-        outcomes = _ended(engine, [Utterance(speech)] * 2)
-        assert [outcome.value.ids for outcome in outcomes] == [alone[0].ids] * 2
-
-
-def test_rows_that_are_seated_outlive_buffers_that_could_not_all_be_made(
-    engine, make_engine, run, speech, clips, alone, short_of_memory
-):
-    """A long row joins and memory runs out between two layers: who sits there ends well, and so does what comes."""
-    long = Utterance(speech, context="kitchen lights " * 800)
-    engine.admit(9, Utterance(clips[2]))
-    list(engine.step())
-    short_of_memory()
-    engine.admit(10, long)
-    done = {}
-    for _ in range(400):
-        done |= {outcome.key: outcome for outcome in engine.step() if not isinstance(outcome, RowDelta)}
-        if len(done) == 2:
-            break
-    assert done[9].value.ids == alone[2].ids
-    assert isinstance(done[10].error, EngineOutOfMemory)
-    after = _ended(engine, [*(Utterance(clip) for clip in clips[:4]), long])
-    (expected,) = run(make_engine(1), [long])
-    assert [outcome.value.ids for outcome in after] == [*(one.ids for one in alone[:4]), expected.ids]
+def test_a_row_that_needs_more_than_the_whole_arena_is_refused(speech):
+    """As it comes, and before its audio is encoded; with less context it is heard."""
+    engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 2, ()))
+    engine.load()
+    with pytest.raises(EngineOutOfMemory, match="KV_BUDGET_MB"):
+        engine.admit(1, Utterance(speech, context="kitchen lights " * 800))
+    (outcome,) = _ended(engine, [Utterance(speech)])
+    assert outcome.value.text
 
 
 def test_a_session_that_cannot_be_kept_costs_nobody_an_answer(engine, clips, alone, monkeypatch):
     """Memory runs out where a partial leaves its windows for the next one: all rows end with their own ids."""
 
-    def read(*_):
+    def copy(*_):
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(engine._runtime.decoder.cache, "read", read)
+    monkeypatch.setattr(engine._runtime.decoder.arena, "copy", copy)
     asked = [Utterance(clip, session=str(key)) for key, clip in enumerate(clips[:4])]
     assert [outcome.value.ids for outcome in _ended(engine, asked)] == [one.ids for one in alone[:4]]
     assert len(engine._runtime.prefix_cache) == 0

@@ -17,8 +17,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from asr_server.engine.qwen.slots import KeysValues
-
 # Samples at the end of the closed part by which a session's audio is recognised as the same, longer.
 _PROBE_SAMPLES = 1_600
 # Partials come every second or so: a session that has asked for none in this time is over, or can begin anew.
@@ -32,7 +30,7 @@ class CachedPrefix:
     `before`: the prompt's token ids ahead of the audio. `samples`: how many the closed windows are; `reach`: how many
     more their frames depend on. `probe`: the last samples of the closed part. `log10_mel`:
     unclamped log-mel (128, T) of the closed windows, `lowest` their smallest value, `floor` the clamp they were
-    encoded with. `kv`: keys and values of `before` and the closed windows, `windows` of them.
+    encoded with. `kv`: keys and values (layers, 2, heads, n, dim) of `before` and the `windows` closed windows.
     """
 
     before: tuple[int, ...]
@@ -43,13 +41,12 @@ class CachedPrefix:
     lowest: float
     floor: float
     windows: int
-    kv: KeysValues
+    kv: torch.Tensor
 
     @property
     def nbytes(self) -> int:
         """Bytes of the tensors."""
-        tensors = [self.log10_mel, *self.kv[0], *self.kv[1]]
-        return self.probe.nbytes + sum(t.numel() * t.element_size() for t in tensors)
+        return self.probe.nbytes + self.log10_mel.nbytes + self.kv.nbytes
 
     def continues(self, audio: NDArray[np.float32], before: tuple[int, ...]) -> bool:
         """Whether `audio` is the same recording, gone on, behind the same prompt."""

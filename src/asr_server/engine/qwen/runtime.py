@@ -9,13 +9,19 @@ from typing import Any
 
 import torch
 
-from asr_server.core.errors import InvalidValue
+from asr_server.core.errors import EngineOutOfMemory, InvalidValue
+from asr_server.engine.budget import token_budget
 from asr_server.engine.protocol import Utterance
-from asr_server.engine.qwen import capacity, loading, memory, prefix_cache, progress, prompt
-from asr_server.engine.qwen.decoder import Prefill, SlotDecoder, SlotRow
-from asr_server.engine.qwen.encoder import WindowedEncoder
+from asr_server.engine.qwen import capacity, loading, memory, prefix_cache, prompt
+from asr_server.engine.qwen.decoder import NoRoom, RowInput, SlotDecoder, SlotRow
+from asr_server.engine.qwen.encoder import Window, WindowedEncoder
 from asr_server.engine.qwen.frontend import LogMel, features, floor
+from asr_server.engine.qwen.language_model import LanguageModel
 from asr_server.engine.qwen.prefix_cache import CachedPrefix, PrefixCache
+
+# Room is taken for this many new tokens a second of speech: most languages need 3 to 5. An answer that becomes longer
+# grows.
+_EXPECTED_PER_S = 12.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,16 +49,19 @@ class Runtime:
     """Weights with an encoder, a prompt builder and a decoder over them. Every call runs in inference mode."""
 
     out_of_memory: tuple[type[BaseException], ...] = (torch.OutOfMemoryError, MemoryError)
+    no_room = NoRoom
 
     def __init__(self, parts: loading.Parts, max_batch: int, kv_budget_mb: int) -> None:
         self._parts = parts
         self._mel = LogMel(parts.processor.feature_extractor)
         self._encoder = WindowedEncoder(parts.tower)
+        self._language_model = LanguageModel(parts.text)
         self._prompts = prompt.PromptBuilder(parts.processor)
         self._no_speech_id = self._prompts.no_speech_id
         self.capacity = _capacity(parts, max_batch, kv_budget_mb)
-        self.decoder = SlotDecoder(parts.text, parts.head, parts.end_ids, self.capacity)
+        self.decoder = SlotDecoder(self._language_model, parts.head, parts.end_ids, self.capacity)
         self.prefix_cache = PrefixCache(limit_bytes=self.capacity.prefix_cache_bytes)
+        self._prepared: dict[SlotRow, Prepared] = {}
 
     @classmethod
     def load(cls, directory: Path, *, device: str, dtype: str, max_batch: int, kv_budget_mb: int) -> Runtime:
@@ -60,8 +69,12 @@ class Runtime:
         return cls(loading.load(directory, device=device, dtype=dtype), max_batch, kv_budget_mb)
 
     def report_to(self, on_progress: Callable[[], None]) -> None:
-        """Call `on_progress` inside of every pass that may take long, from now on."""
-        progress.report_to(on_progress, self._parts.tower, self._parts.text)
+        """Call `on_progress` inside of every pass that may take long, from now on.
+
+        On a CPU only: on a GPU a pass is queued in milliseconds, and each call would be a share of them.
+        """
+        if self._parts.device.type == "cpu":
+            self._encoder.on_layer = self._language_model.on_layer = on_progress
 
     @torch.inference_mode()
     def prepare(self, work: Utterance, budget: int) -> Prepared:
@@ -77,6 +90,8 @@ class Runtime:
         prepared = Prepared(work, rendered, log10_mel, clamp, cached)
         if self.row_tokens(prepared, budget) > self._parts.text.config.max_position_embeddings:
             raise InvalidValue("The prompt is too long for this model.", param="prompt")
+        if self.expected_tokens(prepared) >= self.capacity.tokens:
+            raise EngineOutOfMemory("The prompt and the audio take more memory than KV_BUDGET_MB allows.")
         return prepared
 
     def _cached(self, work: Utterance, rendered: prompt.Prompt) -> CachedPrefix | None:
@@ -88,7 +103,7 @@ class Runtime:
     def tokens(self, prepared: Prepared) -> int:
         """Prompt and audio tokens that the row's prefill has to run."""
         audio = self.audio_tokens(prepared)
-        skipped = prepared.cached.kv[0][0].shape[1] if prepared.cached is not None else 0
+        skipped = prepared.cached.kv.shape[3] if prepared.cached is not None else 0
         return len(prepared.prompt.before) + audio + len(prepared.prompt.after) - skipped
 
     def row_tokens(self, prepared: Prepared, budget: int) -> int:
@@ -96,26 +111,41 @@ class Runtime:
         rendered = prepared.prompt
         return len(rendered.before) + self.audio_tokens(prepared) + len(rendered.after) + budget
 
-    @torch.inference_mode()
-    def prefill(self, rows: Sequence[tuple[SlotRow, Prepared]]) -> None:
-        """Encode the audio of several rows in one batch, run their prompts in one pass, take their first tokens."""
-        encoded = self._encoder(
-            [memory.upload(p.mel, self._parts.device) for _, p in rows],
-            continued=[p.cached is not None for _, p in rows],
-        )
-        first = len(self.decoder.rows)
-        self.decoder.prefill([self._start(row, p, audio) for (row, p), audio in zip(rows, encoded, strict=True)])
-        for slot, (_, prepared) in enumerate(rows, first):
-            try:
-                self._keep(slot, prepared)
-            except self.out_of_memory:  # the rows are seated and well: their next partials are slower, no more
-                continue
+    def expected_tokens(self, prepared: Prepared) -> int:
+        """Tokens that the row will hardly exceed, its answer included."""
+        return self.row_tokens(prepared, _expected(prepared.utterance))
 
-    def _start(self, row: SlotRow, prepared: Prepared, audio: torch.Tensor) -> Prefill:
+    @torch.inference_mode()
+    def seat(self, row: SlotRow, prepared: Prepared) -> None:
+        """Give a prepared row its slot."""
         rendered, cached = prepared.prompt, prepared.cached
-        before = [self.decoder.embed(rendered.before)] if cached is None else []
-        embeds = torch.cat([*before, audio, self.decoder.embed(rendered.after)])
-        return Prefill(row, embeds, cached.kv if cached is not None else None)
+        before = rendered.before if cached is None else rendered.before[:0]
+        windows = self._encoder.windows(prepared.mel, continued=cached is not None)
+        after = torch.cat([rendered.after, torch.tensor(row.proposal(), dtype=torch.long)])
+        embeds = self._language_model.embed(memory.upload(torch.cat([before, after]), self._parts.device))
+        given = RowInput(embeds[: len(before)], windows, embeds[len(before) :], tail=1 + len(row.proposal()))
+        row.expected = _expected(prepared.utterance)
+        self.decoder.seat(row, given, cached.kv if cached is not None else None)
+        self._prepared[row] = prepared
+
+    @torch.inference_mode()
+    def prefill(self, tokens: int, rows: int) -> list[SlotRow]:
+        """Encode and run about so many tokens of the prompts of at most `rows` rows; those that decode from now on."""
+        parts = self.decoder.next_input(tokens)[:rows]
+        inputs = [(row.input, count) for row, count in parts if row.input is not None]
+        missing = [given.missing(count) for given, count in inputs]
+        uploaded = [Window(memory.upload(w.mel, self._parts.device), w.whole, w.tokens) for own in missing for w in own]
+        encoded = iter(self._encoder(uploaded) if uploaded else [])
+        for (given, _), own in zip(inputs, missing, strict=True):
+            given.add([next(encoded) for _ in own])
+        self.decoder.prefill(parts)
+        ready = [row for row, _ in parts if row.input is None]
+        for row in ready:
+            try:
+                self._keep(self.decoder.rows.index(row), self._prepared.pop(row))
+            except self.out_of_memory:  # the row is seated and well: its next partial is slower, no more
+                continue
+        return ready
 
     def _keep(self, slot: int, prepared: Prepared) -> None:
         """Leave the closed windows of a session's row for its next partial."""
@@ -141,7 +171,7 @@ class Runtime:
             lowest=float(log10_mel.min()),
             floor=prepared.clamp,
             windows=windows,
-            kv=self.decoder.cache.read(slot, 0, end),
+            kv=self.decoder.arena.copy(slot, end),
         )
         self.prefix_cache.put(work.session, cached)
 
@@ -153,6 +183,7 @@ class Runtime:
     @torch.inference_mode()
     def drop(self, row: SlotRow) -> None:
         """Take a row out of the batch."""
+        self._prepared.pop(row, None)
         self.decoder.drop(row)
 
     @property
@@ -183,10 +214,14 @@ class Runtime:
         return {
             "slots": self.capacity.rows,
             "kv_budget_mb": (self.capacity.rows_bytes + self.capacity.prefix_cache_bytes) // memory.MIB,
-            "kv_cache_mb": self.decoder.cache.nbytes // memory.MIB,
+            "kv_cache_mb": self.decoder.arena.nbytes // memory.MIB,
             "sessions_mb": self.prefix_cache.held_bytes // memory.MIB,
             **memory.gpu_figures(self._parts.device),
         }
+
+
+def _expected(work: Utterance) -> int:
+    return token_budget(len(work.audio), _EXPECTED_PER_S) + max(len(work.prefix), len(work.draft))
 
 
 def _capacity(parts: loading.Parts, max_batch: int, kv_budget_mb: int) -> capacity.Capacity:
