@@ -122,7 +122,7 @@ class SlotDecoder:
 
         Those that come to their end are first.
         """
-        left, found = tokens, []
+        left, found = tokens, list[tuple[SlotRow, int]]()
         waiting = [(row, row.input) for row in self.rows if row.input is not None]
         for row, given in sorted(waiting, key=lambda pair: (not pair[0].urgent, pair[0].key)):
             count = given.left
