@@ -111,6 +111,8 @@ class SlotDecoder:
         if slot != last:
             self.cache.move(last, slot, self.rows[last].length)
             self.rows[slot] = self.rows[last]
+            if self.rows[last].overflowed:  # what it leaves there would be in the way of the next row
+                self.cache.clear(last)
         self.rows.pop()
 
     def _reserve(self, rows: int, tokens: int) -> None:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from asr_server.engine.qwen.decoder import SlotRow
     from asr_server.engine.qwen.runtime import Prepared, Runtime
 
-# What one step may prefill beside the decoding rows, in tokens: a live row waits at most for that.
-_PREFILL_TOKENS = 1024
 # Prompts in one pass are padded to the longest; beyond this ratio padding costs more than a second pass.
 _PREFILL_SPREAD = 1.25
 
@@ -37,7 +35,8 @@ class _Work:
 
     key: int
     utterance: Utterance
-    prepared: Prepared | None = None
+    prepared: Prepared
+    urgent: bool = False
     row: SlotRow | None = None
     sent: int = 0
     shown: int = 0
@@ -66,6 +65,7 @@ class QwenEngine:
         self._rows_limit = plan.max_batch
         # Rows that decode together while the one that makes steps fail is looked for; None at all other times.
         self._isolation_limit: int | None = None
+        self._begin_s: float | None = None  # of the last step
         self._revision = ""
         self._info = self._bare_info()
 
@@ -82,9 +82,18 @@ class QwenEngine:
     @property
     def free_slots(self) -> int:
         """How many more utterances the next steps can start; 0 while as much waits as one step may prefill."""
-        waiting = [w for w in self._work.values() if w.row is None]
-        if sum(self._tokens(work) for work in waiting) >= _PREFILL_TOKENS:
-            return 0
+        return self._slots_beside([work for work in self._work.values() if work.row is None])
+
+    @property
+    def urgent_slots(self) -> int:
+        """How many more urgent ones: those are prefilled first."""
+        return self._slots_beside([work for work in self._work.values() if work.row is None and work.urgent])
+
+    def _slots_beside(self, waiting: Sequence[_Work]) -> int:
+        if waiting and self._runtime is not None:
+            tokens = sum(self._runtime.tokens(work.prepared) for work in waiting)
+            if tokens >= self._runtime.prefill_policy.tokens(self._begin_s):
+                return 0
         return max(0, self._slot_limit - len(self._work))
 
     @property
@@ -152,22 +161,25 @@ class QwenEngine:
         memory.give_back()
         self._publish()
 
-    def admit(self, key: int, item: Utterance) -> None:
-        """Take a row in; its front end runs now, its prefill with the next step."""
+    def admit(self, key: int, item: Utterance, urgent: bool = False) -> None:
+        """Take a row in; its front end runs now, its prefill with one of the next steps."""
         assert self._runtime is not None, "admit() before load()"
-        self._work[key] = _Work(key, item, self._runtime.prepare(item, _budget(item)))
+        self._work[key] = _Work(key, item, self._runtime.prepare(item, _budget(item)), urgent)
 
-    def step(self) -> Iterator[Outcome]:
-        """Decode for every row with a slot, then prefill what was admitted since, as far as one step allows."""
+    def step(self, begin_s: float | None = None) -> Iterator[Outcome]:
+        """Decode for every row with a slot, hand out those that finished, then prefill what was admitted since, urgent
+        rows first, for about `begin_s` if that is given."""
         runtime = self._runtime
         assert runtime is not None, "step() before load()"
-        seated = list(runtime.decoder.rows)
-        waiting = [work for work in self._work.values() if work.row is None]
-        if seated:
+        self._begin_s = begin_s
+        waiting = sorted((work for work in self._work.values() if work.row is None), key=lambda work: not work.urgent)
+        if runtime.decoder.rows:
             yield from self._decode(runtime)
-        for group in self._groups(runtime, waiting):
+            yield from self._hand_out_finished(runtime)
+        # All at once: what is prefilled changes the places that are left.
+        for group in list(self._groups(runtime, waiting, begin_s)):
             yield from self._prefill(runtime, group)
-        yield from self._hand_out_finished(runtime)
+            yield from self._hand_out_finished(runtime)
 
     def drop(self, key: int) -> None:
         """Forget a row at once."""
@@ -179,11 +191,6 @@ class QwenEngine:
         if work.row is not None and self._runtime is not None and work.row in self._runtime.decoder.rows:
             self._runtime.drop(work.row)
         work.row = None
-
-    def _tokens(self, work: _Work) -> int:
-        if self._runtime is None or work.prepared is None:
-            return 0
-        return self._runtime.tokens(work.prepared)
 
     def _decode(self, runtime: Runtime) -> Iterator[Outcome]:
         try:
@@ -214,16 +221,16 @@ class QwenEngine:
         work.shown = max(work.shown, len(spoken))
         return new
 
-    def _groups(self, runtime: Runtime, waiting: Sequence[_Work]) -> Iterator[list[_Work]]:
-        """What to prefill in this step: in the order of admission, similar lengths together, within the token limit."""
-        used, seats, group = 0, self._slot_limit - len(runtime.decoder.rows), list[_Work]()
+    def _groups(self, runtime: Runtime, waiting: Sequence[_Work], begin_s: float | None) -> Iterator[list[_Work]]:
+        """What to prefill in this step, in this order: what fits into slots and time, similar lengths together."""
+        left, seats = runtime.prefill_policy.tokens(begin_s), self._slot_limit - len(runtime.decoder.rows)
+        group: list[_Work] = []
         for count, work in enumerate(waiting, 1):
-            tokens = self._tokens(work)
-            full = count > seats or not self._fits(runtime, waiting[:count])
-            if full or (used and used + tokens > _PREFILL_TOKENS):
+            tokens = runtime.tokens(work.prepared)
+            if count > seats or not self._fits(runtime, waiting[:count]) or (count > 1 and tokens > left):
                 break
-            used += tokens
-            lengths = [tokens, *map(self._tokens, group)]
+            left -= tokens
+            lengths = [runtime.tokens(other.prepared) for other in (work, *group)]
             if group and max(lengths) > _PREFILL_SPREAD * min(lengths):
                 yield group
                 group = []
@@ -232,11 +239,11 @@ class QwenEngine:
             yield group
 
     def _fits(self, runtime: Runtime, waiting: Sequence[_Work]) -> bool:
-        longest = max(runtime.row_tokens(w.prepared, _budget(w.utterance)) for w in waiting if w.prepared is not None)
+        longest = max(runtime.row_tokens(work.prepared, _budget(work.utterance)) for work in waiting)
         return runtime.decoder.fits(len(waiting), longest)
 
     def _prefill(self, runtime: Runtime, group: list[_Work]) -> Iterator[Outcome]:
-        rows = [(self._row(runtime, work), work.prepared) for work in group if work.prepared is not None]
+        rows = [(self._row(runtime, work), work.prepared) for work in group]
         try:
             runtime.prefill(rows)
         except runtime.out_of_memory:
@@ -303,7 +310,6 @@ class QwenEngine:
             self._publish()
 
     def _hypothesis(self, runtime: Runtime, work: _Work, row: SlotRow) -> Hypothesis:
-        assert work.prepared is not None
         keep = without_loop(row.ids, row.looping) if row.looping else len(row.ids)
         ids = tuple(row.ids[:keep])
         answer = runtime.read(ids, work.utterance.language)

@@ -13,7 +13,7 @@ from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Finish, Utterance
 from asr_server.engine.qwen.decoder import SlotDecoder
 from asr_server.engine.qwen.engine import QwenEngine
-from asr_server.scheduling.ports import RowDelta, RowFailed
+from asr_server.scheduling.ports import RowDelta, RowDone, RowFailed
 
 pytestmark = pytest.mark.torch
 
@@ -252,6 +252,42 @@ def test_a_row_without_memory_fails_alone(make_engine, clips, alone, monkeypatch
     assert isinstance(done[3], RowFailed)
     assert isinstance(done[3].error, EngineOutOfMemory)
     assert all(done[key].value.ids == alone[key].ids for key in range(len(clips)) if key != 3)
+
+
+def test_a_finished_row_is_handed_out_before_others_are_prefilled(make_engine, clips, monkeypatch):
+    """In the step in which it finishes; in the rest of it one of those takes its place."""
+    engine, prefills, before = make_engine(1), [], []
+    prefill = engine._runtime.prefill
+    engine.admit(0, Utterance(clips[1]))
+    list(engine.step())
+    monkeypatch.setattr(engine._runtime, "prefill", lambda rows: (prefills.append(rows), prefill(rows)))
+    engine.admit(1, Utterance(clips[1]))
+    while not before:
+        before += [(outcome.key, len(prefills)) for outcome in engine.step() if isinstance(outcome, RowDone)]
+    assert before == [(0, 0)]
+    assert len(prefills) == 1
+    engine.drop(1)
+
+
+def test_urgent_rows_are_prefilled_first(make_engine, clips, monkeypatch):
+    """However many others wait inside the batch; and while those wait, urgent rows alone may join them."""
+    engine, prefilled = make_engine(8), []
+    policy, prefill = engine._runtime.prefill_policy, engine._runtime.prefill
+    monkeypatch.setattr(policy, "tokens", lambda limit_s: 1)
+    monkeypatch.setattr(
+        engine._runtime, "prefill", lambda rows: (prefilled.extend(row.key for row, _ in rows), prefill(rows))
+    )
+    slots = engine.free_slots
+    for key in range(2):
+        engine.admit(key, Utterance(clips[key]))
+    assert (engine.free_slots, engine.urgent_slots) == (0, slots - 2)
+    engine.admit(2, Utterance(clips[2]), urgent=True)
+    assert (engine.free_slots, engine.urgent_slots) == (0, 0)
+    for _ in range(3):
+        list(engine.step(0.25))
+    assert prefilled == [2, 0, 1]
+    for key in range(3):
+        engine.drop(key)
 
 
 def test_a_loop_is_stopped_and_one_turn_kept(make_engine, run, monkeypatch, clips):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from asr_server.engine.qwen import capacity, loading, memory, prefix_cache, prog
 from asr_server.engine.qwen.decoder import Prefill, SlotDecoder, SlotRow
 from asr_server.engine.qwen.encoder import WindowedEncoder
 from asr_server.engine.qwen.frontend import LogMel, features, floor
+from asr_server.engine.qwen.prefill import PrefillPolicy
 from asr_server.engine.qwen.prefix_cache import CachedPrefix, PrefixCache
 
 
@@ -53,6 +55,7 @@ class Runtime:
         self.capacity = _capacity(parts, max_batch, kv_budget_mb)
         self.decoder = SlotDecoder(parts.text, parts.head, parts.end_ids, self.capacity)
         self.prefix_cache = PrefixCache(limit_bytes=self.capacity.prefix_cache_bytes)
+        self.prefill_policy = PrefillPolicy()
 
     @classmethod
     def load(cls, directory: Path, *, device: str, dtype: str, max_batch: int, kv_budget_mb: int) -> Runtime:
@@ -99,12 +102,16 @@ class Runtime:
     @torch.inference_mode()
     def prefill(self, rows: Sequence[tuple[SlotRow, Prepared]]) -> None:
         """Encode the audio of several rows in one batch, run their prompts in one pass, take their first tokens."""
+        began_s = time.perf_counter()
         encoded = self._encoder(
             [memory.upload(p.mel, self._parts.device) for _, p in rows],
             continued=[p.cached is not None for _, p in rows],
         )
         first = len(self.decoder.rows)
         self.decoder.prefill([self._start(row, p, audio) for (row, p), audio in zip(rows, encoded, strict=True)])
+        self.prefill_policy.note_prefill(
+            sum(self.tokens(prepared) for _, prepared in rows), time.perf_counter() - began_s
+        )
         for slot, (_, prepared) in enumerate(rows, first):
             try:
                 self._keep(slot, prepared)
@@ -148,7 +155,9 @@ class Runtime:
     @torch.inference_mode()
     def step(self) -> None:
         """One forward pass for all rows."""
+        began_s = time.perf_counter()
         self.decoder.step()
+        self.prefill_policy.note_step(time.perf_counter() - began_s)
 
     @torch.inference_mode()
     def drop(self, row: SlotRow) -> None:

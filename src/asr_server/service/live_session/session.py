@@ -31,6 +31,7 @@ from asr_server.live.events import (
     Flush,
     Interrupted,
     Partial,
+    ResultKind,
     Transcribe,
     TranscribeFailed,
     TranscribeResult,
@@ -239,7 +240,7 @@ class LiveSession:
             while self.machine.backlog_samples > self._most_backlog_samples:
                 await self._next_change()
             piece, priority = pcm[at : at + _SLICE_BYTES], self._priority
-            if priority is Priority.LIVE:
+            if priority.is_live:
                 await self._process_slice(piece, arrived_s)
                 continue
             async with self._shared.paces[priority]:
@@ -306,17 +307,20 @@ class LiveSession:
 
     def _submit(self, request: Transcribe) -> None:
         self._word_times.on_request(request)
-        task = asyncio.create_task(self._inference.transcribe(request, self._priority))
+        priority = self._priority
+        if priority.is_live and request.kind is ResultKind.FINAL:
+            priority = Priority.FINAL
+        task = asyncio.create_task(self._inference.transcribe(request, priority))
         self._requests[request.ticket] = task
         task.add_done_callback(functools.partial(self._on_request_done, request.ticket))
 
     @property
     def _priority(self) -> Priority:
-        """A speaker goes first. A recording that comes faster than it is spoken has the same right as one in a file,
-        and gives way to others when its client is gone."""
+        """Of partials. A speaker goes first. A recording that comes faster than it is spoken has the same right as one
+        in a file, and gives way to others when its client is gone."""
         ahead_s = self.received_bytes / (2 * self.input_rate_hz) - (time.monotonic() - self._began_s)
         if ahead_s <= _AHEAD_S:
-            return Priority.LIVE
+            return Priority.PARTIAL
         return Priority.BULK if self.detached.is_set() else Priority.INTERACTIVE
 
     def _on_request_done(self, ticket: int, task: asyncio.Task[TranscribeResult]) -> None:

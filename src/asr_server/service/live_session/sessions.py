@@ -110,7 +110,7 @@ class LiveSessions:
         with ExitStack() as begun:
             ticket = begun.enter_context(self._admission.hold_live())
             for engine in {self._engines.fast, self._engines.accurate}:
-                begun.enter_context(engine.lease())
+                begun.enter_context(engine.lease(live=True))
                 engine.load()  # now, and not at the first words
             if options.place is not None:
                 begun.enter_context(options.place.kept(identity, lambda: self._drop(identity)))
