@@ -187,7 +187,8 @@ class LiveSession:
         """Tell the others what this session holds, and how much audio waits here for an answer."""
         backlog = self.machine.backlog_samples
         self._share.set(self._inbox.size_bytes + _SAMPLE_BYTES * backlog + self._outbox.waiting_bytes)
-        self._ticket.seconds = self._inbox.audio_bytes / (2 * self.input_rate_hz) + samples_to_s(backlog)
+        waiting_s = self._inbox.audio_bytes / (2 * self.input_rate_hz)
+        self._ticket.seconds = waiting_s + samples_to_s(self.machine.unanswered_samples)
 
     def disconnect(self, *, clean: bool) -> None:
         """The connection is gone; what it had sent is processed first."""
@@ -330,6 +331,7 @@ class LiveSession:
         try:
             error = task.exception()
             self._feed(task.result() if error is None else self._failure(ticket, error))
+            self._account()
         except Exception as fault:  # asyncio would only log what a callback raises
             self._fail(fault)
 

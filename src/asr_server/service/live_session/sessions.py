@@ -139,7 +139,7 @@ class LiveSessions:
     def _check_room(self) -> None:
         if self._draining:
             raise ShuttingDown("The server is shutting down.")
-        self._admission.check()
+        self._admission.check_limit()
 
     async def _wait_until_detached(self, session: LiveSession) -> None:
         """A client that closed and came back at once: what it sent before, and its close, may still be on their way."""

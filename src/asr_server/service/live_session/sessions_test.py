@@ -119,7 +119,7 @@ async def test_a_final_is_what_the_engine_says_of_the_same_audio(make, speech, m
     """The bundled model: live equals one offline run, given the words that were committed before."""
     engine = registry.build(plan.resolve(settings.load(_env_file=None, model_id="demo"), capabilities.probe()))
     asked, admit = [], engine.admit
-    monkeypatch.setattr(engine, "admit", lambda key, item: asked.append(item) or admit(key, item))
+    monkeypatch.setattr(engine, "admit", lambda key, item, urgent=False: asked.append(item) or admit(key, item, urgent))
     live = make(engine)
     connection = await _open(live)
     session = connection.session
@@ -478,6 +478,20 @@ async def test_what_waits_in_sessions_is_counted_with_recordings(make):
     live.disconnect(await live.resume(first.session.id, 0), clean=False, resumable=False)
     assert live._admission.held_s == 497
     second.session.end()
+    assert live._admission.held_s == 0
+
+
+async def test_an_open_utterance_is_counted_until_its_final(make, speech):
+    """A speaker's audio is accepted and has no final yet; a silent session holds nothing."""
+    live = make(Scripted())
+    connection = await _open(live)
+    session = connection.session
+    for audio, is_open in ((bytes(32_000), False), (speech[: len(speech) // 2], True)):
+        await connection.send(Audio(audio))
+        while session._inbox:
+            await session._next_change()
+        assert (live._admission.held_s > 0.5) is is_open
+    await session.finish()
     assert live._admission.held_s == 0
 
 
