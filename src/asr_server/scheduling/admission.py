@@ -16,6 +16,8 @@ _FIRST_GUESS_WEIGHT_S = 5.0
 _MEMORY_S = 30.0
 # A measurement is of so much work at least.
 _SAMPLE_S = 1.0
+# So many seconds of audio, three spans, are accepted whatever the time limit: over less the estimate says little.
+_LEAST_S = 90.0
 # A recording counts as one of usual length until its own is known. Long ones do not make that longer: they are few, and
 # must not keep short ones out.
 _FIRST_GUESS_S = 10.0
@@ -148,5 +150,5 @@ class Admission:
         # Bulk work gives way to the rest.
         before_s = sum(other.left_s for other in others if other is not ticket and (ticket.bulk or not other.bulk))
         over_limit_s = held_s + ticket.left_s - self.limit_s
-        late_s = before_s + ticket.left_s - ticket.time_limit_s * self._speed
+        late_s = before_s + ticket.left_s - max(_LEAST_S, ticket.time_limit_s * self._speed)
         return max(0.0, min(held_s, over_limit_s), min(before_s, late_s))
