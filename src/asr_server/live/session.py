@@ -146,11 +146,6 @@ class LiveMachine:
         return self._requests.backlog_samples
 
     @property
-    def unanswered_samples(self) -> int:
-        """Audio without a final: of ended utterances and of the open one."""
-        return self._requests.backlog_samples + (self._part.samples if self._part is not None else 0)
-
-    @property
     def busy(self) -> bool:
         """Whether a result of the engine or a final is still to come."""
         return self._requests.busy
