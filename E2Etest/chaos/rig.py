@@ -96,7 +96,7 @@ def faulty(log: Path, **settings: str) -> Iterator[FaultyServer]:
 def at_rest(health: dict) -> bool:
     """Whether nothing waits, runs, or is held."""
     queue = health["queue"]
-    return not any(queue[name] for name in ("live", "interactive", "bulk", "running", "audio_held_s"))
+    return not any(queue[name] for name in ("final", "partial", "interactive", "bulk", "running", "audio_held_s"))
 
 
 def until(condition) -> None:

@@ -63,7 +63,7 @@ def _peaks(samples):
 
 
 def _at_rest(health):
-    busy = [health["queue"][name] for name in ("live", "interactive", "bulk", "running", "audio_held_s")]
+    busy = [health["queue"][name] for name in ("final", "partial", "interactive", "bulk", "running", "audio_held_s")]
     return not any(busy) and health["jobs"] == 0
 
 

@@ -10,7 +10,7 @@ def test_health_has_every_documented_field(server):
     """The fields of the native API, each option of the plan with a reason."""
     health = server.health()
     assert {"gpu_name", "gpu_allocated_mb", "gpu_reserved_mb", "cuda", "version", "uptime_s", "queue"} <= set(health)
-    assert {"live", "interactive", "bulk", "audio_waiting_s", "audio_limit_s"} <= set(health["queue"])
+    assert {"final", "partial", "interactive", "bulk", "audio_waiting_s", "audio_limit_s"} <= set(health["queue"])
     assert all(option["reason"] for option in health["plan"])
 
 

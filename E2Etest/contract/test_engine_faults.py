@@ -29,7 +29,7 @@ def server(start):
 
 def _at_rest(health):
     queue = health["queue"]
-    return not any(queue[name] for name in ("live", "interactive", "bulk", "running", "audio_held_s"))
+    return not any(queue[name] for name in ("final", "partial", "interactive", "bulk", "running", "audio_held_s"))
 
 
 def _until(condition, wait_s=30.0):

@@ -143,7 +143,9 @@ def machinery(
         poll_idle=engine.poll_idle,
         watch=watch,
     )
-    admission = Admission(settings.max_queue_audio_s)
+    admission = Admission(
+        settings.max_queue_audio_s, time_limit_s=settings.request_timeout, engine_s=lambda: thread.recordings_s
+    )
     decoder = Decoder(DecodeLimits(max_audio_s=settings.max_audio_s), idle_timeout_s=settings.idle_timeout)
     client = EngineClient(thread, resolved.traits)
     resources = PipelineResources(

@@ -104,7 +104,7 @@ def idle(server: str) -> bool:
     """Whether the server holds no audio, and nothing waits or runs."""
     with urllib.request.urlopen(TOLD["health"][server]) as answer:
         queue = json.load(answer)["queue"]
-    return not any(queue[name] for name in ("live", "interactive", "bulk", "running", "audio_held_s"))
+    return not any(queue[name] for name in ("final", "partial", "interactive", "bulk", "running", "audio_held_s"))
 
 
 def check_freed(server: str, left_s: float) -> None:

@@ -135,7 +135,10 @@ class Settings(BaseSettings):
     max_upload_mb: float = Field(200.0, gt=0, description="Largest request body, in MiB.")
     max_audio_s: float = Field(7200.0, gt=0, description="Longest recording, in seconds of audio.")
     max_queue_audio_s: float = Field(
-        14400.0, gt=0, description="Limit of accepted but unanswered seconds of audio; more work gets 429."
+        14400.0,
+        gt=0,
+        description="Limit of accepted but unanswered seconds of audio; more work gets 429, as does a recording that "
+        "cannot be answered within REQUEST_TIMEOUT at the measured speed.",
     )
 
     state_dir: Path = Field(

@@ -95,6 +95,11 @@ class AligningEngine:
             return 0
         return max(0, self._engine.free_slots - len(self._pending))
 
+    @property
+    def urgent_slots(self) -> int:
+        """Slots that are free for urgent rows, which never wait for the aligner."""
+        return self._engine.urgent_slots
+
     def load(self) -> None:
         """Load the model. Raises `ModelUnavailable`."""
         self._engine.load()
@@ -104,10 +109,11 @@ class AligningEngine:
         self._unload_aligner()
         self._engine.unload()
 
-    def admit(self, key: int, item: Utterance | AlignItem) -> None:
-        """Take a row in. Raises at once when the aligner could not be loaded a short while ago."""
+    def admit(self, key: int, item: Utterance | AlignItem, urgent: bool = False) -> None:
+        """Take a row in; `urgent` is for utterances. Raises at once when the aligner could not be loaded a short while
+        ago."""
         if isinstance(item, Utterance):
-            self._engine.admit(key, item)
+            self._engine.admit(key, item, urgent)
             self._transcribing.add(key)
             return
         if self._aligner is None:
@@ -116,17 +122,17 @@ class AligningEngine:
             raise ModelUnavailable(self._error)
         self._pending[key] = _Waiting(item, self._aligner.cost(item))
 
-    def step(self) -> Iterator[Outcome]:
-        """Decode for every row, then at most one pass of the aligner."""
+    def step(self, begin_s: float | None = None) -> Iterator[Outcome]:
+        """Decode for every row, then at most one pass of the aligner, of one item where `begin_s` limits the step."""
         if self._transcribing:
             began_s = self._clock()
-            for outcome in self._engine.step():
+            for outcome in self._engine.step(begin_s):
                 if isinstance(outcome, RowDone | RowFailed):
                     self._transcribing.discard(outcome.key)
                 yield outcome
             self._decoded_s += self._clock() - began_s
         if self._aligner is not None and self._pending and self._aligner_is_due():
-            yield from self._align(self._aligner)
+            yield from self._align(self._aligner, self._pass_tokens if begin_s is None else 0)
 
     def drop(self, key: int) -> None:
         """Forget a row at once."""
@@ -149,7 +155,7 @@ class AligningEngine:
     def _aligner_is_due(self) -> bool:
         return not self._transcribing or self._decoded_s >= self._last_pass_s
 
-    def _align(self, aligner: Aligner) -> Iterator[Outcome]:
+    def _align(self, aligner: Aligner, pass_tokens: int) -> Iterator[Outcome]:
         try:
             ready = aligner.loaded or self._make_ready(aligner)
         except Exception as error:  # only those who wait for the aligner get it
@@ -158,19 +164,19 @@ class AligningEngine:
         if not ready:
             return
         began_s = self._clock()
-        keys = self._next_pass()
+        keys = self._next_pass(pass_tokens)
         results = aligner.align([self._pending.pop(key).item for key in keys])
         self._idle.touch()
         self._last_pass_s, self._decoded_s = self._clock() - began_s, 0.0
         for key, result in zip(keys, results, strict=True):
             yield RowDone(key, result) if isinstance(result, Alignment) else RowFailed(key, result)
 
-    def _next_pass(self) -> list[int]:
+    def _next_pass(self, pass_tokens: int) -> list[int]:
         """Keys of the next pass: the oldest first, as many as `pass_tokens` allow, one at least."""
         keys, used = list[int](), 0
         for key, waiting in self._pending.items():
             used += waiting.tokens
-            if keys and used > self._pass_tokens:
+            if keys and used > pass_tokens:
                 break
             keys.append(key)
         return keys

@@ -43,16 +43,18 @@ class Transcriber:
     def free_slots(self):
         return self.size - len(self.rows)
 
+    urgent_slots = free_slots
+
     def load(self):
         self.loaded = True
 
     def unload(self):
         self.loaded = False
 
-    def admit(self, key, item):
+    def admit(self, key, item, urgent=False):
         self.rows[key] = item
 
-    def step(self):
+    def step(self, begin_s=None):
         self.steps += 1
         self.clock.now_s += self.step_s
         for key in list(self.rows):

@@ -50,9 +50,9 @@ class EngineClient:
         self.clock = thread.request_clock
         self._thread = thread
 
-    def lease(self) -> AbstractContextManager[None]:
-        """Keep the model loaded until the block ends."""
-        return self._thread.lease()
+    def lease(self, *, live: bool = False) -> AbstractContextManager[None]:
+        """Keep the model loaded until the block ends. `live`: for a live session."""
+        return self._thread.lease(live=live)
 
     def load(self) -> None:
         """Begin to load the model, unless it is loaded; if that fails, the next job reports it."""

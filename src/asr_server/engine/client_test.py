@@ -22,7 +22,7 @@ NOW = Priority.INTERACTIVE
 class Scripted:
     """A batch that gives every row two deltas with text, one without, and then its end."""
 
-    loaded, free_slots = True, 8
+    loaded, free_slots, urgent_slots = True, 8, 8
 
     def __init__(self, error=None):
         self.error, self.keys = error, []
@@ -31,10 +31,10 @@ class Scripted:
 
     def unload(self): ...
 
-    def admit(self, key, item):
+    def admit(self, key, item, urgent=False):
         self.keys.append(key)
 
-    def step(self):
+    def step(self, begin_s=None):
         keys, self.keys = self.keys, []
         for key in keys:
             yield RowDelta(key, Tokens((1,), (-0.1,), "said "))

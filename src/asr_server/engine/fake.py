@@ -144,6 +144,11 @@ class FakeEngine:
         """Free slots."""
         return self._plan.max_batch - len(self._rows)
 
+    @property
+    def urgent_slots(self) -> int:
+        """The same: all rows begin with the next step."""
+        return self.free_slots
+
     def load(self) -> None:
         """Take the time that the script says. Raises `ModelUnavailable` or `EngineOutOfMemory` if it says so."""
         script = self._script()
@@ -163,7 +168,7 @@ class FakeEngine:
         self._loaded = False
         self._rows.clear()
 
-    def admit(self, key: int, item: Utterance) -> None:
+    def admit(self, key: int, item: Utterance, urgent: bool = False) -> None:
         """Take a row in. Raises what the script says."""
         assert self._loaded, "admit() before load()"
         script = self._script()  # first: a new script begins to count anew
@@ -174,7 +179,7 @@ class FakeEngine:
             raise error
         self._rows[key] = row
 
-    def step(self) -> Iterator[Outcome]:
+    def step(self, begin_s: float | None = None) -> Iterator[Outcome]:
         """One token for every row. Raises if the script breaks the step."""
         self._on_progress()
         script = self._script()

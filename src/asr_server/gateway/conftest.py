@@ -14,7 +14,11 @@ from asr_server.core.settings import Settings
 from asr_server.gateway import app as gateway
 
 KEYS = ("sk-first", "sk-second")
-HEALTH = {"jobs": 0, "live": {}, "queue": dict.fromkeys(("live", "interactive", "bulk", "running", "audio_held_s"), 0)}
+HEALTH = {
+    "jobs": 0,
+    "live": {},
+    "queue": dict.fromkeys(("final", "partial", "interactive", "bulk", "running", "audio_held_s"), 0),
+}
 
 
 @dataclass

@@ -72,7 +72,8 @@ class GatewayRoutes:
     def _without_worker(self, state: WorkerState) -> dict[str, Any]:
         silent = state is WorkerState.RUNNING  # there is one, and it does not answer
         nothing = QueueBody(
-            live=0,
+            final=0,
+            partial=0,
             interactive=0,
             bulk=0,
             running=0,

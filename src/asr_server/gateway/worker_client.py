@@ -51,7 +51,7 @@ class WorkerClient:
             return True
         queue = body["queue"]
         return bool(body["jobs"]) or any(
-            queue[name] for name in ("live", "interactive", "bulk", "running", "audio_held_s")
+            queue[name] for name in ("final", "partial", "interactive", "bulk", "running", "audio_held_s")
         )
 
     async def probe(self, connection: WorkerConnection) -> ProbeResult:

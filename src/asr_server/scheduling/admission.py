@@ -1,15 +1,23 @@
-"""A bound on the work under way, of recordings and live sessions together, in seconds of audio."""
+"""Which work is accepted: what can be answered in time at the measured speed, and at most so many seconds of audio."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from asr_server.core.errors import Overloaded
 
-# A guess at the speed before anything was measured: seconds of audio per second of work.
-_FIRST_GUESS_SPEED = 10.0
+# Seconds of audio in a second, before anything was measured: less than nearly every machine does. The guess weighs as
+# much as so many seconds of work, and what was measured longer ago than the last of these fades.
+_FIRST_GUESS_SPEED = 1.0
+_FIRST_GUESS_WEIGHT_S = 5.0
+_MEMORY_S = 30.0
+# A measurement is of so much work at least.
+_SAMPLE_S = 1.0
+# So many seconds of audio, three spans, are accepted whatever the time limit: over less the estimate says little.
+_LEAST_S = 90.0
 # A recording counts as one of usual length until its own is known. Long ones do not make that longer: they are few, and
 # must not keep short ones out.
 _FIRST_GUESS_S = 10.0
@@ -18,50 +26,72 @@ _LONGEST_GUESS_S = 30.0
 
 @dataclass(slots=True, eq=False)
 class AdmissionTicket:
-    """The share of the bound that one recording or live session holds.
+    """What one recording or live session has under way.
 
-    `known`: the recording's length is, else `seconds` is an estimate. A session sets what waits for an answer.
+    `seconds`: of audio, an estimate until `known`. A session sets what waits for an answer. `done_s`: how much of that
+    is answered. `time_limit_s`: the time that it has. `bulk`: whether others go before it.
     """
 
     seconds: float
+    time_limit_s: float
+    bulk: bool = False
     known: bool = False
+    done_s: float = 0.0
+
+    @property
+    def left_s(self) -> float:
+        """Seconds of audio without an answer."""
+        return max(0.0, self.seconds - self.done_s)
 
 
 class Admission:
-    """A bound on the seconds of audio that are accepted and not yet answered. Used from the event loop only."""
+    """Bounds the seconds of audio that are accepted and not yet answered. Used from the event loop only.
 
-    def __init__(self, limit_s: float) -> None:
+    All together have at most `limit_s`. A recording is accepted if it and what goes before it can be answered within
+    its time limit, by default `time_limit_s`, as fast as recordings were answered of late. `engine_s`: how long the
+    engine has had recordings so far, live work beside them included.
+    """
+
+    def __init__(
+        self, limit_s: float, *, time_limit_s: float = math.inf, engine_s: Callable[[], float] = lambda: 0.0
+    ) -> None:
         self.limit_s = limit_s
-        self._tickets: set[AdmissionTicket] = set()
-        self._speed = _FIRST_GUESS_SPEED
-        self._usual_s = _FIRST_GUESS_S
         self.answered_s = 0.0  # seconds of audio of all recordings so far that were transcribed to their end
+        self._time_limit_s = time_limit_s
+        self._engine_s = engine_s
+        self._tickets: set[AdmissionTicket] = set()
+        self._usual_s = _FIRST_GUESS_S
+        self._speed, self._measured_s = _FIRST_GUESS_SPEED, _FIRST_GUESS_WEIGHT_S
+        self._sample_began_s, self._sample_audio_s = engine_s(), 0.0
 
     @property
     def held_s(self) -> float:
         """Seconds of audio under way."""
-        return sum(ticket.seconds for ticket in self._tickets)
+        return sum(ticket.left_s for ticket in self._tickets)
 
     @property
     def full(self) -> bool:
         """Whether a recording of usual length does not fit. Any one fits an empty server."""
-        held_s = self.held_s
-        return held_s > 0 and held_s + self._usual_s > self.limit_s
+        return self._excess_s(AdmissionTicket(self._usual_s, self._time_limit_s), self._tickets) > 0
 
     def check(self) -> None:
-        """Raise `Overloaded` when nothing more fits: asked before a body is read."""
-        if self.full:
-            raise self._refusal()
+        """Raise `Overloaded` when a recording of usual length does not fit: asked before a body is read."""
+        self._check(AdmissionTicket(self._usual_s, self._time_limit_s), self._tickets)
+
+    def check_limit(self) -> None:
+        """The same for live sessions, which go before recordings, and for jobs, which can wait: only the bound on all
+        together counts."""
+        self._check(AdmissionTicket(self._usual_s, math.inf), self._tickets)
 
     @contextmanager
-    def hold(self) -> Iterator[AdmissionTicket]:
+    def hold(self, *, time_limit_s: float | None = None, bulk: bool = False) -> Iterator[AdmissionTicket]:
         """Hold the usual length until the block ends, or raise `Overloaded`.
 
         To be called before anything is done for a recording: of many that arrive together, those that cannot be taken
         are refused at once, and not when the length of each is known.
         """
-        self.check()
-        ticket = AdmissionTicket(self._usual_s)
+        ticket = AdmissionTicket(self._usual_s, time_limit_s or self._time_limit_s, bulk)
+        self._check(ticket, self._tickets)
         self._tickets.add(ticket)
         try:
             yield ticket
@@ -71,35 +101,54 @@ class Admission:
     @contextmanager
     def hold_live(self) -> Iterator[AdmissionTicket]:
         """A ticket for a live session until the block ends; or raise `Overloaded`."""
-        self.check()
-        ticket = AdmissionTicket(0.0, known=True)
+        self.check_limit()
+        ticket = AdmissionTicket(0.0, math.inf, known=True)
         self._tickets.add(ticket)
         try:
             yield ticket
         finally:
             self._tickets.remove(ticket)
 
-    def measure(self, ticket: AdmissionTicket, seconds: float) -> None:
+    def measure(self, ticket: AdmissionTicket, seconds: float, *, bulk: bool = False) -> None:
         """Set the length of the recording, as soon as it is known and whenever it changes.
 
         Raises `Overloaded` the first time if it does not fit beside the others; later never, since work that has begun
         is finished.
         """
+        ticket.seconds, ticket.bulk = seconds, ticket.bulk or bulk
         if not ticket.known:
             # Those whose length is not known yet will find out beside this one.
-            known_s = sum(other.seconds for other in self._tickets if other.known)
-            if known_s and known_s + seconds > self.limit_s:
-                raise self._refusal()
+            self._check(ticket, [other for other in self._tickets if other.known])
             ticket.known = True
             self._usual_s += 0.2 * (min(seconds, _LONGEST_GUESS_S) - self._usual_s)
-        ticket.seconds = seconds
 
-    def observe(self, audio_s: float, took_s: float) -> None:
-        """Learn from a finished request how fast work goes, for the hint in `Retry-After`."""
-        self.answered_s += audio_s
-        if took_s > 0 and audio_s > 0:
-            self._speed += 0.2 * (audio_s / took_s - self._speed)
+    def progress(self, ticket: AdmissionTicket, done_s: float) -> None:
+        """A recording is answered as far as that. What was answered in how much time of the engine is the speed."""
+        self._sample_audio_s += max(0.0, done_s - ticket.done_s)
+        ticket.done_s = max(ticket.done_s, done_s)
+        took_s = self._engine_s() - self._sample_began_s
+        if took_s < _SAMPLE_S:
+            return
+        self._speed += (self._sample_audio_s / took_s - self._speed) * took_s / (took_s + self._measured_s)
+        self._measured_s = min(_MEMORY_S, self._measured_s + took_s)
+        self._sample_began_s, self._sample_audio_s = self._engine_s(), 0.0
 
-    def _refusal(self) -> Overloaded:
-        wait_s = self.held_s / max(self._speed, 0.1) / 2
-        return Overloaded("The server has all the work it can hold; try again later.", retry_after_s=round(wait_s))
+    def finish(self, ticket: AdmissionTicket, seconds: float) -> None:
+        """A recording of that length was transcribed to its end."""
+        self.progress(ticket, seconds)
+        self.answered_s += seconds
+
+    def _check(self, ticket: AdmissionTicket, others: Collection[AdmissionTicket]) -> None:
+        excess_s = self._excess_s(ticket, others)
+        if excess_s > 0:
+            wait_s = max(1, math.ceil(excess_s / max(self._speed, 0.01)))
+            raise Overloaded("The server has all the work it can do in time; try again later.", retry_after_s=wait_s)
+
+    def _excess_s(self, ticket: AdmissionTicket, others: Collection[AdmissionTicket]) -> float:
+        """Seconds of audio that have to be answered before a recording can be accepted; 0 if none."""
+        held_s = sum(other.left_s for other in others if other is not ticket)
+        # Bulk work gives way to the rest.
+        before_s = sum(other.left_s for other in others if other is not ticket and (ticket.bulk or not other.bulk))
+        over_limit_s = held_s + ticket.left_s - self.limit_s
+        late_s = before_s + ticket.left_s - max(_LEAST_S, ticket.time_limit_s * self._speed)
+        return max(0.0, min(held_s, over_limit_s), min(before_s, late_s))

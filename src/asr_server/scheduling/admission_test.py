@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from asr_server.core.errors import Overloaded
-from asr_server.scheduling.admission import Admission
+from asr_server.scheduling.admission import Admission, AdmissionTicket
 
 
 @contextmanager
@@ -86,19 +86,109 @@ def test_a_failing_holder_releases():
     assert admission.held_s == 0
 
 
-def test_the_hint_grows_with_the_backlog_and_shrinks_with_speed():
-    """Retry-After follows the work that is held and the speed that was seen."""
+class Server:
+    """A server in virtual time: it answers recordings one after the other, short ones first, at its own speed."""
 
-    def hint(seconds, speed):
-        admission = Admission(limit_s=seconds)
-        for _ in range(50):
-            admission.observe(speed, 1.0)
-        with held(admission, seconds), pytest.raises(Overloaded) as refusal:
-            admission.check()
-        return refusal.value.retry_after_s
+    def __init__(self, speed, *, time_limit_s=600.0, limit_s=1e9):
+        self.speed, self.engine_s = speed, 0.0
+        self.admission = Admission(limit_s, time_limit_s=time_limit_s, engine_s=lambda: self.engine_s)
+        self.begun, self.under_way = ExitStack(), []
 
-    assert hint(1000, 20) > hint(100, 20)
-    assert hint(1000, 20) > hint(1000, 100)
+    def accept(self, seconds, time_limit_s=None, *, bulk=False):
+        """A recording comes. The ticket, or after how many seconds to come again."""
+        with ExitStack() as stack:
+            try:
+                ticket = stack.enter_context(self.admission.hold(time_limit_s=time_limit_s, bulk=bulk))
+                self.admission.measure(ticket, seconds, bulk=seconds > 60)
+            except Overloaded as refusal:
+                return refusal.retry_after_s
+            ticket_ends = stack.pop_all()
+        self.under_way.append((ticket, ticket_ends))
+        return ticket
+
+    def flood(self, seconds=50):
+        """So many recordings of that length, until one is refused."""
+        count = 0
+        while isinstance(self.accept(seconds), AdmissionTicket):
+            count += 1
+        return count
+
+    def run(self, seconds):
+        """So much time passes. Returns the recordings that were answered, each with when."""
+        answered, until_s = [], self.engine_s + seconds
+        while self.under_way and self.engine_s < until_s:
+            ticket, ends = min(self.under_way, key=lambda pair: pair[0].bulk)
+            span_s = min(30.0, ticket.left_s)
+            self.engine_s += span_s / self.speed
+            self.admission.progress(ticket, ticket.done_s + span_s)
+            if not ticket.left_s:
+                ends.close()
+                self.under_way.remove((ticket, ends))
+                answered.append((ticket, self.engine_s))
+        return answered
+
+    def learned(self):
+        """After some minutes of short recordings."""
+        while self.engine_s < 300:
+            self.accept(30)
+            self.run(1e9)
+        return self
+
+
+@pytest.mark.parametrize("speed", [0.3, 1.0, 5.0, 20.0])
+def test_what_is_accepted_is_answered_in_time_and_little_else_is_refused(speed):
+    """At any speed, of a flood of short recordings: all that are accepted, and nearly as many as can be."""
+    server = Server(speed).learned()
+    began_s = server.engine_s
+    accepted = server.flood()
+    answered = server.run(1e9)
+    assert len(answered) == accepted
+    assert max(at_s for _, at_s in answered) - began_s <= 600 * 1.05
+    assert accepted * 50 >= 600 * speed * 0.9 - 50
+
+
+def test_a_restart_begins_with_a_careful_guess_and_learns():
+    """At first as much as a machine at the speed of speech can do; soon after, what this one can."""
+    server = Server(20)
+    assert server.flood() == 600 // 50
+    server.run(1e9)
+    assert server.flood() > 5 * 600 // 50
+    assert server.learned().flood() > 0.9 * 20 * 600 // 50
+
+
+def test_a_machine_that_becomes_slow_accepts_less():
+    """After two minutes of work, as when live sessions take most of its time."""
+    server = Server(20).learned()
+    server.speed = 2
+    server.accept(240)
+    server.run(1e9)
+    assert server.flood() < 1.5 * 2 * 600 / 50
+
+
+def test_who_comes_again_when_told_is_accepted():
+    """Retry-After is as long as it takes until there is room, and not much longer."""
+    server = Server(5).learned()
+    server.flood()
+    wait_s = server.accept(50)
+    assert 1 <= wait_s <= 30
+    server.run(wait_s)
+    assert isinstance(server.accept(50), AdmissionTicket)
+    bounded = Server(5, limit_s=1_000).learned()
+    assert isinstance(bounded.accept(1_000), AdmissionTicket)
+    wait_s = bounded.accept(30)
+    assert 30 / 5 <= wait_s <= 30 / 5 + 2
+    bounded.run(wait_s)
+    assert isinstance(bounded.accept(30), AdmissionTicket)
+
+
+def test_short_recordings_are_accepted_behind_long_ones_which_give_way_to_them():
+    """And long ones only behind what can be answered before them; a job with hours of time is accepted still."""
+    server = Server(2).learned()
+    assert isinstance(server.accept(7_200, 14_400, bulk=True), AdmissionTicket)
+    assert isinstance(server.accept(30), AdmissionTicket)
+    assert not isinstance(server.accept(120), AdmissionTicket)
+    assert isinstance(server.accept(7_200, 14_400, bulk=True), AdmissionTicket)
+    server.admission.check_limit()
 
 
 def test_live_sessions_and_recordings_are_bounded_together():

@@ -16,11 +16,17 @@ _numbers = count(1)
 
 
 class Priority(IntEnum):
-    """Classes of work, most urgent first."""
+    """Classes of work, most urgent first: the ends of live utterances, open ones, short recordings, the rest."""
 
-    LIVE = 0
-    INTERACTIVE = 1
-    BULK = 2
+    FINAL = 0
+    PARTIAL = 1
+    INTERACTIVE = 2
+    BULK = 3
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a speaker waits for it. All other work is recordings."""
+        return self <= Priority.PARTIAL
 
 
 @dataclass(slots=True, eq=False)
@@ -29,9 +35,10 @@ class Job(Generic[R]):
 
     `item` is what the batch takes in; with None the job is done when the model is loaded. `cost_s` is its length in
     seconds of audio. `deadline_s` is by the thread's request clock; expired work never runs. The engine thread sets
-    `queued_s`, `started_s` and `ended_s` (monotonic), and `load_s`, the part of its wait that was for the model to be
-    loaded. `on_delta` is called on that thread and must not block. `context` is that of the code that
-    made the job: what the engine thread logs for this job alone has the id of its request.
+    `queued_s`, `started_s` and `ended_s` (monotonic), `load_s`, the part of its wait that was for the model to be
+    loaded, and `begun`, whether the batch had an outcome for it. `on_delta` is called on that thread and must not
+    block. `context` is that of the code that made the job: what the engine thread logs for this job alone has the id of
+    its request.
     """
 
     item: object
@@ -43,6 +50,7 @@ class Job(Generic[R]):
     started_s: float = 0.0
     ended_s: float = 0.0
     load_s: float = 0.0
+    begun: bool = False
     key: int = field(default_factory=lambda: next(_numbers))
     future: Future[R] = field(default_factory=Future)
     context: Context = field(default_factory=copy_context)

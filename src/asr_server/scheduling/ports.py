@@ -43,7 +43,13 @@ class Batch(Protocol):
 
     @property
     def free_slots(self) -> int:
-        """How many more rows may be admitted now."""
+        """How many more rows may be admitted now. 0 while as much waits inside as a step can begin: what waits outside
+        can still be overtaken."""
+
+    @property
+    def urgent_slots(self) -> int:
+        """How many more urgent rows may be admitted now. They overtake the others that wait inside; 0 while as many
+        urgent ones wait there as a step can begin."""
 
     def load(self) -> None:
         """Make ready; may take long. Raises when it cannot, and may be called again later."""
@@ -51,11 +57,17 @@ class Batch(Protocol):
     def unload(self) -> None:
         """Give the memory back. Only called with no rows in the batch."""
 
-    def admit(self, key: int, item: Any) -> None:
-        """Take one row in; its work begins with the next step. Raises when `item` itself is at fault."""
+    def admit(self, key: int, item: Any, urgent: bool = False) -> None:
+        """Take one row in; its work begins with the next steps, that of urgent rows first. Raises when `item` itself is
+        at fault."""
 
-    def step(self) -> Iterable[Outcome]:
-        """Move every row by one step. Raises only when no row can be told to be at fault."""
+    def step(self, begin_s: float | None = None) -> Iterable[Outcome]:
+        """Move every row that has begun by one step, then begin others. Raises only when no row can be told to be at
+        fault.
+
+        Each outcome is yielded as soon as it is known: those of rows that had begun before the first of the others.
+        `begin_s`: about how long the rows that have begun can wait for others to begin; None leaves it to the batch.
+        """
 
     def drop(self, key: int) -> None:
         """Take a row out between steps; unknown keys are ignored."""

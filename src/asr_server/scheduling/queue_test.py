@@ -1,4 +1,4 @@
-"""The heap of waiting jobs."""
+"""The heaps of waiting jobs."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,10 +16,9 @@ def _filled(*arrivals):
 
 @given(st.lists(st.tuples(st.sampled_from(Priority), st.integers(0, 1000))))
 def test_live_work_always_leaves_first(arrivals):
-    """However long the rest has waited, no other job leaves before a live one."""
-    classes = [job.priority for job in _filled(*arrivals).drain()]
-    live = classes.count(Priority.LIVE)
-    assert all(c is Priority.LIVE for c in classes[:live])
+    """Where all leave at once, as when the model cannot be loaded."""
+    live = [job.priority.is_live for job in _filled(*arrivals).drain()]
+    assert live == sorted(live, reverse=True)
 
 
 @given(st.lists(st.sampled_from(Priority), max_size=30))
@@ -41,6 +40,12 @@ def test_bulk_work_gives_way_for_a_bounded_time_only():
     assert [job.item[1] for job in queue.drain()] == [29.0, 0.0, 31.0]
 
 
+def test_partials_give_way_to_finals_for_a_bounded_time_only():
+    """A final that comes within 5 s of a partial overtakes it; what comes later waits behind it."""
+    queue = _filled((Priority.PARTIAL, 0.0), (Priority.FINAL, 4.0), (Priority.FINAL, 6.0))
+    assert [job.item[1] for job in queue.drain()] == [4.0, 0.0, 6.0]
+
+
 def test_abandoned_jobs_do_not_count():
     """Depth and waiting seconds are of jobs that somebody still waits for."""
     queue = JobQueue()
@@ -48,18 +53,15 @@ def test_abandoned_jobs_do_not_count():
     for job in (stays, left):
         queue.push(job)
     left.future.cancel()
-    assert queue.depth() == {"live": 0, "interactive": 1, "bulk": 0}
+    assert queue.depth() == {"final": 0, "partial": 0, "interactive": 1, "bulk": 0}
     assert queue.waiting_s() == 3.0
 
 
-def test_an_empty_queue_says_so():
-    """Popping nothing is None."""
-    assert JobQueue().pop() is None
-
-
-def test_live_only_leaves_the_rest_where_it_is():
-    """Asked for live work, the queue gives nothing else away."""
-    queue = _filled((Priority.BULK, 0.0), (Priority.LIVE, 1.0))
-    assert queue.pop(live_only=True).priority is Priority.LIVE
-    assert queue.pop(live_only=True) is None
-    assert len(queue) == 1
+def test_each_kind_leaves_the_other_where_it_is():
+    """Asked for live work, the queue gives no recording away, and the other way round; nothing is None."""
+    queue = _filled((Priority.BULK, 0.0), (Priority.PARTIAL, 1.0))
+    assert queue.pop(live=True).priority is Priority.PARTIAL
+    assert queue.pop(live=True) is None
+    assert (queue.has_live, queue.has_recordings, len(queue)) == (False, True, 1)
+    assert queue.pop(live=False).priority is Priority.BULK
+    assert queue.pop(live=False) is None

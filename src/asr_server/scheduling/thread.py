@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import Context
@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 from asr_server.core.errors import AsrError, DeadlineExceeded, ShuttingDown, TranscriptionFailed
 from asr_server.core.idle import IdleTimer
+from asr_server.scheduling.engine_time import RecordingsShare, StepTime
 from asr_server.scheduling.heartbeat import Heartbeat
 from asr_server.scheduling.job import AnyJob, Job, Priority, R
 from asr_server.scheduling.model import Model, ModelState, OnState
@@ -34,6 +35,8 @@ from asr_server.scheduling.request_clock import RequestClock
 
 # `Condition.wait` cannot wait for longer than the system's clock can count; longer waits are made of several.
 _LONGEST_WAIT_S = 86_400.0
+# While there is live work, about how long a step may take to begin rows: live work that comes waits for that.
+LIVE_BEGIN_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +61,13 @@ class EngineThread:
     """A queue of jobs in front of one thread that drives a `Batch`.
 
     After `idle_timeout_s` without a job or a lease the model is unloaded; 0 keeps it for ever. `live_reserve` slots of
-    the batch are kept free for live jobs, so that they start with the next step however much else waits. `on_state` and
-    `watch` are called on the engine thread and must return at once. `poll_idle` is called there once a turn, for what
-    the batch unloads by itself: it returns the seconds after which it wants to be called again, or None.
-    `request_clock` is what the deadlines of jobs are measured by. `clock` is monotonic seconds. Without `start` nothing
-    runs until `turn` is called: for tests.
+    the batch are kept free for live jobs, so that they start with the next step however much else waits; recordings in
+    turn keep a share of the time (`engine_time`). `on_state` and `watch` are called on the engine thread and must
+    return at once. `poll_idle` is called there once a turn, for what the batch unloads by itself: it returns the
+    seconds after which it wants to be called again, or None. `request_clock` is what the deadlines of jobs are measured
+    by. `clock` is monotonic seconds. Without `start` nothing runs until `turn` is called: for tests.
+
+    `recordings_s`: how long recordings were in the batch so far, by the request clock; may be read from any thread.
     """
 
     def __init__(
@@ -92,6 +97,9 @@ class EngineThread:
         self._queue = JobQueue()
         self._idle = IdleTimer(idle_timeout_s, clock)
         self._rows: dict[int, AnyJob] = {}
+        self._share = RecordingsShare()
+        self._live_leases = 0
+        self.recordings_s = 0.0
         self._stopping = False
         self._busy = False
         self._ended: Future[None] = Future()
@@ -119,18 +127,23 @@ class EngineThread:
 
         Raises `ShuttingDown` when no new work is taken.
         """
-        return self.submit(Job[None](None, Priority.LIVE))
+        return self.submit(Job[None](None, Priority.FINAL))
 
     @contextmanager
-    def lease(self) -> Iterator[None]:
-        """Keep the model loaded until the block ends: for requests under way and open live sessions."""
+    def lease(self, *, live: bool = False) -> Iterator[None]:
+        """Keep the model loaded until the block ends: for requests under way and open live sessions.
+
+        While a `live` one is held, steps are short enough for live work that may come at any moment.
+        """
         with self._wake:
             self._idle.hold()
+            self._live_leases += live
         try:
             yield
         finally:
             with self._wake:
                 self._idle.release()
+                self._live_leases -= live
                 self._wake.notify()  # it may sleep without a limit, and now there is one
 
     def snapshot(self) -> EngineSnapshot:
@@ -216,11 +229,7 @@ class EngineThread:
             self._give_up(job, "while it was being worked on")
 
     def _admit(self) -> None:
-        while (free := self._batch.free_slots) > 0:
-            # An empty batch takes any job, or a batch with as few slots as are reserved would never take one.
-            job = self._next_job(live_only=bool(self._rows) and free <= self._live_reserve)
-            if job is None:
-                return
+        while (job := self._next_job()) is not None:
             try:
                 job.context.run(self._model.ensure_loaded)
             except Exception as error:  # everyone who waits for this model gets the reason now
@@ -232,15 +241,33 @@ class EngineThread:
             else:
                 self._start(job)
 
-    def _next_job(self, *, live_only: bool) -> AnyJob | None:
+    def _next_job(self) -> AnyJob | None:
+        """The job to admit now; None when there is none, or no place for it."""
         while True:
+            free, urgent = self._batch.free_slots, self._batch.urgent_slots
+            # An empty batch takes any job, or a batch with as few slots as are reserved would never take a recording.
+            room_for_recordings = free > (self._live_reserve if self._rows else 0)
             with self._wake:
-                job = self._queue.pop(live_only=live_only)
+                job = self._pop(live=urgent > 0, recording=room_for_recordings)
             if job is None:
                 return None
             if not job.cancelled and not job.expired(self.request_clock.now_s()):
                 return job
             self._give_up(job, "while it waited for its turn")
+
+    def _pop(self, *, live: bool, recording: bool) -> AnyJob | None:
+        """The most urgent of the waiting jobs of the kinds that there is room for. Live work goes first, unless
+        recordings have not had their share: then it waits until they have."""
+        if not (self._share.behind and self._has_recordings):
+            job = self._queue.pop(live=True) if live else None
+            if job is not None:
+                return job
+        return self._queue.pop(live=False) if recording else None
+
+    @property
+    def _has_recordings(self) -> bool:
+        """Whether recordings wait or are in the batch."""
+        return self._queue.has_recordings or any(not job.priority.is_live for job in self._rows.values())
 
     def _give_up(self, job: AnyJob, when: str) -> None:
         """End a job that was cancelled or whose deadline has passed."""
@@ -257,7 +284,7 @@ class EngineThread:
         job.load_s = self._model.load_wait_s(job.queued_s)
         self._watch.started(job)
         try:
-            job.context.run(self._batch.admit, job.key, job.item)
+            job.context.run(self._batch.admit, job.key, job.item, job.priority.is_live)
         except Exception as error:  # this item is at fault: only its caller gets the error
             self._fail(job, error)
         else:
@@ -268,33 +295,40 @@ class EngineThread:
         if not self._rows:
             return
         self._heartbeat.tick()
-        rows, began_s = len(self._rows), self._clock()
+        rows = list(self._rows.values())
+        with self._wake:
+            has_live = self._live_leases > 0 or self._queue.has_live or any(job.priority.is_live for job in rows)
+        began_s, request_s, time_spent = self._clock(), self.request_clock.now_s(), StepTime(rows, self._clock)
         try:
-            # The whole step first, then its outcomes: if it raises in the middle, no row has two ends.
-            outcomes = self._only_context().run(lambda: list(self._ticking(self._batch.step())))
-        except Exception as error:  # no row could be told to be at fault: all fail, and the loop goes on
-            outcomes = [RowFailed(key, error) for key in self._rows]
-            for key in list(self._rows):
-                self._batch.drop(key)
-        self._watch.stepped(rows, self._clock() - began_s)
-        for outcome in outcomes:
-            self._hand_out(outcome)
+            self._only_context().run(self._run_step, time_spent, LIVE_BEGIN_S if has_live else None)
+        except Exception as error:  # no row could be told to be at fault: all that are left fail, and the loop goes on
+            for job in list(self._rows.values()):
+                self._batch.drop(job.key)
+                self._hand_out(job, RowFailed(job.key, error))
+        time_spent.end()
+        self._watch.stepped(len(rows), self._clock() - began_s)
+        if any(not job.priority.is_live for job in rows):
+            self.recordings_s += self.request_clock.now_s() - request_s
+        with self._wake:
+            has_recordings = self._has_recordings
+        self._share.charge(time_spent, has_recordings=has_recordings)
         self._idle_touch()
+
+    def _run_step(self, time_spent: StepTime, begin_s: float | None) -> None:
+        for outcome in self._batch.step(begin_s):
+            # A step may be several passes: each outcome shows that the accelerator moves.
+            self._heartbeat.tick()
+            # Handed out at once, and so out of `_rows`: if the step raises later, its row has no second end.
+            if (job := self._rows.get(outcome.key)) is not None:
+                time_spent.on_outcome(job)
+                self._hand_out(job, outcome)
 
     def _only_context(self) -> Context:
         """The context of the only row; an empty one where several share the step."""
         return next(iter(self._rows.values())).context if len(self._rows) == 1 else Context()
 
-    def _ticking(self, outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
-        """The outcomes of a step. It may be several passes: each outcome shows that the accelerator moves."""
-        for outcome in outcomes:
-            self._heartbeat.tick()
-            yield outcome
-
-    def _hand_out(self, outcome: Outcome) -> None:
-        job = self._rows.get(outcome.key)
-        if job is None:
-            return
+    def _hand_out(self, job: AnyJob, outcome: Outcome) -> None:
+        job.begun = True
         match outcome:
             case RowDelta(value=value):
                 # Read once: the event loop takes it away when the caller cancels, and may do so right here.

@@ -39,6 +39,8 @@ class Scripted:
     def free_slots(self):
         return self.size - len(self.rows)
 
+    urgent_slots = free_slots
+
     def load(self):
         self.threads.add(threading.get_ident())
         self.loads += 1
@@ -51,14 +53,14 @@ class Scripted:
         self.unloads += 1
         self.loaded = False
 
-    def admit(self, key, item):
+    def admit(self, key, item, urgent=False):
         assert len(self.rows) < self.size, "admitted without a free slot"
         if item == "bad":
             raise ValueError("bad item")
         self.admitted.append(item)
         self.rows[key] = item
 
-    def step(self):
+    def step(self, begin_s=None):
         self.threads.add(threading.get_ident())
         self.gate.wait(WAIT_S)
         if "explode" in self.rows.values():
@@ -171,6 +173,26 @@ def test_a_failing_row_fails_alone(batch, make):
         futures[1].result(WAIT_S)
 
 
+def test_a_row_is_handed_out_as_soon_as_it_is_finished(batch, by_hand):
+    """Before the rest of the step, which may take seconds; and a step that fails later gives it no second end."""
+    done = []
+
+    def step(begin_s=None):
+        for key in list(batch.rows)[:2]:
+            del batch.rows[key]
+            yield RowDone(key, "done")
+            done.append([future.done() for future in futures])
+        raise RuntimeError("the rest of the step failed")
+
+    batch.step = step
+    futures = [by_hand.submit(Job(0)) for _ in range(3)]
+    by_hand.turn()
+    assert done == [[True, False, False], [True, True, False]]
+    assert [future.result(0) for future in futures[:2]] == ["done"] * 2
+    assert isinstance(futures[2].exception(0), TranscriptionFailed)
+    assert by_hand.snapshot().running == 0
+
+
 def test_a_caller_that_leaves_frees_its_row_at_the_next_step(batch, make):
     """Cancelling a running job takes its row out between two steps, and the others go on."""
     thread = make()
@@ -217,7 +239,7 @@ def test_a_live_job_is_admitted_before_bulk_that_waited(batch, make):
     thread = make()
     futures = [thread.submit(Job(0, priority=Priority.BULK)) for _ in range(5)]
     _until(lambda: batch.admitted)
-    futures.append(thread.submit(Job(0.5, priority=Priority.LIVE)))
+    futures.append(thread.submit(Job(0.5, priority=Priority.PARTIAL)))
     batch.gate.set()
     for future in futures:
         future.result(WAIT_S)
@@ -301,7 +323,7 @@ def test_a_hung_step_does_not_keep_the_process_from_ending(tmp_path):
         "from asr_server.scheduling.job import Job\n"
         "from asr_server.scheduling.thread import EngineThread\n"
         "class Batch:\n"
-        "    loaded, free_slots = False, 1\n"
+        "    loaded, free_slots, urgent_slots = False, 1, 1\n"
         "    def load(self):\n"
         "        time.sleep(600)\n"
         "thread = EngineThread(Batch(), idle_timeout_s=0)\n"
@@ -335,7 +357,7 @@ def test_a_live_job_starts_within_one_turn_behind_a_hundred_bulk_jobs(batch, by_
         by_hand.submit(Job(10**9, priority=Priority.BULK))
     by_hand.turn()
     assert len(batch.rows) == batch.size - 1
-    by_hand.submit(Job(0.25, priority=Priority.LIVE))
+    by_hand.submit(Job(0.25, priority=Priority.PARTIAL))
     by_hand.turn()
     assert batch.admitted[-1] == 0.25
 
@@ -460,10 +482,11 @@ OPERATIONS = st.lists(
 
 @given(OPERATIONS, st.integers(1, 5), st.integers(0, 2))
 def test_any_order_of_events_settles_every_job(operations, size, reserve):
-    """Random submits, cancels, faults and turns: the batch never overflows, live work is never passed over, and in the
-    end every job has its result, its error, or its cancellation."""
+    """Random submits, cancels, faults and turns: the batch never overflows, live work is never passed over (as no time
+    passes, recordings have had their share of it), and in the end every job has its result, its error, or its
+    cancellation."""
     batch = Scripted(size)
-    thread = EngineThread(batch, idle_timeout_s=0, live_reserve=reserve, start=False)
+    thread = EngineThread(batch, idle_timeout_s=0, live_reserve=reserve, clock=Clock(), start=False)
     jobs = []
     for name, first, second in operations:
         if name == "submit":
@@ -474,10 +497,10 @@ def test_any_order_of_events_settles_every_job(operations, size, reserve):
         elif name == "break the next load":
             batch.loaded, batch.broken_loads = bool(batch.rows), 1
         elif name == "turn":
-            free, waiting = batch.free_slots, thread.snapshot().depth["live"]
+            free, waiting = batch.free_slots, _live(thread)
             thread.turn()
             assert len(batch.rows) <= size
-            assert thread.snapshot().depth["live"] <= max(0, waiting - free)
+            assert _live(thread) <= max(0, waiting - free)
     for _ in range(200):
         thread.turn()
     assert batch.rows == {}
@@ -486,6 +509,12 @@ def test_any_order_of_events_settles_every_job(operations, size, reserve):
         if not job.future.cancelled() and job.future.exception() is None:
             assert job.future.result() == "done"
     assert thread.snapshot().running == 0
+
+
+def _live(thread):
+    """Live jobs that wait."""
+    depth = thread.snapshot().depth
+    return depth["final"] + depth["partial"]
 
 
 class Recorder(SchedulerObserver):
@@ -560,7 +589,7 @@ class Slow(Scripted):
         self.clock.now_s += 60.0
         super().load()
 
-    def step(self):
+    def step(self, begin_s=None):
         for outcome in super().step():
             self.clock.now_s += 2.0
             yield outcome
@@ -588,7 +617,7 @@ def test_a_step_that_moves_inside_is_no_hang():
     heartbeat, ages = Heartbeat(clock), []
 
     class Deep(Scripted):
-        def step(self):
+        def step(self, begin_s=None):
             clock.now_s += 20.0
             ages.append(thread.snapshot().heartbeat_age_s)
             heartbeat.tick()

@@ -64,7 +64,7 @@ function facts(h) {
     ["Work", [
       ...(h.live ? [["Live sessions", h.live.waiting ? `${h.live.sessions}, ${h.live.waiting} disconnected` : h.live.sessions]] : []),
       ["Running", q.running],
-      ["Waiting", `${q.live} live, ${q.interactive} files, ${q.bulk} jobs`],
+      ["Waiting", `${q.final + q.partial} live, ${q.interactive} files, ${q.bulk} jobs`],
       ["Audio accepted", `${clock(q.audio_held_s)} of ${clock(q.audio_limit_s)}`],
     ]],
   ];

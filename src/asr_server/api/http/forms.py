@@ -66,8 +66,9 @@ _FILE = {"type": "string", "format": "binary", "description": "The recording; it
 
 @asynccontextmanager
 async def read(request: Request, services: Services) -> AsyncGenerator[FormData, None]:
-    """The form; its files are removed when the block ends. Raises `Overloaded` before the body is read."""
-    services.pipeline.check_room()
+    """The form; its files are removed when the block ends. Raises `Overloaded` before the body is read if there is too
+    much work even for what can wait."""
+    services.admission.check_limit()
     form = await body.read_form(request, services.settings.max_upload_bytes)
     try:
         yield form
@@ -80,6 +81,7 @@ async def received(
     request: Request, services: Services, build: Callable[[FormData], R]
 ) -> AsyncGenerator[tuple[R, UploadFile], None]:
     """The request of a form, and its file. Raises `Overloaded` and what `parse` raises."""
+    services.pipeline.check_room()
     async with read(request, services) as form:
         # Azure's clients send the name of their deployment, which is in the path too, as the model.
         yield parse(form, services, build, any_model="deployment" in request.path_params)

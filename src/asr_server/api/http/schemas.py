@@ -183,7 +183,8 @@ class ModelList(BaseModel):
 class QueueBody(BaseModel):
     """What waits."""
 
-    live: int
+    final: int
+    partial: int
     interactive: int
     bulk: int
     running: int = Field(description="Spans in the batch.")

@@ -63,12 +63,12 @@ def test_what_callers_send_makes_no_series(metrics):
 def test_only_finished_work_counts_as_audio_and_tokens(metrics):
     """Work that failed, was left or came too late has an end, and no audio."""
     said = Hypothesis("on", "English", (1, 2, 3), (-0.1,) * 3, Finish.END, 40, 9, 3)
-    job = Job(None, Priority.LIVE, cost_s=2.5, queued_s=1.0, started_s=5.0, ended_s=5.5, load_s=3.0)
+    job = Job(None, Priority.PARTIAL, cost_s=2.5, queued_s=1.0, started_s=5.0, ended_s=5.5, load_s=3.0)
     metrics.engine.started(job)
     for end in JobEnd:
         metrics.engine.ended(job, end, said)
     series = _series(metrics)
-    live = (("priority", "live"),)
+    live = (("priority", "partial"),)
     assert series["asr_engine_audio_seconds_total", live] == 2.5
     assert series["asr_queue_wait_seconds_sum", live] == 1.0
     assert series["asr_engine_job_seconds_sum", live] == 0.5
@@ -77,7 +77,7 @@ def test_only_finished_work_counts_as_audio_and_tokens(metrics):
         40,
         9,
     ]
-    assert all(series["asr_engine_jobs_total", (("end", end), ("priority", "live"))] == 1 for end in JobEnd)
+    assert all(series["asr_engine_jobs_total", (("end", end), ("priority", "partial"))] == 1 for end in JobEnd)
 
 
 def test_loads_and_unloads_are_counted_by_what_they_became(metrics):

@@ -90,7 +90,11 @@ QUEUE_WAIT = MetricSpec(
 ADMISSION_HELD = MetricSpec(
     "asr_admission_held_seconds", _G, "Seconds of audio that are accepted but not yet answered."
 )
-ADMISSION_LIMIT = MetricSpec("asr_admission_limit_seconds", _G, "`MAX_QUEUE_AUDIO_S`; work beyond it gets 429.")
+ADMISSION_LIMIT = MetricSpec(
+    "asr_admission_limit_seconds",
+    _G,
+    "`MAX_QUEUE_AUDIO_S`; work beyond it gets 429, as does what cannot be answered in time.",
+)
 
 ENGINE_ROWS = MetricSpec("asr_engine_rows", _G, "Rows in the batch.")
 ENGINE_BATCH = MetricSpec(

@@ -30,10 +30,12 @@ class _Hanging:
     def free_slots(self):
         return 1 - len(self.rows)
 
-    def admit(self, key, item):
+    urgent_slots = free_slots
+
+    def admit(self, key, item, urgent=False):
         self.rows.append(key)
 
-    def step(self):
+    def step(self, begin_s=None):
         self.stepping.set()
         self.go.wait(30)
         return iter(())

@@ -38,6 +38,7 @@ class _Work:
 
     utterance: Utterance
     row: Row
+    urgent: bool
     cache: RowCache | None = None
     sent: int = 0
     shown: int = 0
@@ -77,10 +78,14 @@ class MoonshineEngine:
 
     @property
     def free_slots(self) -> int:
-        """How many more utterances may join; 0 while one waits to be encoded: a live one that comes then is next."""
-        if any(work.cache is None for work in self._work.values()):
-            return 0
-        return self._slots - len(self._work)
+        """How many more utterances may join; 0 while one waits to be encoded."""
+        return 0 if any(work.cache is None for work in self._work.values()) else self._slots - len(self._work)
+
+    @property
+    def urgent_slots(self) -> int:
+        """How many more urgent ones may join; 0 while one waits to be encoded."""
+        waits = any(work.cache is None and work.urgent for work in self._work.values())
+        return 0 if waits else self._slots - len(self._work)
 
     def load(self) -> None:
         """Find, check and load the files, and plan the memory. Raises `ModelUnavailable`, `EngineOutOfMemory`."""
@@ -116,8 +121,8 @@ class MoonshineEngine:
         gc.collect()
         heap.trim()
 
-    def admit(self, key: int, item: Utterance) -> None:
-        """Take a row in; its audio is encoded by the next step."""
+    def admit(self, key: int, item: Utterance, urgent: bool = False) -> None:
+        """Take a row in; its audio is encoded by one of the next steps, that of urgent rows first."""
         assert self._model is not None, "admit() before load()"
         row = Row(
             key=key,
@@ -126,19 +131,19 @@ class MoonshineEngine:
             draft=Draft(item.draft) if item.draft else None,
             forced=item.prefix,
         )
-        self._work[key] = _Work(item, row)
+        self._work[key] = _Work(item, row, urgent)
 
-    def step(self) -> Iterator[Outcome]:
-        """Decode for every row that is encoded, then encode what was admitted since and take its first tokens."""
+    def step(self, begin_s: float | None = None) -> Iterator[Outcome]:
+        """Decode for every row that is encoded, then encode one that was admitted since and take its first tokens."""
         model = self.model
         waiting = [work for work in self._work.values() if work.cache is None]
         decoding = [work for work in self._work.values() if work.cache is not None]
         if decoding:
             self._on_progress()
             yield from self._decode(model, decoding)
-        for work in waiting:
+        if waiting:
             self._on_progress()
-            yield from self._begin(model, work)
+            yield from self._begin(model, min(waiting, key=lambda work: not work.urgent))
 
     def drop(self, key: int) -> None:
         """Forget a row at once."""

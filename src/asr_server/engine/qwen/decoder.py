@@ -151,7 +151,7 @@ class SlotDecoder:
         hidden = self._model(embeds, aim.positions, aim.attend).split([count for _, count in parts])
         ended = [(row, states) for (row, count), states in zip(parts, hidden, strict=True) if count == _left(row)]
         rows, proposals = [row for row, _ in ended], [row.proposed for row, _ in ended]
-        choices = self._choose(rows, proposals, [states[-len(row.proposed) - 1 :] for row, states in ended])
+        choices = self._choose(rows, [states[-len(row.proposed) - 1 :] for row, states in ended])
         # From here on nothing fails: a pass that does has moved no row, and may be tried again.
         for given, (row, count) in zip(inputs, parts, strict=True):
             given.skip(count)
@@ -170,7 +170,7 @@ class SlotDecoder:
         ids = [token for row, own in zip(rows, fed, strict=True) for token in (row.ids[-1], *own)]
         aim = Pass(self.arena, spans, self._model.dtype, ids)
         hidden = self._model(self._model.embed(aim.ids), aim.positions, aim.attend)
-        choices = self._choose(rows, fed, hidden[: len(ids)].split([span.count for span in spans]))
+        choices = self._choose(rows, hidden[: len(ids)].split([span.count for span in spans]))
         for row in rows:
             row.length += 1
         self._note(rows, fed, choices)
@@ -222,40 +222,32 @@ class SlotDecoder:
         columns = rounded(columns)
         return (arena.tokens // columns, columns) if rows * columns <= arena.tokens else None
 
-    def _choose(
-        self, rows: Sequence[SlotRow], proposals: Sequence[list[int]], hidden: Sequence[torch.Tensor]
-    ) -> list[list[Choice]]:
-        """What follows each of the hidden states (1 + len(proposal), d) of each row, but for forced tokens."""
+    def _choose(self, rows: Sequence[SlotRow], hidden: Sequence[torch.Tensor]) -> list[list[Choice]]:
+        """What follows each of the hidden states (1 + len(proposal), d) of each row."""
         if not rows:
             return []
-        open_states = [states[_forced(row) :] for row, states in zip(rows, hidden, strict=True)]
-        ends = list(accumulate(len(states) for states in open_states))
+        ends = list(accumulate(len(states) for states in hidden))
+        begins = [0, *ends]
         # A sampled row has no draft: only the last of its states is open.
-        draws = [
-            Draw(end - 1, row.temperature, row.generator)
-            for row, end in zip(rows, ends, strict=True)
-            if row.temperature
-        ]
+        sampled = [(row, end - 1) for row, end in zip(rows, ends, strict=True) if row.temperature]
+        draws = [Draw(place, row.temperature, row.generator) for row, place in sampled]
+        # Of forced tokens too the log-probability is asked: they are words that callers see.
+        first = [(row, begin) for row, begin in zip(rows, begins, strict=False) if not row.ids]
+        forced = {begin + n: token for row, begin in first for n, token in enumerate(row.forced)}
         watched = next((row.no_speech_id for row in rows if row.no_speech_id is not None), 0)
-        choices = choose(self._head, torch.cat(open_states), draws, watched)
-        return [choices[end - len(states) : end] for states, end in zip(open_states, ends, strict=True)]
+        choices = choose(self._head, torch.cat(list(hidden)), draws, forced, watched)
+        return [choices[begin:end] for begin, end in zip(begins, ends, strict=False)]
 
     def _note(self, rows: Sequence[SlotRow], proposals: Sequence[list[int]], choices: Sequence[list[Choice]]) -> None:
         """Note what came of a pass: the proposed tokens that came true and one more."""
         for row, proposal, own in zip(rows, proposals, choices, strict=True):
-            forced = _forced(row)
-            count = accepted(proposal[forced:], [choice.token for choice in own]) + 1
-            place = 1 - len(row.ids) - forced
+            count = accepted(proposal, [choice.token for choice in own]) + 1
+            place = 1 - len(row.ids)
             if row.no_speech_id is not None and 0 <= place < count:
                 row.no_speech_logprob = own[place].watched
-            row.length += forced + count - 1
-            tokens = [*proposal[:forced], *(choice.token for choice in own[:count])]
-            row.note(tokens, [*[0.0] * forced, *(choice.logprob for choice in own[:count])], self._end_ids)
-
-
-def _forced(row: SlotRow) -> int:
-    """How many tokens of the next pass are not the model's to choose."""
-    return 0 if row.ids else len(row.forced)
+            row.length += count - 1
+            taken = own[:count]
+            row.note([choice.token for choice in taken], [choice.logprob for choice in taken], self._end_ids)
 
 
 def _left(row: SlotRow) -> int:

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from asr_server.engine.qwen.decoder import SlotRow
     from asr_server.engine.qwen.runtime import Prepared, Runtime
 
-# What one step may prefill beside the decoding rows, in tokens: a live row waits at most for that.
-_PREFILL_TOKENS = 1024
-
 
 @dataclass(slots=True, eq=False)
 class _Work:
@@ -35,10 +32,16 @@ class _Work:
 
     key: int
     utterance: Utterance
-    prepared: Prepared | None = None
+    prepared: Prepared
+    urgent: bool = False
     row: SlotRow | None = None
     sent: int = 0
     shown: int = 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether its prompt is not run to its end."""
+        return self.row is None or self.row.input is not None
 
 
 class QwenEngine:
@@ -66,6 +69,7 @@ class QwenEngine:
         self._isolation_limit: int | None = None
         # The same for rows whose prompts are run together.
         self._prefill_rows: int | None = None
+        self._begin_s: float | None = None  # of the last step
         self._revision = ""
         self._info = self._bare_info()
 
@@ -82,9 +86,22 @@ class QwenEngine:
     @property
     def free_slots(self) -> int:
         """How many more utterances the next steps can start; 0 while as much waits as one step may prefill."""
-        waiting = [w for w in self._work.values() if w.row is None]
-        if sum(self._tokens(work) for work in waiting) >= _PREFILL_TOKENS:
-            return 0
+        return self._slots_beside([work for work in self._work.values() if work.waits])
+
+    @property
+    def urgent_slots(self) -> int:
+        """How many more urgent ones: those are prefilled first."""
+        return self._slots_beside([work for work in self._work.values() if work.waits and work.urgent])
+
+    def _slots_beside(self, waiting: Sequence[_Work]) -> int:
+        if waiting and self._runtime is not None:
+            left = (work.row.input.left if work.row and work.row.input else None for work in waiting)
+            tokens = sum(
+                self._runtime.tokens(work.prepared) if own is None else own
+                for own, work in zip(left, waiting, strict=True)
+            )
+            if tokens >= self._runtime.prefill_policy.tokens(self._begin_s):
+                return 0
         return max(0, self._slot_limit - len(self._work))
 
     @property
@@ -152,21 +169,23 @@ class QwenEngine:
         memory.give_back()
         self._publish()
 
-    def admit(self, key: int, item: Utterance) -> None:
-        """Take a row in; its front end runs now, its prefill with the next step."""
+    def admit(self, key: int, item: Utterance, urgent: bool = False) -> None:
+        """Take a row in; its front end runs now, its prefill with one of the next steps."""
         assert self._runtime is not None, "admit() before load()"
-        self._work[key] = _Work(key, item, self._runtime.prepare(item, _budget(item)))
+        self._work[key] = _Work(key, item, self._runtime.prepare(item, _budget(item)), urgent)
 
-    def step(self) -> Iterator[Outcome]:
-        """Decode for every row whose prompt was run, then run prompts, as far as one step allows."""
+    def step(self, begin_s: float | None = None) -> Iterator[Outcome]:
+        """Decode for every row whose prompt was run and hand out those that finished; then run prompts, urgent rows
+        first, for about `begin_s` if that is given."""
         runtime = self._runtime
         assert runtime is not None, "step() before load()"
+        self._begin_s = begin_s
         if runtime.decoder.decoding:
             yield from self._decode(runtime)
             yield from self._hand_out_finished(runtime)
         yield from self._seat(runtime)
         if len(runtime.decoder.decoding) < len(runtime.decoder.rows):
-            yield from self._prefill(runtime)
+            yield from self._prefill(runtime, runtime.prefill_policy.tokens(begin_s))
             yield from self._hand_out_finished(runtime)
 
     def drop(self, key: int) -> None:
@@ -179,11 +198,6 @@ class QwenEngine:
         if work.row is not None and self._runtime is not None and work.row in self._runtime.decoder.rows:
             self._runtime.drop(work.row)
         work.row = None
-
-    def _tokens(self, work: _Work) -> int:
-        if self._runtime is None or work.prepared is None:
-            return 0
-        return self._runtime.tokens(work.prepared)
 
     def _decode(self, runtime: Runtime) -> Iterator[Outcome]:
         try:
@@ -218,9 +232,9 @@ class QwenEngine:
         return new
 
     def _seat(self, runtime: Runtime) -> Iterator[Outcome]:
-        """Give slots to what waits, in the order of admission, while it fits."""
-        for work in [work for work in self._work.values() if work.row is None]:
-            assert work.prepared is not None
+        """Give slots to what waits, urgent rows first and else in the order of admission, while it fits."""
+        waiting = (work for work in self._work.values() if work.row is None)
+        for work in sorted(waiting, key=lambda work: not work.urgent):
             if len(runtime.decoder.rows) >= self._slot_limit:
                 return
             if not runtime.decoder.fits(1, runtime.expected_tokens(work.prepared)):
@@ -234,10 +248,10 @@ class QwenEngine:
             else:
                 work.row = row
 
-    def _prefill(self, runtime: Runtime) -> Iterator[Outcome]:
-        rows = [row for row, _ in runtime.decoder.next_input(_PREFILL_TOKENS)][: self._prefill_rows]
+    def _prefill(self, runtime: Runtime, tokens: int) -> Iterator[Outcome]:
+        rows = [row for row, _ in runtime.decoder.next_input(tokens)][: self._prefill_rows]
         try:
-            ready = runtime.prefill(_PREFILL_TOKENS, len(rows))
+            ready = runtime.prefill(tokens, len(rows))
         except runtime.out_of_memory:
             failure: AsrError = EngineOutOfMemory("No memory is left for this audio.")
         except Exception as error:  # whatever this audio provokes, the other rows go on
@@ -265,6 +279,7 @@ class QwenEngine:
             generator=runtime.generator(utterance),
             draft=Draft(utterance.draft) if utterance.draft else None,
             forced=utterance.prefix,
+            urgent=work.urgent,
             no_speech_id=None if utterance.language else runtime.no_speech_id,
         )
 
@@ -298,7 +313,6 @@ class QwenEngine:
             self._publish()
 
     def _hypothesis(self, runtime: Runtime, work: _Work, row: SlotRow) -> Hypothesis:
-        assert work.prepared is not None
         keep = without_loop(row.ids, row.looping) if row.looping else len(row.ids)
         ids = tuple(row.ids[:keep])
         answer = runtime.read(ids, work.utterance.language)

@@ -14,7 +14,7 @@ from asr_server.engine.protocol import Finish, Utterance
 from asr_server.engine.qwen.engine import QwenEngine
 from asr_server.engine.qwen.language_model import LanguageModel
 from asr_server.engine.qwen.sampling import Choice
-from asr_server.scheduling.ports import RowDelta, RowFailed
+from asr_server.scheduling.ports import RowDelta, RowDone, RowFailed
 
 pytestmark = pytest.mark.torch
 
@@ -119,7 +119,7 @@ def _say(monkeypatch, ids):
 
     said = iter(ids)
 
-    def choose(head, states, draws, watched):
+    def choose(head, states, draws, forced, watched):
         assert len(states) == 1
         return [Choice(next(said), -0.5, -9.0)]
 
@@ -255,6 +255,47 @@ def test_a_row_without_memory_fails_alone(make_engine, clips, alone, monkeypatch
     assert isinstance(done[3], RowFailed)
     assert isinstance(done[3].error, EngineOutOfMemory)
     assert all(done[key].value.ids == alone[key].ids for key in range(len(clips)) if key != 3)
+
+
+def test_a_finished_row_is_handed_out_before_others_are_prefilled(make_engine, clips, monkeypatch):
+    """In the step in which it finishes; in the rest of it one of those takes its place."""
+    engine, prefills, before = make_engine(1), [], []
+    decoder = engine._runtime.decoder
+    prefill = decoder.prefill
+    engine.admit(0, Utterance(clips[1]))
+    while not decoder.decoding:
+        list(engine.step())
+    monkeypatch.setattr(decoder, "prefill", lambda parts: (prefills.append(parts), prefill(parts)))
+    engine.admit(1, Utterance(clips[1]))
+    while not before:
+        before += [(outcome.key, len(prefills)) for outcome in engine.step() if isinstance(outcome, RowDone)]
+    assert before == [(0, 0)]
+    assert len(prefills) == 1
+    engine.drop(1)
+
+
+def test_urgent_rows_are_prefilled_first(make_engine, clips, monkeypatch):
+    """However many others wait inside the batch; and while those wait, urgent rows alone may join them."""
+    engine, prefilled = make_engine(8), []
+    policy, prefill = engine._runtime.prefill_policy, engine._runtime.decoder.prefill
+    monkeypatch.setattr(policy, "tokens", lambda limit_s: 20)
+    monkeypatch.setattr(
+        engine._runtime.decoder,
+        "prefill",
+        lambda parts: (prefilled.append([(row.key, count) for row, count in parts]), prefill(parts)),
+    )
+    slots = engine.free_slots
+    for key in range(2):
+        engine.admit(key, Utterance(clips[key]))
+    assert (engine.free_slots, engine.urgent_slots) == (0, slots - 2)
+    engine.admit(2, Utterance(clips[2]), urgent=True)
+    assert (engine.free_slots, engine.urgent_slots) == (0, 0)
+    while len(engine._runtime.decoder.decoding) < 3:
+        list(engine.step(0.25))
+    assert list(dict.fromkeys(key for parts in prefilled for key, _ in parts)) == [2, 0, 1]
+    assert all(sum(count for _, count in parts) <= 20 for parts in prefilled)
+    for key in range(3):
+        engine.drop(key)
 
 
 def test_a_loop_is_stopped_and_one_turn_kept(make_engine, run, monkeypatch, clips):

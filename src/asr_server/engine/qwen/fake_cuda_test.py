@@ -1,6 +1,7 @@
-"""Passes on tensors that say they are on a GPU and hold nothing: wherever devices or formats are mixed, torch refuses."""
+"""Passes on tensors that say they are on a GPU and hold nothing: where devices or formats are mixed, torch refuses."""
 
 import json
+from contextlib import nullcontext
 from unittest import mock
 
 import pytest
@@ -28,10 +29,17 @@ def parts(request):
 
     config = Qwen3ASRConfig(**json.loads((demo.checkpoint_path() / "config.json").read_text()))
     with FakeTensorMode(), torch.inference_mode():
-        with torch.device(DEVICE):
-            thinker = Qwen3ASRForConditionalGeneration._from_config(config, dtype=request.param).eval().thinker
-        # Pinning needs a driver.
-        with mock.patch.object(memory, "upload", lambda tensor, device: tensor.to(device)):
+        thinker = Qwen3ASRForConditionalGeneration(config).eval().thinker
+        for module in thinker.modules():
+            for name, held in {**module._parameters, **module._buffers}.items():
+                if held is not None:
+                    dtype = request.param if held.dtype == torch.float32 and name != "inv_freq" else held.dtype
+                    made = torch.nn.Buffer(torch.empty(held.shape, device=DEVICE, dtype=dtype))
+                    module._parameters.pop(name, None)
+                    module._buffers[name] = made
+        # Pinning needs a driver, and so does switching autocast off.
+        pinned = mock.patch.object(memory, "upload", lambda tensor, device: tensor.to(device))
+        with pinned, mock.patch("torch.autocast", lambda **_: nullcontext()):
             yield WindowedEncoder(thinker.audio_tower), LanguageModel(thinker.model), thinker.lm_head
 
 
@@ -40,7 +48,7 @@ def test_a_prefill_and_a_step_stay_on_the_gpu(parts, monkeypatch):
     encoder, model, head = parts
     asked = []
 
-    def choose(given, states, draws, watched):
+    def choose(given, states, draws, forced, watched):
         logits = given(states)
         assert logits.device == states.device == DEVICE
         asked.append(tuple(logits.shape))

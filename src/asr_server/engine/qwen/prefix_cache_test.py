@@ -14,7 +14,7 @@ STATE_BYTES = 4_000
 def _state():
     state = torch.zeros(STATE_BYTES // 4)
     nothing = np.zeros(0, np.float32)
-    return CachedPrefix((), 0, 0, nothing, state, lowest=0.0, floor=0.0, windows=1, kv=([], []))
+    return CachedPrefix((), 0, 0, nothing, state, lowest=0.0, floor=0.0, windows=1, kv=torch.zeros(0))
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from asr_server.engine.qwen.decoder import NoRoom, RowInput, SlotDecoder, SlotRo
 from asr_server.engine.qwen.encoder import Window, WindowedEncoder
 from asr_server.engine.qwen.frontend import LogMel, features, floor
 from asr_server.engine.qwen.language_model import LanguageModel
+from asr_server.engine.qwen.prefill import PrefillPolicy
 from asr_server.engine.qwen.prefix_cache import CachedPrefix, PrefixCache
 
 # Room is taken for this many new tokens a second of speech: most languages need 3 to 5. An answer that becomes longer
@@ -62,6 +64,7 @@ class Runtime:
         self.decoder = SlotDecoder(self._language_model, parts.head, parts.end_ids, self.capacity)
         self.prefix_cache = PrefixCache(limit_bytes=self.capacity.prefix_cache_bytes)
         self._prepared: dict[SlotRow, Prepared] = {}
+        self.prefill_policy = PrefillPolicy()
 
     @classmethod
     def load(cls, directory: Path, *, device: str, dtype: str, max_batch: int, kv_budget_mb: int) -> Runtime:
@@ -131,6 +134,7 @@ class Runtime:
     @torch.inference_mode()
     def prefill(self, tokens: int, rows: int) -> list[SlotRow]:
         """Encode and run about so many tokens of the prompts of at most `rows` rows; those that decode from now on."""
+        began_s = time.perf_counter()
         parts = self.decoder.next_input(tokens)[:rows]
         inputs = [(row.input, count) for row, count in parts if row.input is not None]
         missing = [given.missing(count) for given, count in inputs]
@@ -139,6 +143,7 @@ class Runtime:
         for (given, _), own in zip(inputs, missing, strict=True):
             given.add([next(encoded) for _ in own])
         self.decoder.prefill(parts)
+        self.prefill_policy.note_prefill(sum(count for _, count in parts), time.perf_counter() - began_s)
         ready = [row for row, _ in parts if row.input is None]
         for row in ready:
             try:
@@ -178,7 +183,9 @@ class Runtime:
     @torch.inference_mode()
     def step(self) -> None:
         """One forward pass for all rows."""
+        began_s = time.perf_counter()
         self.decoder.step()
+        self.prefill_policy.note_step(time.perf_counter() - began_s)
 
     @torch.inference_mode()
     def drop(self, row: SlotRow) -> None:

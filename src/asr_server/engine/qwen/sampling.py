@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -32,9 +32,13 @@ class Choice:
 
 
 def choose(
-    head: Callable[[torch.Tensor], torch.Tensor], states: torch.Tensor, draws: Sequence[Draw], watched: int
+    head: Callable[[torch.Tensor], torch.Tensor],
+    states: torch.Tensor,
+    draws: Sequence[Draw],
+    forced: Mapping[int, int],
+    watched: int,
 ) -> list[Choice]:
-    """What follows each of the hidden states (n, d): the likeliest token but for `draws`.
+    """What follows each of the hidden states (n, d): the likeliest token but for `draws` and those `forced` at places.
 
     There is one transfer from the device.
     """
@@ -46,6 +50,9 @@ def choose(
             if begin <= draw.place < begin + AT_ONCE:
                 weights = (logits[draw.place - begin] / max(draw.temperature, _COLDEST)).softmax(-1)
                 tokens[draw.place - begin] = torch.multinomial(weights, 1, generator=draw.generator)[0]
+        if known := {place - begin: token for place, token in forced.items() if begin <= place < begin + AT_ONCE}:
+            places, ids = torch.tensor([list(known), list(known.values())], device=tokens.device)
+            tokens[places] = ids
         asked = torch.stack([tokens, torch.full_like(tokens, watched)], dim=-1)
         logprobs = logits.gather(-1, asked) - logits.logsumexp(-1, keepdim=True)
         # Every id is exact in a double.

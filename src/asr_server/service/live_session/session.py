@@ -31,6 +31,7 @@ from asr_server.live.events import (
     Flush,
     Interrupted,
     Partial,
+    ResultKind,
     Transcribe,
     TranscribeFailed,
     TranscribeResult,
@@ -186,7 +187,9 @@ class LiveSession:
         """Tell the others what this session holds, and how much audio waits here for an answer."""
         backlog = self.machine.backlog_samples
         self._share.set(self._inbox.size_bytes + _SAMPLE_BYTES * backlog + self._outbox.waiting_bytes)
-        self._ticket.seconds = self._inbox.audio_bytes / (2 * self.input_rate_hz) + samples_to_s(backlog)
+        partial = self.machine.current_partial
+        since_start = self.machine.clock_samples - partial.start_samples if partial is not None else 0
+        self._ticket.seconds = self._inbox.audio_bytes / (2 * self.input_rate_hz) + samples_to_s(backlog + since_start)
 
     def disconnect(self, *, clean: bool) -> None:
         """The connection is gone; what it had sent is processed first."""
@@ -239,7 +242,7 @@ class LiveSession:
             while self.machine.backlog_samples > self._most_backlog_samples:
                 await self._next_change()
             piece, priority = pcm[at : at + _SLICE_BYTES], self._priority
-            if priority is Priority.LIVE:
+            if priority.is_live:
                 await self._process_slice(piece, arrived_s)
                 continue
             async with self._shared.paces[priority]:
@@ -306,17 +309,20 @@ class LiveSession:
 
     def _submit(self, request: Transcribe) -> None:
         self._word_times.on_request(request)
-        task = asyncio.create_task(self._inference.transcribe(request, self._priority))
+        priority = self._priority
+        if priority.is_live and request.kind is ResultKind.FINAL:
+            priority = Priority.FINAL
+        task = asyncio.create_task(self._inference.transcribe(request, priority))
         self._requests[request.ticket] = task
         task.add_done_callback(functools.partial(self._on_request_done, request.ticket))
 
     @property
     def _priority(self) -> Priority:
-        """A speaker goes first. A recording that comes faster than it is spoken has the same right as one in a file,
-        and gives way to others when its client is gone."""
+        """Of partials. A speaker goes first. A recording that comes faster than it is spoken has the same right as one
+        in a file, and gives way to others when its client is gone."""
         ahead_s = self.received_bytes / (2 * self.input_rate_hz) - (time.monotonic() - self._began_s)
         if ahead_s <= _AHEAD_S:
-            return Priority.LIVE
+            return Priority.PARTIAL
         return Priority.BULK if self.detached.is_set() else Priority.INTERACTIVE
 
     def _on_request_done(self, ticket: int, task: asyncio.Task[TranscribeResult]) -> None:
@@ -326,6 +332,7 @@ class LiveSession:
         try:
             error = task.exception()
             self._feed(task.result() if error is None else self._failure(ticket, error))
+            self._account()
         except Exception as fault:  # asyncio would only log what a callback raises
             self._fail(fault)
 

@@ -110,7 +110,7 @@ class LiveSessions:
         with ExitStack() as begun:
             ticket = begun.enter_context(self._admission.hold_live())
             for engine in {self._engines.fast, self._engines.accurate}:
-                begun.enter_context(engine.lease())
+                begun.enter_context(engine.lease(live=True))
                 engine.load()  # now, and not at the first words
             if options.place is not None:
                 begun.enter_context(options.place.kept(identity, lambda: self._drop(identity)))
@@ -139,7 +139,7 @@ class LiveSessions:
     def _check_room(self) -> None:
         if self._draining:
             raise ShuttingDown("The server is shutting down.")
-        self._admission.check()
+        self._admission.check_limit()
 
     async def _wait_until_detached(self, session: LiveSession) -> None:
         """A client that closed and came back at once: what it sent before, and its close, may still be on their way."""

@@ -37,7 +37,7 @@ from asr_server.service.live_session.sessions import LiveSessionOptions, LiveSes
 class Scripted:
     """A batch that answers by `script(item)`: a text, a text and its `Finish`, an error, or None for never."""
 
-    free_slots = 8
+    free_slots = urgent_slots = 8
 
     def __init__(self, script=lambda item: "words"):
         self.script, self.rows, self.seen, self.loaded = script, {}, [], False
@@ -48,11 +48,11 @@ class Scripted:
     def unload(self):
         self.loaded = False
 
-    def admit(self, key, item):
+    def admit(self, key, item, urgent=False):
         self.rows[key] = item
         self.seen.append(item)
 
-    def step(self):
+    def step(self, begin_s=None):
         time.sleep(0.001)
         for key, item in list(self.rows.items()):
             said = self.script(item)
@@ -119,7 +119,7 @@ async def test_a_final_is_what_the_engine_says_of_the_same_audio(make, speech, m
     """The bundled model: live equals one offline run, given the words that were committed before."""
     engine = registry.build(plan.resolve(settings.load(_env_file=None, model_id="demo"), capabilities.probe()))
     asked, admit = [], engine.admit
-    monkeypatch.setattr(engine, "admit", lambda key, item: asked.append(item) or admit(key, item))
+    monkeypatch.setattr(engine, "admit", lambda key, item, urgent=False: asked.append(item) or admit(key, item, urgent))
     live = make(engine)
     connection = await _open(live)
     session = connection.session
@@ -135,7 +135,7 @@ async def test_a_final_is_what_the_engine_says_of_the_same_audio(make, speech, m
     audio = np.frombuffer(twice, "<i2").astype(np.float32)[final.start_samples : final.end_samples] / 32_768
     (prefix,) = {item.prefix for item in asked if np.array_equal(item.audio, audio)}
     offline = (
-        await live._engines.accurate.transcribe(Utterance(audio, prefix=prefix), priority=Priority.LIVE)
+        await live._engines.accurate.transcribe(Utterance(audio, prefix=prefix), priority=Priority.PARTIAL)
     ).hypothesis
     assert final.text == offline.text
     assert prefix
@@ -481,6 +481,20 @@ async def test_what_waits_in_sessions_is_counted_with_recordings(make):
     assert live._admission.held_s == 0
 
 
+async def test_an_open_utterance_is_counted_until_its_final(make, speech):
+    """A speaker's audio is accepted and has no final yet; a silent session holds nothing."""
+    live = make(Scripted())
+    connection = await _open(live)
+    session = connection.session
+    for audio, is_open in ((bytes(32_000), False), (speech[: len(speech) // 2], True)):
+        await connection.send(Audio(audio))
+        while session._inbox:
+            await session._next_change()
+        assert (live._admission.held_s > 0.5) is is_open
+    await session.finish()
+    assert live._admission.held_s == 0
+
+
 async def test_an_abandoned_session_ends_when_its_caller_needs_the_place(make):
     """Not before; and one that was resumed has a client again."""
     live, quota = make(Scripted()), Quota(1, 0)
@@ -523,12 +537,12 @@ async def test_who_sends_faster_than_one_speaks_is_not_ahead_of_others(make):
     speaker, sender = await _open(live), await _open(live)
     await speaker.send(Audio(bytes(9 * 32_000)))
     await sender.send(Audio(bytes(60 * 32_000)))
-    assert (speaker.session._priority, sender.session._priority) == (Priority.LIVE, Priority.INTERACTIVE)
+    assert (speaker.session._priority, sender.session._priority) == (Priority.PARTIAL, Priority.INTERACTIVE)
     for connection in (speaker, sender):
         live.disconnect(connection, clean=False)
-    assert (speaker.session._priority, sender.session._priority) == (Priority.LIVE, Priority.BULK)
+    assert (speaker.session._priority, sender.session._priority) == (Priority.PARTIAL, Priority.BULK)
     sender.session._began_s -= 60
-    assert sender.session._priority is Priority.LIVE
+    assert sender.session._priority is Priority.PARTIAL
     for connection in (speaker, sender):
         connection.session.end()
 

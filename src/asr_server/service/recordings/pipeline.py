@@ -116,7 +116,7 @@ class RecordingPipeline:
         self._resources = resources
 
     def check_room(self) -> None:
-        """Raise `Overloaded` if no more work is accepted. For the time before a body is read."""
+        """Raise `Overloaded` if a recording could not be answered in time. For the time before a body is read."""
         self._resources.admission.check()
 
     async def transcribe(
@@ -142,8 +142,10 @@ class RecordingPipeline:
     async def _transcribe(
         self, source: Source, request: RecordingRequest, options: RunOptions, emit: Emit, deadline_s: float
     ) -> Transcript:
-        resources, assembly = self._resources, _Assembly(emit, deltas=options.deltas)
-        with resources.engine.lease(), resources.admission.hold() as ticket:
+        resources = self._resources
+        is_bulk, limit_s = options.priority is Priority.BULK, options.timeout_s or resources.timeout_s
+        with resources.engine.lease(), resources.admission.hold(time_limit_s=limit_s, bulk=is_bulk) as ticket:
+            assembly = _Assembly(emit, lambda done_s: resources.admission.progress(ticket, done_s), options.deltas)
             try:
                 # Left in any way, the group first cancels what still runs: decoder, queued jobs, rows of the batch.
                 async with asyncio.TaskGroup() as group:
@@ -155,7 +157,7 @@ class RecordingPipeline:
                 # Only `assembly.run` raises: there is one error, and callers want that and no group.
                 error = failures.exceptions[0]
                 raise error from error.__cause__
-        resources.admission.observe(producer.progress.decoded_s, time.monotonic() - assembly.begun_s)
+            resources.admission.finish(ticket, producer.progress.decoded_s)
         transcript = assembly.transcript(samples_to_ms(producer.progress.decoded_samples), request.language)
         if request.context and not resources.engine.traits.uses_context:
             logger.warning(CONTEXT_IGNORED)
@@ -204,10 +206,10 @@ class _Producer:
         async with aclosing(self._resources.decoder.stream(source, progress, self._caller)) as blocks:
             async for block in blocks:
                 length_s = max(progress.claimed_s, progress.decoded_s)
-                admission.measure(self._ticket, length_s)
+                admission.measure(self._ticket, length_s, bulk=length_s > _BULK_OVER_S)
                 for span in await asyncio.to_thread(segmenter.push, block):
                     await self._begin(span, length_s)
-            admission.measure(self._ticket, progress.decoded_s)
+            admission.measure(self._ticket, progress.decoded_s, bulk=progress.decoded_s > _BULK_OVER_S)
         for span in await asyncio.to_thread(segmenter.finish):
             await self._begin(span, progress.decoded_s)
 
@@ -222,12 +224,16 @@ class _Producer:
 
 
 class _Assembly:
-    """Takes the spans of one recording in order, emits their events and adds them up. The consumer of the channel."""
+    """Takes the spans of one recording in order, emits their events and adds them up. The consumer of the channel.
 
-    def __init__(self, emit: Emit, *, deltas: bool) -> None:
+    `on_done` is called with the seconds up to which the recording is answered.
+    """
+
+    def __init__(self, emit: Emit, on_done: Callable[[float], None], deltas: bool) -> None:
         self.begun_s = 0.0  # when the first span or the end was found, on the monotonic clock
         self._created_s = time.monotonic()
         self._emit = emit
+        self._on_done = on_done
         self._deltas = deltas
         self._text = ""
         self._segments: list[Segment] = []
@@ -268,6 +274,7 @@ class _Assembly:
         for result in results:
             self._segments.append(result.segment)
             self._add_times(result.answer.transcription)
+            self._on_done(result.segment.end_ms / 1000)
             await self._emit(SegmentDone(result.segment))
 
     async def _in_main_language(self, task: SpanTask, result: SpanResult) -> SpanResult:

@@ -43,7 +43,7 @@ class Scripted:
     `deltas`: texts that are sent in steps of their own before the answer.
     """
 
-    loaded, free_slots, text, deltas = True, 4, "w{samples}", ()
+    loaded, free_slots, urgent_slots, text, deltas = True, 4, 4, "w{samples}", ()
     language = staticmethod(lambda samples: "English")
     forced = ("forced", -0.1)
 
@@ -54,11 +54,11 @@ class Scripted:
 
     def unload(self): ...
 
-    def admit(self, key, item):
+    def admit(self, key, item, urgent=False):
         self.rows[key] = [item, *self.deltas]
         self.seen.append(len(item.audio))
 
-    def step(self):
+    def step(self, begin_s=None):
         time.sleep(0.001)  # a step of a model releases the interpreter too
         for key, row in list(self.rows.items()):
             item = row[0]
