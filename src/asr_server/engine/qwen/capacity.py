@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Tokens of the row that is planned for: 30 s of audio (390), its budget of 360 new tokens, 146 for the prompt around
-# it.
+# Tokens of the row that is planned for: 30 s of audio (390), 360 of an answer, 146 of the prompt around it. A longer
+# answer grows (`decoder.py`).
 ROW_TOKENS = 896
 # Of the memory that is free after the weights, this much may hold keys and values unless KV_BUDGET_MB says otherwise;
 # the rest is for activations, and on a CPU for everybody else. Rows take half of it at most, live sessions the rest.

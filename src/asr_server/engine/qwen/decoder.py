@@ -34,10 +34,14 @@ class SlotRow(Row):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prefill:
-    """What a row starts from: `embeds` (n, d), behind the tokens whose keys and values are in `cached`, if any."""
+    """What a row starts from: `embeds` (n, d), behind the tokens whose keys and values are in `cached`, if any.
+
+    `expected`: tokens of the answer that room is made for at once.
+    """
 
     row: SlotRow
     embeds: torch.Tensor
+    expected: int
     cached: KeysValues | None = None
 
     @property
@@ -70,21 +74,19 @@ class SlotDecoder:
         return embedded
 
     def fits(self, rows: int, tokens: int) -> bool:
-        """Whether `rows` more rows, the longest of `tokens` with its budget, can be seated now."""
+        """Whether `rows` more rows, the longest of `tokens` with its expected answer, can be seated now."""
         return self._capacity.fits(len(self.rows) + rows, self._columns(tokens))
 
     def prefill(self, starts: Sequence[Prefill]) -> None:
         """Seat rows, run their prompts and drafts in one forward pass, and take what it yields."""
         first = len(self.rows)
-        longest = max(start.end + start.row.budget for start in starts)
+        fed, embeds = [start.row.proposal() for start in starts], []
+        longest = max(start.end + max(start.expected, len(own)) for start, own in zip(starts, fed, strict=True))
         self._reserve(first + len(starts), longest)
-        fed, embeds = [], []
-        for slot, start in enumerate(starts, first):
+        for slot, (start, proposal) in enumerate(zip(starts, fed, strict=True), first):
             if start.cached is not None:
                 self.cache.write(slot, 0, start.cached)
             start.row.length = start.end
-            proposal = start.row.proposal()
-            fed.append(proposal)
             embeds.append(torch.cat([start.embeds, self.embed(torch.tensor(proposal, dtype=torch.long))]))
         hidden = self._forward(first, embeds, [start.start for start in starts])
         tails = [states[len(start.embeds) - 1 :] for start, states in zip(starts, hidden, strict=True)]
@@ -95,6 +97,9 @@ class SlotDecoder:
         """One pass for all rows, which must be unfinished: one new token each, more where a draft comes true."""
         fed = [row.proposal() for row in self.rows]
         ids = [[row.ids[-1], *proposal] for row, proposal in zip(self.rows, fed, strict=True)]
+        longest = max(row.length + len(own) for row, own in zip(self.rows, ids, strict=True))
+        if longest >= self.cache.tokens:  # an answer is longer than expected
+            self._reserve(len(self.rows), longest)
         # One transfer for all rows: on a GPU each small one would cost as much as a layer.
         embeds = self.embed(torch.tensor([i for own in ids for i in own])).split([len(own) for own in ids])
         hidden = self._forward(0, embeds, [row.length for row in self.rows])
@@ -114,7 +119,10 @@ class SlotDecoder:
         self.rows.pop()
 
     def _reserve(self, rows: int, tokens: int) -> None:
-        """Room for `rows` rows of `tokens`; all planned slots at once, fewer while rows are longer than planned."""
+        """Room for `rows` rows of `tokens`; all planned slots at once, fewer while rows are longer than planned.
+
+        Rows that are seated get it in any case, be it beyond the plan: their answers are longer than was expected.
+        """
         columns = self._columns(tokens)
         slots = max(rows, min(self._capacity.rows, self._capacity.tokens // columns))
         self.cache.reserve(slots, columns, keep=len(self.rows))

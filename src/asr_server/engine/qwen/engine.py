@@ -22,6 +22,7 @@ from asr_server.engine.qwen import checkpoint
 from asr_server.scheduling.ports import Outcome, RowDelta, RowDone, RowFailed
 
 if TYPE_CHECKING:
+    from asr_server.engine.qwen.answer import AnswerStream
     from asr_server.engine.qwen.decoder import SlotRow
     from asr_server.engine.qwen.runtime import Prepared, Runtime
 
@@ -33,14 +34,14 @@ _PREFILL_SPREAD = 1.25
 
 @dataclass(slots=True, eq=False)
 class _Work:
-    """One admitted utterance. `row` is None while it has no slot; `sent` tokens, `shown` characters were handed out."""
+    """One admitted utterance. `row` is None while it has no slot; `sent` tokens were handed out, read by `stream`."""
 
     key: int
     utterance: Utterance
     prepared: Prepared | None = None
     row: SlotRow | None = None
+    stream: AnswerStream | None = None
     sent: int = 0
-    shown: int = 0
 
 
 class QwenEngine:
@@ -155,7 +156,8 @@ class QwenEngine:
     def admit(self, key: int, item: Utterance) -> None:
         """Take a row in; its front end runs now, its prefill with the next step."""
         assert self._runtime is not None, "admit() before load()"
-        self._work[key] = _Work(key, item, self._runtime.prepare(item, _budget(item)))
+        stream = self._runtime.answer_stream(item.language) if item.stream else None
+        self._work[key] = _Work(key, item, self._runtime.prepare(item, _budget(item)), stream=stream)
 
     def step(self) -> Iterator[Outcome]:
         """Decode for every row with a slot, then prefill what was admitted since, as far as one step allows."""
@@ -203,16 +205,10 @@ class QwenEngine:
         """What a row has generated and not yet handed out. A row that started again repeats nothing."""
         work = self._work[row.key]
         if len(row.ids) > work.sent:
-            text = self._new_text(work, row) if work.utterance.stream else ""
-            yield RowDelta(row.key, Tokens(tuple(row.ids[work.sent :]), tuple(row.logprobs[work.sent :]), text))
+            new = tuple(row.ids[work.sent :])
+            text = work.stream.feed(new) if work.stream is not None else ""
+            yield RowDelta(row.key, Tokens(new, tuple(row.logprobs[work.sent :]), text))
             work.sent = len(row.ids)
-
-    def _new_text(self, work: _Work, row: SlotRow) -> str:
-        assert self._runtime is not None
-        spoken = self._runtime.partial_text(row.ids, work.utterance.language)
-        new = spoken[work.shown :]
-        work.shown = max(work.shown, len(spoken))
-        return new
 
     def _groups(self, runtime: Runtime, waiting: Sequence[_Work]) -> Iterator[list[_Work]]:
         """What to prefill in this step: in the order of admission, similar lengths together, within the token limit."""
@@ -232,11 +228,11 @@ class QwenEngine:
             yield group
 
     def _fits(self, runtime: Runtime, waiting: Sequence[_Work]) -> bool:
-        longest = max(runtime.row_tokens(w.prepared, _budget(w.utterance)) for w in waiting if w.prepared is not None)
+        longest = max(runtime.row_tokens(w.prepared) for w in waiting if w.prepared is not None)
         return runtime.decoder.fits(len(waiting), longest)
 
     def _prefill(self, runtime: Runtime, group: list[_Work]) -> Iterator[Outcome]:
-        rows = [(self._row(runtime, work), work.prepared) for work in group if work.prepared is not None]
+        rows = [(self._row(runtime, w, w.prepared.budget), w.prepared) for w in group if w.prepared is not None]
         try:
             runtime.prefill(rows)
         except runtime.out_of_memory:
@@ -249,14 +245,14 @@ class QwenEngine:
             work.row = row
             yield from self._new_tokens(row)
 
-    def _row(self, runtime: Runtime, work: _Work) -> SlotRow:
+    def _row(self, runtime: Runtime, work: _Work, budget: int) -> SlotRow:
         from asr_server.engine.qwen.decoder import SlotRow
         from asr_server.engine.speculative import Draft
 
         utterance = work.utterance
         return SlotRow(
             key=work.key,
-            budget=_budget(utterance),
+            budget=budget,
             temperature=utterance.temperature,
             generator=runtime.generator(utterance),
             draft=Draft(utterance.draft) if utterance.draft else None,

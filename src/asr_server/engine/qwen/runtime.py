@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from asr_server.core.errors import InvalidValue
+from asr_server.engine.budget import expected_tokens
 from asr_server.engine.protocol import Utterance
-from asr_server.engine.qwen import capacity, loading, memory, prefix_cache, progress, prompt
+from asr_server.engine.qwen import answer, capacity, loading, memory, prefix_cache, progress, prompt
 from asr_server.engine.qwen.decoder import Prefill, SlotDecoder, SlotRow
 from asr_server.engine.qwen.encoder import WindowedEncoder
 from asr_server.engine.qwen.frontend import LogMel, features, floor
@@ -23,7 +24,7 @@ class Prepared:
     """One row's work before its audio is encoded.
 
     `log10_mel` (128, T) are the unclamped frames of the whole clip, `clamp` its lower bound, `cached` what an earlier
-    partial of the session left of its first windows.
+    partial of the session left of its first windows. `budget`: most new tokens.
     """
 
     utterance: Utterance
@@ -31,6 +32,7 @@ class Prepared:
     log10_mel: torch.Tensor
     clamp: float
     cached: CachedPrefix | None
+    budget: int
 
     @property
     def mel(self) -> torch.Tensor:
@@ -49,6 +51,7 @@ class Runtime:
         self._mel = LogMel(parts.processor.feature_extractor)
         self._encoder = WindowedEncoder(parts.tower)
         self._prompts = prompt.PromptBuilder(parts.processor)
+        self._answers = answer.AnswerReader(parts.tokenizer)
         self._no_speech_id = self._prompts.no_speech_id
         self.capacity = _capacity(parts, max_batch, kv_budget_mb)
         self.decoder = SlotDecoder(parts.text, parts.head, parts.end_ids, self.capacity)
@@ -74,10 +77,11 @@ class Runtime:
         clamp = floor(log10_mel)
         if cached is not None and not cached.exact_under(clamp):
             cached = None
-        prepared = Prepared(work, rendered, log10_mel, clamp, cached)
-        if self.row_tokens(prepared, budget) > self._parts.text.config.max_position_embeddings:
+        prepared = Prepared(work, rendered, log10_mel, clamp, cached, budget)
+        if self.row_tokens(prepared) > self._parts.text.config.max_position_embeddings:
             raise InvalidValue("The prompt is too long for this model.", param="prompt")
-        return prepared
+        left = self._parts.text.config.max_position_embeddings - self._prompt_tokens(prepared)
+        return replace(prepared, budget=min(budget, left))
 
     def _cached(self, work: Utterance, rendered: prompt.Prompt) -> CachedPrefix | None:
         cached = self.prefix_cache.get(work.session) if work.session is not None else None
@@ -91,10 +95,13 @@ class Runtime:
         skipped = prepared.cached.kv[0][0].shape[1] if prepared.cached is not None else 0
         return len(prepared.prompt.before) + audio + len(prepared.prompt.after) - skipped
 
-    def row_tokens(self, prepared: Prepared, budget: int) -> int:
-        """Tokens that the row may come to in all."""
+    def row_tokens(self, prepared: Prepared) -> int:
+        """Tokens that the row is expected to come to in all."""
+        return self._prompt_tokens(prepared) + _expected_tokens(prepared)
+
+    def _prompt_tokens(self, prepared: Prepared) -> int:
         rendered = prepared.prompt
-        return len(rendered.before) + self.audio_tokens(prepared) + len(rendered.after) + budget
+        return len(rendered.before) + self.audio_tokens(prepared) + len(rendered.after)
 
     @torch.inference_mode()
     def prefill(self, rows: Sequence[tuple[SlotRow, Prepared]]) -> None:
@@ -115,7 +122,7 @@ class Runtime:
         rendered, cached = prepared.prompt, prepared.cached
         before = [self.decoder.embed(rendered.before)] if cached is None else []
         embeds = torch.cat([*before, audio, self.decoder.embed(rendered.after)])
-        return Prefill(row, embeds, cached.kv if cached is not None else None)
+        return Prefill(row, embeds, _expected_tokens(prepared), cached.kv if cached is not None else None)
 
     def _keep(self, slot: int, prepared: Prepared) -> None:
         """Leave the closed windows of a session's row for its next partial."""
@@ -166,13 +173,13 @@ class Runtime:
             return None
         return torch.Generator(self._parts.device).manual_seed(work.seed)
 
-    def read(self, ids: Sequence[int], language: str | None) -> prompt.ParsedAnswer:
+    def read(self, ids: Sequence[int], language: str | None) -> answer.ParsedAnswer:
         """What generated ids say."""
-        return prompt.read(self._parts.tokenizer, list(ids), language)
+        return self._answers.read(ids, language)
 
-    def partial_text(self, ids: Sequence[int], language: str | None) -> str:
-        """The text of an answer that is not at its end yet."""
-        return prompt.partial_text(self._parts.tokenizer, list(ids), forced=language is not None)
+    def answer_stream(self, language: str | None) -> answer.AnswerStream:
+        """Reads an answer while it is generated."""
+        return answer.AnswerStream(self._answers, forced=language is not None)
 
     def audio_tokens(self, prepared: Prepared) -> int:
         """Tokens that the whole clip's audio became."""
@@ -187,6 +194,11 @@ class Runtime:
             "sessions_mb": self.prefix_cache.held_bytes // memory.MIB,
             **memory.gpu_figures(self._parts.device),
         }
+
+
+def _expected_tokens(prepared: Prepared) -> int:
+    work = prepared.utterance
+    return min(prepared.budget, expected_tokens(len(work.audio)) + len(work.prefix))
 
 
 def _capacity(parts: loading.Parts, max_batch: int, kv_budget_mb: int) -> capacity.Capacity:
