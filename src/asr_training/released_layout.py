@@ -77,11 +77,14 @@ def random_checkpoint(size: str) -> Path:
     return _made(f"recogniser-{size}", _config(SHAPES[size], model_languages()))
 
 
-def random_aligner() -> Path:
-    """The directory of a bf16 checkpoint of the released aligner's shape, made on first use (1.8 GB)."""
-    config = _config(ALIGNER, _ALIGNER_LANGUAGES)
+def random_aligner(shape: Shape = ALIGNER) -> Path:
+    """The directory of a bf16 checkpoint of an aligner, made on first use: 1.8 GB in the released shape."""
+    config = _config(shape, _ALIGNER_LANGUAGES)
     config["thinker_config"].update(model_type=_ALIGNER_TYPE, classify_num=_SLOTS)
     config["timestamp_segment_time"] = _SLOT_MS
+    # Its head has slots, not words.
+    for part in (config, config["thinker_config"], config["thinker_config"]["text_config"]):
+        part["tie_word_embeddings"] = False
     return _made("aligner", config)
 
 

@@ -8,9 +8,10 @@ import pytest
 
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Utterance
-from asr_server.engine.qwen import loading
+from asr_server.engine.qwen import checkpoint, loading
 from asr_server.engine.qwen.engine import QwenEngine
 from asr_server.scheduling.ports import RowDone
+from asr_training.released_layout import SHAPES, random_aligner
 from asr_training.released_vocabulary import base_tokens, merges
 from asr_training.sentences import SENTENCES
 
@@ -90,3 +91,13 @@ def test_the_end_tokens_known_by_name_are_those_that_the_sdk_has_built_in(releas
     """What a released checkpoint without `eos_token_id` gets."""
     model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=None))
     assert loading._end_ids(model, released_tokenizer) == {151_645, 151_643}
+
+
+@pytest.mark.nightly
+def test_an_aligner_of_the_released_layout_loads():
+    """It has the released slots, languages and stamp."""
+    directory = random_aligner(SHAPES["small"])
+    assert checkpoint.locate_aligner(str(directory)) == directory
+    aligner = loading.load_aligner(directory, device="cpu", dtype="float32")
+    assert (aligner.stamp_id, aligner.slot_ms, aligner.head.out_features) == (151_705, 80, 5_000)
+    assert "Cantonese" in aligner.languages
