@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from asr_server.engine.protocol import Utterance
+from asr_training.released_layout import random_checkpoint
 from E2Etest.bench import engines
-from E2Etest.bench.checkpoints import random_checkpoint
 
 SPAN_S = 30
 ROUNDS = 1

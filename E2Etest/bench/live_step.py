@@ -11,8 +11,8 @@ import time
 
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen.engine import QwenEngine
+from asr_training.released_layout import random_checkpoint
 from E2Etest.bench import engines
-from E2Etest.bench.checkpoints import random_checkpoint
 
 STEP_S = 0.45
 # Seconds into a session, and into its open utterance: 2 s behind the last closed window.

@@ -1,1 +1,1 @@
-"""Trains the demonstration checkpoints. The server never imports this package."""
+"""Trains the demonstration checkpoints, and makes random ones of the released layout. The server never imports it."""

@@ -75,3 +75,21 @@ def run():
 def alone(make_engine, run, clips):
     """Each clip's hypothesis when it has the engine for itself."""
     return [run(make_engine(1), [Utterance(clip)])[0] for clip in clips]
+
+
+@pytest.fixture(scope="session")
+def released_tokenizer():
+    """The tokenizer of the released checkpoints, as the SDK loads it. Its files are made on first use, in 5 s."""
+    from transformers import AutoTokenizer
+
+    from asr_training.released_layout import released_tokenizer
+
+    return AutoTokenizer.from_pretrained(released_tokenizer(), fix_mistral_regex=True)
+
+
+@pytest.fixture(scope="session")
+def released_checkpoint():
+    """A small checkpoint of the released layout and vocabulary with random weights, made on first use."""
+    from asr_training.released_layout import random_checkpoint
+
+    return random_checkpoint("small")

@@ -163,9 +163,7 @@ def _size(directory: Path) -> int:
 
 def _check(directory: Path, wanted: Wanted) -> None:
     """Raise `ModelUnavailable` unless `directory` holds a complete checkpoint in the layout that the SDK loads."""
-    # An aligner generates nothing.
-    needed = _NEEDED if wanted.aligner else (*_NEEDED, "generation_config.json")
-    missing = [name for name in needed if not (directory / name).is_file()]
+    missing = [name for name in _NEEDED if not (directory / name).is_file()]
     if "config.json" in missing:
         raise ModelUnavailable(f"{wanted}: not a checkpoint, it has no config.json.")
     config = _read_json(directory / "config.json", wanted)

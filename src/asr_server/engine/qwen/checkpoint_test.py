@@ -99,12 +99,15 @@ def test_errors_about_an_aligner_name_its_setting(tmp_path):
         checkpoint.locate_aligner(str(copy))
 
 
-def test_an_aligner_needs_no_generation_config(tmp_path):
-    """It generates nothing, so its checkpoint may come without."""
-    copy = tmp_path / "aligner"
-    shutil.copytree(demo.aligner_path(), copy)
-    (copy / "generation_config.json").unlink()
-    assert checkpoint.locate_aligner(str(copy)) == copy
+@pytest.mark.parametrize(
+    ("path", "locate"),
+    [(demo.checkpoint_path, checkpoint.locate), (demo.aligner_path, checkpoint.locate_aligner)],
+)
+def test_a_checkpoint_may_come_without_a_generation_config(tmp_path, path, locate):
+    """The tokens that end an answer are known by name, and an aligner generates nothing."""
+    copy = tmp_path / "copy"
+    shutil.copytree(path(), copy, ignore=shutil.ignore_patterns("generation_config.json"))
+    assert locate(str(copy)) == copy
 
 
 @pytest.mark.parametrize("content", ["{", "[]", ""])

@@ -110,7 +110,7 @@ class SlotDecoder:
         What the row proposes is the end of it.
         """
         slot, length = len(self.rows), cached.shape[3] if cached is not None else 0
-        row.reserved = length + given.left + row.expected
+        row.reserved = length + given.left - len(row.proposal()) + row.expected
         self._make_room(slot + 1, row.reserved)
         if cached is not None:
             self.arena.put(slot, cached)

@@ -22,21 +22,22 @@ from asr_server.engine.qwen import checkpoint
 from asr_server.scheduling.ports import Outcome, RowDelta, RowDone, RowFailed
 
 if TYPE_CHECKING:
+    from asr_server.engine.qwen.answer import AnswerStream
     from asr_server.engine.qwen.decoder import SlotRow
     from asr_server.engine.qwen.runtime import Prepared, Runtime
 
 
 @dataclass(slots=True, eq=False)
 class _Work:
-    """One admitted utterance. `row` is None while it has no slot; `sent` tokens, `shown` characters were handed out."""
+    """One admitted utterance. `row` is None while it has no slot; `sent` tokens were handed out, read by `stream`."""
 
     key: int
     utterance: Utterance
     prepared: Prepared
     urgent: bool = False
     row: SlotRow | None = None
+    stream: AnswerStream | None = None
     sent: int = 0
-    shown: int = 0
 
     @property
     def waits(self) -> bool:
@@ -172,7 +173,8 @@ class QwenEngine:
     def admit(self, key: int, item: Utterance, urgent: bool = False) -> None:
         """Take a row in; its front end runs now, its prefill with one of the next steps."""
         assert self._runtime is not None, "admit() before load()"
-        self._work[key] = _Work(key, item, self._runtime.prepare(item, _budget(item)), urgent)
+        stream = self._runtime.answer_stream(item.language) if item.stream else None
+        self._work[key] = _Work(key, item, self._runtime.prepare(item, _budget(item)), urgent, stream=stream)
 
     def step(self, begin_s: float | None = None) -> Iterator[Outcome]:
         """Decode for every row whose prompt was run and hand out those that finished; then run prompts, urgent rows
@@ -220,16 +222,10 @@ class QwenEngine:
         """What a row has generated and not yet handed out. A row that started again repeats nothing."""
         work = self._work[row.key]
         if len(row.ids) > work.sent:
-            text = self._new_text(work, row) if work.utterance.stream else ""
-            yield RowDelta(row.key, Tokens(tuple(row.ids[work.sent :]), tuple(row.logprobs[work.sent :]), text))
+            new = tuple(row.ids[work.sent :])
+            text = work.stream.feed(new) if work.stream is not None else ""
+            yield RowDelta(row.key, Tokens(new, tuple(row.logprobs[work.sent :]), text))
             work.sent = len(row.ids)
-
-    def _new_text(self, work: _Work, row: SlotRow) -> str:
-        assert self._runtime is not None
-        spoken = self._runtime.partial_text(row.ids, work.utterance.language)
-        new = spoken[work.shown :]
-        work.shown = max(work.shown, len(spoken))
-        return new
 
     def _seat(self, runtime: Runtime) -> Iterator[Outcome]:
         """Give slots to what waits, urgent rows first and else in the order of admission, while it fits."""
@@ -237,7 +233,7 @@ class QwenEngine:
         for work in sorted(waiting, key=lambda work: not work.urgent):
             if len(runtime.decoder.rows) >= self._slot_limit:
                 return
-            if not runtime.decoder.fits(1, runtime.expected_tokens(work.prepared)):
+            if not runtime.decoder.fits(1, runtime.row_tokens(work.prepared)):
                 return
             row = self._row(runtime, work)
             try:
@@ -274,7 +270,7 @@ class QwenEngine:
         utterance = work.utterance
         return SlotRow(
             key=work.key,
-            budget=_budget(utterance),
+            budget=work.prepared.budget,
             temperature=utterance.temperature,
             generator=runtime.generator(utterance),
             draft=Draft(utterance.draft) if utterance.draft else None,

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -105,6 +106,21 @@ def test_end_tokens_come_from_the_checkpoint(make_engine):
     assert make_engine(1)._runtime._parts.end_ids == set(written)
 
 
+@pytest.mark.parametrize("content", [None, "{}"])
+def test_without_end_tokens_in_its_configuration_a_checkpoint_ends_at_those_with_a_known_name(
+    tmp_path, run, speech, content
+):
+    """With the file or without it the answer is what it is with the ids."""
+    copy = tmp_path / "copy"
+    shutil.copytree(demo.checkpoint_path(), copy)
+    path = copy / "generation_config.json"
+    path.unlink() if content is None else path.write_text(content)
+    engine = QwenEngine(Plan("qwen", str(copy), "cpu", "float32", 2, 0, ()))
+    engine.load()
+    (hypothesis,) = run(engine, [Utterance(speech)])
+    assert (hypothesis.finish, hypothesis.text) == (Finish.END, demo.sample().text)
+
+
 @pytest.mark.parametrize("place", [0, 1])
 def test_every_end_token_of_the_checkpoint_ends_an_answer(make_engine, run, monkeypatch, speech, place):
     """Whichever of them the model says, behind its third token."""
@@ -138,8 +154,6 @@ def test_a_loaded_model_is_not_walked_by_the_garbage_collector(make_engine):
 
 def test_a_damaged_weights_file_is_the_models_fault(tmp_path, speech):
     """Truncated weights fail the load with what to do, and leave nothing half loaded."""
-    import shutil
-
     broken = tmp_path / "broken"
     shutil.copytree(demo.checkpoint_path(), broken)
     weights = broken / "model.safetensors"
@@ -152,8 +166,6 @@ def test_a_damaged_weights_file_is_the_models_fault(tmp_path, speech):
 
 def test_missing_weights_are_not_filled_with_noise(tmp_path):
     """A checkpoint that lacks a tensor is refused; the SDK alone would load random numbers in its place."""
-    import shutil
-
     from safetensors.torch import load_file, save_file
 
     broken = tmp_path / "broken"

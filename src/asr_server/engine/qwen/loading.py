@@ -18,7 +18,7 @@ class Parts:
     """What a loaded checkpoint consists of.
 
     `tower`: the audio encoder. `text`: the language model without its head. `head`: hidden (…, d) to logits
-    (…, vocabulary). `end_ids`: the tokens that end an answer, from the checkpoint's own generation config.
+    (…, vocabulary). `end_ids`: the tokens that end an answer.
     """
 
     tower: Any
@@ -131,14 +131,22 @@ def _tune(device: str) -> None:
 
 def _parts(model: Any, processor: Any) -> Parts:
     thinker = model.thinker
-    ends = model.generation_config.eos_token_id
-    if ends is None:
-        raise ModelUnavailable("The checkpoint's generation_config.json has no eos_token_id.")
     return Parts(
         tower=thinker.audio_tower,
         text=thinker.model,
         head=thinker.lm_head,
         processor=processor,
-        end_ids=frozenset(ends if isinstance(ends, list) else [ends]),
+        end_ids=_end_ids(model, processor.tokenizer),
         audio_id=thinker.config.audio_token_id,
     )
+
+
+def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    """Those of the generation config. Where it names none, the tokens whose ids the SDK has built in."""
+    ends = model.generation_config.eos_token_id
+    if ends is None:
+        vocabulary = tokenizer.get_added_vocab()
+        ends = [vocabulary[token] for token in ("<|im_end|>", "<|endoftext|>") if token in vocabulary]
+    if not ends and ends != 0:
+        raise ModelUnavailable("The checkpoint has no eos_token_id in generation_config.json, and no such token.")
+    return frozenset(ends if isinstance(ends, list) else [ends])

@@ -1,4 +1,4 @@
-"""The chat prompt around the audio, and the answer back to language and text, both through the SDK's own code."""
+"""The chat prompt around the audio, from the checkpoint's own template."""
 
 from __future__ import annotations
 
@@ -7,14 +7,7 @@ from typing import Any
 
 import torch
 
-from asr_server.engine.qwen.sdk import bytes_to_unicode, parse_asr_output
-from asr_server.text import repetition
-
 ASR_TEXT = "<asr_text>"
-# Byte-level BPE spells bytes as printable characters; this is the way back.
-_BYTES = {char: byte for byte, char in bytes_to_unicode().items()}
-# What a decoder writes for bytes that are no whole character yet.
-_UNFINISHED = "\ufffd"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,61 +53,3 @@ class PromptBuilder:
             for token in self._control:
                 context = context.replace(token, " ")
         return context.strip()
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedAnswer:
-    """What ids say; the fields are those of `Hypothesis`."""
-
-    language: str
-    text: str
-    offsets: tuple[int, ...]
-    pieces: tuple[bytes, ...]
-
-
-def read(tokenizer: Any, ids: list[int], language: str | None) -> ParsedAnswer:
-    """Generated ids, behind a forced `language` or none. Loops are folded to one turn."""
-    raw = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    found, text = parse_asr_output(raw, user_language=language)
-    text, forced = repetition.collapse(text), language is not None
-    return ParsedAnswer(
-        found, text, offsets(tokenizer, ids, text, forced=forced), pieces(tokenizer, ids, forced=forced)
-    )
-
-
-def partial_text(tokenizer: Any, ids: list[int], *, forced: bool) -> str:
-    """The text of an unfinished answer: whole characters only, and nothing before it is clear where the text begins."""
-    tag = tokenizer.convert_tokens_to_ids(ASR_TEXT)
-    if not forced and tag not in ids:
-        return ""
-    text = tokenizer.backend_tokenizer.decode(ids if forced else ids[ids.index(tag) + 1 :])
-    return str(text).rstrip(_UNFINISHED).strip()
-
-
-def pieces(tokenizer: Any, ids: list[int], *, forced: bool) -> tuple[bytes, ...]:
-    """The bytes that each id writes; b"" for those up to the tag behind the language, and for control tokens."""
-    tag = tokenizer.convert_tokens_to_ids(ASR_TEXT)
-    start = 0 if forced or tag not in ids else ids.index(tag) + 1
-    added = tokenizer.get_added_vocab()
-    tokens = tokenizer.convert_ids_to_tokens(ids[start:])
-    # The vocabulary is padded: ids behind the tokenizer's last have no token, and an untrained row may still win.
-    written = (b"" if token is None or token in added else bytes(_BYTES[c] for c in token) for token in tokens)
-    return (*[b""] * start, *written)
-
-
-def offsets(tokenizer: Any, ids: list[int], text: str, *, forced: bool) -> tuple[int, ...]:
-    """For each id the length of `text` once it is there, () when `text` is not what the ids say letter by letter.
-
-    A character whose bytes are spread over several ids counts with the last of them. `forced`: the language was, so the
-    ids are text from the first on.
-    """
-    decode = tokenizer.backend_tokenizer.decode
-    tag = tokenizer.convert_tokens_to_ids(ASR_TEXT)
-    start = 0 if forced or tag not in ids else ids.index(tag) + 1
-    text_ids = ids[start:]
-    whole = decode(text_ids)
-    lead = len(whole) - len(whole.lstrip())
-    if whole.strip() != text:
-        return ()
-    lengths = (len(decode(text_ids[:n]).rstrip(_UNFINISHED)) - lead for n in range(1, len(text_ids) + 1))
-    return (*[0] * start, *(min(max(0, length), len(text)) for length in lengths))

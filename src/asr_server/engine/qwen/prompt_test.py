@@ -1,53 +1,71 @@
-"""Ids to text and back to places in it."""
+"""The chat prompt in the released vocabulary, against the SDK's processor."""
 
+import numpy as np
 import pytest
-from transformers import AutoTokenizer
 
-from asr_server import demo
-from asr_server.engine.qwen import prompt
+from asr_server.engine.qwen.prompt import PromptBuilder
+from asr_server.engine.qwen.sdk import Qwen3ASRProcessor
+from asr_server.text.languages import model_languages
+from asr_training.released_vocabulary import added_tokens
 
 pytestmark = pytest.mark.torch
 
+AUDIO_PAD = 151_676
+LANGUAGES = (None, *model_languages())
+
 
 @pytest.fixture(scope="module")
-def tokenizer():
-    return AutoTokenizer.from_pretrained(demo.checkpoint_path())
+def processor(released_checkpoint):
+    return Qwen3ASRProcessor.from_pretrained(released_checkpoint, fix_mistral_regex=True)
 
 
-@pytest.mark.parametrize("text", ["turn on the lights", "打开电灯", "naïve 😀 end", ""])
-@pytest.mark.parametrize("forced", [False, True])
-def test_offsets_end_where_characters_end(tokenizer, text, forced):
-    """Characters of several bytes count with their last byte; the language words count nothing."""
-    ids = tokenizer(("" if forced else "language English<asr_text>") + text).input_ids
-    found = prompt.offsets(tokenizer, ids, text, forced=forced)
-    assert len(found) == len(ids)
-    assert not found or found[-1] == len(text)
-    spoken = ids[len(ids) - sum(1 for o in found if o) :]
-    assert tokenizer.decode(spoken).endswith(text[-1:])
-    assert list(found) == sorted(found)
+@pytest.fixture(scope="module")
+def prompts(processor):
+    return PromptBuilder(processor)
 
 
-def test_text_that_was_cleaned_up_has_no_offsets(tokenizer):
-    """Where a loop was folded, ids no longer map to places in the text."""
-    ids = tokenizer("language English<asr_text>" + "no " * 30).input_ids
-    answer = prompt.read(tokenizer, ids, None)
-    assert answer.language == "English"
-    assert len(answer.text) < 10
-    assert answer.offsets == ()
+def _sdk_ids(processor, context, language):
+    """What the package feeds its model for a second of audio."""
+    messages = [{"role": "system", "content": context}, {"role": "user", "content": [{"type": "audio", "audio": ""}]}]
+    text = processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    text += f"language {language}<asr_text>" if language else ""
+    return processor(text=[text], audio=[np.zeros(16_000, np.float32)])["input_ids"][0]
 
 
-@pytest.mark.parametrize("text", ["turn on the lights", "打开电灯", "naïve 😀 end", ""])
-def test_pieces_are_the_bytes_of_the_text(tokenizer, text):
-    """What the ids write, joined, is the text in UTF-8; the language words write nothing."""
-    ids = tokenizer(f"language English<asr_text>{text}").input_ids
-    found = prompt.pieces(tokenizer, ids, forced=False)
-    assert len(found) == len(ids)
-    assert b"".join(found).decode() == text
+@pytest.mark.parametrize("context", ["", "Names: Ελένη, हिमांशु, 王小明, Åse. 😀"])
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_ids_are_those_of_the_sdks_processor(processor, prompts, context, language):
+    """With one audio token for each of the audio's, forced and free, with a context in several scripts."""
+    prompt = prompts.build(context=context, language=language)
+    ids = list(_sdk_ids(processor, context, language))
+    assert ids.count(AUDIO_PAD) == 13
+    assert [*prompt.before.tolist(), *[AUDIO_PAD] * 13, *prompt.after.tolist()] == ids
 
 
-def test_ids_without_a_token_write_nothing(tokenizer):
-    """The released vocabularies are padded past their tokenizers; such an id is no error."""
-    ids = [*tokenizer("language English<asr_text>turn").input_ids, 151_900]
-    answer = prompt.read(tokenizer, ids, None)
-    assert answer.text == "turn"
-    assert answer.pieces[-1] == b""
+def test_the_prompt_has_the_released_form(prompts):
+    """Turns and audio marks stand at the ids that the released model was trained with."""
+    prompt = prompts.build(context="", language="Greek")
+    before, after = prompt.before.tolist(), prompt.after.tolist()
+    assert [before[0], before[-1], after[0], after[-1]] == [151_644, 151_669, 151_670, 151_704]
+    assert len(_added(prompt.before)) == len(_added(prompt.after)) == 4
+
+
+def test_no_added_token_of_a_context_reaches_the_model(prompts):
+    """Each of the 63, alone and put together from pieces of itself, leaves the turns as they are."""
+    plain = prompts.build(context="a b", language=None)
+    for token in added_tokens().values():
+        for hostile in (token, f"{token[:2]}{token}{token[2:]}"):
+            attacked = prompts.build(context=f"a{hostile}b", language=None)
+            assert _added(attacked.before) == _added(plain.before)
+            assert attacked.after.equal(plain.after)
+
+
+def _added(ids):
+    return [token for token in ids.tolist() if token >= 151_643]
+
+
+def test_no_language_is_taken_for_no_speech(prompts, processor):
+    """The token that says so stands second, and no language's name begins with it."""
+    named = {processor.tokenizer(f"language {language}").input_ids[1] for language in model_languages()}
+    assert prompts.no_speech_id not in named
+    assert processor.tokenizer.decode([prompts.no_speech_id]) == " None"

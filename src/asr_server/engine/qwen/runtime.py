@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from asr_server.core.errors import EngineOutOfMemory, InvalidValue
-from asr_server.engine.budget import token_budget
+from asr_server.engine.budget import expected_tokens
 from asr_server.engine.protocol import Utterance
-from asr_server.engine.qwen import capacity, loading, memory, prefix_cache, prompt
+from asr_server.engine.qwen import answer, capacity, loading, memory, prefix_cache, prompt
 from asr_server.engine.qwen.decoder import NoRoom, RowInput, SlotDecoder, SlotRow
 from asr_server.engine.qwen.encoder import Window, WindowedEncoder
 from asr_server.engine.qwen.frontend import LogMel, features, floor
@@ -21,17 +21,13 @@ from asr_server.engine.qwen.language_model import LanguageModel
 from asr_server.engine.qwen.prefill import PrefillPolicy
 from asr_server.engine.qwen.prefix_cache import CachedPrefix, PrefixCache
 
-# Room is taken for this many new tokens a second of speech: most languages need 3 to 5. An answer that becomes longer
-# grows.
-_EXPECTED_PER_S = 12.0
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
     """One row's work before its audio is encoded.
 
     `log10_mel` (128, T) are the unclamped frames of the whole clip, `clamp` its lower bound, `cached` what an earlier
-    partial of the session left of its first windows.
+    partial of the session left of its first windows. `budget`: most new tokens.
     """
 
     utterance: Utterance
@@ -39,6 +35,7 @@ class Prepared:
     log10_mel: torch.Tensor
     clamp: float
     cached: CachedPrefix | None
+    budget: int
 
     @property
     def mel(self) -> torch.Tensor:
@@ -59,6 +56,7 @@ class Runtime:
         self._encoder = WindowedEncoder(parts.tower)
         self._language_model = LanguageModel(parts.text)
         self._prompts = prompt.PromptBuilder(parts.processor)
+        self._answers = answer.AnswerReader(parts.tokenizer)
         self._no_speech_id = self._prompts.no_speech_id
         self.capacity = _capacity(parts, max_batch, kv_budget_mb)
         self.decoder = SlotDecoder(self._language_model, parts.head, parts.end_ids, self.capacity)
@@ -90,12 +88,13 @@ class Runtime:
         clamp = floor(log10_mel)
         if cached is not None and not cached.exact_under(clamp):
             cached = None
-        prepared = Prepared(work, rendered, log10_mel, clamp, cached)
-        if self.row_tokens(prepared, budget) > self._parts.text.config.max_position_embeddings:
+        prepared = Prepared(work, rendered, log10_mel, clamp, cached, budget)
+        if self.row_tokens(prepared) > self._parts.text.config.max_position_embeddings:
             raise InvalidValue("The prompt is too long for this model.", param="prompt")
-        if self.expected_tokens(prepared) >= self.capacity.tokens:
+        if self.row_tokens(prepared) >= self.capacity.tokens:
             raise EngineOutOfMemory("The prompt and the audio take more memory than KV_BUDGET_MB allows.")
-        return prepared
+        left = self._parts.text.config.max_position_embeddings - self._prompt_tokens(prepared)
+        return replace(prepared, budget=min(budget, left))
 
     def _cached(self, work: Utterance, rendered: prompt.Prompt) -> CachedPrefix | None:
         cached = self.prefix_cache.get(work.session) if work.session is not None else None
@@ -109,14 +108,13 @@ class Runtime:
         skipped = prepared.cached.kv.shape[3] if prepared.cached is not None else 0
         return len(prepared.prompt.before) + audio + len(prepared.prompt.after) - skipped
 
-    def row_tokens(self, prepared: Prepared, budget: int) -> int:
-        """Tokens that the row may come to in all."""
-        rendered = prepared.prompt
-        return len(rendered.before) + self.audio_tokens(prepared) + len(rendered.after) + budget
+    def row_tokens(self, prepared: Prepared) -> int:
+        """Tokens that the row is expected to come to in all."""
+        return self._prompt_tokens(prepared) + _expected_tokens(prepared)
 
-    def expected_tokens(self, prepared: Prepared) -> int:
-        """Tokens that the row will hardly exceed, its answer included."""
-        return self.row_tokens(prepared, _expected(prepared.utterance))
+    def _prompt_tokens(self, prepared: Prepared) -> int:
+        rendered = prepared.prompt
+        return len(rendered.before) + self.audio_tokens(prepared) + len(rendered.after)
 
     @torch.inference_mode()
     def seat(self, row: SlotRow, prepared: Prepared) -> None:
@@ -127,7 +125,7 @@ class Runtime:
         after = torch.cat([rendered.after, torch.tensor(row.proposal(), dtype=torch.long)])
         embeds = self._language_model.embed(memory.upload(torch.cat([before, after]), self._parts.device))
         given = RowInput(embeds[: len(before)], windows, embeds[len(before) :], tail=1 + len(row.proposal()))
-        row.expected = _expected(prepared.utterance)
+        row.expected = _expected_tokens(prepared)
         self.decoder.seat(row, given, cached.kv if cached is not None else None)
         self._prepared[row] = prepared
 
@@ -204,13 +202,13 @@ class Runtime:
             return None
         return torch.Generator(self._parts.device).manual_seed(work.seed)
 
-    def read(self, ids: Sequence[int], language: str | None) -> prompt.ParsedAnswer:
+    def read(self, ids: Sequence[int], language: str | None) -> answer.ParsedAnswer:
         """What generated ids say."""
-        return prompt.read(self._parts.tokenizer, list(ids), language)
+        return self._answers.read(ids, language)
 
-    def partial_text(self, ids: Sequence[int], language: str | None) -> str:
-        """The text of an answer that is not at its end yet."""
-        return prompt.partial_text(self._parts.tokenizer, list(ids), forced=language is not None)
+    def answer_stream(self, language: str | None) -> answer.AnswerStream:
+        """Reads an answer while it is generated."""
+        return answer.AnswerStream(self._answers, forced=language is not None)
 
     def audio_tokens(self, prepared: Prepared) -> int:
         """Tokens that the whole clip's audio became."""
@@ -227,8 +225,9 @@ class Runtime:
         }
 
 
-def _expected(work: Utterance) -> int:
-    return token_budget(len(work.audio), _EXPECTED_PER_S) + max(len(work.prefix), len(work.draft))
+def _expected_tokens(prepared: Prepared) -> int:
+    work = prepared.utterance
+    return min(prepared.budget, expected_tokens(len(work.audio)) + max(len(work.prefix), len(work.draft)))
 
 
 def _capacity(parts: loading.Parts, max_batch: int, kv_budget_mb: int) -> capacity.Capacity:

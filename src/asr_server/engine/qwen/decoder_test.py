@@ -1,0 +1,45 @@
+"""Rows of one arena that get longer than was planned for."""
+
+import pytest
+
+from asr_server.core.audio import SAMPLE_RATE
+from asr_server.engine.plan import Plan
+from asr_server.engine.protocol import Finish, Utterance
+from asr_server.engine.qwen.engine import QwenEngine
+
+pytestmark = pytest.mark.torch
+
+
+def test_answers_longer_than_expected_grow_and_change_no_id(run, clips, alone, monkeypatch):
+    """With room for one token at first, everyone gets the ids that it has alone; who has no room begins again later."""
+    monkeypatch.setattr("asr_server.engine.qwen.runtime.expected_tokens", lambda samples: 1)
+    monkeypatch.setattr("asr_server.engine.qwen.capacity.ROW_TOKENS", 160)
+    monkeypatch.setattr("asr_server.engine.qwen.decoder.rounded", lambda tokens: -(-tokens // 4) * 4)
+    engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 8, 2, ()))
+    engine.load()
+    divisions, restarts, arena, back_off = set(), [], engine._runtime.decoder.arena, engine._back_off
+
+    def step(original=engine._runtime.step):
+        original()
+        divisions.add((arena.slots, arena.columns))
+
+    monkeypatch.setattr(engine._runtime, "step", step)
+    monkeypatch.setattr(engine, "_back_off", lambda failure: restarts.append(failure) or back_off(failure))
+    drafted = [Utterance(clip, draft=(*answer.ids[:3], 1)) for clip, answer in zip(clips, alone, strict=True)]
+    for got, expected in zip(run(engine, drafted), alone, strict=True):
+        assert got.ids == expected.ids
+        assert got.logprobs == pytest.approx(expected.logprobs, abs=1e-3)
+    assert len(divisions) > 2
+    assert restarts
+
+
+def test_an_answer_ends_where_the_models_positions_do(make_engine, run, speech, monkeypatch):
+    """A prompt that leaves fewer positions than the budget is answered in what is left."""
+    engine = make_engine(1)
+    runtime, positions = engine._runtime, 100
+    monkeypatch.setattr(runtime._parts.text.config, "max_position_embeddings", positions)
+    monkeypatch.setattr(runtime.decoder, "_end_ids", frozenset())
+    monkeypatch.setattr("asr_server.engine.row.loop", lambda ids: 0)
+    (answer,) = run(engine, [Utterance(speech[: 2 * SAMPLE_RATE])])
+    assert answer.finish is Finish.BUDGET
+    assert answer.prompt_tokens + answer.audio_tokens + len(answer.ids) == positions
