@@ -6,6 +6,7 @@ import gc
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,12 +14,13 @@ from loguru import logger
 
 from asr_server.core import heap, settings
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.core.errors import AsrError, EngineOutOfMemory, TranscriptionFailed
+from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory, TranscriptionFailed
 from asr_server.engine.budget import token_budget
 from asr_server.engine.loops import without_loop
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import EngineInfo, Hypothesis, Tokens, Utterance
 from asr_server.engine.qwen import checkpoint
+from asr_server.engine.qwen.row_limit import RowLimit
 from asr_server.scheduling.ports import Outcome, RowDelta, RowDone, RowFailed
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 _PREFILL_TOKENS = 1024
 # Prompts in one pass are padded to the longest; beyond this ratio padding costs more than a second pass.
 _PREFILL_SPREAD = 1.25
+# Of each batch at the end of a load: its prompts, and two steps.
+_WARM_UP_STEPS = 3
 
 
 @dataclass(slots=True, eq=False)
@@ -63,9 +67,10 @@ class QwenEngine:
         self._on_load_progress = on_load_progress
         self._runtime: Runtime | None = None
         self._work: dict[int, _Work] = {}
-        self._rows_limit = plan.max_batch
+        self._row_limit = RowLimit(plan.max_batch)
         # Rows that decode together while the one that makes steps fail is looked for; None at all other times.
         self._isolation_limit: int | None = None
+        self._directory: Path | None = None
         self._revision = ""
         self._info = self._bare_info()
 
@@ -89,19 +94,16 @@ class QwenEngine:
 
     @property
     def _slot_limit(self) -> int:
-        return self._rows_limit if self._isolation_limit is None else min(self._isolation_limit, self._rows_limit)
+        return min(self._isolation_limit or self._row_limit.rows, self._row_limit.rows)
 
     def load(self) -> None:
-        """Find, check and load the checkpoint, plan the memory, and run once on a second of silence.
+        """Find, check and load the checkpoint, plan the memory, and run ordinary shapes once on silence.
 
-        The first pass of a process takes several times as long as those after it. Raises `ModelUnavailable`,
-        `EngineOutOfMemory`.
+        A checkpoint that was found once is not looked for again. Raises `ModelUnavailable`, `EngineOutOfMemory`,
+        `EngineFailed`.
         """
         settings.prefer("HF_HUB_DISABLE_TELEMETRY", "1")  # the hub is asked for weights and told nothing else
-        try:
-            directory = checkpoint.locate(self._plan.model_id, self._on_download, revision=self._plan.model_revision)
-        finally:
-            self._publish()  # a download is over
+        directory = self._locate()
         self._revision = checkpoint.revision_of(directory)
         logger.info("checkpoint", model=self._plan.model_id, revision=self._revision)
         # OpenMP threads spin at every barrier by default. A decode step has hundreds of barriers: beside any other busy
@@ -111,35 +113,46 @@ class QwenEngine:
 
         self._on_load_progress()  # the libraries are in memory: on a slow disk they take as long as the weights
         heap.share_arenas()
-        plan = self._plan
-        try:
-            self._runtime = Runtime.load(
-                directory,
-                device=plan.device,
-                dtype=plan.dtype,
-                max_batch=plan.max_batch,
-                kv_budget_mb=plan.kv_budget_mb,
-            )
-        except Runtime.out_of_memory as error:
-            raise EngineOutOfMemory("No memory is left for the model; free some or choose a smaller one.") from error
+        self._runtime = Runtime.load(directory, self._plan)
         self._runtime.report_to(self._on_progress)
-        self._rows_limit, self._isolation_limit = self._runtime.capacity.rows, None
+        self._row_limit, self._isolation_limit = RowLimit(self._runtime.capacity.rows), None
         # The libraries bring half a million objects that stay: left among the others, each full collection of garbage
         # would walk them in the middle of a step.
         gc.collect()
         gc.freeze()
         try:
-            self._run_once()
+            self._warm_up(self._runtime)
+        except EngineFailed:
+            raise  # unloading would fail too
         except Exception:
             self.unload()
             raise
         self._publish()
 
-    def _run_once(self) -> None:
-        self.admit(0, Utterance(np.zeros(SAMPLE_RATE, np.float32)))
-        while self._work:
-            for _ in self.step():
-                pass
+    def _locate(self) -> Path:
+        """The directory of the checkpoint. After an idle time it is the same one, whatever the hub has by then."""
+        model_id, revision = self._plan.model_id, self._plan.model_revision
+        try:
+            if self._directory is None or checkpoint.problem(self._directory, model_id):
+                self._directory = checkpoint.locate(model_id, self._on_download, revision=revision)
+        finally:
+            self._publish()  # a download is over
+        return self._directory
+
+    def _warm_up(self, runtime: Runtime) -> None:
+        """What first passes set up would otherwise be waited for, and count against ENGINE_HANG_S. Raises what a row
+        that is alone fails with."""
+        for seconds, rows in runtime.warm_up_batches:
+            for key in range(rows):
+                if self.free_slots > 0:
+                    self.admit(key, Utterance(np.zeros(int(seconds * SAMPLE_RATE), np.float32)))
+            for _ in range(_WARM_UP_STEPS):
+                self._on_load_progress()
+                for outcome in self.step():
+                    if isinstance(outcome, RowFailed):
+                        raise outcome.error
+            for key in list(self._work):
+                self.drop(key)
 
     def unload(self) -> None:
         """Free the weights, the cache, and what the C library holds back."""
@@ -186,16 +199,15 @@ class QwenEngine:
         return self._runtime.tokens(work.prepared)
 
     def _decode(self, runtime: Runtime) -> Iterator[Outcome]:
-        try:
-            runtime.step()
-        except runtime.out_of_memory:
-            self._rows_limit = _half(runtime.decoder.rows)
-            yield from self._back_off(EngineOutOfMemory("No memory is left for this audio."))
+        failure = runtime.attempt(runtime.step)
+        if failure is not None:
+            if isinstance(failure, EngineOutOfMemory):
+                self._row_limit.ran_out(len(runtime.decoder.rows))
+            else:
+                self._isolation_limit = _half(runtime.decoder.rows)
+            yield from self._back_off(failure)
             return
-        except Exception as error:  # whatever one row provokes, the others go on
-            self._isolation_limit = _half(runtime.decoder.rows)
-            yield from self._back_off(_failure(error))
-            return
+        self._row_limit.succeeded()
         for row in runtime.decoder.rows:
             yield from self._new_tokens(row)
 
@@ -237,13 +249,9 @@ class QwenEngine:
 
     def _prefill(self, runtime: Runtime, group: list[_Work]) -> Iterator[Outcome]:
         rows = [(self._row(runtime, work), work.prepared) for work in group if work.prepared is not None]
-        try:
-            runtime.prefill(rows)
-        except runtime.out_of_memory:
-            yield from self._isolate(runtime, group, EngineOutOfMemory("No memory is left for this audio."))
-            return
-        except Exception as error:  # whatever this audio provokes, the other rows go on
-            yield from self._isolate(runtime, group, _failure(error))
+        failure = runtime.attempt(lambda: runtime.prefill(rows))
+        if failure is not None:
+            yield from self._isolate(runtime, group, failure)
             return
         for work, (row, _) in zip(group, rows, strict=True):
             work.row = row
@@ -342,11 +350,3 @@ def _budget(utterance: Utterance) -> int:
 
 def _half(rows: Sequence[SlotRow]) -> int:
     return max(1, len(rows) // 2)
-
-
-def _failure(error: Exception) -> AsrError:
-    if isinstance(error, AsrError):
-        return error
-    failure = TranscriptionFailed("The engine failed on this audio.")
-    failure.__cause__ = error
-    return failure

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import nn
 
 from asr_server.core import heap
 from asr_server.engine import host_memory
@@ -17,6 +18,12 @@ def free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return host_memory.free_bytes()
+
+
+def mapped_bytes(*modules: nn.Module) -> int:
+    """Bytes of weights that are mapped from their files: the kernel counts them as free, and the engine needs them."""
+    weights = {w.data_ptr(): w for module in modules for w in module.parameters()}
+    return sum(w.nbytes for w in weights.values() if w.untyped_storage().filename is not None)
 
 
 def gpu_figures(device: torch.device) -> dict[str, Any]:
