@@ -54,7 +54,12 @@ class QwenAligner:
         return self._runtime is not None
 
     def locate(self) -> None:
-        """Find and check the checkpoint, fetching it if need be. Raises `ModelUnavailable`."""
+        """Find and check the checkpoint, fetching it if need be; one that was found once is not looked for again.
+
+        Raises `ModelUnavailable`.
+        """
+        if self._directory is not None and not checkpoint.problem(self._directory, self._plan.aligner_id):
+            return
         self._directory = checkpoint.locate_aligner(
             self._plan.aligner_id,
             lambda size_bytes: self._on_load_progress(),
