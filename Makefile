@@ -14,6 +14,7 @@
 # make mutants    put known faults into a copy of the code; the tests must catch each (MUTANTS="--only ID")
 # make coverage   the share of each module that its own tests cover
 # make bench      the benchmarks
+# make gpu        everything that needs a GPU, as one JSON file (GPU="--shape 1.7b")
 #
 # make docs       write the tables of the docs from the code
 # make clients    run OpenAI's clients and others, write docs/openai-compatibility.md and docs/clients.md
@@ -22,7 +23,7 @@
 # make sbom       write a list of the installed packages to build/sbom.json
 # make audit      look for known vulnerabilities of those packages
 # make clean      delete the virtual environment and what was built
-.PHONY: demo serve test check unit contract e2e browser nightly fuzz guarantees soak mutants coverage bench docs clients image lock sbom audit clean
+.PHONY: demo serve test check unit contract e2e browser nightly fuzz guarantees soak mutants coverage bench gpu docs clients image lock sbom audit clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -131,6 +132,10 @@ mutants: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(PY) -m E2Etest.bench
+
+# Fails where there is no GPU. What it measured is in build/gpu.json.
+gpu: $(VENV)/.dev
+	$(PY) -m E2Etest.gpu $(GPU)
 
 docs: $(VENV)/.dev
 	$(PY) -m E2Etest.docs_tables

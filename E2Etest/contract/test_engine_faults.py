@@ -80,6 +80,25 @@ def test_a_fault_hurts_its_own_row(server, sample, tmp_path, rule, told):
     assert server.client.get("/readyz").status_code == 200
 
 
+def test_an_engine_that_failed_is_not_alive_and_says_so_to_everybody(start, sample, tmp_path):
+    """Who runs, who waits and who comes later gets one code; `/livez` is 503 within a second, with the reason."""
+    fatal = Rule(context=WRONG, fault=Fault.FATAL)
+    with start() as server, ThreadPoolExecutor(6) as pool:
+        with _hanging(server, tmp_path / "hang", fatal) as hangs:
+            works = [pool.submit(server.transcribe, sample[0], prompt=HANG)]
+            hangs()
+            works += [pool.submit(server.transcribe, sample[0], prompt=prompt) for prompt in (WRONG, "", "")]
+            server.wait_for(lambda health: health["queue"]["interactive"] == 3)
+            (tmp_path / "hang").unlink()
+            began_s = time.monotonic()
+            _until(lambda: server.client.get("/livez").status_code == 503)
+            assert time.monotonic() - began_s < 1.0
+            answers = [work.result() for work in works] + [server.transcribe(sample[0])]
+        assert {(a.status_code, a.json()["error"]["code"]) for a in answers} == {(503, "engine_failed")}
+        assert "accelerator failed" in server.client.get("/livez").json()["reason"]
+        assert server.client.get("/readyz").status_code == 503
+
+
 @pytest.mark.parametrize("at", ["admission", "step"])
 def test_a_caller_that_leaves_a_hanging_engine_is_no_fault(server, sample, tmp_path, at):
     """It hangs up while its row hangs: whoever waits behind it is served, nothing is left or logged."""

@@ -64,6 +64,34 @@ def test_a_worker_whose_engine_hangs_is_killed_and_the_request_answered(tmp_path
         assert value(scrape(server), "asr_worker_starts_total") == 2
 
 
+def test_a_worker_whose_accelerator_fails_ends_at_once_and_nothing_is_lost(tmp_path, sample, speech):
+    """As after a crash, without the wait for a hang: the request has its words, and a live session goes on."""
+    words = {"text": sample[1]}
+    fatal = {"context": "go wrong", "fault": "fatal", "after_tokens": 2, "once_file": str(tmp_path / "failed")}
+    settings = _scripted(tmp_path, rules=[fatal, words])
+    with running(tmp_path / "log", **settings) as server, open_session(server) as socket:
+        socket.send(data(speech[:20_000]))
+        pid = worker_of(server)
+        answer = server.transcribe(sample[0], prompt="go wrong")
+        assert answer.json()["text"] == sample[1]
+        assert answer.elapsed.total_seconds() < 20  # WORKER_HANG_S
+        assert worker_of(server) not in (pid, None)
+        socket.send(data(speech[20_000:]))
+        act(socket, "flush")
+        assert [text for text, *_ in finals(upto_flush(socket))] == [sample[1]]
+        assert _ends(server) == {"hung": 0, "crashed": 1, "late": 0}
+        assert "the engine has failed" in server.log()
+
+
+def test_a_server_whose_accelerator_fails_answers_and_ends_for_its_supervisor(tmp_path, sample):
+    """The request gets the code, and the process ends by itself, not with 0."""
+    settings = _scripted(tmp_path, rules=[{"fault": "fatal"}]) | {"GATEWAY_MODE": "false"}
+    with running(tmp_path / "log", **settings) as server:
+        answer = server.transcribe(sample[0])
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "engine_failed")
+        assert server.process.wait(timeout=30) == 70
+
+
 def test_a_worker_that_loads_is_not_killed_however_still_it_stands(tmp_path, sample):
     """For many times the bound none of its threads moves, since importing native libraries can do that."""
     settings = _scripted(tmp_path, load_freeze_s=8, rules=[{"text": sample[1]}])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ from asr_server.audio.decode import Decoder
 from asr_server.audio.limits import DecodeLimits
 from asr_server.core import heap
 from asr_server.core import settings as settings_module
-from asr_server.core.errors import JobsUnavailable
+from asr_server.core.errors import EngineFailed, JobsUnavailable
 from asr_server.core.settings import Settings, superseded
 from asr_server.engine import capabilities, plan, registry
 from asr_server.engine.client import EngineClient
@@ -42,6 +42,8 @@ from asr_server.service.processor import RequestProcessor
 from asr_server.service.recordings.pipeline import PipelineResources, RecordingPipeline
 from asr_server.service.translations import Translations
 
+OnFailure = Callable[[EngineFailed], None]
+
 # One place of this many in the batch is kept for live work.
 _LIVE_SHARE = 8
 # Spans that one recording may have under way, in batches: enough that the next batch never waits for the decoder.
@@ -52,8 +54,12 @@ _KEPT_FREE_BYTES = 64 * 1024 * 1024
 _LEAST_KEY_LENGTH = 24
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
-    """The app for these settings (by default the environment's). Raises `SettingsError` and `PlanError`."""
+def create_app(settings: Settings | None = None, on_failure: OnFailure = lambda error: None) -> FastAPI:
+    """The app for these settings (by default the environment's). Raises `SettingsError` and `PlanError`.
+
+    `on_failure` is called when the engine has failed for good, on its thread and before anybody gets the error: the
+    process has to end.
+    """
     settings = settings or settings_module.load()
     resolved = plan.resolve(settings, capabilities.probe())
     ephemeral_keys = EphemeralKeys()
@@ -64,7 +70,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         _log_plan(resolved)
         _log_safety(settings)
         metrics = Metrics()
-        built = machinery(settings, resolved, watch=metrics.engine, on_state=_tell(metrics))
+        built = machinery(settings, resolved, watch=metrics.engine, on_state=_tell(metrics), on_failure=on_failure)
         app.state.services = services = _services(settings, resolved, built, metrics, ephemeral_keys)
         await services.jobs.start()
         tasks = [
@@ -126,7 +132,12 @@ class Machinery:
 
 
 def machinery(
-    settings: Settings, resolved: plan.Plan, *, watch: SchedulerObserver | None = None, on_state: OnState = _log_state
+    settings: Settings,
+    resolved: plan.Plan,
+    *,
+    watch: SchedulerObserver | None = None,
+    on_state: OnState = _log_state,
+    on_failure: OnFailure = lambda error: None,
 ) -> Machinery:
     """Build it; the model is loaded by the first job."""
     heartbeat, clock = Heartbeat(), RequestClock(patience_s=settings.request_timeout)
@@ -142,6 +153,7 @@ def machinery(
         on_state=on_state,
         poll_idle=engine.poll_idle,
         watch=watch,
+        on_failure=on_failure,
     )
     admission = Admission(
         settings.max_queue_audio_s, time_limit_s=settings.request_timeout, engine_s=lambda: thread.recordings_s

@@ -114,9 +114,10 @@ def _machine() -> Findings:
     yield Finding(Mark.OK, "memory", f"{info.memory_gib:.1f} GiB, {info.memory_free_gib:.1f} free")
     probed = capabilities.probe()
     if probed.gpu:
-        yield Finding(Mark.OK, "gpu", ", ".join(info.gpus) or "an NVIDIA driver is loaded")
+        version = f" {'.'.join(map(str, probed.gpus.driver_version))}" if probed.gpus.driver_version else ""
+        yield Finding(Mark.OK, "gpu", f"{', '.join(info.gpus) or 'unnamed'}; driver: {probed.gpus.driver}{version}")
     else:
-        yield Finding(Mark.OFF, "gpu", "no NVIDIA driver found")
+        yield Finding(Mark.OFF, "gpu", "no NVIDIA or AMD driver found")
 
 
 def _software() -> Findings:
@@ -133,7 +134,9 @@ def _software() -> Findings:
             yield Finding(Mark.FAIL, name, "missing: pip install -r requirements-slim.txt")
     probed = capabilities.probe()
     if probed.gpu and not probed.torch_cuda:
-        yield Finding(Mark.NOTE, "torch", "a CPU build on a machine with a GPU: pip install -r requirements-gpu.txt")
+        yield Finding(
+            Mark.NOTE, "torch", f"a {probed.gpus.build} build, not for this GPU: pip install -r requirements-gpu.txt"
+        )
     try:
         yield Finding(Mark.OK, "ffmpeg", f"{ffmpeg_version()}, bundled with av")
     except ImportError as error:

@@ -6,11 +6,14 @@ import argparse
 import functools
 import gc
 import logging
+import os
 import signal
 import socket
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import loguru
 import uvicorn
 
 from asr_server.cli.failure import UsageError
@@ -19,6 +22,7 @@ from asr_server.cli.listening import address_error, certificate_error
 from asr_server.cli.socket_protocol import SocketProtocol
 from asr_server.core import logger
 from asr_server.core import settings as settings_module
+from asr_server.core.errors import EngineFailed
 from asr_server.core.settings import Settings
 
 EXAMPLES = """\
@@ -33,6 +37,8 @@ All other settings are environment variables, or lines of .env: docs/configurati
 # Clients keep idle connections for longer than uvicorn's default of 5 s, and would send on one that it closes.
 _KEEP_ALIVE_S = 75
 _DRAIN_S = 30
+# The exit code after a failure of the engine: supervisors start a process again that did not end with 0.
+_FAILED = 70  # EX_SOFTWARE of sysexits.h
 # Live clients may send 10 MB of audio in one frame.
 _MAX_FRAME_BYTES = 32 * 1024 * 1024
 # A dead connection is detected after 35 s and closed after 40 s at the latest (see socket_protocol).
@@ -42,9 +48,15 @@ _PING_S, _PONG_S = 20.0, 15.0
 class _Server(uvicorn.Server):
     """Drains the app before uvicorn closes every socket with 1012, so that live sessions end in order."""
 
-    def __init__(self, config: uvicorn.Config, drain: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, drain: Callable[[], Awaitable[None]], failed: Callable[[], bool] = lambda: False
+    ) -> None:
         super().__init__(config)
-        self._drain = drain
+        self._drain, self._failed = drain, failed
+
+    async def on_tick(self, counter: int) -> bool:
+        """Whether to shut down: on a signal, or because the engine has failed."""
+        return await super().on_tick(counter) or self._failed()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain, then shut down."""
@@ -109,8 +121,18 @@ def serve_parent(settings: Settings, listener: socket.socket) -> int:
 def _run_server(settings: Settings, address: dict[str, Any], listener: socket.socket | None = None) -> int:
     from asr_server.server import create_app, drain
 
-    app = create_app(settings)
-    return _serve_app(app, functools.partial(drain, app), address, listener)
+    failed = threading.Event()
+
+    def on_failure(error: EngineFailed) -> None:
+        loguru.logger.opt(exception=error).critical("the engine has failed, and the process ends", reason=error.message)
+        if listener is not None:
+            # As a crash: the parent has the requests, and gives them and the live sessions to the next worker.
+            os._exit(_FAILED)
+        failed.set()
+
+    app = create_app(settings, on_failure)
+    code = _serve_app(app, functools.partial(drain, app), address, listener, failed.is_set)
+    return _FAILED if failed.is_set() else code
 
 
 def configure_logging(settings: Settings) -> None:
@@ -120,13 +142,17 @@ def configure_logging(settings: Settings) -> None:
 
 
 def _serve_app(
-    app: Any, drain: Callable[[], Awaitable[None]], address: dict[str, Any], listener: socket.socket | None = None
+    app: Any,
+    drain: Callable[[], Awaitable[None]],
+    address: dict[str, Any],
+    listener: socket.socket | None = None,
+    failed: Callable[[], bool] = lambda: False,
 ) -> int:
     # uvicorn shuts down on these signals, and then raises them again for the handlers that were set before. The
     # default handlers would turn an orderly end into a failure.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    server = http_server(app, drain, address)
+    server = http_server(app, drain, address, failed)
     server.run([listener] if listener is not None else None)
     # At its end the interpreter would collect garbage among half a million objects. That takes most of a second, in
     # which a restart or a gateway waits.
@@ -134,9 +160,14 @@ def _serve_app(
     return 0 if server.started else 1
 
 
-def http_server(app: Any, drain: Callable[[], Awaitable[None]], address: dict[str, Any]) -> uvicorn.Server:
+def http_server(
+    app: Any,
+    drain: Callable[[], Awaitable[None]],
+    address: dict[str, Any],
+    failed: Callable[[], bool] = lambda: False,
+) -> uvicorn.Server:
     """uvicorn with the server's protocols and limits. `drain` is awaited before the sockets are closed; `address`:
-    uvicorn's arguments that say where to listen."""
+    uvicorn's arguments that say where to listen; once `failed`, it shuts down."""
     config = uvicorn.Config(
         app,
         **address,
@@ -152,7 +183,7 @@ def http_server(app: Any, drain: Callable[[], Awaitable[None]], address: dict[st
         ws_ping_timeout=_PONG_S,
         ws_per_message_deflate=False,  # compressing audio saves nothing and costs more time than sending it
     )
-    return _Server(config, drain)
+    return _Server(config, drain, failed)
 
 
 def _is_loggable(record: logging.LogRecord) -> bool:

@@ -47,6 +47,7 @@ AsrError
     |-- ModelUnavailable         model_unavailable: cannot be loaded; the message states what to do
     |-- DecoderUnavailable       decoder_unavailable: the process that decodes audio was lost; try again
     |-- EngineOutOfMemory        engine_out_of_memory
+    |-- EngineFailed             engine_failed: the accelerator is lost and the process ends; try again
     |-- WorkerLost               worker_lost: the process ended during the request; try again
     |-- WorkerUnavailable        worker_unavailable: the process fails repeatedly
     `-- TranscriptionFailed      transcription_failed
@@ -350,6 +351,12 @@ class EngineOutOfMemory(EngineError):
     """The accelerator has too little memory for this span alone."""
 
     code = "engine_out_of_memory"
+
+
+class EngineFailed(EngineError):
+    """The accelerator failed for good, so the process ends and has to be started again; try again."""
+
+    code = "engine_failed"
 
 
 class WorkerLost(EngineError):

@@ -103,9 +103,13 @@ class Settings(BaseSettings):
         description="`auto`, `cpu`, `cuda` or `cuda:N`.",
     )
     dtype: Dtype = Field(
-        Dtype.AUTO, description="`auto` is bfloat16 on a GPU and float32 on a CPU; or float32, bfloat16, float16."
+        Dtype.AUTO,
+        description="`auto` is bfloat16 on a GPU, float16 on one without bfloat16 units, and float32 on a CPU; or "
+        "float32, bfloat16, float16.",
     )
-    max_batch: int = Field(8, ge=1, le=256, description="Most spans decoded together in one batch.")
+    max_batch: int = Field(
+        0, ge=0, le=256, description="Most spans decoded together in one batch; 0: 8 on a CPU, 32 on a GPU."
+    )
     kv_budget_mb: int = Field(
         0, ge=0, description="MiB for keys and values; 0: derived from the free memory after loading."
     )

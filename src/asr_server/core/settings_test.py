@@ -42,7 +42,7 @@ def test_a_list_without_keys_is_refused(monkeypatch, value):
 def test_an_empty_variable_means_the_default(monkeypatch):
     """`NAME=` in a compose file is not a value."""
     monkeypatch.setenv("MAX_BATCH", "")
-    assert settings.load().max_batch == 8
+    assert settings.load().max_batch == 0
 
 
 def test_arguments_win_over_the_environment(monkeypatch):

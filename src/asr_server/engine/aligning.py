@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
-from asr_server.core.errors import AsrError, ModelUnavailable
+from asr_server.core.errors import AsrError, EngineFailed, ModelUnavailable
 from asr_server.core.idle import IdleTimer
 from asr_server.engine.protocol import Aligner, AlignerState, AlignItem, Alignment, Engine, EngineInfo, Utterance
 from asr_server.scheduling.ports import Outcome, RowDone, RowFailed
@@ -158,6 +158,8 @@ class AligningEngine:
     def _align(self, aligner: Aligner, pass_tokens: int) -> Iterator[Outcome]:
         try:
             ready = aligner.loaded or self._make_ready(aligner)
+        except EngineFailed:
+            raise
         except Exception as error:  # only those who wait for the aligner get it
             yield from self._give_up(error)
             return

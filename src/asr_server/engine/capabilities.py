@@ -6,30 +6,37 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from asr_server.engine import gpu
+from asr_server.engine.gpu import NO_GPU, Gpus
+
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """`gpu`: an NVIDIA driver is loaded. `torch_cuda`: the installed torch is not a CPU-only build. `qwen`: the
-    packages of the Qwen engine are installed. `numa_nodes`: how many memory nodes the machine has."""
+    """`gpu`: there is a driver for a GPU. `torch_cuda`: the installed torch is a build for such a GPU. `gpus`: what is
+    known of both. `qwen`: the packages of the Qwen engine are installed. `numa_nodes`: how many memory nodes the
+    machine has."""
 
     gpu: bool
     torch_cuda: bool
     qwen: bool = True
     numa_nodes: int = 1
+    gpus: Gpus = NO_GPU
 
 
 def probe() -> Capabilities:
     """Look at the driver's files and at the metadata of the installed packages."""
+    gpus = gpu.probe()
     return Capabilities(
-        gpu=Path("/proc/driver/nvidia/version").exists(),
-        torch_cuda=not _version("torch", default="+cpu").endswith("+cpu"),
+        gpu=gpus.driver is not gpu.Driver.NONE,
+        torch_cuda=gpus.build_fits,
+        gpus=gpus,
         qwen=all(_version(name) for name in ("torch", "transformers", "qwen-asr")),
         numa_nodes=len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))),
     )
 
 
-def _version(package: str, default: str = "") -> str:
+def _version(package: str) -> str:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
-        return default
+        return ""

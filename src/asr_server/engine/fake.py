@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from asr_server.core.audio import samples_to_s, samples_to_whole_ms
-from asr_server.core.errors import AsrError, EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
+from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
 from asr_server.engine.budget import token_budget
 from asr_server.engine.fake_script import FakeScript, Fault, Rule, ScriptSource
 from asr_server.engine.plan import Plan
@@ -231,6 +231,8 @@ class FakeEngine:
                 return TranscriptionFailed("The engine failed on this audio.")
             case Fault.BREAK:
                 raise RuntimeError("the script breaks this step")
+            case Fault.FATAL:
+                raise EngineFailed("The accelerator failed (as the script says). The server starts again; try again.")
             case Fault.HANG:
                 _hang(row.rule)
         return None

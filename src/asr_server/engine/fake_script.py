@@ -38,6 +38,7 @@ class Fault(StrEnum):
     RAISE = "raise"  # this row fails with `TranscriptionFailed`
     MEMORY = "memory"  # this row fails with `EngineOutOfMemory`
     BREAK = "break"  # the whole step raises: every row of the batch fails
+    FATAL = "fatal"  # the accelerator is lost: `EngineFailed`
     HANG = "hang"  # the engine thread stands still, for `hang_s` seconds or while `hang_file` is there
 
 

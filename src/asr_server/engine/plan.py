@@ -12,9 +12,10 @@ from pathlib import Path
 
 from asr_server.core.setting_types import Dtype
 from asr_server.core.settings import Settings
+from asr_server.engine import gpu
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.moonshine import package as moonshine
-from asr_server.engine.protocol import DEFAULT_TRAITS, EngineTraits
+from asr_server.engine.protocol import DEFAULT_TRAITS, EngineTraits, Option
 from asr_server.engine.qwen.checkpoint import DEMO, is_hub_id
 
 # Engines. The name of the scripted one is its MODEL_ID too; it has neither a slash nor a directory, as a model has.
@@ -30,19 +31,9 @@ class PlanError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
-    """One line of the plan as `/health` shows it."""
-
-    name: str
-    active: bool
-    value: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
-    """What the engine is built from; chosen once at start. `aligner_id`: "" where there is none. `model_revision`,
-    `aligner_revision`: of hub ids, "" for any."""
+    """What the engine is built from; chosen once at start. `dtype`: "auto" where only loading can tell.
+    `aligner_id`: "" where there is none. `model_revision`, `aligner_revision`: of hub ids, "" for any."""
 
     engine: str
     model_id: str
@@ -71,6 +62,9 @@ ABSENT = {
     "numa_node": "start the server under numactl",
     "use_granian": "unset it; uvicorn serves",
 }
+
+# A row more makes a step on a CPU longer. On a GPU a step reads all weights, however many rows share it.
+_MAX_BATCH = {"cpu": 8, "cuda": 32}
 
 # flash-attention's kernels take no mask per row, which slots at their own length need.
 _ATTENTION_REASON = "torch's own kernels; 8 s encoder windows are rows of a batch, so no backend can skip a mask"
@@ -104,7 +98,7 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
     conflicts = list(_conflicts(settings, engine, capabilities))
     if engine == QWEN:
         device, device_reason = _device(settings.device, capabilities, conflicts)
-        dtype, dtype_reason = _dtype(settings.dtype, device)
+        dtype, dtype_reason = _dtype(settings.dtype, device, capabilities)
     else:
         device, device_reason = "cpu", _REASONS[engine]
         dtype, dtype_reason = Dtype.FLOAT32.value, "the only one of this engine"
@@ -112,10 +106,11 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
         raise PlanError("\n".join(conflicts))
     aligner_id, aligner_reason = _aligner(settings, engine)
     batching_reason = "most spans that share one decode step; memory may allow fewer, see slots"
+    max_batch = settings.max_batch or _MAX_BATCH["cuda" if device.startswith("cuda") else "cpu"]
     parts = (
         Option("device", True, device, device_reason),
         Option("dtype", True, dtype, dtype_reason),
-        Option("batching", settings.max_batch > 1, str(settings.max_batch), batching_reason),
+        Option("batching", max_batch > 1, str(max_batch), batching_reason),
     )
     options = (
         *((Option("engine", True, engine, _REASONS[engine]),) if engine != QWEN else ()),
@@ -132,7 +127,7 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
         model_id=settings.model_id,
         device=device,
         dtype=dtype,
-        max_batch=settings.max_batch,
+        max_batch=max_batch,
         kv_budget_mb=settings.kv_budget_mb,
         options=options,
         aligner_id=aligner_id,
@@ -192,21 +187,34 @@ def _aligner(settings: Settings, engine: str) -> tuple[str, str]:
 
 
 def _device(wanted: str, capabilities: Capabilities, conflicts: list[str]) -> tuple[str, str]:
+    gpus = capabilities.gpus
+    problems = ["no NVIDIA or AMD driver found"] * (not capabilities.gpu)
+    problems += [f"the installed torch is a {gpus.build} build"] * (not capabilities.torch_cuda)
+    problem = ", and ".join(problems)
+    if wanted == "cpu" or (wanted == "auto" and problem):
+        return "cpu", problem if wanted == "auto" else "as set"
+    if problem:
+        conflicts.append(f"DEVICE={wanted}: {problem}; install requirements-gpu.txt or set DEVICE=cpu.")
+    elif gpus.too_old:
+        conflicts.append(
+            f"DEVICE={wanted}: {gpus.too_old}. Update the driver, install a build of torch for an older CUDA, or set "
+            "DEVICE=cpu."
+        )
     if wanted == "auto":
-        if capabilities.gpu and capabilities.torch_cuda:
-            return "cuda", "an NVIDIA driver and a CUDA build of torch are installed"
-        return "cpu", "no NVIDIA driver found" if not capabilities.gpu else "the installed torch is a CPU build"
-    if wanted.startswith("cuda"):
-        if not capabilities.gpu:
-            conflicts.append(f"DEVICE={wanted}: no NVIDIA driver found on this machine; set DEVICE=cpu.")
-        if not capabilities.torch_cuda:
-            conflicts.append(f"DEVICE={wanted}: the installed torch is a CPU build; install requirements-gpu.txt.")
+        return "cuda", f"a driver ({gpus.driver or 'unknown'}) and a build of torch for it are installed"
     return wanted, "as set"
 
 
-def _dtype(wanted: Dtype, device: str) -> tuple[str, str]:
+def _dtype(wanted: Dtype, device: str, capabilities: Capabilities) -> tuple[str, str]:
     if wanted is not Dtype.AUTO:
         return wanted.value, "as set"
     if device.startswith("cuda"):
-        return Dtype.BFLOAT16.value, "the format of the released weights"
+        return _gpu_dtype(capabilities.gpus)
     return Dtype.FLOAT32.value, "exact, and the fastest on CPUs without bfloat16 units"
+
+
+def _gpu_dtype(gpus: gpu.Gpus) -> tuple[str, str]:
+    rocm = gpus.build is gpu.Build.ROCM
+    if gpus.capability is None and not rocm:
+        return Dtype.AUTO.value, "decided when the model is loaded, by the GPU's compute capability"
+    return gpu.dtype(gpus.capability, rocm=rocm)

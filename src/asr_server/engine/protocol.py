@@ -24,6 +24,16 @@ if TYPE_CHECKING:
 _SEGMENTATION = SegmentationConfig()
 
 
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One line of the plan as `/health` shows it."""
+
+    name: str
+    active: bool
+    value: str
+    reason: str
+
+
 class Finish(StrEnum):
     """Why a row ended."""
 
@@ -152,7 +162,8 @@ class EngineInfo:
     `slots`: rows that fit together. `kv_budget_mb`: what keys and values may take in all, `kv_cache_mb`: what those of
     rows take, `sessions_mb`: what is kept for live sessions. `downloaded_mb`: what a download of the model has
     brought while it is under way. `aligner_error`: why the aligner could not be loaded, "" when it could or was not
-    asked for. `model_revision`: the commit that was loaded last, "" for models that are not from the hub.
+    asked for. `model_revision`: the commit that was loaded last, "" for models that are not from the hub. `options`:
+    what only loading could decide, in place of the plan's options of the same names.
     """
 
     name: str
@@ -171,6 +182,7 @@ class EngineInfo:
     aligner_id: str = ""
     aligner_state: AlignerState = AlignerState.UNLOADED
     aligner_error: str = ""
+    options: tuple[Option, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """The engine thread: takes jobs from the queue, runs the batch step by step, loads and unloads the model.
 
 All work on the accelerator happens on this one thread, loading and unloading included, so the batch needs no lock.
-A `try` is around one admission or one step, never around the loop: whatever fails, the loop goes on.
+A `try` is around one admission or one step, so that whatever fails, the loop goes on. Only when no later step can
+succeed (`EngineFailed`), or the loop itself fails, does the thread end, and every job gets that error.
 
 What two threads touch, and what guards it:
 - the queue, the idle timer and `_stopping`: `_wake`, a condition, which the thread also sleeps on;
@@ -20,41 +21,23 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import Context
-from dataclasses import dataclass
 
-from asr_server.core.errors import AsrError, DeadlineExceeded, ShuttingDown, TranscriptionFailed
+from asr_server.core.errors import AsrError, DeadlineExceeded, EngineFailed, ShuttingDown, TranscriptionFailed
 from asr_server.core.idle import IdleTimer
 from asr_server.scheduling.engine_time import RecordingsShare, StepTime
 from asr_server.scheduling.heartbeat import Heartbeat
 from asr_server.scheduling.job import AnyJob, Job, Priority, R
-from asr_server.scheduling.model import Model, ModelState, OnState
+from asr_server.scheduling.model import Model, OnState
 from asr_server.scheduling.observer import JobEnd, SchedulerObserver
 from asr_server.scheduling.ports import Batch, Outcome, RowDelta, RowDone, RowFailed
 from asr_server.scheduling.queue import JobQueue
 from asr_server.scheduling.request_clock import RequestClock
+from asr_server.scheduling.snapshot import EngineSnapshot
 
 # `Condition.wait` cannot wait for longer than the system's clock can count; longer waits are made of several.
 _LONGEST_WAIT_S = 86_400.0
 # While there is live work, about how long a step may take to begin rows: live work that comes waits for that.
 LIVE_BEGIN_S = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class EngineSnapshot:
-    """The state of the engine thread at one moment.
-
-    `running`: rows in the batch. `depth`: waiting jobs by class, `waiting_s` their seconds of audio. `busy`: it is in a
-    turn, and so should move; `heartbeat_age_s`: seconds since it last did. `alive`: it has not ended.
-    """
-
-    state: ModelState
-    load_error: str
-    running: int
-    depth: dict[str, int]
-    waiting_s: float
-    heartbeat_age_s: float
-    busy: bool
-    alive: bool
 
 
 class EngineThread:
@@ -68,6 +51,8 @@ class EngineThread:
     by. `clock` is monotonic seconds. Without `start` nothing runs until `turn` is called: for tests.
 
     `recordings_s`: how long recordings were in the batch so far, by the request clock; may be read from any thread.
+    `on_failure` is called once, on the engine thread and before any job gets the error, when the engine has failed: the
+    process has to end.
     """
 
     def __init__(
@@ -82,9 +67,12 @@ class EngineThread:
         heartbeat: Heartbeat | None = None,
         request_clock: RequestClock | None = None,
         clock: Callable[[], float] = time.monotonic,
+        on_failure: Callable[[EngineFailed], None] = lambda error: None,
         start: bool = True,
     ) -> None:
         self._batch = batch
+        self._on_failure = on_failure
+        self._failure: EngineFailed | None = None
         self._live_reserve = live_reserve
         self._poll_idle = poll_idle
         self._poll_idle_at_s: float | None = None
@@ -112,9 +100,11 @@ class EngineThread:
     def submit(self, job: Job[R]) -> Future[R]:
         """Queue a job; its future gets the result, or the error. To leave, cancel the future.
 
-        Raises `ShuttingDown` when no new work is taken.
+        Raises `ShuttingDown` when no new work is taken, `EngineFailed` when none can be done.
         """
         with self._wake:
+            if self._failure is not None:
+                raise EngineFailed(self._failure.message)
             if self._stopping:
                 raise ShuttingDown("The server is shutting down.")
             job.queued_s = self._clock()
@@ -158,6 +148,7 @@ class EngineThread:
                 heartbeat_age_s=self._heartbeat.age_s,
                 busy=self._busy,
                 alive=not self._ended.done(),
+                failure=self._failure.message if self._failure is not None else "",
             )
 
     def close(self, timeout_s: float = 10.0) -> None:
@@ -178,6 +169,9 @@ class EngineThread:
         try:
             while self._wait_for_work():
                 self.turn()
+        except Exception as error:  # of what is in no other `try`, as unloading; jobs would wait for ever
+            self._note_failure(_lost(error))
+        try:
             self._end()
         finally:
             self._ended.set_result(None)
@@ -193,7 +187,7 @@ class EngineThread:
         """Sleep until a turn is due. False when the thread is to end."""
         with self._wake:
             self._busy = False
-            while not (self._stopping or self._queue or self._rows):
+            while not (self._stopping or self._failure or self._queue or self._rows):
                 wait_s = self._until_next_turn_s()
                 if wait_s is not None and wait_s <= 0:
                     break
@@ -203,7 +197,7 @@ class EngineThread:
             # `busy` and a fresh heartbeat become visible together: an old one while busy looks like a hang.
             self._heartbeat.tick()
             self._busy = True
-            return not self._stopping
+            return not (self._stopping or self._failure)
 
     def _until_next_turn_s(self) -> float | None:
         """Seconds until something is to be unloaded; None when nothing is."""
@@ -343,9 +337,16 @@ class EngineThread:
                 self._fail(job, error)
 
     def _fail(self, job: AnyJob, error: Exception) -> None:
+        if isinstance(error, EngineFailed):
+            self._note_failure(error)
         if job.item is not None:
             self._watch.ended(job, JobEnd.CANCELLED if job.cancelled else JobEnd.FAILED)
         job.fail(_domain(error))
+
+    def _note_failure(self, error: EngineFailed) -> None:
+        if self._failure is None:
+            self._failure = error
+            self._on_failure(error)
 
     def _fail_waiting(self, first: AnyJob, error: Exception) -> None:
         with self._wake:
@@ -363,13 +364,16 @@ class EngineThread:
             self._idle.touch()
 
     def _end(self) -> None:
-        # `_stopping` is set: after this drain no job can come any more.
+        # `_stopping` or `_failure` is set: after this drain no job can come any more.
         with self._wake:
             left = self._queue.drain() + list(self._rows.values())
+        error = self._failure or ShuttingDown("The server is shutting down.")
         for job in left:
-            self._batch.drop(job.key)
-            self._fail(job, ShuttingDown("The server is shutting down."))
-        self._model.unload()
+            if self._failure is None:  # else the batch is not touched any more
+                self._batch.drop(job.key)
+            self._fail(job, error)
+        if self._failure is None:
+            self._model.unload()
 
 
 def _deliver(job: AnyJob, receive: Callable[[object], None], value: object) -> None:
@@ -377,6 +381,14 @@ def _deliver(job: AnyJob, receive: Callable[[object], None], value: object) -> N
         receive(value)
     except Exception:  # the receiver is at fault and not the engine: its row is dropped at the next turn
         job.future.cancel()
+
+
+def _lost(error: Exception) -> EngineFailed:
+    if isinstance(error, EngineFailed):
+        return error
+    failure = EngineFailed("The engine's thread failed. The server starts again; try again.")
+    failure.__cause__ = error
+    return failure
 
 
 def _domain(error: Exception) -> AsrError:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asr_server.core.errors import DeadlineExceeded, ModelUnavailable, ShuttingDown, TranscriptionFailed
+from asr_server.core.errors import DeadlineExceeded, EngineFailed, ModelUnavailable, ShuttingDown, TranscriptionFailed
 from asr_server.scheduling.heartbeat import Heartbeat
 from asr_server.scheduling.job import Job, Priority
 from asr_server.scheduling.model import ModelState
@@ -63,6 +63,8 @@ class Scripted:
     def step(self, begin_s=None):
         self.threads.add(threading.get_ident())
         self.gate.wait(WAIT_S)
+        if "die" in self.rows.values():
+            raise EngineFailed("an illegal memory access was encountered")
         if "explode" in self.rows.values():
             raise RuntimeError("the whole step failed")
         for key, left in list(self.rows.items()):
@@ -667,3 +669,40 @@ def test_what_one_job_causes_runs_in_its_context(batch, by_hand, monkeypatch):
     for _ in range(3):
         by_hand.turn()
     assert seen == [("load", "a"), ("admit", "a"), ("admit", "b"), ("step", None), ("step", None), ("step", "a")]
+
+
+def test_an_engine_that_failed_ends_its_thread_and_every_job_is_told(batch):
+    """Those in the batch, those that wait and those that come; the process is told before any of them."""
+    told, jobs = [], []
+
+    def on_failure(error):
+        told.append((error, [job.done() for job in jobs]))
+
+    thread = EngineThread(batch, idle_timeout_s=0, on_failure=on_failure)
+    batch.gate.clear()
+    jobs += [thread.submit(Job(item)) for item in ("die", 5, 5, 5, 5, 5)]
+    _until(lambda: len(batch.rows) == batch.size)
+    batch.gate.set()
+    for job in jobs:
+        with pytest.raises(EngineFailed):
+            job.result(WAIT_S)
+    _until(lambda: not thread.snapshot().alive)
+    assert thread.snapshot().failure == "an illegal memory access was encountered"
+    with pytest.raises(EngineFailed, match="illegal memory access"):
+        thread.submit(Job(0))
+    ((error, done),) = told
+    assert isinstance(error, EngineFailed)
+    assert not any(done)
+    assert batch.unloads == 0
+    thread.close()
+
+
+def test_a_thread_that_fails_outside_of_a_step_leaves_nobody_waiting(batch, monkeypatch):
+    """Unloading raises: who comes later gets an error and does not wait for ever."""
+    monkeypatch.setattr(batch, "unload", lambda: 1 / 0)
+    thread = EngineThread(batch, idle_timeout_s=0.01)
+    assert thread.submit(Job(0)).result(WAIT_S) == "done"
+    _until(lambda: not thread.snapshot().alive)
+    with pytest.raises(EngineFailed):
+        thread.submit(Job(0))
+    thread.close()

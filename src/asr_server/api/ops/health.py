@@ -12,8 +12,9 @@ from asr_server import __version__
 from asr_server.api.dependencies import Services, ServicesDep
 from asr_server.api.http.schemas import HealthBody, LiveBody, OptionBody, ProbeBody, QueueBody
 from asr_server.api.ops import probes
+from asr_server.engine.protocol import Option
 from asr_server.scheduling.model import ModelState
-from asr_server.scheduling.thread import EngineSnapshot
+from asr_server.scheduling.snapshot import EngineSnapshot
 from asr_server.text import languages
 
 router = APIRouter(tags=["operations"])
@@ -47,10 +48,15 @@ async def health(services: ServicesDep) -> HealthBody:
         queue=_queue(services, snapshot),
         jobs=services.jobs.pending,
         live=_live(services),
-        plan=[OptionBody(name=o.name, active=o.active, value=o.value, reason=o.reason) for o in services.plan.options],
+        plan=[OptionBody(name=o.name, active=o.active, value=o.value, reason=o.reason) for o in _options(services)],
         version=__version__,
         uptime_s=round(time.monotonic() - services.started_s, 3),
     )
+
+
+def _options(services: Services) -> list[Option]:
+    decided = {option.name: option for option in services.engine.info.options}
+    return [decided.get(option.name, option) for option in services.plan.options]
 
 
 def _status(services: Services, snapshot: EngineSnapshot) -> Literal["ok", "degraded", "draining"]:

@@ -97,3 +97,13 @@ async def test_no_probe_waits_for_the_engine(app, batch, path):
     if path == "/health":
         queue = answer.json()["queue"]
         assert (queue["running"], queue["interactive"], queue["audio_waiting_s"]) == (1, 1, 4.0)
+
+
+def test_what_loading_decided_takes_the_place_of_the_plan():
+    """Before, the plan says that it is open; afterwards there is the number format, with its reason, once."""
+    planned = (plan.Option("device", True, "cuda", "found"), plan.Option("dtype", True, "auto", "decided at load"))
+    decided = plan.Option("dtype", True, "float16", "a T4")
+    for options, expected in (((), planned), ((decided,), (planned[0], decided))):
+        info = EngineInfo("qwen", "m", "cuda", "auto", options=options)
+        services = SimpleNamespace(plan=SimpleNamespace(options=planned), engine=SimpleNamespace(info=info))
+        assert tuple(health._options(services)) == expected

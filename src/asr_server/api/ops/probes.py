@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from asr_server.engine.protocol import AlignerState
 from asr_server.scheduling.model import ModelState
-from asr_server.scheduling.thread import EngineSnapshot
+from asr_server.scheduling.snapshot import EngineSnapshot
 
 if TYPE_CHECKING:
     from asr_server.api.dependencies import Services
@@ -17,7 +17,7 @@ def not_live(services: Services, snapshot: EngineSnapshot | None = None) -> str:
     engine = snapshot or services.thread.snapshot()
     loading = engine.state is ModelState.LOADING or services.engine.info.aligner_state is AlignerState.LOADING
     stuck = engine.busy and engine.heartbeat_age_s > services.settings.engine_hang_s and not loading
-    return "the engine thread does not move" if stuck or not engine.alive else ""
+    return engine.failure or ("the engine thread does not move" if stuck or not engine.alive else "")
 
 
 def not_ready(services: Services) -> str:

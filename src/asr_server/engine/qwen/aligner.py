@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from loguru import logger
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.core.errors import AsrError, EngineOutOfMemory, TranscriptionFailed
+from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import AlignItem, Alignment
 from asr_server.engine.qwen import checkpoint
@@ -54,7 +54,12 @@ class QwenAligner:
         return self._runtime is not None
 
     def locate(self) -> None:
-        """Find and check the checkpoint, fetching it if need be. Raises `ModelUnavailable`."""
+        """Find and check the checkpoint, fetching it if need be; one that was found once is not looked for again.
+
+        Raises `ModelUnavailable`.
+        """
+        if self._directory is not None and not checkpoint.problem(self._directory, self._plan.aligner_id):
+            return
         self._directory = checkpoint.locate_aligner(
             self._plan.aligner_id,
             lambda size_bytes: self._on_load_progress(),
@@ -69,7 +74,7 @@ class QwenAligner:
 
         try:
             self._runtime = AlignerRuntime.load(self._directory, device=self._plan.device, dtype=self._plan.dtype)
-        except AlignerRuntime.out_of_memory as error:
+        except EngineOutOfMemory as error:
             raise EngineOutOfMemory("No memory is left for the aligner; lower KV_BUDGET_MB or MAX_BATCH.") from error
         self._runtime.report_to(self._on_progress)
 
@@ -87,17 +92,15 @@ class QwenAligner:
         return int(len(item.audio) / _SAMPLES_PER_TOKEN + len(item.text.encode()) / _BYTES_PER_TOKEN) + 2 * words
 
     def align(self, items: Sequence[AlignItem]) -> list[Alignment | AsrError]:
-        """All items in one pass, or in halves where that fails, down to the item that is at fault."""
+        """All items in one pass, or in halves where that fails, down to the item that is at fault. Raises
+        `EngineFailed`."""
         assert self._runtime is not None, "align() before load()"
         try:
             return list(self._runtime.align(items))
-        except self._runtime.out_of_memory:
-            failure: AsrError = EngineOutOfMemory("No memory is left for aligning this audio.")
-        except AsrError as error:
+        except EngineFailed:
+            raise
+        except AsrError as error:  # whatever an item provokes, the others are aligned
             failure = error
-        except Exception as error:  # whatever this item provokes, the others are aligned
-            failure = TranscriptionFailed("The aligner failed on this audio.")
-            failure.__cause__ = error
         if len(items) == 1:
             return [failure]
         half = len(items) // 2

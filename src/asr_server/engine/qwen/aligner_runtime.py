@@ -19,7 +19,8 @@ from torch.nn import functional as F
 from asr_server.core.audio import SAMPLE_RATE, samples_to_whole_ms
 from asr_server.core.errors import UnsupportedLanguage, UnsupportedValue
 from asr_server.engine.protocol import AlignedPiece, AlignItem, Alignment
-from asr_server.engine.qwen import loading, memory, monotonic_decode
+from asr_server.engine.qwen import faults, loading, memory, monotonic_decode
+from asr_server.engine.qwen.device import prepare
 from asr_server.engine.qwen.encoder import WindowedEncoder
 from asr_server.engine.qwen.frontend import LogMel
 from asr_server.engine.qwen.language_model import Attend, LanguageModel
@@ -47,8 +48,6 @@ class _Row:
 class AlignerRuntime:
     """Weights with an encoder and the SDK's text processing over them."""
 
-    out_of_memory: tuple[type[BaseException], ...] = (torch.OutOfMemoryError, MemoryError)
-
     def __init__(self, parts: loading.AlignerParts) -> None:
         self._parts = parts
         self._mel = LogMel(parts.processor.feature_extractor)
@@ -61,17 +60,28 @@ class AlignerRuntime:
 
     @classmethod
     def load(cls, directory: Path, *, device: str, dtype: str) -> AlignerRuntime:
-        """Load a checked aligner. Raises `ModelUnavailable`."""
-        return cls(loading.load_aligner(directory, device=device, dtype=dtype))
+        """Load a checked aligner; `dtype` as in the plan. Raises `ModelUnavailable`, `EngineOutOfMemory`."""
+        try:
+            number_format, _ = prepare(device, dtype)
+            return cls(loading.load_aligner(directory, device=device, dtype=number_format))
+        except Exception as error:
+            raise faults.failure(error, "the aligner") from error
 
     def report_to(self, on_progress: Callable[[], None]) -> None:
         """Call `on_progress` inside of every pass that may take long, from now on; see `Runtime.report_to`."""
         if self._device.type == "cpu":
             self._encoder.on_layer = self._language_model.on_layer = on_progress
 
-    @torch.inference_mode()
     def align(self, items: Sequence[AlignItem]) -> list[Alignment]:
-        """All items in one pass. Raises `UnsupportedLanguage` or `UnsupportedValue` when one cannot be aligned."""
+        """All items in one pass. Raises `UnsupportedLanguage` or `UnsupportedValue` when one cannot be aligned, or the
+        error that the failure of a pass means."""
+        try:
+            return self._align(items)
+        except Exception as error:
+            raise faults.failure(error) from error
+
+    @torch.inference_mode()
+    def _align(self, items: Sequence[AlignItem]) -> list[Alignment]:
         rows = [self._row(item) for item in items]
         asked = [row for row in rows if row.words]
         chances = iter(self._chances(asked) if asked else [])

@@ -7,9 +7,20 @@ from dataclasses import dataclass
 # Tokens of the row that is planned for: 30 s of audio (390), 360 new tokens, 146 for the prompt around it.
 ROW_TOKENS = 896
 # Of the memory that is free after the weights, this much may hold keys and values unless KV_BUDGET_MB says otherwise;
-# the rest is for activations, and on a CPU for everybody else. Rows take half of it at most, live sessions the rest.
+# the rest is for activations, and on a CPU for everybody else, the aligner among them. On a GPU the aligner's memory is
+# left out before. Rows take half of it at most, live sessions the rest.
 _SHARE = {"cuda": 0.6, "cpu": 0.25}
 _MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What is wanted: at most `max_batch` rows, `kv_budget_mb` MiB for keys and values (0: a share of what is free).
+    `reserved_bytes`: what the aligner will take beside the model."""
+
+    max_batch: int
+    kv_budget_mb: int = 0
+    reserved_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +46,13 @@ def token_bytes(*, layers: int, kv_heads: int, head_dim: int, item_bytes: int) -
     return 2 * layers * kv_heads * head_dim * item_bytes
 
 
-def plan(*, free_bytes: int, kv_budget_mb: int, max_batch: int, token_bytes: int, device: str) -> Capacity:
-    """The capacity for `max_batch` rows within `kv_budget_mb` MiB (0: a share of `free_bytes`); at least one row."""
-    budget = kv_budget_mb * _MIB or int(free_bytes * _SHARE[device])
+def plan(limits: Limits, *, free_bytes: int, token_bytes: int, device: str) -> Capacity:
+    """The capacity within the limits, with `free_bytes` free after the weights; at least one row."""
+    rest = max(0, free_bytes - limits.reserved_bytes)
+    share = int(rest * _SHARE[device]) if device == "cuda" else min(rest, int(free_bytes * _SHARE[device]))
+    budget = limits.kv_budget_mb * _MIB or share
     row_bytes = ROW_TOKENS * token_bytes
-    rows = max(1, min(max_batch, budget // 2 // row_bytes))
+    rows = max(1, min(limits.max_batch, budget // 2 // row_bytes))
     # All of that half, not what the rows need as planned: where memory is left, a long prompt takes nobody's place.
     rows_bytes = max(rows * row_bytes, budget // 2)
     return Capacity(rows, rows_bytes, max(0, budget - rows_bytes), token_bytes)

@@ -1,5 +1,6 @@
 """Planning of rows and bytes."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,9 +19,8 @@ def test_a_token_of_the_released_models_takes_112_kib():
 def test_the_plan_stays_within_its_budget(free_mb, budget_mb, max_batch, device):
     """Rows and sessions together never exceed the budget, but for the one row that must be."""
     free = free_mb * MIB
-    plan = capacity.plan(
-        free_bytes=free, kv_budget_mb=budget_mb, max_batch=max_batch, token_bytes=RELEASED, device=device
-    )
+    limits = capacity.Limits(max_batch, budget_mb)
+    plan = capacity.plan(limits, free_bytes=free, token_bytes=RELEASED, device=device)
     assert 1 <= plan.rows <= max_batch
     budget = budget_mb * MIB or free * 0.6
     if plan.rows > 1:
@@ -30,9 +30,19 @@ def test_the_plan_stays_within_its_budget(free_mb, budget_mb, max_batch, device)
 def test_a_large_gpu_holds_the_whole_batch_and_a_small_one_less():
     """The number of rows follows the memory."""
     rows = [
-        capacity.plan(
-            free_bytes=gb * 1024 * MIB, kv_budget_mb=0, max_batch=64, token_bytes=RELEASED, device="cuda"
-        ).rows
+        capacity.plan(capacity.Limits(64), free_bytes=gb * 1024 * MIB, token_bytes=RELEASED, device="cuda").rows
         for gb in (1, 8, 80)
     ]
     assert rows[0] < rows[1] < rows[2] == 64
+
+
+def test_the_aligners_memory_is_left_out_of_the_plan():
+    """On a GPU of 8 GiB rows and sessions leave its bytes free, and activations their share; on a CPU it is part of
+    what everybody else has, unless that is too little."""
+    free, aligner = 6 * 1024 * MIB, 2 * 1024 * MIB
+    for device, most in (("cuda", 0.6 * (free - aligner)), ("cpu", 0.25 * free)):
+        limits = capacity.Limits(256, reserved_bytes=aligner)
+        plan = capacity.plan(limits, free_bytes=free, token_bytes=RELEASED, device=device)
+        assert plan.rows_bytes + plan.prefix_cache_bytes == pytest.approx(most, abs=1)
+    short = capacity.plan(limits, free_bytes=aligner + 100 * MIB, token_bytes=RELEASED, device="cpu")
+    assert short.rows_bytes + short.prefix_cache_bytes == 100 * MIB

@@ -61,6 +61,17 @@ def locate_aligner(aligner_id: str, on_download: OnDownload = lambda size_bytes:
     return _located(wanted, demo.aligner_path(), on_download)
 
 
+def local_aligner(aligner_id: str, *, revision: str = "") -> Path | None:
+    """The directory of a forced aligner if it is on this machine and whole. Asks no hub."""
+    wanted = Wanted("FORCED_ALIGNER_ID", aligner_id, aligner=True, revision=revision)
+    if aligner_id != DEMO and not os.path.isdir(aligner_id):
+        return _cached(wanted) if is_hub_id(aligner_id) else None
+    try:
+        return locate_aligner(aligner_id)
+    except ModelUnavailable:
+        return None
+
+
 def revision_of(directory: Path) -> str:
     """The commit of a hub snapshot, "" for other directories."""
     return directory.name if directory.parent.name == "snapshots" else ""
@@ -91,6 +102,15 @@ def check(directory: Path, name: str) -> None:
     config = _read_json(path, Wanted("MODEL_ID", name)) if path.is_file() else {}
     aligner = _is_aligner(config)
     _check(directory, Wanted("FORCED_ALIGNER_ID" if aligner else "MODEL_ID", name, aligner))
+
+
+def problem(directory: Path, name: str) -> str:
+    """Why the checkpoint cannot be loaded, "" if it can."""
+    try:
+        check(directory, name)
+    except ModelUnavailable as error:
+        return error.message
+    return ""
 
 
 def _fetch(wanted: Wanted, on_download: OnDownload) -> Path:

@@ -6,6 +6,8 @@ import gc
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,18 +15,22 @@ from loguru import logger
 
 from asr_server.core import heap, settings
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.core.errors import AsrError, EngineOutOfMemory, TranscriptionFailed
+from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory, TranscriptionFailed
 from asr_server.engine.budget import token_budget
 from asr_server.engine.loops import without_loop
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import EngineInfo, Hypothesis, Tokens, Utterance
 from asr_server.engine.qwen import checkpoint
+from asr_server.engine.qwen.row_limit import RowLimit
 from asr_server.scheduling.ports import Outcome, RowDelta, RowDone, RowFailed
 
 if TYPE_CHECKING:
     from asr_server.engine.qwen.answer import AnswerStream
     from asr_server.engine.qwen.decoder import SlotRow
     from asr_server.engine.qwen.runtime import Prepared, Runtime
+
+# Of each batch at the end of a load: its prompts, and two steps.
+_WARM_UP_STEPS = 3
 
 
 @dataclass(slots=True, eq=False)
@@ -65,12 +71,13 @@ class QwenEngine:
         self._on_load_progress = on_load_progress
         self._runtime: Runtime | None = None
         self._work: dict[int, _Work] = {}
-        self._rows_limit = plan.max_batch
+        self._row_limit = RowLimit(plan.max_batch)
         # Rows that decode together while the one that makes steps fail is looked for; None at all other times.
         self._isolation_limit: int | None = None
         # The same for rows whose prompts are run together.
         self._prefill_rows: int | None = None
         self._begin_s: float | None = None  # of the last step
+        self._directory: Path | None = None
         self._revision = ""
         self._info = self._bare_info()
 
@@ -107,19 +114,16 @@ class QwenEngine:
 
     @property
     def _slot_limit(self) -> int:
-        return self._rows_limit if self._isolation_limit is None else min(self._isolation_limit, self._rows_limit)
+        return min(self._isolation_limit or self._row_limit.rows, self._row_limit.rows)
 
     def load(self) -> None:
-        """Find, check and load the checkpoint, plan the memory, and run once on a second of silence.
+        """Find, check and load the checkpoint, plan the memory, and run ordinary shapes once on silence.
 
-        The first pass of a process takes several times as long as those after it. Raises `ModelUnavailable`,
-        `EngineOutOfMemory`.
+        A checkpoint that was found once is not looked for again. Raises `ModelUnavailable`, `EngineOutOfMemory`,
+        `EngineFailed`.
         """
         settings.prefer("HF_HUB_DISABLE_TELEMETRY", "1")  # the hub is asked for weights and told nothing else
-        try:
-            directory = checkpoint.locate(self._plan.model_id, self._on_download, revision=self._plan.model_revision)
-        finally:
-            self._publish()  # a download is over
+        directory = self._locate()
         self._revision = checkpoint.revision_of(directory)
         logger.info("checkpoint", model=self._plan.model_id, revision=self._revision)
         # OpenMP threads spin at every barrier by default. A decode step has hundreds of barriers: beside any other busy
@@ -129,35 +133,46 @@ class QwenEngine:
 
         self._on_load_progress()  # the libraries are in memory: on a slow disk they take as long as the weights
         heap.share_arenas()
-        plan = self._plan
-        try:
-            self._runtime = Runtime.load(
-                directory,
-                device=plan.device,
-                dtype=plan.dtype,
-                max_batch=plan.max_batch,
-                kv_budget_mb=plan.kv_budget_mb,
-            )
-        except Runtime.out_of_memory as error:
-            raise EngineOutOfMemory("No memory is left for the model; free some or choose a smaller one.") from error
+        self._runtime = Runtime.load(directory, self._plan)
         self._runtime.report_to(self._on_progress)
-        self._rows_limit, self._isolation_limit = self._runtime.capacity.rows, None
+        self._row_limit, self._isolation_limit = RowLimit(self._runtime.capacity.rows), None
         # The libraries bring half a million objects that stay: left among the others, each full collection of garbage
         # would walk them in the middle of a step.
         gc.collect()
         gc.freeze()
         try:
-            self._run_once()
+            self._warm_up(self._runtime)
+        except EngineFailed:
+            raise  # unloading would fail too
         except Exception:
             self.unload()
             raise
         self._publish()
 
-    def _run_once(self) -> None:
-        self.admit(0, Utterance(np.zeros(SAMPLE_RATE, np.float32)))
-        while self._work:
-            for _ in self.step():
-                pass
+    def _locate(self) -> Path:
+        """The directory of the checkpoint. After an idle time it is the same one, whatever the hub has by then."""
+        model_id, revision = self._plan.model_id, self._plan.model_revision
+        try:
+            if self._directory is None or checkpoint.problem(self._directory, model_id):
+                self._directory = checkpoint.locate(model_id, self._on_download, revision=revision)
+        finally:
+            self._publish()  # a download is over
+        return self._directory
+
+    def _warm_up(self, runtime: Runtime) -> None:
+        """What first passes set up would otherwise be waited for, and count against ENGINE_HANG_S. Raises what a row
+        that is alone fails with."""
+        for seconds, rows in runtime.warm_up_batches:
+            for key in range(rows):
+                if self.free_slots > 0:
+                    self.admit(key, Utterance(np.zeros(int(seconds * SAMPLE_RATE), np.float32)))
+            for _ in range(_WARM_UP_STEPS):
+                self._on_load_progress()
+                for outcome in self.step():
+                    if isinstance(outcome, RowFailed):
+                        raise outcome.error
+            for key in list(self._work):
+                self.drop(key)
 
     def unload(self) -> None:
         """Free the weights, the cache, and what the C library holds back."""
@@ -202,19 +217,17 @@ class QwenEngine:
         work.row = None
 
     def _decode(self, runtime: Runtime) -> Iterator[Outcome]:
-        try:
-            runtime.step()
-        except runtime.no_room:  # answers became longer than was expected
-            yield from self._back_off(EngineOutOfMemory("The answer takes more memory than KV_BUDGET_MB allows."))
+        failure = runtime.attempt(runtime.step)
+        if failure is not None:
+            if isinstance(failure, runtime.no_room):
+                pass  # answers became longer than was expected: fewer rows have room for theirs
+            elif isinstance(failure, EngineOutOfMemory):
+                self._row_limit.ran_out(len(runtime.decoder.decoding))
+            else:
+                self._isolation_limit = _half(runtime.decoder.decoding)
+            yield from self._back_off(failure)
             return
-        except runtime.out_of_memory:
-            self._rows_limit = _half(runtime.decoder.decoding)
-            yield from self._back_off(EngineOutOfMemory("No memory is left for this audio."))
-            return
-        except Exception as error:  # whatever one row provokes, the others go on
-            self._isolation_limit = _half(runtime.decoder.decoding)
-            yield from self._back_off(_failure(error))
-            return
+        self._row_limit.succeeded()
         for row in runtime.decoder.decoding:
             yield from self._new_tokens(row)
 
@@ -236,23 +249,18 @@ class QwenEngine:
             if not runtime.decoder.fits(1, runtime.row_tokens(work.prepared)):
                 return
             row = self._row(runtime, work)
-            try:
-                runtime.seat(row, work.prepared)
-            except runtime.out_of_memory:
-                self.drop(work.key)
-                yield RowFailed(work.key, EngineOutOfMemory("No memory is left for this audio."))
-            else:
+            failure = runtime.attempt(partial(runtime.seat, row, work.prepared))
+            if failure is None:
                 work.row = row
+            else:
+                self.drop(work.key)
+                yield RowFailed(work.key, failure)
 
     def _prefill(self, runtime: Runtime, tokens: int) -> Iterator[Outcome]:
         rows = [row for row, _ in runtime.decoder.next_input(tokens)][: self._prefill_rows]
-        try:
-            ready = runtime.prefill(tokens, len(rows))
-        except runtime.out_of_memory:
-            failure: AsrError = EngineOutOfMemory("No memory is left for this audio.")
-        except Exception as error:  # whatever this audio provokes, the other rows go on
-            failure = _failure(error)
-        else:
+        ready: list[SlotRow] = []
+        failure = runtime.attempt(lambda: ready.extend(runtime.prefill(tokens, len(rows))))
+        if failure is None:
             self._prefill_rows = None
             for row in ready:
                 yield from self._new_tokens(row)
@@ -347,11 +355,3 @@ def _budget(utterance: Utterance) -> int:
 
 def _half(rows: Sequence[SlotRow]) -> int:
     return max(1, len(rows) // 2)
-
-
-def _failure(error: Exception) -> AsrError:
-    if isinstance(error, AsrError):
-        return error
-    failure = TranscriptionFailed("The engine failed on this audio.")
-    failure.__cause__ = error
-    return failure

@@ -14,6 +14,7 @@ from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Finish, Utterance
 from asr_server.engine.qwen.engine import QwenEngine
 from asr_server.engine.qwen.language_model import LanguageModel
+from asr_server.engine.qwen.row_limit import RowLimit
 from asr_server.engine.qwen.sampling import Choice
 from asr_server.scheduling.ports import RowDelta, RowDone, RowFailed
 
@@ -204,12 +205,12 @@ def test_out_of_memory_while_decoding_halves_the_batch_and_loses_nothing(make_en
         original()
 
     monkeypatch.setattr(runtime, "step", step)
-    monkeypatch.setattr(engine, "_rows_limit", engine._rows_limit)
+    monkeypatch.setattr(engine, "_row_limit", RowLimit(8))
     done, deltas = _collect(engine, [Utterance(clip) for clip in clips])
     for key, expected in enumerate(alone):
         assert done[key].value.ids == expected.ids
         assert tuple(deltas[key]) == expected.ids
-    assert engine._rows_limit < 8
+    assert engine._row_limit.rows < 8
 
 
 @pytest.mark.parametrize("at_fault", range(6))
@@ -244,7 +245,7 @@ def test_a_pass_that_fails_at_its_end_has_moved_no_row(make_engine, clips, alone
         return original(states)
 
     monkeypatch.setattr(decoder, "_head", head)
-    monkeypatch.setattr(engine, "_rows_limit", engine._rows_limit)
+    monkeypatch.setattr(engine, "_row_limit", RowLimit(8))
     done, _ = _collect(engine, [Utterance(clip) for clip in clips])
     assert not faults
     for key, expected in enumerate(alone):
@@ -378,7 +379,7 @@ def test_after_running_out_of_memory_the_batch_stays_smaller(make_engine, clips,
         original()
 
     monkeypatch.setattr(runtime, "step", step)
-    monkeypatch.setattr(engine, "_rows_limit", engine._rows_limit)
+    monkeypatch.setattr(engine, "_row_limit", RowLimit(8))
     done, _ = _collect(engine, [Utterance(clip) for clip in clips])
     assert all(done[key].value.ids == alone[key].ids for key in range(len(clips)))
     assert sum(count > 2 for count in seated) <= 2

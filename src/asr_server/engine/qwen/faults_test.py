@@ -4,12 +4,19 @@ import numpy as np
 import pytest
 import torch
 
-from asr_server.core.errors import EngineOutOfMemory, TranscriptionFailed
+from asr_server.core.errors import (
+    EngineFailed,
+    EngineOutOfMemory,
+    ModelUnavailable,
+    TranscriptionFailed,
+)
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Utterance
-from asr_server.engine.qwen import loading
+from asr_server.engine.qwen import faults, loading
 from asr_server.engine.qwen.engine import QwenEngine
+from asr_server.scheduling.job import Job
 from asr_server.scheduling.ports import RowDelta
+from asr_server.scheduling.thread import EngineThread
 
 pytestmark = pytest.mark.torch
 
@@ -84,3 +91,89 @@ def test_a_model_that_does_not_fit_says_so(monkeypatch):
     with pytest.raises(EngineOutOfMemory, match="model"):
         engine.load()
     assert not engine.loaded
+
+
+def _cuda(code, words):
+    """What torch raises for an error of CUDA: the constructor takes the message, the code is set from C++."""
+    error = torch.AcceleratorError(
+        f"CUDA error: {words}\nSearch for `cudaError' in https://docs.nvidia.com\nCUDA kernel errors might be "
+        "asynchronously reported at some other API call, so the stacktrace below might be incorrect.\n"
+    )
+    error.error_code = code
+    return error
+
+
+def _cpu_allocation():
+    try:
+        torch.empty(1 << 50, dtype=torch.uint8)
+    except Exception as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    ("error", "meaning"),
+    [
+        (_cuda(700, "an illegal memory access was encountered"), EngineFailed),
+        (_cuda(710, "device-side assert triggered"), EngineFailed),
+        (_cuda(719, "unspecified launch failure"), EngineFailed),
+        (_cuda(214, "uncorrectable ECC error encountered"), EngineFailed),
+        (_cuda(99999, "one that a later version has"), EngineFailed),
+        (RuntimeError("CUDA driver error: device-side assert triggered"), EngineFailed),
+        (torch.AcceleratorError("HIP error: unspecified launch failure\nHIP kernel errors might be"), EngineFailed),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx( handle`"), EngineFailed),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"), EngineFailed),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), EngineOutOfMemory),
+        (_cuda(2, "out of memory"), EngineOutOfMemory),
+        (RuntimeError("CUDA driver error: out of memory"), EngineOutOfMemory),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), EngineOutOfMemory),
+        (MemoryError(), EngineOutOfMemory),
+        (_cpu_allocation(), EngineOutOfMemory),
+        (_cuda(1, "invalid argument"), TranscriptionFailed),
+        (_cuda(701, "too many resources requested for launch"), TranscriptionFailed),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_INVALID_VALUE when calling `cublasGemmEx`"), TranscriptionFailed),
+        (RuntimeError("The size of tensor a (3) must match the size of tensor b (4)"), TranscriptionFailed),
+        (ZeroDivisionError(), TranscriptionFailed),
+        (_cuda(46, "CUDA-capable device(s) is/are busy or unavailable"), ModelUnavailable),
+        (_cuda(209, "no kernel image is available for execution on the device"), ModelUnavailable),
+    ],
+    ids=str,
+)
+def test_what_an_error_of_torch_means(error, meaning):
+    """By type, code and words, as torch 2.13 raises them: fatal, memory, the row's own, or no usable GPU."""
+    failure = faults.failure(error)
+    assert type(failure) is meaning
+    assert failure.__cause__ is error
+    assert "\n" not in failure.message
+
+
+def _lost(*_, **__):
+    raise _cuda(700, "an illegal memory access was encountered")
+
+
+@pytest.mark.parametrize("place", ["encoder", "prefill", "step", "drop"])
+def test_a_lost_accelerator_is_nobodys_fault_and_ends_the_thread(engine, speech, clips, monkeypatch, place):
+    """Wherever it shows: all jobs get the error with its words, those that wait too, and the thread ends."""
+    runtime = engine._runtime
+    if place == "encoder":
+        monkeypatch.setattr(runtime._encoder, "_attend", _lost)
+    else:
+        monkeypatch.setattr(runtime.decoder, place, _lost)
+    thread = EngineThread(engine, idle_timeout_s=0, start=False)
+    jobs = [thread.submit(Job(Utterance(clip))) for clip in (speech, *clips)]
+    thread._loop()
+    errors = [job.exception(0) for job in jobs]
+    assert all(isinstance(error, EngineFailed) and "illegal memory access" in error.message for error in errors)
+    assert not thread.snapshot().alive
+    assert "illegal memory access" in thread.snapshot().failure
+
+
+def test_memory_that_the_allocator_of_the_cpu_refuses_is_no_damaged_checkpoint(monkeypatch):
+    """torch raises a RuntimeError for it while the weights are read."""
+
+    def full(*_, **__):
+        torch.empty(1 << 50, dtype=torch.uint8)
+
+    monkeypatch.setattr(loading.Qwen3ASRForConditionalGeneration, "from_pretrained", full)
+    engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 0, ()))
+    with pytest.raises(EngineOutOfMemory, match="model"):
+        engine.load()

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from asr_server.core.errors import ModelUnavailable
+from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable
+from asr_server.engine.qwen import faults
 from asr_server.engine.qwen.sdk import Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
 
 
@@ -61,15 +62,16 @@ class AlignerParts:
     languages: tuple[str, ...]
 
 
-def load(directory: Path, *, device: str, dtype: str) -> Parts:
-    """Load a checked checkpoint directory onto `device` in `dtype` ("float32", "bfloat16", "float16").
+def load(directory: Path, *, device: str, dtype: torch.dtype) -> Parts:
+    """Load a checked checkpoint directory onto `device`, which is prepared, in `dtype`.
 
-    Raises `ModelUnavailable` when files are damaged, weights are missing, or the device is not there.
+    Weights in their own format are mapped from their files, not read into memory first. Raises `ModelUnavailable` when
+    files are damaged or weights are missing, `EngineOutOfMemory`.
     """
     return _parts(*_load(directory, device=device, dtype=dtype))
 
 
-def load_aligner(directory: Path, *, device: str, dtype: str) -> AlignerParts:
+def load_aligner(directory: Path, *, device: str, dtype: torch.dtype) -> AlignerParts:
     """The same for a checked aligner."""
     model, processor = _load(directory, device=device, dtype=dtype)
     config, thinker = model.config, model.thinker
@@ -89,17 +91,17 @@ def load_aligner(directory: Path, *, device: str, dtype: str) -> AlignerParts:
     )
 
 
-def _load(directory: Path, *, device: str, dtype: str) -> tuple[Any, Any]:
+def _load(directory: Path, *, device: str, dtype: torch.dtype) -> tuple[Any, Any]:
     """The SDK's model on its device, and its processor."""
-    _check_device(device)
-    _tune(device)
     try:
         model, report = Qwen3ASRForConditionalGeneration.from_pretrained(
-            directory, dtype=getattr(torch, dtype), output_loading_info=True, local_files_only=True
+            directory, dtype=dtype, output_loading_info=True, local_files_only=True
         )
         # The regex fix is what the SDK itself asks for; without it some released tokenizers split text differently.
         processor = Qwen3ASRProcessor.from_pretrained(directory, fix_mistral_regex=True, local_files_only=True)
     except Exception as error:  # safetensors, json, tokenizers and transformers each raise their own kinds
+        if isinstance(no_memory := faults.failure(error, "the model"), EngineOutOfMemory):
+            raise no_memory from error
         raise ModelUnavailable(
             f"The checkpoint in {directory.name} cannot be loaded ({type(error).__name__}); it is damaged or of "
             "another version. Download it again."
@@ -111,22 +113,6 @@ def _load(directory: Path, *, device: str, dtype: str) -> tuple[Any, Any]:
             f"The checkpoint in {directory.name} lacks {len(missing)} weights, such as {missing[0]}."
         )
     return model.to(device).eval().requires_grad_(False), processor
-
-
-def _check_device(device: str) -> None:
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ModelUnavailable(
-            f"DEVICE={device}: this torch build ({torch.__version__}) or driver offers no CUDA. Install "
-            "requirements-gpu.txt and check the driver, or set DEVICE=cpu."
-        )
-
-
-def _tune(device: str) -> None:
-    """Process-wide switches of a GPU: TF32 where float32 is left, and the fastest convolution for each shape."""
-    if device.startswith("cuda"):
-        torch.backends.cuda.matmul.allow_tf32 = True
-        torch.backends.cudnn.allow_tf32 = True
-        torch.backends.cudnn.benchmark = True
 
 
 def _parts(model: Any, processor: Any) -> Parts:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from asr_server.core import heap
 from asr_server.engine import host_memory
@@ -17,6 +20,22 @@ def free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return host_memory.free_bytes()
+
+
+def mapped_bytes(*modules: nn.Module) -> int:
+    """Bytes of weights that are mapped from their files: the kernel counts them as free, and the engine needs them."""
+    weights = {w.data_ptr(): w.nbytes for module in modules for w in module.parameters()}
+    files = list(_mapped_files())
+    return sum(nbytes for at, nbytes in weights.items() if any(start <= at < end for start, end in files))
+
+
+def _mapped_files() -> Iterator[tuple[int, int]]:
+    """Addresses [from, to) at which this process maps files. (Weights in the hub's cache have no ending.)"""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        addresses, *_, path = line.split(maxsplit=5)
+        if path.startswith("/"):
+            start, end = addresses.split("-")
+            yield int(start, 16), int(end, 16)
 
 
 def gpu_figures(device: torch.device) -> dict[str, Any]:

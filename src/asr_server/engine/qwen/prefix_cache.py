@@ -104,5 +104,11 @@ class PrefixCache:
             self.held_bytes -= prefix.nbytes
             del self._used_s[key]
 
+    def clear(self) -> None:
+        """Drop all sessions."""
+        self._cached.clear()
+        self._used_s.clear()
+        self.held_bytes = 0
+
     def __len__(self) -> int:
         return len(self._cached)

@@ -10,10 +10,28 @@ from typing import Any
 
 import torch
 
-from asr_server.core.errors import EngineOutOfMemory, InvalidValue
+from asr_server.core.errors import (
+    AsrError,
+    EngineFailed,
+    EngineOutOfMemory,
+    InvalidValue,
+    ModelUnavailable,
+    TranscriptionFailed,
+)
 from asr_server.engine.budget import expected_tokens
-from asr_server.engine.protocol import Utterance
-from asr_server.engine.qwen import answer, capacity, loading, memory, prefix_cache, prompt
+from asr_server.engine.plan import Plan
+from asr_server.engine.protocol import Option, Utterance
+from asr_server.engine.qwen import (
+    answer,
+    capacity,
+    device,
+    faults,
+    footprint,
+    loading,
+    memory,
+    prefix_cache,
+    prompt,
+)
 from asr_server.engine.qwen.decoder import NoRoom, RowInput, SlotDecoder, SlotRow
 from asr_server.engine.qwen.encoder import Window, WindowedEncoder
 from asr_server.engine.qwen.frontend import LogMel, features, floor
@@ -47,10 +65,9 @@ class Prepared:
 class Runtime:
     """Weights with an encoder, a prompt builder and a decoder over them. Every call runs in inference mode."""
 
-    out_of_memory: tuple[type[BaseException], ...] = (torch.OutOfMemoryError, MemoryError)
     no_room = NoRoom
 
-    def __init__(self, parts: loading.Parts, max_batch: int, kv_budget_mb: int) -> None:
+    def __init__(self, parts: loading.Parts, limits: capacity.Limits, options: tuple[Option, ...] = ()) -> None:
         self._parts = parts
         self._mel = LogMel(parts.processor.feature_extractor)
         self._encoder = WindowedEncoder(parts.tower)
@@ -58,16 +75,61 @@ class Runtime:
         self._prompts = prompt.PromptBuilder(parts.processor)
         self._answers = answer.AnswerReader(parts.tokenizer)
         self._no_speech_id = self._prompts.no_speech_id
-        self.capacity = _capacity(parts, max_batch, kv_budget_mb)
+        self._options = options
+        self.capacity = _capacity(parts, limits)
         self.decoder = SlotDecoder(self._language_model, parts.head, parts.end_ids, self.capacity)
         self.prefix_cache = PrefixCache(limit_bytes=self.capacity.prefix_cache_bytes)
         self._prepared: dict[SlotRow, Prepared] = {}
         self.prefill_policy = PrefillPolicy()
 
     @classmethod
-    def load(cls, directory: Path, *, device: str, dtype: str, max_batch: int, kv_budget_mb: int) -> Runtime:
-        """Load a checked checkpoint. Raises `ModelUnavailable`."""
-        return cls(loading.load(directory, device=device, dtype=dtype), max_batch, kv_budget_mb)
+    def load(cls, directory: Path, plan: Plan) -> Runtime:
+        """Load a checked checkpoint. Raises `ModelUnavailable`, `EngineOutOfMemory`, `EngineFailed`."""
+        try:
+            dtype, options = device.prepare(plan.device, plan.dtype)
+            parts = loading.load(directory, device=plan.device, dtype=dtype)
+            reserved = footprint.aligner_bytes(plan, dtype.itemsize)
+            return cls(parts, capacity.Limits(plan.max_batch, plan.kv_budget_mb, reserved), options)
+        except Exception as error:
+            raise _load_failure(error) from error
+
+    def attempt(self, run: Callable[[], None]) -> AsrError | None:
+        """Run a pass. Returns why it failed, None if it did not. Raises `EngineFailed`.
+
+        Where memory runs out, what is kept of live sessions is given back and the pass is run once more. That happens
+        outside of `except`: there the traceback would keep all tensors of the failed pass.
+        """
+        for first in (True, False):
+            try:
+                run()
+                return None
+            except Exception as error:  # whatever one row provokes, the others go on
+                failure = faults.failure(error)
+            if isinstance(failure, EngineFailed):
+                raise failure
+            short = isinstance(failure, EngineOutOfMemory) and not isinstance(failure, NoRoom)
+            if not (first and short and self._give_back()):
+                break
+        return failure
+
+    def _give_back(self) -> bool:
+        """Free what is not needed for an answer. Whether there may be more memory now."""
+        held = len(self.prefix_cache) > 0
+        self.prefix_cache.clear()
+        memory.give_back()
+        return held or self._parts.device.type == "cuda"
+
+    @property
+    def warm_up_batches(self) -> tuple[tuple[float, int], ...]:
+        """What to run once before the model counts as loaded: seconds of audio, and rows.
+
+        On a CPU the first pass alone takes longer than those after it. On a GPU kernels are loaded, and chosen, for
+        each kind of shape: prompts of some lengths, and steps of ever more rows.
+        """
+        if self._parts.device.type == "cpu":
+            return ((1.0, 1),)
+        sizes = [2**n for n in range(1, 9) if 2**n < self.capacity.rows]
+        return ((1.0, 1), (8.0, 1), (30.0, 1), *((1.0, rows) for rows in sizes), (1.0, self.capacity.rows))
 
     def report_to(self, on_progress: Callable[[], None]) -> None:
         """Call `on_progress` inside of every pass that may take long, from now on.
@@ -146,8 +208,10 @@ class Runtime:
         for row in ready:
             try:
                 self._keep(self.decoder.rows.index(row), self._prepared.pop(row))
-            except self.out_of_memory:  # the row is seated and well: its next partial is slower, no more
-                continue
+            except Exception as error:
+                if not isinstance(failure := faults.failure(error), EngineOutOfMemory):
+                    raise failure from error
+                continue  # the row is seated and well: its next partial is slower, no more
         return ready
 
     def _keep(self, slot: int, prepared: Prepared) -> None:
@@ -187,9 +251,12 @@ class Runtime:
 
     @torch.inference_mode()
     def drop(self, row: SlotRow) -> None:
-        """Take a row out of the batch."""
+        """Take a row out of the batch. Raises `EngineFailed`."""
         self._prepared.pop(row, None)
-        self.decoder.drop(row)
+        try:
+            self.decoder.drop(row)
+        except Exception as error:
+            raise faults.failure(error) from error
 
     @property
     def no_speech_id(self) -> int:
@@ -217,6 +284,8 @@ class Runtime:
     def figures(self) -> dict[str, Any]:
         """The fields of `EngineInfo` that are known once the model is loaded."""
         return {
+            "dtype": str(self._parts.dtype).removeprefix("torch."),
+            "options": self._options,
             "slots": self.capacity.rows,
             "kv_budget_mb": (self.capacity.rows_bytes + self.capacity.prefix_cache_bytes) // memory.MIB,
             "kv_cache_mb": self.decoder.arena.nbytes // memory.MIB,
@@ -230,12 +299,21 @@ def _expected_tokens(prepared: Prepared) -> int:
     return min(prepared.budget, expected_tokens(len(work.audio)) + max(len(work.prefix), len(work.draft)))
 
 
-def _capacity(parts: loading.Parts, max_batch: int, kv_budget_mb: int) -> capacity.Capacity:
+def _load_failure(error: Exception) -> AsrError:
+    failure = faults.failure(error, "the model")
+    if isinstance(failure, EngineOutOfMemory):
+        return EngineOutOfMemory("No memory is left for the model; free some or choose a smaller one.")
+    if isinstance(failure, TranscriptionFailed):
+        return ModelUnavailable(f"The model cannot be loaded ({type(error).__name__}); the log has the details.")
+    return failure
+
+
+def _capacity(parts: loading.Parts, limits: capacity.Limits) -> capacity.Capacity:
     config = parts.text.config
+    free_bytes = memory.free_bytes(parts.device) - memory.mapped_bytes(parts.tower, parts.text, parts.head)
     return capacity.plan(
-        free_bytes=memory.free_bytes(parts.device),
-        kv_budget_mb=kv_budget_mb,
-        max_batch=max_batch,
+        limits,
+        free_bytes=max(0, free_bytes),
         token_bytes=capacity.token_bytes(
             layers=config.num_hidden_layers,
             kv_heads=config.num_key_value_heads,

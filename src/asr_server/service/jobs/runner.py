@@ -15,6 +15,7 @@ from loguru import logger
 
 from asr_server.core.errors import (
     AsrError,
+    EngineFailed,
     JobNotFinished,
     JobNotFound,
     JobsUnavailable,
@@ -262,6 +263,9 @@ class Jobs:
         self._publish(record)
         try:
             result, duration_s = await self._process(record)
+        except EngineFailed:  # this process ends, and the next server runs the job again
+            await asyncio.Event().wait()
+            raise
         except AsrError as error:
             ended, content = replace(self._records[record.id], state=JobState.FAILED, error=JobError.of(error)), None
         else:

@@ -7,7 +7,15 @@ from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
-from asr_server.core.errors import InvalidAudio, JobNotFinished, JobNotFound, JobsUnavailable, Overloaded, ShuttingDown
+from asr_server.core.errors import (
+    EngineFailed,
+    InvalidAudio,
+    JobNotFinished,
+    JobNotFound,
+    JobsUnavailable,
+    Overloaded,
+    ShuttingDown,
+)
 from asr_server.core.transcript import Segment, Transcript
 from asr_server.scheduling.job import Priority
 from asr_server.service.jobs import runner
@@ -141,6 +149,18 @@ async def test_a_restart_keeps_what_is_done_and_begins_anew_what_is_not(tmp_path
         for identity in ids:
             assert (await ended(jobs, identity)).state is JobState.SUCCEEDED
     assert len(processor.calls) == 3
+
+
+async def test_jobs_outlive_an_accelerator_that_fails(tmp_path):
+    """The process ends; what ran and what waited is done by the next one."""
+    lost = Scripted(*[EngineFailed("an illegal memory access was encountered")] * 5)
+    async with running(tmp_path, lost, max_jobs=5) as jobs:
+        taken = [await jobs.add(REQUEST, io.BytesIO(b"audio")) for _ in range(3)]
+        await until(lambda: len(lost.calls) >= 2)
+        await asyncio.sleep(0.05)
+        assert not any(jobs.get(one.id).state.over for one in taken)
+    async with running(tmp_path, Scripted(), max_jobs=5) as jobs:
+        assert {(await ended(jobs, one.id)).state for one in taken} == {JobState.SUCCEEDED}
 
 
 async def test_what_a_server_that_is_gone_had_begun_waits_again(tmp_path):

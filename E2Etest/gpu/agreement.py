@@ -1,0 +1,74 @@
+"""Whether the answers are right on this device: those of the package in float32, and nearly those in 16 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from asr_server import demo
+from asr_server.engine.protocol import Utterance
+from E2Etest.bench import engines
+from E2Etest.gpu.rig import Rig, clips
+from E2Etest.recordings import plain_words, word_errors
+
+_CLIPS = 24
+# The promise for formats of 16 bits, whose kernels differ by batch size: texts, and words that differ.
+LEAST_EQUAL_TEXTS, MOST_DIFFERENT_WORDS = 0.95, 0.01
+
+
+def with_package(rig: Rig) -> dict[str, object]:
+    """The ids of short clips in float32 are the package's on the same device, alone and in a batch."""
+    from asr_server.engine.qwen.sdk import Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
+
+    spoken = clips(_CLIPS)
+    path = demo.checkpoint_path()
+    model = Qwen3ASRForConditionalGeneration.from_pretrained(path, dtype=torch.float32).eval().to(rig.device)
+    processor = Qwen3ASRProcessor.from_pretrained(path, local_files_only=True)
+    expected = [_package_ids(model, processor, clip) for clip in spoken]
+    found = {}
+    for rows in (1, 8):
+        engine = rig.engine("demo", dtype="float32", max_batch=rows)
+        engine.load()
+        ids = [list(hypothesis.ids) for hypothesis in engines.run(engine, [Utterance(clip) for clip in spoken])[0]]
+        found[f"equal_with_{rows}_rows"] = sum(a == b for a, b in zip(ids, expected, strict=True))
+        engine.unload()
+    assert set(found.values()) == {len(spoken)}, found
+    return {"clips": len(spoken), **found}
+
+
+def _package_ids(model: Any, processor: Any, clip: np.ndarray) -> list[int]:
+    messages = [{"role": "system", "content": ""}, {"role": "user", "content": [{"type": "audio", "audio": ""}]}]
+    text = processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    inputs = processor(text=[text], audio=[clip], return_tensors="pt", padding=True).to(model.device)
+    ends = model.generation_config.eos_token_id
+    with torch.inference_mode():
+        out = model.generate(**inputs, max_new_tokens=200, eos_token_id=ends, pad_token_id=ends[0])
+    new = out.sequences[0, inputs["input_ids"].shape[1] :].tolist()
+    return [i for i in new if i not in ends]
+
+
+def between_formats(rig: Rig) -> dict[str, object]:
+    """Texts in 16 bits against float32, alone and in a batch of eight."""
+    spoken = clips(_CLIPS)
+    exact = _texts(rig, "float32", 1, spoken)
+    found: dict[str, object] = {"clips": len(spoken)}
+    for dtype in rig.sixteen_bits:
+        for rows in (1, 8):
+            texts = _texts(rig, dtype, rows, spoken)
+            equal = sum(a == b for a, b in zip(texts, exact, strict=True)) / len(spoken)
+            pairs = [(plain_words(a), plain_words(b)) for a, b in zip(texts, exact, strict=True)]
+            errors = sum(word_errors(b, a) for a, b in pairs) / sum(len(b) for _, b in pairs)
+            found[f"{dtype}_{rows}_rows"] = {"equal_texts": round(equal, 3), "different_words": round(errors, 4)}
+            assert equal >= LEAST_EQUAL_TEXTS or errors <= MOST_DIFFERENT_WORDS, found
+    return found
+
+
+def _texts(rig: Rig, dtype: str, rows: int, spoken: Sequence[np.ndarray]) -> list[str]:
+    engine = rig.engine("demo", dtype=dtype, max_batch=rows)
+    engine.load()
+    texts = [hypothesis.text for hypothesis in engines.run(engine, [Utterance(clip) for clip in spoken])[0]]
+    engine.unload()
+    return texts

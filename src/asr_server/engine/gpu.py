@@ -1,0 +1,155 @@
+"""What can be known of the GPU and of the installed torch without importing it: files and package metadata."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import metadata
+from pathlib import Path
+
+# The oldest driver for each major version of CUDA, for all its minor ones:
+# https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
+MINIMUM_DRIVER = {11: (450,), 12: (525,), 13: (580,)}
+# Compute capability by what a card is called, https://developer.nvidia.com/cuda-gpus and cuda-legacy-gpus; the first
+# match counts. Cards that are not here are asked when the model is loaded.
+_CAPABILITIES = (
+    (r"\b(RTX 50\d\d|RTX PRO \d000)\b", (12, 0)),
+    (r"\b(B300|GB300)\b", (10, 3)),
+    (r"\b(B200|GB200)\b", (10, 0)),
+    (r"\b(H100|H200|GH200|H800|H20)\b", (9, 0)),
+    (r"\b(L4|L40S?|RTX 40\d\d|RTX \d000 Ada)\b", (8, 9)),
+    (r"\b(A10|A10G|A2|A16|A40|RTX A\d000|RTX 30\d\d)\b", (8, 6)),
+    (r"\b(A100|A30|A800)\b", (8, 0)),
+    (r"\b(T4|RTX 20\d\d|TITAN RTX|Quadro RTX \d000|GTX 16\d\d)\b", (7, 5)),
+    (r"\b(V100|TITAN V|GV100)\b", (7, 0)),
+    (r"\b(P40|P4|GTX 10\d\d)\b", (6, 1)),
+    (r"\bP100\b", (6, 0)),
+)
+BFLOAT16_FROM, FLOAT16_FROM = (8, 0), (7, 0)
+_BFLOAT16_REASON = "the format of the released weights, for which the GPU has units"
+
+
+class Driver(StrEnum):
+    """Whose driver is there."""
+
+    NONE = ""
+    NVIDIA = "NVIDIA"
+    WSL = "NVIDIA (WSL2)"  # Windows has the driver; /proc/driver/nvidia is not there
+    AMD = "AMD"
+
+
+class Build(StrEnum):
+    """What the installed torch was built for."""
+
+    CPU = "CPU"
+    CUDA = "CUDA"
+    ROCM = "ROCm"
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """`driver_version`, `cuda` (the version that torch was built for): (major, minor, ...), () where no file tells it.
+    `cards`: their names. `compatible`: a package with newer libraries of the driver is installed (cuda-compat)."""
+
+    driver: Driver = Driver.NONE
+    driver_version: tuple[int, ...] = ()
+    cards: tuple[str, ...] = ()
+    build: Build = Build.CPU
+    cuda: tuple[int, ...] = ()
+    compatible: bool = False
+
+    @property
+    def build_fits(self) -> bool:
+        """Whether torch was built for the GPU that the driver is for; without a driver, for any."""
+        kinds = {Driver.NVIDIA: Build.CUDA, Driver.WSL: Build.CUDA, Driver.AMD: Build.ROCM}
+        return self.build is kinds.get(self.driver, self.build) and self.build is not Build.CPU
+
+    @property
+    def too_old(self) -> str:
+        """Why the driver cannot run this build, "" if it can or if its version is not known."""
+        least = MINIMUM_DRIVER.get(self.cuda[0], ()) if self.cuda else ()
+        if self.build is not Build.CUDA or self.compatible or not self.driver_version or self.driver_version >= least:
+            return ""
+        return (
+            f"the NVIDIA driver {_dotted(self.driver_version)} is too old for the installed torch, which was built for "
+            f"CUDA {_dotted(self.cuda)} and needs {_dotted(least)} or newer"
+        )
+
+    @property
+    def capability(self) -> tuple[int, int] | None:
+        """The compute capability of the cards by their names; None if they are not all known and equal."""
+        found = {_capability_of(name) for name in self.cards}
+        return found.pop() if len(found) == 1 else None
+
+
+NO_GPU = Gpus()
+
+
+def probe(root: Path = Path("/")) -> Gpus:
+    """Look at the files below `root` and at the installed torch."""
+    build, cuda = _build()
+    driver = _driver(root)
+    version = root / "proc/driver/nvidia/version"
+    models = (root / "proc/driver/nvidia/gpus").glob("*/information")
+    return Gpus(
+        driver=driver,
+        driver_version=_version(version.read_text()) if version.is_file() else (),
+        cards=tuple(_model(file) for file in sorted(models)),
+        build=build,
+        cuda=cuda,
+        compatible=any(root.glob("usr/local/cuda*/compat/libcuda.so.*")),
+    )
+
+
+def dtype(capability: tuple[int, int] | None, *, rocm: bool = False) -> tuple[str, str]:
+    """The number format for `DTYPE=auto` on a GPU of that compute capability, and the reason."""
+    if rocm or (capability is not None and capability >= BFLOAT16_FROM):
+        return "bfloat16", _BFLOAT16_REASON
+    if capability is not None and capability >= FLOAT16_FROM:
+        return "float16", f"a GPU of compute capability {_dotted(capability)} has units for it, and none for bfloat16"
+    known = f"of compute capability {_dotted(capability)}" if capability else "of unknown compute capability"
+    return "float32", f"a GPU {known} has no fast units for a shorter format"
+
+
+def _driver(root: Path) -> Driver:
+    # Containers see this file of their host also where they were given no GPU. On a host, the program makes the nodes
+    # when they are first needed.
+    if (root / "proc/driver/nvidia/version").is_file() and any(
+        (root / path).exists() for path in ("dev/nvidiactl", "usr/bin/nvidia-modprobe")
+    ):
+        return Driver.NVIDIA
+    # The node is there for GPUs of all makers; this library comes from NVIDIA's driver for Windows.
+    libraries = ("usr/lib/wsl/lib/libcuda.so*", "usr/lib/wsl/drivers/*/libcuda.so*", "usr/lib/*-linux-gnu/libcuda.so.1")
+    if (root / "dev/dxg").exists() and any(any(root.glob(pattern)) for pattern in libraries):
+        return Driver.WSL
+    return Driver.AMD if (root / "dev/kfd").exists() else Driver.NONE
+
+
+def _build() -> tuple[Build, tuple[int, ...]]:
+    """From the file in which torch keeps it: the version in the metadata names it only for some indexes."""
+    try:
+        text = Path(str(metadata.distribution("torch").locate_file("torch/version.py"))).read_text()
+    except (metadata.PackageNotFoundError, OSError):
+        return Build.CPU, ()
+    found = dict(re.findall(r"^(cuda|hip)\b.*= '([\d.]+)", text, re.MULTILINE))
+    if "hip" in found:
+        return Build.ROCM, ()
+    return (Build.CUDA, _version(found["cuda"])) if "cuda" in found else (Build.CPU, ())
+
+
+def _version(text: str) -> tuple[int, ...]:
+    found = re.search(r"\b\d+(?:\.\d+)+\b", text)
+    return tuple(map(int, found[0].split("."))) if found else ()
+
+
+def _model(file: Path) -> str:
+    return next((line.partition(":")[2].strip() for line in file.read_text().splitlines() if "Model:" in line), "")
+
+
+def _capability_of(name: str) -> tuple[int, int] | None:
+    return next((capability for pattern, capability in _CAPABILITIES if re.search(pattern, name)), None)
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))

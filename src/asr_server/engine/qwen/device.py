@@ -1,0 +1,89 @@
+"""What is decided of a GPU once torch is imported: whether it can be used, the number format, the kernels."""
+
+from __future__ import annotations
+
+import torch
+from loguru import logger
+
+from asr_server.core.errors import ModelUnavailable
+from asr_server.core.setting_types import Dtype
+from asr_server.engine import gpu
+from asr_server.engine.protocol import Option
+
+
+def prepare(device: str, dtype: str) -> tuple[torch.dtype, tuple[Option, ...]]:
+    """Check the device and set the process' switches for it. `dtype`: as in the plan, "auto" is decided here.
+
+    Returns the number format and what was decided, as options of the plan. Raises `ModelUnavailable`.
+    """
+    if not device.startswith("cuda"):
+        return getattr(torch, dtype), ()
+    capability = _capability(device)
+    tune()
+    rocm = torch.version.hip is not None
+    chosen, reason = gpu.dtype(capability, rocm=rocm) if dtype == Dtype.AUTO else (dtype, "as set")
+    if chosen == Dtype.BFLOAT16 and not rocm and capability < gpu.BFLOAT16_FROM:
+        reason += f"; slow, the GPU has no units for it (compute capability {'.'.join(map(str, capability))})"
+    options = (
+        Option("dtype", True, chosen, reason),
+        Option("attention", True, "sdpa", f"torch's own kernels: {', '.join(kernels())}; cuDNN's plan every new shape"),
+    )
+    for option in options:
+        logger.info("option", name=option.name, value=option.value, reason=option.reason)
+    return getattr(torch, chosen), options
+
+
+def tune() -> None:
+    """Process-wide switches for a GPU.
+
+    In a 16-bit model TF32 would be used for the angles of rotary positions alone, whose last bits it loses. cuDNN tries
+    all algorithms for every new shape of a convolution if told to, and plans attention anew for every shape.
+    """
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+def kernels() -> list[str]:
+    """The kernels that attention may use, torch's first choice first."""
+    backends = torch.backends.cuda
+    enabled = {
+        "flash": backends.flash_sdp_enabled(),
+        "memory-efficient": backends.mem_efficient_sdp_enabled(),
+        "math": backends.math_sdp_enabled(),
+        "cuDNN": backends.cudnn_sdp_enabled(),
+    }
+    return [name for name, on in enabled.items() if on]
+
+
+def _capability(device: str) -> tuple[int, int]:
+    """The compute capability, of a GPU for which the installed torch has kernels."""
+    if not torch.cuda.is_available():
+        raise ModelUnavailable(
+            f"DEVICE={device}: this torch build ({torch.__version__}) or driver offers no CUDA. Install "
+            "requirements-gpu.txt and check the driver, or set DEVICE=cpu."
+        )
+    try:
+        capability = torch.cuda.get_device_capability(device)
+    except (RuntimeError, AssertionError) as error:  # one that is not there, or that another process has for itself
+        raise ModelUnavailable(f"DEVICE={device}: {str(error).splitlines()[0]}") from error
+    if torch.version.hip is None and not _has_kernels(capability, torch.cuda.get_arch_list()):
+        raise ModelUnavailable(
+            f"DEVICE={device}: this torch build ({torch.__version__}) has no kernels for compute capability "
+            f"{'.'.join(map(str, capability))}. Install a build that has, for older GPUs one for CUDA 12.6, or set "
+            "DEVICE=cpu."
+        )
+    return capability
+
+
+def _has_kernels(capability: tuple[int, int], architectures: list[str]) -> bool:
+    """Kernels run on GPUs of their major version with the same minor one or a newer one; `compute_...` is compiled for
+    any newer GPU when it is first used."""
+    for name in architectures:
+        kind, _, digits = name.partition("_")
+        digits = digits.rstrip("af")
+        built = int(digits[:-1]), int(digits[-1])
+        if built == capability or (built < capability and (kind == "compute" or built[0] == capability[0])):
+            return True
+    return False

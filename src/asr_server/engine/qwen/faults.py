@@ -1,0 +1,80 @@
+"""What an exception of a pass means: a fault of its row, too little memory, or an accelerator that is lost."""
+
+from __future__ import annotations
+
+import re
+import traceback
+
+import torch
+
+from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
+
+# Codes of cudaError_t in `torch.AcceleratorError`; HIP's are the same. Memory that torch's allocator did not ask for:
+_MEMORY = 2
+# A call that was refused before anything ran: wrong arguments, too many resources for one launch, not supported.
+_REFUSED = frozenset({1, 9, 98, 701, 720, 801})
+# No device that could be used: not initialised, driver too old, busy, absent, no kernels for it, versions that differ.
+_UNAVAILABLE = frozenset({3, 35, 46, 100, 101, 209, 802, 803, 804})
+# All other codes, such as 700 (illegal memory access), 710 (assertion in a kernel), 719 (launch failure) and 214 (ECC):
+# by CUDA's reference every later call returns the same error, and the process must be started again.
+
+# cuBLAS and cuDNN raise RuntimeErrors of their own. Their handles cannot be made where memory is short.
+_STATUS = re.compile(r"CU(?:BLAS|DNN)_STATUS_(\w+)")
+_STATUS_MEMORY = frozenset({"ALLOC_FAILED", "NOT_INITIALIZED"})
+_STATUS_LOST = frozenset({"EXECUTION_FAILED", "INTERNAL_ERROR", "MAPPING_ERROR"})
+# torch's allocator of host memory, and C++ where something else allocates.
+_HOST_MEMORY = re.compile(r"can't allocate memory|std::bad_alloc")
+_DEVICE_ERROR = re.compile(r"(?:CUDA|HIP)(?: driver)? error: (.+)")
+_AGAIN = "The server starts again; try again."
+
+
+def failure(error: BaseException, subject: str = "this audio") -> AsrError:
+    """The error that its callers get; `EngineFailed` if no later pass of this process can succeed.
+
+    `error` becomes its cause, its traceback a note: the frames would keep all tensors of the failed pass.
+    """
+    if isinstance(error, AsrError):
+        return error
+    found = _classified(error, subject)
+    found.__cause__ = error
+    _release(error)
+    return found
+
+
+def _release(error: BaseException | None) -> None:
+    """Replace the traceback by its text, also of the exceptions behind it. (`traceback.clear_frames` is not enough:
+    frames of closures keep what these refer to.)"""
+    while error is not None and error.__traceback__ is not None:
+        error.add_note("".join(traceback.format_tb(error.__traceback__)))
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
+
+
+def _classified(error: BaseException, subject: str) -> AsrError:
+    no_memory = EngineOutOfMemory(f"No memory is left for {subject}.")
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return no_memory
+    text = str(error)
+    device_error = _DEVICE_ERROR.search(text)
+    if isinstance(error, RuntimeError):
+        if _HOST_MEMORY.search(text):
+            return no_memory
+        if status := _STATUS.search(text):
+            if status[1] in _STATUS_MEMORY:
+                return no_memory
+            if status[1] in _STATUS_LOST:
+                return EngineFailed(f"The accelerator failed ({status[0]}). {_AGAIN}")
+        elif device_error:
+            return _of_device(device_error[1], getattr(error, "error_code", None), no_memory)
+    return TranscriptionFailed(f"The engine failed on {subject}.")
+
+
+def _of_device(words: str, code: int | None, no_memory: AsrError) -> AsrError:
+    """By the code, which errors of CUDA's driver API lack: these have their words alone."""
+    if code == _MEMORY or (code is None and "out of memory" in words):
+        return no_memory
+    if code in _REFUSED:
+        return TranscriptionFailed(f"The accelerator refused this audio ({words}).")
+    if code in _UNAVAILABLE:
+        return ModelUnavailable(f"The GPU cannot be used: {words}.")
+    return EngineFailed(f"The accelerator failed ({words}). {_AGAIN}")
