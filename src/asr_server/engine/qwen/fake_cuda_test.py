@@ -2,7 +2,6 @@
 
 import json
 from contextlib import nullcontext
-from unittest import mock
 
 import pytest
 import torch
@@ -23,7 +22,7 @@ DEVICE = torch.device("cuda", 0)
 
 
 @pytest.fixture(params=[torch.float32, torch.bfloat16, torch.float16])
-def parts(request):
+def parts(request, monkeypatch):
     """Encoder, language model and head of the bundled checkpoint's configuration."""
     from qwen_asr.core.transformers_backend import Qwen3ASRConfig, Qwen3ASRForConditionalGeneration
 
@@ -38,9 +37,47 @@ def parts(request):
                     module._parameters.pop(name, None)
                     module._buffers[name] = made
         # Pinning needs a driver, and so does switching autocast off.
-        pinned = mock.patch.object(memory, "upload", lambda tensor, device: tensor.to(device))
-        with pinned, mock.patch("torch.autocast", lambda **_: nullcontext()):
-            yield WindowedEncoder(thinker.audio_tower), LanguageModel(thinker.model), thinker.lm_head
+        monkeypatch.setattr(memory, "upload", lambda tensor, device: tensor.to(device))
+        monkeypatch.setattr(torch, "autocast", lambda **_: nullcontext())
+        # Subscripts in Python enter the device first, which this build of torch has none of.
+        monkeypatch.setattr(torch.Tensor, "__getitem__", _subscript)
+        monkeypatch.setattr(torch.Tensor, "__setitem__", _assign)
+        yield WindowedEncoder(thinker.audio_tower), LanguageModel(thinker.model), thinker.lm_head
+
+
+def _subscript(tensor, key):
+    """`tensor[key]` by the operations that it stands for; tensors in a key are indexes of neighbouring dimensions."""
+    indexes, dim = {}, 0
+    for part in key if isinstance(key, tuple) else (key,):
+        match part:
+            case None:
+                tensor = tensor.unsqueeze(dim)
+            case int():
+                tensor, dim = tensor.select(dim, part), dim - 1
+            case slice():
+                begin, end, step = part.indices(tensor.shape[dim])
+                tensor = torch.ops.aten.slice(tensor, dim, begin, end, step)
+            case torch.Tensor():
+                indexes[dim] = part
+        dim += 1
+    if not indexes:
+        return tensor
+    return torch.ops.aten.index(tensor, [indexes.get(n) for n in range(max(indexes) + 1)])
+
+
+def _assign(tensor, key, value):
+    """`tensor[key] = value`, alike."""
+    parts = key if isinstance(key, tuple) else (key,)
+    plain = tuple(slice(None) if isinstance(part, torch.Tensor) else part for part in parts)
+    kept = [part for part in parts if not isinstance(part, int)]
+    view = _subscript(tensor, plain)
+    if any(isinstance(part, torch.Tensor) for part in parts):
+        indexes = [part if isinstance(part, torch.Tensor) else None for part in kept]
+        torch.ops.aten.index_put_(view, indexes, value)
+    elif isinstance(value, torch.Tensor):
+        view.copy_(value)
+    else:
+        view.fill_(value)
 
 
 def test_a_prefill_and_a_step_stay_on_the_gpu(parts, monkeypatch):
