@@ -12,14 +12,13 @@ from asr_server.engine.protocol import Utterance
 from E2Etest.bench import engines
 from E2Etest.bench.checkpoints import random_checkpoint
 
-SPAN_S = 30
 ROUNDS = 1
 
 
 def measure(seconds: int = 240, shape: str = "0.6b") -> dict[str, object]:
     """Seconds for a recording in 30 s spans; both sides in bf16 with the same forced number of tokens, in turn."""
     directory = random_checkpoint(shape)
-    spans = [engines.speech(SPAN_S) for _ in range(seconds // SPAN_S)]
+    spans = [engines.speech(engines.SPAN_S) for _ in range(seconds // engines.SPAN_S)]
     engine = engines.load(str(directory), max_batch=16, dtype="bfloat16")
     package = _package(directory)
     ours, theirs = [], []
@@ -30,7 +29,7 @@ def measure(seconds: int = 240, shape: str = "0.6b") -> dict[str, object]:
             ours.append(time.perf_counter() - began)
             theirs.append(sum(_theirs_s(package, span) for span in spans))
     return {
-        "question": f"{seconds} s of speech in {SPAN_S} s spans, random {shape} weights in bf16, forced answers",
+        "question": f"{seconds} s of speech in {engines.SPAN_S} s spans, random {shape} weights in bf16, forced answers",
         "ours_s": round(min(ours), 2),
         "package_s": round(min(theirs), 2),
         "times_faster": round(min(theirs) / min(ours), 2),
