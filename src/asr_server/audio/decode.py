@@ -1,4 +1,5 @@
-"""Any audio file to mono float32 at 16 kHz, under limits, in a child process. This process reads no byte of the file.
+"""Any audio file to mono float32 at 16 kHz, under limits, in a child process. This process reads no byte of the file,
+unless it is a short WAV whose samples need no decoding (see `plain_wav`).
 
 Formats, by content: WAV (also RF64 and W64), AIFF, AU, CAF, FLAC, MP3, AAC (ADTS), AMR, Ogg (Opus, Vorbis, FLAC,
 Speex), and the first audio track of MP4, MOV, M4A, Matroska and WebM. See `demuxer` for the mixing of channels,
@@ -7,6 +8,7 @@ Speex), and the first audio track of MP4, MOV, M4A, Matroska and WebM. See `demu
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 from collections import Counter
@@ -18,11 +20,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from asr_server.audio import plain_wav
 from asr_server.audio.frame_reader import FrameReader, IncompleteReply
 from asr_server.audio.launcher import ForkServer, ForkServerLost
 from asr_server.audio.limits import DecodeLimits, FileLimits
 from asr_server.audio.shares import FairShares
-from asr_server.audio.wire import CLAIM, DecodeRequest, FrameType
+from asr_server.audio.wire import CLAIM, MAX_PCM_BYTES, MIN_SAMPLES, DecodeRequest, FrameType
 from asr_server.core.audio import SAMPLE_RATE, samples_to_s
 from asr_server.core.errors import (
     AsrError,
@@ -153,7 +156,10 @@ class Decoder:
     async def _blocks(self, source: Source, progress: Progress, caller: str) -> AsyncGenerator[bytearray, None]:
         """The PCM of one file; counts its audio and its failure."""
         try:
-            async with aclosing(self._retried(source, progress, caller)) as blocks:
+            file = self._file(source, caller)
+            samples = await self._plain(file)
+            decoded = self._retried(file, progress) if samples is None else _pieces(samples, progress)
+            async with aclosing(decoded) as blocks:
                 async for block in blocks:
                     self.decoded_s += len(block) / (4 * SAMPLE_RATE)
                     yield block
@@ -161,14 +167,22 @@ class Decoder:
             self.failures[error.code] += 1
             raise
 
-    async def _retried(self, source: Source, progress: Progress, caller: str) -> AsyncGenerator[bytearray, None]:
+    async def _plain(self, file: _File) -> Samples | None:
+        """The samples of a file that needs no decoder, None for others and for those whose length is not allowed."""
+        if file.size_bytes > plain_wav.MAX_BYTES:
+            return None
+        # In a thread, like all that waits for a disk.
+        samples = await asyncio.to_thread(plain_wav.read, file.fd, file.size_bytes)
+        is_allowed = samples is not None and MIN_SAMPLES <= len(samples) <= self._limits.max_audio_s * SAMPLE_RATE
+        return samples if is_allowed else None
+
+    async def _retried(self, file: _File, progress: Progress) -> AsyncGenerator[bytearray, None]:
         """The PCM of one file as it comes. Begun again if the fork server is lost: what was given already, which is
         the same each time, is left out."""
-        file = self._file(source, caller)
         self._idle.hold()
         attempts = 0
         try:
-            async with self._memory.taken(caller, file.limits.memory_bytes):
+            async with self._memory.taken(file.caller, file.limits.memory_bytes):
                 while True:
                     attempts += 1
                     skipped_bytes = 4 * progress.decoded_samples
@@ -279,6 +293,16 @@ class Decoder:
         if kind is FrameType.AUDIO_TOO_LONG:
             return AudioTooLong(f"The audio is longer than {self._limits.max_audio_s:g} s.", param="file")
         return InvalidAudio("The file is not audio in a supported format, or it is damaged.", param="file")
+
+
+async def _pieces(samples: Samples, progress: Progress) -> AsyncGenerator[bytearray, None]:
+    """The same of samples that are there already, as large as those of a child."""
+    progress.claimed_s = samples_to_s(len(samples))
+    pcm = bytearray(samples.data.cast("B"))
+    for at in range(0, len(pcm), MAX_PCM_BYTES):
+        piece = pcm[at : at + MAX_PCM_BYTES]
+        progress.decoded_samples += len(piece) // 4
+        yield piece
 
 
 def ffmpeg_version() -> str:
