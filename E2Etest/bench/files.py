@@ -29,7 +29,7 @@ def measure(seconds: int = 240, shape: str = "0.6b") -> dict[str, object]:
             ours.append(time.perf_counter() - began)
             theirs.append(sum(_theirs_s(package, span) for span in spans))
     return {
-        "question": f"{seconds} s of speech in {engines.SPAN_S} s spans, random {shape} weights in bf16, forced answers",
+        "question": f"{seconds} s of speech in spans of {engines.SPAN_S} s, random {shape} weights, forced answers",
         "ours_s": round(min(ours), 2),
         "package_s": round(min(theirs), 2),
         "times_faster": round(min(theirs) / min(ours), 2),

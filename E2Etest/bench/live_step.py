@@ -1,18 +1,19 @@
 """What does one live partial cost, at every length of a session, and against feeding all audio again?
 
-A session is utterances of at most 30 s; a partial comes every 450 ms. Its engine gets what a session gives it: the words
-of the last hypothesis but for the newest seconds are committed and forced, the others are its draft, of which the last
-two tokens turn out otherwise. The cost rises within each encoder window of 8 s and falls back with the next, and an
+A session is utterances of at most 30 s; a partial comes every 450 ms. Its engine gets what a session gives it: the
+words of the last hypothesis but for the newest seconds are committed and forced, the others are its draft, of which
+the last two tokens turn out otherwise. The cost rises within each encoder window of 8 s and falls back with the next, and an
 utterance of 30 s has the longest prompt.
 """
 
 from __future__ import annotations
 
-import itertools
 import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from asr_server.engine.protocol import Hypothesis, Utterance
 from asr_server.engine.qwen.engine import QwenEngine
@@ -95,15 +96,13 @@ def _partials(engine: QwenEngine, speakers: Sequence[Speaker], upto_s: float, co
     What they build on, the windows and the hypothesis of the partial before, is made first.
     """
     costs, before_s = [], upto_s - count * STEP_S
-    for i in itertools.count():
-        seconds = max(STEP_S, before_s) + i * STEP_S
-        if seconds > upto_s + STEP_S / 2:
-            return costs[-count:]
+    for seconds in np.arange(max(STEP_S, before_s), upto_s + STEP_S / 2, STEP_S):
         began = time.perf_counter()
         found, _ = engines.run(engine, [speaker.partial(seconds) for speaker in speakers])
         costs.append(1000 * (time.perf_counter() - began))
         for speaker, hypothesis in zip(speakers, found, strict=True):
             speaker.last = hypothesis
+    return costs[-count:]
 
 
 def _again_ms(engine: QwenEngine, seconds: float) -> float:

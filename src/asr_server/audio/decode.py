@@ -63,8 +63,8 @@ class Progress:
         return samples_to_s(self.decoded_samples)
 
 
-class Source(Protocol):
-    """What `BinaryIO`, temporary files and uploads have: a real descriptor, and a buffer that is flushed into it."""
+class Source(plain_wav.Readable, Protocol):
+    """The same with a real descriptor, and a buffer that is flushed into it."""
 
     def fileno(self) -> int: ...
 
@@ -156,9 +156,10 @@ class Decoder:
     async def _blocks(self, source: Source, progress: Progress, caller: str) -> AsyncGenerator[bytearray, None]:
         """The PCM of one file; counts its audio and its failure."""
         try:
-            file = self._file(source, caller)
-            samples = await self._plain(file)
-            decoded = self._retried(file, progress) if samples is None else _pieces(samples, progress)
+            samples = await self._plain(source)
+            decoded = (
+                self._retried(self._file(source, caller), progress) if samples is None else _pieces(samples, progress)
+            )
             async with aclosing(decoded) as blocks:
                 async for block in blocks:
                     self.decoded_s += len(block) / (4 * SAMPLE_RATE)
@@ -167,12 +168,14 @@ class Decoder:
             self.failures[error.code] += 1
             raise
 
-    async def _plain(self, file: _File) -> Samples | None:
+    async def _plain(self, source: Source) -> Samples | None:
         """The samples of a file that needs no decoder, None for others and for those whose length is not allowed."""
-        if file.size_bytes > plain_wav.MAX_BYTES:
+        if self._closed:
+            raise ShuttingDown("The server is stopping.")
+        try:
+            samples = await asyncio.to_thread(plain_wav.read, source)  # it may lie on a slow disk
+        except OSError:
             return None
-        # In a thread, like all that waits for a disk.
-        samples = await asyncio.to_thread(plain_wav.read, file.fd, file.size_bytes)
         is_allowed = samples is not None and MIN_SAMPLES <= len(samples) <= self._limits.max_audio_s * SAMPLE_RATE
         return samples if is_allowed else None
 
@@ -261,8 +264,6 @@ class Decoder:
         raise self._error(kind)
 
     def _file(self, source: Source, caller: str) -> _File:
-        if self._closed:
-            raise ShuttingDown("The server is stopping.")
         restore_directory()
         try:
             source_fd = source.fileno()  # before the flush: a spooled upload moves to disk here, and so into a buffer
@@ -296,11 +297,11 @@ class Decoder:
 
 
 async def _pieces(samples: Samples, progress: Progress) -> AsyncGenerator[bytearray, None]:
-    """The same of samples that are there already, as large as those of a child."""
+    """The PCM of samples that are there already, in blocks as those of a child."""
     progress.claimed_s = samples_to_s(len(samples))
-    pcm = bytearray(samples.data.cast("B"))
+    pcm = samples.data.cast("B")
     for at in range(0, len(pcm), MAX_PCM_BYTES):
-        piece = pcm[at : at + MAX_PCM_BYTES]
+        piece = bytearray(pcm[at : at + MAX_PCM_BYTES])
         progress.decoded_samples += len(piece) // 4
         yield piece
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +22,29 @@ _FORMATS = (_FORMAT, _FORMAT + bytes(2))  # the size of an extension may follow,
 _IGNORED = (b"LIST", b"JUNK", b"fact")  # texts, padding, and a number of samples that the data chunk tells better
 
 
-def read(fd: int, size_bytes: int) -> NDArray[np.float32] | None:
-    """The samples of the file behind `fd`, whose position does not change: (n,) float32 in [-1, 1).
+class Readable(Protocol):
+    """What `BinaryIO`, temporary files and uploads have."""
 
-    None for a file that the decoder has to read.
+    def read(self, size: int, /) -> bytes: ...
+
+    def seek(self, offset: int, whence: int = ..., /) -> int: ...
+
+    def tell(self) -> int: ...
+
+
+def read(source: Readable) -> NDArray[np.float32] | None:
+    """The samples of a whole file, whose position stays as it was: (n,) float32 in [-1, 1).
+
+    None for a file that the decoder has to read. Raises OSError.
     """
-    return samples(os.pread(fd, size_bytes, 0)) if size_bytes <= MAX_BYTES else None
+    before = source.tell()
+    try:
+        if source.seek(0, os.SEEK_END) > MAX_BYTES:
+            return None
+        source.seek(0)
+        return samples(source.read(MAX_BYTES))
+    finally:
+        source.seek(before)
 
 
 def samples(content: bytes) -> NDArray[np.float32] | None:
