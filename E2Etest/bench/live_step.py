@@ -2,8 +2,8 @@
 
 A session is utterances of at most 30 s; a partial comes every 450 ms. Its engine gets what a session gives it: the
 words of the last hypothesis but for the newest seconds are committed and forced, the others are its draft, of which
-the last two tokens turn out otherwise. The cost rises within each encoder window of 8 s and falls back with the next, and an
-utterance of 30 s has the longest prompt.
+the last two tokens turn out otherwise. The cost rises within each encoder window of 8 s and falls back with the next,
+and an utterance of 30 s has the longest prompt.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def samples(content: bytes) -> NDArray[np.float32] | None:
         if name == b"data":
             # Behind the end of the samples there may be other chunks, but no more samples.
             is_whole = is_plain and size % 2 == 0 and end <= len(content) and b"data" not in content[end:]
-            return np.frombuffer(content[at:end], "<i2").astype(np.float32) / 32_768 if is_whole else None
+            return np.frombuffer(content[at:end], "<i2").astype(np.float32) / np.float32(32_768) if is_whole else None
         if name == b"fmt " and not is_plain and content[at:end] in _FORMATS:
             is_plain = True
         elif name not in _IGNORED:
