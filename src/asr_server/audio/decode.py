@@ -156,11 +156,7 @@ class Decoder:
     async def _blocks(self, source: Source, progress: Progress, caller: str) -> AsyncGenerator[bytearray, None]:
         """The PCM of one file; counts its audio and its failure."""
         try:
-            samples = await self._plain(source)
-            decoded = (
-                self._retried(self._file(source, caller), progress) if samples is None else _pieces(samples, progress)
-            )
-            async with aclosing(decoded) as blocks:
+            async with aclosing(self._decoded(source, progress, caller)) as blocks:
                 async for block in blocks:
                     self.decoded_s += len(block) / (4 * SAMPLE_RATE)
                     yield block
@@ -168,7 +164,22 @@ class Decoder:
             self.failures[error.code] += 1
             raise
 
-    async def _plain(self, source: Source) -> Samples | None:
+    async def _decoded(self, source: Source, progress: Progress, caller: str) -> AsyncGenerator[bytearray, None]:
+        """The same without counting them: in this process if that needs no decoder."""
+        async with self._memory.taken(caller, plain_wav.MAX_BYTES):
+            samples = await self._plain(source)
+            if samples is not None:
+                progress.claimed_s = samples_to_s(len(samples))
+                for at in range(0, len(samples), MAX_PCM_BYTES // 4):
+                    block = samples[at : at + MAX_PCM_BYTES // 4] / np.float32(32_768)
+                    progress.decoded_samples += len(block)
+                    yield bytearray(block.data.cast("B"))
+                return
+        async with aclosing(self._retried(self._file(source, caller), progress)) as blocks:
+            async for pcm in blocks:
+                yield pcm
+
+    async def _plain(self, source: Source) -> NDArray[np.int16] | None:
         """The samples of a file that needs no decoder, None for others and for those whose length is not allowed."""
         if self._closed:
             raise ShuttingDown("The server is stopping.")
@@ -294,16 +305,6 @@ class Decoder:
         if kind is FrameType.AUDIO_TOO_LONG:
             return AudioTooLong(f"The audio is longer than {self._limits.max_audio_s:g} s.", param="file")
         return InvalidAudio("The file is not audio in a supported format, or it is damaged.", param="file")
-
-
-async def _pieces(samples: Samples, progress: Progress) -> AsyncGenerator[bytearray, None]:
-    """The PCM of samples that are there already, in blocks as those of a child."""
-    progress.claimed_s = samples_to_s(len(samples))
-    pcm = samples.data.cast("B")
-    for at in range(0, len(pcm), MAX_PCM_BYTES):
-        piece = bytearray(pcm[at : at + MAX_PCM_BYTES])
-        progress.decoded_samples += len(piece) // 4
-        yield piece
 
 
 def ffmpeg_version() -> str:

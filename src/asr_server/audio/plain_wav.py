@@ -32,8 +32,8 @@ class Readable(Protocol):
     def tell(self) -> int: ...
 
 
-def read(source: Readable) -> NDArray[np.float32] | None:
-    """The samples of a whole file, whose position stays as it was: (n,) float32 in [-1, 1).
+def read(source: Readable) -> NDArray[np.int16] | None:
+    """The samples of a whole file, whose position stays as it was: int16 (n,).
 
     None for a file that the decoder has to read. Raises OSError.
     """
@@ -47,7 +47,7 @@ def read(source: Readable) -> NDArray[np.float32] | None:
         source.seek(before)
 
 
-def samples(content: bytes) -> NDArray[np.float32] | None:
+def samples(content: bytes) -> NDArray[np.int16] | None:
     """The same for the bytes of a file."""
     if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
         return None
@@ -58,7 +58,7 @@ def samples(content: bytes) -> NDArray[np.float32] | None:
         if name == b"data":
             # Behind the end of the samples there may be other chunks, but no more samples.
             is_whole = is_plain and size % 2 == 0 and end <= len(content) and b"data" not in content[end:]
-            return np.frombuffer(content[at:end], "<i2").astype(np.float32) / np.float32(32_768) if is_whole else None
+            return np.frombuffer(content, "<i2", size // 2, at) if is_whole else None
         if name == b"fmt " and not is_plain and content[at:end] in _FORMATS:
             is_plain = True
         elif name not in _IGNORED:

@@ -65,7 +65,7 @@ def test_the_samples_are_those_of_the_decoder(content: bytes) -> None:
     """With the chunks that programs write around them."""
     found = plain_wav.samples(content)
     assert found is not None
-    assert np.array_equal(found, _decoded(content))
+    assert np.array_equal(found / np.float32(32_768), _decoded(content))
     assert len(found) == SAMPLE_RATE // 2
 
 
@@ -81,6 +81,7 @@ def test_the_samples_are_those_of_the_decoder(content: bytes) -> None:
         _file(data_bytes=len(PCM) + 2),
         _file(data_bytes=0xFFFF_FFFF),
         _file()[:-1],
+        _riff(FMT, _chunk(b"data", PCM[:-1])),
         _riff(DATA, FMT),
         _riff(FMT, DATA, DATA),
         _riff(FMT, FMT, DATA),
@@ -107,7 +108,7 @@ def test_a_damaged_head_gives_the_samples_of_the_decoder_or_none() -> None:
             taken += 1
             decoded = _decoded(damaged.tobytes())
             assert decoded is not None
-            assert np.array_equal(found, decoded), damaged[:80].tobytes()
+            assert np.array_equal(found / np.float32(32_768), decoded), damaged[:80].tobytes()
     assert 50 < taken < 950
 
 
