@@ -45,8 +45,8 @@ def _kind(job: AnyJob) -> str:
 
 @dataclass
 class Ledger(SchedulerObserver):
-    """What the engine thread did in the last block of `counting`: row-steps by kind, waits of jobs and times to their ends
-    in ms, and the seconds that it stepped."""
+    """What the engine thread did in the last block of `counting`: row-steps by kind, waits of jobs for a row and for
+    their ends in ms, and the seconds that it stepped."""
 
     rows: dict[int, str] = field(default_factory=dict)
     row_steps: Counter[str] = field(default_factory=Counter)
