@@ -2,7 +2,8 @@
 
 `asr_server` is whichever the environment leads to, the present one or an older one; this module is always the present
 one and uses what both have. Started with the directory of a checkpoint; the environment holds the settings. The first
-line out states them, then each line in is the number of rows of `SPAN_S` to transcribe together.
+line out states them, then each line in is the number of rows of `SPAN_S` to transcribe together. torch is imported by
+the engine's `load`, never before: the engine sets first how its threads wait.
 """
 
 from __future__ import annotations
@@ -11,33 +12,33 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from unittest import mock
 
-import torch
-
 from asr_server.engine.protocol import Utterance
-from asr_server.engine.qwen.encoder import WindowedEncoder
 from asr_server.engine.qwen.engine import QwenEngine
 from asr_server.scheduling.ports import RowDelta, RowDone, RowFailed
 from E2Etest.bench import engines
 from E2Etest.bench.engines import SPAN_S
 
 
-class _EncoderClock:
-    """The seconds that the encoder has taken, counted around its calls."""
+@contextmanager
+def encoder_seconds() -> Iterator[list[float]]:
+    """The seconds that each call of the encoder takes in the block."""
+    from asr_server.engine.qwen.encoder import WindowedEncoder
 
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._call = WindowedEncoder.__call__
+    call, seconds = WindowedEncoder.__call__, list[float]()
 
-    def timed(self, encoder: WindowedEncoder, *args: object, **options: object) -> list[torch.Tensor]:
-        """In place of the encoder's own call."""
+    def timed(*args: object, **options: object) -> object:
         began = time.perf_counter()
         try:
-            return self._call(encoder, *args, **options)
+            return call(*args, **options)
         finally:
-            self.seconds += time.perf_counter() - began
+            seconds.append(time.perf_counter() - began)
+
+    with mock.patch.object(WindowedEncoder, "__call__", timed):
+        yield seconds
 
 
 def transcribe(engine: QwenEngine, rows: int) -> dict[str, float]:
@@ -47,9 +48,9 @@ def transcribe(engine: QwenEngine, rows: int) -> dict[str, float]:
     the steps in which all rows got a token and none began. `cpu_s`: of the process, all threads together.
     """
     spans = [Utterance(engines.speech(SPAN_S)) for _ in range(rows)]
-    waiting, steps, done, clock = list(enumerate(spans)), list[float](), 0, _EncoderClock()
+    waiting, steps, done = list(enumerate(spans)), list[float](), 0
     begun, admitted, first_token_s = set[int](), 0.0, 0.0
-    with mock.patch.object(WindowedEncoder, "__call__", lambda *args, **options: clock.timed(*args, **options)):
+    with encoder_seconds() as encoder_s:
         began, cpu_began = time.perf_counter(), time.process_time()
         while done < rows:
             while waiting and engine.free_slots:
@@ -67,8 +68,8 @@ def transcribe(engine: QwenEngine, rows: int) -> dict[str, float]:
     return {
         "total_s": time.perf_counter() - began,
         "cpu_s": time.process_time() - cpu_began,
-        "encoder_s": clock.seconds,
-        "prefill_s": first_token_s - clock.seconds,
+        "encoder_s": sum(encoder_s),
+        "prefill_s": first_token_s - sum(encoder_s),
         "step_ms": 1000 * statistics.median(steps),
     }
 
@@ -81,6 +82,8 @@ def _is_done(outcome: object) -> bool:
 
 def _settings(engine: QwenEngine) -> dict[str, object]:
     """What the engine was built from: the active options of its plan, and how many threads torch has."""
+    import torch
+
     options = {option.name: option.value for option in engine._plan.options if option.active and option.value}
     return {**options, "slots": engine.info.slots, "threads": torch.get_num_threads(), "torch": torch.__version__}
 
