@@ -13,7 +13,6 @@ from asr_server.engine.registry import pass_tokens
 from asr_training.released_layout import random_aligner
 from E2Etest.bench import engines
 
-SPAN_S = 30
 WORDS_PER_S = 2.5
 
 
@@ -28,8 +27,8 @@ def measure(spans: int = 8, dtype: str = "bfloat16") -> dict[str, object]:
     began = time.perf_counter()
     aligner.load()
     load_s, weights_mb = time.perf_counter() - began, _peak_mb()
-    words = " ".join("word" for _ in range(int(SPAN_S * WORDS_PER_S)))
-    item = AlignItem(engines.speech(SPAN_S), words, "English")
+    words = " ".join("word" for _ in range(int(engines.SPAN_S * WORDS_PER_S)))
+    item = AlignItem(engines.speech(engines.SPAN_S), words, "English")
     at_once = max(1, pass_tokens(resolved.device) // aligner.cost(item))
     passes, cpu_before_s = [], time.process_time()
     for _ in range(0, spans, at_once):
@@ -37,8 +36,8 @@ def measure(spans: int = 8, dtype: str = "bfloat16") -> dict[str, object]:
         assert all(isinstance(found, Alignment) for found in aligner.align([item] * at_once))
         passes.append(time.perf_counter() - began)
     return {
-        "question": f"Spans of {SPAN_S} s aligned, random weights of the released aligner's shape in {dtype}",
-        "audio_seconds_per_second": round(len(passes) * at_once * SPAN_S / sum(passes), 2),
+        "question": f"Spans of {engines.SPAN_S} s aligned, random weights of the released aligner's shape in {dtype}",
+        "audio_seconds_per_second": round(len(passes) * at_once * engines.SPAN_S / sum(passes), 2),
         "spans_in_a_pass": at_once,
         "pass_s_median": round(sorted(passes)[len(passes) // 2], 2),
         "pass_s_longest": round(max(passes), 2),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from unittest import mock
 
@@ -18,6 +18,7 @@ from asr_server.scheduling.ports import RowDone, RowFailed
 from E2Etest import recordings
 
 RATE = 16_000
+SPAN_S = 30
 TOKENS_PER_S = 3.5  # of speech, as the released models write
 
 
@@ -33,21 +34,32 @@ def forced_tokens(samples: int) -> int:
 
 @contextmanager
 def forced_answers() -> Iterator[None]:
-    """Random weights neither end nor make sense: every answer has as many tokens as speech of its length would have."""
-    note = Row.note
+    """Random weights neither end nor make sense: every answer ends behind as many tokens as speech of its length has.
+
+    Rests on `QwenEngine.admit` and `Row.note` alone, so that it works with older commits of the engine too.
+    """
+    admit, note, lengths = QwenEngine.admit, Row.note, dict[int, int]()
+
+    def admit_forced(engine: QwenEngine, key: int, item: Utterance) -> None:
+        lengths[key] = forced_tokens(len(item.audio))
+        admit(engine, key, item)
+
+    def note_forced(row: Row, tokens: Sequence[int], logprobs: Sequence[float], _: Set[int]) -> None:
+        left = lengths[row.key] - len(row.ids)
+        note(row, tokens[:left], logprobs[:left], frozenset())
+        row.ended = len(row.ids) >= lengths[row.key]
+
     with (
-        mock.patch("asr_server.engine.qwen.engine.token_budget", forced_tokens),
+        mock.patch.object(QwenEngine, "admit", admit_forced),
+        mock.patch.object(Row, "note", note_forced),
         mock.patch("asr_server.engine.row.loop", return_value=0),
-        mock.patch.object(Row, "note", lambda row, tokens, logprobs, _: note(row, tokens, logprobs, frozenset())),
     ):
         yield
 
 
-def load(model_id: str, *, max_batch: int, dtype: str = "auto") -> QwenEngine:
-    """A loaded engine."""
-    engine = QwenEngine(
-        plan.resolve(settings.load(model_id=model_id, max_batch=max_batch, dtype=dtype), capabilities.probe())
-    )
+def load(model_id: str, **chosen: object) -> QwenEngine:
+    """A loaded engine; `chosen` are settings, the others those of the environment."""
+    engine = QwenEngine(plan.resolve(settings.load(model_id=model_id, **chosen), capabilities.probe()))
     engine.load()
     return engine
 

@@ -1,7 +1,8 @@
-"""A server with the model loaded, for those who need nothing else."""
+"""A server with the model loaded, for those who need nothing else; a recording that a decoder has to read."""
 
 import pytest
 
+from E2Etest import recordings
 from E2Etest.process import ready
 
 
@@ -11,3 +12,9 @@ def loaded(tmp_path_factory):
     log = tmp_path_factory.mktemp("chaos") / "log"
     with ready(log, WS_RESUME_S="0", MAX_LIVE_SESSIONS="512") as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def sample():
+    """The bundled recording as FLAC, since a short WAV file needs no decoder, and its words."""
+    return recordings.encoded("flac", "flac", rate=16_000), recordings.sample()[1]

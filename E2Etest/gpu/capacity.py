@@ -12,8 +12,8 @@ from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen.aligner import QwenAligner
 from asr_server.engine.qwen.engine import QwenEngine
 from asr_server.scheduling.ports import RowDone
+from asr_training.released_layout import random_aligner
 from E2Etest.bench import engines
-from E2Etest.bench.checkpoints import random_aligner
 from E2Etest.gpu.rig import Rig, clips
 
 _MIB = 2**20

@@ -12,10 +12,18 @@ import numpy as np
 from asr_server.audio import sandbox
 from asr_server.audio.demuxer import Demuxer
 from asr_server.audio.resample import Resampler, Samples
-from asr_server.audio.wire import CLAIM, HEADER, MAX_PCM_BYTES, REQUEST_BYTES, DecodeError, DecodeRequest, FrameType
+from asr_server.audio.wire import (
+    CLAIM,
+    HEADER,
+    MAX_PCM_BYTES,
+    MIN_SAMPLES,
+    REQUEST_BYTES,
+    DecodeError,
+    DecodeRequest,
+    FrameType,
+)
 from asr_server.core.audio import SAMPLE_RATE
 
-MIN_SAMPLES = SAMPLE_RATE // 10  # 0.1 s: less than any word
 _WARM_UP_RATE_HZ = 48_000
 _COUNT_SLACK_S = 1.0  # packets include the encoder's delay and padding, which decoding takes off
 

@@ -1,4 +1,5 @@
-"""Any audio file to mono float32 at 16 kHz, under limits, in a child process. This process reads no byte of the file.
+"""Any audio file to mono float32 at 16 kHz, under limits, in a child process. This process reads no byte of the file,
+unless it is a short WAV whose samples need no decoding (see `plain_wav`).
 
 Formats, by content: WAV (also RF64 and W64), AIFF, AU, CAF, FLAC, MP3, AAC (ADTS), AMR, Ogg (Opus, Vorbis, FLAC,
 Speex), and the first audio track of MP4, MOV, M4A, Matroska and WebM. See `demuxer` for the mixing of channels,
@@ -7,6 +8,7 @@ Speex), and the first audio track of MP4, MOV, M4A, Matroska and WebM. See `demu
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 from collections import Counter
@@ -18,11 +20,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from asr_server.audio import plain_wav
 from asr_server.audio.frame_reader import FrameReader, IncompleteReply
 from asr_server.audio.launcher import ForkServer, ForkServerLost
 from asr_server.audio.limits import DecodeLimits, FileLimits
 from asr_server.audio.shares import FairShares
-from asr_server.audio.wire import CLAIM, DecodeRequest, FrameType
+from asr_server.audio.wire import CLAIM, MAX_PCM_BYTES, MIN_SAMPLES, DecodeRequest, FrameType
 from asr_server.core.audio import SAMPLE_RATE, samples_to_s
 from asr_server.core.errors import (
     AsrError,
@@ -60,8 +63,8 @@ class Progress:
         return samples_to_s(self.decoded_samples)
 
 
-class Source(Protocol):
-    """What `BinaryIO`, temporary files and uploads have: a real descriptor, and a buffer that is flushed into it."""
+class Source(plain_wav.Readable, Protocol):
+    """The same with a real descriptor, and a buffer that is flushed into it."""
 
     def fileno(self) -> int: ...
 
@@ -153,7 +156,7 @@ class Decoder:
     async def _blocks(self, source: Source, progress: Progress, caller: str) -> AsyncGenerator[bytearray, None]:
         """The PCM of one file; counts its audio and its failure."""
         try:
-            async with aclosing(self._retried(source, progress, caller)) as blocks:
+            async with aclosing(self._decoded(source, progress, caller)) as blocks:
                 async for block in blocks:
                     self.decoded_s += len(block) / (4 * SAMPLE_RATE)
                     yield block
@@ -161,14 +164,39 @@ class Decoder:
             self.failures[error.code] += 1
             raise
 
-    async def _retried(self, source: Source, progress: Progress, caller: str) -> AsyncGenerator[bytearray, None]:
+    async def _decoded(self, source: Source, progress: Progress, caller: str) -> AsyncGenerator[bytearray, None]:
+        """The same without counting them: in this process if that needs no decoder."""
+        async with self._memory.taken(caller, plain_wav.MAX_BYTES):
+            samples = await self._plain(source)
+            if samples is not None:
+                progress.claimed_s = samples_to_s(len(samples))
+                for at in range(0, len(samples), MAX_PCM_BYTES // 4):
+                    block = samples[at : at + MAX_PCM_BYTES // 4] / np.float32(32_768)
+                    progress.decoded_samples += len(block)
+                    yield bytearray(block.data.cast("B"))
+                return
+        async with aclosing(self._retried(self._file(source, caller), progress)) as blocks:
+            async for pcm in blocks:
+                yield pcm
+
+    async def _plain(self, source: Source) -> NDArray[np.int16] | None:
+        """The samples of a file that needs no decoder, None for others and for those whose length is not allowed."""
+        if self._closed:
+            raise ShuttingDown("The server is stopping.")
+        try:
+            samples = await asyncio.to_thread(plain_wav.read, source)  # it may lie on a slow disk
+        except OSError:
+            return None
+        is_allowed = samples is not None and MIN_SAMPLES <= len(samples) <= self._limits.max_audio_s * SAMPLE_RATE
+        return samples if is_allowed else None
+
+    async def _retried(self, file: _File, progress: Progress) -> AsyncGenerator[bytearray, None]:
         """The PCM of one file as it comes. Begun again if the fork server is lost: what was given already, which is
         the same each time, is left out."""
-        file = self._file(source, caller)
         self._idle.hold()
         attempts = 0
         try:
-            async with self._memory.taken(caller, file.limits.memory_bytes):
+            async with self._memory.taken(file.caller, file.limits.memory_bytes):
                 while True:
                     attempts += 1
                     skipped_bytes = 4 * progress.decoded_samples
@@ -247,8 +275,6 @@ class Decoder:
         raise self._error(kind)
 
     def _file(self, source: Source, caller: str) -> _File:
-        if self._closed:
-            raise ShuttingDown("The server is stopping.")
         restore_directory()
         try:
             source_fd = source.fileno()  # before the flush: a spooled upload moves to disk here, and so into a buffer

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -49,8 +50,13 @@ async def eventually(holds: Callable[[], bool]) -> bool:
     return False
 
 
+def second() -> BinaryIO:
+    """A second of silence that a child has to decode."""
+    return wav(bytes(4 * SAMPLE_RATE), channels=2)
+
+
 async def works(decoder: Decoder) -> bool:
-    with wav(bytes(2 * SAMPLE_RATE)) as file:
+    with second() as file:
         return len(await decoder.decode(file)) == SAMPLE_RATE
 
 
@@ -100,12 +106,12 @@ async def test_a_slow_reader_is_not_timed_out() -> None:
     """Time that the reader of a stream takes for itself does not count against the file."""
     decoder = Decoder(DecodeLimits(max_audio_s=600.0, cpu_s=0.5))
     await works(decoder)
-    with wav(bytes(30 * 2 * SAMPLE_RATE)) as file:
+    with wav(bytes(40 * 2 * SAMPLE_RATE)) as file:
         async with aclosing(decoder.stream(file)) as blocks:
             total = len(await anext(blocks))
             await asyncio.sleep(2.2)
             total += sum([len(block) async for block in blocks])
-    assert total == 30 * SAMPLE_RATE
+    assert total == 40 * SAMPLE_RATE
     await decoder.close()
 
 
@@ -141,7 +147,7 @@ async def test_no_caller_takes_every_place(decoder: Decoder) -> None:
         for _ in range(places):
             await held.enter_async_context(decoder._places.taken("a"))
         await held.enter_async_context(decoder._memory.taken("a", shared_bytes))
-        with wav(bytes(2 * SAMPLE_RATE)) as file:
+        with second() as file:
             waiting = asyncio.create_task(decoder.decode(file, "a"))
             assert len(await decoder.decode(file, "b")) == SAMPLE_RATE
             assert not waiting.done()
@@ -172,7 +178,7 @@ async def test_fork_server_killed_between_files(decoder: Decoder) -> None:
 async def test_fork_server_killed_with_a_file_in_hand(decoder: Decoder) -> None:
     """A fork server that dies before the first sample costs a second attempt, not the request."""
     await decoder._fork_server.close()
-    with wav(bytes(2 * SAMPLE_RATE)) as file:
+    with second() as file:
         decoding = asyncio.create_task(decoder.decode(file))
         assert await eventually(lambda: decoder.fork_server_pid is not None)
         os.kill(decoder.fork_server_pid or 0, signal.SIGKILL)
@@ -203,7 +209,7 @@ async def test_a_decoder_that_never_starts_is_not_the_files_fault(
         (tmp_path / "python").write_text(program)
         (tmp_path / "python").chmod(0o700)
         broken.setattr(launcher.sys, "executable", str(tmp_path / ("python" if program else "missing")))
-        with wav(bytes(2 * SAMPLE_RATE)) as file, pytest.raises(DecoderUnavailable):
+        with second() as file, pytest.raises(DecoderUnavailable):
             await decoder.decode(file)
     assert decoder.failures == {"decoder_unavailable": 1}
     monkeypatch.undo()
@@ -284,7 +290,7 @@ async def test_a_directory_for_uploads_that_vanished_is_made_again(
 ) -> None:
     """An upload in memory is decoded although the directory that was chosen for temporary files is gone."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-    with tempfile.SpooledTemporaryFile(max_size=1 << 20) as file, wav(bytes(2 * SAMPLE_RATE)) as content:
+    with tempfile.SpooledTemporaryFile(max_size=1 << 20) as file, second() as content:
         file.write(read_all(content))
         assert len(await decoder.decode(file)) == SAMPLE_RATE
 

@@ -17,6 +17,7 @@ from asr_server.audio.conftest import encode, film, is_tone, open_bytes, pcm16, 
 from asr_server.audio.decode import Decoder, Progress
 from asr_server.audio.limits import DecodeLimits
 from asr_server.core.audio import SAMPLE_RATE
+from asr_server.core.errors import ShuttingDown
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 LIMITS = DecodeLimits(max_audio_s=30.0)
@@ -144,6 +145,27 @@ async def test_stream_is_decode(decoder: Decoder) -> None:
     assert progress.claimed_s == pytest.approx(9.3, abs=0.1)
     assert max(map(len, pieces)) <= 2 * SAMPLE_RATE
     assert np.array_equal(np.concatenate(pieces), whole)
+
+
+async def test_a_plain_wav_needs_no_process() -> None:
+    """Its blocks are as those of any file; one that differs in a detail goes to a child."""
+    decoder, wave = Decoder(LIMITS), tone(5.0, SAMPLE_RATE)
+    try:
+        with wav(pcm16(wave)) as file:
+            progress = Progress()
+            pieces = [block async for block in decoder.stream(file, progress)]
+        assert list(map(len, pieces)) == [2 * SAMPLE_RATE, 2 * SAMPLE_RATE, SAMPLE_RATE]
+        assert np.abs(np.concatenate(pieces) - wave[0]).max() < 1e-4
+        assert (progress.claimed_s, progress.decoded_s, decoder.decoded_s) == (5.0, 5.0, 5.0)
+        assert decoder.fork_server_pid is None
+        assert decoder._memory.held == 0
+        with wav(pcm16(tone(1.0, 8_000)), 8_000) as file:
+            assert is_tone(await decoder.decode(file), 1.0)
+        assert decoder.fork_server_pid is not None
+    finally:
+        await decoder.close()
+    with wav(pcm16(wave)) as file, pytest.raises(ShuttingDown):
+        await decoder.decode(file)
 
 
 async def test_a_fragmented_mp4_claims_its_whole_length(decoder: Decoder) -> None:

@@ -14,9 +14,12 @@ import struct
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 
+from asr_server.core.audio import SAMPLE_RATE
+
 HEADER = struct.Struct("<II")
 MAX_PCM_BYTES = 128_000  # a frame is 2 s of audio at most: what one unread block may take of the server's memory
 CLAIM = struct.Struct("<f")
+MIN_SAMPLES = SAMPLE_RATE // 10  # 0.1 s: less than any word
 REQUEST_BYTES = 1024  # a request message is shorter
 
 

@@ -18,6 +18,8 @@ from asr_server.engine.qwen.sampling import Choice, Draw, choose
 from asr_server.engine.row import Row
 from asr_server.engine.speculative import accepted
 
+# Tokens for which an answer gets room at a time, once it is longer than was expected.
+_GROWTH = 64
 # Hidden states (n, d) to logits (n, vocabulary).
 Head = Callable[[torch.Tensor], torch.Tensor]
 
@@ -69,7 +71,8 @@ class SlotRow(Row):
     hardly exceed. `urgent`: its prompt is run before those of others.
 
     Set by the decoder: `length`, tokens in the arena; `no_speech_logprob`, the log-probability of `no_speech_id`;
-    `input`, what is left of its prompt with the tokens `proposed` behind it, None once it decodes.
+    `input`, what is left of its prompt with the tokens `proposed` behind it, None once it decodes; `reserved`, tokens that
+    its slot has to have room for.
     """
 
     generator: torch.Generator | None = None
@@ -166,7 +169,12 @@ class SlotDecoder:
         """One pass for all rows that decode and are unfinished: one new token each, more where a draft comes true."""
         rows = self.decoding
         fed = [row.proposal() for row in rows]
-        self._make_room(len(self.rows), max(row.length + 1 + len(own) for row, own in zip(rows, fed, strict=True)))
+        needed = [row.length + 1 + len(own) for row, own in zip(rows, fed, strict=True)]
+        for row, tokens in zip(rows, needed, strict=True):
+            if tokens > row.reserved:
+                # Some more, also where there is no room: nobody may take a place beside it meanwhile.
+                row.reserved = tokens + _GROWTH
+        self._make_room(len(self.rows), max(needed))
         spans = [Span(slot, row.length, 1 + len(own)) for slot, (row, own) in enumerate(zip(rows, fed, strict=True))]
         ids = [token for row, own in zip(rows, fed, strict=True) for token in (row.ids[-1], *own)]
         aim = Pass(self.arena, spans, self._model.dtype, ids)
@@ -217,10 +225,9 @@ class SlotDecoder:
             return arena.slots, arena.columns
         if columns <= planned:
             return self._capacity.rows, planned
+        columns = min(rounded(columns), arena.tokens)
         if rows == 1:
-            columns = max(columns, min(rounded(columns), arena.tokens))
-            return (arena.tokens // columns, columns) if columns <= arena.tokens else None
-        columns = rounded(columns)
+            return (arena.tokens // columns, columns) if tokens < columns else None
         return (arena.tokens // columns, columns) if rows * columns <= arena.tokens else None
 
     def _choose(self, rows: Sequence[SlotRow], hidden: Sequence[torch.Tensor]) -> list[list[Choice]]:

@@ -1,5 +1,6 @@
 """Passes on tensors that say they are on a GPU and hold nothing: where devices or formats are mixed, torch refuses."""
 
+import builtins
 import json
 from contextlib import nullcontext
 
@@ -48,8 +49,11 @@ def parts(request, monkeypatch):
 def _subscript(tensor, key):
     """`tensor[key]` by the operations that it stands for; tensors in a key are indexes of neighbouring dimensions."""
     indexes, dim = {}, 0
-    for part in key if isinstance(key, tuple) else (key,):
+    parts = key if isinstance(key, tuple) else (key,)
+    for number, part in enumerate(parts):
         match part:
+            case builtins.Ellipsis:
+                dim = tensor.dim() - sum(other is not None for other in parts[number + 1 :]) - 1
             case None:
                 tensor = tensor.unsqueeze(dim)
             case int():
@@ -75,9 +79,9 @@ def _assign(tensor, key, value):
         indexes = [part if isinstance(part, torch.Tensor) else None for part in kept]
         torch.ops.aten.index_put_(view, indexes, value)
     elif isinstance(value, torch.Tensor):
-        view.copy_(value)
+        torch.ops.aten.copy_(view, value)
     else:
-        view.fill_(value)
+        torch.ops.aten.fill_(view, value)
 
 
 def test_a_prefill_and_a_step_stay_on_the_gpu(parts, monkeypatch):

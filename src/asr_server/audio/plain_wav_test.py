@@ -1,0 +1,121 @@
+"""Plain WAV files against the decoder: the same samples, or none."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+
+from asr_server.audio import child, plain_wav
+from asr_server.audio.conftest import open_bytes, pcm16, read_all, tone, wav
+from asr_server.audio.wire import HEADER, DecodeError, DecodeRequest, FrameType
+from asr_server.core.audio import SAMPLE_RATE
+
+PCM = pcm16(tone(0.5, SAMPLE_RATE))
+
+
+def _file(pcm: bytes = PCM, **options: int) -> bytes:
+    with wav(pcm, **options) as file:
+        return read_all(file)
+
+
+def _decoded(content: bytes) -> np.ndarray | None:
+    """What the decoder makes of it, in this process; None if it refuses."""
+    request = DecodeRequest(len(content), 600.0, 0, 0.0, 0.0, 0.0)
+    with open_bytes(content) as source, open_bytes(b"") as out:
+        try:
+            child.decode(request, source.fileno(), out.fileno())
+        except (DecodeError, OSError, ValueError):
+            return None
+        frames, pcm = read_all(out), b""
+    while frames:
+        kind, size = HEADER.unpack(frames[: HEADER.size])
+        pcm += frames[HEADER.size : HEADER.size + size] if kind == FrameType.PCM else b""
+        frames = frames[HEADER.size + size :]
+    return np.frombuffer(pcm, np.float32)
+
+
+def _chunk(name: bytes, body: bytes) -> bytes:
+    return name + struct.pack("<I", len(body)) + body + bytes(len(body) % 2)
+
+
+FMT = _file()[12:36]
+DATA = _chunk(b"data", PCM)
+
+
+def _riff(*chunks: bytes) -> bytes:
+    body = b"WAVE" + b"".join(chunks)
+    return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        _file(),
+        _file(riff_bytes=0),
+        _riff(FMT, _chunk(b"LIST", b"INFOISFT\x03\0\0\0abc"), DATA),
+        _riff(_chunk(b"JUNK", bytes(27)), FMT, DATA),
+        _riff(FMT, DATA, _chunk(b"LIST", b"INFO")),
+        _riff(_chunk(b"fmt ", FMT[8:] + bytes(2)), _chunk(b"fact", bytes(4)), DATA),
+    ],
+    ids=["bare", "no size", "text", "padding", "text behind", "extension"],
+)
+def test_the_samples_are_those_of_the_decoder(content: bytes) -> None:
+    """With the chunks that programs write around them."""
+    found = plain_wav.samples(content)
+    assert found is not None
+    assert np.array_equal(found / np.float32(32_768), _decoded(content))
+    assert len(found) == SAMPLE_RATE // 2
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        _file()[:43],
+        _file(rate_hz=8_000),
+        _file(channels=2),
+        _file(bits=8),
+        _file(tag=6, bits=8),
+        _file(data_bytes=len(PCM) + 2),
+        _file(data_bytes=0xFFFF_FFFF),
+        _file()[:-1],
+        _riff(FMT, _chunk(b"data", PCM[:-1])),
+        _riff(DATA, FMT),
+        _riff(FMT, DATA, DATA),
+        _riff(FMT, FMT, DATA),
+        _riff(FMT, _chunk(b"SMV0", bytes(8)), DATA),
+        _riff(*[_chunk(b"JUNK", b"")] * 9, FMT, DATA),
+        _file().replace(b"RIFF", b"RIFX"),
+    ],
+)
+def test_anything_else_is_left_to_the_decoder(content: bytes) -> None:
+    """Other formats, and sizes and chunks that are not as programs write them."""
+    assert plain_wav.samples(content) is None
+
+
+def test_a_damaged_head_gives_the_samples_of_the_decoder_or_none() -> None:
+    """Of 1,000 files with one to three changed bytes in their first 80."""
+    rng, content = np.random.default_rng(0), _riff(FMT, _chunk(b"LIST", b"INFOISFT\x04\0\0\0abcd"), DATA)
+    taken = 0
+    for _ in range(1_000):
+        damaged = np.frombuffer(content, np.uint8).copy()
+        where = rng.integers(0, 80, rng.integers(1, 4))
+        damaged[where] = rng.choice([0, 1, 2, 16, 255, *rng.integers(0, 256, 3)], len(where))
+        found = plain_wav.samples(damaged.tobytes())
+        if found is not None:
+            taken += 1
+            decoded = _decoded(damaged.tobytes())
+            assert decoded is not None
+            assert np.array_equal(found / np.float32(32_768), decoded), damaged[:80].tobytes()
+    assert 50 < taken < 950
+
+
+def test_a_long_file_is_not_read() -> None:
+    """More than fits into memory at once, for each of many callers. The position of a file does not change."""
+    for content, is_read in ((_file(bytes(plain_wav.MAX_BYTES)), False), (_file(), True)):
+        with open_bytes(content) as file:
+            file.seek(7)
+            assert (plain_wav.read(file) is not None) == is_read
+            assert file.tell() == 7
