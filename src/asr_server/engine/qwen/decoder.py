@@ -71,8 +71,8 @@ class SlotRow(Row):
     hardly exceed. `urgent`: its prompt is run before those of others.
 
     Set by the decoder: `length`, tokens in the arena; `no_speech_logprob`, the log-probability of `no_speech_id`;
-    `input`, what is left of its prompt with the tokens `proposed` behind it, None once it decodes; `reserved`, tokens that
-    its slot has to have room for.
+    `input`, what is left of its prompt with the tokens `proposed` behind it, None once it decodes; `reserved`, tokens
+    that its slot has to have room for.
     """
 
     generator: torch.Generator | None = None

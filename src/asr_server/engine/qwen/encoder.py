@@ -88,15 +88,15 @@ class WindowedEncoder:
     def __call__(self, windows: Sequence[Window]) -> list[torch.Tensor]:
         """Embeddings (tokens, output_dim) of each window, on the device of the weights."""
         pieces, widths = self._pieces(windows)
-        groups = zip(pieces.split(_PIECES), widths.split(_PIECES), strict=True)
-        x = torch.cat([self._convolve(group, own) for group, own in groups])
+        groups = [(group, widths[n * _PIECES :]) for n, group in enumerate(pieces.split(_PIECES))]
+        x = torch.cat([self._convolve(group, own[: len(group)]) for group, own in groups])
         x = x + self._positions[: x.shape[1]].to(x.dtype)
         per_window = x.split([-(-window.mel.shape[1] // self._piece_frames) for window in windows])
         states = [own.flatten(0, 1)[: window.tokens] for own, window in zip(per_window, windows, strict=True)]
         encoded = self._attend(states)
         return [row[: window.tokens] for row, window in zip(encoded, windows, strict=True)]
 
-    def _pieces(self, windows: Sequence[Window]) -> tuple[torch.Tensor, torch.Tensor]:
+    def _pieces(self, windows: Sequence[Window]) -> tuple[torch.Tensor, list[int]]:
         """All pieces (n, 1, 128, 100), and how many frames of each the convolutions may see."""
         weight, size, pieces, widths = (
             self._convolutions[0].weight,
@@ -109,22 +109,22 @@ class WindowedEncoder:
             padded = F.pad(window.mel.to(weight.device, weight.dtype), (0, -frames % size))
             pieces.append(padded.unflatten(1, (-1, size)).transpose(0, 1).unsqueeze(1))
             widths += [min(size, frames) if window.whole else size] * len(pieces[-1])
-        return torch.cat(pieces), torch.tensor(widths)
+        return torch.cat(pieces), widths
 
-    def _convolve(self, pieces: torch.Tensor, widths: torch.Tensor) -> torch.Tensor:
+    def _convolve(self, pieces: torch.Tensor, widths: Sequence[int]) -> torch.Tensor:
         """Pieces (n, 1, 128, 100) to (n, 13, d_model)."""
         self.on_layer()
         count = len(pieces)
         # Few different shapes: kernels are chosen anew for each.
         x = F.pad(pieces, (0, 0, 0, 0, 0, 0, 0, (1 << (count - 1).bit_length()) - count))
-        narrow = bool((widths < self._piece_frames).any())
+        narrow = min(widths) < self._piece_frames
         for convolution in self._convolutions:
             x = F.gelu(convolution(x))
             if narrow:
                 # Behind the end of a clip in its own width the next convolution sees zeros, as it would at the edge.
-                widths = -(-widths // 2)
-                seen = torch.arange(x.shape[-1]) < F.pad(widths, (0, len(x) - count), value=x.shape[-1])[:, None]
-                x = x * seen[:, None, None].to(x.device, x.dtype)
+                widths = [-(-width // 2) for width in widths]
+                ends = torch.tensor([*widths, *[0] * (len(x) - count)], device=x.device)
+                x = x * (torch.arange(x.shape[-1], device=x.device) < ends[:, None])[:, None, None].to(x.dtype)
         return self._conv_out(x[:count].permute(0, 3, 1, 2).flatten(2))
 
     def _attend(self, windows: Sequence[torch.Tensor]) -> torch.Tensor:
