@@ -76,10 +76,11 @@ class Settings(BaseSettings):
     key_rate: int = Field(0, ge=0, description="Requests per minute and key, or address without keys; 0: no limit.")
 
     model_id: str = Field(
-        "Qwen/Qwen3-ASR-1.7B",
+        "auto",
         min_length=1,
         description="Model: a hub id, a directory, `moonshine-tiny-en` (English, bundled), or `demo` (a bundled "
-        "checkpoint for tests, which knows about a hundred words).",
+        "checkpoint for tests, which knows about a hundred words); `auto` is `Qwen/Qwen3-ASR-1.7B` on a GPU and "
+        "`Qwen/Qwen3-ASR-0.6B` on a CPU.",
     )
     model_revision: str = Field(
         "",
@@ -103,7 +104,20 @@ class Settings(BaseSettings):
         description="`auto`, `cpu`, `cuda` or `cuda:N`.",
     )
     dtype: Dtype = Field(
-        Dtype.AUTO, description="`auto` is bfloat16 on a GPU and float32 on a CPU; or float32, bfloat16, float16."
+        Dtype.AUTO,
+        description="`auto` is bfloat16 on a GPU and on CPUs that compute in it, otherwise float32; or float32, "
+        "bfloat16, float16.",
+    )
+    quantize: Quantization = Field(
+        Quantization.AUTO,
+        description="`int8`: linear layers multiply in 8 bits; `none`: in `DTYPE`; `auto`: `int8` on CPUs that have "
+        "instructions for it.",
+    )
+    cpu_threads: int = Field(
+        0,
+        ge=0,
+        le=1024,
+        description="Threads that compute on the CPU; 0: one for each core, in a container as its quota allows.",
     )
     max_batch: int = Field(8, ge=1, le=256, description="Most spans decoded together in one batch.")
     kv_budget_mb: int = Field(
@@ -240,7 +254,6 @@ class Settings(BaseSettings):
     # Options of the product that this version does not have: setting one stops the start with the reason.
     dual_model: bool = Field(False, description="A fast model for live partials, an accurate one for finals.")
     use_speculative: bool = Field(False, description="Let a small model draft the text for the large one.")
-    quantize: Quantization = Field(Quantization.NONE, description="`int8` or `fp8` weights.")
     onnx_encoder_path: str = Field("", description="Run the audio encoder from an ONNX file.")
     trt_encoder_path: str = Field("", description="Run the audio encoder from a TensorRT engine.")
     use_vllm: bool = Field(False, description="Decode with vLLM.")

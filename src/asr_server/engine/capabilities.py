@@ -6,16 +6,22 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from asr_server.engine import cpu
+from asr_server.engine.cpu import CpuShare
+
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """`gpu`: an NVIDIA driver is loaded. `torch_cuda`: the installed torch is not a CPU-only build. `qwen`: the
-    packages of the Qwen engine are installed. `numa_nodes`: how many memory nodes the machine has."""
+    packages of the Qwen engine are installed. `numa_nodes`: how many memory nodes the machine has. `cpu_flags`: the
+    processor's instruction sets by the kernel's names. `cpu`: how much of the processor this process may use."""
 
     gpu: bool
     torch_cuda: bool
     qwen: bool = True
     numa_nodes: int = 1
+    cpu_flags: frozenset[str] = frozenset()
+    cpu: CpuShare = CpuShare(1, "one core")
 
 
 def probe() -> Capabilities:
@@ -25,6 +31,8 @@ def probe() -> Capabilities:
         torch_cuda=not _version("torch", default="+cpu").endswith("+cpu"),
         qwen=all(_version(name) for name in ("torch", "transformers", "qwen-asr")),
         numa_nodes=len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))),
+        cpu_flags=cpu.flags(),
+        cpu=cpu.share(),
     )
 
 
