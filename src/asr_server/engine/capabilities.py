@@ -7,7 +7,7 @@ from importlib import metadata
 from pathlib import Path
 
 from asr_server.engine import cpu
-from asr_server.engine.cpu import CpuShare
+from asr_server.engine.cpu import ONE_THREAD, CpuShare
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Capabilities:
     qwen: bool = True
     numa_nodes: int = 1
     cpu_flags: frozenset[str] = frozenset()
-    cpu: CpuShare = CpuShare(1, "one core")
+    cpu: CpuShare = ONE_THREAD
 
 
 def probe() -> Capabilities:

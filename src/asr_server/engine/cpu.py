@@ -18,6 +18,9 @@ class CpuShare:
     reason: str
 
 
+ONE_THREAD = CpuShare(1, "one for the one core that this process may use")
+
+
 def flags(root: Path = _ROOT) -> frozenset[str]:
     """The instruction sets of the processor, by the kernel's names; empty where the kernel lists none."""
     file = root / "proc/cpuinfo"
