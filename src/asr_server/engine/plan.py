@@ -88,6 +88,7 @@ _BFLOAT16_FLAGS = ("amx_bf16", "avx512_bf16")
 # Medians of ten steps, five times in turns: the 0.6B's shape in float32, four rows, two cores (2026-11-22).
 _COMPILE_REASON = "a decode step on a CPU is 10 % shorter with it, and the first one 26 s longer"
 
+_THREADS_REASON = "this engine's libraries choose their number themselves"
 _DEMO_REASON = f"MODEL_ID={DEMO}: 3 million weights, for which float32 is the fastest"
 
 _REASONS = {
@@ -122,7 +123,7 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
         dtype, dtype_reason = Dtype.FLOAT32.value, "the only one of this engine"
     model = _model(settings.model_id, device)
     quantize = _quantize(settings, engine, device, capabilities, conflicts)
-    threads = _threads(settings.cpu_threads, capabilities)
+    threads = _threads(settings.cpu_threads, engine, capabilities)
     conflicts += _conflicts(settings, engine, model.value, capabilities)
     if conflicts:
         raise PlanError("\n".join(conflicts))
@@ -160,7 +161,7 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
         traits=replace(_TRAITS.get(engine, DEFAULT_TRAITS), aligns=bool(aligner_id)),
         fake_script=settings.fake_engine_script,
         int8=quantize.active,
-        cpu_threads=int(threads.value),
+        cpu_threads=int(threads.value or 0),
     )
 
 
@@ -182,6 +183,8 @@ def _conflicts(settings: Settings, engine: str, model_id: str, capabilities: Cap
     for name, model in (("model", model_id), ("forced_aligner", settings.forced_aligner_id)):
         if getattr(settings, f"{name}_revision") and (not is_hub_id(model) or Path(model).is_dir()):
             yield f"{name.upper()}_REVISION is for models of the hub, and {name.upper()}_ID={model} is none: unset it."
+    if engine != QWEN and settings.cpu_threads:
+        yield f"CPU_THREADS={settings.cpu_threads} is not available with MODEL_ID={model_id}: {_THREADS_REASON}."
     if engine == MOONSHINE and settings.device not in ("auto", "cpu"):
         yield f"DEVICE={settings.device}: {moonshine.MODEL_ID} runs on the CPU only; unset it."
     if engine == MOONSHINE and settings.dtype not in (Dtype.AUTO, Dtype.FLOAT32):
@@ -269,7 +272,9 @@ def _quantize(settings: Settings, engine: str, device: str, capabilities: Capabi
     return Option("quantize", True, Quantization.INT8.value, f"the processor multiplies 8-bit integers ({flag})")
 
 
-def _threads(wanted: int, capabilities: Capabilities) -> Option:
+def _threads(wanted: int, engine: str, capabilities: Capabilities) -> Option:
+    if engine != QWEN:
+        return Option("cpu_threads", False, "", _THREADS_REASON)
     share = capabilities.cpu
     return Option("cpu_threads", True, str(wanted or share.threads), "as set" if wanted else share.reason)
 

@@ -111,15 +111,8 @@ class QwenEngine:
 
         self._on_load_progress()  # the libraries are in memory: on a slow disk they take as long as the weights
         heap.share_arenas()
-        plan = self._plan
         try:
-            self._runtime = Runtime.load(
-                directory,
-                device=plan.device,
-                dtype=plan.dtype,
-                max_batch=plan.max_batch,
-                kv_budget_mb=plan.kv_budget_mb,
-            )
+            self._runtime = Runtime.load(directory, self._plan)
         except Runtime.out_of_memory as error:
             raise EngineOutOfMemory("No memory is left for the model; free some or choose a smaller one.") from error
         self._runtime.report_to(self._on_progress)

@@ -77,5 +77,5 @@ def quantize(module: nn.Module) -> None:
     """Make every linear layer below `module` compute in 8 bits, and free its weights."""
     for layer in module.modules():
         if isinstance(layer, nn.Linear):
-            layer.forward = Int8Linear(layer.weight, layer.bias)  # type: ignore[method-assign]
+            layer.forward = Int8Linear(layer.weight, layer.bias)  # type: ignore[assignment, method-assign]
             layer.weight.data = layer.weight.data.new_empty(0)

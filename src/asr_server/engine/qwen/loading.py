@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from asr_server.core.errors import ModelUnavailable
+from asr_server.engine.qwen import linear
 from asr_server.engine.qwen.sdk import Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
 
 
@@ -23,7 +24,7 @@ class Parts:
 
     tower: Any
     text: Any
-    head: nn.Module
+    head: nn.Linear | linear.Int8Head
     processor: Any
     end_ids: frozenset[int]
     audio_id: int
@@ -36,12 +37,18 @@ class Parts:
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return next(self.head.parameters()).device
+        return self.head.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """The number format of weights and activations."""
-        return next(self.head.parameters()).dtype
+        """The number format of activations, and of weights that are not in 8 bits."""
+        return self.head.weight.dtype
+
+    def in_int8(self) -> Parts:
+        """The same with linear layers in 8 bits, whose own weights are freed. Those of the head stay: embeddings."""
+        linear.quantize(self.tower)
+        linear.quantize(self.text)
+        return replace(self, head=linear.Int8Head(self.head.weight))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

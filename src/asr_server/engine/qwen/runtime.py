@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from asr_server.core.errors import InvalidValue
+from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen import capacity, loading, memory, prefix_cache, progress, prompt
 from asr_server.engine.qwen.decoder import Prefill, SlotDecoder, SlotRow
@@ -55,9 +56,12 @@ class Runtime:
         self.prefix_cache = PrefixCache(limit_bytes=self.capacity.prefix_cache_bytes)
 
     @classmethod
-    def load(cls, directory: Path, *, device: str, dtype: str, max_batch: int, kv_budget_mb: int) -> Runtime:
+    def load(cls, directory: Path, plan: Plan) -> Runtime:
         """Load a checked checkpoint. Raises `ModelUnavailable`."""
-        return cls(loading.load(directory, device=device, dtype=dtype), max_batch, kv_budget_mb)
+        if plan.cpu_threads:
+            torch.set_num_threads(plan.cpu_threads)  # of this thread's passes: the one that loads runs them
+        parts = loading.load(directory, device=plan.device, dtype=plan.dtype)
+        return cls(parts.in_int8() if plan.int8 else parts, plan.max_batch, plan.kv_budget_mb)
 
     def report_to(self, on_progress: Callable[[], None]) -> None:
         """Call `on_progress` inside of every pass that may take long, from now on."""
