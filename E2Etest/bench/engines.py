@@ -43,10 +43,12 @@ def forced_answers() -> Iterator[None]:
         yield
 
 
-def load(model_id: str, *, max_batch: int, dtype: str = "auto") -> QwenEngine:
+def load(model_id: str, *, max_batch: int, dtype: str = "auto", quantize: str = "none") -> QwenEngine:
     """A loaded engine."""
     engine = QwenEngine(
-        plan.resolve(settings.load(model_id=model_id, max_batch=max_batch, dtype=dtype), capabilities.probe())
+        plan.resolve(
+            settings.load(model_id=model_id, max_batch=max_batch, dtype=dtype, quantize=quantize), capabilities.probe()
+        )
     )
     engine.load()
     return engine

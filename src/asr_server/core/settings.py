@@ -79,8 +79,7 @@ class Settings(BaseSettings):
         "auto",
         min_length=1,
         description="Model: a hub id, a directory, `moonshine-tiny-en` (English, bundled), or `demo` (a bundled "
-        "checkpoint for tests, which knows about a hundred words); `auto` is `Qwen/Qwen3-ASR-1.7B` on a GPU and "
-        "`Qwen/Qwen3-ASR-0.6B` on a CPU.",
+        "checkpoint for tests); `auto` is `Qwen/Qwen3-ASR-1.7B` on a GPU and `Qwen/Qwen3-ASR-0.6B` on a CPU.",
     )
     model_revision: str = Field(
         "",
@@ -105,19 +104,14 @@ class Settings(BaseSettings):
     )
     dtype: Dtype = Field(
         Dtype.AUTO,
-        description="`auto` is bfloat16 on a GPU and on CPUs that compute in it, otherwise float32; or float32, "
-        "bfloat16, float16.",
+        description="float32, bfloat16, float16, or `auto`: bfloat16 on GPUs and CPUs that compute in it, else float32.",
     )
     quantize: Quantization = Field(
         Quantization.AUTO,
-        description="`int8`: linear layers multiply in 8 bits; `none`: in `DTYPE`; `auto`: `int8` on CPUs that have "
-        "instructions for it.",
+        description="Linear layers in 8 bits: `int8`, `none`, or `auto`: on CPUs that have instructions for it.",
     )
     cpu_threads: int = Field(
-        0,
-        ge=0,
-        le=1024,
-        description="Threads that compute on the CPU; 0: one for each core, in a container as its quota allows.",
+        0, ge=0, le=1024, description="Threads that compute; 0: one for each core, within a container's quota."
     )
     max_batch: int = Field(8, ge=1, le=256, description="Most spans decoded together in one batch.")
     kv_budget_mb: int = Field(

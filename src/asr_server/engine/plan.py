@@ -88,6 +88,7 @@ _BFLOAT16_FLAGS = ("amx_bf16", "avx512_bf16")
 # Medians of ten steps, five times in turns: the 0.6B's shape in float32, four rows, two cores (2026-11-22).
 _COMPILE_REASON = "a decode step on a CPU is 10 % shorter with it, and the first one 26 s longer"
 
+_BATCHING_REASON = "most spans that share one decode step; memory may allow fewer, see slots"
 _THREADS_REASON = "this engine's libraries choose their number themselves"
 _DEMO_REASON = f"MODEL_ID={DEMO}: 3 million weights, for which float32 is the fastest"
 
@@ -128,14 +129,14 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
     if conflicts:
         raise PlanError("\n".join(conflicts))
     aligner_id, aligner_reason = _aligner(settings, engine)
-    batching_reason = "most spans that share one decode step; memory may allow fewer, see slots"
     parts = (
         model,
         Option("device", True, device, device_reason),
         Option("dtype", True, dtype, dtype_reason),
         quantize,
         threads,
-        Option("batching", settings.max_batch > 1, str(settings.max_batch), batching_reason),
+        Option("batching", settings.max_batch > 1, str(settings.max_batch), _BATCHING_REASON),
+        _exact_batching(device, dtype, quantize),
     )
     options = (
         *((Option("engine", True, engine, _REASONS[engine]),) if engine != QWEN else ()),
@@ -228,6 +229,11 @@ def _device(wanted: str, capabilities: Capabilities, conflicts: list[str]) -> tu
     return wanted, "as set"
 
 
+def chosen_model(settings: Settings, capabilities: Capabilities) -> str:
+    """MODEL_ID, or what `auto` stands for on this machine."""
+    return _model(settings.model_id, _device(settings.device, capabilities, [])[0]).value
+
+
 def _dtype(settings: Settings, device: str, capabilities: Capabilities) -> tuple[str, str]:
     if settings.dtype is not Dtype.AUTO:
         return settings.dtype.value, "as set"
@@ -270,6 +276,14 @@ def _quantize(settings: Settings, engine: str, device: str, capabilities: Capabi
     if reason:
         return Option("quantize", False, "", reason)
     return Option("quantize", True, Quantization.INT8.value, f"the processor multiplies 8-bit integers ({flag})")
+
+
+def _exact_batching(device: str, dtype: str, quantize: Option) -> Option:
+    if device == "cpu" and dtype == Dtype.FLOAT32.value and not quantize.active:
+        return Option("exact_batching", True, dtype, "the ids of a row are those that it has alone")
+    formats = f"{quantize.value} with {dtype}" if quantize.active else dtype
+    reason = f"in {formats} on {device}, near ties may be decided differently alone and in a batch"
+    return Option("exact_batching", False, "", f"{reason}; committed live words never change")
 
 
 def _threads(wanted: int, engine: str, capabilities: Capabilities) -> Option:
