@@ -104,7 +104,7 @@ class Settings(BaseSettings):
     )
     dtype: Dtype = Field(
         Dtype.AUTO,
-        description="float32, bfloat16, float16, or `auto`: bfloat16 on GPUs and CPUs that compute in it, else float32.",
+        description="float32, bfloat16, float16; `auto`: bfloat16 on GPUs and CPUs that compute in it, else float32.",
     )
     quantize: Quantization = Field(
         Quantization.AUTO,

@@ -250,8 +250,8 @@ def _model(wanted: str, device: str) -> Option:
     if wanted != AUTO_MODEL:
         return Option("model", True, wanted, "as set")
     if device.startswith("cuda"):
-        return Option("model", True, _GPU_MODEL, "MODEL_ID is not set: the larger model, for a GPU")
-    return Option("model", True, _CPU_MODEL, "MODEL_ID is not set: the smaller model, for a CPU")
+        return Option("model", True, _GPU_MODEL, "MODEL_ID=auto: the larger model, for a GPU")
+    return Option("model", True, _CPU_MODEL, "MODEL_ID=auto: the smaller model, for a CPU")
 
 
 def _quantize(settings: Settings, engine: str, device: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
