@@ -117,6 +117,15 @@ def test_log_probabilities_are_nearly_those_of_the_heads_own_weights(near_ties):
     assert found.exp().sum(-1).allclose(torch.ones(len(hidden)), atol=1e-5)
 
 
+@pytest.mark.parametrize("words", [33, 1000, 1024, 128 * 40])
+def test_the_largest_are_those_of_topk(words):
+    """In any order, for vocabularies that are and are not whole groups."""
+    logits = torch.randn(9, words)
+    logits[0, 128:160] += 9  # all in one group, if there are groups
+    found = linear.largest(logits, 16)
+    assert torch.equal(found.sort().values, logits.topk(16).indices.sort().values)
+
+
 def test_a_head_of_few_words_computes_all_of_them_again():
     """Fewer than are computed again otherwise."""
     weight, hidden = torch.randn(5, 64), torch.randn(3, 64)
