@@ -38,8 +38,8 @@ class Int8Linear:
         self._scale = scale / _LARGEST
         self._packed = torch.ops.onednn.qlinear_prepack(integers, None)
         self._zero_points = torch.zeros(len(scale), dtype=torch.int32)
-        # Inputs are shifted into unsigned bytes, which this takes out again: signed ones are hundreds of times slower on
-        # processors without AMX.
+        # Inputs are shifted into unsigned bytes, which this takes out again: signed ones are hundreds of times slower
+        # on processors without AMX.
         self._correction = -128 * self._scale * integers.sum(1, dtype=torch.int32)
         self._bias = bias.detach().clone() if bias is not None else None
 
