@@ -14,13 +14,17 @@ from asr_server.core import errors
 from asr_server.core.settings import Settings
 from asr_server.engine import plan
 from asr_server.engine.capabilities import Capabilities
+from asr_server.engine.cpu import CpuShare
 from asr_server.engine.plan import ABSENT
 from asr_server.live.table import TABLE as TRANSITIONS
 
 # Options of the plan that are there, and the setting of each.
 _SET_BY = {
+    "model": "MODEL_ID",
     "device": "DEVICE",
     "dtype": "DTYPE",
+    "quantize": "QUANTIZE",
+    "cpu_threads": "CPU_THREADS",
     "batching": "MAX_BATCH",
     "aligner": "FORCED_ALIGNER_ID",
     "gateway_mode": "GATEWAY_MODE",
@@ -61,9 +65,15 @@ def live_table() -> str:
 
 
 def options_table() -> str:
-    """The plan with default settings on a machine without a GPU, and what setting an absent option says."""
+    """The plan with default settings on a server without a GPU, and what setting an absent option says."""
+    machine = Capabilities(
+        gpu=False,
+        torch_cuda=False,
+        cpu_flags=frozenset(("avx512_vnni", "avx512_bf16")),
+        cpu=CpuShare(4, "the control group's quota is 4 CPUs"),
+    )
     rows = ["| option | now | setting it |", "| --- | --- | --- |"]
-    for option in plan.resolve(Settings(_env_file=None), Capabilities(gpu=False, torch_cuda=False)).options:
+    for option in plan.resolve(Settings(_env_file=None), machine).options:
         state = f"active, `{option.value}`" if option.active else "inactive"
         there = f"`{_SET_BY[option.name]}`" if option.name in _SET_BY else "no setting"
         advice = f"refused: {ABSENT[option.name]}" if option.name in ABSENT else there

@@ -41,7 +41,7 @@ def test_options_reach_the_engine(server, talks, arguments):
 
 
 @pytest.mark.parametrize(
-    ("changes", "word"), [({"QUANTIZE": "int8"}, "QUANTIZE"), ({"PORT": "x"}, "PORT"), ({"MODEL_ID": "/none"}, "/none")]
+    ("changes", "word"), [({"QUANTIZE": "fp8"}, "QUANTIZE"), ({"PORT": "x"}, "PORT"), ({"MODEL_ID": "/none"}, "/none")]
 )
 def test_settings_that_cannot_work_exit_with_2(talks, changes, word):
     """The message names the setting."""

@@ -158,7 +158,7 @@ def _plan(settings: Settings) -> Findings:
 
 
 def _environment(settings: Settings) -> Findings:
-    yield _model(settings.model_id, settings.model_revision)
+    yield _model(settings)
     yield _port(settings.host, settings.port)
     if settings.ssl_certfile:
         reason = certificate_error(settings)
@@ -169,11 +169,13 @@ def _environment(settings: Settings) -> Findings:
     yield _disk("disk for models", model_cache.cache_directory(), _LARGEST_MODEL_BYTES)
 
 
-def _model(model_id: str, revision: str) -> Finding:
+def _model(settings: Settings) -> Finding:
     from asr_server.cli.models import size_text
     from asr_server.core.errors import ModelUnavailable
+    from asr_server.engine import capabilities, plan
     from asr_server.engine.qwen import model_cache
 
+    model_id, revision = plan.chosen_model(settings, capabilities.probe()), settings.model_revision
     try:
         stored = model_cache.find(model_id, revision)
         if stored is None:

@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         dest="model_id",
-        help="model: hub id, directory, 'moonshine-tiny-en' or 'demo' (MODEL_ID; Qwen/Qwen3-ASR-1.7B)",
+        help="model: hub id, directory, 'moonshine-tiny-en' or 'demo' (MODEL_ID; auto)",
     )
     parser.set_defaults(run=_run)
 

@@ -25,8 +25,9 @@ class LogLevel(StrEnum):
 
 
 class Quantization(StrEnum):
-    """Weight formats below 16 bits."""
+    """Number format of the matrices of linear layers."""
 
-    NONE = ""
+    AUTO = "auto"
+    NONE = "none"
     INT8 = "int8"
     FP8 = "fp8"

@@ -76,10 +76,10 @@ class Settings(BaseSettings):
     key_rate: int = Field(0, ge=0, description="Requests per minute and key, or address without keys; 0: no limit.")
 
     model_id: str = Field(
-        "Qwen/Qwen3-ASR-1.7B",
+        "auto",
         min_length=1,
         description="Model: a hub id, a directory, `moonshine-tiny-en` (English, bundled), or `demo` (a bundled "
-        "checkpoint for tests, which knows about a hundred words).",
+        "checkpoint for tests); `auto` is `Qwen/Qwen3-ASR-1.7B` on a GPU and `Qwen/Qwen3-ASR-0.6B` on a CPU.",
     )
     model_revision: str = Field(
         "",
@@ -104,8 +104,15 @@ class Settings(BaseSettings):
     )
     dtype: Dtype = Field(
         Dtype.AUTO,
-        description="`auto` is bfloat16 on a GPU, float16 on one without bfloat16 units, and float32 on a CPU; or "
-        "float32, bfloat16, float16.",
+        description="float32, bfloat16, float16; `auto`: bfloat16 on GPUs and CPUs that compute in it, float16 on GPUs "
+        "that do not, else float32.",
+    )
+    quantize: Quantization = Field(
+        Quantization.AUTO,
+        description="Linear layers in 8 bits: `int8`, `none`, or `auto`: on CPUs that have instructions for it.",
+    )
+    cpu_threads: int = Field(
+        0, ge=0, le=1024, description="Threads that compute; 0: one for each core, within a container's quota."
     )
     max_batch: int = Field(
         0, ge=0, le=256, description="Most spans decoded together in one batch; 0: 8 on a CPU, 32 on a GPU."
@@ -247,7 +254,6 @@ class Settings(BaseSettings):
     # Options of the product that this version does not have: setting one stops the start with the reason.
     dual_model: bool = Field(False, description="A fast model for live partials, an accurate one for finals.")
     use_speculative: bool = Field(False, description="Let a small model draft the text for the large one.")
-    quantize: Quantization = Field(Quantization.NONE, description="`int8` or `fp8` weights.")
     onnx_encoder_path: str = Field("", description="Run the audio encoder from an ONNX file.")
     trt_encoder_path: str = Field("", description="Run the audio encoder from a TensorRT engine.")
     use_vllm: bool = Field(False, description="Decode with vLLM.")

@@ -6,11 +6,11 @@ that names every conflict: no option may be shown as active and have no effect.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from asr_server.core.setting_types import Dtype
+from asr_server.core.setting_types import Dtype, Quantization
 from asr_server.core.settings import Settings
 from asr_server.engine import gpu
 from asr_server.engine.capabilities import Capabilities
@@ -22,6 +22,9 @@ from asr_server.engine.qwen.checkpoint import DEMO, is_hub_id
 QWEN = "qwen"
 MOONSHINE = "moonshine"
 FAKE = "fake"
+# The MODEL_ID that leaves the choice to the machine, and what is chosen.
+AUTO_MODEL = "auto"
+_GPU_MODEL, _CPU_MODEL = "Qwen/Qwen3-ASR-1.7B", "Qwen/Qwen3-ASR-0.6B"
 # The engine of each MODEL_ID that names no Qwen3-ASR checkpoint.
 ENGINES_BY_MODEL = {FAKE: FAKE, moonshine.MODEL_ID: MOONSHINE}
 
@@ -33,7 +36,8 @@ class PlanError(ValueError):
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What the engine is built from; chosen once at start. `dtype`: "auto" where only loading can tell.
-    `aligner_id`: "" where there is none. `model_revision`, `aligner_revision`: of hub ids, "" for any."""
+    `aligner_id`: "" where there is none. `model_revision`, `aligner_revision`: of hub ids, "" for any. `int8`: linear
+    layers multiply in 8 bits. `cpu_threads`: 0 leaves the number to the library."""
 
     engine: str
     model_id: str
@@ -47,13 +51,14 @@ class Plan:
     aligner_revision: str = ""
     traits: EngineTraits = DEFAULT_TRAITS
     fake_script: Path | None = None
+    int8: bool = False
+    cpu_threads: int = 0
 
 
 # Options that this version does not have: the setting, and what to do instead.
 ABSENT = {
     "dual_model": "choose one model with MODEL_ID",
     "use_speculative": "unset it",
-    "quantize": "use DTYPE=bfloat16 to halve the memory",
     "onnx_encoder_path": "unset it; the encoder runs in torch",
     "trt_encoder_path": "unset it; the encoder runs in torch",
     "use_vllm": "unset it; the engine batches by itself",
@@ -69,8 +74,17 @@ _MAX_BATCH = {"cpu": 8, "cuda": 32}
 # flash-attention's kernels take no mask per row, which slots at their own length need.
 _ATTENTION_REASON = "torch's own kernels; 8 s encoder windows are rows of a batch, so no backend can skip a mask"
 
+# Instructions that add up products of 8-bit integers in 32 bits, and those that multiply in bfloat16, the widest first.
+# Without the former, sums of 16 bits overflow: random layers were off by 3 to 30 %, not 1 (2026-11-22).
+INT8_FLAGS = ("amx_int8", "avx512_vnni", "avx_vnni")
+_BFLOAT16_FLAGS = ("amx_bf16", "avx512_bf16")
+
 # Medians of ten steps, five times in turns: the 0.6B's shape in float32, four rows, two cores (2026-11-22).
 _COMPILE_REASON = "a decode step on a CPU is 10 % shorter with it, and the first one 26 s longer"
+
+_BATCHING_REASON = "most spans that share one decode step; memory may allow fewer, see slots"
+_THREADS_REASON = "this engine's libraries choose their number themselves"
+_DEMO_REASON = f"MODEL_ID={DEMO}: 3 million weights, for which float32 is the fastest"
 
 _REASONS = {
     FAKE: f"MODEL_ID={FAKE}: answers are scripted and no model runs; for tests only",
@@ -95,22 +109,29 @@ _GATEWAY_REASONS = {
 def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
     """The plan for these settings on this machine. Raises `PlanError`."""
     engine = ENGINES_BY_MODEL.get(settings.model_id, QWEN)
-    conflicts = list(_conflicts(settings, engine, capabilities))
+    conflicts: list[str] = []
     if engine == QWEN:
         device, device_reason = _device(settings.device, capabilities, conflicts)
-        dtype, dtype_reason = _dtype(settings.dtype, device, capabilities)
+        dtype, dtype_reason = _dtype(settings, device, capabilities)
     else:
         device, device_reason = "cpu", _REASONS[engine]
         dtype, dtype_reason = Dtype.FLOAT32.value, "the only one of this engine"
+    model = _model(settings.model_id, device)
+    quantize = _quantize(settings, engine, device, capabilities, conflicts)
+    threads = _threads(settings.cpu_threads, engine, capabilities)
+    conflicts += _conflicts(settings, engine, model.value, capabilities)
     if conflicts:
         raise PlanError("\n".join(conflicts))
     aligner_id, aligner_reason = _aligner(settings, engine)
-    batching_reason = "most spans that share one decode step; memory may allow fewer, see slots"
     max_batch = settings.max_batch or _MAX_BATCH["cuda" if device.startswith("cuda") else "cpu"]
     parts = (
+        model,
         Option("device", True, device, device_reason),
         Option("dtype", True, dtype, dtype_reason),
-        Option("batching", max_batch > 1, str(max_batch), batching_reason),
+        quantize,
+        threads,
+        Option("batching", max_batch > 1, str(max_batch), _BATCHING_REASON),
+        _exact_batching(device, dtype, quantize),
     )
     options = (
         *((Option("engine", True, engine, _REASONS[engine]),) if engine != QWEN else ()),
@@ -124,7 +145,7 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
     )
     return Plan(
         engine=engine,
-        model_id=settings.model_id,
+        model_id=model.value,
         device=device,
         dtype=dtype,
         max_batch=max_batch,
@@ -135,10 +156,12 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
         aligner_revision=settings.forced_aligner_revision,
         traits=replace(_TRAITS.get(engine, DEFAULT_TRAITS), aligns=bool(aligner_id)),
         fake_script=settings.fake_engine_script,
+        int8=quantize.active,
+        cpu_threads=int(threads.value or 0),
     )
 
 
-def _conflicts(settings: Settings, engine: str, capabilities: Capabilities) -> Iterator[str]:
+def _conflicts(settings: Settings, engine: str, model_id: str, capabilities: Capabilities) -> Iterator[str]:
     for name, advice in ABSENT.items():
         if name == "numa_node" and settings.numa_node == 0 and capabilities.numa_nodes <= 1:
             continue  # the only node: nothing to pin
@@ -150,12 +173,14 @@ def _conflicts(settings: Settings, engine: str, capabilities: Capabilities) -> I
         yield f"FORCED_ALIGNER_ID={moonshine.MODEL_ID} works with MODEL_ID={moonshine.MODEL_ID} only."
     if engine == QWEN and not capabilities.qwen:
         yield (
-            f"MODEL_ID={settings.model_id}: the packages of Qwen3-ASR are not installed: run `make serve`, or "
+            f"MODEL_ID={model_id}: the packages of Qwen3-ASR are not installed: run `make serve`, or "
             f"pip install -r requirements.txt, or set MODEL_ID={moonshine.MODEL_ID}."
         )
-    for name, model in (("model", settings.model_id), ("forced_aligner", settings.forced_aligner_id)):
+    for name, model in (("model", model_id), ("forced_aligner", settings.forced_aligner_id)):
         if getattr(settings, f"{name}_revision") and (not is_hub_id(model) or Path(model).is_dir()):
             yield f"{name.upper()}_REVISION is for models of the hub, and {name.upper()}_ID={model} is none: unset it."
+    if engine != QWEN and settings.cpu_threads:
+        yield f"CPU_THREADS={settings.cpu_threads} is not available with MODEL_ID={model_id}: {_THREADS_REASON}."
     if engine == MOONSHINE and settings.device not in ("auto", "cpu"):
         yield f"DEVICE={settings.device}: {moonshine.MODEL_ID} runs on the CPU only; unset it."
     if engine == MOONSHINE and settings.dtype not in (Dtype.AUTO, Dtype.FLOAT32):
@@ -205,12 +230,21 @@ def _device(wanted: str, capabilities: Capabilities, conflicts: list[str]) -> tu
     return wanted, "as set"
 
 
-def _dtype(wanted: Dtype, device: str, capabilities: Capabilities) -> tuple[str, str]:
-    if wanted is not Dtype.AUTO:
-        return wanted.value, "as set"
+def chosen_model(settings: Settings, capabilities: Capabilities) -> str:
+    """MODEL_ID, or what `auto` stands for on this machine."""
+    return _model(settings.model_id, _device(settings.device, capabilities, [])[0]).value
+
+
+def _dtype(settings: Settings, device: str, capabilities: Capabilities) -> tuple[str, str]:
+    if settings.dtype is not Dtype.AUTO:
+        return settings.dtype.value, "as set"
     if device.startswith("cuda"):
         return _gpu_dtype(capabilities.gpus)
-    return Dtype.FLOAT32.value, "exact, and the fastest on CPUs without bfloat16 units"
+    if settings.model_id == DEMO:
+        return Dtype.FLOAT32.value, _DEMO_REASON
+    if flag := _first(_BFLOAT16_FLAGS, capabilities):
+        return Dtype.BFLOAT16.value, f"the processor computes in it ({flag})"
+    return Dtype.FLOAT32.value, f"the processor does not compute in bfloat16 ({' or '.join(_BFLOAT16_FLAGS)})"
 
 
 def _gpu_dtype(gpus: gpu.Gpus) -> tuple[str, str]:
@@ -218,3 +252,55 @@ def _gpu_dtype(gpus: gpu.Gpus) -> tuple[str, str]:
     if gpus.capability is None and not rocm:
         return Dtype.AUTO.value, "decided when the model is loaded, by the GPU's compute capability"
     return gpu.dtype(gpus.capability, rocm=rocm)
+
+
+def _model(wanted: str, device: str) -> Option:
+    if wanted != AUTO_MODEL:
+        return Option("model", True, wanted, "as set")
+    if device.startswith("cuda"):
+        return Option("model", True, _GPU_MODEL, "MODEL_ID=auto: the larger model, for a GPU")
+    return Option("model", True, _CPU_MODEL, "MODEL_ID=auto: the smaller model, for a CPU")
+
+
+def _quantize(settings: Settings, engine: str, device: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
+    """Only what was measured to be faster is chosen; what this machine or engine cannot do is refused."""
+    wanted, flag = settings.quantize, _first(INT8_FLAGS, capabilities)
+    if wanted is Quantization.NONE:
+        return Option("quantize", False, "", "as set")
+    if engine != QWEN:
+        reason = "this engine has no 8-bit layers"
+    elif device.startswith("cuda"):
+        reason = "the 8-bit layers run on CPUs only"
+    elif not flag:
+        reason = f"the processor has none of the instructions for it ({', '.join(INT8_FLAGS)})"
+    elif wanted is Quantization.AUTO and settings.model_id == DEMO:
+        return Option("quantize", False, "", _DEMO_REASON)
+    else:
+        reason = ""
+    if wanted is Quantization.FP8:
+        reason = "there are no such layers"
+    if reason and wanted is not Quantization.AUTO:
+        conflicts.append(f"QUANTIZE={wanted.value} is not available here: {reason}; unset it.")
+    if reason:
+        return Option("quantize", False, "", reason)
+    return Option("quantize", True, Quantization.INT8.value, f"the processor multiplies 8-bit integers ({flag})")
+
+
+def _exact_batching(device: str, dtype: str, quantize: Option) -> Option:
+    if device == "cpu" and dtype == Dtype.FLOAT32.value and not quantize.active:
+        return Option("exact_batching", True, dtype, "the ids of a row are those that it has alone")
+    formats = f"{quantize.value} with {dtype}" if quantize.active else dtype
+    reason = f"in {formats} on {device}, near ties may be decided differently alone and in a batch"
+    return Option("exact_batching", False, "", f"{reason}; committed live words never change")
+
+
+def _threads(wanted: int, engine: str, capabilities: Capabilities) -> Option:
+    if engine != QWEN:
+        return Option("cpu_threads", False, "", _THREADS_REASON)
+    share = capabilities.cpu
+    return Option("cpu_threads", True, str(wanted or share.threads), "as set" if wanted else share.reason)
+
+
+def _first(flags: Sequence[str], capabilities: Capabilities) -> str:
+    """The first of `flags` that the processor has, or ""."""
+    return next((flag for flag in flags if flag in capabilities.cpu_flags), "")

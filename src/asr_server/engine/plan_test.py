@@ -1,13 +1,18 @@
 """The plan as a table."""
 
+from dataclasses import replace
+
 import pytest
 
 from asr_server.core import settings
 from asr_server.engine import plan
 from asr_server.engine.capabilities import Capabilities
+from asr_server.engine.cpu import CpuShare
 
 NO_GPU = Capabilities(gpu=False, torch_cuda=False)
 GPU = Capabilities(gpu=True, torch_cuda=True)
+XEON = replace(NO_GPU, cpu_flags=frozenset(("avx2", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")))
+LAPTOP = replace(NO_GPU, cpu_flags=frozenset(("avx2", "avx_vnni")))
 
 
 def _settings(**values):
@@ -34,7 +39,7 @@ def test_the_device_follows_setting_and_machine(device, facts, expected):
 def test_what_cannot_work_refuses_and_names_every_conflict():
     """One error lists all of them, each with a way out."""
     with pytest.raises(plan.PlanError) as refusal:
-        plan.resolve(_settings(device="cuda", quantize="int8", use_vllm=True), NO_GPU)
+        plan.resolve(_settings(device="cuda", quantize="fp8", use_vllm=True), NO_GPU)
     text = str(refusal.value)
     assert all(word in text for word in ("DEVICE=cuda", "QUANTIZE", "USE_VLLM", "driver", "CPU build"))
 
@@ -84,6 +89,82 @@ def test_every_option_is_in_the_plan_with_a_reason():
     assert {"device", "dtype", "batching", "attention", "use_vllm", "quantize"} <= {o.name for o in options}
     assert all(o.reason for o in options)
     assert all(o.active or not o.value for o in options)
+
+
+def _option(resolved, name):
+    (found,) = (option for option in resolved.options if option.name == name)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("machine", "dtype", "int8", "exact"),
+    [
+        (NO_GPU, "float32", False, True),
+        (LAPTOP, "float32", True, False),
+        (XEON, "bfloat16", True, False),
+        (replace(GPU, cpu_flags=XEON.cpu_flags), "bfloat16", False, False),
+    ],
+)
+def test_number_formats_follow_the_processor(machine, dtype, int8, exact):
+    """Each only where the processor has its instructions, and 8 bits not on a GPU; the plan says what follows."""
+    resolved = plan.resolve(_settings(), machine)
+    assert (resolved.dtype, resolved.int8) == (dtype, int8)
+    assert (_option(resolved, "quantize").active, _option(resolved, "quantize").value) == (int8, "int8" * int8)
+    assert _option(resolved, "exact_batching").active is exact
+    assert exact or "near ties" in _option(resolved, "exact_batching").reason
+
+
+def test_number_formats_that_are_set_are_taken():
+    """Also for the demonstration model, which has neither by itself since it would gain nothing."""
+    values = {"model_id": "demo", "dtype": "bfloat16", "quantize": "int8"}
+    resolved = plan.resolve(_settings(**values), XEON)
+    assert (resolved.dtype, resolved.int8) == ("bfloat16", True)
+    resolved = plan.resolve(_settings(model_id="demo"), XEON)
+    assert (resolved.dtype, resolved.int8) == ("float32", False)
+    resolved = plan.resolve(_settings(quantize="none", dtype="float32"), XEON)
+    assert (resolved.dtype, resolved.int8) == ("float32", False)
+
+
+@pytest.mark.parametrize(
+    ("values", "machine", "word"),
+    [
+        ({}, NO_GPU, "none of the instructions"),
+        ({"device": "cuda"}, GPU, "CPUs only"),
+        ({"model_id": "moonshine-tiny-en"}, XEON, "no 8-bit layers"),
+    ],
+)
+def test_eight_bits_are_refused_where_there_are_none(values, machine, word):
+    """A request for them is not ignored; `auto` is none there, with the same reason."""
+    with pytest.raises(plan.PlanError, match=f"QUANTIZE=int8.*{word}"):
+        plan.resolve(_settings(quantize="int8", **values), machine)
+    assert word in _option(plan.resolve(_settings(**values), machine), "quantize").reason
+
+
+@pytest.mark.parametrize(
+    ("values", "machine", "expected"),
+    [
+        ({}, XEON, "Qwen/Qwen3-ASR-0.6B"),
+        ({}, GPU, "Qwen/Qwen3-ASR-1.7B"),
+        ({"device": "cpu"}, GPU, "Qwen/Qwen3-ASR-0.6B"),
+        ({"model_revision": "main"}, XEON, "Qwen/Qwen3-ASR-0.6B"),
+        ({"model_id": "o/model"}, XEON, "o/model"),
+    ],
+)
+def test_the_model_that_is_not_named_fits_the_device(values, machine, expected):
+    """The larger one on a GPU; the plan names it, and the doctor looks for the same one."""
+    resolved = plan.resolve(_settings(**values), machine)
+    assert resolved.model_id == _option(resolved, "model").value == expected
+    assert plan.chosen_model(_settings(**values), machine) == expected
+
+
+def test_threads_are_the_machines_unless_they_are_set():
+    """With the fact that the number follows from; an engine that cannot be told refuses one."""
+    machine = replace(XEON, cpu=CpuShare(3, "a quota of 3.5"))
+    resolved = plan.resolve(_settings(), machine)
+    assert (resolved.cpu_threads, _option(resolved, "cpu_threads").reason) == (3, "a quota of 3.5")
+    assert plan.resolve(_settings(cpu_threads=2), machine).cpu_threads == 2
+    with pytest.raises(plan.PlanError, match="CPU_THREADS=2"):
+        plan.resolve(_settings(cpu_threads=2, model_id="moonshine-tiny-en"), machine)
 
 
 @pytest.mark.parametrize("gateway", [True, False])

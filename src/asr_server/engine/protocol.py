@@ -48,11 +48,12 @@ class Utterance:
 
     `audio`: float32 (n,), mono, 16 kHz, finite, in [-1, 1]. `language`: the model's name of the language to force, or
     None. `context`: text for the system turn (prompt, hotwords); control tokens in it are taken out. `draft`: token ids
-    that the answer may turn out to be: verified, so it saves steps and never changes the answer. `temperature`: 0 is
-    greedy. `seed`: makes sampling repeatable. `session`: a key under which the work on closed 8 s windows is kept for
-    the next, longer utterance of the same key and context; it never changes the answer either. `last`: no longer one is
-    to come, so what was kept can go. `prefix`: token ids that the answer begins with, whatever the model would say:
-    words that were given out and are not taken back. `stream`: deltas carry text.
+    that the answer may turn out to be: verified, so it saves steps and does not change the answer, unless two tokens
+    are nearly equally likely and the engine's number format rounds them differently in another pass: in float32 it does
+    not. `temperature`: 0 is greedy. `seed`: makes sampling repeatable. `session`: a key under which the work on closed
+    8 s windows is kept for the next, longer utterance of the same key and context; the same holds for it. `last`: no
+    longer one is to come, so what was kept can go. `prefix`: token ids that the answer begins with, whatever the model
+    would say: words that were given out and are not taken back. `stream`: deltas carry text.
     """
 
     audio: NDArray[np.float32]

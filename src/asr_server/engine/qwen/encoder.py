@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from asr_server.engine.qwen import memory
 from asr_server.engine.qwen.linear import Linear, MakeLinear, plain, stacked
 
 # Pieces that the convolutions see at a time, and that are padded to a power of two: what one leaves to the next stays
@@ -123,7 +124,7 @@ class WindowedEncoder:
             if narrow:
                 # Behind the end of a clip in its own width the next convolution sees zeros, as it would at the edge.
                 widths = [-(-width // 2) for width in widths]
-                ends = torch.tensor([*widths, *[0] * (len(x) - count)], device=x.device)
+                ends = memory.upload(torch.tensor([*widths, *[0] * (len(x) - count)]), x.device)
                 x = x * (torch.arange(x.shape[-1], device=x.device) < ends[:, None])[:, None, None].to(x.dtype)
         return self._conv_out(x[:count].permute(0, 3, 1, 2).flatten(2))
 
@@ -133,7 +134,7 @@ class WindowedEncoder:
         x = torch.nn.utils.rnn.pad_sequence(list(windows), batch_first=True)
         mask = None
         if min(lengths) < x.shape[1]:
-            ends = torch.tensor(lengths, device=x.device)[:, None]
+            ends = memory.upload(torch.tensor(lengths), x.device)[:, None]
             mask = (torch.arange(x.shape[1], device=x.device) < ends)[:, None, None, :]
         for layer in self._layers:
             self.on_layer()

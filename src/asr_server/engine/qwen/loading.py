@@ -24,7 +24,7 @@ class Parts:
 
     tower: Any
     text: Any
-    head: nn.Module
+    head: nn.Linear
     processor: Any
     end_ids: frozenset[int]
     audio_id: int
@@ -37,12 +37,12 @@ class Parts:
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return next(self.head.parameters()).device
+        return self.head.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """The number format of weights and activations."""
-        return next(self.head.parameters()).dtype
+        """The number format of activations, and of weights that are not in 8 bits."""
+        return self.head.weight.dtype
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -36,6 +36,7 @@ from asr_server.engine.qwen.decoder import NoRoom, RowInput, SlotDecoder, SlotRo
 from asr_server.engine.qwen.encoder import Window, WindowedEncoder
 from asr_server.engine.qwen.frontend import LogMel, features, floor
 from asr_server.engine.qwen.language_model import LanguageModel
+from asr_server.engine.qwen.linear import Int8Head, Int8Linear, plain
 from asr_server.engine.qwen.prefill import PrefillPolicy
 from asr_server.engine.qwen.prefix_cache import CachedPrefix, PrefixCache
 
@@ -67,17 +68,21 @@ class Runtime:
 
     no_room = NoRoom
 
-    def __init__(self, parts: loading.Parts, limits: capacity.Limits, options: tuple[Option, ...] = ()) -> None:
+    def __init__(
+        self, parts: loading.Parts, limits: capacity.Limits, options: tuple[Option, ...] = (), *, int8: bool = False
+    ) -> None:
         self._parts = parts
         self._mel = LogMel(parts.processor.feature_extractor)
-        self._encoder = WindowedEncoder(parts.tower)
-        self._language_model = LanguageModel(parts.text)
+        make_linear = Int8Linear if int8 else plain
+        self._encoder = WindowedEncoder(parts.tower, make_linear)
+        self._language_model = LanguageModel(parts.text, make_linear)
         self._prompts = prompt.PromptBuilder(parts.processor)
         self._answers = answer.AnswerReader(parts.tokenizer)
         self._no_speech_id = self._prompts.no_speech_id
         self._options = options
         self.capacity = _capacity(parts, limits)
-        self.decoder = SlotDecoder(self._language_model, parts.head, parts.end_ids, self.capacity)
+        head = Int8Head(parts.head.weight) if int8 else parts.head
+        self.decoder = SlotDecoder(self._language_model, head, parts.end_ids, self.capacity)
         self.prefix_cache = PrefixCache(limit_bytes=self.capacity.prefix_cache_bytes)
         self._prepared: dict[SlotRow, Prepared] = {}
         self.prefill_policy = PrefillPolicy()
@@ -86,10 +91,12 @@ class Runtime:
     def load(cls, directory: Path, plan: Plan) -> Runtime:
         """Load a checked checkpoint. Raises `ModelUnavailable`, `EngineOutOfMemory`, `EngineFailed`."""
         try:
+            if plan.cpu_threads:
+                torch.set_num_threads(plan.cpu_threads)  # of this thread's passes: the one that loads runs them
             dtype, options = device.prepare(plan.device, plan.dtype)
             parts = loading.load(directory, device=plan.device, dtype=dtype)
             reserved = footprint.aligner_bytes(plan, dtype.itemsize)
-            return cls(parts, capacity.Limits(plan.max_batch, plan.kv_budget_mb, reserved), options)
+            return cls(parts, capacity.Limits(plan.max_batch, plan.kv_budget_mb, reserved), options, int8=plan.int8)
         except Exception as error:
             raise _load_failure(error) from error
 

@@ -1,0 +1,89 @@
+"""What the processor can do and how much of it this process may use, by the kernel's files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_ROOT = Path("/")
+
+
+@dataclass(frozen=True, slots=True)
+class CpuShare:
+    """`threads`: how many computing threads this process should have. `reason`: what that number follows from."""
+
+    threads: int
+    reason: str
+
+
+ONE_THREAD = CpuShare(1, "one for the one core that this process may use")
+
+
+def flags(root: Path = _ROOT) -> frozenset[str]:
+    """The instruction sets of the processor, by the kernel's names; empty where the kernel lists none."""
+    file = root / "proc/cpuinfo"
+    lines = file.read_text(errors="replace").splitlines() if file.is_file() else []
+    return frozenset(next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), ()))
+
+
+def share(root: Path = _ROOT, allowed: Collection[int] | None = None) -> CpuShare:
+    """One thread for each core of `allowed` (default: this process' affinity mask), fewer where a control group has a
+    quota.
+
+    Two threads on one core share its multipliers. With more threads than the quota allows, the kernel stops all of
+    them for the rest of each period, and a pass waits for its slowest thread.
+    """
+    allowed = allowed or os.sched_getaffinity(0)
+    cores = len({_siblings(root, cpu) for cpu in allowed})
+    quota = min(_quotas(root), default=float(cores))
+    if quota < cores:
+        return CpuShare(max(1, int(quota)), f"the control group's quota is {quota:g} CPUs")
+    return CpuShare(cores, f"one for each core that this process may use ({len(allowed)} logical CPUs)")
+
+
+def _siblings(root: Path, cpu: int) -> str:
+    """The logical CPUs of the core that `cpu` belongs to."""
+    file = root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
+    return file.read_text().strip() if file.is_file() else str(cpu)
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    """The quotas, in CPUs, of this process' control group and of those above it, in both versions of the interface.
+
+    A container often sees its own group as the root, while /proc names it as the host does: the root is read in any
+    case.
+    """
+    file = root / "proc/self/cgroup"
+    for line in file.read_text().splitlines() if file.is_file() else ():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        for mount in (controllers, "cpu", "") if controllers else ("", "unified"):
+            base = root / "sys/fs/cgroup" / mount
+            place = base / path.lstrip("/")
+            for directory in (place, *place.parents):
+                if directory.is_relative_to(base):
+                    yield from _quota(directory)
+
+
+def _quota(directory: Path) -> Iterator[float]:
+    for quota, period in (_second_version(directory), _first_version(directory)):
+        if quota.isdecimal() and period.isdecimal() and int(quota) and int(period):
+            yield int(quota) / int(period)
+
+
+def _second_version(directory: Path) -> tuple[str, str]:
+    """`quota period` in microseconds, or `max period`."""
+    quota, _, period = _text(directory / "cpu.max").partition(" ")
+    return quota, period
+
+
+def _first_version(directory: Path) -> tuple[str, str]:
+    """A file each; a quota of -1 is none."""
+    return _text(directory / "cpu.cfs_quota_us"), _text(directory / "cpu.cfs_period_us")
+
+
+def _text(file: Path) -> str:
+    return file.read_text().strip() if file.is_file() else ""

@@ -1,0 +1,132 @@
+"""Layers in 8 bits against the same layers in float32, on random numbers."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from asr_server.engine import cpu
+from asr_server.engine.plan import INT8_FLAGS
+from asr_server.engine.qwen import linear
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(cpu.flags().isdisjoint(INT8_FLAGS), reason="sums of 8-bit products overflow on this processor"),
+]
+
+SHAPES = [(1024, 4096), (3072, 1024), (896, 2688), (7680, 896), (96, 33)]
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def _relative_error(found, expected):
+    return float((found.float() - expected).norm() / expected.norm())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_eight_bits_are_off_by_about_a_hundredth(shape, biased, dtype):
+    """On normally distributed numbers, in any leading shape; the result has the dtype of the input."""
+    weight, bias = torch.randn(shape[1], shape[0]) * 0.02, torch.randn(shape[1]) if biased else None
+    x = (torch.randn(3, 5, shape[0]) * torch.rand(3, 5, 1) * 10).to(dtype)
+    made = linear.Int8Linear(weight.to(dtype), bias if bias is None else bias.to(dtype))
+    found, expected = made(x), F.linear(x.float(), weight.to(dtype).float(), bias)
+    assert found.dtype == dtype
+    assert found.shape == expected.shape
+    assert 0.001 < _relative_error(found, expected) < 0.02
+
+
+@pytest.mark.parametrize("rows", [2, 3, 8, 13, 32, 104, 410])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_row_yields_the_same_bits_in_any_batch(shape, rows):
+    """Alone and among others, of which one is a million times as large."""
+    made = linear.Int8Linear(torch.randn(shape[1], shape[0]), torch.randn(shape[1]))
+    x = torch.randn(rows, shape[0])
+    x[-1] *= 1e6
+    together = made(x)
+    assert all(torch.equal(together[n], made(x[n : n + 1])[0]) for n in {0, 1, rows // 2, rows - 1})
+
+
+def test_one_large_value_costs_other_rows_nothing():
+    """With one scale for a whole pass the first row would be rounded to nothing."""
+    weight = torch.randn(64, 128)
+    x = torch.randn(2, 128)
+    x[1, 0] = 1e5
+    assert _relative_error(linear.Int8Linear(weight)(x)[0], F.linear(x[0], weight)) < 0.02
+
+
+def test_zeros_stay_zeros_and_what_is_no_number_stays_in_its_row():
+    """A row without a value has no scale; an output without weights has none either."""
+    weight = torch.randn(64, 128)
+    weight[3] = 0
+    x = torch.randn(3, 128)
+    x[0], x[1, 5] = 0, torch.nan
+    found = linear.Int8Linear(weight)(x)
+    assert not found[0].any()
+    assert found[1].isnan().all()
+    assert found[2].isfinite().all()
+    assert found[2, 3] == 0
+
+
+def test_a_module_computes_in_eight_bits_and_frees_its_weights():
+    """Every linear layer in it, however deep; the others keep theirs."""
+    module = nn.Sequential(nn.LayerNorm(64), nn.Sequential(nn.Linear(64, 256), nn.ReLU()), nn.Linear(256, 8))
+    x = torch.randn(5, 64)
+    expected = module(x).detach()
+    with torch.inference_mode():
+        linear.quantize(module)
+        found = module(x)
+    assert 0.001 < _relative_error(found, expected) < 0.03
+    assert [p.numel() for p in module.parameters()] == [64, 64, 0, 256, 0, 8]
+
+
+@pytest.fixture(scope="module")
+def near_ties():
+    """A head and hidden states whose two best words differ by less than eight bits can tell, the better one second."""
+    torch.manual_seed(0)
+    weight, hidden = torch.randn(2000, 256), torch.randn(64, 256)
+    weight[:64] = hidden / hidden.norm(dim=-1, keepdim=True) ** 2 * 80
+    weight[1000:1064] = weight[:64] + torch.randn(64, 256) * 0.008
+    logits = F.linear(hidden, weight)
+    first, second = logits.topk(2).values.T
+    assert (first - second).median() < 0.01 * logits.std()
+    return weight, hidden, logits
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_near_ties_are_those_of_the_heads_own_weights(near_ties, dtype):
+    """In 8 bits alone they flip."""
+    weight, hidden, _ = near_ties
+    weight = weight.to(dtype)
+    best = F.linear(hidden, weight.float()).argmax(-1)
+    assert (linear.Int8Linear(weight)(hidden).argmax(-1) != best).sum() >= 5
+    assert torch.equal(linear.Int8Head(weight)(hidden).argmax(-1), best)
+
+
+def test_log_probabilities_are_nearly_those_of_the_heads_own_weights(near_ties):
+    """Of the best word, and of one that is named; the probabilities still add up to one."""
+    weight, hidden, logits = near_ties
+    found = linear.Int8Head(weight)(hidden).log_softmax(-1)
+    expected = logits.log_softmax(-1)
+    best = expected.argmax(-1, keepdim=True)
+    assert (found - expected).gather(-1, best).abs().max() < 0.01
+    assert found.exp().sum(-1).allclose(torch.ones(len(hidden)), atol=1e-5)
+
+
+@pytest.mark.parametrize("words", [33, 1000, 1024, 128 * 40])
+def test_the_largest_are_those_of_topk(words):
+    """In any order, for vocabularies that are and are not whole groups."""
+    logits = torch.randn(9, words)
+    logits[0, 128:160] += 9  # all in one group, if there are groups
+    found = linear.largest(logits, 16)
+    assert torch.equal(found.sort().values, logits.topk(16).indices.sort().values)
+
+
+def test_a_head_of_few_words_computes_all_of_them_again():
+    """Fewer than are computed again otherwise."""
+    weight, hidden = torch.randn(5, 64), torch.randn(3, 64)
+    assert linear.Int8Head(weight)(hidden).allclose(F.linear(hidden, weight), atol=1e-5)
