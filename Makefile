@@ -110,7 +110,7 @@ nightly: check nightly-unit nightly-e2e nightly-performance fuzz $(if $(SOAK),so
 
 .PHONY: nightly-unit nightly-e2e nightly-performance
 nightly-unit: $(VENV)/.dev
-	HYPOTHESIS_PROFILE=nightly $(PYTEST) src --numprocesses $(WORKERS) $(PARALLEL) -m "" --hypothesis-seed=$(SEED)
+	HYPOTHESIS_PROFILE=nightly $(PYTEST) src --numprocesses $(WORKERS) $(PARALLEL) -m "" --timeout 900 --hypothesis-seed=$(SEED)
 
 nightly-e2e: $(VENV)/.dev $(VENV)/.tools browser image-tools faketime
 	$(PYTEST) E2Etest --ignore E2Etest/fuzz --numprocesses $(WORKERS) $(PARALLEL) -m "not performance and not soak"

@@ -40,7 +40,10 @@ def bytes_read(pid: int) -> int:
 
 def listening_files(pids: list[int]) -> list[Path]:
     """The names of the Unix sockets of the processes, as far as they exist."""
-    held = {os.readlink(link) for pid in pids for link in Path(f"/proc/{pid}/fd").iterdir()}
+    held = set()
+    for link in (link for pid in pids for link in Path(f"/proc/{pid}/fd").iterdir()):
+        with contextlib.suppress(FileNotFoundError):  # closed since the folder was read
+            held.add(os.readlink(link))
     lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
     names = {Path(line[7]) for line in lines if len(line) > 7 and f"socket:[{line[6]}]" in held}
     return [name for name in names if name.is_absolute() and name.exists()]
