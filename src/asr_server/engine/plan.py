@@ -123,7 +123,7 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
     if conflicts:
         raise PlanError("\n".join(conflicts))
     aligner_id, aligner_reason = _aligner(settings, engine)
-    max_batch = settings.max_batch or _MAX_BATCH["cuda" if device.startswith("cuda") else "cpu"]
+    max_batch = settings.max_batch or _MAX_BATCH[device.partition(":")[0]]
     parts = (
         model,
         Option("device", True, device, device_reason),

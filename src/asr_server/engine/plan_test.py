@@ -102,7 +102,7 @@ def _option(resolved, name):
         (NO_GPU, "float32", False, True),
         (LAPTOP, "float32", True, False),
         (XEON, "bfloat16", True, False),
-        (replace(GPU, cpu_flags=XEON.cpu_flags), "bfloat16", False, False),
+        (replace(GPU, cpu_flags=XEON.cpu_flags), "auto", False, False),
     ],
 )
 def test_number_formats_follow_the_processor(machine, dtype, int8, exact):

@@ -8,7 +8,6 @@ from itertools import accumulate
 
 import torch
 
-from asr_server.core.errors import EngineOutOfMemory
 from asr_server.engine.qwen.arena import Arena, AttentionShape, rounded
 from asr_server.engine.qwen.capacity import Capacity
 from asr_server.engine.qwen.encoder import Window
@@ -24,7 +23,7 @@ _GROWTH = 64
 Head = Callable[[torch.Tensor], torch.Tensor]
 
 
-class NoRoom(EngineOutOfMemory):
+class NoRoom(MemoryError):
     """Rows became longer than the arena can hold together."""
 
 
@@ -214,7 +213,7 @@ class SlotDecoder:
         """Divide the arena anew where `rows` rows, one of them of `tokens`, have no room. Raises `NoRoom`."""
         division = self._division(rows, tokens)
         if division is None:
-            raise NoRoom("The answer takes more memory than KV_BUDGET_MB allows.")
+            raise NoRoom
         self.arena.divide(*division, held=[row.length for row in self.rows])
 
     def _division(self, rows: int, tokens: int) -> tuple[int, int] | None:

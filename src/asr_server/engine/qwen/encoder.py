@@ -71,6 +71,7 @@ class WindowedEncoder:
         for number, layer in enumerate(tower.layers):
             self._layers.append(_fused(layer, make_linear))
             tower.layers[number] = nn.Identity()
+        tower.conv_out = tower.proj1 = tower.proj2 = nn.Identity()
         self._piece_frames: int = tower.n_window * 2
         self.on_layer = on_layer
         self.window_frames: int = tower.n_window_infer

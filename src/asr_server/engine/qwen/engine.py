@@ -219,7 +219,7 @@ class QwenEngine:
     def _decode(self, runtime: Runtime) -> Iterator[Outcome]:
         failure = runtime.attempt(runtime.step)
         if failure is not None:
-            if isinstance(failure, runtime.no_room):
+            if isinstance(failure.__cause__, runtime.no_room):
                 pass  # answers became longer than was expected: fewer rows have room for theirs
             elif isinstance(failure, EngineOutOfMemory):
                 self._row_limit.ran_out(len(runtime.decoder.decoding))

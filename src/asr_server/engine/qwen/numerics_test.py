@@ -38,9 +38,7 @@ def test_eight_bits_keep_the_words_and_move_the_probabilities(int8, make_engine,
 def test_weights_that_eight_bits_replace_are_freed(int8):
     """Of the linear layers none keeps its own; embeddings, which are the head too, stay."""
     parts = int8._runtime._parts
-    layers = [m for part in (parts.tower, parts.text) for m in part.modules() if isinstance(m, torch.nn.Linear)]
-    assert len(layers) > 20
-    assert not any(layer.weight.numel() for layer in layers)
+    assert not any(isinstance(m, torch.nn.Linear) for part in (parts.tower, parts.text) for m in part.modules())
     assert parts.head.weight.data_ptr() == parts.text.embed_tokens.weight.data_ptr()
 
 

@@ -114,7 +114,7 @@ class Runtime:
                 failure = faults.failure(error)
             if isinstance(failure, EngineFailed):
                 raise failure
-            short = isinstance(failure, EngineOutOfMemory) and not isinstance(failure, NoRoom)
+            short = isinstance(failure, EngineOutOfMemory) and not isinstance(failure.__cause__, NoRoom)
             if not (first and short and self._give_back()):
                 break
         return failure
