@@ -64,3 +64,13 @@ def test_an_answer_ends_where_the_models_positions_do(make_engine, run, speech, 
     (answer,) = run(engine, [Utterance(speech[: 2 * SAMPLE_RATE])])
     assert answer.finish is Finish.BUDGET
     assert answer.prompt_tokens + answer.audio_tokens + len(answer.ids) == positions
+
+
+@pytest.mark.parametrize("tokens", [511, 512])
+def test_every_row_leaves_a_column_for_padding(make_engine, monkeypatch, tokens):
+    """Memory for two rows of a whole number of columns without it has no room for both."""
+    decoder = make_engine(8)._runtime.decoder
+    shape = decoder.arena.shape
+    monkeypatch.setattr(decoder, "arena", Arena(shape, 1024, device=DEVICE, dtype=torch.float32))
+    monkeypatch.setattr(decoder, "_capacity", Capacity(2, 1024, 0, 1))
+    assert decoder.fits(2, tokens) is (tokens < 512)
