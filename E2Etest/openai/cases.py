@@ -120,7 +120,6 @@ _SEEN = (
     Case(13, "reply-headers", "... the version of the protocol and the processing time"),
     Case(13, "keyless", "A server without keys accepts any key, and none"),
     Case(14, "retry-to-success", "429, then success after `Retry-After`: 2 attempts"),
-    Case(14, "retry-to-end", "429 throughout: 3 attempts"),
     Case(14, "retry-503", "503 with one retry after `Retry-After`: 2 attempts"),
     Case(14, "no-retry-400", "400: 1 attempt"),
     Case(14, "no-retry-504", "504: 1 attempt, because of `x-should-retry`"),
