@@ -86,6 +86,11 @@ _BATCHING_REASON = "most spans that share one decode step; memory may allow fewe
 _THREADS_REASON = "this engine's libraries choose their number themselves"
 _DEMO_REASON = f"MODEL_ID={DEMO}: 3 million weights, for which float32 is the fastest"
 
+_TORCH_OPTIONS = (
+    Option("attention", True, "sdpa", _ATTENTION_REASON),
+    Option("torch_compile", False, "", _COMPILE_REASON),
+)
+
 _REASONS = {
     FAKE: f"MODEL_ID={FAKE}: answers are scripted and no model runs; for tests only",
     MOONSHINE: f"MODEL_ID={moonshine.MODEL_ID}: a small model of English that runs on the CPU, without torch",
@@ -136,8 +141,7 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
     options = (
         *((Option("engine", True, engine, _REASONS[engine]),) if engine != QWEN else ()),
         *(parts if engine != FAKE else ()),
-        *((Option("attention", True, "sdpa", _ATTENTION_REASON),) if engine == QWEN else ()),
-        *((Option("torch_compile", False, "", _COMPILE_REASON),) if engine == QWEN else ()),
+        *(_TORCH_OPTIONS if engine == QWEN else ()),
         Option("aligner", bool(aligner_id), aligner_id, aligner_reason),
         Option("gateway_mode", settings.gateway_mode, "", _GATEWAY_REASONS[settings.gateway_mode]),
         _translation(settings),
