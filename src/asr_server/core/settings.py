@@ -104,8 +104,7 @@ class Settings(BaseSettings):
     )
     dtype: Dtype = Field(
         Dtype.AUTO,
-        description="float32, bfloat16, float16; `auto`: bfloat16 on GPUs and CPUs that compute in it, float16 on GPUs "
-        "that do not, else float32.",
+        description="float32, bfloat16, float16; `auto`: bfloat16 where it is fast, else float16 (GPU) or float32.",
     )
     quantize: Quantization = Field(
         Quantization.AUTO,
@@ -114,9 +113,7 @@ class Settings(BaseSettings):
     cpu_threads: int = Field(
         0, ge=0, le=1024, description="Threads that compute; 0: one for each core, within a container's quota."
     )
-    max_batch: int = Field(
-        0, ge=0, le=256, description="Most spans decoded together in one batch; 0: 8 on a CPU, 32 on a GPU."
-    )
+    max_batch: int = Field(0, ge=0, le=256, description="Most spans in one batch; 0: 8 on a CPU, 32 on a GPU.")
     kv_budget_mb: int = Field(
         0, ge=0, description="MiB for keys and values; 0: derived from the free memory after loading."
     )
