@@ -186,7 +186,7 @@ class SlotDecoder:
     def drop(self, row: SlotRow) -> None:
         """Take a row out and close the gap."""
         slot = self.rows.index(row)
-        if row.overflowed:
+        if _may_overflow(row):
             self.arena.clear(slot)
         if row.input is None:
             # The last that decodes takes its place, and the last that does not takes the place of that one.
@@ -199,7 +199,7 @@ class SlotDecoder:
         if slot != last:
             moved = self.rows[slot] = self.rows[last]
             self.arena.move(last, slot, moved.length)
-            if moved.overflowed:
+            if _may_overflow(moved):
                 self.arena.clear(last)
         return last
 
@@ -255,6 +255,12 @@ class SlotDecoder:
             row.length += count - 1
             taken = own[:count]
             row.note([choice.token for choice in taken], [choice.logprob for choice in taken], self._end_ids)
+
+
+def _may_overflow(row: SlotRow) -> bool:
+    """Whether its slot may hold what is no number, which a mask does not hide from the next row there. Of a row whose
+    prompt is not at its end nothing is known yet."""
+    return row.overflowed or row.input is not None
 
 
 def _left(row: SlotRow) -> int:

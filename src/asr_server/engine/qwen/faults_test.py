@@ -177,3 +177,17 @@ def test_memory_that_the_allocator_of_the_cpu_refuses_is_no_damaged_checkpoint(m
     engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 0, ()))
     with pytest.raises(EngineOutOfMemory, match="model"):
         engine.load()
+
+
+def test_a_row_that_leaves_in_the_middle_of_its_prompt_leaves_nothing_behind(make_engine, run, speech, monkeypatch):
+    """Numbers out of range in its slot would spoil the next row there: a mask does not hide them."""
+    engine = make_engine(1)
+    monkeypatch.setattr(engine._runtime.prefill_policy, "tokens", lambda limit_s: 120)
+    engine.admit(7, Utterance(np.full(12 * 16_000, np.nan, np.float32)))
+    list(engine.step())
+    (row,) = engine._runtime.decoder.rows
+    assert row.input is not None
+    assert row.length > 60
+    engine.drop(7)
+    (alone,) = run(make_engine(8), [Utterance(speech)])
+    assert run(engine, [Utterance(speech)])[0].ids == alone.ids
