@@ -58,9 +58,7 @@ class WindowedEncoder:
     of pieces, since on a CPU a pass may take long.
     """
 
-    def __init__(
-        self, tower: Any, make_linear: MakeLinear = plain, on_layer: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, tower: Any, make_linear: MakeLinear = plain) -> None:
         self._convolutions = (tower.conv2d1, tower.conv2d2, tower.conv2d3)
         self._conv_out = make_linear(tower.conv_out.weight, tower.conv_out.bias)
         self._positions: torch.Tensor = tower.positional_embedding.positional_embedding
@@ -73,7 +71,7 @@ class WindowedEncoder:
             tower.layers[number] = nn.Identity()
         tower.conv_out = tower.proj1 = tower.proj2 = nn.Identity()
         self._piece_frames: int = tower.n_window * 2
-        self.on_layer = on_layer
+        self.on_layer: Callable[[], None] = lambda: None
         self.window_frames: int = tower.n_window_infer
         self.window_tokens = conv_tokens(self._piece_frames) * (self.window_frames // self._piece_frames)
 
@@ -100,12 +98,8 @@ class WindowedEncoder:
 
     def _pieces(self, windows: Sequence[Window]) -> tuple[torch.Tensor, list[int]]:
         """All pieces (n, 1, 128, 100), and how many frames of each the convolutions may see."""
-        weight, size, pieces, widths = (
-            self._convolutions[0].weight,
-            self._piece_frames,
-            list[torch.Tensor](),
-            list[int](),
-        )
+        weight, size = self._convolutions[0].weight, self._piece_frames
+        pieces, widths = list[torch.Tensor](), list[int]()
         for window in windows:
             frames = window.mel.shape[1]
             padded = F.pad(window.mel.to(weight.device, weight.dtype), (0, -frames % size))

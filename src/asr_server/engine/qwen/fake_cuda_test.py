@@ -3,10 +3,12 @@
 import builtins
 import json
 from contextlib import nullcontext
+from itertools import pairwise
 
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from asr_server import demo
 from asr_server.engine.qwen import memory
@@ -20,6 +22,28 @@ from asr_server.engine.speculative import Draft
 pytestmark = pytest.mark.torch
 
 DEVICE = torch.device("cuda", 0)
+MOST_OPERATIONS = 24
+# These make another view of what is there, or only room.
+FREE = {
+    *("view", "_unsafe_view", "transpose", "unsqueeze", "slice", "select", "split", "split_with_sizes", "permute"),
+    *("expand", "t", "alias", "detach", "unbind", "empty", "squeeze", "unflatten", "lift_fresh"),
+}
+
+
+class Ledger(TorchDispatchMode):
+    """Operations that compute, with their tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        if name not in FREE:
+            given = [a for a in args if isinstance(a, torch.Tensor)]
+            self.calls.append((name, [(tuple(a.shape), a.dtype) for a in given], out))
+        return out
 
 
 @pytest.fixture(params=[torch.float32, torch.bfloat16, torch.float16])
@@ -115,3 +139,27 @@ def test_a_prefill_and_a_step_stay_on_the_gpu(parts, monkeypatch):
     decoder.drop(decoder.rows[0])
     decoder.step()
     assert len(asked) > 5
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 8])
+def test_a_step_has_few_operations_whatever_the_batch(parts, monkeypatch, rows):
+    """At most 24 in a layer; none of them is a product of matrices in float32 where the model is not."""
+    _, model, head = parts
+    monkeypatch.setattr(
+        "asr_server.engine.qwen.decoder.choose",
+        lambda given, states, *_: given(states) is None or [Choice(5, -0.1, -9.0)] * len(states),
+    )
+    decoder = SlotDecoder(model, head, frozenset(), Capacity(8, 8 * 512 * 64, 0, 64))
+    for key in range(rows):
+        embeds = model.embed(torch.zeros(9, dtype=torch.long, device=DEVICE))
+        decoder.seat(SlotRow(key=key, budget=50), RowInput(embeds, [], embeds[:0], tail=1), None)
+    decoder.prefill(decoder.next_input(100))
+    with Ledger() as ledger:
+        begins, model.on_layer = [], lambda: begins.append(len(ledger.calls))
+        decoder.step()
+    assert len(begins) == len(model._layers) > 2
+    for begin, end in pairwise(begins):
+        assert end - begin <= MOST_OPERATIONS, [name for name, *_ in ledger.calls[begin:end]]
+    products = [given for name, given, _ in ledger.calls if name in ("mm", "addmm", "linear", "bmm")]
+    assert len(products) == 4 * len(model._layers) + 1
+    assert {dtype for given in products for _, dtype in given} == {model.dtype}

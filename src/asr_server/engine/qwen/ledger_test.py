@@ -1,12 +1,10 @@
-"""What passes are made of: how many operations, of which shapes, with how many transfers. Counted, not timed."""
+"""What passes are made of: of which shapes, with how many transfers. Counted, not timed."""
 
 import random
-from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Utterance
@@ -16,30 +14,8 @@ from asr_server.engine.qwen.engine import QwenEngine
 
 pytestmark = pytest.mark.torch
 
-MOST_OPERATIONS = 24
 MOST_SHAPES, MOST_CONVOLUTIONS = 60, 12
 MOST_LOGITS_BYTES = 64 * 2**20
-# These make another view of what is there, or only room.
-FREE = {
-    *("view", "_unsafe_view", "transpose", "unsqueeze", "slice", "select", "split", "split_with_sizes", "permute"),
-    *("expand", "t", "alias", "detach", "unbind", "empty", "squeeze", "unflatten", "lift_fresh"),
-}
-
-
-class Ledger(TorchDispatchMode):
-    """Operations that compute, with their tensors."""
-
-    def __init__(self):
-        super().__init__()
-        self.calls = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        name = func.overloadpacket.__name__
-        if name not in FREE:
-            given = [a for a in args if isinstance(a, torch.Tensor)]
-            self.calls.append((name, [(tuple(a.shape), a.dtype) for a in given], out))
-        return out
 
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16"])
@@ -60,23 +36,6 @@ def _decoding(engine, rows, speech):
 def _end(engine):
     for key in list(engine._work):
         engine.drop(key)
-
-
-@pytest.mark.parametrize("rows", [1, 2, 5, 8])
-def test_a_step_has_few_operations_whatever_the_batch(engine, speech, rows):
-    """At most 24 in a layer; none of them is a product of matrices in float32 where the model is not."""
-    _decoding(engine, rows, speech)
-    model = engine._runtime.decoder._model
-    with Ledger() as ledger, torch.inference_mode(False), torch.no_grad():
-        begins, model.on_layer = [], lambda: begins.append(len(ledger.calls))
-        engine._runtime.decoder.step()
-    _end(engine)
-    assert len(begins) == len(model._layers) > 2
-    for begin, end in pairwise(begins):
-        assert end - begin <= MOST_OPERATIONS, [name for name, _, _ in ledger.calls[begin:end]]
-    products = [given for name, given, _ in ledger.calls if name in ("mm", "addmm", "linear", "bmm", "mkldnn_linear")]
-    assert len(products) == 4 * len(model._layers) + 1
-    assert {dtype for given in products for _, dtype in given} == {model.dtype}
 
 
 @pytest.mark.parametrize("clips", [40, pytest.param(1000, marks=[pytest.mark.nightly, pytest.mark.timeout(900)])])
