@@ -19,7 +19,7 @@ def test_without_a_gpu_nothing_is_measured_and_it_fails(tmp_path):
     """With a reason, and no file that could be taken for a result."""
     probed = capabilities.probe()
     if probed.gpu and probed.torch_cuda:
-        pytest.skip("there is one")
+        pytest.skip("this machine has a GPU")
     done = _run("--out", str(tmp_path / "gpu.json"))
     assert done.returncode == 1
     assert "Nothing was measured" in done.stderr

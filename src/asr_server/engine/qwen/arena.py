@@ -64,9 +64,9 @@ class Arena:
         return self._flat.nbytes
 
     @property
-    def address(self) -> int:
-        """Where the buffer is."""
-        return self._flat.data_ptr()
+    def dtype(self) -> torch.dtype:
+        """The format of keys and values."""
+        return self._flat.dtype
 
     def divide(self, slots: int, columns: int, held: Sequence[int]) -> None:
         """Make it `slots` slots of `columns`; the first of them keep their first `held` tokens, which must fit."""

@@ -150,7 +150,7 @@ class SlotDecoder:
         spans = [Span(slot, row.length, count) for slot, (row, count) in enumerate(parts, first)]
         inputs = [row.input for row, _ in parts if row.input is not None]
         embeds = torch.cat([given.ready[:count] for given, (_, count) in zip(inputs, parts, strict=True)])
-        aim = Pass(self.arena, spans, embeds.dtype)
+        aim = Pass(self.arena, spans)
         hidden = self._model(embeds, aim.positions, aim.attend).split([count for _, count in parts])
         ended = [(row, states) for (row, count), states in zip(parts, hidden, strict=True) if count == _left(row)]
         rows, proposals = [row for row, _ in ended], [row.proposed for row, _ in ended]
@@ -176,7 +176,7 @@ class SlotDecoder:
         self._make_room(len(self.rows), max(needed))
         spans = [Span(slot, row.length, 1 + len(own)) for slot, (row, own) in enumerate(zip(rows, fed, strict=True))]
         ids = [token for row, own in zip(rows, fed, strict=True) for token in (row.ids[-1], *own)]
-        aim = Pass(self.arena, spans, self._model.dtype, ids)
+        aim = Pass(self.arena, spans, ids)
         hidden = self._model(self._model.embed(aim.ids), aim.positions, aim.attend)
         choices = self._choose(rows, hidden[: len(ids)].split([span.count for span in spans]))
         for row in rows:
@@ -185,10 +185,11 @@ class SlotDecoder:
 
     def drop(self, row: SlotRow) -> None:
         """Take a row out and close the gap."""
-        slot = self.rows.index(row)
-        if _may_overflow(row):
+        slot, decodes, may_overflow = self.rows.index(row), row.input is None, _may_overflow(row)
+        row.input = None  # freed first: memory may be why it leaves
+        if may_overflow:
             self.arena.clear(slot)
-        if row.input is None:
+        if decodes:
             # The last that decodes takes its place, and the last that does not takes the place of that one.
             slot = self._fill(slot, len(self.decoding) - 1)
         self._fill(slot, len(self.rows) - 1)

@@ -109,6 +109,6 @@ def test_a_build_without_kernels_for_the_card_is_noticed_before_weights_are_read
 def test_a_gpu_that_is_not_there_says_what_to_do():
     """On the build of this machine, if it has no GPU; torch itself is asked."""
     if torch.cuda.is_available():
-        pytest.skip("there is one")
+        pytest.skip("this machine has a GPU")
     with pytest.raises(ModelUnavailable, match=r"DEVICE=cuda: .* set DEVICE=cpu"):
         device.prepare("cuda", "auto")

@@ -257,19 +257,20 @@ class QwenEngine:
                 yield RowFailed(work.key, failure)
 
     def _prefill(self, runtime: Runtime, tokens: int) -> Iterator[Outcome]:
-        rows = [row for row, _ in runtime.decoder.next_input(tokens)][: self._prefill_rows]
-        ready: list[SlotRow] = []
-        failure = runtime.attempt(lambda: ready.extend(runtime.prefill(tokens, len(rows))))
+        parts = runtime.decoder.next_input(tokens)[: self._prefill_rows]
+        failure = runtime.attempt(lambda: runtime.prefill(parts))
         if failure is None:
             self._prefill_rows = None
-            for row in ready:
+            for row in (row for row, _ in parts if row.input is None):
+                runtime.keep(row, self._work[row.key].prepared)
                 yield from self._new_tokens(row)
             return
         # Tried again with half of the rows, down to the one that is at fault.
-        self._prefill_rows = len(rows) // 2 or None
-        if len(rows) == 1:
-            self.drop(rows[0].key)
-            yield RowFailed(rows[0].key, failure)
+        self._prefill_rows = len(parts) // 2 or None
+        if len(parts) == 1:
+            key = parts[0][0].key
+            self.drop(key)
+            yield RowFailed(key, failure)
 
     def _row(self, runtime: Runtime, work: _Work) -> SlotRow:
         from asr_server.engine.qwen.decoder import SlotRow

@@ -34,7 +34,7 @@ class Pass:
     nobody looks at what comes of it.
     """
 
-    def __init__(self, arena: Arena, spans: Sequence[Span], dtype: torch.dtype, ids: Sequence[int] = ()) -> None:
+    def __init__(self, arena: Arena, spans: Sequence[Span], ids: Sequence[int] = ()) -> None:
         counts = [span.count for span in spans]
         self._arena, self._first = arena, spans[0].slot
         self.batch = min(_power_of_two(len(spans)), arena.slots - self._first)
@@ -56,7 +56,7 @@ class Pass:
         # One transfer for all: on a GPU each small one costs as much as a layer.
         numbers = memory.upload(torch.from_numpy(np.concatenate(parts).astype(np.int64)), arena.device)
         self.ids, self.positions, *self._at, self._gather, self._scatter = numbers.split([len(p) for p in parts])
-        self._mask = self._visible(dtype)
+        self._mask = self._visible(arena.dtype)
 
     def _visible(self, dtype: torch.dtype) -> torch.Tensor:
         """What is added to scores (batch, 1, query * groups, width): 0 where a query may look and -inf elsewhere."""

@@ -21,7 +21,7 @@ def arena():
 def _run(arena, *spans):
     """One pass in which each token's key and value is its position."""
     ids = range(sum(span.count for span in spans)) if all(span.count == 1 for span in spans) else ()
-    made = Pass(arena, spans, torch.float32, ids)
+    made = Pass(arena, spans, ids)
     held = made.positions[:, None, None].float().expand(-1, 1, 4)
     made.attend(0, torch.zeros(len(held), 2, 4), held, held)
     return made

@@ -84,7 +84,6 @@ class Runtime:
         head = Int8Head(parts.head.weight) if int8 else parts.head
         self.decoder = SlotDecoder(self._language_model, head, parts.end_ids, self.capacity)
         self.prefix_cache = PrefixCache(limit_bytes=self.capacity.prefix_cache_bytes)
-        self._prepared: dict[SlotRow, Prepared] = {}
         self.prefill_policy = PrefillPolicy()
 
     @classmethod
@@ -196,13 +195,11 @@ class Runtime:
         given = RowInput(embeds[: len(before)], windows, embeds[len(before) :], tail=1 + len(row.proposal()))
         row.expected = _expected_tokens(prepared)
         self.decoder.seat(row, given, cached.kv if cached is not None else None)
-        self._prepared[row] = prepared
 
     @torch.inference_mode()
-    def prefill(self, tokens: int, rows: int) -> list[SlotRow]:
-        """Encode and run about so many tokens of the prompts of at most `rows` rows; those that decode from now on."""
+    def prefill(self, parts: Sequence[tuple[SlotRow, int]]) -> None:
+        """Encode and run so many tokens of the prompts of those rows; see `SlotDecoder.next_input`."""
         began_s = time.perf_counter()
-        parts = self.decoder.next_input(tokens)[:rows]
         inputs = [(row.input, count) for row, count in parts if row.input is not None]
         missing = [given.missing(count) for given, count in inputs]
         uploaded = [Window(memory.upload(w.mel, self._parts.device), w.whole, w.tokens) for own in missing for w in own]
@@ -211,18 +208,20 @@ class Runtime:
             given.add([next(encoded) for _ in own])
         self.decoder.prefill(parts)
         self.prefill_policy.note_prefill(sum(count for _, count in parts), time.perf_counter() - began_s)
-        ready = [row for row, _ in parts if row.input is None]
-        for row in ready:
-            try:
-                self._keep(self.decoder.rows.index(row), self._prepared.pop(row))
-            except Exception as error:
-                if not isinstance(failure := faults.failure(error), EngineOutOfMemory):
-                    raise failure from error
-                continue  # the row is seated and well: its next partial is slower, no more
-        return ready
 
-    def _keep(self, slot: int, prepared: Prepared) -> None:
-        """Leave the closed windows of a session's row for its next partial."""
+    @torch.inference_mode()
+    def keep(self, row: SlotRow, prepared: Prepared) -> None:
+        """Leave the closed windows of a session's row, whose prompt was run, for its next partial.
+
+        Where memory is short they are not kept: that partial is slower, no more. Raises `EngineFailed`.
+        """
+        try:
+            self._keep(row, prepared)
+        except Exception as error:
+            if not isinstance(failure := faults.failure(error), EngineOutOfMemory):
+                raise failure from error
+
+    def _keep(self, row: SlotRow, prepared: Prepared) -> None:
         work, old = prepared.utterance, prepared.cached
         if work.session is None:
             return
@@ -245,7 +244,7 @@ class Runtime:
             lowest=float(log10_mel.min()),
             floor=prepared.clamp,
             windows=windows,
-            kv=self.decoder.arena.copy(slot, end),
+            kv=self.decoder.arena.copy(self.decoder.rows.index(row), end),
         )
         self.prefix_cache.put(work.session, cached)
 
@@ -259,7 +258,6 @@ class Runtime:
     @torch.inference_mode()
     def drop(self, row: SlotRow) -> None:
         """Take a row out of the batch. Raises `EngineFailed`."""
-        self._prepared.pop(row, None)
         try:
             self.decoder.drop(row)
         except Exception as error:

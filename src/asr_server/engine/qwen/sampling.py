@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 # Logits are made for this many states at a time: of a vocabulary of 151,936 words, 37 MiB in float32.
-AT_ONCE = 64
+_STATES = 64
 # Sampling is greedy long before this; by less than that, logits cannot be divided.
 _COLDEST = 1e-4
 
@@ -43,14 +43,14 @@ def choose(
     There is one transfer from the device.
     """
     found = []
-    for begin in range(0, len(states), AT_ONCE):
-        logits = head(states[begin : begin + AT_ONCE]).float()
+    for begin in range(0, len(states), _STATES):
+        logits = head(states[begin : begin + _STATES]).float()
         tokens = logits.argmax(-1)
         for draw in draws:
-            if begin <= draw.place < begin + AT_ONCE:
+            if begin <= draw.place < begin + _STATES:
                 weights = (logits[draw.place - begin] / max(draw.temperature, _COLDEST)).softmax(-1)
                 tokens[draw.place - begin] = torch.multinomial(weights, 1, generator=draw.generator)[0]
-        if known := {place - begin: token for place, token in forced.items() if begin <= place < begin + AT_ONCE}:
+        if known := {place - begin: token for place, token in forced.items() if begin <= place < begin + _STATES}:
             places, ids = torch.tensor([list(known), list(known.values())], device=tokens.device)
             tokens[places] = ids
         asked = torch.stack([tokens, torch.full_like(tokens, watched)], dim=-1)
