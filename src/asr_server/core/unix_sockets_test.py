@@ -52,7 +52,8 @@ def test_its_descriptors_are_closed_at_the_end(directory):
     before = os.listdir("/proc/self/fd")
     with unnamed_socket() as place:
         place.listener.close()
-    assert os.listdir("/proc/self/fd") == before
+    # Nothing new; what others had open, the collector may have closed since.
+    assert set(os.listdir("/proc/self/fd")) <= set(before)
 
 
 def test_where_nothing_can_be_written_the_error_says_so(monkeypatch, tmp_path):
@@ -62,4 +63,5 @@ def test_where_nothing_can_be_written_the_error_says_so(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "neither"))
     with pytest.raises(FileNotFoundError, match="neither"), unnamed_socket():
         pass
-    assert os.listdir("/proc/self/fd") == before
+    # Nothing new; what others had open, the collector may have closed since.
+    assert set(os.listdir("/proc/self/fd")) <= set(before)
