@@ -141,7 +141,7 @@ def test_a_prefill_and_a_step_stay_on_the_gpu(parts, monkeypatch):
     assert len(asked) > 5
 
 
-@pytest.mark.parametrize("rows", [1, 2, 5, 8])
+@pytest.mark.parametrize("rows", [1, 5])
 def test_a_step_has_few_operations_whatever_the_batch(parts, monkeypatch, rows):
     """At most 24 in a layer; none of them is a product of matrices in float32 where the model is not."""
     _, model, head = parts
