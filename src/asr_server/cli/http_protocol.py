@@ -132,6 +132,7 @@ class HttpProtocol(HttpToolsProtocol):
     _framing_bytes = 0  # received since the last head, chunk of a body, or end of a request
     _head_timer: asyncio.TimerHandle | None = None
     _has_head = _has_ignored_upgrade = False  # the present request
+    _has_end = False  # the client has ended its side
     # Whether there was more to parse at once than fits into a slice; from then on parsing waits for turns.
     _is_greedy = _is_turn_due = False
     _is_pipelined = False  # the request that is started came before the answer to the one before
@@ -264,6 +265,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self.cycle is None or self.cycle.response_started or self.pipeline or is_ssl(self.transport):
             return None  # closes the connection
         self.cycle.keep_alive = self.cycle.more_body = False
+        self._has_end = True
         self.cycle.disconnected = True  # for the app's `receive`; an answer is still sent, see `_Answer`
         self.cycle.message_event.set()
         return True
@@ -277,7 +279,9 @@ class HttpProtocol(HttpToolsProtocol):
                     await turns().next(_REQUEST_S)
                 await app(scope, receive, _Answer(cycle, send).send)
             finally:
-                if cycle.disconnected:  # by the end of its side alone, and the app did not answer
+                # By the end of its side alone, and the app did not answer, or not to the end: no fault of the app.
+                if cycle.disconnected or (self._has_end and not cycle.response_complete):
+                    cycle.disconnected = True
                     cycle.transport.close()
 
         self._running = cycle

@@ -488,6 +488,23 @@ async def test_a_client_that_ends_its_side_is_told():
     assert seen == ["http.disconnect"] * 3
 
 
+async def test_an_answer_that_ends_with_the_callers_side_is_no_error(caplog):
+    """The answer begins at the moment in which the client ends its side, and is then cancelled."""
+
+    async def begins(scope, receive, send):
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    protocol = _opened(begins)
+    protocol.data_received(GET + b"\r\n")
+    await _turns()
+    assert protocol.eof_received()
+    await _turns()
+    assert protocol.transport.is_closing()
+    assert "without completing" not in caplog.text
+
+
 async def test_a_client_that_ends_its_side_is_not_kept_by_an_app_without_an_answer():
     """As where a response is not worth sending any more."""
 
