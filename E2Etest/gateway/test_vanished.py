@@ -30,6 +30,12 @@ def temporary(tmp_path):
 
 
 @pytest.fixture(scope="module")
+def sample():
+    """The bundled recording in a format for which a decoder reads a file, and its words; a short WAV needs none."""
+    return recordings.encoded("flac", "flac", rate=16_000), recordings.sample()[1]
+
+
+@pytest.fixture(scope="module")
 def large():
     """More than what is kept in memory, so that it is in a temporary file: several spans."""
     return recordings.wav(np.tile(np.concatenate([recordings.samples(), np.zeros(32_000, np.int16)]), 8))
@@ -111,6 +117,7 @@ def test_without_a_usable_temporary_directory_uploads_are_refused_until_there_is
     with _serving(tmp_path, temporary, gateway_mode, sample) as server:
         shutil.rmtree(temporary)
         temporary.write_bytes(b"")
+        assert server.transcribe(recordings.sample()[0]).json()["text"] == sample[1]
         for body in (sample[0], large):
             refused = server.transcribe(body)
             error = refused.json()["error"]

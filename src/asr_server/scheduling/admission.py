@@ -8,14 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from asr_server.core.errors import Overloaded
+from asr_server.scheduling.engine_time import RECORDINGS_SHARE
 
-# Seconds of audio in a second, before anything was measured: less than nearly every machine does. The guess weighs as
-# much as so many seconds of work, and what was measured longer ago than the last of these fades.
-_FIRST_GUESS_SPEED = 1.0
-_FIRST_GUESS_WEIGHT_S = 5.0
+# Seconds of audio in a second, before anything was measured: what two cores do with the 0.6B. The guess weighs as much
+# as so many seconds of work, and what was measured longer ago than the last of these fades.
+_FIRST_GUESS_SPEED = 4.0
+_FIRST_GUESS_WEIGHT_S = 1.0
 _MEMORY_S = 30.0
 # A measurement is of so much work at least.
-_SAMPLE_S = 1.0
+_SAMPLE_S = 0.2
 # So many seconds of audio, three spans, are accepted whatever the time limit: over less the estimate says little.
 _LEAST_S = 90.0
 # A recording counts as one of usual length until its own is known. Long ones do not make that longer: they are few, and
@@ -29,12 +30,13 @@ class AdmissionTicket:
     """What one recording or live session has under way.
 
     `seconds`: of audio, an estimate until `known`. A session sets what waits for an answer. `done_s`: how much of that
-    is answered. `time_limit_s`: the time that it has. `bulk`: whether others go before it.
+    is answered. `time_limit_s`: the time that it has. `bulk`: whether others go before it. `live`: of a session.
     """
 
     seconds: float
     time_limit_s: float
     bulk: bool = False
+    live: bool = False
     known: bool = False
     done_s: float = 0.0
 
@@ -102,7 +104,7 @@ class Admission:
     def hold_live(self) -> Iterator[AdmissionTicket]:
         """A ticket for a live session until the block ends; or raise `Overloaded`."""
         self.check_limit()
-        ticket = AdmissionTicket(0.0, math.inf, known=True)
+        ticket = AdmissionTicket(0.0, math.inf, live=True, known=True)
         self._tickets.add(ticket)
         try:
             yield ticket
@@ -146,9 +148,13 @@ class Admission:
 
     def _excess_s(self, ticket: AdmissionTicket, others: Collection[AdmissionTicket]) -> float:
         """Seconds of audio that have to be answered before a recording can be accepted; 0 if none."""
-        held_s = sum(other.left_s for other in others if other is not ticket)
+        others = [other for other in others if other is not ticket]
+        held_s = sum(other.left_s for other in others)
+        live_s = sum(other.left_s for other in others if other.live)
         # Bulk work gives way to the rest.
-        before_s = sum(other.left_s for other in others if other is not ticket and (ticket.bulk or not other.bulk))
+        before_s = sum(other.left_s for other in others if not other.live and (ticket.bulk or not other.bulk))
+        # Live work goes first, but recordings have their share of the engine however much of it there is.
+        before_s += min(live_s, (before_s + ticket.left_s) * (1 / RECORDINGS_SHARE - 1))
         over_limit_s = held_s + ticket.left_s - self.limit_s
         late_s = before_s + ticket.left_s - max(_LEAST_S, ticket.time_limit_s * self._speed)
         return max(0.0, min(held_s, over_limit_s), min(before_s, late_s))

@@ -148,11 +148,15 @@ def test_what_is_accepted_is_answered_in_time_and_little_else_is_refused(speed):
 
 
 def test_a_restart_begins_with_a_careful_guess_and_learns():
-    """At first as much as a machine at the speed of speech can do; soon after, what this one can."""
+    """At first as much as two cores can do; soon after, what this machine can."""
     server = Server(20)
-    assert server.flood() == 600 // 50
+    assert server.flood() == 4 * 600 // 50
     server.run(1e9)
-    assert server.flood() > 5 * 600 // 50
+    assert server.flood() > 15 * 600 // 50
+    short = Server(20)
+    short.accept(5)
+    short.run(1e9)
+    assert short.flood() > 6 * 600 // 50
     assert server.learned().flood() > 0.9 * 20 * 600 // 50
 
 
@@ -189,6 +193,15 @@ def test_short_recordings_are_accepted_behind_long_ones_which_give_way_to_them()
     assert not isinstance(server.accept(120), AdmissionTicket)
     assert isinstance(server.accept(7_200, 14_400, bulk=True), AdmissionTicket)
     server.admission.check_limit()
+
+
+def test_what_live_sessions_leave_behind_keeps_no_short_recording_out():
+    """However much it is: a recording has its share of the engine. Long ones, for which that is too little, wait."""
+    server = Server(5).learned()
+    with server.admission.hold_live() as ticket:
+        ticket.seconds = 100_000.0
+        assert server.flood(30) == pytest.approx(600 * 5 * 0.2 / 30, abs=1)
+        assert not isinstance(server.accept(601), AdmissionTicket)
 
 
 def test_live_sessions_and_recordings_are_bounded_together():
