@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from unittest import mock
 
@@ -77,3 +78,9 @@ def run(engine: QwenEngine, utterances: Sequence[Utterance]) -> tuple[list[Hypot
                 done[outcome.key] = (outcome.value, time.perf_counter() - began)
     ordered = [done[i] for i in range(len(utterances))]
     return [hypothesis for hypothesis, _ in ordered], [at for _, at in ordered]
+
+
+def percentiles(groups: Iterable[Iterable[float]]) -> dict[str, float]:
+    """The median and the 95th percentile of all values."""
+    values = list(itertools.chain.from_iterable(groups))
+    return {f"p{p}": round(float(np.percentile(values, p)), 1) for p in (50, 95)} if values else {}

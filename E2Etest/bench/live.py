@@ -6,7 +6,6 @@ estimated from its place in the text of its utterance, so the commit lag is good
 
 from __future__ import annotations
 
-import itertools
 import json
 import tempfile
 import threading
@@ -18,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from E2Etest import recordings
+from E2Etest.bench.engines import percentiles
 from E2Etest.live.session import TIMEOUT_S, data, open_session, pcm_of, receive
 from E2Etest.process import running
 
@@ -183,9 +183,3 @@ def _error_rate(clips, texts) -> float:
 
 def _words(text: str, language: str) -> list[str]:
     return list(text.replace(" ", "")) if language == "Chinese" else text.lower().split()
-
-
-def percentiles(groups) -> dict[str, float]:
-    """The median and the 95th percentile of all values."""
-    values = list(itertools.chain.from_iterable(groups))
-    return {f"p{p}": round(float(np.percentile(values, p)), 1) for p in (50, 95)} if values else {}

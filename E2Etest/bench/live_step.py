@@ -19,8 +19,7 @@ from asr_server.engine.protocol import Hypothesis, Utterance
 from asr_server.engine.qwen.engine import QwenEngine
 from asr_training.released_layout import random_checkpoint
 from E2Etest.bench import engines
-from E2Etest.bench.engines import TOKENS_PER_S
-from E2Etest.bench.live import percentiles
+from E2Etest.bench.engines import TOKENS_PER_S, percentiles
 
 STEP_S = 0.45
 UTTERANCE_S = 30.0
@@ -56,9 +55,9 @@ class Speaker:
         )
 
 
-def measure(shape: str = "0.6b") -> dict[str, object]:
-    """Milliseconds of one partial; random weights of the released shape."""
-    engine = engines.load(str(random_checkpoint(shape)), max_batch=2)
+def measure(model_id: str = "", device: str = "auto") -> dict[str, object]:
+    """Milliseconds of one partial; by default of random weights of the 0.6B's shape."""
+    engine = engines.load(model_id or str(random_checkpoint("0.6b")), max_batch=2, device=device)
     with engines.forced_answers():
         _partials(engine, [Speaker("warm-up")], 5.0, 2)
         by_place = _session(engine)
@@ -66,7 +65,7 @@ def measure(shape: str = "0.6b") -> dict[str, object]:
         pairs = _partials(engine, [Speaker("left"), Speaker("right")], UTTERANCE_S, int(UTTERANCE_S / STEP_S))
         again_ms = _again_ms(engine, UTTERANCE_S)
     return {
-        "question": f"Cost of one partial in ms, random {shape} weights; utterances end at {UTTERANCE_S:g} s",
+        "question": f"Cost of one partial in ms; utterances end at {UTTERANCE_S:g} s",
         "settings": {"dtype": engine.info.dtype, "device": engine.info.device},
         "dearest_by_seconds_into_the_session": by_place,
         "largest_over_smallest_from_30_s": _spread([by_place[place_s] for place_s in PLACES if place_s >= 30]),

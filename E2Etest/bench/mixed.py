@@ -29,7 +29,7 @@ from asr_server.service.live_session.inference import Engines
 from asr_server.service.live_session.sessions import LiveSessionOptions, LiveSessions
 from asr_training.released_layout import random_checkpoint
 from E2Etest.bench import engines
-from E2Etest.bench.live import percentiles
+from E2Etest.bench.engines import percentiles
 
 SPANS, SPEAKERS = 8, 30
 CHUNK_S = 0.1

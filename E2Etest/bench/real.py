@@ -21,8 +21,8 @@ from asr_server.engine import capabilities, plan, registry
 from asr_server.engine.moonshine import package
 from asr_server.engine.protocol import Utterance
 from E2Etest import recordings
-from E2Etest.bench.engines import run
-from E2Etest.bench.live import percentiles, talk
+from E2Etest.bench.engines import percentiles, run
+from E2Etest.bench.live import talk
 from E2Etest.process import running
 
 RATE = 16_000

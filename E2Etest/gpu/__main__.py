@@ -24,6 +24,8 @@ PARTS: dict[str, Callable[[Rig], dict[str, object]]] = {
     "float32_equals_package": agreement.with_package,
     "formats_agree": agreement.between_formats,
     "throughput": speed.throughput,
+    "beside_package": speed.beside_package,
+    "live_partial": speed.live_partial,
     "step_over_bandwidth": speed.step,
     "memory_plan": capacity.plan,
     "out_of_memory": capacity.drill,

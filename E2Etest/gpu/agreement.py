@@ -39,10 +39,17 @@ def with_package(rig: Rig) -> dict[str, object]:
     return {"clips": len(spoken), **found}
 
 
-def _package_ids(model: Any, processor: Any, clip: np.ndarray) -> list[int]:
+def package_prompt(processor: Any) -> str:
+    """What the package asks about a clip whose language is not known."""
     messages = [{"role": "system", "content": ""}, {"role": "user", "content": [{"type": "audio", "audio": ""}]}]
-    text = processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    inputs = processor(text=[text], audio=[clip], return_tensors="pt", padding=True).to(model.device)
+    prompt: str = processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    return prompt
+
+
+def _package_ids(model: Any, processor: Any, clip: np.ndarray) -> list[int]:
+    inputs = processor(text=[package_prompt(processor)], audio=[clip], return_tensors="pt", padding=True).to(
+        model.device
+    )
     ends = model.generation_config.eos_token_id
     with torch.inference_mode():
         out = model.generate(**inputs, max_new_tokens=200, eos_token_id=ends, pad_token_id=ends[0])

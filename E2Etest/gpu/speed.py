@@ -10,7 +10,8 @@ import torch
 
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen.engine import QwenEngine
-from E2Etest.bench import engines
+from E2Etest.bench import engines, live_step
+from E2Etest.gpu import agreement
 from E2Etest.gpu.rig import Rig
 
 CLIP_S = 30
@@ -66,27 +67,73 @@ def throughput(rig: Rig) -> dict[str, object]:
     return found
 
 
-def step(rig: Rig) -> dict[str, object]:
-    """A decode step against the time in which the device can read the language model's weights once."""
-    engine = rig.engine(rig.model_id, max_batch=max(BATCHES))
+def beside_package(rig: Rig) -> dict[str, object]:
+    """Seconds for spans that come at once, and for the same in one call of the package, which makes a batch of them."""
+    from asr_server.engine.qwen.sdk import Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
+
+    clip_s = CLIP_S if rig.shape != "demo" else 5
+    clip, tokens = engines.speech(clip_s), engines.forced_tokens(clip_s * engines.RATE)
+    engine = rig.engine(rig.model_id)
     engine.load()
-    runtime = engine._runtime
-    assert runtime is not None
-    parts = runtime._parts
-    weights = {w.data_ptr(): w.nbytes for module in (parts.text, parts.head) for w in module.parameters()}
-    bytes_per_s = _bandwidth(rig)
-    floor_ms = 1000 * sum(weights.values()) / bytes_per_s
-    found: dict[str, object] = {
-        "weights_mb": sum(weights.values()) // 2**20,
-        "device_gb_per_s": round(bytes_per_s / 1e9, 1),
-        "floor_ms": round(floor_ms, 3),
-    }
-    for rows in BATCHES:
-        if rows > runtime.capacity.rows:
-            continue
-        took_ms = _step_ms(rig, engine, rows)
-        found[f"{rows}_rows"] = {"step_ms": round(took_ms, 3), "times_the_floor": round(took_ms / floor_ms, 1)}
+    ours_s = {}
+    with engines.forced_answers():
+        for rows in BATCHES[:2]:
+            works = [Utterance(clip, language="English")] * rows
+            engines.run(engine, works)
+            ours_s[rows] = max(engines.run(engine, works)[1])
+    directory, dtype = engine._locate(), getattr(torch, engine.info.dtype)
     engine.unload()
+    model = Qwen3ASRForConditionalGeneration.from_pretrained(directory, dtype=dtype).eval().to(rig.device)
+    processor = Qwen3ASRProcessor.from_pretrained(directory, local_files_only=True)
+    found: dict[str, object] = {"span_s": clip_s, "dtype": engine.info.dtype}
+    for rows, own_s in ours_s.items():
+        prompt = agreement.package_prompt(processor)
+        took_s = []
+        for _ in range(2):
+            began = time.perf_counter()
+            inputs = processor(text=[prompt] * rows, audio=[clip] * rows, return_tensors="pt", padding=True)
+            inputs = inputs.to(model.device, dtype)
+            with torch.inference_mode():
+                model.generate(**inputs, max_new_tokens=tokens, min_new_tokens=tokens, pad_token_id=0)
+            rig.synchronize()
+            took_s.append(time.perf_counter() - began)
+        found[f"{rows}_spans"] = {
+            "ours_s": round(own_s, 3),
+            "package_s": round(min(took_s), 3),
+            "times_faster": round(min(took_s) / own_s, 1),
+        }
+    return found
+
+
+def live_partial(rig: Rig) -> dict[str, object]:
+    """Milliseconds of a partial at every length of a session, and of two speakers at once."""
+    return live_step.measure(rig.model_id, rig.device)
+
+
+def step(rig: Rig) -> dict[str, object]:
+    """A decode step, recorded and not, against the time in which the device can read the weights that it needs once."""
+    bytes_per_s = _bandwidth(rig)
+    found: dict[str, object] = {"device_gb_per_s": round(bytes_per_s / 1e9, 1)}
+    for graphs in (False, "auto") if rig.device != "cpu" else (False,):
+        engine = rig.engine(rig.model_id, max_batch=max(BATCHES), graphs=graphs)
+        engine.load()
+        runtime = engine._runtime
+        assert runtime is not None
+        layers = runtime._language_model._layers
+        matrices = [
+            linear.keywords["weight"]
+            for layer in layers
+            for linear in (layer.qkv, layer.out, layer.gate_up, layer.down)
+        ]
+        weights_bytes = runtime._parts.head.weight.nbytes + sum(matrix.nbytes for matrix in matrices)
+        floor_ms = 1000 * weights_bytes / bytes_per_s
+        found["weights_mb"], found["floor_ms"] = weights_bytes // 2**20, round(floor_ms, 3)
+        timed = {}
+        for rows in (rows for rows in BATCHES if rows <= runtime.capacity.rows):
+            took_ms = _step_ms(rig, engine, rows)
+            timed[f"{rows}_rows"] = {"step_ms": round(took_ms, 3), "times_the_floor": round(took_ms / floor_ms, 1)}
+        found["recorded" if graphs else "not_recorded"] = timed
+        engine.unload()
     return found
 
 

@@ -142,10 +142,12 @@ def _publish(fresh: Path, directory: Path) -> None:
 
 def _write_weights(directory: Path, config: dict[str, Any]) -> None:
     import torch
-    from qwen_asr.core.transformers_backend import Qwen3ASRConfig, Qwen3ASRForConditionalGeneration
+
+    from asr_server.engine.qwen.sdk import Qwen3ASRForConditionalGeneration
 
     torch.manual_seed(0)
-    model = Qwen3ASRForConditionalGeneration(Qwen3ASRConfig(**config)).to(torch.bfloat16)
+    model = Qwen3ASRForConditionalGeneration(Qwen3ASRForConditionalGeneration.config_class(**config))
+    model = model.to(torch.bfloat16)
     model.save_pretrained(directory)
     # The SDK does not write what tells an aligner from a recogniser.
     if "model_type" in config["thinker_config"]:

@@ -11,7 +11,7 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from dotenv import dotenv_values
 from pydantic import AnyHttpUrl, Field, SecretStr, ValidationError, ValidationInfo, field_validator
@@ -113,6 +113,7 @@ class Settings(BaseSettings):
     cpu_threads: int = Field(
         0, ge=0, le=1024, description="Threads that compute; 0: one for each core, within a container's quota."
     )
+    use_cuda_graphs: bool | Literal["auto"] = Field("auto", description="Replay decode steps on a GPU as CUDA graphs.")
     max_batch: int = Field(0, ge=0, le=256, description="Most spans in one batch; 0: 8 on a CPU, 32 on a GPU.")
     kv_budget_mb: int = Field(
         0, ge=0, description="MiB for keys and values; 0: derived from the free memory after loading."
@@ -254,7 +255,6 @@ class Settings(BaseSettings):
     onnx_encoder_path: str = Field("", description="Run the audio encoder from an ONNX file.")
     trt_encoder_path: str = Field("", description="Run the audio encoder from a TensorRT engine.")
     use_vllm: bool = Field(False, description="Decode with vLLM.")
-    use_cuda_graphs: bool = Field(False, description="Replay decode steps as CUDA graphs.")
     use_causal_encoder: bool = Field(False, description="Encode live audio causally.")
     numa_node: int | None = Field(None, ge=0, description="Pin the process to one NUMA node.")
     use_granian: bool = Field(False, description="Serve with Granian instead of uvicorn.")

@@ -54,6 +54,11 @@ class Plan:
     int8: bool = False
     cpu_threads: int = 0
 
+    @property
+    def cuda_graphs(self) -> bool:
+        """Whether decode steps are recorded."""
+        return any(option.name == "use_cuda_graphs" and option.active for option in self.options)
+
 
 # Options that this version does not have: the setting, and what to do instead.
 ABSENT = {
@@ -62,7 +67,6 @@ ABSENT = {
     "onnx_encoder_path": "unset it; the encoder runs in torch",
     "trt_encoder_path": "unset it; the encoder runs in torch",
     "use_vllm": "unset it; the engine batches by itself",
-    "use_cuda_graphs": "unset it",
     "use_causal_encoder": "unset it",
     "numa_node": "start the server under numactl",
     "use_granian": "unset it; uvicorn serves",
@@ -82,10 +86,13 @@ _BFLOAT16_FLAGS = ("amx_bf16", "avx512_bf16")
 # Medians of ten steps, five times in turns: the 0.6B's shape in float32, four rows, two cores (2026-11-22).
 _COMPILE_REASON = "a decode step on a CPU is 10 % shorter with it, and the first one 26 s longer"
 
+# Of the 0.6B in bfloat16, one row (H100, 2026-11-22).
+_GRAPHS_REASON = "a decode step is one call of the driver instead of six hundred, and takes a quarter of the time"
 _BATCHING_REASON = "most spans that share one decode step; memory may allow fewer, see slots"
 _THREADS_REASON = "this engine's libraries choose their number themselves"
 _DEMO_REASON = f"MODEL_ID={DEMO}: 3 million weights, for which float32 is the fastest"
 
+_ONLY_DTYPE = Dtype.FLOAT32.value, "the only one of this engine"
 _TORCH_OPTIONS = (
     Option("attention", True, "sdpa", _ATTENTION_REASON),
     Option("torch_compile", False, "", _COMPILE_REASON),
@@ -115,15 +122,13 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
     """The plan for these settings on this machine. Raises `PlanError`."""
     engine = ENGINES_BY_MODEL.get(settings.model_id, QWEN)
     conflicts: list[str] = []
-    if engine == QWEN:
-        device, device_reason = _device(settings.device, capabilities, conflicts)
-        dtype, dtype_reason = _dtype(settings, device, capabilities)
-    else:
-        device, device_reason = "cpu", _REASONS[engine]
-        dtype, dtype_reason = Dtype.FLOAT32.value, "the only one of this engine"
+    torch = engine == QWEN
+    device, device_reason = _device(settings.device, capabilities, conflicts) if torch else ("cpu", _REASONS[engine])
+    dtype, dtype_reason = _dtype(settings, device, capabilities) if torch else _ONLY_DTYPE
     model = _model(settings.model_id, device)
     quantize = _quantize(settings, engine, device, capabilities, conflicts)
     threads = _threads(settings.cpu_threads, engine, capabilities)
+    graphs = _cuda_graphs(settings.use_cuda_graphs, device, capabilities, conflicts)
     conflicts += _conflicts(settings, engine, model.value, capabilities)
     if conflicts:
         raise PlanError("\n".join(conflicts))
@@ -141,7 +146,7 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
     options = (
         *((Option("engine", True, engine, _REASONS[engine]),) if engine != QWEN else ()),
         *(parts if engine != FAKE else ()),
-        *(_TORCH_OPTIONS if engine == QWEN else ()),
+        *((*_TORCH_OPTIONS, graphs) if torch else ()),
         Option("aligner", bool(aligner_id), aligner_id, aligner_reason),
         Option("gateway_mode", settings.gateway_mode, "", _GATEWAY_REASONS[settings.gateway_mode]),
         _translation(settings),
@@ -288,6 +293,18 @@ def _quantize(settings: Settings, engine: str, device: str, capabilities: Capabi
     if reason:
         return Option("quantize", False, "", reason)
     return Option("quantize", True, Quantization.INT8.value, f"the processor multiplies 8-bit integers ({flag})")
+
+
+def _cuda_graphs(wanted: bool | str, device: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
+    if not device.startswith("cuda"):
+        if wanted is True:
+            conflicts.append("USE_CUDA_GRAPHS=true is for GPUs, and the model runs on the CPU: unset it.")
+        return Option("use_cuda_graphs", False, "", "for GPUs")
+    if wanted is False:
+        return Option("use_cuda_graphs", False, "", "as set")
+    if wanted == "auto" and capabilities.gpus.build is gpu.Build.ROCM:
+        return Option("use_cuda_graphs", False, "", "not tried on AMD's GPUs; USE_CUDA_GRAPHS=true tries it")
+    return Option("use_cuda_graphs", True, "", _GRAPHS_REASON)
 
 
 def _exact_batching(device: str, dtype: str, quantize: Option) -> Option:

@@ -8,9 +8,11 @@ from asr_server.core import settings
 from asr_server.engine import plan
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.cpu import CpuShare
+from asr_server.engine.gpu import Build, Driver, Gpus
 
 NO_GPU = Capabilities(gpu=False, torch_cuda=False)
 GPU = Capabilities(gpu=True, torch_cuda=True)
+ROCM = replace(GPU, gpus=Gpus(driver=Driver.AMD, build=Build.ROCM))
 XEON = replace(NO_GPU, cpu_flags=frozenset(("avx2", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")))
 LAPTOP = replace(NO_GPU, cpu_flags=frozenset(("avx2", "avx_vnni")))
 
@@ -53,7 +55,6 @@ def test_what_cannot_work_refuses_and_names_every_conflict():
         ("onnx_encoder_path", "x.onnx"),
         ("trt_encoder_path", "x.engine"),
         ("use_vllm", True),
-        ("use_cuda_graphs", True),
         ("use_causal_encoder", True),
         ("numa_node", 1),
         ("use_granian", True),
@@ -63,6 +64,29 @@ def test_no_absent_option_is_silently_ignored(name, value):
     """Every option of the product that is not here yet stops the start."""
     with pytest.raises(plan.PlanError, match=name.upper()):
         plan.resolve(_settings(**{name: value}), GPU)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "machine", "recorded"),
+    [
+        ("auto", GPU, True),
+        (True, GPU, True),
+        (False, GPU, False),
+        ("auto", NO_GPU, False),
+        ("auto", ROCM, False),
+        (True, ROCM, True),
+    ],
+)
+def test_steps_are_recorded_on_nvidias_gpus(wanted, machine, recorded):
+    """Elsewhere where it is asked for."""
+    resolved = plan.resolve(_settings(use_cuda_graphs=wanted), machine)
+    assert resolved.cuda_graphs is _option(resolved, "use_cuda_graphs").active is recorded
+
+
+def test_nothing_is_recorded_on_a_cpu():
+    """Who asks for it is told."""
+    with pytest.raises(plan.PlanError, match="USE_CUDA_GRAPHS"):
+        plan.resolve(_settings(use_cuda_graphs=True), NO_GPU)
 
 
 @pytest.mark.parametrize(

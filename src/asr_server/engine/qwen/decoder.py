@@ -12,8 +12,9 @@ from asr_server.engine.qwen.arena import Arena, AttentionShape, rounded
 from asr_server.engine.qwen.capacity import Capacity
 from asr_server.engine.qwen.encoder import Window
 from asr_server.engine.qwen.language_model import LanguageModel
-from asr_server.engine.qwen.passes import Pass, Span
-from asr_server.engine.qwen.sampling import Choice, Draw, choose
+from asr_server.engine.qwen.passes import Layout, Pass, Span
+from asr_server.engine.qwen.sampling import Choice, Draw, choices, choose
+from asr_server.engine.qwen.step_graphs import Capture, StepGraphs
 from asr_server.engine.row import Row
 from asr_server.engine.speculative import accepted
 
@@ -65,17 +66,17 @@ class RowInput:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class SlotRow(Row):
-    """A row in a slot. `generator`: the source of chance where it is sampled. `no_speech_id`: the token that means "no
-    speech" where it is the second one; None if its probability is not wanted. `expected`: new tokens that it will
-    hardly exceed. `urgent`: its prompt is run before those of others.
+    """A row in a slot. `generator`: the source of chance where it is sampled. `watched`: the probability that nobody
+    speaks is wanted. `expected`: new tokens that it will hardly exceed. `urgent`: its prompt is run before those of
+    others.
 
-    Set by the decoder: `length`, tokens in the arena; `no_speech_logprob`, the log-probability of `no_speech_id`;
-    `input`, what is left of its prompt with the tokens `proposed` behind it, None once it decodes; `reserved`, tokens
-    that its slot has to have room for.
+    Set by the decoder: `length`, tokens in the arena; `no_speech_logprob`, if it is wanted; `input`, what is left of
+    its prompt with the tokens `proposed` behind it, None once it decodes; `reserved`, tokens that its slot has to have
+    room for.
     """
 
     generator: torch.Generator | None = None
-    no_speech_id: int | None = None
+    watched: bool = False
     expected: int = 0
     urgent: bool = False
     length: int = 0
@@ -86,12 +87,19 @@ class SlotRow(Row):
 
 
 class SlotDecoder:
-    """Rows sit in slots 0..n-1 without a gap, those that decode before those whose prompt is not at its end."""
+    """Rows sit in slots 0..n-1 without a gap, those that decode before those whose prompt is not at its end.
 
-    def __init__(self, model: LanguageModel, head: Head, end_ids: frozenset[int], capacity: Capacity) -> None:
+    `no_speech_id`: the token that means "no speech" where it is the second one of an answer.
+    """
+
+    def __init__(
+        self, model: LanguageModel, head: Head, end_ids: frozenset[int], capacity: Capacity, no_speech_id: int = 0
+    ) -> None:
         self._model = model
         self._head = head
         self._end_ids = end_ids
+        self._no_speech_id = no_speech_id
+        self._graphs: StepGraphs | None = None
         self._capacity = capacity
         shape = AttentionShape.of(model.config)
         self.arena = Arena(shape, capacity.tokens, device=model.device, dtype=model.dtype)
@@ -150,11 +158,11 @@ class SlotDecoder:
         spans = [Span(slot, row.length, count) for slot, (row, count) in enumerate(parts, first)]
         inputs = [row.input for row, _ in parts if row.input is not None]
         embeds = torch.cat([given.ready[:count] for given, (_, count) in zip(inputs, parts, strict=True)])
-        aim = Pass(self.arena, spans)
+        aim = Pass(self.arena, Layout(self.arena, spans))
         hidden = self._model(embeds, aim.positions, aim.attend).split([count for _, count in parts])
         ended = [(row, states) for (row, count), states in zip(parts, hidden, strict=True) if count == _left(row)]
         rows, proposals = [row for row, _ in ended], [row.proposed for row, _ in ended]
-        choices = self._choose(rows, [states[-len(row.proposed) - 1 :] for row, states in ended])
+        found = self._choose(rows, [states[-len(row.proposed) - 1 :] for row, states in ended])
         # From here on nothing fails: a pass that does has moved no row, and may be tried again.
         for given, (row, count) in zip(inputs, parts, strict=True):
             given.skip(count)
@@ -162,7 +170,22 @@ class SlotDecoder:
         for row in rows:
             row.length -= len(row.proposed)
             row.input = None
-        self._note(rows, proposals, choices)
+        self._note(rows, proposals, found)
+
+    def record_steps(self, capture: Capture, on_each: Callable[[], None]) -> int:
+        """Record the steps of rows that are as long as planned, before any is seated, and return their number.
+        `on_each` is called before each."""
+        self.arena.divide(self._capacity.rows, self._capacity.tokens // self._capacity.rows, held=[])
+        self._graphs = StepGraphs(self.arena, self._greedy, capture, on_each)
+        return len(self._graphs)
+
+    def _hidden(self, aim: Pass) -> torch.Tensor:
+        """Hidden states (n, d) of tokens whose ids are known."""
+        return self._model(self._model.embed(aim.ids), aim.positions, aim.attend)
+
+    def _greedy(self, aim: Pass) -> tuple[torch.Tensor, torch.Tensor]:
+        hidden = self._hidden(aim)
+        return hidden, choose(self._head, hidden, self._no_speech_id)
 
     def step(self) -> None:
         """One pass for all rows that decode and are unfinished: one new token each, more where a draft comes true."""
@@ -176,12 +199,16 @@ class SlotDecoder:
         self._make_room(len(self.rows), max(needed))
         spans = [Span(slot, row.length, 1 + len(own)) for slot, (row, own) in enumerate(zip(rows, fed, strict=True))]
         ids = [token for row, own in zip(rows, fed, strict=True) for token in (row.ids[-1], *own)]
-        aim = Pass(self.arena, spans, ids)
-        hidden = self._model(self._model.embed(aim.ids), aim.positions, aim.attend)
-        choices = self._choose(rows, hidden[: len(ids)].split([span.count for span in spans]))
+        layout = Layout(self.arena, spans, ids)
+        recorded = self._graphs.run(layout) if self._graphs is not None else None
+        if recorded is not None and not any(row.temperature for row in rows):
+            found = [[choice] for choice in choices(recorded[1][: len(ids)])]
+        else:
+            hidden = recorded[0] if recorded is not None else self._hidden(Pass(self.arena, layout))
+            found = self._choose(rows, hidden[: len(ids)].split([span.count for span in spans]))
         for row in rows:
             row.length += 1
-        self._note(rows, fed, choices)
+        self._note(rows, fed, found)
 
     def drop(self, row: SlotRow) -> None:
         """Take a row out and close the gap."""
@@ -242,16 +269,15 @@ class SlotDecoder:
         # Of forced tokens too the log-probability is asked: they are words that callers see.
         first = [(row, begin) for row, begin in zip(rows, begins, strict=False) if not row.ids]
         forced = {begin + n: token for row, begin in first for n, token in enumerate(row.forced)}
-        watched = next((row.no_speech_id for row in rows if row.no_speech_id is not None), 0)
-        choices = choose(self._head, torch.cat(list(hidden)), draws, forced, watched)
-        return [choices[begin:end] for begin, end in zip(begins, ends, strict=False)]
+        chosen = choices(choose(self._head, torch.cat(list(hidden)), self._no_speech_id, draws, forced))
+        return [chosen[begin:end] for begin, end in zip(begins, ends, strict=False)]
 
-    def _note(self, rows: Sequence[SlotRow], proposals: Sequence[list[int]], choices: Sequence[list[Choice]]) -> None:
+    def _note(self, rows: Sequence[SlotRow], proposals: Sequence[list[int]], found: Sequence[list[Choice]]) -> None:
         """Note what came of a pass: the proposed tokens that came true and one more."""
-        for row, proposal, own in zip(rows, proposals, choices, strict=True):
+        for row, proposal, own in zip(rows, proposals, found, strict=True):
             count = accepted(proposal, [choice.token for choice in own]) + 1
             place = 1 - len(row.ids)
-            if row.no_speech_id is not None and 0 <= place < count:
+            if row.watched and 0 <= place < count:
                 row.no_speech_logprob = own[place].watched
             row.length += count - 1
             taken = own[:count]

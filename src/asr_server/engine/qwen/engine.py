@@ -15,7 +15,7 @@ from loguru import logger
 
 from asr_server.core import heap, settings
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory, TranscriptionFailed
+from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
 from asr_server.engine.budget import token_budget
 from asr_server.engine.loops import without_loop
 from asr_server.engine.plan import Plan
@@ -173,6 +173,15 @@ class QwenEngine:
                         raise outcome.error
             for key in list(self._work):
                 self.drop(key)
+        if self._plan.cuda_graphs:
+            self._record_steps(runtime)
+
+    def _record_steps(self, runtime: Runtime) -> None:
+        failure = runtime.attempt(lambda: runtime.record_steps(self._on_load_progress))
+        if isinstance(failure, TranscriptionFailed):
+            raise ModelUnavailable("Decode steps cannot be recorded on this GPU; set USE_CUDA_GRAPHS=false.")
+        if failure is not None:
+            raise failure
 
     def unload(self) -> None:
         """Free the weights, the cache, and what the C library holds back."""
@@ -285,7 +294,7 @@ class QwenEngine:
             draft=Draft(utterance.draft) if utterance.draft else None,
             forced=utterance.prefix,
             urgent=work.urgent,
-            no_speech_id=None if utterance.language else runtime.no_speech_id,
+            watched=not utterance.language,
         )
 
     def _back_off(self, failure: AsrError) -> Iterator[Outcome]:

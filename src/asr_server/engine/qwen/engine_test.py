@@ -136,11 +136,11 @@ def _say(monkeypatch, ids):
 
     said = iter(ids)
 
-    def choose(head, states, draws, forced, watched):
-        assert len(states) == 1
+    def choices(chosen):
+        assert len(chosen) == 1
         return [Choice(next(said), -0.5, -9.0)]
 
-    monkeypatch.setattr("asr_server.engine.qwen.decoder.choose", choose)
+    monkeypatch.setattr("asr_server.engine.qwen.decoder.choices", choices)
 
 
 def test_a_loaded_model_is_not_walked_by_the_garbage_collector(make_engine):

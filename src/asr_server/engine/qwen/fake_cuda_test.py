@@ -115,13 +115,12 @@ def test_a_prefill_and_a_step_stay_on_the_gpu(parts, monkeypatch):
     encoder, model, head = parts
     asked = []
 
-    def choose(given, states, draws, forced, watched):
-        logits = given(states)
-        assert logits.device == states.device == DEVICE
-        asked.append(tuple(logits.shape))
-        return [Choice(5, -0.1, -9.0)] * len(states)
+    def choices(chosen):
+        assert chosen.device == DEVICE
+        asked.append(tuple(chosen.shape))
+        return [Choice(5, -0.1, -9.0)] * len(chosen)
 
-    monkeypatch.setattr("asr_server.engine.qwen.decoder.choose", choose)
+    monkeypatch.setattr("asr_server.engine.qwen.decoder.choices", choices)
     decoder = SlotDecoder(model, head, frozenset(), Capacity(4, 4 * 2048 * 64, 0, 64))
     for key, frames in enumerate((60, 800, 1230)):
         row = SlotRow(key=key, budget=50, draft=Draft(range(20, 40)) if key == 1 else None, temperature=float(key == 2))
@@ -145,10 +144,7 @@ def test_a_prefill_and_a_step_stay_on_the_gpu(parts, monkeypatch):
 def test_a_step_has_few_operations_whatever_the_batch(parts, monkeypatch, rows):
     """At most 24 in a layer; none of them is a product of matrices in float32 where the model is not."""
     _, model, head = parts
-    monkeypatch.setattr(
-        "asr_server.engine.qwen.decoder.choose",
-        lambda given, states, *_: given(states) is None or [Choice(5, -0.1, -9.0)] * len(states),
-    )
+    monkeypatch.setattr("asr_server.engine.qwen.decoder.choices", lambda found: [Choice(5, -0.1, -9.0)] * len(found))
     decoder = SlotDecoder(model, head, frozenset(), Capacity(8, 8 * 512 * 64, 0, 64))
     for key in range(rows):
         embeds = model.embed(torch.zeros(9, dtype=torch.long, device=DEVICE))

@@ -26,23 +26,26 @@ class Span:
     count: int
 
 
-class Pass:
-    """Tokens of rows in neighbouring slots, packed one behind the other.
+class Layout:
+    """Tokens of rows in neighbouring slots, packed one behind the other, in the host's memory.
 
-    Packed, so that only attention pays for rows of different lengths. `ids`: those of the tokens, on the device, if
-    they were given. Rows and queries are padded to few different shapes. Padding looks at something that is there, and
-    nobody looks at what comes of it.
+    Packed, so that only attention pays for rows of different lengths. `ids`: those of the tokens, if they are not
+    given as embeddings. Rows and queries are padded to few different shapes. Padding looks at something that is there,
+    and nobody looks at what comes of it.
+
+    `numbers` (n,) int64, in parts of `lengths`: ids, positions, columns, slots, the token at each padded place, the
+    place of each token.
     """
 
     def __init__(self, arena: Arena, spans: Sequence[Span], ids: Sequence[int] = ()) -> None:
         counts = [span.count for span in spans]
-        self._arena, self._first = arena, spans[0].slot
-        self.batch = min(_power_of_two(len(spans)), arena.slots - self._first)
+        self.first = spans[0].slot
+        self.batch = min(_power_of_two(len(spans)), arena.slots - self.first)
         self.query = next((query for query in _QUERIES if query >= max(counts)), 0) or rounded(max(counts))
         self.width = min(rounded(max(span.start + span.count for span in spans)), arena.columns)
         # Of single tokens, rows are padded here and not in attention: a step then has one of few numbers of tokens.
         padding = self.batch - len(spans) if self.query == 1 else 0
-        dummies, last = self._first + len(spans) + np.arange(padding), np.full(padding, arena.columns - 1)
+        dummies, last = self.first + len(spans) + np.arange(padding), np.full(padding, arena.columns - 1)
         slots = np.concatenate([*(np.full(span.count, span.slot) for span in spans), dummies])
         where = [np.arange(span.start, span.start + span.count) for span in spans]
         places = _places(counts, self.batch, self.query) if self.query > 1 else (dummies[:0], dummies[:0])
@@ -53,9 +56,21 @@ class Pass:
             slots,
             *places,
         ]
-        # One transfer for all: on a GPU each small one costs as much as a layer.
-        numbers = memory.upload(torch.from_numpy(np.concatenate(parts).astype(np.int64)), arena.device)
-        self.ids, self.positions, *self._at, self._gather, self._scatter = numbers.split([len(p) for p in parts])
+        self.lengths = [len(part) for part in parts]
+        self.numbers = torch.from_numpy(np.concatenate(parts).astype(np.int64))
+
+
+class Pass:
+    """A layout on the device, and what its tokens do with the arena."""
+
+    def __init__(self, arena: Arena, layout: Layout, numbers: torch.Tensor | None = None) -> None:
+        """`numbers`: those of the layout, if they are on the device already."""
+        if numbers is None:
+            # One transfer for all: on a GPU each small one costs as much as a layer.
+            numbers = memory.upload(layout.numbers, arena.device)
+        self._arena, self._first = arena, layout.first
+        self.batch, self.query, self.width = layout.batch, layout.query, layout.width
+        self.ids, self.positions, *self._at, self._gather, self._scatter = numbers.split(layout.lengths)
         self._mask = self._visible(arena.dtype)
 
     def _visible(self, dtype: torch.dtype) -> torch.Tensor:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from asr_server.engine.qwen.arena import Arena, AttentionShape
-from asr_server.engine.qwen.passes import Pass, Span
+from asr_server.engine.qwen.passes import Layout, Pass, Span
 
 pytestmark = pytest.mark.torch
 
@@ -21,7 +21,7 @@ def arena():
 def _run(arena, *spans):
     """One pass in which each token's key and value is its position."""
     ids = range(sum(span.count for span in spans)) if all(span.count == 1 for span in spans) else ()
-    made = Pass(arena, spans, ids)
+    made = Pass(arena, Layout(arena, spans, ids))
     held = made.positions[:, None, None].float().expand(-1, 1, 4)
     made.attend(0, torch.zeros(len(held), 2, 4), held, held)
     return made

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from loguru import logger
 
 from asr_server.core.errors import (
     AsrError,
@@ -39,6 +40,7 @@ from asr_server.engine.qwen.language_model import LanguageModel
 from asr_server.engine.qwen.linear import Int8Head, Int8Linear, plain
 from asr_server.engine.qwen.prefill import PrefillPolicy
 from asr_server.engine.qwen.prefix_cache import CachedPrefix, PrefixCache
+from asr_server.engine.qwen.step_graphs import CudaCapture
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,11 +80,10 @@ class Runtime:
         self._language_model = LanguageModel(parts.text, make_linear)
         self._prompts = prompt.PromptBuilder(parts.processor)
         self._answers = answer.AnswerReader(parts.tokenizer)
-        self._no_speech_id = self._prompts.no_speech_id
         self._options = options
         self.capacity = _capacity(parts, limits)
         head = Int8Head(parts.head.weight) if int8 else parts.head
-        self.decoder = SlotDecoder(self._language_model, head, parts.end_ids, self.capacity)
+        self.decoder = SlotDecoder(self._language_model, head, parts.end_ids, self.capacity, self._prompts.no_speech_id)
         self.prefix_cache = PrefixCache(limit_bytes=self.capacity.prefix_cache_bytes)
         self.prefill_policy = PrefillPolicy()
 
@@ -136,6 +137,14 @@ class Runtime:
             return ((1.0, 1),)
         sizes = [2**n for n in range(1, 9) if 2**n < self.capacity.rows]
         return ((1.0, 1), (8.0, 1), (30.0, 1), *((1.0, rows) for rows in sizes), (1.0, self.capacity.rows))
+
+    @torch.inference_mode()
+    def record_steps(self, on_each: Callable[[], None]) -> None:
+        """Record decode steps as CUDA graphs, before the first row. Raises what a pass raises."""
+        began_s = time.perf_counter()
+        count = self.decoder.record_steps(CudaCapture(), on_each)
+        took_s = round(time.perf_counter() - began_s, 1)
+        logger.info("decode steps recorded as CUDA graphs", count=count, took_s=took_s)
 
     def report_to(self, on_progress: Callable[[], None]) -> None:
         """Call `on_progress` inside of every pass that may take long, from now on.
@@ -262,11 +271,6 @@ class Runtime:
             self.decoder.drop(row)
         except Exception as error:
             raise faults.failure(error) from error
-
-    @property
-    def no_speech_id(self) -> int:
-        """The token that stands second in an answer that hears no speech."""
-        return self._no_speech_id
 
     def generator(self, work: Utterance) -> torch.Generator | None:
         """The source of chance for a sampled row; None for a greedy one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 
@@ -34,13 +35,13 @@ class Choice:
 def choose(
     head: Callable[[torch.Tensor], torch.Tensor],
     states: torch.Tensor,
-    draws: Sequence[Draw],
-    forced: Mapping[int, int],
     watched: int,
-) -> list[Choice]:
+    draws: Sequence[Draw] = (),
+    forced: Mapping[int, int] = MappingProxyType({}),
+) -> torch.Tensor:
     """What follows each of the hidden states (n, d): the likeliest token but for `draws` and those `forced` at places.
 
-    There is one transfer from the device.
+    On the device, (n, 3) as `choices` reads it.
     """
     found = []
     for begin in range(0, len(states), _STATES):
@@ -57,4 +58,9 @@ def choose(
         logprobs = logits.gather(-1, asked) - logits.logsumexp(-1, keepdim=True)
         # Every id is exact in a double.
         found.append(torch.cat([tokens[:, None].double(), logprobs.double()], dim=-1))
-    return [Choice(int(token), logprob, other) for token, logprob, other in torch.cat(found).tolist()]
+    return torch.cat(found)
+
+
+def choices(chosen: torch.Tensor) -> list[Choice]:
+    """What `choose` found, in the host's memory: one transfer."""
+    return [Choice(int(token), logprob, other) for token, logprob, other in chosen.tolist()]

@@ -50,8 +50,8 @@ def _replaced(stand_ins: dict[str, ModuleType | None]) -> Iterator[None]:
             del modules[name]
 
 
-# transformers asks for these two with a fallback: they serve its losses.
-with _replaced(dict.fromkeys(("sklearn", "scipy"))):
+# transformers asks for these two with a fallback, when it is imported first: they serve its losses.
+with _replaced(dict.fromkeys(("sklearn", "scipy") if "transformers" not in sys.modules else ())):
     from transformers.cache_utils import Cache
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
     from transformers.models.qwen2.tokenization_qwen2 import bytes_to_unicode

@@ -26,3 +26,9 @@ def test_the_engine_comes_without_what_it_never_calls():
     assert (unloaded, loaded) == (list(SPARED), True)
     assert "".join(words) == "東京に行きます"
     assert len(words) > 2
+
+
+def test_the_sdk_loads_behind_transformers_too():
+    """Which by then knows whether scikit-learn is there."""
+    program = "from transformers import AutoTokenizer; from asr_server.engine.qwen import sdk"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=110)

@@ -1,0 +1,79 @@
+"""Recorded steps. The border to CUDA is a tracer: what it replays are operations on tensors, and no line of Python."""
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from asr_server.engine.plan import Plan
+from asr_server.engine.protocol import Utterance
+from asr_server.engine.qwen.engine import QwenEngine
+from asr_server.engine.qwen.passes import Pass
+
+pytestmark = pytest.mark.torch
+
+
+def _traced(run):
+    """A `Capture`: like a graph, it knows the tensors that were there, and writes where it wrote."""
+    operations = make_fx(run)()
+    computed = run()
+
+    def replay():
+        for kept, new in zip(computed, operations(), strict=True):
+            kept.copy_(new)
+
+    return replay, computed
+
+
+def _recorded(engine, monkeypatch):
+    """Records the steps of an engine; returns the shapes of steps that are not replayed from now on."""
+    eager, made = [], Pass.__init__
+    with torch.inference_mode():
+        assert engine._runtime.decoder.record_steps(_traced, lambda: None) > 1
+
+    def see(self, arena, layout, numbers=None):
+        made(self, arena, layout, numbers)
+        if layout.query == 1:
+            eager.append((layout.batch, layout.width))
+
+    monkeypatch.setattr(Pass, "__init__", see)
+    return eager
+
+
+@pytest.fixture
+def engine(monkeypatch):
+    """Four rows."""
+    monkeypatch.setattr("asr_server.engine.qwen.step_graphs._WIDEST", 256)
+    made = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 0, ()))
+    made.load()
+    return made
+
+
+def test_recorded_steps_answer_as_others_do(engine, run, clips, alone, monkeypatch):
+    """Rows of different lengths that come and go: each gets the ids and probabilities that it has alone."""
+    eager = _recorded(engine, monkeypatch)
+    for got, expected in zip(run(engine, [Utterance(clip) for clip in clips]), alone, strict=True):
+        assert got.ids == expected.ids
+        assert got.logprobs == pytest.approx(expected.logprobs, abs=1e-3)
+        assert got.no_speech_prob == pytest.approx(expected.no_speech_prob, abs=1e-3)
+    assert not [width for _, width in eager if width <= 256]
+
+
+def test_a_sampled_row_reads_what_was_replayed(engine, run, clips, monkeypatch):
+    """Its token is drawn from the hidden states of the recorded step."""
+    works = [Utterance(clips[0], temperature=0.8, seed=3), Utterance(clips[1])]
+    expected = run(engine, works)
+    eager = _recorded(engine, monkeypatch)
+    assert [got.ids for got in run(engine, works)] == [answer.ids for answer in expected]
+    assert not eager
+
+
+def test_steps_over_another_division_are_made(run, clips, alone, monkeypatch):
+    """Where rows need longer slots than those in which steps were recorded."""
+    monkeypatch.setattr("asr_server.engine.qwen.capacity.ROW_TOKENS", 160)
+    monkeypatch.setattr("asr_server.engine.qwen.decoder.rounded", lambda tokens: -(-tokens // 4) * 4)
+    engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 4, ()))
+    engine.load()
+    eager, arena = _recorded(engine, monkeypatch), engine._runtime.decoder.arena
+    planned = arena.columns
+    assert [got.ids for got in run(engine, [Utterance(clip) for clip in clips])] == [answer.ids for answer in alone]
+    assert any(width > planned for _, width in eager)
