@@ -91,9 +91,13 @@ class Arena:
         """Keys and values of one layer, (2, slots, kv_heads, columns, dim), as a view."""
         return self._divided[number]
 
-    def clear(self, slot: int) -> None:
-        """Zero a slot: a mask hides any number, but not what is none."""
-        self._divided[:, :, slot] = 0
+    def clear(self, slot: int, tokens: int) -> None:
+        """Zero the first `tokens` of a slot, and the column for padding: a mask hides any number, but not what is none.
+
+        Not all of the slot: on a CPU its memory is taken by being written, and slots may be long.
+        """
+        self._divided[:, :, slot, :, :tokens] = 0
+        self._divided[:, :, slot, :, -1] = 0
 
     def move(self, source: int, target: int, tokens: int) -> None:
         """Copy the first `tokens` of one slot over another."""

@@ -212,10 +212,15 @@ class SlotDecoder:
 
     def drop(self, row: SlotRow) -> None:
         """Take a row out and close the gap."""
-        slot, decodes, may_overflow = self.rows.index(row), row.input is None, _may_overflow(row)
+        slot, decodes, may_overflow, written = (
+            self.rows.index(row),
+            row.input is None,
+            _may_overflow(row),
+            _written(row),
+        )
         row.input = None  # freed first: memory may be why it leaves
         if may_overflow:
-            self.arena.clear(slot)
+            self.arena.clear(slot, written)
         if decodes:
             # The last that decodes takes its place, and the last that does not takes the place of that one.
             slot = self._fill(slot, len(self.decoding) - 1)
@@ -228,7 +233,7 @@ class SlotDecoder:
             moved = self.rows[slot] = self.rows[last]
             self.arena.move(last, slot, moved.length)
             if _may_overflow(moved):
-                self.arena.clear(last)
+                self.arena.clear(last, _written(moved))
         return last
 
     def _swap(self, one: int, other: int) -> None:
@@ -288,6 +293,11 @@ def _may_overflow(row: SlotRow) -> bool:
     """Whether its slot may hold what is no number, which a mask does not hide from the next row there. Of a row whose
     prompt is not at its end nothing is known yet."""
     return row.overflowed or row.input is not None
+
+
+def _written(row: SlotRow) -> int:
+    """Columns of its slot that its passes may have written, those that failed included."""
+    return max(row.reserved, row.length + _left(row))
 
 
 def _left(row: SlotRow) -> int:

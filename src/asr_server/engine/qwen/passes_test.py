@@ -1,5 +1,8 @@
 """What a pass writes where, and what its tokens see. The keys are positions, so that a mix-up shows."""
 
+import os
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -53,6 +56,16 @@ def test_padding_never_lies_on_a_token(arena, tokens):
     assert all(_held(arena, slot, 201) == list(range(201)) for slot in range(3))
 
 
+def test_clearing_takes_no_memory_for_what_was_never_written():
+    """Slots of half a GiB each; on a CPU the system provides what is written."""
+    arena, pages = Arena(AttentionShape(1, 1, 1, 64), 2**21, device=torch.device("cpu"), dtype=torch.float32), []
+    arena.divide(2, 2**20, [])
+    for _ in range(2):
+        pages.append(int(Path("/proc/self/statm").read_text().split()[1]))
+        arena.clear(1, 1000)
+    assert (pages[1] - pages[0]) * os.sysconf("SC_PAGE_SIZE") < 2**25
+
+
 def test_a_new_division_keeps_what_rows_hold(arena):
     """Into longer slots, shorter ones, and back; what is no number is not left behind."""
     _run(arena, Span(0, 0, 100), Span(1, 0, 60))
@@ -61,5 +74,5 @@ def test_a_new_division_keeps_what_rows_hold(arena):
         arena.divide(slots, columns, [100, 60])
         assert _held(arena, 0, 100) == list(range(100))
         assert _held(arena, 1, 50) == list(range(50))
-    arena.clear(1)
+    arena.clear(1, 60)
     assert not arena.layer(0).isnan().any()
