@@ -39,15 +39,19 @@ def test_eight_bits_are_off_by_about_a_hundredth(shape, biased, dtype):
     assert 0.001 < _relative_error(found, expected) < 0.02
 
 
-@pytest.mark.parametrize("rows", [2, 3, 8, 13, 32, 104, 410])
+@pytest.mark.parametrize("rows", [2, 3, 8, 13, 16, 32, 104, 410])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_row_yields_the_same_bits_in_any_batch(shape, rows):
-    """Alone and among others, of which one is a million times as large."""
-    made = linear.Int8Linear(torch.randn(shape[1], shape[0]), torch.randn(shape[1]))
+    """Alone and among others, of which one is a million times as large, by either kernel; by both nearly the same."""
+    weight, bias = torch.randn(shape[1], shape[0]), torch.randn(shape[1])
     x = torch.randn(rows, shape[0])
     x[-1] *= 1e6
-    together = made(x)
-    assert all(torch.equal(together[n], made(x[n : n + 1])[0]) for n in {0, 1, rows // 2, rows - 1})
+    found = [linear.Int8Linear(weight, bias, **{other: False}) for other in ("few", "many")]
+    for made in found:
+        together = made(x)
+        assert all(torch.equal(together[n], made(x[n : n + 1])[0]) for n in {0, 1, rows // 2, rows - 1})
+    assert all(_relative_error(few, many) < 1e-6 for few, many in zip(found[0](x), found[1](x), strict=True))
+    assert torch.equal(linear.Int8Linear(weight, bias)(x), found[rows <= 16](x))
 
 
 def test_one_large_value_costs_other_rows_nothing():

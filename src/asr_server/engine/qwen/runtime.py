@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +76,9 @@ class Runtime:
     ) -> None:
         self._parts = parts
         self._mel = LogMel(parts.processor.feature_extractor)
-        make_linear = Int8Linear if int8 else plain
-        self._encoder = WindowedEncoder(parts.tower, make_linear)
-        self._language_model = LanguageModel(parts.text, make_linear)
+        # A clip of half a second has more audio tokens than what is few rows.
+        self._encoder = WindowedEncoder(parts.tower, partial(Int8Linear, few=False) if int8 else plain)
+        self._language_model = LanguageModel(parts.text, Int8Linear if int8 else plain)
         self._prompts = prompt.PromptBuilder(parts.processor)
         self._answers = answer.AnswerReader(parts.tokenizer)
         self._options = options
