@@ -16,8 +16,8 @@ Linear = Callable[[torch.Tensor], torch.Tensor]
 MakeLinear = Callable[[torch.Tensor, torch.Tensor | None], Linear]
 
 _LARGEST = 127
-# To here FBGEMM's kernel is the faster one. Beside oneDNN's it takes 0.6 of the time for one row of the 0.6B's layers, 0.7
-# for eight, 1.1 for 32 and 1.7 for 410 (AMX, two cores, 2026-11-23).
+# To here FBGEMM's kernel is the faster one. Beside oneDNN's it takes 0.6 of the time for one row of the 0.6B's layers,
+# 0.7 for eight, 1.1 for 32 and 1.7 for 410 (AMX, two cores, 2026-11-23).
 _FEW_ROWS = 16
 # Logits of a row that are computed again from the head's own weights. An 8-bit logit is off by about a hundredth of the
 # spread of all of them, and so many lie above any that it could hide.

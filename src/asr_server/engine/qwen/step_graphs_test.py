@@ -1,5 +1,6 @@
 """Recorded steps. The border to CUDA is a tracer: what it replays are operations on tensors, and no line of Python."""
 
+import numpy as np
 import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -67,13 +68,15 @@ def test_a_sampled_row_reads_what_was_replayed(engine, run, clips, monkeypatch):
     assert not eager
 
 
-def test_steps_over_another_division_are_made(run, clips, alone, monkeypatch):
-    """Where rows need longer slots than those in which steps were recorded."""
-    monkeypatch.setattr("asr_server.engine.qwen.capacity.ROW_TOKENS", 160)
-    monkeypatch.setattr("asr_server.engine.qwen.decoder.rounded", lambda tokens: -(-tokens // 4) * 4)
-    engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 4, ()))
+def test_steps_over_another_division_are_made(run, clips, monkeypatch):
+    """A long row needs a longer slot than those in which steps were recorded; short ones are as before."""
+    monkeypatch.setattr("asr_server.engine.qwen.capacity.ROW_TOKENS", 260)
+    engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 8, ()))
     engine.load()
+    works = [Utterance(clip) for clip in (np.tile(clips[0], 6), *clips[1:4])]
+    expected = run(engine, works)
     eager, arena = _recorded(engine, monkeypatch), engine._runtime.decoder.arena
     planned = arena.columns
-    assert [got.ids for got in run(engine, [Utterance(clip) for clip in clips])] == [answer.ids for answer in alone]
+    assert [got.ids for got in run(engine, works)] == [answer.ids for answer in expected]
     assert any(width > planned for _, width in eager)
+    assert any(width < planned for _, width in eager)
