@@ -113,7 +113,7 @@ class Settings(BaseSettings):
     cpu_threads: int = Field(
         0, ge=0, le=1024, description="Threads that compute; 0: one for each core, within a container's quota."
     )
-    use_cuda_graphs: bool | Literal["auto"] = Field("auto", description="Replay decode steps on a GPU as CUDA graphs.")
+    use_cuda_graphs: bool | Literal["auto"] = Field("auto", description="CUDA graphs for steps; `auto`: NVIDIA only.")
     max_batch: int = Field(0, ge=0, le=256, description="Most spans in one batch; 0: 8 on a CPU, 32 on a GPU.")
     kv_budget_mb: int = Field(
         0, ge=0, description="MiB for keys and values; 0: derived from the free memory after loading."

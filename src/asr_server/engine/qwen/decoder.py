@@ -212,15 +212,10 @@ class SlotDecoder:
 
     def drop(self, row: SlotRow) -> None:
         """Take a row out and close the gap."""
-        slot, decodes, may_overflow, written = (
-            self.rows.index(row),
-            row.input is None,
-            _may_overflow(row),
-            _written(row),
-        )
+        slot, decodes, overflow = self.rows.index(row), row.input is None, _overflow(row)
         row.input = None  # freed first: memory may be why it leaves
-        if may_overflow:
-            self.arena.clear(slot, written)
+        if overflow:
+            self.arena.clear(slot, overflow)
         if decodes:
             # The last that decodes takes its place, and the last that does not takes the place of that one.
             slot = self._fill(slot, len(self.decoding) - 1)
@@ -232,8 +227,8 @@ class SlotDecoder:
         if slot != last:
             moved = self.rows[slot] = self.rows[last]
             self.arena.move(last, slot, moved.length)
-            if _may_overflow(moved):
-                self.arena.clear(last, _written(moved))
+            if overflow := _overflow(moved):
+                self.arena.clear(last, overflow)
         return last
 
     def _swap(self, one: int, other: int) -> None:
@@ -289,15 +284,11 @@ class SlotDecoder:
             row.note([choice.token for choice in taken], [choice.logprob for choice in taken], self._end_ids)
 
 
-def _may_overflow(row: SlotRow) -> bool:
-    """Whether its slot may hold what is no number, which a mask does not hide from the next row there. Of a row whose
-    prompt is not at its end nothing is known yet."""
-    return row.overflowed or row.input is not None
-
-
-def _written(row: SlotRow) -> int:
-    """Columns of its slot that its passes may have written, those that failed included."""
-    return max(row.reserved, row.length + _left(row))
+def _overflow(row: SlotRow) -> int:
+    """How many columns of its slot may hold what is no number, which a mask does not hide from the next row there: all
+    that its passes may have written, those that failed included. Of a row whose prompt is not at its end nothing is
+    known yet."""
+    return max(row.reserved, row.length + _left(row)) if row.overflowed or row.input is not None else 0
 
 
 def _left(row: SlotRow) -> int:

@@ -106,9 +106,14 @@ def test_a_build_without_kernels_for_the_card_is_noticed_before_weights_are_read
         device.prepare("cuda", "auto")
 
 
-def test_a_gpu_that_is_not_there_says_what_to_do():
-    """On the build of this machine, if it has no GPU; torch itself is asked."""
-    if torch.cuda.is_available():
-        pytest.skip("this machine has a GPU")
+def test_a_gpu_that_is_not_there_is_refused_by_its_name():
+    """On the build and the machine as they are: torch itself is asked, and no machine has a hundred."""
+    with pytest.raises(ModelUnavailable, match=r"DEVICE=cuda:99: \w+"):
+        device.prepare("cuda:99", "auto")
+
+
+def test_without_any_gpu_the_remedy_is_said(monkeypatch):
+    """Another build, a driver, or the CPU."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ModelUnavailable, match=r"DEVICE=cuda: .* set DEVICE=cpu"):
         device.prepare("cuda", "auto")

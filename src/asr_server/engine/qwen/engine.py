@@ -177,9 +177,12 @@ class QwenEngine:
             self._record_steps(runtime)
 
     def _record_steps(self, runtime: Runtime) -> None:
+        """Raises `ModelUnavailable` where the GPU refuses, `EngineOutOfMemory`, `EngineFailed`."""
         failure = runtime.attempt(lambda: runtime.record_steps(self._on_load_progress))
         if isinstance(failure, TranscriptionFailed):
-            raise ModelUnavailable("Decode steps cannot be recorded on this GPU; set USE_CUDA_GRAPHS=false.")
+            raise ModelUnavailable(
+                "Decode steps cannot be recorded on this GPU; set USE_CUDA_GRAPHS=false."
+            ) from failure
         if failure is not None:
             raise failure
 

@@ -143,7 +143,7 @@ class Runtime:
     def record_steps(self, on_each: Callable[[], None]) -> None:
         """Record decode steps as CUDA graphs, before the first row. Raises what a pass raises."""
         began_s = time.perf_counter()
-        count = self.decoder.record_steps(CudaCapture(), on_each)
+        count = self.decoder.record_steps(CudaCapture(self._parts.device), on_each)
         took_s = round(time.perf_counter() - began_s, 1)
         logger.info("decode steps recorded as CUDA graphs", count=count, took_s=took_s)
 

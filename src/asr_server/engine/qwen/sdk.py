@@ -50,7 +50,8 @@ def _replaced(stand_ins: dict[str, ModuleType | None]) -> Iterator[None]:
             del modules[name]
 
 
-# transformers asks for these two with a fallback, when it is imported first: they serve its losses.
+# For its losses. transformers looks for these two when it is imported, and goes without what it does not find; where
+# somebody imported it before, it has found them, and they must be there.
 with _replaced(dict.fromkeys(("sklearn", "scipy") if "transformers" not in sys.modules else ())):
     from transformers.cache_utils import Cache
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS

@@ -10,7 +10,7 @@ import torch
 from asr_server.engine.qwen.arena import Arena, rounded
 from asr_server.engine.qwen.passes import Layout, Pass, Span
 
-# Steps of rows up to this length are recorded; what longer ones take is their attention, not the calls.
+# Steps of rows up to this length are recorded, five minutes of audio: longer ones are rare, and delay every load.
 _WIDEST = 4096
 # Hidden states of tokens, and what follows each.
 Computed = tuple[torch.Tensor, torch.Tensor]
@@ -36,6 +36,7 @@ class StepGraphs:
     ) -> None:
         self._arena = arena
         self._division = arena.slots, arena.columns
+        # The longest rows of each width that passes have; one column of a slot is never a row's.
         longest = {min(rounded(tokens), arena.columns): tokens for tokens in range(1, min(arena.columns, _WIDEST + 1))}
         batches = {min(1 << n, arena.slots) for n in range(arena.slots.bit_length() + 1)}
         self._recorded: dict[tuple[int, int], _Recorded] = {}
@@ -68,15 +69,17 @@ def _record(arena: Arena, layout: Layout, compute: Callable[[Pass], Computed], c
 
 
 class CudaCapture:
-    """Records on the current GPU. All graphs share their memory: no two run at the same time."""
+    """Records on a GPU. All graphs share their memory: no two run at the same time."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
         self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, run: Callable[[], Computed]) -> tuple[Callable[[], None], Computed]:
         """See `Capture`."""
         graph = torch.cuda.CUDAGraph()
         run()  # what a kernel sets up when it is first used cannot be recorded
-        with torch.cuda.graph(graph, pool=self._pool):
+        # Recorded is what the current GPU is given, and that is the first one. Of another nothing would be recorded.
+        with torch.cuda.device(self._device), torch.cuda.graph(graph, pool=self._pool):
             computed = run()
         return graph.replay, computed

@@ -1,14 +1,19 @@
 """Recorded steps. The border to CUDA is a tracer: what it replays are operations on tensors, and no line of Python."""
 
+from contextlib import nullcontext
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable
 from asr_server.engine.plan import Plan
-from asr_server.engine.protocol import Utterance
+from asr_server.engine.protocol import Option, Utterance
 from asr_server.engine.qwen.engine import QwenEngine
 from asr_server.engine.qwen.passes import Pass
+from asr_server.engine.qwen.step_graphs import CudaCapture
 
 pytestmark = pytest.mark.torch
 
@@ -80,3 +85,27 @@ def test_steps_over_another_division_are_made(run, clips, monkeypatch):
     assert [got.ids for got in run(engine, works)] == [answer.ids for answer in expected]
     assert any(width > planned for _, width in eager)
     assert any(width < planned for _, width in eager)
+
+
+def test_what_is_recorded_is_recorded_on_the_engines_gpu(monkeypatch):
+    """CUDA is the border: it is asked for the GPU, the graph and its memory, and the work is done twice."""
+    entered, ran = [], []
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Mock)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext(entered.append(device)))
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph, pool: nullcontext(entered.append(pool)))
+    CudaCapture(torch.device("cuda", 1))(lambda: ran.append(list(entered)))
+    assert ran == [[], [torch.device("cuda", 1), "pool"]]
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [(RuntimeError("operation not permitted"), ModelUnavailable), (torch.OutOfMemoryError(), EngineOutOfMemory)],
+)
+def test_a_gpu_that_cannot_record_stops_the_load(monkeypatch, error, expected):
+    """With what to set, and nothing is left loaded."""
+    monkeypatch.setattr("asr_server.engine.qwen.runtime.CudaCapture", Mock(side_effect=error))
+    engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 1, 0, (Option("use_cuda_graphs", True, "", ""),)))
+    with pytest.raises(expected, match="USE_CUDA_GRAPHS" if expected is ModelUnavailable else "memory"):
+        engine.load()
+    assert not engine.loaded
