@@ -99,7 +99,8 @@ def _machine(device: str) -> dict[str, object]:
 
 
 def _commit() -> str:
-    done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    command = ["git", "describe", "--always", "--abbrev=40", "--dirty"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip()
 
 
