@@ -18,16 +18,11 @@ from asr_server.engine.cpu import CpuShare
 from asr_server.engine.plan import ABSENT
 from asr_server.live.table import TABLE as TRANSITIONS
 
-# Options of the plan that are there, and the setting of each.
+# What sets the options that have not the name of their setting.
 _SET_BY = {
     "model": "MODEL_ID",
-    "device": "DEVICE",
-    "dtype": "DTYPE",
-    "quantize": "QUANTIZE",
-    "cpu_threads": "CPU_THREADS",
     "batching": "MAX_BATCH",
     "aligner": "FORCED_ALIGNER_ID",
-    "gateway_mode": "GATEWAY_MODE",
     "translation": "OPENAI_BASE_URL, TRANSLATE_MODEL",
 }
 DOCS = Path(__file__).parents[1] / "docs"
@@ -75,7 +70,8 @@ def options_table() -> str:
     rows = ["| option | now | setting it |", "| --- | --- | --- |"]
     for option in plan.resolve(Settings(_env_file=None), machine).options:
         state = f"active, `{option.value}`" if option.active else "inactive"
-        there = f"`{_SET_BY[option.name]}`" if option.name in _SET_BY else "no setting"
+        setting = _SET_BY.get(option.name) or (option.name.upper() if option.name in Settings.model_fields else "")
+        there = f"`{setting}`" if setting else "no setting"
         advice = f"refused: {ABSENT[option.name]}" if option.name in ABSENT else there
         rows.append(f"| `{option.name}` | {state}: {option.reason} | {advice} |")
     return "\n".join(rows)

@@ -1,5 +1,7 @@
 """Layers in 8 bits against the same layers in float32, on random numbers."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -52,6 +54,14 @@ def test_a_row_yields_the_same_bits_in_any_batch(shape, rows):
         assert all(torch.equal(together[n], made(x[n : n + 1])[0]) for n in {0, 1, rows // 2, rows - 1})
     assert all(_relative_error(few, many) < 1e-6 for few, many in zip(found[0](x), found[1](x), strict=True))
     assert torch.equal(linear.Int8Linear(weight, bias)(x), found[rows <= 16](x))
+
+
+def test_without_the_kernel_for_few_rows_the_other_serves_all(monkeypatch):
+    """As in builds of torch for other processors."""
+    monkeypatch.setattr(torch.backends, "quantized", SimpleNamespace(supported_engines=["onednn"]))
+    weight, x = torch.randn(64, 128), torch.randn(2, 128)
+    for many in (True, False):
+        assert _relative_error(linear.Int8Linear(weight, many=many)(x), F.linear(x, weight)) < 0.02
 
 
 def test_one_large_value_costs_other_rows_nothing():
