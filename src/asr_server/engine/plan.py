@@ -6,13 +6,13 @@ that names every conflict: no option may be shown as active and have no effect.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from asr_server.core.setting_types import Dtype, Quantization
+from asr_server.core.setting_types import Dtype
 from asr_server.core.settings import Settings
-from asr_server.engine import gpu
+from asr_server.engine import machine_options
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.moonshine import package as moonshine
 from asr_server.engine.protocol import DEFAULT_TRAITS, EngineTraits, Option
@@ -78,20 +78,10 @@ _MAX_BATCH = {"cpu": 8, "cuda": 32}
 # flash-attention's kernels take no mask per row, which slots at their own length need.
 _ATTENTION_REASON = "torch's own kernels; 8 s encoder windows are rows of a batch, so no backend can skip a mask"
 
-# Instructions that add up products of 8-bit integers in 32 bits, and those that multiply in bfloat16, the widest first.
-# Without the former, sums of 16 bits overflow: random layers were off by 3 to 30 %, not 1 (2026-11-22).
-INT8_FLAGS = ("amx_int8", "avx512_vnni", "avx_vnni")
-_BFLOAT16_FLAGS = ("amx_bf16", "avx512_bf16")
-
 # Medians of ten steps, five times in turns: the 0.6B's shape in float32, four rows, two cores (2026-11-22).
 _COMPILE_REASON = "a decode step on a CPU is 10 % shorter with it, and the first one 26 s longer"
 
-# Of the 0.6B in bfloat16, one row (H100, 2026-11-22).
-_GRAPHS_REASON = "a decode step is one call of the driver instead of six hundred, and takes a quarter of the time"
 _BATCHING_REASON = "most spans that share one decode step; memory may allow fewer, see slots"
-_THREADS_REASON = "this engine's libraries choose their number themselves"
-_DEMO_REASON = f"MODEL_ID={DEMO}: 3 million weights, for which float32 is the fastest"
-
 _ONLY_DTYPE = Dtype.FLOAT32.value, "the only one of this engine"
 _TORCH_OPTIONS = (
     Option("attention", True, "sdpa", _ATTENTION_REASON),
@@ -123,12 +113,14 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
     engine = ENGINES_BY_MODEL.get(settings.model_id, QWEN)
     conflicts: list[str] = []
     torch = engine == QWEN
-    device, device_reason = _device(settings.device, capabilities, conflicts) if torch else ("cpu", _REASONS[engine])
-    dtype, dtype_reason = _dtype(settings, device, capabilities) if torch else _ONLY_DTYPE
+    device, device_reason = (
+        machine_options.device(settings.device, capabilities, conflicts) if torch else ("cpu", _REASONS[engine])
+    )
+    dtype, dtype_reason = machine_options.dtype(settings, device, capabilities) if torch else _ONLY_DTYPE
     model = _model(settings.model_id, device)
-    quantize = _quantize(settings, engine, device, capabilities, conflicts)
-    threads = _threads(settings.cpu_threads, engine, capabilities)
-    graphs = _cuda_graphs(settings.use_cuda_graphs, device, capabilities, conflicts)
+    quantize = machine_options.quantize(settings, device, capabilities, conflicts, torch=torch)
+    threads = machine_options.threads(settings.cpu_threads, capabilities, torch=torch)
+    graphs = machine_options.cuda_graphs(settings.use_cuda_graphs, device, capabilities, conflicts)
     conflicts += _conflicts(settings, engine, model.value, capabilities)
     if conflicts:
         raise PlanError("\n".join(conflicts))
@@ -141,7 +133,7 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
         quantize,
         threads,
         Option("batching", max_batch > 1, str(max_batch), _BATCHING_REASON),
-        _exact_batching(device, dtype, quantize),
+        machine_options.exact_batching(device, dtype, quantize),
     )
     options = (
         *((Option("engine", True, engine, _REASONS[engine]),) if engine != QWEN else ()),
@@ -189,7 +181,8 @@ def _conflicts(settings: Settings, engine: str, model_id: str, capabilities: Cap
         if getattr(settings, f"{name}_revision") and (not is_hub_id(model) or Path(model).is_dir()):
             yield f"{name.upper()}_REVISION is for models of the hub, and {name.upper()}_ID={model} is none: unset it."
     if engine != QWEN and settings.cpu_threads:
-        yield f"CPU_THREADS={settings.cpu_threads} is not available with MODEL_ID={model_id}: {_THREADS_REASON}."
+        reason = machine_options.THREADS_REASON
+        yield f"CPU_THREADS={settings.cpu_threads} is not available with MODEL_ID={model_id}: {reason}."
     if engine == MOONSHINE and settings.device not in ("auto", "cpu"):
         yield f"DEVICE={settings.device}: {moonshine.MODEL_ID} runs on the CPU only; unset it."
     if engine == MOONSHINE and settings.dtype not in (Dtype.AUTO, Dtype.FLOAT32):
@@ -220,47 +213,9 @@ def _aligner(settings: Settings, engine: str) -> tuple[str, str]:
     return settings.forced_aligner_id, when
 
 
-def _device(wanted: str, capabilities: Capabilities, conflicts: list[str]) -> tuple[str, str]:
-    gpus = capabilities.gpus
-    problems = ["no NVIDIA or AMD driver found"] * (not capabilities.gpu)
-    problems += [f"the installed torch is a {gpus.build} build"] * (not capabilities.torch_cuda)
-    problem = ", and ".join(problems)
-    if wanted == "cpu" or (wanted == "auto" and problem):
-        return "cpu", problem if wanted == "auto" else "as set"
-    if problem:
-        conflicts.append(f"DEVICE={wanted}: {problem}; install requirements-gpu.txt or set DEVICE=cpu.")
-    elif gpus.too_old:
-        conflicts.append(
-            f"DEVICE={wanted}: {gpus.too_old}. Update the driver, install a build of torch for an older CUDA, or set "
-            "DEVICE=cpu."
-        )
-    if wanted == "auto":
-        return "cuda", f"a driver ({gpus.driver or 'unknown'}) and a build of torch for it are installed"
-    return wanted, "as set"
-
-
 def chosen_model(settings: Settings, capabilities: Capabilities) -> str:
     """MODEL_ID, or what `auto` stands for on this machine."""
-    return _model(settings.model_id, _device(settings.device, capabilities, [])[0]).value
-
-
-def _dtype(settings: Settings, device: str, capabilities: Capabilities) -> tuple[str, str]:
-    if settings.dtype is not Dtype.AUTO:
-        return settings.dtype.value, "as set"
-    if device.startswith("cuda"):
-        return _gpu_dtype(capabilities.gpus)
-    if settings.model_id == DEMO:
-        return Dtype.FLOAT32.value, _DEMO_REASON
-    if flag := _first(_BFLOAT16_FLAGS, capabilities):
-        return Dtype.BFLOAT16.value, f"the processor computes in it ({flag})"
-    return Dtype.FLOAT32.value, f"the processor does not compute in bfloat16 ({' or '.join(_BFLOAT16_FLAGS)})"
-
-
-def _gpu_dtype(gpus: gpu.Gpus) -> tuple[str, str]:
-    rocm = gpus.build is gpu.Build.ROCM
-    if gpus.capability is None and not rocm:
-        return Dtype.AUTO.value, "decided when the model is loaded, by the GPU's compute capability"
-    return gpu.dtype(gpus.capability, rocm=rocm)
+    return _model(settings.model_id, machine_options.device(settings.device, capabilities, [])[0]).value
 
 
 def _model(wanted: str, device: str) -> Option:
@@ -269,59 +224,3 @@ def _model(wanted: str, device: str) -> Option:
     if device.startswith("cuda"):
         return Option("model", True, _GPU_MODEL, "MODEL_ID=auto: the larger model, for a GPU")
     return Option("model", True, _CPU_MODEL, "MODEL_ID=auto: the smaller model, for a CPU")
-
-
-def _quantize(settings: Settings, engine: str, device: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
-    """Only what was measured to be faster is chosen; what this machine or engine cannot do is refused."""
-    wanted, flag = settings.quantize, _first(INT8_FLAGS, capabilities)
-    if wanted is Quantization.NONE:
-        return Option("quantize", False, "", "as set")
-    if engine != QWEN:
-        reason = "this engine has no 8-bit layers"
-    elif device.startswith("cuda"):
-        reason = "the 8-bit layers run on CPUs only"
-    elif not flag:
-        reason = f"the processor has none of the instructions for it ({', '.join(INT8_FLAGS)})"
-    elif wanted is Quantization.AUTO and settings.model_id == DEMO:
-        return Option("quantize", False, "", _DEMO_REASON)
-    else:
-        reason = ""
-    if wanted is Quantization.FP8:
-        reason = "there are no such layers"
-    if reason and wanted is not Quantization.AUTO:
-        conflicts.append(f"QUANTIZE={wanted.value} is not available here: {reason}; unset it.")
-    if reason:
-        return Option("quantize", False, "", reason)
-    return Option("quantize", True, Quantization.INT8.value, f"the processor multiplies 8-bit integers ({flag})")
-
-
-def _cuda_graphs(wanted: bool | str, device: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
-    if not device.startswith("cuda"):
-        if wanted is True:
-            conflicts.append("USE_CUDA_GRAPHS=true is for GPUs, and the model runs on the CPU: unset it.")
-        return Option("use_cuda_graphs", False, "", "for GPUs")
-    if wanted is False:
-        return Option("use_cuda_graphs", False, "", "as set")
-    if wanted == "auto" and capabilities.gpus.build is gpu.Build.ROCM:
-        return Option("use_cuda_graphs", False, "", "not tried on AMD's GPUs; USE_CUDA_GRAPHS=true tries it")
-    return Option("use_cuda_graphs", True, "", _GRAPHS_REASON)
-
-
-def _exact_batching(device: str, dtype: str, quantize: Option) -> Option:
-    if device == "cpu" and dtype == Dtype.FLOAT32.value and not quantize.active:
-        return Option("exact_batching", True, dtype, "the ids of a row are those that it has alone")
-    formats = f"{quantize.value} with {dtype}" if quantize.active else dtype
-    reason = f"in {formats} on {device}, near ties may be decided differently alone and in a batch"
-    return Option("exact_batching", False, "", f"{reason}; committed live words never change")
-
-
-def _threads(wanted: int, engine: str, capabilities: Capabilities) -> Option:
-    if engine != QWEN:
-        return Option("cpu_threads", False, "", _THREADS_REASON)
-    share = capabilities.cpu
-    return Option("cpu_threads", True, str(wanted or share.threads), "as set" if wanted else share.reason)
-
-
-def _first(flags: Sequence[str], capabilities: Capabilities) -> str:
-    """The first of `flags` that the processor has, or ""."""
-    return next((flag for flag in flags if flag in capabilities.cpu_flags), "")

@@ -1,0 +1,126 @@
+"""The options that depend on the machine: device, number formats, threads, CUDA graphs. Used by `plan.py`.
+
+Each function gives an option with its reason. What was asked for and cannot be done is added to `conflicts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from asr_server.core.setting_types import Dtype, Quantization
+from asr_server.core.settings import Settings
+from asr_server.engine import gpu
+from asr_server.engine.capabilities import Capabilities
+from asr_server.engine.protocol import Option
+from asr_server.engine.qwen.checkpoint import DEMO
+
+# Instructions that add up products of 8-bit integers in 32 bits, and those that multiply in bfloat16, the widest first.
+# Without the former, sums of 16 bits overflow: random layers were off by 3 to 30 %, not 1 (2026-11-22).
+INT8_FLAGS = ("amx_int8", "avx512_vnni", "avx_vnni")
+_BFLOAT16_FLAGS = ("amx_bf16", "avx512_bf16")
+
+# Of the 0.6B in bfloat16, one row (H100, 2026-11-22).
+_GRAPHS_REASON = "a decode step is one call of the driver instead of six hundred, and takes a quarter of the time"
+THREADS_REASON = "this engine's libraries choose their number themselves"
+_DEMO_REASON = f"MODEL_ID={DEMO}: 3 million weights, for which float32 is the fastest"
+
+
+def device(wanted: str, capabilities: Capabilities, conflicts: list[str]) -> tuple[str, str]:
+    """The device by torch's name, and why."""
+    gpus = capabilities.gpus
+    problems = ["no NVIDIA or AMD driver found"] * (not capabilities.gpu)
+    problems += [f"the installed torch is a {gpus.build} build"] * (not capabilities.torch_cuda)
+    problem = ", and ".join(problems)
+    if wanted == "cpu" or (wanted == "auto" and problem):
+        return "cpu", problem if wanted == "auto" else "as set"
+    if problem:
+        conflicts.append(f"DEVICE={wanted}: {problem}; install requirements-gpu.txt or set DEVICE=cpu.")
+    elif gpus.too_old:
+        conflicts.append(
+            f"DEVICE={wanted}: {gpus.too_old}. Update the driver, install a build of torch for an older CUDA, or set "
+            "DEVICE=cpu."
+        )
+    if wanted == "auto":
+        return "cuda", f"a driver ({gpus.driver or 'unknown'}) and a build of torch for it are installed"
+    return wanted, "as set"
+
+
+def dtype(settings: Settings, device: str, capabilities: Capabilities) -> tuple[str, str]:
+    """The number format by torch's name, or "auto" where only loading can tell, and why."""
+    if settings.dtype is not Dtype.AUTO:
+        return settings.dtype.value, "as set"
+    if device.startswith("cuda"):
+        return _gpu_dtype(capabilities.gpus)
+    if settings.model_id == DEMO:
+        return Dtype.FLOAT32.value, _DEMO_REASON
+    if flag := _first(_BFLOAT16_FLAGS, capabilities):
+        return Dtype.BFLOAT16.value, f"the processor computes in it ({flag})"
+    return Dtype.FLOAT32.value, f"the processor does not compute in bfloat16 ({' or '.join(_BFLOAT16_FLAGS)})"
+
+
+def _gpu_dtype(gpus: gpu.Gpus) -> tuple[str, str]:
+    rocm = gpus.build is gpu.Build.ROCM
+    if gpus.capability is None and not rocm:
+        return Dtype.AUTO.value, "decided when the model is loaded, by the GPU's compute capability"
+    return gpu.dtype(gpus.capability, rocm=rocm)
+
+
+def quantize(
+    settings: Settings, device: str, capabilities: Capabilities, conflicts: list[str], *, torch: bool
+) -> Option:
+    """Only what was measured to be faster is chosen; what this machine or engine cannot do is refused."""
+    wanted, flag = settings.quantize, _first(INT8_FLAGS, capabilities)
+    if wanted is Quantization.NONE:
+        return Option("quantize", False, "", "as set")
+    if not torch:
+        reason = "this engine has no 8-bit layers"
+    elif device.startswith("cuda"):
+        reason = "the 8-bit layers run on CPUs only"
+    elif not flag:
+        reason = f"the processor has none of the instructions for it ({', '.join(INT8_FLAGS)})"
+    elif wanted is Quantization.AUTO and settings.model_id == DEMO:
+        return Option("quantize", False, "", _DEMO_REASON)
+    else:
+        reason = ""
+    if wanted is Quantization.FP8:
+        reason = "there are no such layers"
+    if reason and wanted is not Quantization.AUTO:
+        conflicts.append(f"QUANTIZE={wanted.value} is not available here: {reason}; unset it.")
+    if reason:
+        return Option("quantize", False, "", reason)
+    return Option("quantize", True, Quantization.INT8.value, f"the processor multiplies 8-bit integers ({flag})")
+
+
+def cuda_graphs(wanted: bool | str, device: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
+    """Whether decode steps are recorded."""
+    if not device.startswith("cuda"):
+        if wanted is True:
+            conflicts.append("USE_CUDA_GRAPHS=true is for GPUs, and the model runs on the CPU: unset it.")
+        return Option("use_cuda_graphs", False, "", "for GPUs")
+    if wanted is False:
+        return Option("use_cuda_graphs", False, "", "as set")
+    if wanted == "auto" and capabilities.gpus.build is gpu.Build.ROCM:
+        return Option("use_cuda_graphs", False, "", "not tried on AMD's GPUs; USE_CUDA_GRAPHS=true tries it")
+    return Option("use_cuda_graphs", True, "", _GRAPHS_REASON)
+
+
+def exact_batching(device: str, dtype: str, quantize: Option) -> Option:
+    """Whether the ids of a row are those that it has alone."""
+    if device == "cpu" and dtype == Dtype.FLOAT32.value and not quantize.active:
+        return Option("exact_batching", True, dtype, "the ids of a row are those that it has alone")
+    formats = f"{quantize.value} with {dtype}" if quantize.active else dtype
+    reason = f"in {formats} on {device}, near ties may be decided differently alone and in a batch"
+    return Option("exact_batching", False, "", f"{reason}; committed live words never change")
+
+
+def threads(wanted: int, capabilities: Capabilities, *, torch: bool) -> Option:
+    """`torch`: whether the engine computes in torch."""
+    if not torch:
+        return Option("cpu_threads", False, "", THREADS_REASON)
+    share = capabilities.cpu
+    return Option("cpu_threads", True, str(wanted or share.threads), "as set" if wanted else share.reason)
+
+
+def _first(flags: Sequence[str], capabilities: Capabilities) -> str:
+    """The first of `flags` that the processor has, or ""."""
+    return next((flag for flag in flags if flag in capabilities.cpu_flags), "")
