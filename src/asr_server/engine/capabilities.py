@@ -10,18 +10,22 @@ from asr_server.engine import cpu, gpu
 from asr_server.engine.cpu import ONE_THREAD, CpuShare
 from asr_server.engine.gpu import NO_GPU, Gpus
 
+# Packages that an option needs and the server does without.
+OPTIONAL = ("bitsandbytes", "torchao")
+
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """`gpu`: there is a driver for a GPU. `torch_cuda`: the installed torch is a build for such a GPU. `gpus`: what is
     known of both. `qwen`: the packages of the Qwen engine are installed. `numa_nodes`: how many memory nodes the
-    machine has. `cpu_flags`: the processor's instruction sets by the kernel's names. `cpu`: how much of the processor
-    this process may use."""
+    machine has. `packages`: which of `OPTIONAL` are installed. `cpu_flags`: the processor's instruction sets by the
+    kernel's names. `cpu`: how much of the processor this process may use."""
 
     gpu: bool
     torch_cuda: bool
     qwen: bool = True
     numa_nodes: int = 1
+    packages: frozenset[str] = frozenset()
     gpus: Gpus = NO_GPU
     cpu_flags: frozenset[str] = frozenset()
     cpu: CpuShare = ONE_THREAD
@@ -36,6 +40,7 @@ def probe() -> Capabilities:
         gpus=gpus,
         qwen=all(_version(name) for name in ("torch", "transformers", "qwen-asr")),
         numa_nodes=len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))),
+        packages=frozenset(name for name in OPTIONAL if _version(name)),
         cpu_flags=cpu.flags(),
         cpu=cpu.share(),
     )

@@ -19,6 +19,9 @@ from asr_server.engine.qwen.checkpoint import DEMO
 INT8_FLAGS = ("amx_int8", "avx512_vnni", "avx_vnni")
 _BFLOAT16_FLAGS = ("amx_bf16", "avx512_bf16")
 
+# What brings the kernels for GPUs.
+_PACKAGES = {Quantization.INT8: "bitsandbytes", Quantization.FP8: "torchao"}
+
 # Of the 0.6B in bfloat16, one row (H100, 2026-11-22).
 _GRAPHS_REASON = "a decode step is one call of the driver instead of six hundred, and takes a quarter of the time"
 THREADS_REASON = "this engine's libraries choose their number themselves"
@@ -69,29 +72,50 @@ def quantize(
     settings: Settings, device: str, capabilities: Capabilities, conflicts: list[str], *, torch: bool
 ) -> Option:
     """Only what was measured to be faster is chosen; what this machine or engine cannot do is refused."""
-    wanted, flag = settings.quantize, _first(INT8_FLAGS, capabilities)
+    wanted = settings.quantize
     if wanted is Quantization.NONE:
         return Option("quantize", False, "", "as set")
     if not torch:
-        reason = "this engine has no 8-bit layers"
+        active, reason = "", "this engine has no 8-bit layers"
     elif device.startswith("cuda"):
-        reason = "the 8-bit layers run on CPUs only"
-    elif not flag:
-        reason = f"the processor has none of the instructions for it ({', '.join(INT8_FLAGS)})"
-    elif wanted is Quantization.AUTO and settings.model_id == DEMO:
-        return Option("quantize", False, "", _DEMO_REASON)
+        active, reason = _gpu_bits(wanted, capabilities)
     else:
-        reason = ""
-    if wanted is Quantization.FP8:
-        reason = "there are no such layers"
-    if reason and wanted is not Quantization.AUTO:
+        active, reason = _cpu_bits(settings, capabilities)
+    if not active and wanted is not Quantization.AUTO:
         conflicts.append(f"QUANTIZE={wanted.value} is not available here: {reason}; unset it.")
-    if reason:
-        return Option("quantize", False, "", reason)
-    return Option("quantize", True, Quantization.INT8.value, f"the processor multiplies 8-bit integers ({flag})")
+    return Option("quantize", bool(active), active, reason)
 
 
-def cuda_graphs(wanted: bool | str, device: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
+def _cpu_bits(settings: Settings, capabilities: Capabilities) -> tuple[str, str]:
+    """The 8-bit format of layers on a CPU, "" for none, and why."""
+    flag = _first(INT8_FLAGS, capabilities)
+    if settings.quantize is Quantization.FP8:
+        return "", "processors do not multiply in it"
+    if not flag:
+        return "", f"the processor has none of the instructions for it ({', '.join(INT8_FLAGS)})"
+    if settings.quantize is Quantization.AUTO and settings.model_id == DEMO:
+        return "", _DEMO_REASON
+    return Quantization.INT8.value, f"the processor multiplies 8-bit integers ({flag})"
+
+
+def _gpu_bits(wanted: Quantization, capabilities: Capabilities) -> tuple[str, str]:
+    """The same on a GPU."""
+    if wanted is Quantization.AUTO:
+        return "", "on a GPU 8 bits save memory; QUANTIZE=int8 or fp8 chooses them"
+    package = _PACKAGES[wanted]
+    if capabilities.gpus.build is gpu.Build.ROCM:
+        return "", "not tried on AMD's GPUs"
+    if package not in capabilities.packages:
+        return "", f"the package {package} is not installed (requirements-gpu.txt)"
+    cards = ", ".join(sorted(set(capabilities.gpus.cards)))
+    if problem := gpu.eight_bit_problem(wanted.value, capabilities.gpus.capability, cards):
+        return "", problem
+    return wanted.value, f"as set; half of the memory for linear layers, by {package}"
+
+
+def cuda_graphs(
+    wanted: bool | str, device: str, quantize: Option, capabilities: Capabilities, conflicts: list[str]
+) -> Option:
     """Whether decode steps are recorded."""
     if not device.startswith("cuda"):
         if wanted is True:
@@ -101,6 +125,9 @@ def cuda_graphs(wanted: bool | str, device: str, capabilities: Capabilities, con
         return Option("use_cuda_graphs", False, "", "as set")
     if wanted == "auto" and capabilities.gpus.build is gpu.Build.ROCM:
         return Option("use_cuda_graphs", False, "", "not tried on AMD's GPUs; USE_CUDA_GRAPHS=true tries it")
+    if wanted == "auto" and quantize.active:
+        reason = f"not tried with {quantize.value} layers; USE_CUDA_GRAPHS=true tries it"
+        return Option("use_cuda_graphs", False, "", reason)
     return Option("use_cuda_graphs", True, "", _GRAPHS_REASON)
 
 

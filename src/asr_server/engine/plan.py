@@ -36,8 +36,8 @@ class PlanError(ValueError):
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What the engine is built from; chosen once at start. `dtype`: "auto" where only loading can tell.
-    `aligner_id`: "" where there is none. `model_revision`, `aligner_revision`: of hub ids, "" for any. `int8`: linear
-    layers multiply in 8 bits. `cpu_threads`: 0 leaves the number to the library."""
+    `aligner_id`: "" where there is none. `model_revision`, `aligner_revision`: of hub ids, "" for any. `quantize`: the
+    8-bit format of linear layers, "" for none. `cpu_threads`: 0 leaves the number to the library."""
 
     engine: str
     model_id: str
@@ -51,7 +51,7 @@ class Plan:
     aligner_revision: str = ""
     traits: EngineTraits = DEFAULT_TRAITS
     fake_script: Path | None = None
-    int8: bool = False
+    quantize: str = ""
     cpu_threads: int = 0
 
     @property
@@ -120,7 +120,7 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
     model = _model(settings.model_id, device)
     quantize = machine_options.quantize(settings, device, capabilities, conflicts, torch=torch)
     threads = machine_options.threads(settings.cpu_threads, capabilities, torch=torch)
-    graphs = machine_options.cuda_graphs(settings.use_cuda_graphs, device, capabilities, conflicts)
+    graphs = machine_options.cuda_graphs(settings.use_cuda_graphs, device, quantize, capabilities, conflicts)
     conflicts += _conflicts(settings, engine, model.value, capabilities)
     if conflicts:
         raise PlanError("\n".join(conflicts))
@@ -157,7 +157,7 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
         aligner_revision=settings.forced_aligner_revision,
         traits=replace(_TRAITS.get(engine, DEFAULT_TRAITS), aligns=bool(aligner_id)),
         fake_script=settings.fake_engine_script,
-        int8=quantize.active,
+        quantize=quantize.value,
         cpu_threads=int(threads.value or 0),
     )
 

@@ -115,6 +115,37 @@ def test_every_option_is_in_the_plan_with_a_reason():
     assert all(o.active or not o.value for o in options)
 
 
+def _card(name, **values):
+    gpus = Gpus(driver=Driver.NVIDIA, build=Build.CUDA, cards=(name,))
+    return replace(GPU, gpus=gpus, packages=frozenset(("bitsandbytes", "torchao")), **values)
+
+
+@pytest.mark.parametrize(("wanted", "card"), [("int8", "Tesla T4"), ("fp8", "NVIDIA L4"), ("fp8", "an unknown card")])
+def test_eight_bits_on_a_gpu_are_chosen_by_name(wanted, card):
+    """Where the card has units for them, or is not known before the model is loaded; steps are not recorded then."""
+    resolved = plan.resolve(_settings(device="cuda", quantize=wanted), _card(card))
+    assert resolved.quantize == wanted
+    assert not resolved.cuda_graphs
+    assert plan.resolve(_settings(device="cuda"), _card(card)).quantize == ""
+    assert plan.resolve(_settings(device="cuda", quantize=wanted, use_cuda_graphs=True), _card(card)).cuda_graphs
+
+
+@pytest.mark.parametrize(
+    ("wanted", "machine", "words"),
+    [
+        ("fp8", _card("NVIDIA A100-SXM4-80GB"), "A100.* capability 8.0, and fp8 needs 8.9"),
+        ("int8", _card("Tesla V100-SXM2-16GB"), "V100.* capability 7.0, and int8 needs 7.5"),
+        ("fp8", GPU, "torchao is not installed"),
+        ("fp8", XEON, "processors do not multiply in it"),
+        ("int8", replace(ROCM, packages=frozenset(("bitsandbytes",))), "not tried on AMD"),
+    ],
+)
+def test_eight_bits_are_refused_with_the_cards_name(wanted, machine, words):
+    """The card, the package, or the processor lacks something."""
+    with pytest.raises(plan.PlanError, match=words):
+        plan.resolve(_settings(device="cuda" if machine.gpu else "cpu", quantize=wanted), machine)
+
+
 def _option(resolved, name):
     (found,) = (option for option in resolved.options if option.name == name)
     return found
@@ -132,7 +163,7 @@ def _option(resolved, name):
 def test_number_formats_follow_the_processor(machine, dtype, int8, exact):
     """Each only where the processor has its instructions, and 8 bits not on a GPU; the plan says what follows."""
     resolved = plan.resolve(_settings(), machine)
-    assert (resolved.dtype, resolved.int8) == (dtype, int8)
+    assert (resolved.dtype, resolved.quantize) == (dtype, "int8" * int8)
     assert (_option(resolved, "quantize").active, _option(resolved, "quantize").value) == (int8, "int8" * int8)
     assert _option(resolved, "exact_batching").active is exact
     assert exact or "near ties" in _option(resolved, "exact_batching").reason
@@ -142,18 +173,17 @@ def test_number_formats_that_are_set_are_taken():
     """Also for the demonstration model, which has neither by itself since it would gain nothing."""
     values = {"model_id": "demo", "dtype": "bfloat16", "quantize": "int8"}
     resolved = plan.resolve(_settings(**values), XEON)
-    assert (resolved.dtype, resolved.int8) == ("bfloat16", True)
+    assert (resolved.dtype, resolved.quantize) == ("bfloat16", "int8")
     resolved = plan.resolve(_settings(model_id="demo"), XEON)
-    assert (resolved.dtype, resolved.int8) == ("float32", False)
+    assert (resolved.dtype, resolved.quantize) == ("float32", "")
     resolved = plan.resolve(_settings(quantize="none", dtype="float32"), XEON)
-    assert (resolved.dtype, resolved.int8) == ("float32", False)
+    assert (resolved.dtype, resolved.quantize) == ("float32", "")
 
 
 @pytest.mark.parametrize(
     ("values", "machine", "word"),
     [
         ({}, NO_GPU, "none of the instructions"),
-        ({"device": "cuda"}, GPU, "CPUs only"),
         ({"model_id": "moonshine-tiny-en"}, XEON, "no 8-bit layers"),
     ],
 )
