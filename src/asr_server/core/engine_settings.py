@@ -55,6 +55,7 @@ class EngineSettings(BaseModel):
         0, ge=0, le=1024, description="Threads that compute; 0: one for each core, within a container's quota."
     )
     use_cuda_graphs: bool | Literal["auto"] = Field("auto", description="CUDA graphs for steps; `auto`: NVIDIA only.")
+    use_torch_compile: bool = Field(False, description="Fuse small operations of the layers by torch.compile.")
     max_batch: int = Field(0, ge=0, le=256, description="Most spans in one batch; 0: 8 on a CPU, 32 on a GPU.")
     kv_budget_mb: int = Field(
         0, ge=0, description="MiB for keys and values; 0: derived from the free memory after loading."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -11,7 +12,7 @@ from asr_server.engine.cpu import ONE_THREAD, CpuShare
 from asr_server.engine.gpu import NO_GPU, Gpus
 
 # Packages that an option needs and the server does without.
-OPTIONAL = ("bitsandbytes", "torchao")
+OPTIONAL = ("bitsandbytes", "torchao", "triton")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,8 @@ class Capabilities:
     """`gpu`: there is a driver for a GPU. `torch_cuda`: the installed torch is a build for such a GPU. `gpus`: what is
     known of both. `qwen`: the packages of the Qwen engine are installed. `numa_nodes`: how many memory nodes the
     machine has. `packages`: which of `OPTIONAL` are installed. `cpu_flags`: the processor's instruction sets by the
-    kernel's names. `cpu`: how much of the processor this process may use."""
+    kernel's names. `cpu`: how much of the processor this process may use. `compiler`: the path of
+    a C++ compiler, "" for none."""
 
     gpu: bool
     torch_cuda: bool
@@ -29,6 +31,7 @@ class Capabilities:
     gpus: Gpus = NO_GPU
     cpu_flags: frozenset[str] = frozenset()
     cpu: CpuShare = ONE_THREAD
+    compiler: str = ""
 
 
 def probe() -> Capabilities:
@@ -43,6 +46,7 @@ def probe() -> Capabilities:
         packages=frozenset(name for name in OPTIONAL if _version(name)),
         cpu_flags=cpu.flags(),
         cpu=cpu.share(),
+        compiler=next((path for name in ("g++", "clang++") if (path := shutil.which(name))), ""),
     )
 
 

@@ -25,6 +25,7 @@ _PACKAGES = {Quantization.INT8: "bitsandbytes", Quantization.FP8: "torchao"}
 # Of the 0.6B in bfloat16, one row (H100, 2026-11-22).
 _GRAPHS_REASON = "a decode step is one call of the driver instead of six hundred, and takes a quarter of the time"
 THREADS_REASON = "this engine's libraries choose their number themselves"
+_COMPILE_REASON = "not set"
 _DEMO_REASON = f"MODEL_ID={DEMO}: 3 million weights, for which float32 is the fastest"
 
 
@@ -129,6 +130,19 @@ def cuda_graphs(
         reason = f"not tried with {quantize.value} layers; USE_CUDA_GRAPHS=true tries it"
         return Option("use_cuda_graphs", False, "", reason)
     return Option("use_cuda_graphs", True, "", _GRAPHS_REASON)
+
+
+def torch_compile(wanted: bool, device: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
+    """Whether small operations are fused."""
+    if not wanted:
+        return Option("use_torch_compile", False, "", _COMPILE_REASON)
+    if device.startswith("cuda"):
+        missing = "" if "triton" in capabilities.packages else "the package triton"
+    else:
+        missing = "" if capabilities.compiler else "a C++ compiler (g++ or clang++)"
+    if missing:
+        conflicts.append(f"USE_TORCH_COMPILE=true needs {missing}, which is not installed: install it or unset it.")
+    return Option("use_torch_compile", True, "", "as set; loading takes longer, since what is fused is compiled there")
 
 
 def exact_batching(device: str, dtype: str, quantize: Option) -> Option:

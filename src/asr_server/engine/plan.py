@@ -57,7 +57,15 @@ class Plan:
     @property
     def cuda_graphs(self) -> bool:
         """Whether decode steps are recorded."""
-        return any(option.name == "use_cuda_graphs" and option.active for option in self.options)
+        return self._active("use_cuda_graphs")
+
+    @property
+    def compiled(self) -> bool:
+        """Whether small operations of the layers are fused."""
+        return self._active("use_torch_compile")
+
+    def _active(self, name: str) -> bool:
+        return any(option.name == name and option.active for option in self.options)
 
 
 # Options that this version does not have: the setting, and what to do instead.
@@ -78,15 +86,9 @@ _MAX_BATCH = {"cpu": 8, "cuda": 32}
 # flash-attention's kernels take no mask per row, which slots at their own length need.
 _ATTENTION_REASON = "torch's own kernels; 8 s encoder windows are rows of a batch, so no backend can skip a mask"
 
-# Medians of ten steps, five times in turns: the 0.6B's shape in float32, four rows, two cores (2026-11-22).
-_COMPILE_REASON = "a decode step on a CPU is 10 % shorter with it, and the first one 26 s longer"
-
 _BATCHING_REASON = "most spans that share one decode step; memory may allow fewer, see slots"
 _ONLY_DTYPE = Dtype.FLOAT32.value, "the only one of this engine"
-_TORCH_OPTIONS = (
-    Option("attention", True, "sdpa", _ATTENTION_REASON),
-    Option("torch_compile", False, "", _COMPILE_REASON),
-)
+_ATTENTION = Option("attention", True, "sdpa", _ATTENTION_REASON)
 
 _REASONS = {
     FAKE: f"MODEL_ID={FAKE}: answers are scripted and no model runs; for tests only",
@@ -121,6 +123,7 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
     quantize = machine_options.quantize(settings, device, capabilities, conflicts, torch=torch)
     threads = machine_options.threads(settings.cpu_threads, capabilities, torch=torch)
     graphs = machine_options.cuda_graphs(settings.use_cuda_graphs, device, quantize, capabilities, conflicts)
+    compiled = machine_options.torch_compile(settings.use_torch_compile, device, capabilities, conflicts)
     conflicts += _conflicts(settings, engine, model.value, capabilities)
     if conflicts:
         raise PlanError("\n".join(conflicts))
@@ -138,7 +141,7 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
     options = (
         *((Option("engine", True, engine, _REASONS[engine]),) if engine != QWEN else ()),
         *(parts if engine != FAKE else ()),
-        *((*_TORCH_OPTIONS, graphs) if torch else ()),
+        *((_ATTENTION, graphs, compiled) if torch else ()),
         Option("aligner", bool(aligner_id), aligner_id, aligner_reason),
         Option("gateway_mode", settings.gateway_mode, "", _GATEWAY_REASONS[settings.gateway_mode]),
         _translation(settings),
@@ -180,6 +183,8 @@ def _conflicts(settings: Settings, engine: str, model_id: str, capabilities: Cap
     for name, model in (("model", model_id), ("forced_aligner", settings.forced_aligner_id)):
         if getattr(settings, f"{name}_revision") and (not is_hub_id(model) or Path(model).is_dir()):
             yield f"{name.upper()}_REVISION is for models of the hub, and {name.upper()}_ID={model} is none: unset it."
+    if engine != QWEN and settings.use_torch_compile:
+        yield f"USE_TORCH_COMPILE=true: MODEL_ID={model_id} does not run in torch; unset it."
     if engine != QWEN and settings.cpu_threads:
         reason = machine_options.THREADS_REASON
         yield f"CPU_THREADS={settings.cpu_threads} is not available with MODEL_ID={model_id}: {reason}."

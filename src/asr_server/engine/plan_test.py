@@ -115,6 +115,19 @@ def test_every_option_is_in_the_plan_with_a_reason():
     assert all(o.active or not o.value for o in options)
 
 
+def test_fusing_needs_what_compiles():
+    """A C++ compiler on a CPU, triton on a GPU; the engine must compute in torch."""
+    equipped = replace(NO_GPU, compiler="/usr/bin/g++")
+    assert plan.resolve(_settings(use_torch_compile=True), equipped).compiled
+    assert not plan.resolve(_settings(), equipped).compiled
+    assert plan.resolve(_settings(use_torch_compile=True), replace(GPU, packages=frozenset(("triton",)))).compiled
+    for machine, words in ((NO_GPU, "C\\+\\+ compiler"), (GPU, "triton")):
+        with pytest.raises(plan.PlanError, match=words):
+            plan.resolve(_settings(use_torch_compile=True), machine)
+    with pytest.raises(plan.PlanError, match="does not run in torch"):
+        plan.resolve(_settings(use_torch_compile=True, model_id="moonshine-tiny-en"), equipped)
+
+
 def _card(name, **values):
     gpus = Gpus(driver=Driver.NVIDIA, build=Build.CUDA, cards=(name,))
     return replace(GPU, gpus=gpus, packages=frozenset(("bitsandbytes", "torchao")), **values)

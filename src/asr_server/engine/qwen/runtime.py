@@ -71,13 +71,19 @@ class Runtime:
     no_room = NoRoom
 
     def __init__(
-        self, parts: loading.Parts, limits: capacity.Limits, options: tuple[Option, ...] = (), *, quantize: str = ""
+        self,
+        parts: loading.Parts,
+        limits: capacity.Limits,
+        options: tuple[Option, ...] = (),
+        *,
+        quantize: str = "",
+        compiled: bool = False,
     ) -> None:
         self._parts = parts
         self._mel = LogMel(parts.processor.feature_extractor)
         layers = quantization.layers(quantize, parts.device.type)
         self._encoder = WindowedEncoder(parts.tower, layers.encoder)
-        self._language_model = LanguageModel(parts.text, layers.language_model)
+        self._language_model = LanguageModel(parts.text, layers.language_model, compiled=compiled)
         self._prompts = prompt.PromptBuilder(parts.processor)
         self._answers = answer.AnswerReader(parts.tokenizer)
         self._options = (*options, *layers.options(quantize))
@@ -96,9 +102,8 @@ class Runtime:
             dtype, options = device.prepare(plan.device, plan.dtype, plan.quantize)
             parts = loading.load(directory, device=plan.device, dtype=dtype)
             reserved = footprint.aligner_bytes(plan, dtype.itemsize)
-            return cls(
-                parts, capacity.Limits(plan.max_batch, plan.kv_budget_mb, reserved), options, quantize=plan.quantize
-            )
+            limits = capacity.Limits(plan.max_batch, plan.kv_budget_mb, reserved)
+            return cls(parts, limits, options, quantize=plan.quantize, compiled=plan.compiled)
         except Exception as error:
             raise _load_failure(error) from error
 
