@@ -4,6 +4,8 @@ the first bytes of each file."""
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -16,18 +18,20 @@ from asr_server.audio import sniff
 from asr_server.cli.failure import Failure, UsageError, shown
 
 STDIN = "-"
+_URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """One recording. `path`: None for standard input. `below`: its path below the directory that was named.
 
-    `spooled`: the content of a pipe, in a temporary file.
+    `spooled`: the content of a pipe, in a temporary file. `listed`: it was found in a directory, and not named itself.
     """
 
     path: Path | None
     below: Path
     spooled: BinaryIO | None = None
+    listed: bool = False
 
     @property
     def name(self) -> str:
@@ -55,15 +59,22 @@ class Skipped:
     reason: str
 
 
-def find(arguments: Sequence[str], *, recursive: bool) -> tuple[list[Source], list[Skipped]]:
+def find(
+    arguments: Sequence[str], *, recursive: bool, command: str = "transcribe"
+) -> tuple[list[Source], list[Skipped]]:
     """All recordings in the order of the arguments, each once, and what was skipped in directories.
 
-    A file that is named is taken whatever its content; a pipe is read to its end. Raises `UsageError` where standard
-    input is a terminal.
+    A file that is named is taken whatever its content; a pipe is read to its end. Raises `UsageError` for a URL, and
+    where standard input is a terminal.
     """
     sources: dict[str, Source] = {}
     skipped: list[Skipped] = []
     for argument in arguments:
+        if _URL.match(argument):
+            raise UsageError(
+                f"{shown(argument)} is a URL, and recordings are read from files. Fetch it first: "
+                f"curl -L {shlex.quote(shown(argument))} | asr-server {command} -"
+            )
         if argument == STDIN:
             if STDIN not in sources:
                 sources[STDIN] = _standard_input()
@@ -103,7 +114,7 @@ def _within(directory: Path, recursive: bool) -> Iterator[Source | Skipped]:
         for name in sorted(names):
             path = parent / name
             reason = _skip_file(path)
-            yield Skipped(path, reason) if reason else Source(path, path.relative_to(directory))
+            yield Skipped(path, reason) if reason else Source(path, path.relative_to(directory), listed=True)
     for error in unread:
         yield Skipped(Path(error.filename), f"cannot be read: {error.strerror}")
 
