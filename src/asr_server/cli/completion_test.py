@@ -48,8 +48,8 @@ def test_the_script_works_in_its_shell(shell, tmp_path, capsys):
     typed = "asr-server transcribe a.wav --skip"
     in_shell = {
         "bash": f"source {script}; COMP_WORDS=({typed}); COMP_CWORD=3; _asr_server; echo ${{COMPREPLY[@]}}",
-        "zsh": f"autoload -U compinit; compinit -u; source {script}; words=({typed}); CURRENT=4; "
-        "compadd() { shift; print -l ${(P)1} }; _asr_server",
+        "zsh": f"compdef() {{}}; source {script}; words=({typed}); CURRENT=4; "
+        "compadd() { print -l -- ${(P)2} }; _asr_server",
         "fish": f"source {script}; complete -C '{typed}'",
     }
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)}

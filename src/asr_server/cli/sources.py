@@ -9,14 +9,16 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from asr_server.audio import sniff
 from asr_server.cli.failure import Failure, UsageError, shown
+from asr_server.cli.formats import Format
 
+_RESULT_SUFFIXES = {one.suffix for one in Format}
 STDIN = "-"
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
@@ -88,7 +90,19 @@ def find(
             path = Path(argument)
             if os.path.abspath(path) not in sources:
                 sources[os.path.abspath(path)] = _named(path)
-    return list(sources.values()), skipped
+    return list(sources.values()), _without_results(skipped, sources.values())
+
+
+def _without_results(skipped: Sequence[Skipped], sources: Iterable[Source]) -> list[Skipped]:
+    """Leave out the files that were made of recordings: `talk.txt` and `talk.de.srt` beside `talk.mp3`."""
+    stems = {stem for source in sources if source.path for stem in (source.path, source.path.with_suffix(""))}
+
+    def is_result(path: Path) -> bool:
+        return path.suffix in _RESULT_SUFFIXES and not stems.isdisjoint(
+            (path.with_suffix(""), path.with_suffix("").with_suffix(""))
+        )
+
+    return [item for item in skipped if not is_result(item.path)]
 
 
 def _named(path: Path) -> Source:
