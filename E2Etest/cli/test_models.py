@@ -117,7 +117,7 @@ def test_the_doctor_says_first_what_is_wrong():
     """Then the essentials, and how many findings are left out; as JSON, all of them."""
     wrong = command("doctor", "--quick", MODEL_ID="demo", QUANTIZE="fp8")
     assert wrong.returncode == 1
-    assert re.match(r"Problems\n  FAIL settings +QUANTIZE", wrong.stdout)
+    assert re.match(r"Problems\n  FAIL plan +QUANTIZE", wrong.stdout)
     shown = command("doctor", "--quick", MODEL_ID="demo", PORT="0").stdout
     listed = json.loads(command("doctor", "--quick", "--json", MODEL_ID="demo", PORT="0").stdout)
     findings = [finding for section in listed.values() if isinstance(section, list) for finding in section]

@@ -19,7 +19,7 @@ _SHOWS_INFO = (LogLevel.DEBUG, LogLevel.INFO)
 def announce(settings: Settings, port: int | None, *, model: bool = True) -> None:
     """On a terminal a few lines, elsewhere lines of the log. `port`: None for a worker, which others do not call.
     `model`: False for a gateway, whose worker has the model."""
-    there, about = _model(settings) if model else (True, "its worker has it")
+    there, about = _model(settings) if model else (True, "")
     pages = _pages(settings, port) if port else []
     if pages and sys.stderr.isatty() and not settings.log_json and settings.log_level in _SHOWS_INFO:
         _print(pages, about, there)
@@ -28,7 +28,7 @@ def announce(settings: Settings, port: int | None, *, model: bool = True) -> Non
         logger.info("ready", page=" ".join(pages))
     if not there:
         logger.warning("the model is not ready", reason=about)
-    elif model:
+    elif about:
         logger.info("the model is on this machine", model=about)
 
 
@@ -52,5 +52,6 @@ def _print(pages: list[str], about: str, there: bool) -> None:
 
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     console.print(Text.assemble("\n  Open   ", (" or ".join(pages), "bold")))
-    console.print(Text.assemble("  Model  ", (about, "" if there else "yellow")))
+    if about:
+        console.print(Text.assemble("  Model  ", (about, "" if there else "yellow")))
     console.print("  Ctrl-C stops the server.\n")
