@@ -29,7 +29,6 @@ _KEY_HELP = (
 
 def explain(parser: argparse.ArgumentParser, examples: Iterable[str], codes: str = EXIT_CODES) -> None:
     """Add examples and exit codes below the list of arguments."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "\n".join(["examples:", *(f"  {line}" for line in examples), "", codes])
 
 
@@ -66,7 +65,9 @@ def add_hotwords(group: argparse._ActionsContainer) -> None:
     group.add_argument("--hotword", action="append", default=[], metavar="WORD", help="a word to expect; repeatable")
 
 
-def add_formats(group: argparse._ActionsContainer, allowed: Sequence[Format] = tuple(Format)) -> None:
+def add_formats(
+    group: argparse._ActionsContainer, allowed: Sequence[Format] = tuple(Format), *, several: bool = True
+) -> None:
     """One or more formats. `formats.chosen` has the rules."""
     names = ", ".join(allowed)
     option = group.add_argument(
@@ -75,7 +76,8 @@ def add_formats(group: argparse._ActionsContainer, allowed: Sequence[Format] = t
         type=formats.parse,
         action="extend",
         metavar="FORMAT",
-        help=f"one or more of {names}, with commas or repeated (default: by the name of --output, or {allowed[0]})",
+        help=f"{'one or more' if several else 'one'} of {names}{', with commas or repeated' if several else ''} "
+        f"(default: by the name of --output, or {allowed[0]})",
     )
     option.completions = allowed  # type: ignore[attr-defined]  # read by complete.py
     _add_alias(group, "--output_format", dest="format", type=formats.parse, action="extend")
@@ -238,8 +240,8 @@ def server_address(text: str) -> str:
     address = text if "://" in text else f"http://{'127.0.0.1' if text.startswith(':') else ''}{text}"
     try:
         parts = urlsplit(address)
-        usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
-        usable = usable and not (parts.query or parts.fragment) and ("://" in text or parts.port)
+        named = parts.hostname and parts.port != 0 and ("://" in text or parts.port is not None)
+        usable = bool(named) and parts.scheme in {"http", "https"} and not (parts.query or parts.fragment)
     except ValueError:  # the port is not a number
         usable = False
     if not usable:

@@ -39,7 +39,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
-    parser.epilog, parser.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
+    parser.epilog = EXAMPLES
     parser.add_argument("shell", choices=list(_SCRIPTS), metavar="SHELL", help=", ".join(_SCRIPTS))
     parser.set_defaults(run=_run)
 

@@ -74,7 +74,7 @@ Report = dict[str, list[Finding]]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
-    parser.epilog, parser.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
+    parser.epilog = EXAMPLES
     parser.add_argument("--quick", action="store_true", help="skip the self-test, which loads the bundled model")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--all", action="store_true", help="list every finding, not only problems and essentials")

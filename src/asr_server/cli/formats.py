@@ -81,15 +81,15 @@ def _by_suffix(output: str | None, allowed: Sequence[Format]) -> list[Format]:
     return [one for one in allowed if one.suffix == suffix][:1]
 
 
-def answer_options(wanted: Sequence[Format], **layout: int) -> OutputOptions:
+def answer_options(wanted: Sequence[Format], max_line_chars: int = 42, max_lines: int = 2) -> OutputOptions:
     """What the server is asked for so that `convert` can make all formats of one answer."""
-    names = {one.value for one in wanted}
-    if len(names) == 1 and names <= set(ResponseFormat):
-        return OutputOptions(ResponseFormat(wanted[0].value), **layout)
     cues = [one for one in wanted if one in CUE_FORMATS]
-    if len(cues) == len(wanted):
-        return OutputOptions(ResponseFormat.SRT, **layout)
-    return OutputOptions(ResponseFormat.VERBOSE_JSON, cues=bool(cues), **layout)
+    if len(wanted) == 1 and wanted[0].value in set(ResponseFormat):
+        answer = ResponseFormat(wanted[0].value)
+    else:
+        answer = ResponseFormat.SRT if len(cues) == len(wanted) else ResponseFormat.VERBOSE_JSON
+    listed = answer is ResponseFormat.VERBOSE_JSON and bool(cues)
+    return OutputOptions(answer, cues=listed, max_line_chars=max_line_chars, max_lines=max_lines)
 
 
 def convert(answer: str, given: OutputOptions, wanted: Sequence[Format]) -> dict[Format, str]:

@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     arguments.add_language(parser)
     arguments.add_hotwords(parser)
-    arguments.add_formats(parser, _FORMATS)
+    arguments.add_formats(parser, _FORMATS, several=False)
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="write the text to this file too, each line when it is final"
     )

@@ -14,8 +14,33 @@ from asr_server.cli.failure import Exit, shown
 _ARGUMENT = re.compile(r"argument (?P<names>[^:]+): ")
 
 
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Options as `-f, --format FORMAT`, and a usage line with what is required."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28)
+        # argparse does not count the indentation of commands.
+        self._action_max_length = 15
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        value = self._format_args(action, self._get_default_metavar_for_optional(action))
+        return f"{', '.join(action.option_strings)} {value}"
+
+    def _format_usage(self, usage: Any, actions: Any, groups: Any, prefix: Any) -> str:
+        groups = [group for group in groups if group.required]
+        either = [action for group in groups for action in group._group_actions]
+        needed = [action for action in actions if action.required or not action.option_strings or action in either]
+        text = super()._format_usage(usage, needed, groups, prefix)
+        return text if needed == list(actions) else text.replace(self._prog, f"{self._prog} [options]", 1)
+
+
 class Parser(argparse.ArgumentParser):
     """Subcommands get parsers of this class too, and the name of the command stands before their errors."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": _HelpFormatter} | options)
 
     def error(self, message: str) -> NoReturn:
         """Exit with 2 after two lines: what is wrong, and how to see all arguments."""
@@ -24,7 +49,7 @@ class Parser(argparse.ArgumentParser):
         message = _ARGUMENT.sub(lambda found: f"{_longest(found['names'].split('/'))}: ", message, count=1)
         self.exit(Exit.USAGE, f"{self.prog}: {shown(message)}\n  Arguments and examples: {self.prog} --help\n")
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]  # overloads
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """No argument may be unknown: the parser of the command knows best what was meant."""
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:

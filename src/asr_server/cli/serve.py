@@ -76,7 +76,7 @@ class _Server(uvicorn.Server):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
-    parser.epilog, parser.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
+    parser.epilog = EXAMPLES
     parser.add_argument("--host", help="address to listen on (HOST; 127.0.0.1: this machine alone)")
     parser.add_argument("--port", type=int, help="port to listen on (PORT; 8100)")
     parser.add_argument(
