@@ -158,7 +158,7 @@ def test_a_server_that_is_full_is_waited_for(start, tmp_path, talks, words):
     with start(script=FakeScript(step_s=0.02), MAX_QUEUE_AUDIO_S="8") as server:
         for number in range(6):
             shutil.copy(talks / "hello.wav", tmp_path / f"{number}.wav")
-        done = _transcribe(server, *sorted(tmp_path.glob("*.wav")), "--jobs", "6")
+        done = _transcribe(server, *sorted(tmp_path.glob("*.wav")), "--jobs", "6", "--quiet")
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.count(words) == 6
         assert "rate_limit_exceeded" in server.log()
@@ -176,7 +176,8 @@ def test_without_a_server_it_says_so_and_what_to_do(talks):
 def test_a_server_that_dies_leaves_what_is_done(tmp_path, talks, words, long_talk):
     """The short one is printed, the long one fails or is given up."""
     with running(tmp_path / "log") as server:
-        process = started("transcribe", "--server", server.base, talks / "hello.wav", long_talk, "--jobs", "1")
+        options = ["--server", server.base, "--jobs", "1", "--quiet"]
+        process = started("transcribe", talks / "hello.wav", long_talk, *options)
         assert process.stdout.readline().startswith("==>")
         assert process.stdout.readline() == f"{words}\n"
         server.wait_for(lambda health: health["queue"]["audio_held_s"] > 0)
