@@ -16,6 +16,7 @@ from typing import Any
 import loguru
 import uvicorn
 
+from asr_server.cli import announcement
 from asr_server.cli.failure import UsageError
 from asr_server.cli.http_protocol import HttpProtocol
 from asr_server.cli.listening import address_error, certificate_error
@@ -27,11 +28,11 @@ from asr_server.core.settings import Settings
 
 EXAMPLES = """\
 examples:
-  asr-server serve --port 8100
-  asr-server serve --port 8100 --model Qwen/Qwen3-ASR-0.6B
-  MODEL_ID=demo PORT=8100 asr-server serve
+  asr-server serve
+  asr-server serve --model Qwen/Qwen3-ASR-0.6B
+  MODEL_ID=demo PORT=8202 asr-server serve
 
-The commands use port 8100, and the page is then at http://127.0.0.1:8100/.
+The commands look for a server on port 8100; ASR_SERVER_URL=localhost:8202 names another.
 All other settings are environment variables, or lines of .env: docs/configuration.md.
 """
 # Clients keep idle connections for longer than uvicorn's default of 5 s, and would send on one that it closes.
@@ -53,6 +54,15 @@ class _Server(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         self._drain, self._failed = drain, failed
+        self.announce: Callable[[int | None], None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, then say where. On a thread: the hub's cache is read for it, and requests need not wait."""
+        await super().startup(sockets)
+        if self.started and self.announce is not None:
+            name = self.servers[0].sockets[0].getsockname()
+            port = name[1] if isinstance(name, tuple) else None
+            threading.Thread(target=self.announce, args=(port,), daemon=True).start()
 
     async def on_tick(self, counter: int) -> bool:
         """Whether to shut down: on a signal, or because the engine has failed."""
@@ -66,7 +76,7 @@ class _Server(uvicorn.Server):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
-    parser.epilog, parser.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
+    parser.epilog = EXAMPLES
     parser.add_argument("--host", help="address to listen on (HOST; 127.0.0.1: this machine alone)")
     parser.add_argument("--port", type=int, help="port to listen on (PORT; 8100)")
     parser.add_argument(
@@ -105,7 +115,8 @@ def serve(settings: Settings) -> int:
         from asr_server.gateway import app as gateway
 
         app = gateway.create_app(settings)
-        return _serve_app(app, functools.partial(gateway.drain, app), address)
+        announce = functools.partial(announcement.announce, settings, model=False)
+        return _serve_app(app, functools.partial(gateway.drain, app), address, announce)
     return _run_server(settings, address)
 
 
@@ -131,7 +142,8 @@ def _run_server(settings: Settings, address: dict[str, Any], listener: socket.so
         failed.set()
 
     app = create_app(settings, on_failure)
-    code = _serve_app(app, functools.partial(drain, app), address, listener, failed.is_set)
+    announce = functools.partial(announcement.announce, settings)
+    code = _serve_app(app, functools.partial(drain, app), address, announce, listener, failed.is_set)
     return _FAILED if failed.is_set() else code
 
 
@@ -145,6 +157,7 @@ def _serve_app(
     app: Any,
     drain: Callable[[], Awaitable[None]],
     address: dict[str, Any],
+    announce: Callable[[int | None], None],
     listener: socket.socket | None = None,
     failed: Callable[[], bool] = lambda: False,
 ) -> int:
@@ -153,6 +166,7 @@ def _serve_app(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     server = http_server(app, drain, address, failed)
+    server.announce = announce
     server.run([listener] if listener is not None else None)
     # At its end the interpreter would collect garbage among half a million objects. That takes most of a second, in
     # which a restart or a gateway waits.
@@ -165,7 +179,7 @@ def http_server(
     drain: Callable[[], Awaitable[None]],
     address: dict[str, Any],
     failed: Callable[[], bool] = lambda: False,
-) -> uvicorn.Server:
+) -> _Server:
     """uvicorn with the server's protocols and limits. `drain` is awaited before the sockets are closed; `address`:
     uvicorn's arguments that say where to listen; once `failed`, it shuts down."""
     config = uvicorn.Config(

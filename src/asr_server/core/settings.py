@@ -299,6 +299,11 @@ def client_key() -> str:
     return os.environ.get("ASR_API_KEY", "").strip()
 
 
+def client_server() -> str:
+    """The address of the server that client commands use; "" for the default. Read as the key is."""
+    return os.environ.get("ASR_SERVER_URL", "").strip()
+
+
 def prefer(name: str, value: str) -> None:
     """Set an environment variable for libraries that are loaded later, unless the operator has set it."""
     os.environ.setdefault(name, value)

@@ -123,6 +123,14 @@ class SegmentBody(BaseModel):
     complete: bool = Field(description="False when the token budget ended the text.")
 
 
+class CueBody(BaseModel):
+    """One cue, as subtitles show it."""
+
+    start: float = Field(description="Seconds.")
+    end: float = Field(description="Seconds.")
+    text: str = Field(description="Lines, separated by line breaks.")
+
+
 class VerboseTranscriptionBody(BaseModel):
     """`response_format=verbose_json`."""
 
@@ -134,6 +142,7 @@ class VerboseTranscriptionBody(BaseModel):
     text: str
     segments: list[SegmentBody] | None = Field(None, description="Unless only words are asked for.")
     words: list[WordBody] | None = Field(None, description="Where words are asked for.")
+    cues: list[CueBody] | None = Field(None, description="Where cues are asked for.")
     usage: Usage
 
 

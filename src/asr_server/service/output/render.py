@@ -21,12 +21,15 @@ TEXT = "text/plain; charset=utf-8"
 
 
 def render(transcript: Transcript, output: OutputOptions, cue_config: CueConfig) -> Result:
-    """The transcript in its format. `cue_config` is for SRT and VTT."""
+    """The transcript in its format. `cue_config` is for cues."""
     match output.response_format:
         case ResponseFormat.JSON:
             return Result(dump(plain(transcript, output)), JSON)
         case ResponseFormat.VERBOSE_JSON:
-            return Result(dump(verbose(transcript, output)), JSON)
+            content = verbose(transcript, output)
+            if output.cues:
+                content["cues"] = _cues(subtitles.cues(transcript, cue_config))
+            return Result(dump(content), JSON)
         case ResponseFormat.TEXT:
             return Result(f"{transcript.text}\n".encode(), TEXT)
         case ResponseFormat.SRT | ResponseFormat.VTT as subtitle_format:
@@ -106,6 +109,11 @@ def verbose(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
     if transcript.warnings:
         content["warnings"] = list(transcript.warnings)
     return content | {"usage": usage(transcript)}
+
+
+def _cues(cues: Iterable[Cue]) -> list[dict[str, Any]]:
+    """What SRT and VTT show, with the line breaks."""
+    return [{"start": cue.start_ms / 1000, "end": cue.end_ms / 1000, "text": "\n".join(cue.lines)} for cue in cues]
 
 
 def _segment(number: int, segment: Segment) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
 from asr_server.service.output.render import render
 from asr_server.service.requests import OutputOptions, ResponseFormat
+from asr_server.subtitle import srt
 from asr_server.subtitle.cue_config import CueConfig
 
 WORDS = tuple(
@@ -92,3 +93,16 @@ def test_silence_renders_in_every_format():
     assert _render(NOTHING, ResponseFormat.SRT).content == b""
     assert _render(NOTHING, ResponseFormat.VTT).content == b"WEBVTT\n\n"
     assert _render(NOTHING, ResponseFormat.TEXT).content == b"\n"
+
+
+def test_cues_of_verbose_json_are_those_of_srt():
+    """With the limits of the server, and the line breaks."""
+    listed = _json(SPEECH, ResponseFormat.VERBOSE_JSON, cues=True)["cues"]
+    shown = [(cue.start_ms / 1000, cue.end_ms / 1000, cue.text) for cue in srt.parse(_srt(SPEECH))]
+    assert [(cue["start"], cue["end"], cue["text"]) for cue in listed] == shown
+    assert len(shown) == 2
+    assert "cues" not in _json(SPEECH, ResponseFormat.VERBOSE_JSON)
+
+
+def _srt(transcript):
+    return _render(transcript, ResponseFormat.SRT).content.decode()
