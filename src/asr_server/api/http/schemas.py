@@ -73,6 +73,9 @@ class WordBody(BaseModel):
     start: float = Field(description="Seconds.")
     end: float = Field(description="Seconds.")
     source: Literal["aligned", "estimated"] = Field(description="Measured, or spread over the speech it lies in.")
+    confidence: float | None = Field(
+        None, description="Geometric mean of the probabilities of its tokens; absent where they are not known."
+    )
 
 
 class LanguageBody(BaseModel):
@@ -164,6 +167,16 @@ class VerboseTranslationBody(VerboseTranscriptionBody):
     segments: list[TranslatedSegmentBody]  # type: ignore[assignment]  # segments of this body say more
 
 
+class TextTranslationBody(BaseModel):
+    """Texts in another language, in the order in which they were sent."""
+
+    translations: list[str] = Field(description="The translation of each text, or the text itself.")
+    reasons: list[str] = Field(description="Why a text has no translation; empty where it has one.")
+    untranslated: int = Field(description="Texts that could not be translated and stayed as they were.")
+    language: str = Field(description="English name of the target language.")
+    language_code: str = Field(description="Its BCP 47 tag.")
+
+
 class ModelBody(BaseModel):
     """One model name."""
 
@@ -199,6 +212,13 @@ class LiveBody(BaseModel):
     sessions: int = Field(description="All that are kept.")
     waiting: int = Field(description="Those of them whose client is gone and may come back.")
     limit: int = Field(description="`MAX_LIVE_SESSIONS`, of which one caller gets at most half.")
+
+
+class LimitsBody(BaseModel):
+    """What the server accepts."""
+
+    upload_bytes: int = Field(description="Largest request body, `MAX_UPLOAD_MB`.")
+    audio_s: float = Field(description="Longest recording, `MAX_AUDIO_S`.")
 
 
 class OptionBody(BaseModel):
@@ -237,6 +257,7 @@ class HealthBody(BaseModel):
     aligner_error: str = Field(description="Why the aligner could not be loaded; empty when it could.")
     queue: QueueBody
     live: LiveBody
+    limits: LimitsBody
     jobs: int = Field(description="Jobs that wait or run.")
     plan: list[OptionBody]
     version: str
