@@ -4,7 +4,7 @@
 
 const PIECE_S = 1;
 const MOST_TAIL_S = 60; // of sound that a slow disk has not taken
-export const ROWS_PER_LINE = 1000; // row numbers of an utterance: it may be cut anew, and its rows be split
+export const LINE_STEP = 2 ** 24; // of row numbers, for each line: it may be cut anew, and readers split its rows
 
 export class Keeper {
   soundEnd; // bytes of sound since the recording began
@@ -17,16 +17,18 @@ export class Keeper {
   #writing = Promise.resolve();
   #lines = new Map(); // key of a line -> {number, rows}
   #nextLine;
+  #finalEnd; // seconds up to which the lines are final
   #open = null; // the line that is being spoken
 
-  /** `cut(segment)` gives the rows of a segment. `soundEnd` and `firstLine`: where a recording goes on. */
-  constructor(store, id, { cut, bytesPerSecond, soundEnd = 0, firstLine = 0 }) {
+  /** `cut(segment, after)` gives the rows of a segment. `soundEnd` and `lines`: where a recording goes on. */
+  constructor(store, id, { cut, bytesPerSecond, soundEnd = 0, lines = 0, finalEnd = 0 }) {
     this.#store = store;
     this.#id = id;
     this.#cut = cut;
     this.#bytesPerSecond = bytesPerSecond;
     this.soundEnd = soundEnd;
-    this.#nextLine = firstLine;
+    this.#nextLine = lines;
+    this.#finalEnd = finalEnd;
   }
 
   get id() {
@@ -58,7 +60,21 @@ export class Keeper {
       return [];
     }
     if (this.#open?.key === line.key) this.#open = null;
-    return this.#put(line.key, { start: line.start, end: line.end, text: line.committed });
+    const rows = this.#put(line.key, { start: line.start, end: line.end, text: line.committed });
+    this.#finalEnd = Math.max(this.#finalEnd, line.end);
+    // Behind its rows: what `live` counts is in the store.
+    this.update({ durationS: this.soundEnd / this.#bytesPerSecond, live: { lines: this.#nextLine, finalEnd: this.#finalEnd } });
+    return rows;
+  }
+
+  /** Keep the open line as it is now: no final will come. */
+  keepOpen() {
+    if (!this.#open) return false;
+    const { start, end, committed, tentative } = this.#open;
+    const text = (committed + tentative).trim();
+    this.#open = null;
+    if (text) this.#put("open", { start, end, text, complete: false });
+    return Boolean(text);
   }
 
   /** The open line is transcribed again by a new session. */
@@ -101,19 +117,18 @@ export class Keeper {
     const pcm = joined(parts).subarray(this.#pieces.length ? at - this.#pieces[0].at : 0);
     const open = this.#open && { start: this.#open.start, end: this.#open.end, text: this.#open.committed + this.#open.tentative };
     if (!pcm.length && !open) return null;
-    return { id: this.#id, at, pcm, open, n: this.#nextLine * ROWS_PER_LINE };
+    return { id: this.#id, at, pcm, open, n: this.#nextLine * LINE_STEP };
   }
 
   #put(key, segment) {
     if (!segment.text.trim()) return [];
     const line = this.#lines.get(key) ?? { number: this.#nextLine++, rows: [] };
     const old = line.rows;
-    const rows = this.#cut(segment).slice(0, ROWS_PER_LINE);
-    rows.forEach((row, i) => {
-      row.n = line.number * ROWS_PER_LINE + i;
+    const rows = this.#cut(segment, line.number * LINE_STEP);
+    for (const row of rows) {
       const before = old.find(({ text }) => text === row.text);
       if (before?.translation) row.translation = before.translation;
-    });
+    }
     this.#lines.set(key, { number: line.number, segment, rows });
     const gone = old.map(({ n }) => n).filter((n) => !rows.some((row) => row.n === n));
     this.#queue(() => this.#store.putRows(this.#id, rows));

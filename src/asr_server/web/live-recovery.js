@@ -1,0 +1,78 @@
+// Recordings that a reload, a closed tab or a crash has cut off.
+//
+// Most of such a recording is in the store. What the store had not taken when the page went away, at most the last second
+// or so, is written to the local storage at once and added to the store with the next visit.
+
+import { LINE_STEP } from "./live-keeper.js";
+import { BYTES_PER_SECOND } from "./resample.js";
+
+const KEY = "live-tail";
+export const WAV_HEADER_BYTES = 44;
+const CHUNK = 0x8000; // characters in one call: more arguments than that are too many
+
+/** The lock that a page holds while it records this transcript. */
+export function lockName(id) {
+  return `recording ${id}`;
+}
+
+/** Keep a `tail()` of a recording; null for nothing to keep. */
+export function keepTail(storage, tail) {
+  if (!tail) {
+    storage.removeItem(KEY);
+    return;
+  }
+  storage.setItem(KEY, JSON.stringify({ ...tail, pcm: encoded(tail.pcm) }));
+}
+
+/** Add the kept tail to the store. What the store took in the end is not added twice. */
+export async function restoreTail(store, storage) {
+  const tail = JSON.parse(storage.getItem(KEY) ?? "null");
+  if (!tail) return;
+  if (await store.get(tail.id)) {
+    const had = await soundBytes(store, tail.id);
+    const pcm = decoded(tail.pcm);
+    // Sound that the store refused leaves a hole before the tail, and what is behind it would have wrong times.
+    if (tail.at <= had && tail.at + pcm.length > had) await store.appendSound(tail.id, new Blob([pcm.subarray(had - tail.at)]));
+    const after = tail.n;
+    const taken = (await store.rows(tail.id)).some(({ n }) => n > after);
+    if (tail.open?.text.trim() && !taken) await store.putRows(tail.id, [{ n: after + 1, ...tail.open, complete: false }]);
+  }
+  storage.removeItem(KEY);
+}
+
+/** The newest recording that no page records any more: {transcript, rows, soundBytes, from}, or null. `from` is where the
+ * sound behind the last final begins. */
+export async function interrupted(store, locks) {
+  const held = new Set((await locks.query()).held.map(({ name }) => name));
+  for (const transcript of await store.list()) {
+    if (transcript.kind !== "live" || transcript.state !== "open" || held.has(lockName(transcript.id))) continue;
+    const kept = await soundBytes(store, transcript.id);
+    const { lines = 0, finalEnd = 0 } = transcript.live ?? {};
+    const rows = await store.rows(transcript.id);
+    const from = Math.min(kept, 2 * Math.floor((finalEnd * BYTES_PER_SECOND) / 2));
+    if (!rows.length && !kept) await store.remove(transcript.id);
+    else return { transcript, rows, lines, finalEnd, soundBytes: kept, from };
+  }
+  return null;
+}
+
+/** Remove the rows of `found` that its sound will give again: those behind the last final. */
+export async function dropUnfinished(store, found) {
+  const again = found.rows.filter(({ n }) => n > found.lines * LINE_STEP).map(({ n }) => n);
+  if (again.length) await store.removeRows(found.transcript.id, again);
+}
+
+async function soundBytes(store, id) {
+  const sound = await store.sound(id);
+  return sound ? sound.size - WAV_HEADER_BYTES : 0;
+}
+
+function encoded(bytes) {
+  let text = "";
+  for (let at = 0; at < bytes.length; at += CHUNK) text += String.fromCharCode(...bytes.subarray(at, at + CHUNK));
+  return btoa(text);
+}
+
+function decoded(text) {
+  return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+}
