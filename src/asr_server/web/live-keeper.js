@@ -9,6 +9,7 @@ export const LINE_STEP = 2 ** 24; // of row numbers, for each line: it may be cu
 export class Keeper {
   soundEnd; // bytes of sound since the recording began
   full = false; // the store takes no more sound
+  onfull = () => {};
   #store;
   #id;
   #cut;
@@ -142,9 +143,15 @@ export class Keeper {
       if (this.full) return;
       const kept = await this.#store.appendSound(this.#id, new Blob(piece.parts));
       // What is stored stays the beginning of the sound, without a hole, so that its times stay true.
-      if (kept === false) this.full = true;
-      this.#pieces = this.full ? [] : this.#pieces.filter((one) => one !== piece);
+      if (kept === false) this.#stop();
+      else this.#pieces = this.#pieces.filter((one) => one !== piece);
     });
+  }
+
+  #stop() {
+    this.full = true;
+    this.#pieces = [];
+    this.onfull();
   }
 
   #queue(work) {

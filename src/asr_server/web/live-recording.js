@@ -2,7 +2,7 @@
 
 import { Keeper } from "./live-keeper.js";
 import { LiveConnection } from "./live-connection.js";
-import { WAV_HEADER_BYTES, dropUnfinished, lockName } from "./live-recovery.js";
+import { WAV_HEADER_BYTES, dropUnfinished } from "./live-recovery.js";
 import { LiveSocket } from "./live-socket.js";
 import { LiveTranslator } from "./live-translator.js";
 import { Microphone } from "./microphone.js";
@@ -32,12 +32,12 @@ export class LiveRecording {
   #early = []; // sound from before there was a keeper
   #behind = []; // sound that waits until kept sound has been sent again
   #sentAgain = Promise.resolve();
+  #said = false; // whether there are any words
   #wordless = new Set(); // keys of final lines whose words have no times yet
-  #unlock = () => {};
 
-  /** `options`: {query, metadata, found}; `query` is the socket's, `metadata` the transcript's. `on`: {state(name),
+  /** `options`: {query, metadata, found, translate}; `query` is the socket's, `metadata` the transcript's. `on`: {state(name),
    * connection(name, detail), line(line), fresh(), translated(key, text), translation(problem), error(error),
-   * sound(level, seconds), full()}. */
+   * sound(level, seconds), full(), gone(), ended({id, said, error})}. */
   constructor(store, options, on) {
     this.#store = store;
     this.#options = options;
@@ -138,11 +138,15 @@ export class LiveRecording {
     this.#socket.close();
     if (!this.#keeper) return;
     for (const key of this.#wordless) this.#translate(key);
-    const unfinished = this.#keeper.keepOpen() || error;
+    const open = this.#keeper.keepOpen();
+    this.#said ||= open;
+    const unfinished = open || error;
     const changes = { state: unfinished ? "cut" : "complete", durationS: this.seconds, gaps: this.#connection.gaps };
-    this.#keeper.update(error ? { ...changes, error: { code: error.code, message: error.message } } : changes);
+    if (error) changes.error = { code: error.code, message: error.message };
+    // What is complete does not go on; see live-recovery.js.
+    this.#keeper.update(unfinished ? changes : { ...changes, live: null });
     await this.#keeper.settle();
-    this.#unlock();
+    this.#on.ended({ id: this.id, said: this.#said, error });
   }
 
   /** What the store does not have yet; see live-recovery.js. */
@@ -179,17 +183,21 @@ export class LiveRecording {
 
   async #begin() {
     const { metadata } = this.#options;
-    if (this.#found) await dropUnfinished(this.#store, this.#found);
+    if (this.#found) await this.#reopen();
     const { id } = this.#found?.transcript ?? (await this.#store.create({ ...metadata, kind: "live", state: "open" }));
     if (this.state === "ended") return;
     const { soundBytes: soundEnd, lines, finalEnd } = this.#found ?? {};
     this.#keeper = new Keeper(this.#store, id, { cut: rowsOf, bytesPerSecond: BYTES_PER_SECOND, soundEnd, lines, finalEnd });
     this.#keeper.onfull = this.#on.full;
-    // While this page holds the lock, no other one takes the recording for interrupted.
-    navigator.locks?.request(lockName(id), () => new Promise((resolve) => (this.#unlock = resolve)));
     for (const bytes of this.#early.splice(0)) this.#record(bytes);
     this.#socket.open();
     this.#sentAgain = this.#sendAgain();
+  }
+
+  async #reopen() {
+    this.#said = this.#found.lines > 0;
+    await dropUnfinished(this.#store, this.#found);
+    await this.#store.update(this.#found.transcript.id, { state: "open", error: undefined });
   }
 
   /** Send the kept sound that has no final, then what was recorded meanwhile. */
@@ -222,6 +230,7 @@ export class LiveRecording {
     const rows = this.#keeper.line(line);
     if (line.final && line.language) this.#keeper.update({ language: line.language, languageCode: line.languageCode });
     if (rows.length) {
+      this.#said = true;
       this.#wordless.add(line.key);
       setTimeout(() => this.#translate(line.key), WORDS_MS);
     }

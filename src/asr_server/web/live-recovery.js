@@ -10,11 +10,6 @@ const KEY = "live-tail";
 export const WAV_HEADER_BYTES = 44;
 const CHUNK = 0x8000; // characters in one call: more arguments than that are too many
 
-/** The lock that a page holds while it records this transcript. */
-export function lockName(id) {
-  return `recording ${id}`;
-}
-
 /** Keep a `tail()` of a recording; null for nothing to keep. */
 export function keepTail(storage, tail) {
   if (!tail) {
@@ -40,18 +35,17 @@ export async function restoreTail(store, storage) {
   storage.removeItem(KEY);
 }
 
-/** The newest recording that no page records any more: {transcript, rows, soundBytes, from}, or null. `from` is where the
- * sound behind the last final begins. */
-export async function interrupted(store, locks) {
-  const held = new Set((await locks.query()).held.map(({ name }) => name));
+/** The newest recording that was cut off and may go on: {transcript, rows, lines, finalEnd, soundBytes, from}, or null.
+ * `from` is where the sound behind the last final begins. */
+export async function interrupted(store) {
   for (const transcript of await store.list()) {
-    if (transcript.kind !== "live" || transcript.state !== "open" || held.has(lockName(transcript.id))) continue;
+    if (transcript.kind !== "live" || transcript.state !== "cut" || transcript.live === null) continue;
     const kept = await soundBytes(store, transcript.id);
-    const { lines = 0, finalEnd = 0 } = transcript.live ?? {};
     const rows = await store.rows(transcript.id);
+    const { lines = 0, finalEnd = 0 } = transcript.live ?? {};
     const from = Math.min(kept, 2 * Math.floor((finalEnd * BYTES_PER_SECOND) / 2));
-    if (!rows.length && !kept) await store.remove(transcript.id);
-    else return { transcript, rows, lines, finalEnd, soundBytes: kept, from };
+    if (rows.length || kept) return { transcript, rows, lines, finalEnd, soundBytes: kept, from };
+    await store.remove(transcript.id); // it ended before its first second
   }
   return null;
 }

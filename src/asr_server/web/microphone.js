@@ -2,7 +2,8 @@
 
 import { fileUrl } from "./api.js";
 import { Problem } from "./messages.js";
-import { RATE, Resampler, level, toPcm } from "./resample.js";
+import { Resampler, level, toPcm } from "./resample.js";
+import { RATE } from "./wav.js";
 
 const START_MS = 4000; // a context that has not begun to run by then does not
 

@@ -19,10 +19,10 @@ export function markRecording(state, seconds) {
   if (document.title !== title) document.title = title;
   const icon = fileUrl(state === "live" ? "icon-recording.svg" : "icon.svg");
   for (const link of document.querySelectorAll('link[rel~="icon"]')) if (link.href !== icon) link.href = icon;
-  const mark = find("recording-mark");
+  const mark = find("recording");
   mark.hidden = !state;
   mark.dataset.state = state;
   if (!state) return;
-  text(find("recording-word"), state === "live" ? "live.recording" : "live.paused");
+  text(mark.querySelector("[data-t]"), state === "live" ? "shell.recording" : "live.paused");
   find("recording-time").textContent = clock(seconds);
 }
