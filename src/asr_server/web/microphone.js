@@ -1,7 +1,7 @@
 // The microphone as 16 kHz PCM.
 
 import { fileUrl } from "./api.js";
-import { Problem } from "./messages.js";
+import { Problem } from "./problem.js";
 import { Resampler, level, toPcm } from "./resample.js";
 import { RATE } from "./wav.js";
 
