@@ -42,7 +42,7 @@ def test_a_reload_in_mid_recording_loses_no_word_and_no_second(speaking, page_se
         page.on("dialog", lambda dialog: dialog.accept())
         _listen(page)
         expect(page.locator("#live-lines li:not(.open)")).to_have_count(times - 1)
-        expect(page.locator("#live-lines .solid").last).to_have_text(re.compile(r"\\w"))
+        expect(page.locator("#live-lines .solid").last).to_have_text(re.compile(r"\w"))
         page.wait_for_timeout(370)
         page.reload()
         heard = page.evaluate("Number(sessionStorage.getItem('heard'))")
@@ -97,7 +97,7 @@ def test_a_crash_of_the_page_loses_at_most_the_second_that_was_not_written(speak
         page.goto(f"{page_server.base}/#live")
         page.click("#live-start")
         expect(page.locator("#live-lines li:not(.open) p")).to_have_text([words])
-        expect(page.locator("#live-lines .solid").last).to_have_text(re.compile(r"\\w"))
+        expect(page.locator("#live-lines .solid").last).to_have_text(re.compile(r"\w"))
         heard = page.evaluate("window.heard()")
         with page.expect_event("crash"), suppress(Error):
             page.goto("chrome://crash")
@@ -121,7 +121,7 @@ def test_what_is_left_as_it_is_is_not_offered_again(speaking, page_server):
         page = watched.page
         page.on("dialog", lambda dialog: dialog.accept())
         _listen(page)
-        expect(page.locator("#live-lines .solid").last).to_have_text(re.compile(r"\\w"))
+        expect(page.locator("#live-lines .solid").last).to_have_text(re.compile(r"\w"))
         page.reload()
         page.click("#live-leave")
         expect(page.locator("#live-interrupted")).to_be_hidden()

@@ -166,13 +166,13 @@ def test_every_panel_and_the_tab_of_the_browser_show_an_open_microphone(beeping,
         for panel in ("files", "transcripts", "status"):
             page.click(f"#tab-{panel}")
             expect(page.locator("#recording")).to_be_visible()
-            expect(page.locator("#recording-time")).to_have_text(re.compile(r"^0:\\d\\d$"))
-        expect(page).to_have_title(re.compile(rf"^● 0:\\d\\d · {title}$"))
+            expect(page.locator("#recording-time")).to_have_text(re.compile(r"^0:\d\d$"))
+        expect(page).to_have_title(re.compile(rf"^● 0:\d\d · {title}$"))
         assert page.evaluate(icon) == "icon-recording.svg"
         page.click("#recording")
         expect(page.locator("#live")).to_be_visible()
         page.click("#live-pause")
-        expect(page).to_have_title(re.compile(rf"^‖ 0:\\d\\d · {title}$"))
+        expect(page).to_have_title(re.compile(rf"^‖ 0:\d\d · {title}$"))
         assert page.evaluate(icon) == "icon.svg"
         _stop(page)
         expect(page).to_have_title(title)
@@ -218,7 +218,7 @@ def test_finished_lines_are_translated_and_a_failure_leaves_them_as_they_are(bee
             page.select_option("#live-target", "de")
             speech = _start(page)
             speech.final("The lamp is on.")
-            expect(page.locator("#live-lines .translation")).to_have_text(re.compile(r"\\w"))
+            expect(page.locator("#live-lines .translation")).to_have_text(re.compile(r"\w"))
             expect(page.locator("#live-lines .translation")).to_have_attribute("lang", "de")
             translation = page.inner_text("#live-lines .translation")
             llm.__exit__()

@@ -17,7 +17,7 @@ export function marked(title, state, seconds) {
 export function markRecording(state, seconds) {
   const title = marked(document.title, state, seconds);
   if (document.title !== title) document.title = title;
-  const icon = fileUrl(state === "live" ? "icon-recording.svg" : "icon.svg");
+  const icon = state === "live" ? fileUrl("icon-recording.svg") : fileUrl("icon.svg");
   for (const link of document.querySelectorAll('link[rel~="icon"]')) if (link.href !== icon) link.href = icon;
   const mark = find("recording");
   mark.hidden = !state;
