@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from asr_server.engine.fake_script import FakeScript
-from asr_server.translator.conftest import ScriptedLlm
+from asr_server.translator.conftest import ScriptedLlm, refusal
 from E2Etest.browser.conftest import PHONE, opened
 from E2Etest.browser.kept import kept
 
@@ -221,7 +221,7 @@ def test_finished_lines_are_translated_and_a_failure_leaves_them_as_they_are(bee
             expect(page.locator("#live-lines .translation")).to_have_text(re.compile(r"\w"))
             expect(page.locator("#live-lines .translation")).to_have_attribute("lang", "de")
             translation = page.inner_text("#live-lines .translation")
-            llm.__exit__()
+            llm.restart(lambda call: refusal(500))
             speech.final("And now it is off.")
             expect(page.locator("#live-translation")).to_have_text(re.compile("could not be translated"))
             speech.final("Good night.")

@@ -1,8 +1,8 @@
-// What a recording leaves in the store: its rows as they become final, and its sound, a second at a time.
+// What a recording leaves in the store: its rows as they become final, and its sound, half a second at a time.
 //
 // What the store has not confirmed is in `tail()`, small enough to be written at once when the page goes away.
 
-const PIECE_S = 1;
+const PIECE_S = 0.5;
 const MOST_TAIL_S = 60; // of sound that a slow disk has not taken
 export const LINE_STEP = 2 ** 24; // of row numbers, for each line: it may be cut anew, and readers split its rows
 

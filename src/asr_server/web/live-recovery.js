@@ -1,6 +1,6 @@
 // Recordings that a reload, a closed tab or a crash has cut off.
 //
-// Most of such a recording is in the store. What the store had not taken when the page went away, at most the last second
+// Most of such a recording is in the store. What the store had not taken when the page went away, at most the last half second
 // or so, is written to the local storage at once and added to the store with the next visit.
 
 import { LINE_STEP } from "./live-keeper.js";
