@@ -90,15 +90,18 @@ test("lines become rows in order, and words give them their times", async () => 
 
 test("rows that the words cut anew replace the old ones, and keep their translations where the text is the same", async () => {
   const { store, id, keeper } = await begun();
-  const text = "The lamp is on. ".repeat(12).trim();
+  const text = `${[1, 2, 3, 4, 5].map((n) => `The lamp in the room ${n} is on again as it was. `).join("")}${"And now it is off. ".repeat(6)}`.trim();
   const old = keeper.line(line("1.1", 0, 24, text));
   keeper.translated(old[0].n, old[0].text, "Die Lampe");
-  const words = text.split(" ").map((word, i) => ({ word, start: i < 24 ? i / 4 : 15 + i / 6, end: (i < 24 ? i / 4 : 15 + i / 6) + 0.1 }));
+  // A pause within a row.
+  const words = text.split(" ").map((word, i) => ({ word, start: i < 65 ? i / 4 : 3 + i / 4, end: (i < 65 ? i / 4 : 3 + i / 4) + 0.2 }));
   const rows = keeper.words("1.1", words);
   await keeper.settle();
+  assert.notDeepEqual(texts(rows), texts(old));
   assert.deepEqual(texts(await store.rows(id)), texts(rows));
-  assert.equal(rows.find((row) => row.text === old[0].text)?.translation ?? "none", rows.some((row) => row.text === old[0].text) ? "Die Lampe" : "none");
   assert.equal(texts(rows).join(" "), text);
+  assert.equal(rows[0].text, old[0].text);
+  assert.deepEqual(rows.map(({ translation }) => translation).filter(Boolean), ["Die Lampe"]);
 });
 
 test("a translation is stored with its row, and one of an old text is not", async () => {

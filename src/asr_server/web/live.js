@@ -107,7 +107,7 @@ async function start(found = null) {
   }
   listDevices();
   // On a phone the text needs the space.
-  if (matchMedia("(max-width: 46rem)").matches) find("live-more").open = false;
+  if (matchMedia("(max-width: 46rem), (max-height: 34rem)").matches) find("live-more").open = false;
 }
 
 function finish(found) {
@@ -262,6 +262,7 @@ function become(name) {
   if (now !== "live") meter.clear();
   if (now === "starting") say(find("live-kept"), "");
   keepAwake(now === "live");
+  if (now === "idle") text(ui.lag, "");
   meter.mark(recording?.seconds ?? 0, now);
   // While it records, the state of the model matters more.
   watch(showServer, now === "idle" ? 10 : 2);
