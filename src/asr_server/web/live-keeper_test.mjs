@@ -94,7 +94,7 @@ test("rows that the words cut anew replace the old ones, and keep their translat
   const old = keeper.line(line("1.1", 0, 24, text));
   keeper.translated(old[0].n, old[0].text, "Die Lampe");
   // A pause within a row.
-  const words = text.split(" ").map((word, i) => ({ word, start: i < 65 ? i / 4 : 3 + i / 4, end: (i < 65 ? i / 4 : 3 + i / 4) + 0.2 }));
+  const words = text.split(" ").map((word, i) => ({ word, start: i < 70 ? i / 4 : 3 + i / 4, end: (i < 70 ? i / 4 : 3 + i / 4) + 0.2 }));
   const rows = keeper.words("1.1", words);
   await keeper.settle();
   assert.notDeepEqual(texts(rows), texts(old));
