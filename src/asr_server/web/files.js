@@ -1,0 +1,294 @@
+// The Files panel: recordings in, a queue of their transcriptions.
+//
+// begin(), open()
+// take(files)          put files into the queue: chosen, dropped, or shared with the page. One alone opens in the reader
+// transcribeAgain(id)  transcribe the stored sound of a transcript as a new transcript; false where no sound is stored
+// itemOf(id)           the item of the queue that works on a transcript, or undefined: {state, fraction, seconds, problem}
+// onprogress(listener) listener(item) when an item changed. Returns a function that ends it
+
+import { get } from "./api.js";
+import { clock, find, icon, make, save, say } from "./dom.js";
+import { droppedFiles } from "./dropped-files.js";
+import { fileName, zipOf } from "./export.js";
+import { wordings } from "./export-menu.js";
+import { modelNote, watch } from "./health.js";
+import { i18n, t } from "./i18n.js";
+import { LANGUAGES, fill } from "./languages.js";
+import { notice } from "./notice.js";
+import { MOST_ITEMS, Queue, isOver } from "./queue.js";
+import { store } from "./store.js";
+import { toast } from "./toast.js";
+import { described, giveUp, megabytes, transcribe } from "./transcription.js";
+
+const queue = new Queue(transcribe, changed);
+const views = new Map(); // item -> elements of its line
+const listeners = new Set();
+let storing = Promise.resolve(); // sound is stored one file after the other
+let limits = null;
+let unwatch = null;
+
+export function begin() {
+  fill(find("files-language"));
+  find("files-input").onchange = ({ target }) => {
+    take([...target.files]);
+    target.value = ""; // so that the same file can be chosen again
+  };
+  find("files-zip").onclick = zipAll;
+  find("files-clear").onclick = () => queue.items.filter(isOver).forEach(remove);
+  find("files-continue").onclick = continueInterrupted;
+  find("files-leave").onclick = leaveInterrupted;
+  catchDrops();
+  i18n.onchange(() => {
+    queue.items.forEach(show);
+    showLimits();
+    fillTargets();
+  });
+  fillTargets();
+  store.onchange(({ type, here }) => type === "transcript" && !here && showInterrupted());
+  addEventListener("beforeunload", (event) => queue.busy && event.preventDefault());
+}
+
+export async function open() {
+  showInterrupted();
+  try {
+    const health = await get("health");
+    limits = health.limits;
+    find("files-target-field").hidden = !health.plan.some(({ name, active }) => name === "translation" && active);
+    showLimits();
+  } catch {
+    // The first upload will show what is wrong.
+  }
+}
+
+export function itemOf(id) {
+  return queue.items.findLast((item) => item.id === id);
+}
+
+export function onprogress(listener) {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+export async function take(files) {
+  if (!files.length) return;
+  const options = { language: find("files-language").value, hotwords: find("files-hotwords").value.trim(), target: target() };
+  const alone = files.length === 1 && !queue.busy;
+  notice("files", null);
+  let item = null;
+  for (const [i, file] of files.entries()) {
+    item = await add(file, file.name.replace(/\.[^.]*$/, "") || file.name, options);
+    if (!item) {
+      notice("files", { text: t("files.too_many", { count: files.length - i, most: MOST_ITEMS }) });
+      break;
+    }
+  }
+  location.hash = alone && item ? `t/${item.id}` : "files";
+}
+
+export async function transcribeAgain(id) {
+  const [transcript, sound] = [await store.get(id), await store.sound(id)];
+  if (!transcript || !sound) return false;
+  const name = transcript.media?.name ?? `${fileName(transcript.title)}.wav`;
+  const file = sound instanceof File ? sound : new File([sound], name, { type: sound.type });
+  const item = await add(file, transcript.title, { language: "", hotwords: "", ...transcript.options });
+  if (item) location.hash = `t/${item.id}`;
+  return item !== null;
+}
+
+async function add(file, title, options) {
+  await store.open();
+  const transcript = await store.create(described(file, title, options));
+  const item = queue.add({ id: transcript.id, name: file.name, file, title, options, kept: true, note: "", durationS: 0, seconds: 0 });
+  if (item) keep(item);
+  else await store.remove(transcript.id);
+  return item;
+}
+
+/** Store the sound, so that it can be played, and transcribed again after a reload. */
+function keep(item) {
+  storing = storing.then(async () => {
+    item.kept = await store.putSound(item.id, item.file);
+    if (views.has(item)) show(item);
+  });
+}
+
+/** A new version where the transcript has words, which may have been corrected; else the same transcript again. */
+async function again(item) {
+  const rows = await store.rows(item.id);
+  if (rows.length || !(await store.get(item.id))) {
+    const transcript = await store.create(described(item.file, item.title, item.options));
+    Object.assign(item, { id: transcript.id, note: "" });
+    keep(item);
+  } else await store.update(item.id, { state: "open", error: undefined });
+  queue.retry(item);
+}
+
+async function cancel(item) {
+  const idle = item.state === "waiting";
+  queue.cancel(item);
+  // No work was begun that could close the transcript.
+  if (idle) await giveUp(item, (await store.rows(item.id)).length, null);
+}
+
+function remove(item) {
+  queue.remove(item);
+  views.get(item)?.line.remove();
+  views.delete(item);
+  summarize();
+}
+
+function target() {
+  return find("files-target-field").hidden ? "" : find("files-target").value;
+}
+
+// -- what is shown ------------------------------------------------------------------------------------------------------
+
+function changed(item) {
+  show(item);
+  for (const listener of listeners) listener(item);
+}
+
+function show(item) {
+  const view = views.get(item) ?? made(item);
+  const over = isOver(item);
+  view.name.href = `#t/${item.id}`;
+  view.bar.hidden = over || item.state === "waiting";
+  if (item.fraction === null) view.bar.removeAttribute("value");
+  else view.bar.value = item.fraction;
+  view.line.dataset.state = item.state;
+  view.state.textContent = stateOf(item);
+  say(view.note, [item.problem?.text, item.note, item.kept ? "" : t("files.not_kept")].filter(Boolean).join(" "));
+  view.cancel.hidden = over;
+  view.retry.hidden = !over || item.state === "done";
+  view.remove.hidden = !over;
+  for (const name of ["cancel", "retry", "remove"]) view[name].setAttribute("aria-label", t(`files.${name}`, { name: item.name }));
+  summarize();
+}
+
+function made(item) {
+  const button = (drawing) => make("button", { type: "button", className: "icon" }, icon(drawing));
+  const view = {
+    name: make("a", { className: "file-name", textContent: item.name, dir: "auto" }),
+    size: make("span", { className: "facts", textContent: t("files.size", { size: megabytes(item.file.size) }) }),
+    state: make("span", { className: "facts" }),
+    bar: make("progress", { max: 1 }),
+    note: make("p", { className: "small", hidden: true }),
+    cancel: button("close"),
+    retry: button("retry"),
+    remove: button("close"),
+  };
+  view.bar.setAttribute("aria-label", item.name);
+  view.cancel.onclick = () => cancel(item);
+  view.retry.onclick = () => again(item);
+  view.remove.onclick = () => remove(item);
+  view.line = make("li", {}, view.name, view.size, view.state, view.bar, view.note, make("span", { className: "buttons" }, view.retry, view.cancel, view.remove));
+  views.set(item, view);
+  find("files-queue").append(view.line);
+  return view;
+}
+
+function stateOf(item) {
+  const { state, fraction, seconds, durationS, untilMs } = item;
+  if (state === "waiting" && untilMs) return t("files.waiting_server", { seconds: Math.max(1, Math.round((untilMs - Date.now()) / 1000)) });
+  if (state === "uploading") return t("files.uploading", { percent: Math.floor(100 * fraction) });
+  if (state !== "transcribing" || !seconds) return t(`files.state_${state}`);
+  if (!durationS) return t("files.transcribing_at", { time: clock(seconds) });
+  return t("files.transcribing_of", { time: clock(seconds), length: clock(durationS) });
+}
+
+function summarize() {
+  const { items } = queue;
+  find("files-work").hidden = !items.length;
+  const count = (...states) => items.filter(({ state }) => states.includes(state)).length;
+  const parts = [t("files.summary", { count: items.length, done: count("done") })];
+  if (count("failed", "cut")) parts.push(t("files.summary_failed", { count: count("failed", "cut") }));
+  say(find("files-summary"), parts.join(" · "));
+  find("files-zip").hidden = !count("done", "cut");
+  find("files-clear").hidden = !items.some(isOver);
+  // Only while something waits for the model.
+  if (queue.busy && !unwatch) unwatch = watch((state) => say(find("files-model"), state.health?.model_loaded ? "" : modelNote(state)), 2);
+  if (!queue.busy && unwatch) {
+    unwatch();
+    unwatch = null;
+    say(find("files-model"), "");
+  }
+}
+
+function showLimits() {
+  if (limits) say(find("files-limits"), t("files.limits", { size: megabytes(limits.upload_bytes), length: clock(limits.audio_s) }));
+}
+
+function fillTargets() {
+  const select = find("files-target");
+  const chosen = select.value;
+  const names = new Intl.DisplayNames([i18n.language], { type: "language" });
+  const known = Object.keys(LANGUAGES).map((code) => [code, names.of(code)]);
+  known.sort(([, a], [, b]) => a.localeCompare(b, i18n.language));
+  select.replaceChildren(new Option(t("files.no_translation"), ""), ...known.map(([code, name]) => new Option(name, code)));
+  select.value = chosen;
+}
+
+async function zipAll({ target: button }) {
+  button.disabled = true;
+  const finished = queue.items.filter(({ state }) => state === "done" || state === "cut");
+  const all = await Promise.all(finished.map(async ({ id }) => ({ transcript: await store.get(id), rows: await store.rows(id) })));
+  save(`${t("files.zip_name")}.zip`, "application/zip", await zipOf(all.filter(({ transcript }) => transcript), { words: wordings() }));
+  button.disabled = false;
+}
+
+// -- transcriptions that ended with the page ------------------------------------------------------------------------------
+
+async function interrupted() {
+  await store.open();
+  return (await store.list()).filter(({ kind, state, error }) => kind === "file" && state === "cut" && !error);
+}
+
+async function showInterrupted() {
+  const found = await interrupted();
+  find("files-interrupted").hidden = !found.length;
+  find("files-interrupted-text").textContent = t("files.interrupted", { count: found.length });
+}
+
+async function leaveInterrupted() {
+  for (const { id } of await interrupted()) await store.update(id, { error: { code: "interrupted", message: "" } });
+  showInterrupted();
+}
+
+async function continueInterrupted() {
+  const found = await interrupted();
+  await leaveInterrupted();
+  let lost = 0;
+  for (const { id, title, options, media } of found.reverse()) {
+    const sound = await store.sound(id);
+    const rows = await store.rows(id);
+    if (!sound) lost++;
+    else if (!(await add(new File([sound], media.name, { type: media.type }), title, options))) break;
+    else if (!rows.length) await store.remove(id);
+  }
+  if (lost) toast(t("files.interrupted_lost", { count: lost }));
+}
+
+// -- drops ---------------------------------------------------------------------------------------------------------------
+
+function catchDrops() {
+  let inside = 0;
+  const over = (depth) => {
+    inside = depth;
+    find("files-over").hidden = inside <= 0;
+  };
+  // The whole page accepts files, whichever panel is shown: a file dropped elsewhere would replace the page.
+  addEventListener("dragover", (event) => ours(event) && event.preventDefault());
+  addEventListener("dragenter", (event) => event.dataTransfer.types.includes("Files") && over(inside + 1));
+  addEventListener("dragleave", (event) => event.dataTransfer.types.includes("Files") && over(inside - 1));
+  addEventListener("drop", (event) => {
+    over(0);
+    if (!ours(event)) return;
+    event.preventDefault();
+    droppedFiles(event.dataTransfer).then(take);
+  });
+}
+
+/** Text dragged into a field is left to the browser. */
+function ours(event) {
+  return event.dataTransfer.types.includes("Files") || !event.target.matches?.("input, textarea, [contenteditable]");
+}
