@@ -156,7 +156,7 @@ function show(item) {
   if (item.fraction === null) view.bar.removeAttribute("value");
   else view.bar.value = item.fraction;
   view.line.dataset.state = item.state;
-  view.state.textContent = stateOf(item);
+  view.state.textContent = `${t("files.size", { size: megabytes(item.file.size) })} · ${stateOf(item)}`;
   say(view.note, [item.problem?.text, item.note, item.kept ? "" : t("files.not_kept")].filter(Boolean).join(" "));
   view.cancel.hidden = over;
   view.retry.hidden = !over || item.state === "done";
@@ -169,7 +169,6 @@ function made(item) {
   const button = (drawing) => make("button", { type: "button", className: "icon" }, icon(drawing));
   const view = {
     name: make("a", { className: "file-name", textContent: item.name, dir: "auto" }),
-    size: make("span", { className: "facts", textContent: t("files.size", { size: megabytes(item.file.size) }) }),
     state: make("span", { className: "facts" }),
     bar: make("progress", { max: 1 }),
     note: make("p", { className: "small", hidden: true }),
@@ -181,7 +180,7 @@ function made(item) {
   view.cancel.onclick = () => cancel(item);
   view.retry.onclick = () => again(item);
   view.remove.onclick = () => remove(item);
-  view.line = make("li", {}, view.name, view.size, view.state, view.bar, view.note, make("span", { className: "buttons" }, view.retry, view.cancel, view.remove));
+  view.line = make("li", {}, view.name, view.state, view.bar, view.note, make("span", { className: "buttons" }, view.retry, view.cancel, view.remove));
   views.set(item, view);
   find("files-queue").append(view.line);
   return view;
