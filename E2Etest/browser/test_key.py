@@ -21,7 +21,7 @@ def test_without_a_right_key_the_page_says_so_and_with_it_it_hears(speaking, gua
         page = watched.page
         _enter(page, wrong)
         page.click("#live-start")
-        expect(page.locator("#live-notice")).to_have_text(re.compile("key is missing or wrong.*Key"))
+        expect(page.locator("#live-notice")).to_have_text(re.compile("key is missing or wrong.*Settings"))
         expect(page.locator("#live-start")).to_have_text("Start")
         expect(page.locator("#server-word")).to_have_text("Wrong key" if wrong else "Key needed")
         _enter(page, guarded.key)
@@ -37,15 +37,15 @@ def test_files_and_the_state_need_the_key_too(browser, guarded, tmp_path):
     recording, words = recordings.sample()
     path = tmp_path / "hello.wav"
     path.write_bytes(recording)
-    with opened(browser, guarded.base, "file") as watched:
+    with opened(browser, guarded.base, "files") as watched:
         watched.allowed += ["401"]
         page = watched.page
         page.set_input_files("#file-input", path)
-        expect(page.locator("#file-notice")).to_have_text(re.compile("key is missing or wrong"))
+        expect(page.locator("#files-notice")).to_have_text(re.compile("key is missing or wrong"))
         expect(page.locator("#server-word")).to_have_text("Key needed")
         _enter(page, guarded.key)
         expect(page.locator("#server-word")).not_to_have_text("Key needed")
-        expect(page.locator("#file-notice")).to_be_hidden()
+        expect(page.locator("#files-notice")).to_be_hidden()
         # What this server can do was not known before.
         expect(page.locator("#file-words-field")).to_be_visible()
         page.set_input_files("#file-input", path)
@@ -55,7 +55,7 @@ def test_files_and_the_state_need_the_key_too(browser, guarded, tmp_path):
 @pytest.mark.nightly
 def test_a_key_is_taken_as_it_was_meant_also_where_nothing_may_be_kept(browser, guarded):
     """Copied with an invisible character, in a browser that allows a page no storage."""
-    with opened(browser, guarded.base, "file") as watched:
+    with opened(browser, guarded.base, "files") as watched:
         watched.allowed += ["401"]
         page = watched.page
         denied = "get() { throw new DOMException('denied', 'SecurityError'); }"
@@ -67,6 +67,6 @@ def test_a_key_is_taken_as_it_was_meant_also_where_nothing_may_be_kept(browser, 
 
 
 def _enter(page, key):
-    page.click("#key-open")
+    page.click("#settings-open")
     page.fill("#key-field", key)
     page.keyboard.press("Enter")

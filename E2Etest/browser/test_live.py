@@ -151,7 +151,7 @@ def test_the_key_goes_with_the_socket_and_stays_in_the_tab(speaking, page_server
     """As `token`, since a browser's socket has no headers; nothing outlives the tab."""
     with speaking() as browser, opened(browser, page_server.base) as watched:
         page = watched.page
-        page.click("#key-open")
+        page.click("#settings-open")
         page.fill("#key-field", "s3cret key")
         page.keyboard.press("Enter")
         with page.expect_websocket() as socket:
@@ -159,6 +159,6 @@ def test_the_key_goes_with_the_socket_and_stays_in_the_tab(speaking, page_server
         assert "token=s3cret+key" in socket.value.url
         assert page.evaluate("[Object.keys(localStorage).length, document.cookie]") == [0, ""]
         _end(page)
-        page.click("#key-open")
+        page.click("#settings-open")
         page.click("#key-forget")
         assert page.evaluate("Object.keys(sessionStorage).length") == 0

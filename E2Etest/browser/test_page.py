@@ -37,7 +37,7 @@ SMALL = """() => [...document.querySelectorAll("button, select, input")]
     .filter(([, label, box]) => box.height && Math.max(label, box.height) < 24).map(([html]) => html)"""
 
 
-@pytest.mark.parametrize("panel", ["live", "file", "status"])
+@pytest.mark.parametrize("panel", ["live", "files", "transcripts", "status"])
 @pytest.mark.parametrize(
     "viewport",
     [
@@ -68,13 +68,13 @@ def test_the_head_has_room_for_every_state(browser, page_server, width, word):
     """On a phone too, with a key: nothing is cut off, nothing scrolls sideways."""
     with opened(browser, page_server.base, viewport={"width": width, "height": 640}) as watched:
         page = watched.page
-        page.click("#key-open")
+        page.click("#settings-open")
         page.fill("#key-field", "any")
         page.keyboard.press("Enter")
         expect(page.locator("#server-word")).to_have_text("Ready")
         page.evaluate("word => { document.getElementById('server-word').textContent = word; }", word)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.evaluate("document.getElementById('key-open').getBoundingClientRect().right") <= width
+        assert page.evaluate("document.getElementById('settings-open').getBoundingClientRect().right") <= width
 
 
 @pytest.mark.nightly
@@ -88,8 +88,8 @@ def test_the_demonstration_model_is_reported_as_one(browser, page_server, model,
         page.reload()
         expect(page.locator("#server-word")).to_have_text("Ready")
         expect(page.locator("#live .model-note[data-model=demo]")).to_be_visible(visible=told)
-        page.click("#tab-file")
-        expect(page.locator("#file .model-note[data-model=demo]")).to_be_visible(visible=told)
+        page.click("#tab-files")
+        expect(page.locator("#files .model-note[data-model=demo]")).to_be_visible(visible=told)
 
 
 def test_only_languages_of_the_model_can_be_chosen(browser, page_server):
@@ -105,21 +105,27 @@ def test_only_languages_of_the_model_can_be_chosen(browser, page_server):
             expect(page.locator(f"#{panel}-language")).to_have_value("")
 
 
-def test_the_tabs_work_with_the_keyboard(browser, page_server):
-    """One stop of the Tab key for all tabs, arrows between them, and the focus can be seen."""
+def test_the_panels_have_addresses(browser, page_server):
+    """Links of the keyboard, marked where one is; the way back of the browser leads back, also out of a transcript."""
     with opened(browser, page_server.base) as watched:
         page = watched.page
+        shown = page.locator("main > section:visible")
         page.focus("#tab-live")
-        for key, name in (("ArrowRight", "file"), ("End", "status"), ("ArrowRight", "live"), ("ArrowLeft", "status")):
-            page.keyboard.press(key)
-            expect(page.locator(f"#tab-{name}")).to_be_focused()
-            expect(page.locator(f"#tab-{name}")).to_have_attribute("aria-selected", "true")
-            expect(page.locator(f"#{name}")).to_be_visible()
         assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
-        assert page.locator("[role=tab][tabindex='0']").count() == 1
-        assert page.locator("[role=tabpanel]:visible").count() == 1
-        page.keyboard.press("Tab")
-        expect(page.locator("#server")).to_be_focused()
+        for name in ("files", "transcripts", "status"):
+            page.keyboard.press("Tab")
+            expect(page.locator(f"#tab-{name}")).to_be_focused()
+            page.keyboard.press("Enter")
+            expect(shown).to_have_id(name)
+            expect(page.locator("[aria-current]")).to_have_id(f"tab-{name}")
+            page.focus(f"#tab-{name}")
+        page.goto(f"{page_server.base}/#t/2a-0")
+        expect(shown).to_have_id("reader")
+        expect(page.locator("[aria-current]")).to_have_id("tab-transcripts")
+        page.go_back()
+        expect(shown).to_have_id("status")
+        page.goto(f"{page_server.base}/#nothing")
+        expect(shown).to_have_id("live")
 
 
 @pytest.mark.nightly
@@ -224,7 +230,7 @@ def test_a_server_that_does_not_answer_is_not_called_ready(browser, page_server)
 def test_a_model_that_is_not_there_yet_is_reported(browser, start):
     """A fresh server has no model in memory: the page says so while it is loaded, then shows the words."""
     recording = demo.sample()
-    with start(script=FakeScript(load_s=3.0)) as server, opened(browser, server.base, "file") as watched:
+    with start(script=FakeScript(load_s=3.0)) as server, opened(browser, server.base, "files") as watched:
         page = watched.page
         expect(page.locator("#server-word")).to_have_text("Model unloaded")
         page.set_input_files("#file-input", recording.recording)

@@ -51,11 +51,15 @@ def test_nothing_else_is_served(server, name):
 
 
 def test_the_package_carries_the_page_and_not_its_tests():
-    """A wheel would hold every file that is served, and nothing else of the folder but its module."""
+    """A wheel would hold every file that is served and the licences, and nothing else of the folder but its module."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     patterns = tomllib.loads(text)["tool"]["setuptools"]["package-data"]["asr_server.web"]
-    packed = {p.name for p in (ROOT / "src/asr_server/web").iterdir() if any(fnmatch(p.name, q) for q in patterns)}
-    assert packed == set(web.files())
+    folder = ROOT / "src/asr_server/web"
+    names = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    packed = {name for name in names if any(fnmatch(name, pattern) for pattern in patterns)}
+    licences = {name for name in packed if re.fullmatch(r"vendor/(README\.md|[\w-]+\.txt)", name)}
+    assert packed - licences == set(web.files())
+    assert licences
 
 
 def test_the_pictures_of_the_docs_are_small_and_shown():

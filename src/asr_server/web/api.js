@@ -1,12 +1,13 @@
 // The address of the server, the API key, and requests that fail with a `Problem`.
 
-import { Problem } from "./messages.js";
+import { Problem } from "./problem.js";
+import { storage } from "./web-storage.js";
 
 const KEY = "api-key"; // in the session storage, which ends with the tab
 const ANSWER_MS = 10_000; // a stopped process still accepts connections
 const ROOT = new URL("..", import.meta.url);
 
-const kept = storage();
+const kept = storage("sessionStorage");
 
 export function key() {
   return kept.getItem(KEY) ?? "";
@@ -16,16 +17,6 @@ export function key() {
 export function keepKey(value) {
   kept.setItem(KEY, value.replace(/[^ -~]/g, "").trim());
   if (!key()) kept.removeItem(KEY);
-}
-
-/** The storage of the tab, or where the browser allows none, of the page: it ends with a reload. */
-function storage() {
-  try {
-    return sessionStorage;
-  } catch {
-    const values = new Map();
-    return { getItem: (name) => values.get(name), setItem: (name, value) => values.set(name, value), removeItem: (name) => values.delete(name) };
-  }
 }
 
 /** A route of the server, given without its leading slash: the page may live under a prefix. */

@@ -1,54 +1,56 @@
-// The page: its panels, the API key, and the state of the server.
+// The page: its panels, the routes between them, the settings, and the state of the server.
+//
+// A panel is a <section> of index.html and a module with
+//   begin()        (if it has one) called once, after the messages were loaded
+//   open(id)       (if it has one) called when the panel is shown; `id` is what follows in the route, else ""
+//   close()        (if it has one) called when another panel is shown
+// Routes are the hash: #live, #files, #transcripts, #status, and #t/ID for the reader. Links and `location.hash = ...` change it.
 
 import { key, keepKey } from "./api.js";
 import { find } from "./dom.js";
-import * as file from "./file.js";
+import * as files from "./files.js";
 import { ask, watch } from "./health.js";
+import { LANGUAGES, apply, i18n, t, text } from "./i18n.js";
 import { restrict } from "./languages.js";
+import * as library from "./library.js";
 import * as live from "./live.js";
 import { dismiss } from "./notice.js";
+import * as reader from "./reader.js";
 import * as status from "./status.js";
+import { toast } from "./toast.js";
 
-const PANELS = ["live", "file", "status"];
+const PANELS = { live, files, transcripts: library, reader, status };
+const READER = /^t\/([\w-]+)$/;
 
-function show(name) {
-  for (const panel of PANELS) {
-    const shown = panel === name;
-    find(panel).hidden = !shown;
-    find(`tab-${panel}`).setAttribute("aria-selected", String(shown));
-    find(`tab-${panel}`).tabIndex = shown ? 0 : -1;
+let shown = null; // name of the panel
+
+/** [panel, id] of the address. */
+function route() {
+  const hash = location.hash.slice(1);
+  const id = READER.exec(hash)?.[1];
+  if (id) return ["reader", id];
+  return [hash in PANELS && hash !== "reader" ? hash : "live", ""];
+}
+
+function show() {
+  const [name, id] = route();
+  if (shown) PANELS[shown].close?.();
+  shown = name;
+  for (const panel of Object.keys(PANELS)) find(panel).hidden = panel !== name;
+  // The reader belongs to the list.
+  const tab = name === "reader" ? "transcripts" : name;
+  for (const link of find("tabs").children) {
+    if (link.id === `tab-${tab}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
   }
-  if (name === "file") file.discover();
-  if (name === "status") status.open();
-  else status.close();
+  PANELS[name].open?.(id);
 }
 
-function named() {
-  const wanted = location.hash.slice(1);
-  return PANELS.includes(wanted) ? wanted : "live";
-}
-
-function go(name) {
-  history.replaceState(null, "", `#${name}`);
-  show(name);
-}
-
-/** Arrow keys move between tabs, as the pattern for tabs asks (WAI-ARIA Authoring Practices). */
-function move(event) {
-  const at = PANELS.indexOf(named());
-  const next = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: PANELS.length - 1 }[event.key];
-  if (next === undefined) return;
-  event.preventDefault();
-  const name = PANELS.at(next % PANELS.length);
-  go(name);
-  find(`tab-${name}`).focus();
-}
-
-function beginKey() {
-  const dialog = find("key-dialog");
+function beginSettings() {
+  const dialog = find("settings");
   const field = find("key-field");
-  const mark = () => find("key-open").classList.toggle("set", key() !== "");
-  find("key-open").onclick = () => {
+  const mark = () => find("settings-open").classList.toggle("set", key() !== "");
+  find("settings-open").onclick = () => {
     field.value = key();
     dialog.showModal();
   };
@@ -56,8 +58,9 @@ function beginKey() {
     keepKey(value);
     mark();
     dialog.close();
+    toast(t(key() ? "shell.key_saved" : "shell.key_forgotten"));
     // Notices about the last key do not apply to this one.
-    for (const panel of PANELS) dismiss(panel, "unauthorized");
+    dismiss("unauthorized");
     ask();
   };
   find("key-form").onsubmit = (event) => {
@@ -65,23 +68,26 @@ function beginKey() {
     keep(field.value);
   };
   find("key-forget").onclick = () => keep("");
-  find("key-cancel").onclick = () => dialog.close();
+  find("settings-close").onclick = () => dialog.close();
   mark();
+  const languages = find("page-language");
+  for (const [code, name] of Object.entries(LANGUAGES)) languages.append(Object.assign(new Option(name, code), { lang: code }));
+  languages.value = i18n.chosen;
+  languages.onchange = () => i18n.choose(languages.value);
 }
 
-for (const name of PANELS) find(`tab-${name}`).onclick = () => go(name);
-find("tabs").onkeydown = move;
-addEventListener("hashchange", () => show(named()));
-beginKey();
-live.begin();
-file.begin();
-show(named());
-watch((state) => {
-  const [kind, text] = status.summary(state);
-  // The first attempt may have failed for a missing key or an unreachable server.
-  if (state.health && !find("file").hidden) file.discover();
+function showServer(state) {
+  const [kind, word] = status.summary(state);
   find("server").className = `server ${kind}`;
-  find("server-word").textContent = text;
+  text(find("server-word"), `status.${word}`);
   for (const note of document.querySelectorAll(".model-note")) note.hidden = state.health?.model_id !== note.dataset.model;
-  if (state.health) for (const panel of ["live", "file"]) restrict(find(`${panel}-language`), state.health.languages);
-}, 10);
+  if (state.health) for (const select of document.querySelectorAll("select.spoken-language")) restrict(select, state.health.languages);
+}
+
+await i18n.load();
+for (const panel of Object.values(PANELS)) panel.begin?.();
+beginSettings();
+apply(document);
+addEventListener("hashchange", show);
+show();
+watch(showServer, 10);

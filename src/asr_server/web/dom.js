@@ -1,4 +1,16 @@
 // Helpers for the document that every panel uses.
+//
+// find(id)                         the element
+// make(tag, properties, ...children)  make("button", { className: "quiet" }, "Copy")
+// icon(name)                       the drawing `i-NAME` of index.html, for buttons of the class "icon"
+// say(element, text)               set a text, hide the element when it is empty
+// save(name, type, text)           let the browser save a file
+// copy(button, text)               copy to the clipboard and confirm it on the button
+// clock(seconds)                   "m:ss" or "h:mm:ss"
+
+import { t } from "./i18n.js";
+
+const SVG = "http://www.w3.org/2000/svg";
 
 export function find(id) {
   return document.getElementById(id);
@@ -9,6 +21,16 @@ export function make(tag, properties = {}, ...children) {
   const element = Object.assign(document.createElement(tag), properties);
   element.append(...children);
   return element;
+}
+
+/** A drawing that is hidden from screen readers: the button around it has an aria-label. */
+export function icon(name) {
+  const drawing = document.createElementNS(SVG, "svg");
+  const use = document.createElementNS(SVG, "use");
+  use.setAttribute("href", `#i-${name}`);
+  drawing.setAttribute("aria-hidden", "true");
+  drawing.append(use);
+  return drawing;
 }
 
 /** Set text only where it changed: a live region is read out when it is touched. */
@@ -30,9 +52,9 @@ export async function copy(button, text) {
   button.dataset.label ??= button.textContent; // a second click would find the confirmation of the first
   try {
     await navigator.clipboard.writeText(text);
-    button.textContent = "Copied";
+    button.textContent = t("shell.copied");
   } catch {
-    button.textContent = "Not allowed";
+    button.textContent = t("shell.copy_refused");
   }
   setTimeout(() => (button.textContent = button.dataset.label), 1500);
 }

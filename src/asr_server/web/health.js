@@ -1,6 +1,11 @@
 // Polls `/health` while the page is visible.
+//
+// watch(listener, seconds) -> stop()  call listener({health, problem}) about every `seconds`; one of the two is null
+// ask()                               poll now
+// modelNote({health})                 a sentence about a model that is not ready, else ""
 
 import { get } from "./api.js";
+import { known, t } from "./i18n.js";
 
 const watchers = new Map(); // function -> seconds between two calls
 let timer = 0;
@@ -34,13 +39,7 @@ export async function ask() {
 
 document.addEventListener("visibilitychange", ask);
 
-const MODEL = {
-  unloaded: "The model is not in memory; it is loaded with the first words.",
-  loading: "The model is being loaded… If the server does not have it yet, it is downloaded first.",
-  failed: "The model could not be loaded; “Status” says why.",
-};
-
 /** A sentence about a model that is not ready, else "". */
 export function modelNote({ health }) {
-  return health ? (MODEL[health.model_state] ?? "") : "";
+  return known(`status.note_${health?.model_state}`) ? t(`status.note_${health.model_state}`) : "";
 }

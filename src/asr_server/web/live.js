@@ -6,7 +6,7 @@ import { modelNote, watch } from "./health.js";
 import { fill } from "./languages.js";
 import { LiveConnection } from "./live-connection.js";
 import { LiveSocket } from "./live-socket.js";
-import { Problem } from "./messages.js";
+import { Problem } from "./problem.js";
 import { BYTES_PER_SECOND, Microphone, devices } from "./microphone.js";
 import { notice } from "./notice.js";
 import { cuesOf, srt, vtt } from "./subtitles.js";

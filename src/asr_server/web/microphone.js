@@ -1,7 +1,7 @@
 // The microphone as 16 kHz PCM.
 
 import { fileUrl } from "./api.js";
-import { Problem } from "./messages.js";
+import { Problem } from "./problem.js";
 import { Resampler, level, toPcm } from "./resample.js";
 
 export const RATE = 16_000;

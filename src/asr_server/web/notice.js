@@ -1,17 +1,18 @@
 // The message at the head of a panel.
+//
+// notice(panel, problem)   show a Problem at the head of `panel`; null removes it
+// dismiss(code)            remove the notices with this code from all panels
 
 import { find } from "./dom.js";
 
-/** Remove the notice of a panel if it has this code. */
-export function dismiss(panel, code) {
-  if (find(`${panel}-notice`).dataset.code === code) notice(panel, null);
-}
-
-/** Show a `Problem` in the notice of a panel; null removes the notice. */
 export function notice(panel, problem) {
   const element = find(`${panel}-notice`);
   const text = problem ? (problem.text ?? String(problem)) : "";
   if (element.textContent !== text) element.textContent = text;
   element.hidden = !text;
   element.dataset.code = problem?.code ?? "";
+}
+
+export function dismiss(code) {
+  for (const element of document.querySelectorAll(`.notice[data-code="${code}"]`)) notice(element.id.replace(/-notice$/, ""), null);
 }

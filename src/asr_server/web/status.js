@@ -3,9 +3,10 @@
 import { key } from "./api.js";
 import { clock, find, make } from "./dom.js";
 import { watch } from "./health.js";
+import { t, text } from "./i18n.js";
 import { notice } from "./notice.js";
 
-const STATUS = { ok: "Ready", degraded: "Degraded", draining: "Shutting down" };
+const STATUS = { ok: "ready", degraded: "degraded", draining: "draining" };
 const MODEL = { unloaded: "not in memory", loading: "loading…", loaded: "in memory", failed: "could not be loaded" };
 
 let unwatch = () => {};
@@ -20,13 +21,14 @@ export function close() {
   unwatch();
 }
 
-/** The state of the server for the head of the page: [class, text]. */
+/** The state of the server for the head of the page: [class, name of a message]. */
 export function summary({ health, problem }) {
-  if (!health && problem.code === "unauthorized") return ["bad", key() ? "Wrong key" : "Key needed"];
-  if (!health) return ["bad", problem.code === "rate_limit_exceeded" ? "Busy" : "Unreachable"];
-  if (health.status !== "ok") return ["bad", STATUS[health.status] ?? health.status];
-  if (health.model_state === "loading") return ["busy", "Loading model"];
-  return [health.model_loaded ? "good" : "rest", health.model_loaded ? "Ready" : "Model unloaded"];
+  if (!health && problem.code === "unauthorized") return ["bad", key() ? "wrong_key" : "key_needed"];
+  if (!health) return ["bad", problem.code === "rate_limit_exceeded" ? "busy" : "unreachable"];
+  if (health.status !== "ok") return ["bad", STATUS[health.status] ?? "degraded"];
+  if (health.model_state === "loading") return ["busy", "loading"];
+  if (health.model_state === "failed") return ["bad", "failed"];
+  return health.model_loaded ? ["good", "ready"] : ["rest", "unloaded"];
 }
 
 function show({ health, problem }) {
@@ -37,7 +39,7 @@ function show({ health, problem }) {
   const off = health.plan.filter((one) => !one.active);
   find("status-plan").replaceChildren(...health.plan.filter((one) => one.active).map(option));
   find("status-off").replaceChildren(...off.map(option));
-  find("status-off-count").textContent = off.length === 1 ? "1 option is off" : `${off.length} options are off`;
+  text(find("status-off-count"), "status.off", { count: off.length });
 }
 
 function facts(h) {
@@ -45,7 +47,7 @@ function facts(h) {
   const q = h.queue;
   return [
     ["Server", [
-      ["State", STATUS[h.status] ?? h.status],
+      ["State", t(`status.${STATUS[h.status] ?? "degraded"}`)],
       ["Up for", clock(h.uptime_s)],
       ["Version", h.version],
     ]],

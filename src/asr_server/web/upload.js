@@ -1,7 +1,7 @@
 // Uploads a recording and reads the response as it arrives. XMLHttpRequest, since fetch reports no upload progress.
 
 import { authorization, diagnosis, url } from "./api.js";
-import { Problem } from "./messages.js";
+import { Problem } from "./problem.js";
 import { EventParser } from "./sse.js";
 
 /** Post `file` with `fields`. `on`: {sent(fraction), text(response so far)}. Returns {done, abort}; `done` resolves to

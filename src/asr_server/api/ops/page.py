@@ -22,6 +22,8 @@ _POLICY = "; ".join(
         "script-src 'self'",
         "style-src 'self'",
         "img-src 'self'",
+        "font-src 'self'",
+        "manifest-src 'self'",
         "connect-src 'self'",
         "media-src 'self' blob:",
         "worker-src 'self'",

@@ -1,10 +1,10 @@
-// The File panel: a recording in, its text beside a player.
+// The Files panel: a recording in, its text beside a player.
 
 import { get } from "./api.js";
 import { clock, copy, find, save, say } from "./dom.js";
 import { modelNote, watch } from "./health.js";
 import { LANGUAGES, fill } from "./languages.js";
-import { Problem } from "./messages.js";
+import { Problem } from "./problem.js";
 import { notice } from "./notice.js";
 import { Player } from "./player.js";
 import { SegmentsView } from "./segments-view.js";
@@ -13,6 +13,7 @@ import { post, stream } from "./upload.js";
 
 const ui = {};
 let discovered = false;
+let unwatchServer = () => {};
 let view = null;
 let player = null;
 let file = null;
@@ -40,8 +41,17 @@ export function begin() {
   catchDrops();
 }
 
-/** Show the controls of the server's features. Called when the panel is shown, until it succeeds once. */
-export async function discover() {
+/** The first attempt to learn the server's features may fail for a missing key or an unreachable server. */
+export function open() {
+  unwatchServer = watch((state) => state.health && discover(), 10);
+}
+
+export function close() {
+  unwatchServer();
+}
+
+/** Show the controls of the server's features, once they are known. */
+async function discover() {
   if (discovered) return;
   try {
     const [health, schema] = await Promise.all([get("health"), get("openapi.json")]);
@@ -68,7 +78,7 @@ function catchDrops() {
     over((inside = 0) > 0);
     if (!ours(event)) return;
     event.preventDefault();
-    if (!find("file").hidden && event.dataTransfer.files.length) take([...event.dataTransfer.files]);
+    if (!find("files").hidden && event.dataTransfer.files.length) take([...event.dataTransfer.files]);
   });
 }
 
@@ -86,12 +96,12 @@ function take(chosen) {
   unplayable = false;
   player.open(file);
   transcribe();
-  if (chosen.length > 1) notice("file", new Problem("one_at_a_time"));
+  if (chosen.length > 1) notice("files", new Problem("one_at_a_time"));
 }
 
 async function transcribe() {
   sending?.abort();
-  notice("file", null);
+  notice("files", null);
   view.clear();
   answer = null;
   player.subtitles([]);
@@ -104,10 +114,10 @@ async function transcribe() {
     answer = got;
     got.segments?.forEach(list);
     player.subtitles(cues());
-    if (!view.segments.length) notice("file", new Problem("no_speech"));
+    if (!view.segments.length) notice("files", new Problem("no_speech"));
   } catch (problem) {
     // A user who cancels needs no message.
-    if (mine === sending && !mine.cancelled) notice("file", problem);
+    if (mine === sending && !mine.cancelled) notice("files", problem);
   } finally {
     unwatch();
     say(find("file-model"), "");

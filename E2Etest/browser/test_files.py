@@ -48,7 +48,7 @@ def _saved(page, ending, folder):
 def test_a_recording_becomes_text_that_one_can_jump_in(browser, page_server, twice, shots):
     """Each span is a line; a click on its time, or on a word, moves the player, which marks the line."""
     _, words = recordings.sample()
-    with opened(browser, page_server.base, "file") as watched:
+    with opened(browser, page_server.base, "files") as watched:
         page = watched.page
         _give(page, twice)
         assert _done(page) == [words, words]
@@ -70,7 +70,7 @@ def test_a_recording_becomes_text_that_one_can_jump_in(browser, page_server, twi
 def test_subtitles_lie_over_a_video_and_can_be_taken_away(browser, page_server, shots, tmp_path):
     """The track that is shown and both files have the words; the JSON has the spans."""
     _, words = recordings.sample()
-    with opened(browser, page_server.base, "file", viewport=PHONE) as watched:
+    with opened(browser, page_server.base, "files", viewport=PHONE) as watched:
         page = watched.page
         _give(page, recordings.talking_video(), "talk.webm", "video/webm")
         assert _done(page) == [words]
@@ -92,7 +92,7 @@ def test_subtitles_lie_over_a_video_and_can_be_taken_away(browser, page_server, 
 
 def test_a_corrected_line_is_what_is_shown_and_taken_away(browser, page_server, sample, tmp_path):
     """Enter keeps, Escape does not; with the keyboard alone; the subtitles follow."""
-    with opened(browser, page_server.base, "file") as watched:
+    with opened(browser, page_server.base, "files") as watched:
         page = watched.page
         _give(page, sample[0])
         _done(page)
@@ -119,7 +119,7 @@ def test_a_corrected_line_is_what_is_shown_and_taken_away(browser, page_server, 
 @pytest.mark.parametrize("key", ["Enter", "Escape"])
 def test_keys_of_an_input_method_do_not_end_a_correction(browser, page_server, sample, key, how):
     """Enter takes a composed word and Escape drops it; the line is not theirs."""
-    with opened(browser, page_server.base, "file") as watched:
+    with opened(browser, page_server.base, "files") as watched:
         page = watched.page
         _give(page, sample[0])
         _done(page)
@@ -131,7 +131,7 @@ def test_keys_of_an_input_method_do_not_end_a_correction(browser, page_server, s
 @pytest.mark.nightly
 def test_a_dropped_file_is_taken_also_beside_the_field(browser, page_server, sample):
     """The whole page takes it: a file that misses the field would otherwise replace the page."""
-    with opened(browser, page_server.base, "file") as watched:
+    with opened(browser, page_server.base, "files") as watched:
         page = watched.page
         page.evaluate(
             """bytes => {
@@ -149,18 +149,18 @@ def test_a_dropped_file_is_taken_also_beside_the_field(browser, page_server, sam
 @pytest.mark.nightly
 def test_of_several_files_the_first_is_taken_and_the_others_are_reported(browser, page_server, sample):
     """What is left out in silence would be missed much later."""
-    with opened(browser, page_server.base, "file") as watched:
+    with opened(browser, page_server.base, "files") as watched:
         page = watched.page
         assert _drop(page, "document.body", [list(sample[0])] * 2)
         assert _done(page) == [sample[1]]
         assert page.inner_text("#file-name") == "0.wav"
-        expect(page.locator("#file-notice")).to_have_text(re.compile("One recording at a time"))
+        expect(page.locator("#files-notice")).to_have_text(re.compile("One recording at a time"))
 
 
 @pytest.mark.nightly
 def test_text_can_be_dragged_into_a_field(browser, page_server):
     """Only what would replace the page is caught."""
-    with opened(browser, page_server.base, "file") as watched:
+    with opened(browser, page_server.base, "files") as watched:
         assert not _drop(watched.page, "document.getElementById('file-hotwords')", [])
         assert _drop(watched.page, "document.body", [])
 
@@ -184,20 +184,20 @@ def test_a_file_that_is_gone_is_reported_as_that(browser, page_server, sample, t
     """Changed, removed, or a folder that was dropped: the server has nothing to do with it."""
     path = tmp_path / "talk.wav"
     path.write_bytes(sample[0])
-    with opened(browser, page_server.base, "file") as watched:
+    with opened(browser, page_server.base, "files") as watched:
         watched.allowed += ["Failed to load resource", "ERR_"]
         page = watched.page
         page.set_input_files("#file-input", path)
         _done(page)
         path.unlink()
         page.click("#file-again")
-        expect(page.locator("#file-notice")).to_have_text(re.compile("The file cannot be read"))
+        expect(page.locator("#files-notice")).to_have_text(re.compile("The file cannot be read"))
 
 
 @pytest.mark.nightly
 def test_a_button_that_was_pressed_twice_has_its_name_back(browser, page_server, sample):
     """The second answer must not be taken for the name."""
-    with opened(browser, page_server.base, "file") as watched:
+    with opened(browser, page_server.base, "files") as watched:
         page = watched.page
         _give(page, sample[0])
         _done(page)
@@ -224,11 +224,11 @@ def _nightly(name, *values):
 )
 def test_what_is_wrong_with_a_file_is_reported(browser, page_server, content, said):
     """In words, in a place that is read out, and the page goes on."""
-    with opened(browser, page_server.base, "file") as watched:
+    with opened(browser, page_server.base, "files") as watched:
         watched.allowed += ["Failed to load resource"]
         page = watched.page
         _give(page, content())
-        expect(page.locator("#file-notice")).to_have_text(re.compile(said))
+        expect(page.locator("#files-notice")).to_have_text(re.compile(said))
         expect(page.locator("#file-busy")).to_be_hidden()
         expect(page.locator("#file-again")).to_be_visible()
         expect(page.locator("#file-sheet")).to_be_hidden()
@@ -238,21 +238,21 @@ def test_what_is_wrong_with_a_file_is_reported(browser, page_server, content, sa
 @pytest.mark.nightly
 def test_what_the_server_says_is_reported_once(browser, page_server):
     """Its own sentence is added where it holds a number, and nowhere else."""
-    with opened(browser, page_server.base, "file") as watched:
+    with opened(browser, page_server.base, "files") as watched:
         watched.allowed += ["Failed to load resource"]
         page = watched.page
         _give(page, b"no sound at all" * 100)
-        expect(page.locator("#file-notice")).to_have_text(
+        expect(page.locator("#files-notice")).to_have_text(
             "This file has no sound that the server can read, or it is damaged."
         )
         _give(page, recordings.wav(np.zeros(100, np.int16)))
-        expect(page.locator("#file-notice")).to_have_text(re.compile("too short to hold a word.*0.1 s"))
+        expect(page.locator("#files-notice")).to_have_text(re.compile("too short to hold a word.*0.1 s"))
 
 
 @pytest.mark.nightly
 def test_what_the_browser_cannot_play_is_transcribed_all_the_same(browser, page_server, sample):
     """The server knows more formats than browsers do."""
-    with opened(browser, page_server.base, "file") as watched:
+    with opened(browser, page_server.base, "files") as watched:
         page = watched.page
         _give(page, recordings.encoded("aiff", "pcm_s16be"), "talk.aiff", "audio/aiff")
         assert _done(page) == [sample[1]]
@@ -264,7 +264,7 @@ def test_what_the_browser_cannot_play_is_transcribed_all_the_same(browser, page_
 def test_a_wrong_key_is_reported_as_that(browser, page_server, sample):
     """Whatever a server or a proxy says with 401; a server with keys is not needed for it."""
     refusal = json.dumps({"error": {"message": "no", "type": "invalid_request_error", "param": None, "code": "x"}})
-    with opened(browser, page_server.base, "file") as watched:
+    with opened(browser, page_server.base, "files") as watched:
         watched.allowed += ["401"]
         page = watched.page
         seen = []
@@ -274,11 +274,11 @@ def test_a_wrong_key_is_reported_as_that(browser, page_server, sample):
             route.fulfill(status=401, body=refusal)
 
         page.route("**/v1/audio/**", refuse)
-        page.click("#key-open")
+        page.click("#settings-open")
         page.fill("#key-field", "wrong")
         page.keyboard.press("Enter")
         _give(page, sample[0])
-        expect(page.locator("#file-notice")).to_have_text(re.compile("key is missing or wrong"))
+        expect(page.locator("#files-notice")).to_have_text(re.compile("key is missing or wrong"))
         assert seen == ["Bearer wrong"]
 
 
@@ -292,7 +292,7 @@ def test_what_the_server_cannot_do_is_not_offered(browser, page_server):
     with opened(browser, page_server.base) as watched:
         page = watched.page
         with page.expect_response("**/openapi.json"):
-            page.click("#tab-file")
+            page.click("#tab-files")
         expect(page.locator("#file-words-field")).to_be_visible(visible=words)
         expect(page.locator("#file-target-field")).to_be_visible(visible=translates)
 
@@ -312,7 +312,7 @@ def test_known_word_times_mark_the_word(browser, page_server, sample):
     with opened(browser, page_server.base) as watched:
         page = watched.page
         page.route("**/v1/audio/transcriptions", lambda route: route.fulfill(json=body))
-        page.click("#tab-file")
+        page.click("#tab-files")
         page.check("#file-words")
         _give(page, sample[0])
         assert _done(page) == [text]
@@ -339,7 +339,7 @@ def test_a_translation_is_asked_for_and_shown(browser, page_server, sample):
         option["active"] = True
         page.route("**/health", lambda route: route.fulfill(json=health))
         page.route("**/v1/audio/translations", answer)
-        page.click("#tab-file")
+        page.click("#tab-files")
         page.select_option("#file-target", "German")
         _give(page, sample[0])
         assert _done(page) == ["hallo schalte das Licht ein"]

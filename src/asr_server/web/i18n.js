@@ -1,0 +1,108 @@
+// The texts of the page in the reader's language.
+//
+// i18n.load()              fetch the messages of the chosen language, else of the browser's; await it before the first t()
+// i18n.language            "en", "zh", ...: the language in use
+// i18n.choose(code)        use this language from now on; "" follows the browser again
+// i18n.onchange(listener)  called after the language changed, for texts that text() and data-t do not cover
+// i18n.use(code, messages) use these messages, without fetching: for tests in Node
+// t(key, values)           t("live.start"); {name} in a message is replaced by values.name; values.count chooses the plural
+// text(element, key, values)  show t(key, values) in `element`, also after the language changes; key "" empties it
+// apply(root)              fill data-t (text) and data-t-aria-label, data-t-title, data-t-placeholder below `root`
+
+import { storage } from "./web-storage.js";
+
+// Each in its own language, so that whoever reads it finds it.
+export const LANGUAGES = { en: "English" };
+const RIGHT_TO_LEFT = new Set(["ar"]);
+const KEPT = "language";
+const ATTRIBUTES = ["aria-label", "title", "placeholder"];
+
+const kept = storage("localStorage");
+const changes = new EventTarget();
+const valuesOf = new WeakMap(); // element -> the values of its data-t
+let messages = {};
+let numbers = new Intl.NumberFormat("en");
+let plurals = new Intl.PluralRules("en");
+
+export const i18n = {
+  language: "en",
+
+  /** The chosen code, or "" for the browser's language. */
+  get chosen() {
+    return kept.getItem(KEPT) ?? "";
+  },
+
+  async load() {
+    const wanted = [i18n.chosen, ...navigator.languages].map((tag) => tag.split("-")[0]);
+    const code = wanted.find((one) => one in LANGUAGES) ?? "en";
+    i18n.use(code, await fetched(code));
+    apply(document);
+  },
+
+  async choose(code) {
+    if (code) kept.setItem(KEPT, code);
+    else kept.removeItem(KEPT);
+    await i18n.load();
+    changes.dispatchEvent(new Event("change"));
+  },
+
+  onchange(listener) {
+    changes.addEventListener("change", listener);
+  },
+
+  use(code, loaded) {
+    i18n.language = code;
+    messages = loaded;
+    numbers = new Intl.NumberFormat(code);
+    plurals = new Intl.PluralRules(code);
+  },
+};
+
+async function fetched(code) {
+  const answer = await fetch(new URL(`messages/${code}.json`, import.meta.url));
+  if (!answer.ok) throw new Error(`messages/${code}.json: ${answer.status}`);
+  return answer.json();
+}
+
+/** Whether there is a message of this key. */
+export function known(key) {
+  return found(key) !== undefined;
+}
+
+function found(key) {
+  const [section, name] = key.split(".");
+  return messages[section]?.[name];
+}
+
+export function t(key, values = {}) {
+  let message = found(key);
+  if (message === undefined) return key;
+  if (typeof message === "object") message = message[plurals.select(values.count)] ?? message.other;
+  return message.replace(/{(\w+)}/g, (whole, name) => {
+    const value = values[name];
+    return typeof value === "number" ? numbers.format(value) : (value ?? whole);
+  });
+}
+
+export function text(element, key, values = {}) {
+  element.dataset.t = key;
+  valuesOf.set(element, values);
+  fill(element);
+}
+
+function fill(element) {
+  const key = element.dataset.t;
+  const shown = key ? t(key, valuesOf.get(element)) : "";
+  // A live region is read out when it is touched.
+  if (element.textContent !== shown) element.textContent = shown;
+}
+
+export function apply(root) {
+  if (root === document) {
+    document.documentElement.lang = i18n.language;
+    document.documentElement.dir = RIGHT_TO_LEFT.has(i18n.language) ? "rtl" : "ltr";
+  }
+  for (const element of root.querySelectorAll("[data-t]")) fill(element);
+  for (const name of ATTRIBUTES)
+    for (const element of root.querySelectorAll(`[data-t-${name}]`)) element.setAttribute(name, t(element.getAttribute(`data-t-${name}`)));
+}
