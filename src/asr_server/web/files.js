@@ -6,7 +6,7 @@ import { modelNote, watch } from "./health.js";
 import { LANGUAGES, fill } from "./languages.js";
 import { Problem } from "./problem.js";
 import { notice } from "./notice.js";
-import { Player } from "./player.js";
+import { Player } from "./file-player.js";
 import { SegmentsView } from "./segments-view.js";
 import { countWords, cuesOf, srt, vtt } from "./subtitles.js";
 import { post, stream } from "./upload.js";
