@@ -2,27 +2,27 @@
 //
 // begin(), open()
 // take(files)          put files into the queue: chosen, dropped, or shared with the page. One alone opens in the reader
-// transcribeAgain(id)  transcribe the stored sound of a transcript as a new transcript; false where no sound is stored
-// itemOf(id)           the item of the queue that works on a transcript, or undefined: {state, fraction, seconds, problem}
-// onprogress(listener) listener(item) when an item changed. Returns a function that ends it
+//
+// It gives the reader its menu and "Transcribe again", and the list of transcripts its zip.
 
 import { get } from "./api.js";
 import { clock, find, icon, make, save, say } from "./dom.js";
 import { droppedFiles } from "./dropped-files.js";
 import { fileName, zipOf } from "./export.js";
-import { wordings } from "./export-menu.js";
+import { exportMenu, wordings } from "./export-menu.js";
 import { modelNote, watch } from "./health.js";
 import { i18n, t } from "./i18n.js";
 import { LANGUAGES, fill } from "./languages.js";
+import * as library from "./library.js";
 import { notice } from "./notice.js";
 import { MOST_ITEMS, Queue, isOver } from "./queue.js";
+import * as reader from "./reader.js";
 import { store } from "./store.js";
 import { toast } from "./toast.js";
 import { described, giveUp, megabytes, transcribe } from "./transcription.js";
 
 const queue = new Queue(transcribe, changed);
 const views = new Map(); // item -> elements of its line
-const listeners = new Set();
 let storing = Promise.resolve(); // sound is stored one file after the other
 let limits = null;
 let unwatch = null;
@@ -33,11 +33,14 @@ export function begin() {
     take([...target.files]);
     target.value = ""; // so that the same file can be chosen again
   };
-  find("files-zip").onclick = zipAll;
+  find("files-zip").onclick = zipFinished;
   find("files-clear").onclick = () => queue.items.filter(isOver).forEach(remove);
   find("files-continue").onclick = continueInterrupted;
   find("files-leave").onclick = leaveInterrupted;
   catchDrops();
+  exportMenu(find("reader-export"), reader.current);
+  reader.offer({ again: transcribeAgain });
+  library.offer({ exportAll: saveZip });
   i18n.onchange(() => {
     queue.items.forEach(show);
     showLimits();
@@ -45,7 +48,8 @@ export function begin() {
   });
   fillTargets();
   store.onchange(({ type, here }) => type === "transcript" && !here && showInterrupted());
-  addEventListener("beforeunload", (event) => queue.busy && event.preventDefault());
+  // What is stored can be transcribed after a reload.
+  addEventListener("beforeunload", (event) => queue.items.some((item) => !isOver(item) && !item.kept) && event.preventDefault());
 }
 
 export async function open() {
@@ -58,15 +62,6 @@ export async function open() {
   } catch {
     // The first upload will show what is wrong.
   }
-}
-
-export function itemOf(id) {
-  return queue.items.findLast((item) => item.id === id);
-}
-
-export function onprogress(listener) {
-  listeners.add(listener);
-  return () => listeners.delete(listener);
 }
 
 export async function take(files) {
@@ -82,23 +77,30 @@ export async function take(files) {
       break;
     }
   }
-  location.hash = alone && item ? `t/${item.id}` : "files";
+  if (alone && item) await opened(item);
+  else location.hash = "files";
 }
 
-export async function transcribeAgain(id) {
+/** Show the reader, which opens the sound too. */
+async function opened(item) {
+  await storing;
+  location.hash = `t/${item.id}`;
+}
+
+/** A new transcript of the stored sound: the words of the old one may have been corrected. */
+async function transcribeAgain({ id }) {
   const [transcript, sound] = [await store.get(id), await store.sound(id)];
-  if (!transcript || !sound) return false;
+  if (!transcript || !sound) return toast(t("files.sound_missing"));
   const name = transcript.media?.name ?? `${fileName(transcript.title)}.wav`;
   const file = sound instanceof File ? sound : new File([sound], name, { type: sound.type });
   const item = await add(file, transcript.title, { language: "", hotwords: "", ...transcript.options });
-  if (item) location.hash = `t/${item.id}`;
-  return item !== null;
+  if (item) await opened(item);
 }
 
 async function add(file, title, options) {
   await store.open();
   const transcript = await store.create(described(file, title, options));
-  const item = queue.add({ id: transcript.id, name: file.name, file, title, options, kept: true, note: "", durationS: 0, seconds: 0 });
+  const item = queue.add({ id: transcript.id, name: file.name, file, title, options, kept: null, note: "", durationS: 0, seconds: 0 });
   if (item) keep(item);
   else await store.remove(transcript.id);
   return item;
@@ -145,7 +147,7 @@ function target() {
 
 function changed(item) {
   show(item);
-  for (const listener of listeners) listener(item);
+  if (reader.current()?.transcript.id === item.id && !isOver(item)) say(find("reader-state-text"), stateOf(item));
 }
 
 function show(item) {
@@ -157,7 +159,7 @@ function show(item) {
   else view.bar.value = item.fraction;
   view.line.dataset.state = item.state;
   view.state.textContent = `${t("files.size", { size: megabytes(item.file.size) })} · ${stateOf(item)}`;
-  say(view.note, [item.problem?.text, item.note, item.kept ? "" : t("files.not_kept")].filter(Boolean).join(" "));
+  say(view.note, [item.problem?.text, item.note, item.kept === false ? t("files.not_kept") : ""].filter(Boolean).join(" "));
   view.cancel.hidden = over;
   view.retry.hidden = !over || item.state === "done";
   view.remove.hidden = !over;
@@ -198,6 +200,7 @@ function stateOf(item) {
 function summarize() {
   const { items } = queue;
   find("files-work").hidden = !items.length;
+  find("files-drop").classList.toggle("small", items.length > 0);
   const count = (...states) => items.filter(({ state }) => states.includes(state)).length;
   const parts = [t("files.summary", { count: items.length, done: count("done") })];
   if (count("failed", "cut")) parts.push(t("files.summary_failed", { count: count("failed", "cut") }));
@@ -214,7 +217,10 @@ function summarize() {
 }
 
 function showLimits() {
-  if (limits) say(find("files-limits"), t("files.limits", { size: megabytes(limits.upload_bytes), length: clock(limits.audio_s) }));
+  if (!limits) return;
+  const [unit, amount] = limits.audio_s % 3600 ? ["minute", Math.floor(limits.audio_s / 60)] : ["hour", limits.audio_s / 3600];
+  const length = new Intl.NumberFormat(i18n.language, { style: "unit", unit, unitDisplay: "long" }).format(amount);
+  find("files-limits").textContent = t("files.limits", { size: megabytes(limits.upload_bytes), length });
 }
 
 function fillTargets() {
@@ -227,11 +233,16 @@ function fillTargets() {
   select.value = chosen;
 }
 
-async function zipAll({ target: button }) {
+async function saveZip(transcripts) {
+  const all = await Promise.all(transcripts.map(async (transcript) => ({ transcript, rows: await store.rows(transcript.id) })));
+  save(`${t("files.zip_name")}.zip`, "application/zip", await zipOf(all, { words: wordings() }));
+}
+
+async function zipFinished({ target: button }) {
   button.disabled = true;
   const finished = queue.items.filter(({ state }) => state === "done" || state === "cut");
-  const all = await Promise.all(finished.map(async ({ id }) => ({ transcript: await store.get(id), rows: await store.rows(id) })));
-  save(`${t("files.zip_name")}.zip`, "application/zip", await zipOf(all.filter(({ transcript }) => transcript), { words: wordings() }));
+  const transcripts = await Promise.all(finished.map(({ id }) => store.get(id)));
+  await saveZip(transcripts.filter(Boolean));
   button.disabled = false;
 }
 

@@ -148,6 +148,7 @@ def test_the_error_codes_of_the_page_are_the_servers():
     """A message for a code is for one of the server, or for one that a script makes itself."""
     own = set(re.findall(r'new Problem\("(\w+)"', "".join(SCRIPTS.values())))
     own |= set(re.findall(r'"(\w+)"', re.search(r"ERROR_CODES = {.*?}", SCRIPTS["microphone.js"], re.DOTALL)[0]))
+    own |= set(re.findall(r'"(storage_\w+)"', SCRIPTS["store.js"]))
     codes = set(MESSAGES["messages/en.json"]["errors"])
     assert codes - set(TABLE) <= own | {"cut", "unreachable", "unauthorized"}
 
