@@ -1,4 +1,4 @@
-"""The page takes the sound out of a video before it is uploaded: the server hears the same samples at the same times."""
+"""The page takes the sound out of a video before the upload: the server hears the same samples at the same times."""
 
 import shutil
 import subprocess

@@ -21,10 +21,13 @@ import { store } from "./store.js";
 import { toast } from "./toast.js";
 import { described, giveUp, megabytes, transcribe } from "./transcription.js";
 
+const LOOK_MS = 300; // after a change, for transcriptions that ended with a page
+
 const queue = new Queue(transcribe, changed);
 const views = new Map(); // item -> elements of its line
 let storing = Promise.resolve(); // sound is stored one file after the other
 let limits = null;
+let looking = 0; // timer
 let unwatch = null;
 
 export function begin() {
@@ -47,7 +50,11 @@ export function begin() {
     fillTargets();
   });
   fillTargets();
-  store.onchange(({ type, here }) => type === "transcript" && !here && showInterrupted());
+  store.onchange(({ type }) => {
+    if (type !== "transcript") return;
+    clearTimeout(looking);
+    looking = setTimeout(showInterrupted, LOOK_MS);
+  });
   // What is stored can be transcribed after a reload.
   addEventListener("beforeunload", (event) => queue.items.some((item) => !isOver(item) && !item.kept) && event.preventDefault());
 }

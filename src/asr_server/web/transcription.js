@@ -30,8 +30,8 @@ export async function transcribe(item, signal, report) {
     if (sound.size + FORM_BYTES > limit) throw new Problem("file_too_large", t("files.limit_size", { size: megabytes(limit) }));
     await store.update(item.id, { state: "open", error: undefined, model: health.model_id });
     const whole = await received(item, sound, health, { signal, report, counted: (rows) => (count += rows) });
-    const state = whole.complete ? "complete" : "cut";
-    await store.update(item.id, { state, durationS: whole.duration, ...spoken(whole.language) });
+    const end = whole.complete ? { state: "complete" } : { state: "cut", error: { code: "incomplete", message: "" } };
+    await store.update(item.id, { ...end, durationS: whole.duration, ...spoken(whole.language) });
     if (!count) throw new Problem("no_speech");
     if (item.options.target) await translate(item, signal, report);
     return whole.complete ? "done" : "cut";
