@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 # What the page has stored, oldest first: metadata with the rows and the size of the sound.
 STORED = """async () => {
     const { store } = await import("/web/store.js");
+    await store.open();
     const found = (await store.list()).reverse();
     return Promise.all(found.map(async (transcript) => ({
         ...transcript,
