@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 # What the page has stored, oldest first: metadata with the rows and the size of the sound.
 STORED = """async () => {
-    const { store } = await import("/web/store.js");
+    const { store } = await import(document.scripts[0].src.replace("app.js", "store.js"));
     await store.open();
     const found = (await store.list()).reverse();
     return Promise.all(found.map(async (transcript) => ({
@@ -199,7 +199,7 @@ def test_edits_outlive_another_file_and_another_transcription(browser, page_serv
         _until(page, lambda found: found and found[0]["state"] == "complete")
         page.evaluate(
             """async () => {
-                const { store } = await import("/web/store.js");
+                const { store } = await import(document.scripts[0].src.replace("app.js", "store.js"));
                 const [{ id }] = await store.list();
                 const [row] = await store.rows(id);
                 await store.putRows(id, [{ ...row, text: "corrected", words: undefined }]);
