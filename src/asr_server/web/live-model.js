@@ -12,5 +12,7 @@ export function modelState({ health }) {
   if (!health) return { listening: "live.listening", key: "", values: {} };
   const [state, listening] = SHOWN[health.model_state] ?? SHOWN.failed;
   const values = { name: health.model_id.split("/").at(-1), reason: health.model_error, downloaded: health.downloaded_mb };
-  return { listening, key: health.model_state === "loading" && health.downloaded_mb ? "live.model_downloading" : state, values };
+  const loading = health.model_state === "loading" && health.downloaded_mb;
+  const missing = health.model_state === "unloaded" && health.model_on_disk === false;
+  return { listening, key: loading ? "live.model_downloading" : missing ? "live.model_not_on_disk" : state, values };
 }

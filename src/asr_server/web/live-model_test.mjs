@@ -12,6 +12,7 @@ test("only a model that is loaded listens", () => {
 test("its name is shown without its owner, a failure with its reason, a download with its size", () => {
   assert.equal(of("loaded").values.name, "Qwen3-ASR-0.6B");
   assert.equal(of("failed", { model_error: "no such file" }).values.reason, "no such file");
+  assert.equal(of("unloaded", { model_on_disk: false }).key, "live.model_not_on_disk");
   assert.deepEqual([of("loading").key, of("loading", { downloaded_mb: 12 }).key], ["live.model_loading", "live.model_downloading"]);
 });
 

@@ -3,6 +3,7 @@
 import { diagnosis, postJson } from "./api.js";
 import { Captions } from "./captions.js";
 import { copy, find, say } from "./dom.js";
+import { exportMenu } from "./export-menu.js";
 import { watch } from "./health.js";
 import { i18n, t, text } from "./i18n.js";
 import { fill } from "./languages.js";
@@ -10,11 +11,12 @@ import { keepAwake } from "./live-awake.js";
 import { InterruptedOffer } from "./live-interrupted.js";
 import { Meter } from "./live-meter.js";
 import { modelState } from "./live-model.js";
+import { LINE_STEP } from "./live-keeper.js";
 import { LiveRecording } from "./live-recording.js";
 import { keepTail } from "./live-recovery.js";
 import { Replay } from "./live-replay.js";
 import { LiveView } from "./live-view.js";
-import { devices } from "./microphone.js";
+import { fillDevices } from "./microphone.js";
 import { notice } from "./notice.js";
 import { Problem } from "./problem.js";
 import { store } from "./store.js";
@@ -45,11 +47,8 @@ export function begin() {
   captions = new Captions();
   offer = new InterruptedOffer({
     busy: () => state() !== "idle",
-    show: ({ transcript, rows }) => {
-      shownId = transcript.id;
-      view.restore(rows, transcript.languageCode);
-      refresh();
-    },
+    // The lines of a recording that has just ended stay.
+    show: (found) => view.empty && showKept(found, found.rows),
     resume: (found) => start(found),
     finish: (found) => finish(found),
   });
@@ -69,6 +68,7 @@ function listen() {
   ui.target.onchange = () => recording?.translateInto(ui.target.value);
   ui.device.onchange = changeDevice;
   find("live-copy").onclick = (event) => copy(event.currentTarget, plain());
+  exportMenu(find("live-export"), kept);
   find("live-captions").onclick = () => captions.show(view.lines);
   navigator.mediaDevices?.addEventListener("devicechange", listDevices);
   addEventListener("beforeunload", (event) => state() !== "idle" && event.preventDefault());
@@ -121,7 +121,8 @@ function made(found) {
   failures = 0;
   ui.lag.textContent = ui.heard.textContent = "";
   say(ui.translation, "");
-  if (found) view.dropOpen();
+  // The rows behind the last final come again.
+  if (found) showKept(found, found.rows.filter(({ n }) => n <= found.lines * LINE_STEP));
   else view.clear();
   const aligner = server.health?.plan.find(({ name }) => name === "aligner");
   const words = aligner?.active ? "accurate" : "fast";
@@ -277,22 +278,31 @@ function refresh() {
   text(find("live-model"), key, values);
   const done = now === "idle" || now === "paused";
   find("live-actions").hidden = !done || !view.finished.length;
+  if (now !== "idle") shownId = recording.id;
   find("live-open").hidden = now !== "idle" || !shownId;
   find("live-open").href = `#t/${shownId}`;
 }
 
+function showKept({ transcript }, rows) {
+  shownId = transcript.id;
+  view.restore(rows, transcript.languageCode);
+  refresh();
+}
+
+/** What is kept of the lines that are shown. */
+async function kept() {
+  await recording?.settle();
+  return { transcript: await store.get(shownId), rows: await store.rows(shownId) };
+}
+
 async function playLine(line) {
   await recording?.settle();
-  const found = await replay.play(await store.sound(recording?.id || shownId), line);
+  const found = await replay.play(await store.sound(shownId), line);
   if (!found) toast(t("live.no_sound"));
 }
 
-async function listDevices() {
-  const chosen = recording?.microphone || ui.device.value;
-  const found = (await devices()).filter((device) => device.label);
-  const first = new Option(t("live.default_device"), "");
-  ui.device.replaceChildren(first, ...found.map((device) => new Option(device.label, device.deviceId)));
-  ui.device.value = found.some((device) => device.deviceId === chosen) ? chosen : "";
+function listDevices() {
+  return fillDevices(ui.device, recording?.microphone || ui.device.value);
 }
 
 function plain() {

@@ -1,6 +1,7 @@
 // The microphone as 16 kHz PCM.
 
 import { fileUrl } from "./api.js";
+import { t } from "./i18n.js";
 import { Problem } from "./problem.js";
 import { Resampler, level, toPcm } from "./resample.js";
 import { RATE } from "./wav.js";
@@ -101,10 +102,14 @@ async function runningContext() {
   throw new Problem("sound_not_started");
 }
 
-/** The available microphones. Their names are empty until the microphone was allowed once. */
-export async function devices() {
+/** Offer the available microphones in a select, with `chosen` (a device's id) selected if it is there. */
+export async function fillDevices(select, chosen) {
   const all = (await navigator.mediaDevices?.enumerateDevices()) ?? [];
-  return all.filter((device) => device.kind === "audioinput" && device.deviceId);
+  // Their names are empty until the microphone was allowed once.
+  const found = all.filter((device) => device.kind === "audioinput" && device.deviceId && device.label);
+  const options = found.map((device) => new Option(device.label, device.deviceId));
+  select.replaceChildren(new Option(t("live.default_device"), ""), ...options);
+  select.value = found.some((device) => device.deviceId === chosen) ? chosen : "";
 }
 
 async function ask(deviceId) {

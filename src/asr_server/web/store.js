@@ -4,12 +4,12 @@
 // store.persistent             false where the browser keeps nothing and all is lost with the tab (private windows)
 // list(), get(id)              transcripts, newest first; one of them, or null
 // create(metadata), update(id, changes)   the transcript as it is then, or null if it is gone
-// rows(id), putRows(id, rows), removeRows(id, ns), changeRows(id, ns to remove, rows to put)
+// rows(id), rowsAt(id, ns), putRows(id, rows), removeRows(id, ns), changeRows(id, ns to remove, rows to put)
 // putSound(id, file), appendSound(id, blob), sound(id) -> Blob | null    a playable WAV of PCM pieces (16 kHz, 16 bit, mono)
 // remove(id), removeAll()      -> undo(); really removed after UNDO_S
-// search(text, signal)         [{transcript, rows}] with at most SHOWN_ROWS rows each
 // usage(), persist()           {usedBytes, quotaBytes, persisted}; ask the browser not to clear the storage by itself
-// onchange(listener)           listener({type: "transcript" | "rows" | "removed", id, here}), also for changes in other tabs
+// onchange(listener)           listener({type: "transcript" | "rows" | "removed", id, here}), also for changes in other tabs;
+//                              "rows" has `removed` and `put`, the keys, and `rows`, those put, if the change was made here
 // onproblem(listener)          listener(code): "storage_full" or "storage_failed". Both return a function that ends it.
 //
 // Writing methods never throw: they resolve to false (or null) if nothing was written, and tell the cause to `onproblem`.
@@ -20,7 +20,6 @@ import { IndexedDatabase, MemoryDatabase, readAll } from "./database.js";
 import { wavHead } from "./wav.js";
 
 export const UNDO_S = 30;
-const SHOWN_ROWS = 3;
 const TEXT_RESERVE_BYTES = 32 * 1024 * 1024; // sound leaves this much for text
 const EMPTY = { title: "", kind: "file", durationS: 0, language: "", languageCode: "", model: "", state: "open", options: {}, speakers: {} };
 
@@ -108,6 +107,11 @@ export class Store {
     return found;
   }
 
+  async rowsAt(id, ns) {
+    const found = await Promise.all(ns.map((n) => this.#database.get("rows", [id, n])));
+    return found.filter(Boolean);
+  }
+
   putRows(id, rows) {
     return this.changeRows(id, [], rows);
   }
@@ -127,7 +131,7 @@ export class Store {
         ["transcripts", [id, 0], { ...transcript, changedAt: Date.now() }],
       ];
     });
-    if (written) this.#tell({ type: "rows", id, ns: [...ns, ...rows.map((row) => row.n)] });
+    if (written) this.#tell({ type: "rows", id, removed: ns, put: rows.map((row) => row.n) }, rows);
     return written;
   }
 
@@ -223,23 +227,6 @@ export class Store {
     });
   }
 
-  // -- searching ------------------------------------------------------------------------------------------------------
-
-  async search(text, signal) {
-    const wanted = folded(text);
-    const found = [];
-    for (const transcript of await this.list()) {
-      const rows = [];
-      await readAll(this.#database, "rows", transcript.id, (row) => {
-        if (folded(row.text).includes(wanted)) rows.push({ n: row.n, start: row.start, text: row.text });
-        return rows.length === SHOWN_ROWS || signal?.aborted;
-      });
-      if (signal?.aborted) break;
-      if (rows.length || folded(transcript.title).includes(wanted)) found.push({ transcript, rows });
-    }
-    return found;
-  }
-
   usage() {
     return this.#database.usage();
   }
@@ -258,9 +245,9 @@ export class Store {
     return added(this.#problems, listener);
   }
 
-  #tell(change) {
+  #tell(change, rows) {
     this.#channel?.postMessage(change);
-    for (const listener of this.#changes) listener({ ...change, here: true });
+    for (const listener of this.#changes) listener({ ...change, rows, here: true });
   }
 
   #heard(message) {
@@ -298,8 +285,4 @@ function freshId() {
 function added(listeners, listener) {
   listeners.add(listener);
   return () => listeners.delete(listener);
-}
-
-function folded(text) {
-  return text.toLocaleLowerCase().replaceAll(/\s+/gu, " ").trim();
 }

@@ -105,18 +105,6 @@ test("all can be removed and restored together", async () => {
   assert.equal((await store.list()).length, 2);
 });
 
-test("a search finds titles and rows, whatever the case, and can be ended", async () => {
-  const store = await opened();
-  const talk = await store.create({ title: "Kitchen talk", createdAt: 1 });
-  const other = await store.create({ title: "other", createdAt: 2 });
-  await store.create({ title: "third" });
-  await store.putRows(other.id, [row(1, "nothing"), ...[2, 3, 4, 5].map((n) => row(n, "the KITCHEN  lights"))]);
-  const found = await store.search("kitchen");
-  assert.deepEqual(found.map(({ transcript, rows }) => [transcript.id, rows.map(({ n }) => n)]), [[other.id, [2, 3, 4]], [talk.id, []]]);
-  assert.equal((await store.search("kitchen lights")).length, 1);
-  assert.deepEqual(await store.search("kitchen", AbortSignal.abort()), []);
-});
-
 test("listeners hear of changes until they end it", async () => {
   const store = await opened();
   const heard = [];

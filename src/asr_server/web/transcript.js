@@ -37,10 +37,11 @@ export function rowsOf(segment, after = 0) {
   });
 }
 
-/** The order key of a row between these two, or null if there is none left. Without `next`, one behind `before`. */
-export function between(before, next) {
-  if (next === undefined) return before + STEP;
-  return next - before > 1 ? Math.floor((before + next) / 2) : null;
+/** The order key of a row between these two. Without `next`, one behind `before`. Some forty splits of the same place have
+ * one; then it is null. */
+export function between(before, next = before + 2 * STEP) {
+  const middle = (before + next) / 2;
+  return middle > before && middle < next ? middle : null;
 }
 
 /** The words of a row, blanks kept, each with a time: its own, or an estimated one. */

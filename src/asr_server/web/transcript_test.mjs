@@ -60,8 +60,13 @@ test("rows keep what the segment says of itself, and have keys with room between
   const rows = rowsOf({ ...segment(LONG), speaker: "A", complete: false }, 4096);
   assert.deepEqual(rows.map(({ n, speaker, complete }) => [n, speaker, complete]), [[4096 + STEP, "A", false], [4096 + 2 * STEP, "A", false]]);
   assert.equal(between(1024, 2048), 1536);
-  assert.equal(between(7, 8), null);
   assert.equal(between(1024), 1024 + STEP);
+  let [low, high, splits] = [1024, 2048, 0];
+  for (let n = between(low, high); n !== null && splits < 100; n = between(low, high)) {
+    assert.ok(n > low && n < high);
+    [low, splits] = [n, splits + 1];
+  }
+  assert.ok(splits > 40 && splits < 100);
 });
 
 test("words that do not belong to the text give no times", () => {
