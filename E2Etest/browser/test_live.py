@@ -26,7 +26,7 @@ def _end(page):
 
 
 def test_one_click_from_the_page_to_own_words_which_are_kept(speaking, page_server, shots):
-    """Grey words turn solid, the line that stays is what was said, and the list of transcripts has it with its times."""
+    """Grey words turn solid, the line that stays is what was said, and the store has it with the times of its words."""
     _, words = recordings.sample()
     with speaking() as browser, opened(browser, page_server.base) as watched:
         page = watched.page

@@ -17,7 +17,8 @@ CLOCK = """
     window.AudioContext = class extends AudioContext {
         constructor(...given) { super(...given); window.heard = () => this.currentTime; }
     };
-    addEventListener("pagehide", () => window.heard && sessionStorage.setItem("heard", window.heard()), { capture: true });
+    const note = () => window.heard && sessionStorage.setItem("heard", window.heard());
+    addEventListener("pagehide", note, { capture: true });
 """
 # The worklet gives blocks of 2048 samples, and a block may be under way to the page.
 BLOCKS_S = 0.15

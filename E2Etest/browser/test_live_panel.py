@@ -1,4 +1,4 @@
-"""The Live panel in front of a socket that the test speaks for: what it shows of lines, of the model and of the microphone."""
+"""The Live panel before a socket that the test answers: what it shows of lines, of the model and of the microphone."""
 
 import json
 import re
@@ -49,7 +49,9 @@ class Speech:
     def _line(self, committed, tentative, **more):
         times = {"utterance": self.count + 1, "start": self.count, "end": self.count + 1, "lag_ms": 40}
         language = {"language": "English", "language_code": "en"}
-        self._send({"text": committed + tentative, "committed": committed, "tentative": tentative, **times, **language, **more})
+        self._send(
+            {"text": committed + tentative, "committed": committed, "tentative": tentative, **times, **language, **more}
+        )
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import { clock, find } from "./dom.js";
 import { i18n, t } from "./i18n.js";
 import { MOST_AGAIN_BYTES } from "./live-recording.js";
-import { interrupted, restoreTail } from "./live-recovery.js";
+import { interrupted, restoreTails } from "./live-recovery.js";
 import { BYTES_PER_SECOND } from "./resample.js";
 import { store } from "./store.js";
 import { storage } from "./web-storage.js";
@@ -24,7 +24,7 @@ export class InterruptedOffer {
 
   async begin() {
     await store.open();
-    await restoreTail(store, storage("localStorage"));
+    await restoreTails(store, storage("localStorage"));
     // The store learns a moment later that the page which recorded is gone.
     store.onchange((change) => change.type !== "rows" && this.look());
     this.look();

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Keeper, LINE_STEP } from "./live-keeper.js";
-import { dropUnfinished, interrupted, keepTail, restoreTail } from "./live-recovery.js";
+import { dropUnfinished, interrupted, keepTail, restoreTails } from "./live-recovery.js";
 import { Store } from "./store.js";
 import { rowsOf } from "./transcript.js";
 
@@ -10,11 +10,17 @@ const sound = (from, until) => Uint8Array.from({ length: until - from }, (_, i) 
 const line = (key, start, end, text, more = {}) => ({ key, start, end, committed: text, tentative: "", final: true, ...more });
 const texts = (rows) => rows.map(({ text }) => text);
 
+/** As in browsers, the names are properties. */
 class LocalStorage {
-  #values = new Map();
-  getItem = (name) => this.#values.get(name) ?? null;
-  setItem = (name, value) => this.#values.set(name, String(value));
-  removeItem = (name) => this.#values.delete(name);
+  getItem(name) {
+    return this[name] ?? null;
+  }
+  setItem(name, value) {
+    this[name] = String(value);
+  }
+  removeItem(name) {
+    delete this[name];
+  }
 }
 
 async function begun(more = {}) {
@@ -43,11 +49,25 @@ test("a page that goes away at any byte has lost none of them at its next visit"
       const kept = new LocalStorage();
       keepTail(kept, keeper.tail());
       await new Promise((resolve) => setTimeout(resolve, 5)); // or it takes it after the tail was kept
-      await restoreTail(store, kept);
+      await restoreTails(store, kept);
       assert.deepEqual(await stored(store, id), sound(0, bytes), `${bytes} ${written}`);
-      assert.equal(kept.getItem("live-tail"), null);
+      assert.deepEqual(Object.keys(kept), []);
     }
   }
+});
+
+test("tabs that are closed together keep the tail of each recording, and leave other names alone", async () => {
+  const [one, two] = [await begun(), await begun()];
+  const kept = new LocalStorage();
+  kept.setItem("language", "de");
+  record(one.keeper, 500);
+  record(two.keeper, 700);
+  keepTail(kept, one.keeper.tail());
+  keepTail(kept, two.keeper.tail());
+  keepTail(kept, null);
+  await restoreTails(one.store, kept);
+  assert.deepEqual(await stored(one.store, one.id), sound(0, 500));
+  assert.deepEqual(Object.keys(kept), ["language"]);
 });
 
 test("what the store has taken is not in the tail", async () => {
@@ -123,7 +143,7 @@ test("an interrupted recording goes on behind its last final, without the rows t
   await keeper.settle();
   assert.equal(await interrupted(store), null); // its page is still there
   await store.update(id, { state: "cut" });
-  await restoreTail(store, kept);
+  await restoreTails(store, kept);
   const found = await interrupted(store);
   assert.deepEqual(found.rows.map(({ text, complete }) => [text, complete]), [["hello you", true], ["and you", false]]);
   assert.deepEqual([found.from, found.soundBytes, found.lines], [1.5 * SECOND, 3 * SECOND, 1]);

@@ -6,33 +6,31 @@
 import { LINE_STEP } from "./live-keeper.js";
 import { BYTES_PER_SECOND } from "./resample.js";
 
-const KEY = "live-tail";
+const PREFIX = "live-tail ";
 export const WAV_HEADER_BYTES = 44;
 const CHUNK = 0x8000; // characters in one call: more arguments than that are too many
 
-/** Keep a `tail()` of a recording; null for nothing to keep. */
+/** Keep a `tail()` of a recording, if there is any. Each recording has its own: several tabs may be closed together. */
 export function keepTail(storage, tail) {
-  if (!tail) {
-    storage.removeItem(KEY);
-    return;
-  }
-  storage.setItem(KEY, JSON.stringify({ ...tail, pcm: encoded(tail.pcm) }));
+  if (tail) storage.setItem(PREFIX + tail.id, JSON.stringify({ ...tail, pcm: encoded(tail.pcm) }));
 }
 
-/** Add the kept tail to the store. What the store took in the end is not added twice. */
-export async function restoreTail(store, storage) {
-  const tail = JSON.parse(storage.getItem(KEY) ?? "null");
-  if (!tail) return;
-  if (await store.get(tail.id)) {
-    const had = await soundBytes(store, tail.id);
-    const pcm = decoded(tail.pcm);
-    // Sound that the store refused leaves a hole before the tail, and what is behind it would have wrong times.
-    if (tail.at <= had && tail.at + pcm.length > had) await store.appendSound(tail.id, new Blob([pcm.subarray(had - tail.at)]));
-    const after = tail.n;
-    const taken = (await store.rows(tail.id)).some(({ n }) => n > after);
-    if (tail.open?.text.trim() && !taken) await store.putRows(tail.id, [{ n: after + 1, ...tail.open, complete: false }]);
+/** Add the kept tails to the store. What the store took in the end is not added twice. */
+export async function restoreTails(store, storage) {
+  for (const name of Object.keys(storage).filter((one) => one.startsWith(PREFIX))) {
+    const tail = JSON.parse(storage.getItem(name) ?? "null");
+    storage.removeItem(name); // before another tab restores it as well
+    if (tail && (await store.get(tail.id))) await restore(store, tail);
   }
-  storage.removeItem(KEY);
+}
+
+async function restore(store, { id, at, pcm, open, n }) {
+  const had = await soundBytes(store, id);
+  const sound = decoded(pcm);
+  // Sound that the store refused leaves a hole before the tail, and what is behind it would have wrong times.
+  if (at <= had && at + sound.length > had) await store.appendSound(id, new Blob([sound.subarray(had - at)]));
+  const taken = (await store.rows(id)).some((row) => row.n > n);
+  if (open?.text.trim() && !taken) await store.putRows(id, [{ n: n + 1, ...open, complete: false }]);
 }
 
 /** The newest recording that was cut off and may go on: {transcript, rows, lines, finalEnd, soundBytes, from}, or null.
