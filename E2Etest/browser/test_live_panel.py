@@ -75,9 +75,7 @@ def _stop(page):
 
 
 def _below(page):
-    return page.evaluate(
-        "() => { const s = document.getElementById('live-sheet'); return s.scrollHeight - s.scrollTop - s.clientHeight; }"
-    )
+    return page.locator("#live-sheet").evaluate("s => s.scrollHeight - s.scrollTop - s.clientHeight")
 
 
 @pytest.mark.nightly
@@ -198,7 +196,8 @@ def test_captions_fill_the_window_with_the_last_lines_until_escape(beeping, page
                 const of = name => getComputedStyle(document.getElementById(name));
                 const box = document.getElementById("captions").getBoundingClientRect();
                 const size = parseFloat(of("captions-lines").fontSize);
-                return [of("captions").color, of("captions").backgroundColor, size, box.width >= innerWidth, box.height >= innerHeight];
+                const { color, backgroundColor } = of("captions");
+                return [color, backgroundColor, size, box.width >= innerWidth, box.height >= innerHeight];
             }"""
         )
         assert look[:2] == ["rgb(255, 255, 255)", "rgb(0, 0, 0)"]
