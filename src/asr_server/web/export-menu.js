@@ -116,7 +116,8 @@ async function copy(text) {
 function place(menu, button) {
   const [own, at] = [menu.getBoundingClientRect(), button.getBoundingClientRect()];
   const below = innerHeight - at.bottom - EDGE >= own.height || innerHeight - at.bottom > at.top;
-  const left = document.dir === "rtl" ? at.right - own.width : at.left;
+  // A button on the right has its menu to the left, away from the scroll bar.
+  const left = at.left + at.right > innerWidth ? at.right - own.width : at.left;
   menu.style.left = `${Math.max(EDGE, Math.min(left, innerWidth - own.width - EDGE))}px`;
   menu.style.top = below ? `${at.bottom + 4}px` : "auto";
   menu.style.bottom = below ? "auto" : `${innerHeight - at.top + 4}px`;

@@ -7,14 +7,12 @@
 import { docx } from "./docx.js";
 import { clock } from "./dom.js";
 import { cuesOf, pieces, srt, vtt } from "./subtitles.js";
+import { together } from "./transcript.js";
 import { Zip, ZipDeflate, strToU8 } from "./vendor/fflate.js";
 
 const PARAGRAPH_PAUSE_S = 2;
 const PARAGRAPH_LENGTH = 700; // characters, from which a paragraph ends with its sentence
 const SENTENCE_END = /[.!?…。！？؟।]["'”’»)\]」』]*$/u;
-const NO_BLANKS = "\\p{Script=Han}\\p{Script=Hiragana}\\p{Script=Katakana}\\p{Script=Thai}\\p{Script=Lao}\\p{Script=Khmer}\\p{Script=Myanmar}\\u3000-\\u303f\\uff00-\\uffef";
-const NO_BLANK_BEFORE = new RegExp(`^[${NO_BLANKS}]`, "u");
-const NO_BLANK_BEHIND = new RegExp(`[${NO_BLANKS}]$`, "u");
 const NAME_LENGTH = 100;
 const DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document";
 
@@ -105,11 +103,6 @@ function paragraphs(t) {
     }
   }
   return found;
-}
-
-function together(a, b) {
-  if (!a || !b) return a + b;
-  return a + (NO_BLANK_BEHIND.test(a) || NO_BLANK_BEFORE.test(b) ? "" : " ") + b;
 }
 
 /** Date, length and language. */

@@ -207,7 +207,7 @@ function stateOf(item) {
 function summarize() {
   const { items } = queue;
   find("files-work").hidden = !items.length;
-  find("files-drop").classList.toggle("small", items.length > 0);
+  find("files-drop").classList.toggle("compact", items.length > 0);
   const count = (...states) => items.filter(({ state }) => states.includes(state)).length;
   const parts = [t("files.summary", { count: items.length, done: count("done") })];
   if (count("failed", "cut")) parts.push(t("files.summary_failed", { count: count("failed", "cut") }));

@@ -77,11 +77,6 @@ export function width(text) {
   return [...text].reduce((sum, character) => sum + (NARROW.test(character) ? 0 : WIDE.test(character) ? 2 : 1), 0);
 }
 
-/** In any script, also one without spaces. */
-export function countWords(text) {
-  return [...WORDS.segment(text)].filter((part) => part.isWordLike).length;
-}
-
 /** The words of a segment, spaces kept, each with its times: those it has, or estimated ones. */
 export function pieces(segment) {
   return timed(segment) ?? estimated(segment);

@@ -196,7 +196,8 @@ function trimmed(units) {
   });
 }
 
-function together(a, b) {
+/** Two texts one behind the other, with a blank where their scripts have blanks. */
+export function together(a, b) {
   if (!a || !b) return a + b;
   return a + (NO_BLANK_BEHIND.test(a) || NO_BLANK_BEFORE.test(b) ? "" : " ") + b;
 }
