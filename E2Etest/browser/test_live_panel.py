@@ -10,6 +10,8 @@ from asr_server.engine.fake_script import FakeScript
 from asr_server.translator.conftest import ScriptedLlm, refusal
 from E2Etest.browser.conftest import PHONE, opened
 from E2Etest.browser.kept import kept
+from E2Etest.browser.states import SCHEMES, SIZES
+from E2Etest.browser.test_looks import AXE, VIOLATIONS
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -317,3 +319,42 @@ def test_with_a_full_disk_the_recording_goes_on_and_says_so(beeping, page_server
         (found,) = kept(page)
         assert [row["text"] for row in found["rows"]] == ["Still here."]
         assert 1 <= found["seconds"] < found["durationS"]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("size", SIZES)
+def test_axe_finds_nothing_while_it_records_and_afterwards(beeping, page_server, size, scheme, shots):
+    """With lines, as captions, paused, with its end, and interrupted."""
+    found = {}
+    look = {"viewport": SIZES[size], "color_scheme": scheme, "reduced_motion": "reduce"}
+    with opened(beeping, page_server.base, **look) as watched:
+        page = watched.page
+        page.on("dialog", lambda dialog: dialog.accept())
+
+        def check(name):
+            page.wait_for_timeout(300)
+            page.screenshot(path=shots / f"live-{name}-{size}-{scheme}.png")
+            page.evaluate(AXE)
+            found[name] = page.evaluate(VIOLATIONS)
+
+        for end in ("stop", "reload"):
+            speech = _start(page)
+            for _ in range(3):
+                speech.final(LONG)
+            speech.partial("The open", " line")
+            expect(page.locator("#live-lines li.open")).to_have_count(1)
+            if end == "reload":
+                page.reload()
+                expect(page.locator("#live-interrupted")).to_be_visible()
+                check("interrupted")
+                continue
+            check("lines")
+            page.click("#live-captions")
+            check("captions")
+            page.keyboard.press("Escape")
+            page.click("#live-pause")
+            check("paused")
+            _stop(page)
+            check("end")
+    assert found == {name: [] for name in ("lines", "captions", "paused", "end", "interrupted")}
