@@ -32,6 +32,10 @@ STYLES = {name: text for name, text in FILES.items() if name.endswith(".css")}
 MESSAGES = {name: json.loads(text) for name, text in FILES.items() if name.startswith("messages/")}
 
 
+# Names of XML, which nobody asks for.
+NAMESPACES = r"http://(www\.w3\.org/2000/svg|schemas\.openxmlformats\.org)"
+
+
 def _source(*modules):
     return "".join(Path(module.__file__).read_text(encoding="utf-8") for module in modules)
 
@@ -62,6 +66,16 @@ def test_the_page_is_small():
     assert {name for name, text in SCRIPTS.items() if text.count("\n") > 400} == set()
 
 
+def test_a_shared_recording_is_found_under_the_same_names():
+    """The manifest, the service worker and the page agree on field and cache."""
+    manifest = json.loads((FOLDER / "manifest.webmanifest").read_text(encoding="utf-8"))
+    worker, page = SCRIPTS["service-worker.js"], SCRIPTS["shared-files.js"]
+    constants = dict(re.findall(r'^const (SHARE\w+) = "(.*?)"', worker, re.MULTILINE))
+    (field,) = manifest["share_target"]["params"]["files"]
+    assert field["name"] == constants["SHARE_FIELD"]
+    assert f'const SHARED = "{constants["SHARED"]}"' in page
+
+
 def test_the_files_of_others_are_as_they_came():
     """Each is named with its hash and its licence lies beside it."""
     listed = (FOLDER / "vendor/README.md").read_text(encoding="utf-8")
@@ -81,7 +95,7 @@ def test_every_script_says_what_it_is():
 def test_the_page_names_no_other_host_and_nothing_inline():
     """The policy that it is served with would stop it; better it does not try."""
     for name, text in FILES.items():
-        found = re.findall(r"(?:https?:)?//[\w-]+\.[\w.]+", text.replace("http://www.w3.org/2000/svg", ""))
+        found = re.findall(r"(?:https?:)?//[\w-]+\.[\w.]+", re.sub(NAMESPACES, "", text))
         assert found == [], name
     index = FILES["index.html"]
     assert re.findall(r"<style|\sstyle=|\son\w+=|javascript:|<script(?![^>]*\ssrc=)", index) == []
@@ -106,6 +120,8 @@ def test_every_file_is_used_and_exists():
     for text in SCRIPTS.values():
         named |= set(re.findall(r'(?:from "\./|import\("\./|fileUrl\(")([\w./-]+)"', text))
     languages_of_the_page = re.search(r"export const LANGUAGES = {(.*?)};", FILES["i18n.js"])[1]
+    manifest = (FOLDER / "manifest.webmanifest").read_text(encoding="utf-8")
+    named |= set(re.findall(r'"src": "([^"]+)"', manifest))
     named |= {f"messages/{code}.json" for code in re.findall(r"(\w+):", languages_of_the_page)}
     assert named == set(web.files())
 
@@ -144,6 +160,7 @@ def test_the_error_codes_of_the_page_are_the_servers():
     """A message for a code is for one of the server, or for one that a script makes itself."""
     own = set(re.findall(r'new Problem\("(\w+)"', "".join(SCRIPTS.values())))
     own |= set(re.findall(r'"(\w+)"', re.search(r"ERROR_CODES = {.*?}", SCRIPTS["microphone.js"], re.DOTALL)[0]))
+    own |= set(re.findall(r'"(storage_\w+)"', SCRIPTS["store.js"]))
     codes = set(MESSAGES["messages/en.json"]["errors"])
     assert codes - set(TABLE) <= own | {"cut", "unreachable", "unauthorized"}
 
@@ -174,7 +191,8 @@ def test_the_events_of_a_file_are_the_servers():
 def test_the_health_of_the_page_is_the_servers():
     """Every field that is shown exists, and every state has a word."""
     fields = set(HealthBody.model_fields)
-    used = _used("status.js", "h", "health") | _used("health.js", "health") | _used("files.js", "health")
+    scripts = ("health.js", "live-model.js", "files.js", "transcription.js")
+    used = _used("status.js", "h", "health").union(*(_used(script, "health") for script in scripts))
     assert used <= fields
     assert _used("status.js", "q") <= set(QueueBody.model_fields)
     (option,) = re.findall(r"function option\({ (.*?) }\)", SCRIPTS["status.js"])
@@ -182,8 +200,8 @@ def test_the_health_of_the_page_is_the_servers():
     states = set(get_args(HealthBody.model_fields["model_state"].annotation))
     statuses = set(get_args(HealthBody.model_fields["status"].annotation))
     for table, known in (("STATUS", statuses), ("MODEL", states)):
-        (line,) = re.findall(rf"const {table} = {{(.*?)}};", SCRIPTS["status.js"])
-        assert set(re.findall(r"(\w+):", line)) == known
+        (body,) = re.findall(rf"const {table} = {{(.*?)}};", SCRIPTS["status.js"], re.DOTALL)
+        assert set(re.findall(r"(\w+):", body)) == known
 
 
 def test_the_languages_are_the_models():

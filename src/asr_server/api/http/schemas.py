@@ -73,6 +73,9 @@ class WordBody(BaseModel):
     start: float = Field(description="Seconds.")
     end: float = Field(description="Seconds.")
     source: Literal["aligned", "estimated"] = Field(description="Measured, or spread over the speech it lies in.")
+    confidence: float | None = Field(
+        None, description="Geometric mean of the probabilities of its tokens; absent where they are not known."
+    )
 
 
 class LanguageBody(BaseModel):
@@ -173,6 +176,16 @@ class VerboseTranslationBody(VerboseTranscriptionBody):
     segments: list[TranslatedSegmentBody]  # type: ignore[assignment]  # segments of this body say more
 
 
+class TextTranslationBody(BaseModel):
+    """Texts in another language, in the order in which they were sent."""
+
+    translations: list[str] = Field(description="The translation of each text, or the text itself.")
+    reasons: list[str] = Field(description="Why a text has no translation; empty where it has one.")
+    untranslated: int = Field(description="Texts that could not be translated and stayed as they were.")
+    language: str = Field(description="English name of the target language.")
+    language_code: str = Field(description="Its BCP 47 tag.")
+
+
 class ModelBody(BaseModel):
     """One model name."""
 
@@ -210,6 +223,13 @@ class LiveBody(BaseModel):
     limit: int = Field(description="`MAX_LIVE_SESSIONS`, of which one caller gets at most half.")
 
 
+class LimitsBody(BaseModel):
+    """What the server accepts."""
+
+    upload_bytes: int = Field(description="Largest request body, `MAX_UPLOAD_MB`.")
+    audio_s: float = Field(description="Longest recording, `MAX_AUDIO_S`.")
+
+
 class OptionBody(BaseModel):
     """One option of the plan."""
 
@@ -233,6 +253,9 @@ class HealthBody(BaseModel):
     model_state: Literal["unloaded", "loading", "loaded", "failed"]
     downloaded_mb: int = Field(description="MiB that a download of the model under way has brought; otherwise 0.")
     model_error: str = Field(description="Why the last load failed; empty when it did not.")
+    model_on_disk: bool | None = Field(
+        description="False: the first load downloads it. As of the start or the last load; null: not known."
+    )
     cuda: bool
     gpu_name: str
     gpu_allocated_mb: int
@@ -246,6 +269,7 @@ class HealthBody(BaseModel):
     aligner_error: str = Field(description="Why the aligner could not be loaded; empty when it could.")
     queue: QueueBody
     live: LiveBody
+    limits: LimitsBody
     jobs: int = Field(description="Jobs that wait or run.")
     plan: list[OptionBody]
     version: str

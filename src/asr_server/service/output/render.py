@@ -62,9 +62,12 @@ def language_codes(transcript: Transcript) -> list[dict[str, str]]:
 
 
 def words(spoken: Iterable[Word]) -> list[dict[str, Any]]:
-    """Every word with its punctuation and its times in seconds, as OpenAI lists them, and where the times come from."""
+    """Every word with its punctuation and its times in seconds, as OpenAI lists them, where the times come from, and
+    the confidence where it is known."""
     return [
-        {"word": w.text, "start": w.start_ms / 1000, "end": w.end_ms / 1000, "source": w.source.value} for w in spoken
+        {"word": w.text, "start": w.start_ms / 1000, "end": w.end_ms / 1000, "source": w.source.value}
+        | ({} if w.confidence is None else {"confidence": w.confidence})
+        for w in spoken
     ]
 
 
