@@ -32,6 +32,9 @@ _STORE = """async ({ metadata, segments, sound }) => {
 }"""
 
 
+_STOCK = "the lights of a kitchen were turned on and nobody said whether music should play in the other room"
+
+
 def words_of(text: str, *, start_s: float = 0.0, each_s: float = 0.4, **more: Any) -> dict[str, Any]:
     """A segment as the server sends it: one word after the other, each as long."""
     times = [(start_s + i * each_s, start_s + (i + 1) * each_s) for i in range(len(text.split()))]
@@ -42,7 +45,7 @@ def words_of(text: str, *, start_s: float = 0.0, each_s: float = 0.4, **more: An
 def long_segments(words: int) -> list[dict[str, Any]]:
     """Segments of about 28 s with this many words in all, in sentences of uneven length."""
     rng = random.Random(5)
-    stock = "the lights of a kitchen were turned on and nobody said whether music should play in the other room".split()
+    stock = _STOCK.split()
     segments, start_s = [], 0.0
     for _ in range(words // 70):
         text, left = [], 70

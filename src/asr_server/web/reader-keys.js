@@ -2,6 +2,8 @@
 
 import { find, make } from "./dom.js";
 import { t } from "./i18n.js";
+import { wordBeside } from "./row-words.js";
+import { beside } from "./rows-view.js";
 
 const STEP_S = 5;
 
@@ -49,7 +51,7 @@ function commandOf(event, parts) {
   const row = target.closest("li.line");
   if (event.shiftKey && key.startsWith("Arrow")) {
     const direction = { ArrowRight: 1, ArrowLeft: -1 }[key];
-    return direction && (() => player.seek(view.step(player.seconds, direction)));
+    return direction && (() => player.seek(wordBeside(view.history.rows, player.seconds, direction)));
   }
   switch (key) {
     case " ":
@@ -61,12 +63,14 @@ function commandOf(event, parts) {
       return () => player.step(STEP_S);
     case "ArrowUp":
     case "ArrowDown":
-      return row && (() => moveTo(view, key === "ArrowUp" ? row.previousElementSibling : row.nextElementSibling));
+      return row && (() => moveTo(view, beside(row, key === "ArrowUp" ? -1 : 1)));
     case "<":
     case ">":
       return () => player.faster(key === ">" ? 1 : -1);
     case "/":
       return () => finder.open();
+    case "Escape":
+      return finder.shown && (() => finder.close());
     case "?":
       return parts.help;
     case "e":

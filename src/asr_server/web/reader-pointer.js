@@ -1,5 +1,7 @@
 // The pointer on the rows of the reader: a click plays from a word, a double click edits.
 
+import { timeAt } from "./row-words.js";
+
 /** `parts`: {player, view, editor, playAt(seconds)}. */
 export function beginPointer(list, { player, view, editor, playAt }) {
   let pausedBefore = true; // the click that begins a double click plays
@@ -15,7 +17,7 @@ export function beginPointer(list, { player, view, editor, playAt }) {
     // A selection is there to be copied.
     if (!text || text.isContentEditable || !getSelection().isCollapsed) return;
     if (event.detail === 1) pausedBefore = player.paused;
-    playAt(view.timeAt(row, offsetAt(event) ?? 0));
+    playAt(timeAt(row, offsetAt(event) ?? 0));
   };
 
   list.ondblclick = (event) => {

@@ -250,9 +250,12 @@ async function changed({ type, id, here, removed, put: keys, rows }) {
   if (type === "transcript") {
     const found = await store.get(id);
     if (mine !== turn || !found) return;
+    const ended = transcript.state === "open" && found.state !== "open";
     transcript = found;
     view.people = { ...found.speakers };
     view.nameSpeakers();
+    // A recording had less sound, or none, when it was opened.
+    if (ended && found.kind === "live" && player.paused) openSound(await store.sound(id), mine);
     showTranscript();
     if (found.state !== "open") showRows();
     return;

@@ -1,23 +1,19 @@
 // The rows of the reader as a list: made in slices, with the spoken word, found words and uncertain words marked.
 //
-// A row's text is one text node. Words are marked with highlights (CSS Custom Highlight API), so that 20,000 words are no
+// Rows lie in blocks, which the browser lays out only near the window. A row's text is one text node. Words are marked with highlights (CSS Custom Highlight API), so that 20,000 words are no
 // more elements than there are rows. A browser without them marks the row alone.
 
+import { make } from "./dom.js";
 import { t } from "./i18n.js";
 import { fillItem, fillSpeaker, itemOf } from "./row-item.js";
 import { RowHistory } from "./row-history.js";
-import { lastBefore, wordsOf } from "./transcript.js";
+import { wordsIn } from "./row-words.js";
+import { lastBefore } from "./transcript.js";
 
+const BLOCK = 20; // rows
 const SLICE_MS = 8; // of making rows, before the browser may draw
 const UNSURE = 0.6; // confidence below which a word is marked
 const FOLLOW_MARGIN = 0.2; // of the window, in which the spoken word is not kept
-
-const words = new WeakMap(); // row -> its words
-
-function wordsIn(row) {
-  if (!words.has(row)) words.set(row, wordsOf(row));
-  return words.get(row);
-}
 
 /** Wait until the browser has drawn and answered. */
 async function breathe() {
@@ -32,7 +28,7 @@ export class RowsView {
   #list;
   #on;
   #items = new Map(); // n -> li
-  #visible = new Set(); // li
+  #visible = new Set(); // blocks
   #observer;
   #found = new Map(); // n -> [{from, to}]
   #current = null; // {n, from, to} of the search
@@ -119,12 +115,16 @@ export class RowsView {
   #remove(n) {
     const item = this.#items.get(n);
     if (!item) return;
-    this.#observer.unobserve(item);
-    this.#visible.delete(item);
     this.#items.delete(n);
     const reachable = item.firstChild.tabIndex === 0;
-    const neighbour = item.nextElementSibling ?? item.previousElementSibling;
+    const neighbour = beside(item, 1) ?? beside(item, -1);
+    const block = item.parentElement;
     item.remove();
+    if (!block.childElementCount) {
+      this.#observer.unobserve(block);
+      this.#visible.delete(block);
+      block.remove();
+    }
     if (reachable && neighbour) this.reach(neighbour);
     if (this.#row?.n === n) this.#row = this.#word = null;
   }
@@ -143,9 +143,19 @@ export class RowsView {
     const rows = this.history.rows;
     let behind = at - 1;
     while (behind >= 0 && !this.#items.has(rows[behind].n)) behind--;
-    if (behind >= 0) this.#items.get(rows[behind].n).after(item);
-    else this.#list.prepend(item);
-    this.#observer.observe(item);
+    const before = behind >= 0 ? this.#items.get(rows[behind].n) : null;
+    if (!before) (this.#list.firstElementChild ?? this.#block(null)).prepend(item);
+    else if (before.nextElementSibling || before.parentElement.childElementCount < BLOCK) before.after(item);
+    else this.#block(before.parentElement).append(item);
+  }
+
+  /** A new block behind this one. */
+  #block(before) {
+    const block = make("ol", { className: "block" });
+    if (before) before.after(block);
+    else this.#list.append(block);
+    this.#observer.observe(block);
+    return block;
   }
 
   #showSpeaker(item, row, before) {
@@ -209,29 +219,6 @@ export class RowsView {
     scrollBy({ top: top - innerHeight * 0.35, behavior: still ? "instant" : "smooth" });
   }
 
-  /** The time of the word at this character of a row. */
-  timeAt(row, offset) {
-    let passed = 0;
-    for (const word of wordsIn(row)) {
-      passed += word.text.length;
-      if (offset < passed) return word.start;
-    }
-    return row.start;
-  }
-
-  /** The start of the next word (1) or the one before (-1), seen from `seconds`. */
-  step(seconds, direction) {
-    const rows = this.history.rows;
-    let i = Math.max(lastBefore(rows, seconds + 0.001), 0);
-    while (rows[i]) {
-      const starts = wordsIn(rows[i]).map(({ start }) => start);
-      const found = direction > 0 ? starts.find((start) => start > seconds + 0.01) : starts.findLast((start) => start < seconds - 0.3);
-      if (found !== undefined) return found;
-      i += direction;
-    }
-    return seconds;
-  }
-
   /** Mark what a search found: [{n, from, to}]; `current` is marked apart and, to `jump`, brought into sight. */
   find(found, current, jump = false) {
     this.#found = grouped(found);
@@ -251,7 +238,7 @@ export class RowsView {
     requestAnimationFrame(() => {
       this.#painting = false;
       const [found, unsure, current] = [[], [], []];
-      for (const item of this.#visible) {
+      for (const item of [...this.#visible].flatMap((block) => [...block.children])) {
         const row = this.history.row(Number(item.dataset.n));
         if (!row) continue;
         for (const place of this.#found.get(row.n) ?? []) (samePlace(place, this.#current) ? current : found).push(this.#range(row.n, place.from, place.to));
@@ -279,6 +266,13 @@ export class RowsView {
     range.setEnd(node, Math.min(to, node.length));
     return range;
   }
+}
+
+/** The item behind (1) or before (-1) this one, also in another block. */
+export function beside(item, direction) {
+  const block = item.parentElement;
+  if (direction > 0) return item.nextElementSibling ?? block.nextElementSibling?.firstElementChild ?? null;
+  return item.previousElementSibling ?? block.previousElementSibling?.lastElementChild ?? null;
 }
 
 function samePlace(a, b) {
