@@ -191,7 +191,12 @@ def test_the_events_of_a_file_are_the_servers():
 def test_the_health_of_the_page_is_the_servers():
     """Every field that is shown exists, and every state has a word."""
     fields = set(HealthBody.model_fields)
-    used = _used("status.js", "h", "health") | _used("health.js", "health") | _used("files.js", "health") | _used("transcription.js", "health")
+    used = (
+        _used("status.js", "h", "health")
+        | _used("health.js", "health")
+        | _used("files.js", "health")
+        | _used("transcription.js", "health")
+    )
     assert used <= fields
     assert _used("status.js", "q") <= set(QueueBody.model_fields)
     (option,) = re.findall(r"function option\({ (.*?) }\)", SCRIPTS["status.js"])
