@@ -24,7 +24,8 @@ export class Finder {
       event.preventDefault();
       this.step(event.shiftKey ? -1 : 1);
     };
-    find("reader-find").onkeydown = (event) => event.key === "Escape" && this.close();
+    // A handler that returns false would swallow the key.
+    find("reader-find").onkeydown = (event) => void (event.key === "Escape" && this.close());
     find("reader-find").onsubmit = (event) => {
       event.preventDefault();
       this.#replace();

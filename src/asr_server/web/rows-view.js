@@ -19,9 +19,8 @@ function wordsIn(row) {
   return words.get(row);
 }
 
-/** Wait until the browser has drawn and answered, if `since` is long ago. */
-async function breathe(since) {
-  if (performance.now() - since < SLICE_MS) return since;
+/** Wait until the browser has drawn and answered. */
+async function breathe() {
   await new Promise((next) => setTimeout(next));
   return performance.now();
 }
@@ -92,13 +91,14 @@ export class RowsView {
     // Rows may be put in or taken out meanwhile; `#put` finds their places.
     for (let i = 0; i < rows.length; i++) {
       if (!this.#items.has(rows[i].n)) this.#put(rows[i], i);
-      since = await breathe(since);
+      if (performance.now() - since < SLICE_MS) continue;
+      since = await breathe();
       if (turn !== this.#turn) return;
     }
     this.paint();
   }
 
-  /** Follow a change of the rows: {remove: [n], put: [row]}. */
+  /** Follow a change of the rows: {remove: [n], put: [row]}. A small one is shown when the call returns. */
   async update({ remove, put }) {
     const turn = this.#turn;
     let since = performance.now();
@@ -109,7 +109,8 @@ export class RowsView {
       this.#put(row, at);
       const next = this.history.rows[at + 1];
       if (next && this.#items.has(next.n)) this.#showSpeaker(this.#items.get(next.n), next, row);
-      since = await breathe(since);
+      if (performance.now() - since < SLICE_MS) continue;
+      since = await breathe();
       if (turn !== this.#turn) return;
     }
     this.paint();
