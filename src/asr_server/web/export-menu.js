@@ -1,6 +1,6 @@
 // The menu of a transcript: copy, save as a file, translate.
 //
-// exportMenu(button, getTranscript)  open the menu with `button`; `getTranscript()` gives {transcript, rows}, or a promise of it
+// exportMenu(button, getTranscript)  show `button` and open the menu with it; `getTranscript()` gives {transcript, rows}, or a promise of it
 // wordings()                         the texts of files in the language of the page, for `options.words` of export.js
 
 import { get } from "./api.js";
@@ -27,6 +27,7 @@ export function exportMenu(button, getTranscript) {
   button.setAttribute("aria-haspopup", "dialog");
   button.setAttribute("aria-expanded", "false");
   button.after(menu);
+  button.hidden = false;
   button.onclick = async () => {
     if (menu.matches(":popover-open")) return menu.hidePopover();
     await fill(menu, await getTranscript());
