@@ -106,8 +106,8 @@ def launch(playwright, chromium):
 
 @contextmanager
 def opened(browser: Browser, base: str, panel: str = "live", **context):
-    """A watched page; its findings are checked at the end."""
-    with browser.new_context(**({"viewport": DESK} | context)) as made:
+    """A watched page; its findings are checked at the end. It has no service worker: requests would hide behind it."""
+    with browser.new_context(**({"viewport": DESK, "service_workers": "block"} | context)) as made:
         made.set_default_timeout(WAIT_MS)
         watched = Watched(made.new_page(), base)
         watched.listen()

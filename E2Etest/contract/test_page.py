@@ -18,7 +18,8 @@ def test_every_file_is_served_with_its_type_and_the_headers(server, path):
     """What lies on the disk comes, named as what it is, under a policy of this server alone."""
     answer = server.client.get(path)
     name = path.removeprefix("/web/") if path != "/" else "index.html"
-    assert answer.content == web.files()[name].read_bytes()
+    if name != "index.html":
+        assert answer.content == web.files()[name].read_bytes()
     assert answer.headers["content-type"] == web.MEDIA_TYPES[web.files()[name].suffix]
     policy = dict(part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; "))
     assert policy["default-src"] == "'none'"
@@ -27,6 +28,28 @@ def test_every_file_is_served_with_its_type_and_the_headers(server, path):
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["referrer-policy"] == "no-referrer"
     assert "microphone=(self)" in answer.headers["permissions-policy"]
+
+
+def test_the_page_names_its_files_by_version(server):
+    """Such an address is kept for ever; one of an older version gets the file of today and is asked for again."""
+    index = server.client.get("/").text
+    assert index.replace(f"web/{web.version()}/", "web/") == web.files()["index.html"].read_text(encoding="utf-8")
+    addresses = re.findall(r'(?:href|src)="(web/[^"]*)"', index)
+    assert addresses
+    for address in addresses:
+        answer = server.client.get(f"/{address}")
+        assert (answer.status_code, answer.headers["cache-control"]) == (200, "max-age=31536000, immutable"), address
+    old = server.client.get(f"/web/{'0' * 16}/app.js")
+    assert (old.content, old.headers["cache-control"]) == (web.files()["app.js"].read_bytes(), "no-cache")
+
+
+def test_the_service_worker_may_serve_the_page_and_finds_every_file(server):
+    """Its place is two folders below the page."""
+    base = f"/web/{web.version()}"
+    assert server.client.get(f"{base}/service-worker.js").headers["service-worker-allowed"] == "../../"
+    listed = server.client.get(f"{base}/files.json").json()
+    assert set(listed) == set(web.files()) - {"index.html", "service-worker.js"}
+    assert {server.client.get(f"{base}/{name}").status_code for name in listed} == {200}
 
 
 @pytest.mark.parametrize("path", ["/", "/web/app.js"])
@@ -43,7 +66,17 @@ def test_an_unchanged_file_is_not_sent_again(server, path):
 
 
 @pytest.mark.parametrize(
-    "name", ["__init__.py", "package.json", "replay-buffer_test.mjs", "..%2fserver.py", "nothing.js", ""]
+    "name",
+    [
+        "__init__.py",
+        "package.json",
+        "replay-buffer_test.mjs",
+        "..%2fserver.py",
+        "nothing.js",
+        "",
+        f"{web.version()}/",
+        f"{web.version()}/package.json",
+    ],
 )
 def test_nothing_else_is_served(server, name):
     """Neither the tests nor the modules beside the files, nor what lies elsewhere."""

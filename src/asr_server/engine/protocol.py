@@ -163,8 +163,9 @@ class EngineInfo:
     `slots`: rows that fit together. `kv_budget_mb`: what keys and values may take in all, `kv_cache_mb`: what those of
     rows take, `sessions_mb`: what is kept for live sessions. `downloaded_mb`: what a download of the model has
     brought while it is under way. `aligner_error`: why the aligner could not be loaded, "" when it could or was not
-    asked for. `model_revision`: the commit that was loaded last, "" for models that are not from the hub. `options`:
-    what only loading could decide, in place of the plan's options of the same names.
+    asked for. `model_revision`: the commit that was loaded last, "" for models that are not from the hub.
+    `model_on_disk`: whether loading needs no download, as of the start or the last load. `options`: what only loading
+    could decide, in place of the plan's options of the same names.
     """
 
     name: str
@@ -172,6 +173,7 @@ class EngineInfo:
     device: str
     dtype: str
     model_revision: str = ""
+    model_on_disk: bool = True
     gpu_name: str = ""
     gpu_allocated_mb: int = 0
     gpu_reserved_mb: int = 0

@@ -90,6 +90,7 @@ class GatewayRoutes:
             model_loaded=False,
             model_state="unloaded",
             model_error="",
+            model_on_disk=None,
             downloaded_mb=0,
             cuda=self._plan.device.startswith("cuda"),
             gpu_name="",

@@ -6,8 +6,14 @@ them and are not served.
 
 from __future__ import annotations
 
+import hashlib
+import re
+from functools import cache
 from pathlib import Path
 
+INDEX = "index.html"
+# The names of all files, made when it is asked for: what the service worker keeps for times without the server.
+LIST = "files.json"
 _FOLDER = Path(__file__).parent
 _SUBFOLDERS = ("messages", "vendor")
 
@@ -24,6 +30,7 @@ MEDIA_TYPES = {
 }
 # For Node, which runs the scripts' tests.
 _NOT_SERVED = "package.json"
+_VERSION = re.compile(r"[0-9a-f]{16}/")
 
 
 def files() -> dict[str, Path]:
@@ -35,3 +42,26 @@ def files() -> dict[str, Path]:
         for path in found
         if path.suffix in MEDIA_TYPES and path.name != _NOT_SERVED
     }
+
+
+@cache
+def version() -> str:
+    """Of all files together. It is part of their addresses, so that no old script runs in a new page."""
+    digest = hashlib.sha256()
+    for name, path in files().items():
+        content = path.read_bytes()
+        digest.update(f"{name} {len(content)} ".encode() + content)
+    return digest.hexdigest()[:16]
+
+
+@cache
+def names() -> frozenset[str]:
+    """What can be asked for."""
+    return frozenset({*files(), LIST})
+
+
+def name_in(address: str) -> str:
+    """The file that `VERSION/NAME` or `NAME` asks for, "" if there is none. A page that was open before the server was
+    updated asks with its own version for what it loads later, and gets the file of today."""
+    name = _VERSION.sub("", address, count=1) if _VERSION.match(address) else address
+    return name if name in names() else ""

@@ -5,7 +5,8 @@ import { storage } from "./web-storage.js";
 
 const KEY = "api-key"; // in the session storage, which ends with the tab
 const ANSWER_MS = 10_000; // a stopped process still accepts connections
-const ROOT = new URL("..", import.meta.url);
+// Scripts are at web/VERSION/NAME below the page.
+const ROOT = new URL("../..", import.meta.url);
 
 const kept = storage("sessionStorage");
 

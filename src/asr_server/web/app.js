@@ -6,7 +6,7 @@
 //   close()        (if it has one) called when another panel is shown
 // Routes are the hash: #live, #files, #transcripts, #status, and #t/ID for the reader. Links and `location.hash = ...` change it.
 
-import { key, keepKey } from "./api.js";
+import { fileUrl, key, keepKey, url } from "./api.js";
 import { find } from "./dom.js";
 import * as files from "./files.js";
 import { ask, watch } from "./health.js";
@@ -16,6 +16,7 @@ import * as library from "./library.js";
 import * as live from "./live.js";
 import { dismiss } from "./notice.js";
 import * as reader from "./reader.js";
+import { takeShared } from "./shared-files.js";
 import * as status from "./status.js";
 import { toast } from "./toast.js";
 
@@ -91,3 +92,7 @@ apply(document);
 addEventListener("hashchange", show);
 show();
 watch(showServer, 10);
+const shared = await takeShared();
+if (shared.length) files.take(shared);
+// Not every browser, and no page without TLS, has service workers; all the rest works without.
+navigator.serviceWorker?.register(fileUrl("service-worker.js"), { scope: url("") }).catch(() => {});

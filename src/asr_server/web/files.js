@@ -87,7 +87,8 @@ function ours(event) {
   return event.dataTransfer.types.includes("Files") || !event.target.matches?.("input, textarea");
 }
 
-function take(chosen) {
+/** Begin with these files. */
+export function take(chosen) {
   file = chosen[0];
   ui.input.value = ""; // so that the same file can be chosen again
   find("file-name").textContent = file.name;

@@ -62,6 +62,16 @@ def test_the_page_is_small():
     assert {name for name, text in SCRIPTS.items() if text.count("\n") > 400} == set()
 
 
+def test_a_shared_recording_is_found_under_the_same_names():
+    """The manifest, the service worker and the page agree on field and cache."""
+    manifest = json.loads((FOLDER / "manifest.webmanifest").read_text(encoding="utf-8"))
+    worker, page = SCRIPTS["service-worker.js"], SCRIPTS["shared-files.js"]
+    constants = dict(re.findall(r'^const (SHARE\w+) = "(.*?)"', worker, re.MULTILINE))
+    (field,) = manifest["share_target"]["params"]["files"]
+    assert field["name"] == constants["SHARE_FIELD"]
+    assert f'const SHARED = "{constants["SHARED"]}"' in page
+
+
 def test_the_files_of_others_are_as_they_came():
     """Each is named with its hash and its licence lies beside it."""
     listed = (FOLDER / "vendor/README.md").read_text(encoding="utf-8")
@@ -106,6 +116,8 @@ def test_every_file_is_used_and_exists():
     for text in SCRIPTS.values():
         named |= set(re.findall(r'(?:from "\./|import\("\./|fileUrl\(")([\w./-]+)"', text))
     languages_of_the_page = re.search(r"export const LANGUAGES = {(.*?)};", FILES["i18n.js"])[1]
+    manifest = (FOLDER / "manifest.webmanifest").read_text(encoding="utf-8")
+    named |= set(re.findall(r'"src": "([^"]+)"', manifest))
     named |= {f"messages/{code}.json" for code in re.findall(r"(\w+):", languages_of_the_page)}
     assert named == set(web.files())
 

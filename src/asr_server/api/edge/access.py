@@ -30,7 +30,7 @@ from asr_server.scheduling.quota import Place, Quota
 
 # Probes come from machines without a key, and the page must load so that a key can be entered. Neither holds data.
 PROBES = frozenset({"/livez", "/readyz"})
-_PAGE = frozenset({"/", *(f"/web/{name}" for name in web.files())})
+_PAGE = "/web/"
 # The page asks for it every few seconds, which must not use up its user's quota.
 _HEALTH = "/health"
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
@@ -166,7 +166,8 @@ def _is_page(scope: Scope) -> bool:
     method = scope.get("method")
     if path == "/" and method == "OPTIONS":  # load balancers ask for it to see whether the server is there
         return True
-    return method in _SAFE_METHODS and path in _PAGE
+    page = path == "/" or (path.startswith(_PAGE) and web.name_in(path.removeprefix(_PAGE)) != "")
+    return method in _SAFE_METHODS and page
 
 
 def _is_realtime_socket(scope: Scope) -> bool:

@@ -101,8 +101,12 @@ async def test_every_route_refuses_who_has_no_key(path, method):
 
 async def test_the_page_needs_no_key():
     """All of its files, and none that it has not."""
-    assert {(await _answer(KEYED, "GET", f"/web/{name}")).status_code for name in web.files()} == {200}
-    for path in ("/web/", "/web/x.js", "/web/../health", "/web/app.js/x"):
+    assert {
+        (await _answer(KEYED, "GET", f"/web/{part}{name}")).status_code
+        for name in web.names()
+        for part in ("", f"{web.version()}/")
+    } == {200}
+    for path in ("/web/", "/web/x.js", "/web/../health", "/web/app.js/x", f"/web/{web.version()}/x.js"):
         assert (await _answer(KEYED, "GET", path)).status_code == 401
 
 

@@ -224,6 +224,9 @@ class HealthBody(BaseModel):
     model_state: Literal["unloaded", "loading", "loaded", "failed"]
     downloaded_mb: int = Field(description="MiB that a download of the model under way has brought; otherwise 0.")
     model_error: str = Field(description="Why the last load failed; empty when it did not.")
+    model_on_disk: bool | None = Field(
+        description="False: the first load downloads it. As of the start or the last load; null: not known."
+    )
     cuda: bool
     gpu_name: str
     gpu_allocated_mb: int

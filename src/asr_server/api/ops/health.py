@@ -33,6 +33,7 @@ async def health(services: ServicesDep) -> HealthBody:
         model_loaded=snapshot.state is ModelState.LOADED,
         model_state=snapshot.state.value,
         model_error=snapshot.load_error,
+        model_on_disk=info.model_on_disk,
         downloaded_mb=info.downloaded_mb,
         cuda=services.plan.device.startswith("cuda"),
         gpu_name=info.gpu_name,

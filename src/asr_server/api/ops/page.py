@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 from dataclasses import dataclass
 from functools import cache
 
@@ -14,7 +16,6 @@ from asr_server import web
 
 router = APIRouter()
 
-_INDEX = "index.html"
 # Recordings are played from memory (blob:); everything else comes from this server or not at all.
 _POLICY = "; ".join(
     (
@@ -38,9 +39,13 @@ _HEADERS = {
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
     "Permissions-Policy": "microphone=(self), camera=(), geolocation=(), display-capture=()",
-    # Revalidate on every load: after an update no old script runs in a new page.
-    "Cache-Control": "no-cache",
 }
+# The page is asked for again on every load and names its files by version; those never change.
+_AGAIN = "no-cache"
+_FOR_EVER = "max-age=31536000, immutable"
+# Its place is below the page, which it may serve all the same.
+_SERVICE_WORKER = "service-worker.js"
+_ABOVE = "../../"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +58,14 @@ class _File:
 @cache
 def _files() -> dict[str, _File]:
     """All files, read once: together they are smaller than one recording."""
-    found = {}
-    for name, path in web.files().items():
-        content = path.read_bytes()
-        etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-        found[name] = _File(content, web.MEDIA_TYPES[path.suffix], etag)
-    return found
+    found = {name: _file(path.read_bytes(), path.suffix) for name, path in web.files().items()}
+    index = re.sub(rb'(href|src)="web/', rb'\1="web/%b/' % web.version().encode(), found[web.INDEX].content)
+    names = json.dumps(sorted(found.keys() - {web.INDEX, _SERVICE_WORKER})).encode()
+    return found | {web.INDEX: _file(index, ".html"), web.LIST: _file(names, ".json")}
+
+
+def _file(content: bytes, suffix: str) -> _File:
+    return _File(content, web.MEDIA_TYPES[suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
 
 
 @router.options("/", include_in_schema=False)
@@ -70,20 +77,24 @@ async def options() -> Response:
 @router.get("/", include_in_schema=False)
 async def index(request: Request) -> Response:
     """The page."""
-    return _answer(request, _INDEX)
+    return _answer(request, _files()[web.INDEX], _AGAIN)
 
 
-@router.get("/web/{name:path}", include_in_schema=False)
-async def file(request: Request, name: str) -> Response:
-    """A script, the style or the icon."""
-    return _answer(request, name)
-
-
-def _answer(request: Request, name: str) -> Response:
-    found = _files().get(name)
-    if found is None:
+@router.get("/web/{address:path}", include_in_schema=False)
+async def file(request: Request, address: str) -> Response:
+    """A script, a style, a message file, the typeface or an icon."""
+    name = web.name_in(address)
+    if not name:
         raise HTTPException(404)
-    headers = {**_HEADERS, "ETag": found.etag}
+    current = address.startswith(f"{web.version()}/")
+    answer = _answer(request, _files()[name], _FOR_EVER if current else _AGAIN)
+    if name == _SERVICE_WORKER:
+        answer.headers["Service-Worker-Allowed"] = _ABOVE
+    return answer
+
+
+def _answer(request: Request, found: _File, cache_control: str) -> Response:
+    headers = {**_HEADERS, "ETag": found.etag, "Cache-Control": cache_control}
     if found.etag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     return Response(found.content, media_type=found.media_type, headers=headers)

@@ -57,6 +57,14 @@ def locate(
     return _located(wanted, demo.checkpoint_path(), on_download)
 
 
+def on_disk(model_id: str, *, revision: str = "") -> bool:
+    """Whether the model is on this machine and whole. Asks no hub."""
+    wanted = Wanted("MODEL_ID", model_id, revision=revision)
+    if model_id != DEMO and not os.path.isdir(model_id):
+        return is_hub_id(model_id) and _cached(wanted) is not None
+    return not problem(demo.checkpoint_path() if model_id == DEMO else Path(model_id), model_id)
+
+
 def locate_aligner(aligner_id: str, on_download: OnDownload = lambda size_bytes: None, *, revision: str = "") -> Path:
     """The same for a forced aligner."""
     wanted = Wanted("FORCED_ALIGNER_ID", aligner_id, aligner=True, revision=revision)

@@ -79,6 +79,7 @@ class QwenEngine:
         self._begin_s: float | None = None  # of the last step
         self._directory: Path | None = None
         self._revision = ""
+        self._on_disk = checkpoint.on_disk(plan.model_id, revision=plan.model_revision)
         self._info = self._bare_info()
 
     @property
@@ -155,6 +156,7 @@ class QwenEngine:
         try:
             if self._directory is None or checkpoint.problem(self._directory, model_id):
                 self._directory = checkpoint.locate(model_id, self._on_download, revision=revision)
+            self._on_disk = True
         finally:
             self._publish()  # a download is over
         return self._directory
@@ -350,7 +352,12 @@ class QwenEngine:
 
     def _bare_info(self) -> EngineInfo:
         return EngineInfo(
-            self.name, self._plan.model_id, self._plan.device, self._plan.dtype, model_revision=self._revision
+            self.name,
+            self._plan.model_id,
+            self._plan.device,
+            self._plan.dtype,
+            model_revision=self._revision,
+            model_on_disk=self._on_disk,
         )
 
     def _on_download(self, size_bytes: int) -> None:
