@@ -150,12 +150,16 @@ def test_nothing_moves_for_those_who_do_not_want_it(browser, page_server):
         assert watched.page.evaluate(moving) == 0
 
 
-def test_status_shows_what_health_says(browser, page_server):
-    """Model, work and every active option with its reason; what is off is folded away."""
+def test_status_begins_with_a_sentence(browser, page_server):
+    """Then charts; model, options and their reasons are folded away, and what is off below them."""
     health = page_server.health()
     with opened(browser, page_server.base, "status") as watched:
         page = watched.page
-        expect(page.locator("#status-facts")).to_contain_text(health["model_id"])
+        expect(page.locator("#status-sentence")).to_have_text("The server is ready and has nothing to do.")
+        expect(page.locator("#status-model")).to_contain_text(health["model_id"])
+        expect(page.locator("#status-charts svg")).to_have_count(2)
+        expect(page.locator("#status-facts")).to_be_hidden()
+        page.click("#status summary >> nth=0")
         expect(page.locator("#status-facts")).to_contain_text("in memory")
         expect(page.locator("#status-facts")).to_contain_text(health["version"])
         active = [option for option in health["plan"] if option["active"]]
@@ -164,6 +168,30 @@ def test_status_shows_what_health_says(browser, page_server):
             expect(page.locator("#status-plan")).to_contain_text(option["reason"])
         expect(page.locator("#status-off tr")).to_have_count(len(health["plan"]) - len(active))
         expect(page.locator("#status-off tr").first).to_be_hidden()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("change", "sentence", "word"),
+    [
+        ({"model_on_disk": False}, "not on the server's disk", "No model yet"),
+        ({"model_on_disk": False, "model_state": "loading"}, "being loaded", "Loading model"),
+        ({"model_state": "loading", "downloaded_mb": 512}, "being downloaded: 512 MiB", "Loading model"),
+        ({"model_state": "failed", "model_error": "No network.", "status": "degraded"}, "nothing can be", "No model"),
+        ({"status": "draining"}, "shutting down", "Shutting down"),
+    ],
+    ids=["missing", "loading", "download", "failed", "draining"],
+)
+def test_status_says_what_keeps_the_server_from_hearing(browser, page_server, change, sentence, word):
+    """In the sentence and in the head of the page; the reason of a failure is given."""
+    health = page_server.health() | {"model_loaded": False, "model_state": "unloaded"} | change
+    with opened(browser, page_server.base, "status") as watched:
+        page = watched.page
+        page.route("**/health", lambda route: route.fulfill(json=health))
+        page.reload()
+        expect(page.locator("#status-sentence")).to_contain_text(sentence)
+        expect(page.locator("#server-word")).to_have_text(word)
+        expect(page.locator("#status-reason")).to_have_text(health["model_error"])
 
 
 @pytest.mark.nightly

@@ -80,7 +80,7 @@ function beginSettings() {
 function showServer(state) {
   const [kind, word] = status.summary(state);
   find("server").className = `server ${kind}`;
-  text(find("server-word"), `status.${word}`);
+  text(find("server-word"), word);
   for (const note of document.querySelectorAll(".model-note")) note.hidden = state.health?.model_id !== note.dataset.model;
   if (state.health) for (const select of document.querySelectorAll("select.spoken-language")) restrict(select, state.health.languages);
 }

@@ -5,7 +5,7 @@
 // modelNote({health})                 a sentence about a model that is not ready, else ""
 
 import { get } from "./api.js";
-import { known, t } from "./i18n.js";
+import { t } from "./i18n.js";
 
 const watchers = new Map(); // function -> seconds between two calls
 let timer = 0;
@@ -41,5 +41,9 @@ document.addEventListener("visibilitychange", ask);
 
 /** A sentence about a model that is not ready, else "". */
 export function modelNote({ health }) {
-  return known(`status.note_${health?.model_state}`) ? t(`status.note_${health.model_state}`) : "";
+  if (!health || health.model_loaded) return "";
+  if (health.model_state === "failed") return t("status.note_failed", { reason: health.model_error });
+  if (health.downloaded_mb) return t("status.note_downloading", { size: `${health.downloaded_mb} MiB` });
+  if (health.model_state === "loading") return t("status.note_loading");
+  return t(health.model_on_disk === false ? "status.note_not_on_disk" : "status.note_unloaded");
 }

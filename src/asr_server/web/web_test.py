@@ -194,8 +194,8 @@ def test_the_health_of_the_page_is_the_servers():
     states = set(get_args(HealthBody.model_fields["model_state"].annotation))
     statuses = set(get_args(HealthBody.model_fields["status"].annotation))
     for table, known in (("STATUS", statuses), ("MODEL", states)):
-        (line,) = re.findall(rf"const {table} = {{(.*?)}};", SCRIPTS["status.js"])
-        assert set(re.findall(r"(\w+):", line)) == known
+        (body,) = re.findall(rf"const {table} = {{(.*?)}};", SCRIPTS["status.js"], re.DOTALL)
+        assert set(re.findall(r"(\w+):", body)) == known
 
 
 def test_the_languages_are_the_models():

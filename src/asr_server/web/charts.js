@@ -1,0 +1,39 @@
+// Small charts for the Status panel.
+//
+// sparkline(values, most, label)   a line over time; `most` is the top of the chart, `label` says it in words
+// bar(parts, total, label)         parts [{value, kind}] of a total beside each other; `kind` becomes the class of the part
+
+const SVG = "http://www.w3.org/2000/svg";
+const [WIDTH, HEIGHT] = [240, 48];
+
+export function sparkline(values, most, label) {
+  const step = WIDTH / Math.max(1, values.length - 1);
+  const y = (value) => HEIGHT - 2 - (HEIGHT - 4) * Math.min(1, value / most);
+  const points = values.map((value, i) => `${(i * step).toFixed(1)},${y(value).toFixed(1)}`);
+  const area = shape("polygon", { class: "area", points: [`0,${HEIGHT}`, ...points, `${WIDTH},${HEIGHT}`].join(" ") });
+  return chart("sparkline", label, HEIGHT, [area, shape("polyline", { class: "line", points: points.join(" ") })]);
+}
+
+export function bar(parts, total, label) {
+  let x = 0;
+  const shapes = parts.map(({ value, kind }) => {
+    // What is there can be seen, however small.
+    const width = value ? Math.max(2, (WIDTH * value) / Math.max(total, 1)) : 0;
+    const part = shape("rect", { class: kind, x: x.toFixed(1), y: 0, height: 10, width: Math.min(width, WIDTH - x).toFixed(1) });
+    x += width;
+    return part;
+  });
+  return chart("bar", label, 10, [shape("rect", { class: "ground", x: 0, y: 0, width: WIDTH, height: 10 }), ...shapes]);
+}
+
+function chart(name, label, height, shapes) {
+  const drawing = shape("svg", { class: name, viewBox: `0 0 ${WIDTH} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": label });
+  drawing.append(...shapes);
+  return drawing;
+}
+
+function shape(tag, attributes) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  return element;
+}
