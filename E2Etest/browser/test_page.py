@@ -265,3 +265,38 @@ def test_a_model_that_is_not_there_yet_is_reported(browser, start):
         expect(page.locator("#file-model")).to_have_text(re.compile("not in memory|being loaded"))
         expect(page.locator("#file-lines p")).to_have_text(recording.text)
         expect(page.locator("#file-model")).to_be_hidden()
+
+
+def test_the_page_speaks_the_readers_language(browser, page_server):
+    """The browser's, or the one that was chosen; Arabic runs from right to left. The choice outlasts a reload."""
+    with opened(browser, page_server.base, "status", locale="de-AT") as watched:
+        page = watched.page
+        expect(page.locator("#tab-files")).to_have_text("Dateien")
+        expect(page.locator("#status-sentence")).to_have_text("Der Server ist bereit und hat nichts zu tun.")
+        page.click("#settings-open")
+        page.select_option("#page-language", "ar")
+        expect(page.locator("#status-sentence")).to_have_text(re.compile("^الخادم جاهز"))
+        assert page.evaluate("[document.documentElement.lang, document.documentElement.dir]") == ["ar", "rtl"]
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        page.reload()
+        expect(page.locator("#server-word")).to_have_text("جاهز")
+        page.click("#settings-open")
+        page.select_option("#page-language", "")
+        expect(page.locator("#settings-title")).to_have_text("Einstellungen")
+
+
+@pytest.mark.nightly
+def test_a_toast_leaves_the_controls_free(browser, page_server):
+    """It stays above what the panel keeps at the bottom, and can be put away."""
+    with opened(browser, page_server.base, viewport=PHONE) as watched:
+        page = watched.page
+        page.click("#settings-open")
+        page.fill("#key-field", "any")
+        page.keyboard.press("Enter")
+        toast = page.locator(".toast")
+        expect(toast).to_have_text("The key is kept in this tab")
+        page.wait_for_timeout(300)
+        box, dock = toast.bounding_box(), page.locator("#live .dock").bounding_box()
+        assert box["y"] + box["height"] <= dock["y"]
+        toast.get_by_role("button").click()
+        expect(toast).to_have_count(0)

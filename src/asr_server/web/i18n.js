@@ -12,7 +12,7 @@
 import { storage } from "./web-storage.js";
 
 // Each in its own language, so that whoever reads it finds it.
-export const LANGUAGES = { en: "English" };
+export const LANGUAGES = { en: "English", zh: "中文", es: "Español", de: "Deutsch", fr: "Français", ja: "日本語", ar: "العربية" };
 const RIGHT_TO_LEFT = new Set(["ar"]);
 const KEPT = "language";
 const ATTRIBUTES = ["aria-label", "title", "placeholder"];
@@ -21,6 +21,7 @@ const kept = storage("localStorage");
 const changes = new EventTarget();
 const valuesOf = new WeakMap(); // element -> the values of its data-t
 let messages = {};
+let english = {};
 let numbers = new Intl.NumberFormat("en");
 let plurals = new Intl.PluralRules("en");
 
@@ -35,7 +36,9 @@ export const i18n = {
   async load() {
     const wanted = [i18n.chosen, ...navigator.languages].map((tag) => tag.split("-")[0]);
     const code = wanted.find((one) => one in LANGUAGES) ?? "en";
-    i18n.use(code, await fetched(code));
+    // Parts of the page that are not translated yet are shown in English.
+    const [fallback, loaded] = await Promise.all([fetched("en"), fetched(code)]);
+    i18n.use(code, loaded, fallback);
     apply(document);
   },
 
@@ -50,9 +53,10 @@ export const i18n = {
     changes.addEventListener("change", listener);
   },
 
-  use(code, loaded) {
+  use(code, loaded, fallback = loaded) {
     i18n.language = code;
     messages = loaded;
+    english = fallback;
     numbers = new Intl.NumberFormat(code);
     plurals = new Intl.PluralRules(code);
   },
@@ -71,7 +75,7 @@ export function known(key) {
 
 function found(key) {
   const [section, name] = key.split(".");
-  return messages[section]?.[name];
+  return messages[section]?.[name] ?? english[section]?.[name];
 }
 
 export function t(key, values = {}) {

@@ -9,6 +9,13 @@ import { t } from "./i18n.js";
 
 const SHOWN = 3;
 
+// Toasts stay above the controls that the panel keeps at the bottom, also when those grow or the panel changes.
+const docks = new ResizeObserver(() => {
+  const shown = [...document.querySelectorAll(".dock")].filter((dock) => dock.offsetHeight);
+  const heights = shown.map((dock) => innerHeight - dock.getBoundingClientRect().top);
+  find("toasts").style.setProperty("--dock", `${Math.max(0, ...heights)}px`);
+});
+
 export function toast(text, { action = "", run = () => {}, seconds = action ? 10 : 6 } = {}) {
   const box = find("toasts");
   const element = make("div", { className: "toast" }, make("span", { textContent: text, dir: "auto" }));
@@ -37,9 +44,7 @@ export function toast(text, { action = "", run = () => {}, seconds = action ? 10
   element.onpointerleave = wait;
   element.addEventListener("focusin", hold);
   element.addEventListener("focusout", wait);
-  // Above the controls that the panel keeps at the bottom.
-  const dock = [...document.querySelectorAll(".dock")].find((one) => one.offsetHeight);
-  box.style.setProperty("--dock", `${dock?.offsetHeight ?? 0}px`);
+  for (const dock of document.querySelectorAll(".dock")) docks.observe(dock);
   while (box.children.length >= SHOWN) box.firstChild.remove();
   box.append(element);
   wait();
