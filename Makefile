@@ -7,6 +7,7 @@
 # make contract   the protocols, in one process with a fake engine
 # make e2e        the tests of the running server, in E2Etest
 # make browser    install Chromium for the tests of the page, as root
+# make pictures   pictures of the page for the docs
 # make nightly    every test, with more examples and longer fuzzing; SOAK=1 adds the soak
 # make fuzz       random input, FUZZ_S seconds of it
 # make guarantees  measure the guarantees and write docs/guarantees.md
@@ -23,7 +24,7 @@
 # make sbom       write a list of the installed packages to build/sbom.json
 # make audit      look for known vulnerabilities of those packages
 # make clean      delete the virtual environment and what was built
-.PHONY: demo serve test check unit contract e2e browser nightly fuzz guarantees soak mutants coverage bench gpu docs clients image lock sbom audit clean
+.PHONY: demo serve test check unit contract e2e browser pictures nightly fuzz guarantees soak mutants coverage bench gpu docs clients image lock sbom audit clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -105,6 +106,15 @@ browser:
 	@command -v chromium >/dev/null || test "$$(id -u)" != 0 || { apt-get update -qq && apt-get install -yqq chromium; }
 	@command -v chromium >/dev/null || { echo "The browser tests need Chromium: sudo apt-get install chromium"; exit 1; }
 
+# For the tests of the page in a second browser. Installed here only as root, like Chromium.
+.PHONY: firefox
+firefox:
+	@command -v firefox-esr >/dev/null || command -v firefox >/dev/null || test "$$(id -u)" != 0 || { apt-get update -qq && apt-get install -yqq firefox-esr; }
+
+# Every state of the page, light and dark, in three sizes, for docs/page.md.
+pictures: $(VENV)/.dev browser
+	E2E_PICTURES=docs/images/page $(PYTEST) E2Etest/browser/test_looks.py -m nightly -k "axe_finds_nothing and not firefox"
+
 # The workflow calls it with --keep-going, so that a failure of one part does not hide what the others find.
 nightly: check nightly-unit nightly-e2e nightly-performance fuzz $(if $(SOAK),soak)
 
@@ -112,7 +122,7 @@ nightly: check nightly-unit nightly-e2e nightly-performance fuzz $(if $(SOAK),so
 nightly-unit: $(VENV)/.dev
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) src --numprocesses $(WORKERS) $(PARALLEL) -m "" --timeout 900 --hypothesis-seed=$(SEED)
 
-nightly-e2e: $(VENV)/.dev $(VENV)/.tools browser image-tools faketime
+nightly-e2e: $(VENV)/.dev $(VENV)/.tools browser firefox image-tools faketime
 	$(PYTEST) E2Etest --ignore E2Etest/fuzz --numprocesses $(WORKERS) $(PARALLEL) -m "not performance and not soak"
 
 # For the tests of a clock that jumps. Installed here only as root, like Chromium.

@@ -30,12 +30,26 @@ def test_every_file_is_served_with_its_type_and_the_headers(server, path):
     assert "microphone=(self)" in answer.headers["permissions-policy"]
 
 
+@pytest.mark.parametrize("name", ["style.css", "app.js", "messages/en.json"])
+def test_text_is_compressed_for_who_takes_it(server, name):
+    """The same content either way, and one tag for both."""
+    plain, packed = (
+        server.client.get(f"/web/{name}", headers={"Accept-Encoding": how}) for how in ("identity", "gzip")
+    )
+    assert ("content-encoding" in plain.headers, packed.headers["content-encoding"]) == (False, "gzip")
+    assert int(packed.headers["content-length"]) < int(plain.headers["content-length"]) / 1.5
+    assert packed.content == plain.content
+    assert packed.headers["etag"] == plain.headers["etag"]
+    assert "Accept-Encoding" in packed.headers["vary"]
+
+
 def test_the_page_names_its_files_by_version(server):
     """Such an address is kept for ever; one of an older version gets the file of today and is asked for again."""
     index = server.client.get("/").text
-    assert index.replace(f"web/{web.version()}/", "web/") == web.files()["index.html"].read_text(encoding="utf-8")
+    written = re.sub('<link rel="modulepreload".*\n', "", index)
+    assert written.replace(f"web/{web.version()}/", "web/") == web.files()["index.html"].read_text(encoding="utf-8")
     addresses = re.findall(r'(?:href|src)="(web/[^"]*)"', index)
-    assert addresses
+    assert f"web/{web.version()}/toast.js" in addresses  # imported, so loaded ahead
     for address in addresses:
         answer = server.client.get(f"/{address}")
         assert (answer.status_code, answer.headers["cache-control"]) == (200, "max-age=31536000, immutable"), address

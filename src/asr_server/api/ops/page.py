@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import re
@@ -46,11 +47,19 @@ _FOR_EVER = "max-age=31536000, immutable"
 # Its place is below the page, which it may serve all the same.
 _SERVICE_WORKER = "service-worker.js"
 _ABOVE = "../../"
+_FIRST_SCRIPT = "app.js"
+
+
+# What is not compressed in itself.
+_TEXT = frozenset({".html", ".css", ".js", ".json", ".svg", ".webmanifest"})
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
+    """`compressed`: the same with gzip, empty where that would not be smaller."""
+
     content: bytes
+    compressed: bytes
     media_type: str
     etag: str
 
@@ -59,13 +68,31 @@ class _File:
 def _files() -> dict[str, _File]:
     """All files, read once: together they are smaller than one recording."""
     found = {name: _file(path.read_bytes(), path.suffix) for name, path in web.files().items()}
-    index = re.sub(rb'(href|src)="web/', rb'\1="web/%b/' % web.version().encode(), found[web.INDEX].content)
+    folder = f"web/{web.version()}/".encode()
+    index = re.sub(rb'(href|src)="web/', rb'\1="' + folder, found[web.INDEX].content)
+    # A browser would find the scripts one import after the other.
+    ahead = (
+        b'<link rel="modulepreload" fetchpriority="low" href="%b%b">\n' % (folder, name.encode())
+        for name in _imported(found)
+    )
+    index = index.replace(b"</head>", b"".join(ahead) + b"</head>")
     names = json.dumps(sorted(found.keys() - {web.INDEX, _SERVICE_WORKER})).encode()
     return found | {web.INDEX: _file(index, ".html"), web.LIST: _file(names, ".json")}
 
 
+def _imported(files: dict[str, _File]) -> list[str]:
+    """The scripts that the first one cannot do without."""
+    names = [_FIRST_SCRIPT]
+    for name in names:
+        imports = re.findall(rb' from "\./([\w./-]+)";$', files[name].content, re.MULTILINE)
+        names += [found for one in imports if (found := one.decode()) not in names]
+    return sorted(set(names) - {_FIRST_SCRIPT})
+
+
 def _file(content: bytes, suffix: str) -> _File:
-    return _File(content, web.MEDIA_TYPES[suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+    compressed = gzip.compress(content, mtime=0) if suffix in _TEXT else b""
+    # The tag is of both forms, and weak as HTTP asks for then: the same file, not the same bytes.
+    return _File(content, compressed, web.MEDIA_TYPES[suffix], f'W/"{hashlib.sha256(content).hexdigest()[:32]}"')
 
 
 @router.options("/", include_in_schema=False)
@@ -94,7 +121,9 @@ async def file(request: Request, address: str) -> Response:
 
 
 def _answer(request: Request, found: _File, cache_control: str) -> Response:
-    headers = {**_HEADERS, "ETag": found.etag, "Cache-Control": cache_control}
+    headers = {**_HEADERS, "ETag": found.etag, "Cache-Control": cache_control, "Vary": "Accept-Encoding"}
     if found.etag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
+    if found.compressed and "gzip" in request.headers.get("accept-encoding", ""):
+        return Response(found.compressed, media_type=found.media_type, headers={**headers, "Content-Encoding": "gzip"})
     return Response(found.content, media_type=found.media_type, headers=headers)
