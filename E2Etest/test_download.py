@@ -82,6 +82,7 @@ def test_the_first_request_waits_for_the_download_and_has_its_whole_time_after_i
             while not ended.wait(0.5):
                 seen.append(server.health())
 
+        assert server.health()["model_on_disk"] is False
         watcher = threading.Thread(target=watch)
         watcher.start()
         began_s = time.monotonic()
@@ -100,3 +101,4 @@ def test_the_first_request_waits_for_the_download_and_has_its_whole_time_after_i
         # The log says at the start that the model is not there, and how far the download is.
         assert "the model is not ready reason=o/model is not on this machine yet" in server.log()
         assert "downloading the model model=o/model downloaded_mb=" in server.log()
+        assert server.health()["model_on_disk"] is True
