@@ -6,7 +6,7 @@ Whether a machine can do what they ask for is decided in `engine/plan.py`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
@@ -54,6 +54,9 @@ class EngineSettings(BaseModel):
     cpu_threads: int = Field(
         0, ge=0, le=1024, description="Threads that compute; 0: one for each core, within a container's quota."
     )
+    numa_node: Annotated[int, Field(ge=0)] | Literal["auto"] | None = Field(
+        None, description="NUMA node whose CPUs and memory the engine uses; `auto`: that of the GPU."
+    )
     use_cuda_graphs: bool | Literal["auto"] = Field("auto", description="CUDA graphs for steps; `auto`: NVIDIA only.")
     max_batch: int = Field(0, ge=0, le=256, description="Most spans in one batch; 0: 8 on a CPU, 32 on a GPU.")
     kv_budget_mb: int = Field(
@@ -66,7 +69,6 @@ class EngineSettings(BaseModel):
     trt_encoder_path: str = Field("", description="Run the audio encoder from a TensorRT engine.")
     use_vllm: bool = Field(False, description="Decode with vLLM.")
     use_causal_encoder: bool = Field(False, description="Encode live audio causally.")
-    numa_node: int | None = Field(None, ge=0, description="Pin the process to one NUMA node.")
     use_granian: bool = Field(False, description="Serve with Granian instead of uvicorn.")
 
     fake_engine_script: Path | None = Field(

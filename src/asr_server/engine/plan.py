@@ -15,6 +15,7 @@ from asr_server.core.settings import Settings
 from asr_server.engine import machine_options
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.moonshine import package as moonshine
+from asr_server.engine.numa import Node
 from asr_server.engine.protocol import DEFAULT_TRAITS, EngineTraits, Option
 from asr_server.engine.qwen.checkpoint import DEMO, is_hub_id
 
@@ -37,7 +38,8 @@ class PlanError(ValueError):
 class Plan:
     """What the engine is built from; chosen once at start. `dtype`: "auto" where only loading can tell.
     `aligner_id`: "" where there is none. `model_revision`, `aligner_revision`: of hub ids, "" for any. `int8`: linear
-    layers multiply in 8 bits. `cpu_threads`: 0 leaves the number to the library."""
+    layers multiply in 8 bits. `cpu_threads`: 0 leaves the number to the library. `node`: the memory node that
+    the engine's threads are bound to."""
 
     engine: str
     model_id: str
@@ -53,6 +55,7 @@ class Plan:
     fake_script: Path | None = None
     int8: bool = False
     cpu_threads: int = 0
+    node: Node | None = None
 
     @property
     def cuda_graphs(self) -> bool:
@@ -68,7 +71,6 @@ ABSENT = {
     "trt_encoder_path": "unset it; the encoder runs in torch",
     "use_vllm": "unset it; the engine batches by itself",
     "use_causal_encoder": "unset it",
-    "numa_node": "start the server under numactl",
     "use_granian": "unset it; uvicorn serves",
 }
 
@@ -113,13 +115,13 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
     engine = ENGINES_BY_MODEL.get(settings.model_id, QWEN)
     conflicts: list[str] = []
     torch = engine == QWEN
-    device, device_reason = (
-        machine_options.device(settings.device, capabilities, conflicts) if torch else ("cpu", _REASONS[engine])
-    )
+    cpu = "cpu", _REASONS.get(engine, "")
+    device, device_reason = machine_options.device(settings.device, capabilities, conflicts) if torch else cpu
     dtype, dtype_reason = machine_options.dtype(settings, device, capabilities) if torch else _ONLY_DTYPE
     model = _model(settings.model_id, device)
     quantize = machine_options.quantize(settings, device, capabilities, conflicts, torch=torch)
-    threads = machine_options.threads(settings.cpu_threads, capabilities, torch=torch)
+    numa_node, node = machine_options.numa_node(settings.numa_node, capabilities, conflicts)
+    threads = machine_options.threads(settings.cpu_threads, capabilities, node, torch=torch)
     graphs = machine_options.cuda_graphs(settings.use_cuda_graphs, device, capabilities, conflicts)
     conflicts += _conflicts(settings, engine, model.value, capabilities)
     if conflicts:
@@ -140,9 +142,8 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
         *(parts if engine != FAKE else ()),
         *((*_TORCH_OPTIONS, graphs) if torch else ()),
         Option("aligner", bool(aligner_id), aligner_id, aligner_reason),
-        Option("gateway_mode", settings.gateway_mode, "", _GATEWAY_REASONS[settings.gateway_mode]),
-        _translation(settings),
-        *(Option(name, False, "", _absence(settings, name)) for name in ABSENT),
+        numa_node,
+        *_beside(settings),
     )
     return Plan(
         engine=engine,
@@ -159,13 +160,12 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
         fake_script=settings.fake_engine_script,
         int8=quantize.active,
         cpu_threads=int(threads.value or 0),
+        node=node,
     )
 
 
 def _conflicts(settings: Settings, engine: str, model_id: str, capabilities: Capabilities) -> Iterator[str]:
     for name, advice in ABSENT.items():
-        if name == "numa_node" and settings.numa_node == 0 and capabilities.numa_nodes <= 1:
-            continue  # the only node: nothing to pin
         if getattr(settings, name) != Settings.model_fields[name].default:
             yield f"{name.upper()} is not available in this version: {advice}."
     if settings.fake_engine_script is not None and engine != FAKE:
@@ -189,10 +189,11 @@ def _conflicts(settings: Settings, engine: str, model_id: str, capabilities: Cap
         yield f"DTYPE={settings.dtype.value}: {moonshine.MODEL_ID} runs in float32 only; unset it."
 
 
-def _absence(settings: Settings, name: str) -> str:
-    if name == "numa_node" and settings.numa_node == 0:
-        return "this machine has one node: there is nothing to pin"
-    return "not available in this version"
+def _beside(settings: Settings) -> Iterator[Option]:
+    """The options that do not concern the engine, and those that this version does not have."""
+    yield Option("gateway_mode", settings.gateway_mode, "", _GATEWAY_REASONS[settings.gateway_mode])
+    yield _translation(settings)
+    yield from (Option(name, False, "", "not available in this version") for name in ABSENT)
 
 
 def _translation(settings: Settings) -> Option:

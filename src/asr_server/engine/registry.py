@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from asr_server.engine import numa
 from asr_server.engine.aligning import AligningEngine
 from asr_server.engine.moonshine import package as moonshine
 from asr_server.engine.plan import FAKE, MOONSHINE, Plan
@@ -58,7 +59,7 @@ def build_aligning(
     request_clock: RequestClock | None = None,
 ) -> AligningEngine:
     """The engine with its aligner beside it. `request_clock` stands still while the aligner is loaded."""
-    clock = request_clock or RequestClock()
+    clock, node = request_clock or RequestClock(), plan.node
     engine = build(plan, on_progress, clock.progress)
     return AligningEngine(
         engine,
@@ -66,6 +67,8 @@ def build_aligning(
         pass_tokens=pass_tokens(plan.device),
         idle_timeout_s=idle_timeout_s,
         request_clock=clock,
+        # Before the libraries start threads of their own, which inherit it.
+        prepare=lambda: numa.bind(node) if node is not None else None,
     )
 
 
