@@ -54,7 +54,7 @@ ONLY_IN = {
     "av": {"audio"},
     "onnxruntime": {"audio", "engine.moonshine"},
     "flatbuffers": {"engine.moonshine"},
-    "asyncio": {"audio", "engine.client", "service", "api", "server", "gateway", "translator"}
+    "asyncio": {"audio", "engine.client", "engine.remote", "service", "api", "server", "gateway", "translator"}
     | {f"cli.{name}" for name in ("live", "batch", "remote_backend", "local_backend", "job", "bench", "measurement")}
     | {"cli.doctor", "cli.http_protocol"},
     "websockets": {"client", "gateway", "bridge"},

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from dataclasses import dataclass, field
 from importlib import metadata
+from pathlib import Path
 
 from asr_server.engine import cpu, gpu, numa
 from asr_server.engine.cpu import ONE_THREAD, CpuShare
@@ -16,7 +19,7 @@ class Capabilities:
     """`gpu`: there is a driver for a GPU. `torch_cuda`: the installed torch is a build for such a GPU. `gpus`: what is
     known of both. `qwen`: the packages of the Qwen engine are installed. `numa`: the machine's memory nodes.
     `cpu_flags`: the processor's instruction sets by the kernel's names. `cpu`: how much of the processor this process
-    may use."""
+    may use. `vllm`: the path of the command of that name, "" if it is not installed."""
 
     gpu: bool
     torch_cuda: bool
@@ -25,6 +28,7 @@ class Capabilities:
     numa: Numa = field(default_factory=Numa)
     cpu_flags: frozenset[str] = frozenset()
     cpu: CpuShare = ONE_THREAD
+    vllm: str = ""
 
 
 def probe() -> Capabilities:
@@ -38,6 +42,7 @@ def probe() -> Capabilities:
         numa=numa.probe(),
         cpu_flags=cpu.flags(),
         cpu=cpu.share(),
+        vllm=shutil.which("vllm", path=str(Path(sys.executable).parent)) or shutil.which("vllm") or "",
     )
 
 

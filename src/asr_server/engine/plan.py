@@ -12,17 +12,20 @@ from pathlib import Path
 
 from asr_server.core.setting_types import Dtype
 from asr_server.core.settings import Settings
-from asr_server.engine import machine_options
+from asr_server.engine import machine_options, remote_options
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.moonshine import package as moonshine
 from asr_server.engine.numa import Node
 from asr_server.engine.protocol import DEFAULT_TRAITS, EngineTraits, Option
 from asr_server.engine.qwen.checkpoint import DEMO, is_hub_id
+from asr_server.engine.remote_options import Remote
 
 # Engines. The name of the scripted one is its MODEL_ID too; it has neither a slash nor a directory, as a model has.
 QWEN = "qwen"
 MOONSHINE = "moonshine"
 FAKE = "fake"
+# Chosen by VLLM_BASE_URL or USE_VLLM, whatever MODEL_ID is.
+REMOTE = "remote"
 # The MODEL_ID that leaves the choice to the machine, and what is chosen.
 AUTO_MODEL = "auto"
 _GPU_MODEL, _CPU_MODEL = "Qwen/Qwen3-ASR-1.7B", "Qwen/Qwen3-ASR-0.6B"
@@ -39,7 +42,7 @@ class Plan:
     """What the engine is built from; chosen once at start. `dtype`: "auto" where only loading can tell.
     `aligner_id`: "" where there is none. `model_revision`, `aligner_revision`: of hub ids, "" for any. `int8`: linear
     layers multiply in 8 bits. `cpu_threads`: 0 leaves the number to the library. `node`: the memory node that
-    the engine's threads are bound to."""
+    the engine's threads are bound to. `remote`: of the engine of that name."""
 
     engine: str
     model_id: str
@@ -56,6 +59,7 @@ class Plan:
     int8: bool = False
     cpu_threads: int = 0
     node: Node | None = None
+    remote: Remote | None = None
 
     @property
     def cuda_graphs(self) -> bool:
@@ -69,7 +73,6 @@ ABSENT = {
     "use_speculative": "unset it",
     "onnx_encoder_path": "unset it; the encoder runs in torch",
     "trt_encoder_path": "unset it; the encoder runs in torch",
-    "use_vllm": "unset it; the engine batches by itself",
     "use_causal_encoder": "unset it",
     "use_granian": "unset it; uvicorn serves",
 }
@@ -101,7 +104,9 @@ _REASONS = {
 _TRAITS = {
     MOONSHINE: EngineTraits(
         languages=(moonshine.LANGUAGE,), max_audio_s=20.0, max_pause_s=0.8, margin_ms=500, uses_context=False
-    )
+    ),
+    # vLLM cuts longer audio itself, anywhere.
+    REMOTE: EngineTraits(max_audio_s=30.0, scores=False),
 }
 
 _GATEWAY_REASONS = {
@@ -112,6 +117,10 @@ _GATEWAY_REASONS = {
 
 def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
     """The plan for these settings on this machine. Raises `PlanError`."""
+    return (_remote if remote_options.is_remote(settings) else _local)(settings, capabilities)
+
+
+def _local(settings: Settings, capabilities: Capabilities) -> Plan:
     engine = ENGINES_BY_MODEL.get(settings.model_id, QWEN)
     conflicts: list[str] = []
     torch = engine == QWEN
@@ -164,10 +173,62 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
     )
 
 
-def _conflicts(settings: Settings, engine: str, model_id: str, capabilities: Capabilities) -> Iterator[str]:
+def _remote(settings: Settings, capabilities: Capabilities) -> Plan:
+    conflicts: list[str] = []
+    device, device_reason = (
+        ("cpu", "") if not capabilities.qwen else machine_options.device(settings.device, capabilities, conflicts)
+    )
+    dtype, dtype_reason = machine_options.dtype(settings, device, capabilities) if capabilities.qwen else _ONLY_DTYPE
+    model = _model(settings.model_id, device)
+    if settings.model_id == AUTO_MODEL and not settings.use_vllm:
+        model = Option("model", True, REMOTE, f"MODEL_ID={AUTO_MODEL}: the first that the remote engine lists")
+    numa_node, node = machine_options.numa_node(settings.numa_node, capabilities, conflicts)
+    conflicts += [*_absent(settings), *remote_options.conflicts(settings, capabilities)]
+    if conflicts:
+        raise PlanError("\n".join(conflicts))
+    aligner_id, aligner_reason = _aligner(settings, REMOTE)
+    if not capabilities.qwen:
+        aligner_id, aligner_reason = "", "the packages of Qwen3-ASR are not installed; word times are estimated"
+    max_batch = settings.max_batch or remote_options.CONNECTIONS
+    aligner_parts = (
+        Option("device", True, device, f"of the aligner: {device_reason}"),
+        Option("dtype", True, dtype, f"of the aligner: {dtype_reason}"),
+    )
+    options = (
+        Option("engine", True, REMOTE, remote_options.where(settings)),
+        model,
+        *(aligner_parts if aligner_id else ()),
+        *remote_options.batching(max_batch),
+        Option("aligner", bool(aligner_id), aligner_id, aligner_reason),
+        numa_node,
+        *_beside(settings),
+    )
+    return Plan(
+        engine=REMOTE,
+        model_id=model.value,
+        device=device,
+        dtype=dtype,
+        max_batch=max_batch,
+        kv_budget_mb=0,
+        options=options,
+        aligner_id=aligner_id,
+        aligner_revision=settings.forced_aligner_revision,
+        traits=replace(_TRAITS[REMOTE], aligns=bool(aligner_id)),
+        node=node,
+        remote=remote_options.server(settings, capabilities, model.value, max_batch),
+    )
+
+
+def _absent(settings: Settings) -> Iterator[str]:
     for name, advice in ABSENT.items():
         if getattr(settings, name) != Settings.model_fields[name].default:
             yield f"{name.upper()} is not available in this version: {advice}."
+
+
+def _conflicts(settings: Settings, engine: str, model_id: str, capabilities: Capabilities) -> Iterator[str]:
+    yield from _absent(settings)
+    if settings.vllm_api_key is not None:
+        yield "VLLM_API_KEY is for VLLM_BASE_URL, which is not set."
     if settings.fake_engine_script is not None and engine != FAKE:
         yield "FAKE_ENGINE_SCRIPT is for tests with MODEL_ID=fake, and MODEL_ID is another: unset it."
     if settings.forced_aligner_id == moonshine.MODEL_ID != settings.model_id:
@@ -193,6 +254,7 @@ def _beside(settings: Settings) -> Iterator[Option]:
     """The options that do not concern the engine, and those that this version does not have."""
     yield Option("gateway_mode", settings.gateway_mode, "", _GATEWAY_REASONS[settings.gateway_mode])
     yield _translation(settings)
+    yield remote_options.use_vllm(settings)
     yield from (Option(name, False, "", "not available in this version") for name in ABSENT)
 
 
@@ -209,7 +271,7 @@ def _aligner(settings: Settings, engine: str) -> tuple[str, str]:
         return FAKE, f"MODEL_ID={FAKE} brings its own; {when}"
     if engine == MOONSHINE and "forced_aligner_id" not in settings.model_fields_set:
         return moonshine.MODEL_ID, "from the decoder's attention to the audio; FORCED_ALIGNER_ID is not set"
-    if settings.model_id == DEMO and "forced_aligner_id" not in settings.model_fields_set:
+    if engine == QWEN and settings.model_id == DEMO and "forced_aligner_id" not in settings.model_fields_set:
         return DEMO, f"MODEL_ID={DEMO} brings its own, FORCED_ALIGNER_ID is not set; {when}"
     return settings.forced_aligner_id, when
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from asr_server.engine import numa
 from asr_server.engine.aligning import AligningEngine
 from asr_server.engine.moonshine import package as moonshine
-from asr_server.engine.plan import FAKE, MOONSHINE, Plan
+from asr_server.engine.plan import FAKE, MOONSHINE, REMOTE, Plan
 from asr_server.engine.protocol import Aligner, Engine
 from asr_server.scheduling.request_clock import RequestClock
 
@@ -25,6 +25,10 @@ def build(plan: Plan, on_progress: OnProgress = lambda: None, on_load_progress: 
         from asr_server.engine.moonshine.engine import MoonshineEngine
 
         return MoonshineEngine(plan, on_progress)
+    if plan.engine == REMOTE:
+        from asr_server.engine.remote.engine import RemoteEngine
+
+        return RemoteEngine(plan, on_progress, on_load_progress)
     from asr_server.engine.qwen.engine import QwenEngine
 
     return QwenEngine(plan, on_progress, on_load_progress)
