@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import email
 import json
+import socket
 import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -125,12 +127,24 @@ class ScriptedRemote:
     def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
+        for connection in self._server.connections:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     remote: ScriptedRemote
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.connections: list[socket.socket] = []
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Note the connection, to end it with the server."""
+        self.connections.append(request)
+        super().process_request(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
