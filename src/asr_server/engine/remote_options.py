@@ -64,7 +64,7 @@ def server(settings: Settings, capabilities: Capabilities, model_id: str, max_ba
         key = settings.vllm_api_key.get_secret_value() if settings.vllm_api_key else ""
         name = "" if settings.model_id == _AUTO else settings.model_id
         return Remote(str(settings.vllm_base_url).rstrip("/"), key, name)
-    command = (capabilities.vllm, "serve", model_id, f"--max-num-seqs={max_batch}")
+    command: tuple[str, ...] = (capabilities.vllm, "serve", model_id, f"--max-num-seqs={max_batch}")
     command += (f"--dtype={settings.dtype.value}",) if settings.dtype is not Dtype.AUTO else ()
     command += (f"--revision={settings.model_revision}",) if settings.model_revision else ()
     return Remote(model=model_id, command=command)

@@ -67,7 +67,8 @@ class VllmProcess:
             )
         except OSError as error:
             raise ModelUnavailable(f"USE_VLLM: vllm cannot be started ({error.strerror}).") from None
-        threading.Thread(target=self._read, name="vllm-log", daemon=True).start()
+        self._reader = threading.Thread(target=self._read, name="vllm-log", daemon=True)
+        self._reader.start()
 
     @property
     def alive(self) -> bool:
@@ -83,6 +84,7 @@ class VllmProcess:
                 return
             self.end()
             raise ModelUnavailable(f"USE_VLLM: vllm was not ready within {_START_S / 60:.0f} minutes.") from None
+        self._reader.join(_END_S)
         last = next((line for line in reversed(self._lines) if "Error" in line), "its output is in the log (DEBUG)")
         raise ModelUnavailable(f"USE_VLLM: vllm ended with code {code}: {last[-_SHOWN_CHARS:]}")
 
@@ -95,12 +97,14 @@ class VllmProcess:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        self._reader.join(_END_S)
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._lines.append(line.strip())
-            logger.debug("vllm", line=line.strip()[-_SHOWN_CHARS:])
+        with self._process.stdout as lines:
+            for line in lines:
+                self._lines.append(line.strip())
+                logger.debug("vllm", line=line.strip()[-_SHOWN_CHARS:])
 
 
 def _free_port() -> int:
