@@ -1,4 +1,4 @@
-"""`asr-server serve`: runs an app under uvicorn: the server, the gateway with a worker, or the worker itself."""
+"""`asr-server serve`: runs the server, the gateway with a worker, or the worker itself, under uvicorn or Granian."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import signal
 import socket
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import loguru
 import uvicorn
@@ -24,6 +24,9 @@ from asr_server.core import logger
 from asr_server.core import settings as settings_module
 from asr_server.core.errors import EngineFailed
 from asr_server.core.settings import Settings
+
+if TYPE_CHECKING:
+    from asr_server.cli.granian_server import GranianServer
 
 EXAMPLES = """\
 examples:
@@ -105,7 +108,9 @@ def serve(settings: Settings) -> int:
         from asr_server.gateway import app as gateway
 
         app = gateway.create_app(settings)
-        return _serve_app(app, functools.partial(gateway.drain, app), address)
+        return _serve_app(
+            http_server(app, functools.partial(gateway.drain, app), address, granian=settings.use_granian)
+        )
     return _run_server(settings, address)
 
 
@@ -131,7 +136,8 @@ def _run_server(settings: Settings, address: dict[str, Any], listener: socket.so
         failed.set()
 
     app = create_app(settings, on_failure)
-    code = _serve_app(app, functools.partial(drain, app), address, listener, failed.is_set)
+    server = http_server(app, functools.partial(drain, app), address, failed.is_set, granian=settings.use_granian)
+    code = _serve_app(server, listener)
     return _FAILED if failed.is_set() else code
 
 
@@ -141,18 +147,11 @@ def configure_logging(settings: Settings) -> None:
     logging.getLogger("uvicorn.error").addFilter(_is_loggable)
 
 
-def _serve_app(
-    app: Any,
-    drain: Callable[[], Awaitable[None]],
-    address: dict[str, Any],
-    listener: socket.socket | None = None,
-    failed: Callable[[], bool] = lambda: False,
-) -> int:
+def _serve_app(server: uvicorn.Server | GranianServer, listener: socket.socket | None = None) -> int:
     # uvicorn shuts down on these signals, and then raises them again for the handlers that were set before. The
     # default handlers would turn an orderly end into a failure.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    server = http_server(app, drain, address, failed)
     server.run([listener] if listener is not None else None)
     # At its end the interpreter would collect garbage among half a million objects. That takes most of a second, in
     # which a restart or a gateway waits.
@@ -165,9 +164,15 @@ def http_server(
     drain: Callable[[], Awaitable[None]],
     address: dict[str, Any],
     failed: Callable[[], bool] = lambda: False,
-) -> uvicorn.Server:
-    """uvicorn with the server's protocols and limits. `drain` is awaited before the sockets are closed; `address`:
-    uvicorn's arguments that say where to listen; once `failed`, it shuts down."""
+    *,
+    granian: bool = False,
+) -> uvicorn.Server | GranianServer:
+    """uvicorn with the server's protocols and limits, or Granian. `drain` is awaited before the sockets are closed;
+    `address`: uvicorn's arguments that say where to listen; once `failed`, it shuts down."""
+    if granian:
+        from asr_server.cli.granian_server import GranianConfig, GranianServer
+
+        return GranianServer(app, drain, GranianConfig(**address, drain_s=_DRAIN_S), failed)
     config = uvicorn.Config(
         app,
         **address,

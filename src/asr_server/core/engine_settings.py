@@ -75,7 +75,6 @@ class EngineSettings(BaseModel):
     onnx_encoder_path: str = Field("", description="Run the audio encoder from an ONNX file.")
     trt_encoder_path: str = Field("", description="Run the audio encoder from a TensorRT engine.")
     use_causal_encoder: bool = Field(False, description="Encode live audio causally.")
-    use_granian: bool = Field(False, description="Serve with Granian instead of uvicorn.")
 
     fake_engine_script: Path | None = Field(
         None,

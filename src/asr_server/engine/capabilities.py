@@ -19,7 +19,8 @@ class Capabilities:
     """`gpu`: there is a driver for a GPU. `torch_cuda`: the installed torch is a build for such a GPU. `gpus`: what is
     known of both. `qwen`: the packages of the Qwen engine are installed. `numa`: the machine's memory nodes.
     `cpu_flags`: the processor's instruction sets by the kernel's names. `cpu`: how much of the processor this process
-    may use. `vllm`: the path of the command of that name, "" if it is not installed."""
+    may use. `vllm`: the path of the command of that name, "" if it is not installed.
+    `granian`: the web server of that name is installed."""
 
     gpu: bool
     torch_cuda: bool
@@ -29,6 +30,7 @@ class Capabilities:
     cpu_flags: frozenset[str] = frozenset()
     cpu: CpuShare = ONE_THREAD
     vllm: str = ""
+    granian: bool = False
 
 
 def probe() -> Capabilities:
@@ -43,6 +45,7 @@ def probe() -> Capabilities:
         cpu_flags=cpu.flags(),
         cpu=cpu.share(),
         vllm=shutil.which("vllm", path=str(Path(sys.executable).parent)) or shutil.which("vllm") or "",
+        granian=bool(_version("granian")),
     )
 
 

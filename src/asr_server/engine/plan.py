@@ -74,7 +74,6 @@ ABSENT = {
     "onnx_encoder_path": "unset it; the encoder runs in torch",
     "trt_encoder_path": "unset it; the encoder runs in torch",
     "use_causal_encoder": "unset it",
-    "use_granian": "unset it; uvicorn serves",
 }
 
 # A row more makes a step on a CPU longer. On a GPU a step reads all weights, however many rows share it.
@@ -112,6 +111,10 @@ _TRAITS = {
 _GATEWAY_REASONS = {
     True: "as set; the model runs in a process of its own, which ends when idle and is started again after a crash",
     False: "not set; one process, which unloads the model when idle",
+}
+_SERVER_REASONS = {
+    True: "as set; HTTP and WebSockets are read and written in Rust",
+    False: "not set; uvicorn serves",
 }
 
 
@@ -183,7 +186,7 @@ def _remote(settings: Settings, capabilities: Capabilities) -> Plan:
     if settings.model_id == AUTO_MODEL and not settings.use_vllm:
         model = Option("model", True, REMOTE, f"MODEL_ID={AUTO_MODEL}: the first that the remote engine lists")
     numa_node, node = machine_options.numa_node(settings.numa_node, capabilities, conflicts)
-    conflicts += [*_absent(settings), *remote_options.conflicts(settings, capabilities)]
+    conflicts += [*_absent(settings, capabilities), *remote_options.conflicts(settings, capabilities)]
     if conflicts:
         raise PlanError("\n".join(conflicts))
     aligner_id, aligner_reason = _aligner(settings, REMOTE)
@@ -219,14 +222,16 @@ def _remote(settings: Settings, capabilities: Capabilities) -> Plan:
     )
 
 
-def _absent(settings: Settings) -> Iterator[str]:
+def _absent(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
     for name, advice in ABSENT.items():
         if getattr(settings, name) != Settings.model_fields[name].default:
             yield f"{name.upper()} is not available in this version: {advice}."
+    if settings.use_granian and not capabilities.granian:
+        yield "USE_GRANIAN: Granian is not installed: pip install -r requirements-granian.txt, or unset it."
 
 
 def _conflicts(settings: Settings, engine: str, model_id: str, capabilities: Capabilities) -> Iterator[str]:
-    yield from _absent(settings)
+    yield from _absent(settings, capabilities)
     if settings.vllm_api_key is not None:
         yield "VLLM_API_KEY is for VLLM_BASE_URL, which is not set."
     if settings.fake_engine_script is not None and engine != FAKE:
@@ -255,6 +260,7 @@ def _beside(settings: Settings) -> Iterator[Option]:
     yield Option("gateway_mode", settings.gateway_mode, "", _GATEWAY_REASONS[settings.gateway_mode])
     yield _translation(settings)
     yield remote_options.use_vllm(settings)
+    yield Option("use_granian", settings.use_granian, "", _SERVER_REASONS[settings.use_granian])
     yield from (Option(name, False, "", "not available in this version") for name in ABSENT)
 
 
