@@ -26,6 +26,7 @@ from E2Etest.bench import (
     real,
     stream,
     subtitles,
+    web_server,
 )
 
 BENCHMARKS = {
@@ -46,6 +47,7 @@ BENCHMARKS = {
     "real": real.measure,
     "subtitles": subtitles.measure,
     "gateway": gateway.measure,
+    "web_server": web_server.measure,
 }
 
 

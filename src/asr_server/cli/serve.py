@@ -1,4 +1,4 @@
-"""`asr-server serve`: runs an app under uvicorn: the server, the gateway with a worker, or the worker itself."""
+"""`asr-server serve`: runs the server, the gateway with a worker, or the worker itself, under uvicorn or Granian."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import signal
 import socket
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import loguru
 import uvicorn
@@ -25,6 +25,9 @@ from asr_server.core import logger
 from asr_server.core import settings as settings_module
 from asr_server.core.errors import EngineFailed
 from asr_server.core.settings import Settings
+
+if TYPE_CHECKING:
+    from asr_server.cli.granian_server import GranianServer
 
 EXAMPLES = """\
 examples:
@@ -116,7 +119,9 @@ def serve(settings: Settings) -> int:
 
         app = gateway.create_app(settings)
         announce = functools.partial(announcement.announce, settings, model=False)
-        return _serve_app(app, functools.partial(gateway.drain, app), address, announce)
+        server = http_server(app, functools.partial(gateway.drain, app), address, granian=settings.use_granian)
+        server.announce = announce
+        return _serve_app(server)
     return _run_server(settings, address)
 
 
@@ -142,8 +147,9 @@ def _run_server(settings: Settings, address: dict[str, Any], listener: socket.so
         failed.set()
 
     app = create_app(settings, on_failure)
-    announce = functools.partial(announcement.announce, settings)
-    code = _serve_app(app, functools.partial(drain, app), address, announce, listener, failed.is_set)
+    server = http_server(app, functools.partial(drain, app), address, failed.is_set, granian=settings.use_granian)
+    server.announce = functools.partial(announcement.announce, settings)
+    code = _serve_app(server, listener)
     return _FAILED if failed.is_set() else code
 
 
@@ -153,20 +159,11 @@ def configure_logging(settings: Settings) -> None:
     logging.getLogger("uvicorn.error").addFilter(_is_loggable)
 
 
-def _serve_app(
-    app: Any,
-    drain: Callable[[], Awaitable[None]],
-    address: dict[str, Any],
-    announce: Callable[[int | None], None],
-    listener: socket.socket | None = None,
-    failed: Callable[[], bool] = lambda: False,
-) -> int:
+def _serve_app(server: _Server | GranianServer, listener: socket.socket | None = None) -> int:
     # uvicorn shuts down on these signals, and then raises them again for the handlers that were set before. The
     # default handlers would turn an orderly end into a failure.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    server = http_server(app, drain, address, failed)
-    server.announce = announce
     server.run([listener] if listener is not None else None)
     # At its end the interpreter would collect garbage among half a million objects. That takes most of a second, in
     # which a restart or a gateway waits.
@@ -179,9 +176,15 @@ def http_server(
     drain: Callable[[], Awaitable[None]],
     address: dict[str, Any],
     failed: Callable[[], bool] = lambda: False,
-) -> _Server:
-    """uvicorn with the server's protocols and limits. `drain` is awaited before the sockets are closed; `address`:
-    uvicorn's arguments that say where to listen; once `failed`, it shuts down."""
+    *,
+    granian: bool = False,
+) -> _Server | GranianServer:
+    """uvicorn with the server's protocols and limits, or Granian. `drain` is awaited before the sockets are closed;
+    `address`: uvicorn's arguments that say where to listen; once `failed`, it shuts down."""
+    if granian:
+        from asr_server.cli.granian_server import GranianConfig, GranianServer
+
+        return GranianServer(app, drain, GranianConfig(**address, drain_s=_DRAIN_S), failed)
     config = uvicorn.Config(
         app,
         **address,

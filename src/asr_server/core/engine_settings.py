@@ -6,9 +6,9 @@ Whether a machine can do what they ask for is decided in `engine/plan.py`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import AnyHttpUrl, BaseModel, Field, SecretStr, field_validator
 
 from asr_server.core.setting_types import Dtype, Quantization
 
@@ -54,23 +54,38 @@ class EngineSettings(BaseModel):
     cpu_threads: int = Field(
         0, ge=0, le=1024, description="Threads that compute; 0: one for each core, within a container's quota."
     )
+    numa_node: Annotated[int, Field(ge=0)] | Literal["auto"] | None = Field(
+        None, description="NUMA node whose CPUs and memory the engine uses; `auto`: that of the GPU."
+    )
     use_cuda_graphs: bool | Literal["auto"] = Field("auto", description="CUDA graphs for steps; `auto`: NVIDIA only.")
     use_torch_compile: bool = Field(False, description="Fuse small operations of the layers by torch.compile.")
     max_batch: int = Field(0, ge=0, le=256, description="Most spans in one batch; 0: 8 on a CPU, 32 on a GPU.")
     kv_budget_mb: int = Field(
         0, ge=0, description="MiB for keys and values; 0: derived from the free memory after loading."
     )
+    vllm_base_url: AnyHttpUrl | None = Field(
+        None,
+        description="URL, with its `/v1`, of a server with OpenAI's transcriptions that runs the model, such as "
+        "`vllm serve` or another asr-server. `MODEL_ID` is the model's name there; `auto`: the first that it lists.",
+    )
+    vllm_api_key: SecretStr | None = Field(None, description="Key of that server, if it needs one.")
+    use_vllm: bool = Field(False, description="Start `vllm serve`, which must be installed, and let it run the model.")
     # Options of the product that this version does not have: setting one stops the start with the reason.
     dual_model: bool = Field(False, description="A fast model for live partials, an accurate one for finals.")
     use_speculative: bool = Field(False, description="Let a small model draft the text for the large one.")
     onnx_encoder_path: str = Field("", description="Run the audio encoder from an ONNX file.")
     trt_encoder_path: str = Field("", description="Run the audio encoder from a TensorRT engine.")
-    use_vllm: bool = Field(False, description="Decode with vLLM.")
     use_causal_encoder: bool = Field(False, description="Encode live audio causally.")
-    numa_node: int | None = Field(None, ge=0, description="Pin the process to one NUMA node.")
-    use_granian: bool = Field(False, description="Serve with Granian instead of uvicorn.")
 
     fake_engine_script: Path | None = Field(
         None,
         description="For tests: file with the script of `MODEL_ID=fake`, an engine with scripted answers and faults.",
     )
+
+    @field_validator("vllm_api_key")
+    @classmethod
+    def _fits_into_a_header(cls, value: SecretStr | None) -> SecretStr | None:
+        key = value.get_secret_value() if value else ""
+        if not (key.isascii() and key.isprintable()):
+            raise ValueError("a key may have printable ASCII characters only: it must fit into a header")
+        return value

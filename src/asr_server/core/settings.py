@@ -59,6 +59,8 @@ class Settings(EngineSettings, BaseSettings):
     ssl_certfile: str = Field("", description="PEM certificate chain for TLS; empty: no TLS.")
     ssl_keyfile: str = Field("", description="Private key of the certificate, if it is in a separate file.")
 
+    use_granian: bool = Field(False, description="Serve with Granian, which must be installed, instead of uvicorn.")
+
     api_keys: SecretStr = Field(
         SecretStr(""), description="Comma-separated keys, one of which every request needs. Empty: no key is needed."
     )

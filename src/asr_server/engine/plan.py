@@ -12,16 +12,20 @@ from pathlib import Path
 
 from asr_server.core.setting_types import Dtype
 from asr_server.core.settings import Settings
-from asr_server.engine import machine_options
+from asr_server.engine import machine_options, remote_options
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.moonshine import package as moonshine
+from asr_server.engine.numa import Node
 from asr_server.engine.protocol import DEFAULT_TRAITS, EngineTraits, Option
 from asr_server.engine.qwen.checkpoint import DEMO, is_hub_id
+from asr_server.engine.remote_options import Remote
 
 # Engines. The name of the scripted one is its MODEL_ID too; it has neither a slash nor a directory, as a model has.
 QWEN = "qwen"
 MOONSHINE = "moonshine"
 FAKE = "fake"
+# Chosen by VLLM_BASE_URL or USE_VLLM, whatever MODEL_ID is.
+REMOTE = "remote"
 # The MODEL_ID that leaves the choice to the machine, and what is chosen.
 AUTO_MODEL = "auto"
 _GPU_MODEL, _CPU_MODEL = "Qwen/Qwen3-ASR-1.7B", "Qwen/Qwen3-ASR-0.6B"
@@ -37,7 +41,8 @@ class PlanError(ValueError):
 class Plan:
     """What the engine is built from; chosen once at start. `dtype`: "auto" where only loading can tell.
     `aligner_id`: "" where there is none. `model_revision`, `aligner_revision`: of hub ids, "" for any. `quantize`: the
-    8-bit format of linear layers, "" for none. `cpu_threads`: 0 leaves the number to the library."""
+    8-bit format of linear layers, "" for none. `cpu_threads`: 0 leaves the number to the library. `node`: the memory
+    node that the engine's threads are bound to. `remote`: of the engine of that name."""
 
     engine: str
     model_id: str
@@ -53,6 +58,8 @@ class Plan:
     fake_script: Path | None = None
     quantize: str = ""
     cpu_threads: int = 0
+    node: Node | None = None
+    remote: Remote | None = None
 
     @property
     def cuda_graphs(self) -> bool:
@@ -74,10 +81,7 @@ ABSENT = {
     "use_speculative": "unset it",
     "onnx_encoder_path": "unset it; the encoder runs in torch",
     "trt_encoder_path": "unset it; the encoder runs in torch",
-    "use_vllm": "unset it; the engine batches by itself",
     "use_causal_encoder": "unset it",
-    "numa_node": "start the server under numactl",
-    "use_granian": "unset it; uvicorn serves",
 }
 
 # A row more makes a step on a CPU longer. On a GPU a step reads all weights, however many rows share it.
@@ -101,27 +105,37 @@ _REASONS = {
 _TRAITS = {
     MOONSHINE: EngineTraits(
         languages=(moonshine.LANGUAGE,), max_audio_s=20.0, max_pause_s=0.8, margin_ms=500, uses_context=False
-    )
+    ),
+    # vLLM cuts longer audio itself, anywhere.
+    REMOTE: EngineTraits(max_audio_s=30.0, scores=False),
 }
 
 _GATEWAY_REASONS = {
     True: "as set; the model runs in a process of its own, which ends when idle and is started again after a crash",
     False: "not set; one process, which unloads the model when idle",
 }
+_SERVER_REASONS = {
+    True: "as set; HTTP and WebSockets are read and written in Rust",
+    False: "not set; uvicorn serves",
+}
 
 
 def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
     """The plan for these settings on this machine. Raises `PlanError`."""
+    return (_remote if remote_options.is_remote(settings) else _local)(settings, capabilities)
+
+
+def _local(settings: Settings, capabilities: Capabilities) -> Plan:
     engine = ENGINES_BY_MODEL.get(settings.model_id, QWEN)
     conflicts: list[str] = []
     torch = engine == QWEN
-    device, device_reason = (
-        machine_options.device(settings.device, capabilities, conflicts) if torch else ("cpu", _REASONS[engine])
-    )
+    cpu = "cpu", _REASONS.get(engine, "")
+    device, device_reason = machine_options.device(settings.device, capabilities, conflicts) if torch else cpu
     dtype, dtype_reason = machine_options.dtype(settings, device, capabilities) if torch else _ONLY_DTYPE
     model = _model(settings.model_id, device)
     quantize = machine_options.quantize(settings, device, capabilities, conflicts, torch=torch)
-    threads = machine_options.threads(settings.cpu_threads, capabilities, torch=torch)
+    numa_node, node = machine_options.numa_node(settings.numa_node, capabilities, conflicts)
+    threads = machine_options.threads(settings.cpu_threads, capabilities, node, torch=torch)
     graphs = machine_options.cuda_graphs(settings.use_cuda_graphs, device, quantize, capabilities, conflicts)
     compiled = machine_options.torch_compile(settings.use_torch_compile, device, capabilities, conflicts)
     conflicts += _conflicts(settings, engine, model.value, capabilities)
@@ -143,9 +157,8 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
         *(parts if engine != FAKE else ()),
         *((_ATTENTION, graphs, compiled) if torch else ()),
         Option("aligner", bool(aligner_id), aligner_id, aligner_reason),
-        Option("gateway_mode", settings.gateway_mode, "", _GATEWAY_REASONS[settings.gateway_mode]),
-        _translation(settings),
-        *(Option(name, False, "", _absence(settings, name)) for name in ABSENT),
+        numa_node,
+        *_beside(settings),
     )
     return Plan(
         engine=engine,
@@ -162,15 +175,68 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
         fake_script=settings.fake_engine_script,
         quantize=quantize.value,
         cpu_threads=int(threads.value or 0),
+        node=node,
     )
 
 
-def _conflicts(settings: Settings, engine: str, model_id: str, capabilities: Capabilities) -> Iterator[str]:
+def _remote(settings: Settings, capabilities: Capabilities) -> Plan:
+    conflicts: list[str] = []
+    device, device_reason = (
+        ("cpu", "") if not capabilities.qwen else machine_options.device(settings.device, capabilities, conflicts)
+    )
+    dtype, dtype_reason = machine_options.dtype(settings, device, capabilities) if capabilities.qwen else _ONLY_DTYPE
+    model = _model(settings.model_id, device)
+    if settings.model_id == AUTO_MODEL and not settings.use_vllm:
+        model = Option("model", True, REMOTE, f"MODEL_ID={AUTO_MODEL}: the first that the remote engine lists")
+    numa_node, node = machine_options.numa_node(settings.numa_node, capabilities, conflicts)
+    conflicts += [*_absent(settings, capabilities), *remote_options.conflicts(settings, capabilities)]
+    if conflicts:
+        raise PlanError("\n".join(conflicts))
+    aligner_id, aligner_reason = _aligner(settings, REMOTE)
+    if not capabilities.qwen:
+        aligner_id, aligner_reason = "", "the packages of Qwen3-ASR are not installed; word times are estimated"
+    max_batch = settings.max_batch or remote_options.CONNECTIONS
+    aligner_parts = (
+        Option("device", True, device, f"of the aligner: {device_reason}"),
+        Option("dtype", True, dtype, f"of the aligner: {dtype_reason}"),
+    )
+    options = (
+        Option("engine", True, REMOTE, remote_options.where(settings)),
+        model,
+        *(aligner_parts if aligner_id else ()),
+        *remote_options.batching(max_batch),
+        Option("aligner", bool(aligner_id), aligner_id, aligner_reason),
+        numa_node,
+        *_beside(settings),
+    )
+    return Plan(
+        engine=REMOTE,
+        model_id=model.value,
+        device=device,
+        dtype=dtype,
+        max_batch=max_batch,
+        kv_budget_mb=0,
+        options=options,
+        aligner_id=aligner_id,
+        aligner_revision=settings.forced_aligner_revision,
+        traits=replace(_TRAITS[REMOTE], aligns=bool(aligner_id)),
+        node=node,
+        remote=remote_options.server(settings, capabilities, model.value, max_batch),
+    )
+
+
+def _absent(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
     for name, advice in ABSENT.items():
-        if name == "numa_node" and settings.numa_node == 0 and capabilities.numa_nodes <= 1:
-            continue  # the only node: nothing to pin
         if getattr(settings, name) != Settings.model_fields[name].default:
             yield f"{name.upper()} is not available in this version: {advice}."
+    if settings.use_granian and "granian" not in capabilities.packages:
+        yield "USE_GRANIAN: Granian is not installed: pip install -r requirements-granian.txt, or unset it."
+
+
+def _conflicts(settings: Settings, engine: str, model_id: str, capabilities: Capabilities) -> Iterator[str]:
+    yield from _absent(settings, capabilities)
+    if settings.vllm_api_key is not None:
+        yield "VLLM_API_KEY is for VLLM_BASE_URL, which is not set."
     if settings.fake_engine_script is not None and engine != FAKE:
         yield "FAKE_ENGINE_SCRIPT is for tests with MODEL_ID=fake, and MODEL_ID is another: unset it."
     if settings.forced_aligner_id == moonshine.MODEL_ID != settings.model_id:
@@ -194,10 +260,13 @@ def _conflicts(settings: Settings, engine: str, model_id: str, capabilities: Cap
         yield f"DTYPE={settings.dtype.value}: {moonshine.MODEL_ID} runs in float32 only; unset it."
 
 
-def _absence(settings: Settings, name: str) -> str:
-    if name == "numa_node" and settings.numa_node == 0:
-        return "this machine has one node: there is nothing to pin"
-    return "not available in this version"
+def _beside(settings: Settings) -> Iterator[Option]:
+    """The options that do not concern the engine, and those that this version does not have."""
+    yield Option("gateway_mode", settings.gateway_mode, "", _GATEWAY_REASONS[settings.gateway_mode])
+    yield _translation(settings)
+    yield remote_options.use_vllm(settings)
+    yield Option("use_granian", settings.use_granian, "", _SERVER_REASONS[settings.use_granian])
+    yield from (Option(name, False, "", "not available in this version") for name in ABSENT)
 
 
 def _translation(settings: Settings) -> Option:
@@ -213,7 +282,7 @@ def _aligner(settings: Settings, engine: str) -> tuple[str, str]:
         return FAKE, f"MODEL_ID={FAKE} brings its own; {when}"
     if engine == MOONSHINE and "forced_aligner_id" not in settings.model_fields_set:
         return moonshine.MODEL_ID, "from the decoder's attention to the audio; FORCED_ALIGNER_ID is not set"
-    if settings.model_id == DEMO and "forced_aligner_id" not in settings.model_fields_set:
+    if engine == QWEN and settings.model_id == DEMO and "forced_aligner_id" not in settings.model_fields_set:
         return DEMO, f"MODEL_ID={DEMO} brings its own, FORCED_ALIGNER_ID is not set; {when}"
     return settings.forced_aligner_id, when
 

@@ -9,6 +9,7 @@ from asr_server.engine import plan
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.cpu import CpuShare
 from asr_server.engine.gpu import Build, Driver, Gpus
+from asr_server.engine.numa import Node, Numa
 
 NO_GPU = Capabilities(gpu=False, torch_cuda=False)
 GPU = Capabilities(gpu=True, torch_cuda=True)
@@ -56,7 +57,6 @@ def test_what_cannot_work_refuses_and_names_every_conflict():
         ("trt_encoder_path", "x.engine"),
         ("use_vllm", True),
         ("use_causal_encoder", True),
-        ("numa_node", 1),
         ("use_granian", True),
     ],
 )
@@ -252,15 +252,38 @@ def test_the_english_model_runs_on_the_cpu_and_aligns_with_its_own_weights():
     assert (named.aligner_id, named.traits.aligns) == ("demo", True)
 
 
-def test_the_only_numa_node_needs_no_pinning():
-    """Settings that name it, as another server's do, start here; those that would have to pin do not."""
-    one, two = (Capabilities(gpu=False, torch_cuda=False, numa_nodes=count) for count in (1, 2))
-    options = plan.resolve(_settings(model_id="demo", numa_node=0), one).options
-    (option,) = (one for one in options if one.name == "numa_node")
-    assert (option.active, "nothing to pin" in option.reason) == (False, True)
-    for node, machine in ((1, one), (0, two)):
-        with pytest.raises(plan.PlanError, match="NUMA_NODE is not available"):
-            plan.resolve(_settings(model_id="demo", numa_node=node), machine)
+TWO_NODES = replace(
+    XEON,
+    numa=Numa(
+        {n: Node(n, (2 * n, 2 * n + 1), CpuShare(n + 1, f"of node {n}"), prefers_memory=n == 0) for n in (0, 1)},
+        gpu_nodes=frozenset([1]),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "number", "word"),
+    [(None, None, "not set"), (0, 0, "prefer"), (1, 1, "no memory policy"), ("auto", 1, "GPU")],
+)
+def test_threads_are_bound_to_the_node_that_is_set(wanted, number, word):
+    """Their number follows from the node; `auto` is the GPU's. The plan says what becomes of the memory."""
+    resolved = plan.resolve(_settings(numa_node=wanted), TWO_NODES)
+    option = _option(resolved, "numa_node")
+    assert (option.active, option.value) == (number is not None, "" if number is None else str(number))
+    assert word in option.reason
+    assert resolved.node == TWO_NODES.numa.nodes.get(number)
+    assert resolved.cpu_threads == (XEON.cpu.threads if number is None else number + 1)
+
+
+def test_a_node_that_is_not_there_is_refused_with_those_that_are():
+    """Also where `auto` would have to choose; without a GPU it is inactive with the reason."""
+    with pytest.raises(plan.PlanError, match=r"NUMA_NODE=2: the nodes .* are 0, 1\."):
+        plan.resolve(_settings(numa_node=2), TWO_NODES)
+    several = replace(TWO_NODES, numa=replace(TWO_NODES.numa, gpu_nodes=frozenset([0, 1])))
+    with pytest.raises(plan.PlanError, match="NUMA_NODE=auto: the GPUs are at the nodes 0, 1"):
+        plan.resolve(_settings(numa_node="auto"), several)
+    none = replace(TWO_NODES, numa=replace(TWO_NODES.numa, gpu_nodes=frozenset()))
+    assert "no memory node of a GPU" in _option(plan.resolve(_settings(numa_node="auto"), none), "numa_node").reason
 
 
 def test_an_installation_without_torch_says_what_to_install():

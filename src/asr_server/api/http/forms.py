@@ -106,6 +106,8 @@ def parse(
     request = build(form)
     if not any_model:
         services.catalog.find(request.model)
+    if not services.plan.traits.scores and isinstance(request, TranscriptionRequest) and request.output.logprobs:
+        raise UnsupportedValue("The engine gives no log-probabilities.", param="include")
     source = "source_language" if isinstance(request, TranslationRequest) else "language"
     services.catalog.check_language(request.language, source)
     if file.size == 0:
