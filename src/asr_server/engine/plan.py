@@ -12,7 +12,7 @@ from pathlib import Path
 
 from asr_server.core.setting_types import Dtype
 from asr_server.core.settings import Settings
-from asr_server.engine import machine_options
+from asr_server.engine import machine_options, model_options
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.moonshine import package as moonshine
 from asr_server.engine.protocol import DEFAULT_TRAITS, EngineTraits, Option
@@ -22,11 +22,12 @@ from asr_server.engine.qwen.checkpoint import DEMO, is_hub_id
 QWEN = "qwen"
 MOONSHINE = "moonshine"
 FAKE = "fake"
-# The MODEL_ID that leaves the choice to the machine, and what is chosen.
-AUTO_MODEL = "auto"
+# A second scripted model, for tests of what several do.
+FAST_FAKE = "fake-fast"
+# What MODEL_ID=auto chooses.
 _GPU_MODEL, _CPU_MODEL = "Qwen/Qwen3-ASR-1.7B", "Qwen/Qwen3-ASR-0.6B"
 # The engine of each MODEL_ID that names no Qwen3-ASR checkpoint.
-ENGINES_BY_MODEL = {FAKE: FAKE, moonshine.MODEL_ID: MOONSHINE}
+ENGINES_BY_MODEL = {FAKE: FAKE, FAST_FAKE: FAKE, moonshine.MODEL_ID: MOONSHINE}
 
 
 class PlanError(ValueError):
@@ -37,7 +38,9 @@ class PlanError(ValueError):
 class Plan:
     """What the engine is built from; chosen once at start. `dtype`: "auto" where only loading can tell.
     `aligner_id`: "" where there is none. `model_revision`, `aligner_revision`: of hub ids, "" for any. `quantize`: the
-    8-bit format of linear layers, "" for none. `cpu_threads`: 0 leaves the number to the library."""
+    8-bit format of linear layers, "" for none. `cpu_threads`: 0 leaves the number to the library. `others`: models
+    beside this one, the default, and `shares`: how many share the memory. `fast_model_id`: the one of them that is
+    `dual_model`'s or `use_speculative`'s."""
 
     engine: str
     model_id: str
@@ -53,25 +56,27 @@ class Plan:
     fake_script: Path | None = None
     quantize: str = ""
     cpu_threads: int = 0
+    shares: int = 1
+    others: tuple[Plan, ...] = ()
+    fast_model_id: str = ""
 
     @property
     def cuda_graphs(self) -> bool:
         """Whether decode steps are recorded."""
-        return self._active("use_cuda_graphs")
+        return self.is_active("use_cuda_graphs")
 
     @property
     def compiled(self) -> bool:
         """Whether small operations of the layers are fused."""
-        return self._active("use_torch_compile")
+        return self.is_active("use_torch_compile")
 
-    def _active(self, name: str) -> bool:
-        return any(option.name == name and option.active for option in self.options)
+    def is_active(self, option: str) -> bool:
+        """Whether the option of that name is."""
+        return any(one.name == option and one.active for one in self.options)
 
 
 # Options that this version does not have: the setting, and what to do instead.
 ABSENT = {
-    "dual_model": "choose one model with MODEL_ID",
-    "use_speculative": "unset it",
     "onnx_encoder_path": "unset it; the encoder runs in torch",
     "trt_encoder_path": "unset it; the encoder runs in torch",
     "use_vllm": "unset it; the engine batches by itself",
@@ -112,6 +117,7 @@ _GATEWAY_REASONS = {
 
 def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
     """The plan for these settings on this machine. Raises `PlanError`."""
+    settings = model_options.with_default(settings)
     engine = ENGINES_BY_MODEL.get(settings.model_id, QWEN)
     conflicts: list[str] = []
     torch = engine == QWEN
@@ -125,6 +131,7 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
     graphs = machine_options.cuda_graphs(settings.use_cuda_graphs, device, quantize, capabilities, conflicts)
     compiled = machine_options.torch_compile(settings.use_torch_compile, device, capabilities, conflicts)
     conflicts += _conflicts(settings, engine, model.value, capabilities)
+    others = _others(settings, model.value, capabilities, conflicts)
     if conflicts:
         raise PlanError("\n".join(conflicts))
     aligner_id, aligner_reason = _aligner(settings, engine)
@@ -145,6 +152,7 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
         Option("aligner", bool(aligner_id), aligner_id, aligner_reason),
         Option("gateway_mode", settings.gateway_mode, "", _GATEWAY_REASONS[settings.gateway_mode]),
         _translation(settings),
+        *model_options.options(settings, model.value),
         *(Option(name, False, "", _absence(settings, name)) for name in ABSENT),
     )
     return Plan(
@@ -162,7 +170,24 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
         fake_script=settings.fake_engine_script,
         quantize=quantize.value,
         cpu_threads=int(threads.value or 0),
+        shares=1 + len(others),
+        others=tuple(replace(other, shares=1 + len(others)) for other in others),
+        fast_model_id=settings.fast_model_id if settings.dual_model or settings.use_speculative else "",
     )
+
+
+def _others(settings: Settings, model_id: str, capabilities: Capabilities, conflicts: list[str]) -> list[Plan]:
+    """The plans of the models beside MODEL_ID. What they cannot do is added to `conflicts`."""
+    conflicts += model_options.conflicts(settings, model_id)
+    plans = []
+    for name in model_options.beside(settings, model_id):
+        engine = ENGINES_BY_MODEL.get(name, QWEN)
+        own = model_options.of_another(settings, name, qwen=engine == QWEN, fake=engine == FAKE)
+        try:
+            plans.append(resolve(own, capabilities))
+        except PlanError as error:
+            conflicts += [f"{name}: {line}" for line in str(error).splitlines()]
+    return plans
 
 
 def _conflicts(settings: Settings, engine: str, model_id: str, capabilities: Capabilities) -> Iterator[str]:
@@ -220,11 +245,12 @@ def _aligner(settings: Settings, engine: str) -> tuple[str, str]:
 
 def chosen_model(settings: Settings, capabilities: Capabilities) -> str:
     """MODEL_ID, or what `auto` stands for on this machine."""
+    settings = model_options.with_default(settings)
     return _model(settings.model_id, machine_options.device(settings.device, capabilities, [])[0]).value
 
 
 def _model(wanted: str, device: str) -> Option:
-    if wanted != AUTO_MODEL:
+    if wanted != model_options.AUTO_MODEL:
         return Option("model", True, wanted, "as set")
     if device.startswith("cuda"):
         return Option("model", True, _GPU_MODEL, "MODEL_ID=auto: the larger model, for a GPU")

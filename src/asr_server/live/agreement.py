@@ -68,8 +68,9 @@ class Agreement:
         """The text after the committed words."""
         return self.text[len(self.committed) :]
 
-    def on_result(self, result: TranscribeResult, end_samples: int) -> None:
-        """The next hypothesis, made from the audio up to `end_samples`."""
+    def on_result(self, result: TranscribeResult, end_samples: int, *, may_commit: bool = True) -> None:
+        """The next hypothesis, made from the audio up to `end_samples`. `may_commit`: whether its words may be
+        committed; those of a less accurate engine only show for how long a word has stood."""
         words = _words(result.text)
         folded = [word.folded for word in words]
         agreed = _agreed(self._words, folded)
@@ -77,7 +78,7 @@ class Agreement:
         self._words = folded
         self.ids = result.ids
         self.text = following(self.committed, result)
-        if result.offsets and result.text == self.text:
+        if may_commit and result.offsets and result.text == self.text:
             self._commit(result, words, end_samples)
 
     def _commit(self, result: TranscribeResult, words: list[_Word], end_samples: int) -> None:
