@@ -117,9 +117,22 @@ _GATEWAY_REASONS = {
 
 def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
     """The plan for these settings on this machine. Raises `PlanError`."""
-    settings = model_options.with_default(settings)
+    settings, conflicts = model_options.with_default(settings), list[str]()
+    plan = _of_one_model(settings, capabilities, conflicts)
+    others = _others(settings, plan.model_id, capabilities, conflicts)
+    if conflicts:
+        raise PlanError("\n".join(conflicts))
+    shares, drafts = 1 + len(others), settings.dual_model or settings.use_speculative
+    return replace(
+        plan,
+        shares=shares,
+        others=tuple(replace(other, shares=shares) for other in others),
+        fast_model_id=settings.fast_model_id if drafts else "",
+    )
+
+
+def _of_one_model(settings: Settings, capabilities: Capabilities, conflicts: list[str]) -> Plan:
     engine = ENGINES_BY_MODEL.get(settings.model_id, QWEN)
-    conflicts: list[str] = []
     torch = engine == QWEN
     device, device_reason = (
         machine_options.device(settings.device, capabilities, conflicts) if torch else ("cpu", _REASONS[engine])
@@ -131,9 +144,6 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
     graphs = machine_options.cuda_graphs(settings.use_cuda_graphs, device, quantize, capabilities, conflicts)
     compiled = machine_options.torch_compile(settings.use_torch_compile, device, capabilities, conflicts)
     conflicts += _conflicts(settings, engine, model.value, capabilities)
-    others = _others(settings, model.value, capabilities, conflicts)
-    if conflicts:
-        raise PlanError("\n".join(conflicts))
     aligner_id, aligner_reason = _aligner(settings, engine)
     max_batch = settings.max_batch or _MAX_BATCH[device.partition(":")[0]]
     parts = (
@@ -170,9 +180,6 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
         fake_script=settings.fake_engine_script,
         quantize=quantize.value,
         cpu_threads=int(threads.value or 0),
-        shares=1 + len(others),
-        others=tuple(replace(other, shares=1 + len(others)) for other in others),
-        fast_model_id=settings.fast_model_id if settings.dual_model or settings.use_speculative else "",
     )
 
 
