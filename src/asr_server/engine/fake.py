@@ -218,6 +218,8 @@ class FakeEngine:
         """The first rule that applies; one without any effect if none does."""
         audio_s = samples_to_s(len(item.audio))
         for rule in script.rules:
+            if rule.model not in ("", self._plan.model_id):
+                continue
             if not rule.matches(item, audio_s, self._calls) or (rule.times and self._applied[rule] >= rule.times):
                 continue
             if rule.once_file is not None:

@@ -313,7 +313,6 @@ def test_what_concerns_one_model_is_not_asked_of_the_others():
         ({"model_id": "demo", "fast_model_id": "demo", "dual_model": True}, "FAST_MODEL_ID is MODEL_ID=demo"),
         ({"models": "demo,auto"}, "`auto` is for MODEL_ID alone"),
         ({"models": ",".join("abcdefghi")}, "at most 8 models"),
-        ({"model_id": "demo", "models": "moonshine-tiny-en", "forced_aligner_revision": "v1"}, "moonshine-tiny-en: "),
     ],
 )
 def test_models_that_contradict_each_other_refuse(values, words):
