@@ -40,6 +40,7 @@ def of_another(settings: Settings, model_id: str, *, qwen: bool, fake: bool) -> 
     changes |= {"dual_model": False, "use_speculative": False}
     if not qwen:
         changes |= {"device": "auto", "dtype": Dtype.AUTO, "quantize": Quantization.AUTO, "cpu_threads": 0}
+        changes |= {"use_cuda_graphs": "auto", "use_torch_compile": False}
     if not fake:
         changes["fake_engine_script"] = None
     return settings.model_copy(update=changes)

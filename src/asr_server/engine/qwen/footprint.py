@@ -35,7 +35,7 @@ def fits(plan: Plan) -> bool:
     from asr_server.engine.qwen import memory
 
     # In 8 bits the layers are there twice, which is as much as once in 16 bits.
-    item_bytes = 4 if plan.dtype == "float32" and not plan.int8 else 2
+    item_bytes = 4 if plan.dtype == "float32" and not plan.quantize else 2
     return memory.free_bytes(torch.device(plan.device)) >= _parameters(directory) * item_bytes + _PASS_BYTES
 
 
