@@ -64,12 +64,17 @@ async def _answers(clips, **values):
         await built.close()
 
 
+@pytest.fixture(scope="module")
+def alone(clips):
+    """The answers of the large model alone."""
+    return asyncio.run(_answers(clips))[0]
+
+
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("fast", ["variant", ENGLISH])
-async def test_a_draft_of_another_model_changes_no_id(clips, variant, fast):
+async def test_a_draft_of_another_model_changes_no_id(clips, alone, variant, fast):
     """In float32 the ids of 500 clips are those of the large model alone; a pair that hears alike saves 60 % of its
     decode steps, and one with other tokens and another spelling saves some too."""
-    alone, _ = await _answers(clips)
     drafted, drafting = await _answers(
         clips, fast_model_id=variant if fast == "variant" else fast, use_speculative=True
     )
