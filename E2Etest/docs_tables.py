@@ -24,6 +24,8 @@ _SET_BY = {
     "batching": "MAX_BATCH",
     "aligner": "FORCED_ALIGNER_ID",
     "translation": "OPENAI_BASE_URL, TRANSLATE_MODEL",
+    "dual_model": "DUAL_MODEL, FAST_MODEL_ID",
+    "use_speculative": "USE_SPECULATIVE, FAST_MODEL_ID",
 }
 DOCS = Path(__file__).parents[1] / "docs"
 

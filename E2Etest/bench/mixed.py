@@ -164,7 +164,7 @@ async def _loaded(model_id: str, ledger: Ledger) -> AsyncIterator[tuple[Machiner
     built = machinery(chosen, plan.resolve(chosen, capabilities.probe()), watch=ledger)
     try:
         await asyncio.wrap_future(built.thread.load())
-        yield built, LiveSessions(chosen, Engines(built.client, built.client), built.admission)
+        yield built, LiveSessions(chosen, Engines(built.clients[""], built.clients[""]), built.admission)
     finally:
         await built.close()
 
@@ -172,7 +172,7 @@ async def _loaded(model_id: str, ledger: Ledger) -> AsyncIterator[tuple[Machiner
 async def _spans_s(built: Machinery) -> float:
     """Seconds for `SPANS` bulk spans that come together."""
     began = time.monotonic()
-    work = [built.client.transcribe(_span(), priority=Priority.BULK) for _ in range(SPANS)]
+    work = [built.clients[""].transcribe(_span(), priority=Priority.BULK) for _ in range(SPANS)]
     await asyncio.gather(*work)
     return time.monotonic() - began
 
@@ -187,7 +187,7 @@ async def _endless(built: Machinery, callers: int) -> AsyncIterator[None]:
 
     async def call() -> None:
         while True:
-            await built.client.transcribe(_span(), priority=Priority.BULK)
+            await built.clients[""].transcribe(_span(), priority=Priority.BULK)
 
     async with _background([call() for _ in range(callers)]):
         yield

@@ -43,6 +43,7 @@ class InProcessServer(Server):
         port = listener.getsockname()[1]
         super().__init__(port, key=settings.get("API_KEYS", "").partition(",")[0])
         self._script = script or FakeScript()
+        self._parts: list[FakeEngine | FakeAligner] = []
         self.log_path = folder / "log"
         self._sink = logger.add(self.log_path, filter=self._is_ours, **_LOG)
         self.state = Path(settings.get("STATE_DIR", folder / "state"))
@@ -94,15 +95,15 @@ class InProcessServer(Server):
 
     def replace_script(self, script: FakeScript) -> None:
         """Let the engine go on by another script."""
-        self._engine.scripts.replace(script)
-        self._aligner.scripts.replace(script)
+        for part in self._parts:
+            part.scripts.replace(script)
 
-    def _build_engine(self, plan, *, idle_timeout_s, on_progress, request_clock):
-        self._engine = FakeEngine(plan, on_progress, self._script, text_of)
-        self._aligner = FakeAligner(plan, self._script)
+    def _build_engine(self, plan, *, idle_timeout_s, on_progress, request_clock, beside):
+        engine, aligner = FakeEngine(plan, on_progress, self._script, text_of), FakeAligner(plan, self._script)
+        self._parts += [engine, aligner]
         return AligningEngine(
-            self._engine,
-            self._aligner,
+            engine,
+            aligner,
             pass_tokens=pass_tokens(plan.device),
             idle_timeout_s=idle_timeout_s,
             request_clock=request_clock,

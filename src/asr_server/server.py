@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -24,10 +24,11 @@ from asr_server.core import settings as settings_module
 from asr_server.core.errors import EngineFailed, JobsUnavailable
 from asr_server.core.settings import Settings, superseded
 from asr_server.engine import capabilities, plan, registry
-from asr_server.engine.client import EngineClient
-from asr_server.engine.protocol import Engine
+from asr_server.engine.aligning import AligningEngine
+from asr_server.engine.client import Drafting, EngineClient
 from asr_server.scheduling.admission import Admission
 from asr_server.scheduling.heartbeat import Heartbeat
+from asr_server.scheduling.job import DEFAULT
 from asr_server.scheduling.model import ModelState, OnState
 from asr_server.scheduling.observer import SchedulerObserver
 from asr_server.scheduling.request_clock import RequestClock
@@ -99,13 +100,14 @@ async def drain(app: FastAPI) -> None:
     await services.live.drain()
 
 
-def _log_state(state: ModelState, took_s: float) -> None:
-    logger.info("model", state=state.value, took_s=round(took_s, 3))
+def _log_state(model: str, state: ModelState, took_s: float) -> None:
+    named = {"model": model} if model else {}
+    logger.info("model", state=state.value, took_s=round(took_s, 3), **named)
 
 
 def _tell(metrics: Metrics) -> OnState:
-    def tell(state: ModelState, took_s: float) -> None:
-        _log_state(state, took_s)
+    def tell(model: str, state: ModelState, took_s: float) -> None:
+        _log_state(model, state, took_s)
         metrics.engine.became(state, took_s)
 
     return tell
@@ -113,11 +115,15 @@ def _tell(metrics: Metrics) -> OnState:
 
 @dataclass(frozen=True, slots=True)
 class Machinery:
-    """What turns recordings into text, without a wire: the server's core, and all of a command that runs alone."""
+    """What turns recordings into text, without a wire: the server's core, and all of a command that runs alone.
 
-    engine: Engine
+    `engines` and `clients`: of each model by name, "" for the default. `drafting`: None where nothing is drafted.
+    """
+
+    engines: Mapping[str, AligningEngine]
     thread: EngineThread
-    client: EngineClient
+    clients: Mapping[str, EngineClient]
+    drafting: Drafting | None
     admission: Admission
     decoder: Decoder
     pipeline: RecordingPipeline
@@ -139,19 +145,26 @@ def machinery(
     on_state: OnState = _log_state,
     on_failure: OnFailure = lambda error: None,
 ) -> Machinery:
-    """Build it; the model is loaded by the first job."""
+    """Build it; each model is loaded by its first job."""
     heartbeat, clock = Heartbeat(), RequestClock(patience_s=settings.request_timeout)
-    engine = registry.build_aligning(
-        resolved, idle_timeout_s=settings.idle_timeout, on_progress=heartbeat.tick, request_clock=clock
-    )
+    engines: dict[str, AligningEngine] = {}
+    for name, model in _by_name(resolved).items():
+        engines[name] = registry.build_aligning(
+            model,
+            idle_timeout_s=settings.idle_timeout,
+            on_progress=heartbeat.tick,
+            request_clock=clock,
+            beside=engines.values(),
+        )
     thread = EngineThread(
-        engine,
+        engines[DEFAULT],
+        others={name: engine for name, engine in engines.items() if name != DEFAULT},
         heartbeat=heartbeat,
         request_clock=clock,
         idle_timeout_s=settings.idle_timeout,
         live_reserve=resolved.max_batch // _LIVE_SHARE,
         on_state=on_state,
-        poll_idle=engine.poll_idle,
+        poll_idle=lambda: _poll_idle(engines.values()),
         watch=watch,
         on_failure=on_failure,
     )
@@ -159,32 +172,53 @@ def machinery(
         settings.max_queue_audio_s, time_limit_s=settings.request_timeout, engine_s=lambda: thread.recordings_s
     )
     decoder = Decoder(DecodeLimits(max_audio_s=settings.max_audio_s), idle_timeout_s=settings.idle_timeout)
-    client = EngineClient(thread, resolved.traits)
+    clients = {name: EngineClient(thread, model.traits, name) for name, model in _by_name(resolved).items()}
+    drafting = Drafting(clients[resolved.fast_model_id]) if resolved.is_active("use_speculative") else None
+    client = clients[DEFAULT] = EngineClient(thread, resolved.traits, drafting=drafting)
     resources = PipelineResources(
-        decoder, client, admission, settings.request_timeout, _LOOK_AHEAD * resolved.max_batch
+        decoder,
+        client,
+        admission,
+        settings.request_timeout,
+        _LOOK_AHEAD * resolved.max_batch,
+        others={name: each for name, each in clients.items() if name != DEFAULT},
     )
     pipeline = RecordingPipeline(resources)
     translations = Translations(settings)
     processor = RequestProcessor(pipeline, translations, settings, clock)
-    return Machinery(engine, thread, client, admission, decoder, pipeline, translations, processor)
+    return Machinery(engines, thread, clients, drafting, admission, decoder, pipeline, translations, processor)
+
+
+def _by_name(resolved: plan.Plan) -> dict[str, plan.Plan]:
+    """The plan of each model, the default's first."""
+    return {DEFAULT: resolved, **{other.model_id: other for other in resolved.others}}
+
+
+def _poll_idle(engines: Iterable[AligningEngine]) -> float | None:
+    waits_s = [engine.poll_idle() for engine in engines]
+    return min((wait_s for wait_s in waits_s if wait_s is not None), default=None)
 
 
 def _services(
     settings: Settings, resolved: plan.Plan, built: Machinery, metrics: Metrics, ephemeral_keys: EphemeralKeys
 ) -> Services:
-    engines = Engines(fast=built.client, accurate=built.client, observer=metrics.live)
+    clients = dict(built.clients)
+    accurate = clients.pop(DEFAULT)
+    fast = clients[resolved.fast_model_id] if resolved.is_active("dual_model") else accurate
+    engines = Engines(fast, accurate, metrics.live, clients)
     return Services(
         settings=settings,
         plan=resolved,
-        engine=built.engine,
+        engines=built.engines,
         thread=built.thread,
         admission=built.admission,
-        catalog=Catalog(resolved.model_id, resolved.traits.languages, settings.aliases),
+        catalog=Catalog.of(resolved, settings.aliases),
         decoder=built.decoder,
         pipeline=built.pipeline,
         live=LiveSessions(settings, engines, built.admission),
         processor=built.processor,
         translations=built.translations,
+        drafting=built.drafting,
         jobs=Jobs(built.processor, _job_limits(settings), lambda: _job_store(settings)),
         ephemeral_keys=ephemeral_keys,
         metrics=metrics,

@@ -40,7 +40,7 @@ async def test_free_heap_goes_back_when_it_is_much(monkeypatch, tmp_path, free_m
 
 async def test_the_settings_reach_the_names_of_the_model_and_the_log(monkeypatch, tmp_path):
     """Names of the operator's, and one warning with all settings of other servers."""
-    monkeypatch.setenv("FAST_MODEL_ID", "any")
+    monkeypatch.setenv("WS_OVERLAP_SIZE", "320")
     monkeypatch.setenv("WORKER_PORT", "8001")
     lines = []
     sink = logger.add(lines.append, format="{message}{extra}")
@@ -54,7 +54,7 @@ async def test_the_settings_reach_the_names_of_the_model_and_the_log(monkeypatch
     finally:
         logger.remove(sink)
     (warning,) = [line for line in lines if line.startswith("settings without effect")]
-    assert "FAST_MODEL_ID" in warning
+    assert "WS_OVERLAP_SIZE" in warning
     assert "WORKER_PORT" in warning
 
 

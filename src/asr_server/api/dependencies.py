@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from asr_server.api.realtime.ephemeral_keys import EphemeralKeys
     from asr_server.audio.decode import Decoder
     from asr_server.core.settings import Settings
+    from asr_server.engine.client import Drafting
     from asr_server.engine.plan import Plan
     from asr_server.engine.protocol import Engine
     from asr_server.scheduling.admission import Admission
@@ -29,11 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Services:
-    """Everything that a route may call. `ready` turns true after the preload, `draining` at shutdown."""
+    """Everything that a route may call. `engines`: by the names of their models, "" for the default. `drafting`: None
+    where no model drafts for the default. `ready` turns true after the preload, `draining` at shutdown."""
 
     settings: Settings
     plan: Plan
-    engine: Engine
+    engines: Mapping[str, Engine]
     thread: EngineThread
     admission: Admission
     catalog: Catalog
@@ -41,6 +44,7 @@ class Services:
     pipeline: RecordingPipeline
     live: LiveSessions
     processor: RequestProcessor
+    drafting: Drafting | None
     jobs: Jobs
     ephemeral_keys: EphemeralKeys
     translations: Translations

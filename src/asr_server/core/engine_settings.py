@@ -70,9 +70,19 @@ class EngineSettings(BaseModel):
     )
     vllm_api_key: SecretStr | None = Field(None, description="Key of that server, if it needs one.")
     use_vllm: bool = Field(False, description="Start `vllm serve`, which must be installed, and let it run the model.")
+    models: str = Field(
+        "",
+        description="Comma-separated models that stay beside `MODEL_ID`, by the names that requests pick them with; "
+        "without `MODEL_ID` the first is the default.",
+    )
+    fast_model_id: str = Field("", description="A smaller model, for `DUAL_MODEL` and `USE_SPECULATIVE`.")
+    dual_model: bool = Field(
+        False, description="`FAST_MODEL_ID` writes live partials, `MODEL_ID` finals and recordings."
+    )
+    use_speculative: bool = Field(
+        False, description="`FAST_MODEL_ID` drafts recordings and finals, and `MODEL_ID` verifies the draft."
+    )
     # Options of the product that this version does not have: setting one stops the start with the reason.
-    dual_model: bool = Field(False, description="A fast model for live partials, an accurate one for finals.")
-    use_speculative: bool = Field(False, description="Let a small model draft the text for the large one.")
     onnx_encoder_path: str = Field("", description="Run the audio encoder from an ONNX file.")
     trt_encoder_path: str = Field("", description="Run the audio encoder from a TensorRT engine.")
     use_causal_encoder: bool = Field(False, description="Encode live audio causally.")

@@ -7,20 +7,20 @@ from collections.abc import Callable
 
 
 class IdleTimer:
-    """Counts the time since the last use. A `timeout_s` of 0 is no timeout. `clock` is monotonic seconds.
+    """Counts the time since the last use, `used_s`. A `timeout_s` of 0 is no timeout. `clock` is monotonic seconds.
 
     Takes no lock: a caller with several threads brings its own.
     """
 
     def __init__(self, timeout_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._timeout_s = timeout_s
-        self._clock = clock
+        self.clock = clock
         self._holds = 0
-        self._used_s = clock()
+        self.used_s = clock()
 
     def touch(self) -> None:
         """It is in use at this moment: the time counts from now."""
-        self._used_s = self._clock()
+        self.used_s = self.clock()
 
     def hold(self) -> None:
         """It is in use from now until the `release` that belongs to this call."""
@@ -34,14 +34,14 @@ class IdleTimer:
     @property
     def idle_s(self) -> float:
         """Seconds since the last use; 0 while it is held."""
-        return 0.0 if self._holds else self._clock() - self._used_s
+        return 0.0 if self._holds else self.clock() - self.used_s
 
     @property
     def remaining_s(self) -> float | None:
         """Seconds until the timeout, 0 or less when it has passed; None while it is held or without a timeout."""
         if self._holds or self._timeout_s == 0:
             return None
-        return self._used_s + self._timeout_s - self._clock()
+        return self.used_s + self._timeout_s - self.clock()
 
     @property
     def expired(self) -> bool:

@@ -31,7 +31,6 @@ class SettingsError(ValueError):
 
 # Settings of the servers that people come from. docs/migration.md has them too.
 _SUPERSEDED = {
-    "FAST_MODEL_ID": "there is one model; choose it with MODEL_ID",
     "WS_WINDOW_MAX_S": "set WS_UTTERANCE_MAX_S",
     "WS_OVERLAP_SIZE": "utterances do not overlap; VAD_SUFFIX_MS is the audio behind the speech",
     "WS_FLUSH_SILENCE_MS": "set VAD_MIN_SILENCE_MS",
@@ -267,6 +266,11 @@ class Settings(EngineSettings, BaseSettings):
     def aliases(self) -> tuple[str, ...]:
         """`model_aliases`, one by one."""
         return _listed(self.model_aliases)
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """`models`, one by one."""
+        return _listed(self.models)
 
     @property
     def max_upload_bytes(self) -> int:

@@ -151,10 +151,10 @@ def test_a_log_level_may_be_written_in_any_case(monkeypatch):
 def test_settings_of_other_servers_are_named_with_what_replaces_them(monkeypatch, tmp_path):
     """From the environment and from `.env`, in any case; the server starts all the same."""
     assert settings.superseded() == {}
-    monkeypatch.setenv("FAST_MODEL_ID", "Qwen/Qwen3-ASR-0.6B")
+    monkeypatch.setenv("WS_FLUSH_SILENCE_MS", "400")
     (tmp_path / ".env").write_text("ws_window_max_s=30\nPORT=8100\n")
     assert settings.superseded() == {
-        "FAST_MODEL_ID": "there is one model; choose it with MODEL_ID",
+        "WS_FLUSH_SILENCE_MS": "set VAD_MIN_SILENCE_MS",
         "WS_WINDOW_MAX_S": "set WS_UTTERANCE_MAX_S",
     }
     assert settings.load().port == 8100

@@ -41,6 +41,7 @@ class AligningEngine:
     aligner, and with it the wait of rows that decode; a longer item goes alone.
     `idle_timeout_s` of 0 keeps the aligner as long as the model. `request_clock` stands still while the aligner is
     loaded. `clock` is monotonic seconds. `prepare` is called on the engine thread before each load of the model.
+    `beside`: another engine with the same aligner, which is loaded once for both.
     """
 
     def __init__(
@@ -53,12 +54,14 @@ class AligningEngine:
         request_clock: RequestClock | None = None,
         clock: Callable[[], float] = time.monotonic,
         prepare: Callable[[], None] = lambda: None,
+        beside: AligningEngine | None = None,
     ) -> None:
         self._engine = engine
         self._prepare = prepare
         self._aligner = aligner
         self._pass_tokens = pass_tokens
-        self._idle = IdleTimer(idle_timeout_s, clock)
+        # One timer for one aligner: who has not used it for long must not unload it under who has.
+        self._idle: IdleTimer = beside._idle if beside is not None else IdleTimer(idle_timeout_s, clock)
         self._request_clock = request_clock or RequestClock()
         self._clock = clock
         self._pending: dict[int, _Waiting] = {}
@@ -76,14 +79,31 @@ class AligningEngine:
         return replace(
             self._engine.info,
             aligner_id=self._aligner.aligner_id if self._aligner is not None else "",
-            aligner_state=self._state,
+            aligner_state=self._aligner_state,
             aligner_error=self._error,
         )
+
+    @property
+    def _aligner_state(self) -> AlignerState:
+        """An engine beside this one may have loaded or unloaded the aligner."""
+        if self._aligner is not None and self._aligner.loaded:
+            return AlignerState.LOADED
+        return AlignerState.UNLOADED if self._state is AlignerState.LOADED else self._state
+
+    @property
+    def aligner(self) -> Aligner | None:
+        """What places the words; None where nothing does."""
+        return self._aligner
 
     @property
     def loaded(self) -> bool:
         """Whether the model is; the aligner comes when it is needed."""
         return self._engine.loaded
+
+    @property
+    def fits(self) -> bool:
+        """Whether there seems to be memory for the model."""
+        return self._engine.fits
 
     @property
     def free_slots(self) -> int:

@@ -20,10 +20,10 @@ OPTIONAL = ("bitsandbytes", "granian", "torchao", "triton")
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """`gpu`: there is a driver for a GPU. `torch_cuda`: the installed torch is a build for such a GPU. `gpus`: what is
-    known of both. `qwen`: the packages of the Qwen engine are installed. `numa`: the machine's memory nodes. `packages`:
-    which of `OPTIONAL` are installed. `cpu_flags`: the processor's instruction sets by the kernel's names. `cpu`: how
-    much of the processor this process may use. `compiler`, `vllm`: the path of a C++ compiler and of the command of
-    that name, "" for none."""
+    known of both. `qwen`: the packages of the Qwen engine are installed. `numa`: the machine's memory nodes.
+    `packages`: which of `OPTIONAL` are installed. `cpu_flags`: the processor's instruction sets by the kernel's names.
+    `cpu`: how much of the processor this process may use. `compiler`, `vllm`: the path of a C++ compiler and of the
+    command of that name, "" for none."""
 
     gpu: bool
     torch_cuda: bool

@@ -10,11 +10,23 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from loguru import logger
+
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.engine.protocol import DEFAULT_TRAITS, AlignItem, Alignment, EngineTraits, Hypothesis, Tokens, Utterance
+from asr_server.core.errors import AsrError, EngineFailed, ShuttingDown
+from asr_server.engine.protocol import (
+    DEFAULT_TRAITS,
+    AlignItem,
+    Alignment,
+    EngineTraits,
+    Hypothesis,
+    Tokens,
+    Utterance,
+    Written,
+)
 from asr_server.scheduling.job import Job, Priority
 
 if TYPE_CHECKING:
@@ -40,55 +52,113 @@ class Transcription:
 
 
 class EngineClient:
-    """Submits jobs to one engine thread. Every method raises `ShuttingDown` when no new work is taken.
+    """Submits jobs for one model to the engine thread. Every method raises `ShuttingDown` when no new work is taken.
 
+    `model`: its name there. `drafting`: a smaller model, whose transcripts this one verifies; None for none.
     `deadline_s` is by `clock`: a job that is not done by then ends with `DeadlineExceeded`.
     """
 
-    def __init__(self, thread: EngineThread, traits: EngineTraits = DEFAULT_TRAITS) -> None:
+    def __init__(
+        self,
+        thread: EngineThread,
+        traits: EngineTraits = DEFAULT_TRAITS,
+        model: str = "",
+        drafting: Drafting | None = None,
+    ) -> None:
         self.traits = traits
         self.clock = thread.request_clock
         self._thread = thread
+        self._model = model
+        self._drafting = drafting
 
     def lease(self, *, live: bool = False) -> AbstractContextManager[None]:
         """Keep the model loaded until the block ends. `live`: for a live session."""
-        return self._thread.lease(live=live)
+        return self._thread.lease(live=live, model=self._model)
 
     def load(self) -> None:
         """Begin to load the model, unless it is loaded; if that fails, the next job reports it."""
-        self._thread.load()
+        self._thread.load(self._model)
 
     async def transcribe(
         self, utterance: Utterance, *, priority: Priority, deadline_s: float | None = None
     ) -> Transcription:
         """The engine's answer. Raises `AsrError`. Cancelling the task cancels the job."""
-        job = Job[Hypothesis](utterance, priority, _seconds(utterance), deadline_s)
-        return _transcription(job, await asyncio.wrap_future(self._thread.submit(job)))
+        return await self.stream(utterance, priority=priority, deadline_s=deadline_s).result()
 
     def stream(self, utterance: Utterance, *, priority: Priority, deadline_s: float | None = None) -> EngineStream:
         """The same as its text arrives. The job is queued at once. There is text only if `utterance.stream` is set."""
-        job = Job[Hypothesis](utterance, priority, _seconds(utterance), deadline_s)
-        return EngineStream(self._thread, job)
+        job = Job[Hypothesis](utterance, priority, _seconds(utterance), deadline_s, self._model)
+        drafting = self._drafting
+        return EngineStream(self._thread, job, drafting if drafting and drafting.helps(utterance) else None)
 
     async def align(self, item: AlignItem, *, priority: Priority) -> Alignment:
         """The times of the words. Raises `AsrError`. Cancelling the task cancels the job."""
-        job = Job[Alignment](item, priority, _seconds(item))
+        job = Job[Alignment](item, priority, _seconds(item), model=self._model)
         return await asyncio.wrap_future(self._thread.submit(job))
+
+
+class Drafting:
+    """Drafts of one model for another, and what they have saved. Used on the event loop.
+
+    A draft saves the steps for those of its tokens that come true, and changes no answer; see `Utterance.draft`.
+    """
+
+    def __init__(self, client: EngineClient) -> None:
+        self._client = client
+        self.spans = self._steps = self._saved = 0
+
+    def helps(self, utterance: Utterance) -> bool:
+        """Whether there is something to draft: not for what has a draft, is sampled, or is a partial; and not in a
+        language or of a length that the smaller model does not know."""
+        traits = self._client.traits
+        has_draft = bool(utterance.draft or utterance.draft_text)
+        is_partial = utterance.session is not None and not utterance.last
+        known = utterance.language is None or utterance.language in traits.languages
+        fits = len(utterance.audio) <= traits.max_audio_s * SAMPLE_RATE
+        return known and fits and not (has_draft or is_partial or utterance.temperature > 0)
+
+    async def draft(self, job: Job[Hypothesis], utterance: Utterance) -> Transcription | None:
+        """What the smaller model says, with the priority of `job`; None if it fails, since a draft is not needed.
+
+        Raises `ShuttingDown` and `EngineFailed`.
+        """
+        asked = replace(utterance, stream=False, session=None, last=False, prefix=(), prefix_text=None)
+        try:
+            return await self._client.transcribe(asked, priority=job.priority, deadline_s=job.deadline_s)
+        except (ShuttingDown, EngineFailed):
+            raise
+        except AsrError as error:
+            logger.warning("no draft", code=error.code, reason=error.message)
+            return None
+
+    def note(self, answer: Hypothesis) -> None:
+        """An answer that had a draft. Without one it takes a step for each token, and one for its end."""
+        self.spans += 1
+        self._steps += len(answer.ids) + 1
+        self._saved += len(answer.ids) + 1 - answer.passes
+
+    @property
+    def saved(self) -> float:
+        """The share of decode steps that was saved so far."""
+        return self._saved / max(1, self._steps)
 
 
 class EngineStream:
     """One transcription under way: an async iterator of its text, then its `result`. Made by `EngineClient.stream`.
 
     The iterator raises `TimeoutError` at the deadline, since the engine may hang in a step and not report it.
-    `begun` is set when the first text has come, or at the end.
+    `begun` is set when the first text has come, or at the end. With `drafting` the job is queued behind its draft, in
+    the place in the queue that the draft had.
     """
 
-    def __init__(self, thread: EngineThread, job: Job[Hypothesis]) -> None:
+    def __init__(self, thread: EngineThread, job: Job[Hypothesis], drafting: Drafting | None = None) -> None:
         loop = asyncio.get_running_loop()
+        self._thread = thread
         self._job = job
         self._clock = thread.request_clock
         self._texts: deque[str] = deque()
         self._changed = asyncio.Event()
+        self._draft_s = 0.0
         self.begun = asyncio.Event()
 
         def on_delta(delta: object) -> None:  # on the engine thread
@@ -96,7 +166,11 @@ class EngineStream:
                 loop.call_soon_threadsafe(self._add, delta.text)
 
         job.on_delta = on_delta
-        self._future = asyncio.wrap_future(thread.submit(job))
+        self._future: asyncio.Future[Hypothesis]
+        if drafting is None:
+            self._future = asyncio.wrap_future(thread.submit(job))
+        else:
+            self._future = asyncio.ensure_future(self._drafted(drafting))
         # The result crosses over by `call_soon_threadsafe` too, so this runs behind `_add` of every delta.
         self._future.add_done_callback(self._on_done)
 
@@ -114,7 +188,27 @@ class EngineStream:
 
     async def result(self) -> Transcription:
         """The whole answer. Raises `AsrError`."""
-        return _transcription(self._job, await self._future)
+        hypothesis, job = await self._future, self._job
+        return Transcription(
+            hypothesis,
+            queue_s=job.started_s - job.queued_s - job.load_s - self._draft_s,
+            infer_s=job.ended_s - job.started_s + self._draft_s,
+            load_s=job.load_s,
+        )
+
+    async def _drafted(self, drafting: Drafting) -> Hypothesis:
+        job, utterance = self._job, self._job.item
+        assert isinstance(utterance, Utterance)
+        job.queued_s = self._thread.clock()
+        draft = await drafting.draft(job, utterance)
+        if draft is None:
+            return await asyncio.wrap_future(self._thread.submit(job))
+        self._draft_s = draft.infer_s
+        said = draft.hypothesis
+        job.item = replace(utterance, draft_text=Written(said.text, said.language))
+        answer = await asyncio.wrap_future(self._thread.submit(job))
+        drafting.note(answer)
+        return answer
 
     def cancel(self) -> None:
         """Take the job out of the queue or out of the batch; does nothing if it is done."""
@@ -157,15 +251,6 @@ async def until(clock: RequestClock, deadline_s: float | None) -> AsyncIterator[
             yield
         finally:
             timer.cancel()
-
-
-def _transcription(job: Job[Hypothesis], hypothesis: Hypothesis) -> Transcription:
-    return Transcription(
-        hypothesis,
-        queue_s=job.started_s - job.queued_s - job.load_s,
-        infer_s=job.ended_s - job.started_s,
-        load_s=job.load_s,
-    )
 
 
 def _seconds(item: Utterance | AlignItem) -> float:

@@ -17,7 +17,7 @@ from asr_server.core import settings
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.engine import plan, registry
 from asr_server.engine.capabilities import Capabilities
-from asr_server.engine.protocol import AlignItem, Alignment, Finish, Utterance
+from asr_server.engine.protocol import AlignItem, Alignment, Finish, Utterance, Written
 from asr_server.engine.remote.conftest import ScriptedRemote
 from asr_server.scheduling.ports import RowDelta, RowDone
 
@@ -305,6 +305,33 @@ def test_a_prefix_is_kept_and_the_rest_is_what_the_model_says_behind_it(ask, cli
         forced, beside = ask(Utterance(clips[0], prefix=foreign, draft=draft), Utterance(clips[3]))
         assert forced.ids[: len(foreign)] == foreign
         assert beside.ids == alone[3].ids
+
+
+@pytest.mark.parametrize("language", [None, "English"])
+def test_the_words_of_another_model_are_a_draft_like_any_other(ask, clips, language):
+    """Its text in the engine's own tokens: right words save steps, and no words change an answer."""
+    plain = ask(*(Utterance(clip, language=language) for clip in clips))
+    for clip, own, other in zip(clips, plain, (*plain[1:], plain[0]), strict=True):
+        drafts = [Written(own.text, own.language), Written(other.text, other.language), Written("unsaid words", "")]
+        told = ask(*(Utterance(clip, language=language, draft_text=draft) for draft in drafts))
+        for got in told:
+            _same(got, own)
+        assert told[0].passes < own.passes or not own.text
+    assert sum(len(answer.ids) for answer in plain) > 20
+
+
+@pytest.mark.parametrize("language", [None, "English"])
+def test_the_words_of_another_model_can_be_what_an_answer_begins_with(ask, clips, language):
+    """The text begins with them, whatever the model would say; without words nothing is forced."""
+    plain, begun, empty = ask(
+        Utterance(clips[0], language=language),
+        Utterance(clips[0], language=language, prefix_text=Written("play seven lights", "English")),
+        Utterance(clips[0], language=language, prefix_text=Written("", "")),
+    )
+    assert begun.text.startswith("play seven lights")
+    assert (begun.language, begun.finish) == ("English", Finish.END)
+    assert not plain.text.startswith("play seven")
+    _same(empty, plain)
 
 
 def test_a_session_never_changes_an_answer(ask, clips):

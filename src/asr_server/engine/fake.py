@@ -31,6 +31,8 @@ from asr_server.engine.protocol import (
     Hypothesis,
     Tokens,
     Utterance,
+    Written,
+    in_tokens,
 )
 from asr_server.scheduling.ports import Outcome, RowDelta, RowDone, RowFailed
 
@@ -140,6 +142,11 @@ class FakeEngine:
         return self._loaded
 
     @property
+    def fits(self) -> bool:
+        """It takes no memory."""
+        return True
+
+    @property
     def free_slots(self) -> int:
         """Free slots."""
         return self._plan.max_batch - len(self._rows)
@@ -173,6 +180,7 @@ class FakeEngine:
         assert self._loaded, "admit() before load()"
         script = self._script()  # first: a new script begins to count anew
         self._calls += 1
+        item = in_tokens(item, self._encode)
         rule = self._rule(item, script)
         row = self._answer(item, rule)
         if rule.fault is not None and rule.at == "admission" and (error := self._strike(row)) is not None:
@@ -210,6 +218,8 @@ class FakeEngine:
         """The first rule that applies; one without any effect if none does."""
         audio_s = samples_to_s(len(item.audio))
         for rule in script.rules:
+            if rule.model not in ("", self._plan.model_id):
+                continue
             if not rule.matches(item, audio_s, self._calls) or (rule.times and self._applied[rule] >= rule.times):
                 continue
             if rule.once_file is not None:
@@ -252,6 +262,10 @@ class FakeEngine:
         tail = ids[-1:] * _LOOP_TURNS if finish is Finish.LOOP else ()
         silence = rule.no_speech_prob if rule.no_speech_prob is not None else (0.02 if text else 0.98)
         return _Row(item, rule, tuple(ids), tuple(tail), finish, None if item.language is not None else silence)
+
+    def _encode(self, written: Written, forced: bool) -> tuple[int, ...]:
+        named = [] if forced else [_Piece("", written.language)]
+        return tuple(map(self._vocabulary.id_of, [*named, *map(_Piece, _PIECE.findall(written.text))]))
 
     def _counted(self, item: Utterance) -> str:
         if float(np.abs(item.audio).max(initial=0.0)) < _SILENCE_PEAK:

@@ -46,10 +46,11 @@ class Fault(StrEnum):
 class Rule:
     """Which utterances it is for (every condition that is set must hold), and what becomes of them.
 
-    Conditions: `context` is part of the utterance's context; its audio lasts `min_s` to `max_s` seconds; it is the
-    `call`-th utterance of the engine, counted from 1; it is `sampled` (temperature above 0) or not; it belongs to a
-    `live` session or not. A rule applies `times` times, 0 is without limit. With `once_file` it applies only while that
-    file is not there, and creates it: once for all processes that share the script.
+    Conditions: `model` is the name of the one that is asked; `context` is part of the utterance's context; its audio
+    lasts `min_s` to `max_s` seconds; it is the `call`-th utterance of the engine, counted from 1; it is `sampled`
+    (temperature above 0) or not; it belongs to a `live` session or not. A rule applies `times` times, 0 is without
+    limit. With `once_file` it applies only while that file is not there, and creates it: once for all processes that
+    share the script.
 
     Answer: `text` (None: the answer that follows from the audio), `language` and `finish`. `no_speech_prob` is 0.02 for
     an answer with text and 0.98 for one without, unless it is set. An answer that ends as a `loop` repeats its last
@@ -61,6 +62,7 @@ class Rule:
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
+    model: str = ""
     context: str = ""
     min_s: float = 0.0
     max_s: float = math.inf
@@ -82,7 +84,8 @@ class Rule:
     hang_file: Path | None = None
 
     def matches(self, utterance: Utterance, audio_s: float, call: int) -> bool:
-        """Whether its conditions hold for this utterance, the `call`-th. `times` and `once_file` are the engine's."""
+        """Whether its conditions hold for this utterance, the `call`-th. `model`, `times` and `once_file` are the
+        engine's."""
         return (
             self.context in utterance.context
             and self.min_s <= audio_s <= self.max_s

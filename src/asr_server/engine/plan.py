@@ -12,7 +12,7 @@ from pathlib import Path
 
 from asr_server.core.setting_types import Dtype
 from asr_server.core.settings import Settings
-from asr_server.engine import machine_options, remote_options
+from asr_server.engine import machine_options, model_options, remote_options
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.moonshine import package as moonshine
 from asr_server.engine.numa import Node
@@ -26,11 +26,12 @@ MOONSHINE = "moonshine"
 FAKE = "fake"
 # Chosen by VLLM_BASE_URL or USE_VLLM, whatever MODEL_ID is.
 REMOTE = "remote"
-# The MODEL_ID that leaves the choice to the machine, and what is chosen.
-AUTO_MODEL = "auto"
+# A second scripted model, for tests of what several do.
+FAST_FAKE = "fake-fast"
+# What MODEL_ID=auto chooses.
 _GPU_MODEL, _CPU_MODEL = "Qwen/Qwen3-ASR-1.7B", "Qwen/Qwen3-ASR-0.6B"
 # The engine of each MODEL_ID that names no Qwen3-ASR checkpoint.
-ENGINES_BY_MODEL = {FAKE: FAKE, moonshine.MODEL_ID: MOONSHINE}
+ENGINES_BY_MODEL = {FAKE: FAKE, FAST_FAKE: FAKE, moonshine.MODEL_ID: MOONSHINE}
 
 
 class PlanError(ValueError):
@@ -42,7 +43,9 @@ class Plan:
     """What the engine is built from; chosen once at start. `dtype`: "auto" where only loading can tell.
     `aligner_id`: "" where there is none. `model_revision`, `aligner_revision`: of hub ids, "" for any. `quantize`: the
     8-bit format of linear layers, "" for none. `cpu_threads`: 0 leaves the number to the library. `node`: the memory
-    node that the engine's threads are bound to. `remote`: of the engine of that name."""
+    node that the engine's threads are bound to. `remote`: of the engine of that name. `others`: models beside this
+    one, the default, and `shares`: how many share the memory. `fast_model_id`: the one of them that is `dual_model`'s
+    or `use_speculative`'s."""
 
     engine: str
     model_id: str
@@ -60,25 +63,27 @@ class Plan:
     cpu_threads: int = 0
     node: Node | None = None
     remote: Remote | None = None
+    shares: int = 1
+    others: tuple[Plan, ...] = ()
+    fast_model_id: str = ""
 
     @property
     def cuda_graphs(self) -> bool:
         """Whether decode steps are recorded."""
-        return self._active("use_cuda_graphs")
+        return self.is_active("use_cuda_graphs")
 
     @property
     def compiled(self) -> bool:
         """Whether small operations of the layers are fused."""
-        return self._active("use_torch_compile")
+        return self.is_active("use_torch_compile")
 
-    def _active(self, name: str) -> bool:
-        return any(option.name == name and option.active for option in self.options)
+    def is_active(self, option: str) -> bool:
+        """Whether the option of that name is."""
+        return any(one.name == option and one.active for one in self.options)
 
 
 # Options that this version does not have: the setting, and what to do instead.
 ABSENT = {
-    "dual_model": "choose one model with MODEL_ID",
-    "use_speculative": "unset it",
     "onnx_encoder_path": "unset it; the encoder runs in torch",
     "trt_encoder_path": "unset it; the encoder runs in torch",
     "use_causal_encoder": "unset it",
@@ -122,12 +127,24 @@ _SERVER_REASONS = {
 
 def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
     """The plan for these settings on this machine. Raises `PlanError`."""
-    return (_remote if remote_options.is_remote(settings) else _local)(settings, capabilities)
+    if remote_options.is_remote(settings):
+        return _remote(settings, capabilities)
+    settings, conflicts = model_options.with_default(settings), list[str]()
+    plan = _of_one_model(settings, capabilities, conflicts)
+    others = _others(settings, plan.model_id, capabilities, conflicts)
+    if conflicts:
+        raise PlanError("\n".join(conflicts))
+    shares, drafts = 1 + len(others), settings.dual_model or settings.use_speculative
+    return replace(
+        plan,
+        shares=shares,
+        others=tuple(replace(other, shares=shares) for other in others),
+        fast_model_id=settings.fast_model_id if drafts else "",
+    )
 
 
-def _local(settings: Settings, capabilities: Capabilities) -> Plan:
+def _of_one_model(settings: Settings, capabilities: Capabilities, conflicts: list[str]) -> Plan:
     engine = ENGINES_BY_MODEL.get(settings.model_id, QWEN)
-    conflicts: list[str] = []
     torch = engine == QWEN
     cpu = "cpu", _REASONS.get(engine, "")
     device, device_reason = machine_options.device(settings.device, capabilities, conflicts) if torch else cpu
@@ -139,8 +156,6 @@ def _local(settings: Settings, capabilities: Capabilities) -> Plan:
     graphs = machine_options.cuda_graphs(settings.use_cuda_graphs, device, quantize, capabilities, conflicts)
     compiled = machine_options.torch_compile(settings.use_torch_compile, device, capabilities, conflicts)
     conflicts += _conflicts(settings, engine, model.value, capabilities)
-    if conflicts:
-        raise PlanError("\n".join(conflicts))
     aligner_id, aligner_reason = _aligner(settings, engine)
     max_batch = settings.max_batch or _MAX_BATCH[device.partition(":")[0]]
     parts = (
@@ -158,7 +173,7 @@ def _local(settings: Settings, capabilities: Capabilities) -> Plan:
         *((_ATTENTION, graphs, compiled) if torch else ()),
         Option("aligner", bool(aligner_id), aligner_id, aligner_reason),
         numa_node,
-        *_beside(settings),
+        *_beside(settings, model.value),
     )
     return Plan(
         engine=engine,
@@ -186,8 +201,10 @@ def _remote(settings: Settings, capabilities: Capabilities) -> Plan:
     )
     dtype, dtype_reason = machine_options.dtype(settings, device, capabilities) if capabilities.qwen else _ONLY_DTYPE
     model = _model(settings.model_id, device)
-    if settings.model_id == AUTO_MODEL and not settings.use_vllm:
-        model = Option("model", True, REMOTE, f"MODEL_ID={AUTO_MODEL}: the first that the remote engine lists")
+    if settings.model_id == model_options.AUTO_MODEL and not settings.use_vllm:
+        model = Option(
+            "model", True, REMOTE, f"MODEL_ID={model_options.AUTO_MODEL}: the first that the remote engine lists"
+        )
     numa_node, node = machine_options.numa_node(settings.numa_node, capabilities, conflicts)
     conflicts += [*_absent(settings, capabilities), *remote_options.conflicts(settings, capabilities)]
     if conflicts:
@@ -207,7 +224,7 @@ def _remote(settings: Settings, capabilities: Capabilities) -> Plan:
         *remote_options.batching(max_batch),
         Option("aligner", bool(aligner_id), aligner_id, aligner_reason),
         numa_node,
-        *_beside(settings),
+        *_beside(settings, model.value),
     )
     return Plan(
         engine=REMOTE,
@@ -223,6 +240,20 @@ def _remote(settings: Settings, capabilities: Capabilities) -> Plan:
         node=node,
         remote=remote_options.server(settings, capabilities, model.value, max_batch),
     )
+
+
+def _others(settings: Settings, model_id: str, capabilities: Capabilities, conflicts: list[str]) -> list[Plan]:
+    """The plans of the models beside MODEL_ID. What they cannot do is added to `conflicts`."""
+    conflicts += model_options.conflicts(settings, model_id)
+    plans = []
+    for name in model_options.beside(settings, model_id):
+        engine = ENGINES_BY_MODEL.get(name, QWEN)
+        own = model_options.of_another(settings, name, qwen=engine == QWEN, fake=engine == FAKE)
+        try:
+            plans.append(resolve(own, capabilities))
+        except PlanError as error:
+            conflicts += [f"{name}: {line}" for line in str(error).splitlines()]
+    return plans
 
 
 def _absent(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
@@ -260,10 +291,11 @@ def _conflicts(settings: Settings, engine: str, model_id: str, capabilities: Cap
         yield f"DTYPE={settings.dtype.value}: {moonshine.MODEL_ID} runs in float32 only; unset it."
 
 
-def _beside(settings: Settings) -> Iterator[Option]:
+def _beside(settings: Settings, model_id: str) -> Iterator[Option]:
     """The options that do not concern the engine, and those that this version does not have."""
     yield Option("gateway_mode", settings.gateway_mode, "", _GATEWAY_REASONS[settings.gateway_mode])
     yield _translation(settings)
+    yield from model_options.options(settings, model_id)
     yield remote_options.use_vllm(settings)
     yield Option("use_granian", settings.use_granian, "", _SERVER_REASONS[settings.use_granian])
     yield from (Option(name, False, "", "not available in this version") for name in ABSENT)
@@ -289,11 +321,12 @@ def _aligner(settings: Settings, engine: str) -> tuple[str, str]:
 
 def chosen_model(settings: Settings, capabilities: Capabilities) -> str:
     """MODEL_ID, or what `auto` stands for on this machine."""
+    settings = model_options.with_default(settings)
     return _model(settings.model_id, machine_options.device(settings.device, capabilities, [])[0]).value
 
 
 def _model(wanted: str, device: str) -> Option:
-    if wanted != AUTO_MODEL:
+    if wanted != model_options.AUTO_MODEL:
         return Option("model", True, wanted, "as set")
     if device.startswith("cuda"):
         return Option("model", True, _GPU_MODEL, "MODEL_ID=auto: the larger model, for a GPU")

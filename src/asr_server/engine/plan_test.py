@@ -50,8 +50,6 @@ def test_what_cannot_work_refuses_and_names_every_conflict():
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("dual_model", True),
-        ("use_speculative", True),
         ("quantize", "fp8"),
         ("onnx_encoder_path", "x.onnx"),
         ("trt_encoder_path", "x.engine"),
@@ -299,3 +297,48 @@ def test_what_the_english_model_cannot_do_refuses():
     with pytest.raises(plan.PlanError) as refusal:
         plan.resolve(_settings(model_id="moonshine-tiny-en", device="cuda", dtype="bfloat16"), GPU)
     assert all(word in str(refusal.value) for word in ("DEVICE=cuda", "DTYPE=bfloat16", "CPU only", "float32 only"))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"models": "demo, moonshine-tiny-en"}, ["demo", "moonshine-tiny-en"]),
+        ({"model_id": "fake", "models": "demo,fake,demo"}, ["fake", "demo"]),
+        ({"model_id": "demo", "fast_model_id": "moonshine-tiny-en"}, ["demo"]),
+        ({"model_id": "demo", "fast_model_id": "moonshine-tiny-en", "dual_model": True}, ["demo", "moonshine-tiny-en"]),
+        ({"models": "o/a,o/b", "fast_model_id": "o/b", "use_speculative": True}, ["o/a", "o/b"]),
+    ],
+)
+def test_models_are_resident_once_and_the_first_is_the_default(values, expected):
+    """MODEL_ID, or else the first of MODELS; the fast model where an option uses it. All share the memory."""
+    resolved = plan.resolve(_settings(**values), NO_GPU)
+    assert [resolved.model_id, *(other.model_id for other in resolved.others)] == expected
+    assert {resolved.shares, *(other.shares for other in resolved.others)} == {len(expected)}
+    line = _option(resolved, "models")
+    assert (line.active, line.value) == (len(expected) > 1, ", ".join(expected) * (len(expected) > 1))
+    assert plan.chosen_model(_settings(**values), NO_GPU) == expected[0]
+
+
+def test_what_concerns_one_model_is_not_asked_of_the_others():
+    """A revision is MODEL_ID's; the English model beside one on a GPU runs on the CPU."""
+    values = {"model_id": "o/a", "models": "moonshine-tiny-en,o/b", "model_revision": "v1", "device": "cuda"}
+    resolved = plan.resolve(_settings(**values, dtype="bfloat16"), GPU)
+    english, other = resolved.others
+    assert (english.device, english.dtype, other.device, other.dtype) == ("cpu", "float32", "cuda", "bfloat16")
+    assert (resolved.model_revision, other.model_revision) == ("v1", "")
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"dual_model": True}, "DUAL_MODEL needs FAST_MODEL_ID"),
+        ({"use_speculative": True}, "USE_SPECULATIVE needs FAST_MODEL_ID"),
+        ({"model_id": "demo", "fast_model_id": "demo", "dual_model": True}, "FAST_MODEL_ID is MODEL_ID=demo"),
+        ({"models": "demo,auto"}, "`auto` is for MODEL_ID alone"),
+        ({"models": ",".join("abcdefghi")}, "at most 8 models"),
+    ],
+)
+def test_models_that_contradict_each_other_refuse(values, words):
+    """With the settings at fault."""
+    with pytest.raises(plan.PlanError, match=words):
+        plan.resolve(_settings(**values), NO_GPU)

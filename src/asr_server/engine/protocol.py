@@ -7,8 +7,8 @@ An engine fits `scheduling.ports.Batch`, and adds what it says about itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
@@ -42,6 +42,14 @@ class Finish(StrEnum):
     BUDGET = "budget"  # the token budget for this much audio was used up: the text may be cut short
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What another model has written: its text, and its name of the language, "" where it knows none."""
+
+    text: str
+    language: str = ""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Utterance:
     """One row's work.
@@ -54,6 +62,7 @@ class Utterance:
     8 s windows is kept for the next, longer utterance of the same key and context; the same holds for it. `last`: no
     longer one is to come, so what was kept can go. `prefix`: token ids that the answer begins with, whatever the model
     would say: words that were given out and are not taken back. `stream`: deltas carry text.
+    `draft_text`, `prefix_text`: the same in the words of another model, whose tokens mean nothing to this one.
     """
 
     audio: NDArray[np.float32]
@@ -66,6 +75,25 @@ class Utterance:
     last: bool = False
     prefix: tuple[int, ...] = ()
     stream: bool = False
+    draft_text: Written | None = None
+    prefix_text: Written | None = None
+
+
+def in_tokens(utterance: Utterance, encode: Callable[[Written, bool], tuple[int, ...]]) -> Utterance:
+    """The utterance with the words of another model as token ids of the engine's own.
+
+    `encode`: the ids of an answer with these words, without those that name the language if that is forced.
+    """
+    draft, prefix, forced = utterance.draft_text, utterance.prefix_text, utterance.language is not None
+    if draft is None and prefix is None:
+        return utterance
+    return replace(
+        utterance,
+        draft=encode(draft, forced) if draft is not None else utterance.draft,
+        prefix=encode(prefix, forced) if prefix is not None and prefix.text else utterance.prefix,
+        draft_text=None,
+        prefix_text=None,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from asr_server.engine import numa
 from asr_server.engine.aligning import AligningEngine
@@ -61,18 +61,24 @@ def build_aligning(
     idle_timeout_s: float,
     on_progress: OnProgress = lambda: None,
     request_clock: RequestClock | None = None,
+    beside: Iterable[AligningEngine] = (),
 ) -> AligningEngine:
-    """The engine with its aligner beside it. `request_clock` stands still while the aligner is loaded."""
+    """The engine with its aligner beside it, or with that of an engine `beside` it if it is the same one.
+    `request_clock` stands still while the aligner is loaded."""
     clock, node = request_clock or RequestClock(), plan.node
     engine = build(plan, on_progress, clock.progress)
+    same = next(
+        (other for other in beside if other.aligner is not None and other.aligner.aligner_id == plan.aligner_id), None
+    )
     return AligningEngine(
         engine,
-        build_aligner(plan, engine, on_progress, clock.progress),
+        same.aligner if same is not None else build_aligner(plan, engine, on_progress, clock.progress),
         pass_tokens=pass_tokens(plan.device),
         idle_timeout_s=idle_timeout_s,
         request_clock=clock,
         # Before the libraries start threads of their own, which inherit it.
         prepare=lambda: numa.bind(node) if node is not None else None,
+        beside=same,
     )
 
 

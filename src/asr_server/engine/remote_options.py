@@ -8,16 +8,17 @@ from dataclasses import dataclass, field
 from asr_server.core.setting_types import Dtype, Quantization
 from asr_server.core.settings import Settings
 from asr_server.engine.capabilities import Capabilities
+from asr_server.engine.model_options import AUTO_MODEL
 from asr_server.engine.moonshine import package as moonshine
 from asr_server.engine.protocol import Option
 from asr_server.engine.qwen.checkpoint import DEMO
 
 # Requests at once; vLLM runs as many as fit into its memory, and queues the others.
 CONNECTIONS = 32
-_AUTO = "auto"
 _BUNDLED = (DEMO, moonshine.MODEL_ID, "fake")
 # Settings of a model that runs in this process.
-_LOCAL_ONLY = ("cpu_threads", "kv_budget_mb", "fake_engine_script")
+_LOCAL_ONLY = ("cpu_threads", "kv_budget_mb", "use_torch_compile", "fake_engine_script")
+_LOCAL_ONLY += ("models", "fast_model_id", "dual_model", "use_speculative")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def server(settings: Settings, capabilities: Capabilities, model_id: str, max_ba
     """The server that the settings name or start. `model_id`: what the plan calls the model."""
     if not settings.use_vllm:
         key = settings.vllm_api_key.get_secret_value() if settings.vllm_api_key else ""
-        name = "" if settings.model_id == _AUTO else settings.model_id
+        name = "" if settings.model_id == AUTO_MODEL else settings.model_id
         return Remote(str(settings.vllm_base_url).rstrip("/"), key, name)
     command: tuple[str, ...] = (capabilities.vllm, "serve", model_id, f"--max-num-seqs={max_batch}")
     command += (f"--dtype={settings.dtype.value}",) if settings.dtype is not Dtype.AUTO else ()

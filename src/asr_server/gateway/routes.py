@@ -19,6 +19,7 @@ from asr_server.api.http.schemas import (
     LiveBody,
     ModelBody,
     ModelList,
+    ModelStateBody,
     OptionBody,
     ProbeBody,
     QueueBody,
@@ -41,7 +42,7 @@ class GatewayRoutes:
     def __init__(self, settings: Settings, plan: Plan, worker: Worker, client: WorkerClient) -> None:
         self._settings, self._plan, self._worker, self._client = settings, plan, worker, client
         self.exposition = Exposition(worker, client)
-        self._catalog = Catalog(plan.model_id, plan.traits.languages, settings.aliases)
+        self._catalog = Catalog.of(plan, settings.aliases)
         self._began_s = time.monotonic()
 
     def router(self) -> APIRouter:
@@ -92,6 +93,10 @@ class GatewayRoutes:
             model_state="unloaded",
             model_error="",
             model_on_disk=None,
+            models=[
+                ModelStateBody(id=plan.model_id, state="unloaded", error="", rows=0, slots=0, kv_budget_mb=0)
+                for plan in (self._plan, *self._plan.others)
+            ],
             downloaded_mb=0,
             cuda=self._plan.device.startswith("cuda"),
             gpu_name="",

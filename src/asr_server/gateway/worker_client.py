@@ -62,5 +62,6 @@ class WorkerClient:
         _, body = await self.body(connection, "/health") if status else (0, None)
         if not body:
             return ProbeResult.SILENT
-        loaded = body.get("model_loaded") and body.get("aligner_state") != _LOADING
+        models = body.get("models", ())
+        loaded = all(model["state"] == "loaded" for model in models) and body.get("aligner_state") != _LOADING
         return ProbeResult.HEALTHY if loaded else ProbeResult.LOADING

@@ -51,13 +51,27 @@ class _Word:
     folded: str
 
 
+class _Standing:
+    """Since when the words of the last hypothesis have stood where they are."""
+
+    def __init__(self) -> None:
+        self._words: list[str] = []  # folded
+        self.since: list[int] = []  # for each of them: the audio end at which it first stood there
+
+    def follow(self, folded: list[str], end_samples: int) -> None:
+        agreed = _agreed(self._words, folded)
+        self.since = self.since[:agreed] + [end_samples] * (len(folded) - agreed)
+        self._words = folded
+
+
 class Agreement:
     """The hypotheses of one utterance, and what is committed of them."""
 
     def __init__(self, rules: CommitRules) -> None:
         self._rules = rules
-        self._words: list[str] = []  # of the last hypothesis, folded
-        self._since: list[int] = []  # for each of them: the audio end at which it first stood there
+        # In all hypotheses, and in those that may commit. A word is as old as the older of the two says: where a lesser
+        # engine hears another word again and again, the better one still agrees with itself.
+        self._shown, self._confirmed = _Standing(), _Standing()
         self.ids: tuple[int, ...] = ()
         self.text = ""
         self.committed_ids: tuple[int, ...] = ()
@@ -68,16 +82,17 @@ class Agreement:
         """The text after the committed words."""
         return self.text[len(self.committed) :]
 
-    def on_result(self, result: TranscribeResult, end_samples: int) -> None:
-        """The next hypothesis, made from the audio up to `end_samples`."""
+    def on_result(self, result: TranscribeResult, end_samples: int, *, may_commit: bool = True) -> None:
+        """The next hypothesis, made from the audio up to `end_samples`. `may_commit`: whether its words may be
+        committed; those of a less accurate engine only show for how long a word has stood."""
         words = _words(result.text)
         folded = [word.folded for word in words]
-        agreed = _agreed(self._words, folded)
-        self._since = self._since[:agreed] + [end_samples] * (len(folded) - agreed)
-        self._words = folded
+        self._shown.follow(folded, end_samples)
+        if may_commit:
+            self._confirmed.follow(folded, end_samples)
         self.ids = result.ids
         self.text = following(self.committed, result)
-        if result.offsets and result.text == self.text:
+        if may_commit and result.offsets and result.text == self.text:
             self._commit(result, words, end_samples)
 
     def _commit(self, result: TranscribeResult, words: list[_Word], end_samples: int) -> None:
@@ -97,7 +112,8 @@ class Agreement:
         held = self._rules.held_words
         if words and _UNSPACED.match(words[-1].folded):
             held = self._rules.held_characters
-        for number, (word, since) in enumerate(zip(words[: max(0, len(words) - held)], self._since, strict=False)):
+        stood_since = map(min, self._shown.since, self._confirmed.since)
+        for number, (word, since) in enumerate(zip(words[: max(0, len(words) - held)], stood_since, strict=False)):
             if word.end <= len(self.committed):
                 continue
             guess = self._is_guess(result, word)

@@ -23,7 +23,9 @@ class LiveMachineConfig:
     the utterance. `max_pause_samples`: an utterance with a longer pause is transcribed in parts, each with
     `margin_samples` of the pause before and behind its speech. `max_utterance_samples`: the length of a part without
     such a pause at which the utterance is cut; one that is longer in all ends in its next long pause.
-    `separate_final_engine`: partials come from a less accurate engine than finals; none of them may serve as a final.
+    `separate_final_engine`: for the default model, partials come from a less accurate engine than finals. None of them
+    serves as a final or commits a word; the engine of the finals is asked too after `confirm_every_samples` without a
+    pause.
     """
 
     voice: Callable[[], Probability]
@@ -37,6 +39,7 @@ class LiveMachineConfig:
     margin_samples: int = 4_800
     commit: CommitRules = field(default_factory=CommitRules)
     separate_final_engine: bool = False
+    confirm_every_samples: int = 5 * SAMPLE_RATE
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ class TurnConfig:
     `threshold`: speech probability at which speech begins. `min_silence_ms`: a shorter pause does not end an utterance.
     `sentence_silence_ms`: but this one does, if the text so far ends as a sentence does; None: the text does not count.
     `prefix_ms`: audio before the first frame of speech that belongs to the utterance, as far as no other has it.
+    `model`: the name of the model that transcribes, "" for the default.
     """
 
     detection: Detection = Detection.VOICE
@@ -59,6 +60,7 @@ class TurnConfig:
     min_silence_ms: int = 500
     sentence_silence_ms: int | None = None
     prefix_ms: int = 300
+    model: str = ""
 
 
 # -- events: what the session is given --------------------------------------------------------------------------------
@@ -152,7 +154,8 @@ class Transcribe:
     At most one is under way in a session.
 
     `audio`: a part of the utterance from its start at `start_samples`. `prefix`: ids with which the result must begin.
-    `draft`: ids that the result may turn out to be.
+    `draft`: ids that the result may turn out to be. `committed`, `text`: what they write, in `written_language`, for an
+    engine that has other tokens.
     """
 
     ticket: int
@@ -164,6 +167,10 @@ class Transcribe:
     context: str
     prefix: tuple[int, ...]
     draft: tuple[int, ...]
+    model: str = ""
+    committed: str = ""
+    text: str = ""
+    written_language: str = ""
 
     @property
     def end_samples(self) -> int:

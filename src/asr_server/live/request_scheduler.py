@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+from asr_server.live.config import LiveMachineConfig
 from asr_server.live.events import (
     Action,
     CancelRequest,
@@ -34,13 +35,10 @@ class _Request:
 
 
 class RequestScheduler:
-    """Appends actions to `out`, which the session returns after each event.
+    """Appends actions to `out`, which the session returns after each event."""
 
-    `separate_final_engine`: see `LiveMachineConfig`.
-    """
-
-    def __init__(self, separate_final_engine: bool, out: list[Action]) -> None:
-        self._separate_final_engine = separate_final_engine
+    def __init__(self, config: LiveMachineConfig, out: list[Action]) -> None:
+        self._config = config
         self._out = out
         self._tickets = 0
         self._request: _Request | None = None
@@ -101,7 +99,8 @@ class RequestScheduler:
                 self._deliver_known()
         else:
             shown = part.partial()
-            part.on_result(result, request.samples, request.kind)
+            may_commit = request.kind is ResultKind.FINAL or not self._is_separate(part)
+            part.on_result(result, request.samples, request.kind, may_commit=may_commit)
             now = part.partial()
             if (now.committed, now.tentative) != (shown.committed, shown.tentative):
                 self._out.append(now)
@@ -133,7 +132,19 @@ class RequestScheduler:
 
     def _serves(self, samples: int, kind: ResultKind, part: Part) -> bool:
         """Whether a result of this kind on so many samples is as good as the part's final."""
-        return samples == part.samples and (kind is ResultKind.FINAL or not self._separate_final_engine)
+        return samples == part.samples and (kind is ResultKind.FINAL or not self._is_separate(part))
+
+    def _is_separate(self, part: Part) -> bool:
+        """Whether its partials come from another engine than its final."""
+        return self._config.separate_final_engine and not part.utterance.rules.model
+
+    def _kind(self, part: Part) -> ResultKind:
+        """Of the next request for an open part: in a pause it may be the last one."""
+        unconfirmed = part.useful_samples - part.confirmed_samples
+        if part.endpoint_samples is not None:
+            return ResultKind.FINAL
+        confirm = self._is_separate(part) and unconfirmed >= self._config.confirm_every_samples
+        return ResultKind.FINAL if confirm else ResultKind.PARTIAL
 
     def _take(self, ticket: int) -> _Request | None:
         """The request under way if it has this ticket; it ends with that."""
@@ -169,7 +180,7 @@ class RequestScheduler:
             self._submit(self._ended[0], self._ended[0].samples, ResultKind.FINAL)
         elif self._open is not None:
             part, self._open = self._open, None
-            kind = ResultKind.PARTIAL if part.endpoint_samples is None else ResultKind.FINAL
+            kind = self._kind(part)
             if (part.useful_samples, kind) != (part.result_samples, part.result_kind):
                 self._submit(part, part.useful_samples, kind)
 
@@ -187,5 +198,9 @@ class RequestScheduler:
                 context=part.utterance.rules.context,
                 prefix=part.prefix,
                 draft=part.draft,
+                model=part.utterance.rules.model,
+                committed=part.committed,
+                text=part.text,
+                written_language=part.language,
             )
         )

@@ -51,7 +51,7 @@ class LiveMachine:
     def __init__(self, config: LiveMachineConfig) -> None:
         self._config = config
         self._out: list[Action] = []
-        self._requests = RequestScheduler(config.separate_final_engine, self._out)
+        self._requests = RequestScheduler(config, self._out)
         # After this place the utterance may be cut, and a committed word cannot move to the next utterance.
         self._commit = replace(config.commit, latest_samples=2 * config.max_utterance_samples // 3)
         self._framing = Framing(config.input_rate_hz, config.resampler)

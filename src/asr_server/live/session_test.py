@@ -340,6 +340,61 @@ def test_a_final_from_a_lesser_engine_is_requested_again():
     assert run.requests[-1].audio.shape == run.requests[-2].audio.shape
 
 
+def _spoken_with_two_engines(words, **changes):
+    """A run in which the lesser engine hears each "nine" as "zero"; the words in a row, and no pause behind them."""
+    run = _run(separate_final_engine=True, partial_every_samples=2_048, **changes)
+    answer = run.answer
+
+    def answer_by_kind():
+        request = run.pending[0]
+        if request.kind is ResultKind.FINAL:
+            answer()
+            return
+        run.pending.pop(0)
+        ids = tuple(0 if word == 9 else word for word in recognize(request.audio))
+        run.feed(result_for(request.ticket, (*request.prefix, *ids[len(request.prefix) :])))
+
+    run.answer = answer_by_kind
+    pcm = np.concatenate([speech([word]) for word in words])
+    for at in range(0, len(pcm), 512):
+        run.feed(Audio(pcm[at : at + 512].astype("<i2").tobytes()))
+    return run
+
+
+def test_the_lesser_engine_commits_no_word():
+    """However often its partials agree; they are shown, and may all still change."""
+    run = _spoken_with_two_engines([1, 9, 2, 3, 4, 5, 6])
+    assert len(run.of(Partial)) > 3
+    assert "one zero two three" in run.of(Partial)[-1].tentative
+    assert {partial.committed for partial in run.of(Partial)} == {""}
+    run.finish()
+    assert run.of(Final)[0].text == "one nine two three four five six"
+
+
+def test_without_a_pause_the_better_engine_confirms_the_words_now_and_then():
+    """What it confirms is committed, in its own words, and the lesser engine goes on from there."""
+    run = _spoken_with_two_engines([1, 9, 2, 3, 4, 5, 6] * 3, confirm_every_samples=32_000)
+    kinds = [request.kind for request in run.requests]
+    assert 2 <= kinds.count(ResultKind.FINAL) < len(kinds) / 4
+    committed = run.of(Partial)[-1].committed
+    assert committed.startswith("one nine two three")
+    later = next(r for r in reversed(run.requests) if r.kind is ResultKind.PARTIAL)
+    assert later.committed
+    assert committed.startswith(later.committed)
+    run.finish()
+    assert run.of(Final)[0].text.startswith(committed)
+
+
+def test_another_model_of_the_session_makes_its_own_partials():
+    """Only the default has a lesser engine beside it: a partial on all audio serves as the final."""
+    rules = TurnConfig(detection=Detection.MANUAL, model="other")
+    run = _run(separate_final_engine=True, rules=rules, partial_every_samples=512)
+    run.feed(Audio(speech([1, 2])[: 512 * 10].astype("<i2").tobytes()))
+    run.feed(Flush())
+    assert {(request.kind, request.model) for request in run.requests} == {(ResultKind.PARTIAL, "other")}
+    assert run.of(Final)
+
+
 @pytest.mark.parametrize("flushed_first", [True, False])
 def test_a_rough_answer_closes_no_utterance(flushed_first):
     """Words may be missing from it: the final is requested, once, although nothing new was said."""

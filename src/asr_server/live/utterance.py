@@ -84,6 +84,7 @@ class Part:
         self.result_samples = 0
         self.result_kind = ResultKind.FINAL
         self.result_truncated = False
+        self.confirmed_samples = 0  # of the last hypothesis that may commit words
         self.attempts = 0
         self._agreement = Agreement(commit)
         self._tokens: tuple[Token, ...] = ()  # one for each id of the last hypothesis
@@ -150,9 +151,21 @@ class Part:
         """Ids of the last hypothesis."""
         return self._agreement.ids
 
-    def on_result(self, result: TranscribeResult, samples: int, kind: ResultKind) -> None:
+    @property
+    def committed(self) -> str:
+        """What the ids of `prefix` write."""
+        return self._agreement.committed
+
+    @property
+    def text(self) -> str:
+        """The text of the last hypothesis."""
+        return self._agreement.text
+
+    def on_result(self, result: TranscribeResult, samples: int, kind: ResultKind, *, may_commit: bool = True) -> None:
         """A hypothesis made from the first `samples`."""
-        self._agreement.on_result(result, samples)
+        self._agreement.on_result(result, samples, may_commit=may_commit)
+        if may_commit:
+            self.confirmed_samples = samples
         self.result_samples, self.result_kind, self.result_truncated = samples, kind, result.truncated
         self._tokens = _tokens(result)
         self.language = result.language or self.language

@@ -10,7 +10,12 @@ from enum import IntEnum
 from itertools import count
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from asr_server.core.errors import AsrError, TranscriptionFailed
+
 R = TypeVar("R")
+
+# The model of jobs that name none.
+DEFAULT = ""
 
 _numbers = count(1)
 
@@ -33,18 +38,19 @@ class Priority(IntEnum):
 class Job(Generic[R]):
     """Work for the engine thread with a result of type `R`. To cancel it, cancel `future`: there is no other flag.
 
-    `item` is what the batch takes in; with None the job is done when the model is loaded. `cost_s` is its length in
-    seconds of audio. `deadline_s` is by the thread's request clock; expired work never runs. The engine thread sets
-    `queued_s`, `started_s` and `ended_s` (monotonic), `load_s`, the part of its wait that was for the model to be
-    loaded, and `begun`, whether the batch had an outcome for it. `on_delta` is called on that thread and must not
-    block. `context` is that of the code that made the job: what the engine thread logs for this job alone has the id of
-    its request.
+    `item` is what the batch of `model` takes in; with None the job is done when that model is loaded. `cost_s` is its
+    length in seconds of audio. `deadline_s` is by the thread's request clock; expired work never runs. `queued_s`: when
+    it came (monotonic), set by the engine thread where it is 0. That thread also sets `started_s` and `ended_s`
+    (monotonic), `load_s`, the part of its wait that was for the model to be loaded, and `begun`, whether the batch had
+    an outcome for it. `on_delta` is called on that thread and must not block. `context` is that of the code that made
+    the job: what the engine thread logs for this job alone has the id of its request.
     """
 
     item: object
     priority: Priority = Priority.INTERACTIVE
     cost_s: float = 0.0
     deadline_s: float | None = None
+    model: str = DEFAULT
     on_delta: Callable[[object], None] | None = None
     queued_s: float = 0.0
     started_s: float = 0.0
@@ -72,11 +78,20 @@ class Job(Generic[R]):
         if self.future.set_running_or_notify_cancel():
             self.future.set_result(value)
 
-    def fail(self, error: BaseException) -> None:
-        """Set the error, unless the job was cancelled."""
+    def fail(self, error: Exception) -> None:
+        """Set the error, as one of ours, unless the job was cancelled."""
         if self.future.set_running_or_notify_cancel():
-            self.future.set_exception(error)
+            self.future.set_exception(_domain(error))
 
 
 # A job in the queue or in the batch, where jobs of every result type are mixed.
 AnyJob: TypeAlias = Job[Any]
+
+
+def _domain(error: Exception) -> AsrError:
+    """The error as one of ours, the original as its cause."""
+    if isinstance(error, AsrError):
+        return error
+    wrapped = TranscriptionFailed("The engine failed on this audio.")
+    wrapped.__cause__ = error
+    return wrapped

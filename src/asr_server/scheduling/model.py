@@ -1,12 +1,18 @@
-"""Loading and unloading the model of a batch, and its state for others to read. Used on the engine thread."""
+"""A model of the engine thread: its batch, when it is loaded and unloaded, and its state for others to read.
+
+Used on the engine thread. The idle timer is guarded by that thread's own lock, and so are changes of `rows`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 
 from asr_server.core.errors import AsrError
+from asr_server.core.idle import IdleTimer
 from asr_server.scheduling.heartbeat import Heartbeat
+from asr_server.scheduling.job import AnyJob
 from asr_server.scheduling.ports import Batch
 from asr_server.scheduling.request_clock import RequestClock
 
@@ -20,43 +26,61 @@ class ModelState(StrEnum):
     FAILED = "failed"
 
 
-# Called with each new state of the model, and how many seconds the change took.
-OnState = Callable[[ModelState, float], None]
+# Called with the name of a model, its new state, and how many seconds the change took.
+OnState = Callable[[str, ModelState, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatus:
+    """A model as others see it. `load_error`: why its last load failed, "" if it did not. `rows`: in its batch."""
+
+    state: ModelState
+    load_error: str
+    rows: int
 
 
 class Model:
-    """The model of one batch.
+    """The model of one batch. `rows`: the jobs in it by key. `idle` counts the time since its last work or lease.
 
     `state` and `load_error` may be read from any thread: each is one reference that is replaced as a whole.
     """
 
     def __init__(
         self,
+        name: str,
         batch: Batch,
+        idle: IdleTimer,
         on_state: OnState,
         heartbeat: Heartbeat,
         request_clock: RequestClock,
-        clock: Callable[[], float],
     ) -> None:
-        self._batch = batch
+        self.name = name
+        self.batch = batch
+        self.idle = idle
+        self.rows: dict[int, AnyJob] = {}
         self._on_state = on_state
         self._heartbeat = heartbeat
         self._request_clock = request_clock
-        self._clock = clock
+        self._clock = idle.clock
         self._load_began_s = self._load_ended_s = 0.0
         self.state = ModelState.UNLOADED
         self.load_error = ""
 
+    @property
+    def status(self) -> ModelStatus:
+        """As it is now."""
+        return ModelStatus(self.state, self.load_error, len(self.rows))
+
     def ensure_loaded(self) -> None:
         """Load the model unless it is loaded. Raises what loading raised."""
-        if self._batch.loaded:
+        if self.batch.loaded:
             return
         began_s = self._clock()
         self.load_error = ""
         self._change(ModelState.LOADING, 0.0)
         try:
             with self._request_clock.loading():
-                self._batch.load()
+                self.batch.load()
         except Exception as error:
             self.load_error = error.message if isinstance(error, AsrError) else type(error).__name__
             self._end_of_load(ModelState.FAILED, began_s)
@@ -66,10 +90,10 @@ class Model:
 
     def unload(self) -> None:
         """Unload the model if it is loaded."""
-        if not self._batch.loaded:
+        if not self.batch.loaded:
             return
         began_s = self._clock()
-        self._batch.unload()
+        self.batch.unload()
         self._change(ModelState.UNLOADED, self._clock() - began_s)
 
     def load_wait_s(self, queued_s: float) -> float:
@@ -83,4 +107,4 @@ class Model:
 
     def _change(self, state: ModelState, took_s: float) -> None:
         self.state = state
-        self._on_state(state, took_s)
+        self._on_state(self.name, state, took_s)

@@ -42,6 +42,10 @@ class Batch(Protocol):
         """Whether rows may be admitted."""
 
     @property
+    def fits(self) -> bool:
+        """Whether there seems to be memory for a load now, as far as that is known."""
+
+    @property
     def free_slots(self) -> int:
         """How many more rows may be admitted now. 0 while as much waits inside as a step can begin: what waits outside
         can still be overtaken."""

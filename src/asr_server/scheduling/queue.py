@@ -1,15 +1,15 @@
-"""The waiting jobs, in two min-heaps: live work and recordings. They take no lock: the engine thread's own guards them.
+"""The waiting jobs, in min-heaps: live work and recordings of each model. The engine thread's lock guards them.
 
-In both the key is the arrival time plus an allowance of the class: finals overtake partials, and interactive work
+In each the key is the arrival time plus an allowance of the class: finals overtake partials, and interactive work
 overtakes bulk work, for a bounded time only. Keys never change, and equal keys leave in the order they came. Which of
-the two heaps is asked first is the engine thread's decision.
+the two kinds is asked first, and which models have room, is the engine thread's decision.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import chain, count
 
 from asr_server.scheduling.job import AnyJob, Priority
@@ -25,37 +25,50 @@ class JobQueue:
     """Waiting jobs, most urgent first."""
 
     def __init__(self) -> None:
-        self._live: list[tuple[float, int, AnyJob]] = []
-        self._recordings: list[tuple[float, int, AnyJob]] = []
+        self._heaps: dict[tuple[bool, str], list[tuple[float, int, AnyJob]]] = {}
         self._arrivals = count()
 
     def __len__(self) -> int:
-        return len(self._live) + len(self._recordings)
+        return sum(map(len, self._heaps.values()))
 
     @property
     def has_live(self) -> bool:
         """Whether live work waits."""
-        return bool(self._live)
+        return any(live for live, _ in self._heaps)
 
     @property
     def has_recordings(self) -> bool:
         """Whether recordings wait."""
-        return bool(self._recordings)
+        return any(not live for live, _ in self._heaps)
+
+    def waits_for(self, model: str) -> bool:
+        """Whether any job waits for this model."""
+        return any(name == model for _, name in self._heaps)
 
     def push(self, job: AnyJob) -> None:
         """Add a job; `job.queued_s` is its arrival."""
-        heap = self._live if job.priority.is_live else self._recordings
+        heap = self._heaps.setdefault((job.priority.is_live, job.model), [])
         heapq.heappush(heap, (job.queued_s + _ALLOWANCES_S.get(job.priority, 0.0), next(self._arrivals), job))
 
-    def pop(self, *, live: bool) -> AnyJob | None:
-        """Remove and return the most urgent job of live work, or of recordings; None when there is none."""
-        heap = self._live if live else self._recordings
-        return heapq.heappop(heap)[-1] if heap else None
+    def pop(self, *, live: bool, models: Collection[str] | None = None) -> AnyJob | None:
+        """Remove and return the most urgent job of live work, or of recordings, for `models` (None: all). None when
+        there is none."""
+        found = [place for place in self._heaps if place[0] is live and (models is None or place[1] in models)]
+        return self._take(min(found, key=lambda place: self._heaps[place][0])) if found else None
 
-    def drain(self) -> list[AnyJob]:
-        """Remove and return all jobs, live work first."""
-        heaps = (self._live, self._recordings)
-        return [heapq.heappop(heap)[-1] for heap in heaps for _ in range(len(heap))]
+    def drain(self, models: Collection[str] | None = None) -> list[AnyJob]:
+        """Remove and return all jobs for `models` (None: all), live work first."""
+        jobs = []
+        for live in (True, False):
+            while (job := self.pop(live=live, models=models)) is not None:
+                jobs.append(job)
+        return jobs
+
+    def _take(self, place: tuple[bool, str]) -> AnyJob:
+        job = heapq.heappop(self._heaps[place])[-1]
+        if not self._heaps[place]:
+            del self._heaps[place]  # an empty one would count as waiting work
+        return job
 
     def depth(self) -> dict[str, int]:
         """How many jobs wait, by class name."""
@@ -67,4 +80,4 @@ class JobQueue:
         return sum(job.cost_s for job in self._waiting())
 
     def _waiting(self) -> Iterator[AnyJob]:
-        return (job for *_, job in chain(self._live, self._recordings) if not job.cancelled)
+        return (job for *_, job in chain.from_iterable(self._heaps.values()) if not job.cancelled)

@@ -414,7 +414,7 @@ def test_times_and_heartbeat_follow_the_clock(batch):
 def test_every_change_of_the_model_is_reported_and_an_old_error_is_forgotten(batch):
     """A failed load, a load, an unload: each state in order, and the reason of the failure only while it holds."""
     states, batch.broken_loads = [], 1
-    thread = EngineThread(batch, idle_timeout_s=0, on_state=lambda state, _: states.append(state), start=False)
+    thread = EngineThread(batch, idle_timeout_s=0, on_state=lambda _, state, __: states.append(state), start=False)
     thread.submit(Job(0))
     thread.turn()
     assert thread.snapshot().load_error == "no weights"

@@ -48,3 +48,17 @@ def test_every_name_means_the_model_where_the_operator_says_so():
     assert catalog.find("anything at all").owned_by == "alias"
     with pytest.raises(UnknownModel):
         catalog.find("x" * 201)
+
+
+def test_every_resident_model_has_its_name_and_its_languages():
+    """An alias means the default, also where it would fit the name of another."""
+    catalog = Catalog("Qwen/Qwen3-ASR-1.7B", others={"Qwen/Qwen3-ASR-0.6B": ["German"], "small": ["English"]})
+    assert [model.id for model in catalog.all()][:3] == ["Qwen/Qwen3-ASR-1.7B", "Qwen/Qwen3-ASR-0.6B", "small"]
+    found = {name: catalog.find(name).resident for name in ("Qwen/Qwen3-ASR-1.7B", "whisper-1", "small")}
+    assert found == {"Qwen/Qwen3-ASR-1.7B": "", "whisper-1": "", "small": "small"}
+    assert catalog.find("Qwen/Qwen3-ASR-0.6B").resident == "Qwen/Qwen3-ASR-0.6B"
+    assert catalog.find("Qwen/Qwen3-ASR-4B").resident == ""
+    assert catalog.find("any at all", any_name=True).resident == ""
+    catalog.check_language("German")
+    with pytest.raises(UnsupportedLanguage):
+        catalog.check_language("German", model="small")

@@ -104,12 +104,11 @@ def parse(
         )
         raise MissingParameter(f"The form has no file part named 'file'.{hint}", param="file")
     request = build(form)
-    if not any_model:
-        services.catalog.find(request.model)
+    model = services.catalog.find(request.model, any_name=any_model).resident
     if not services.plan.traits.scores and isinstance(request, TranscriptionRequest) and request.output.logprobs:
         raise UnsupportedValue("The engine gives no log-probabilities.", param="include")
     source = "source_language" if isinstance(request, TranslationRequest) else "language"
-    services.catalog.check_language(request.language, source)
+    services.catalog.check_language(request.language, source, model=model)
     if file.size == 0:
         raise EmptyFile("The file is empty.", param="file")
     return request, file

@@ -239,6 +239,17 @@ class OptionBody(BaseModel):
     reason: str
 
 
+class ModelStateBody(BaseModel):
+    """One of the models that are served."""
+
+    id: str
+    state: Literal["unloaded", "loading", "loaded", "failed"]
+    error: str = Field(description="Why the last load failed; empty when it did not.")
+    rows: int = Field(description="Spans in its batch.")
+    slots: int = Field(description="Rows that fit together; 0 while it is not loaded.")
+    kv_budget_mb: int = Field(description="MiB that its keys and values may take.")
+
+
 class HealthBody(BaseModel):
     """The state of the server."""
 
@@ -251,6 +262,7 @@ class HealthBody(BaseModel):
     languages: list[str] = Field(description="Codes of the languages that the model knows.")
     model_loaded: bool
     model_state: Literal["unloaded", "loading", "loaded", "failed"]
+    models: list[ModelStateBody] = Field(description="All models; the first is the default, which `model_id` names.")
     downloaded_mb: int = Field(description="MiB that a download of the model under way has brought; otherwise 0.")
     model_error: str = Field(description="Why the last load failed; empty when it did not.")
     model_on_disk: bool | None = Field(

@@ -36,6 +36,7 @@ class Query(_Endpointing):
     language: str = ""
     hotwords: str = Field("", max_length=MAX_TEXT_CHARS)
     words: Literal["none", "accurate", "fast"] = "none"
+    model: str = Field("", max_length=200)
     session_id: str = Field("", max_length=200)
     received: int = Field(0, ge=0)
 

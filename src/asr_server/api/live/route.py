@@ -56,11 +56,12 @@ async def _connect(services: Services, query: actions.Query, socket: WebSocket) 
     if query.session_id:
         return await services.live.resume(query.session_id, query.received, caller.owner)
     language = languages.normalize(query.language)
-    services.catalog.check_language(language)
+    model = services.catalog.find(query.model).resident if query.model else ""
+    services.catalog.check_language(language, model=model)
     manual = query.manual
     if manual is None:
         manual = not services.settings.asr_use_server_vad
-    rules = services.live.turn_config(manual=manual, language=language, context=query.hotwords)
+    rules = services.live.turn_config(manual=manual, language=language, context=query.hotwords, model=model)
     words, place = _WORD_TIMES[query.words], socket.state.place
     options = LiveSessionOptions(rules, int(query.sample_rate), words, caller.owner, place)
     return await services.live.open(options)
@@ -106,7 +107,7 @@ async def _act(socket: WebSocket, services: Services, connection: Connection, te
             return
         event = _event(services, connection, action)
         if isinstance(event, Configure):
-            services.live.warn(event.rules)
+            services.live.prepare(event.rules)
         await connection.send(event)
     except SessionTaken:
         raise
@@ -130,13 +131,15 @@ def _event(services: Services, connection: Connection, action: actions.Action) -
 def _changed(services: Services, rules: TurnConfig, action: actions.Action) -> TurnConfig:
     if action.language is not None:
         language = languages.normalize(action.language)
-        services.catalog.check_language(language)
+        services.catalog.check_language(language, model=rules.model)
         rules = replace(rules, language=language)
     if action.words is not None:
         rules = replace(rules, context=action.words)
     if action.manual is None:
         return rules
-    return services.live.turn_config(manual=action.manual, language=rules.language, context=rules.context)
+    return services.live.turn_config(
+        manual=action.manual, language=rules.language, context=rules.context, model=rules.model
+    )
 
 
 async def _write(socket: WebSocket, connection: Connection) -> None:

@@ -139,13 +139,17 @@ ENGINE_HUNG = MetricSpec(
     "asr_engine_hung", _G, "1 while `/livez` answers 503 because a step takes longer than `ENGINE_HANG_S`."
 )
 
-MODEL_STATE = MetricSpec("asr_model_state", _G, "1 for the current state of the model.", ("state",))
-MODEL_LOADS = MetricSpec("asr_model_loads_total", _C, "Loads of the model.", ("result",))
+MODEL_STATE = MetricSpec("asr_model_state", _G, "1 for the current state of the default model.", ("state",))
+MODELS_STATE = MetricSpec(
+    "asr_models_state", _G, "1 for the current state of each model that is served.", ("model", "state")
+)
+MODELS_ROWS = MetricSpec("asr_models_rows", _G, "Spans in the batch of each model.", ("model",))
+MODEL_LOADS = MetricSpec("asr_model_loads_total", _C, "Loads of models.", ("result",))
 MODEL_UNLOADS = MetricSpec(
-    "asr_model_unloads_total", _C, "Unloads of the model, because it was idle or the server ended."
+    "asr_model_unloads_total", _C, "Unloads of models that were idle, or gave way to another, or at the end."
 )
 MODEL_LOAD_SECONDS = MetricSpec(
-    "asr_model_load_seconds", _H, "Duration of a load of the model, successful or not.", (), _LOAD_S
+    "asr_model_load_seconds", _H, "Duration of a load of a model, successful or not.", (), _LOAD_S
 )
 
 LIVE_SESSIONS = MetricSpec("asr_live_sessions", _G, "Open live sessions, including those that wait for their client.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Literal
 
 from fastapi import APIRouter
@@ -10,9 +11,18 @@ from fastapi.responses import JSONResponse
 
 from asr_server import __version__
 from asr_server.api.dependencies import Services, ServicesDep
-from asr_server.api.http.schemas import HealthBody, LimitsBody, LiveBody, OptionBody, ProbeBody, QueueBody
+from asr_server.api.http.schemas import (
+    HealthBody,
+    LimitsBody,
+    LiveBody,
+    ModelStateBody,
+    OptionBody,
+    ProbeBody,
+    QueueBody,
+)
 from asr_server.api.ops import probes
 from asr_server.engine.protocol import Option
+from asr_server.scheduling.job import DEFAULT
 from asr_server.scheduling.model import ModelState
 from asr_server.scheduling.snapshot import EngineSnapshot
 from asr_server.text import languages
@@ -23,12 +33,13 @@ router = APIRouter(tags=["operations"])
 @router.get("/health")
 async def health(services: ServicesDep) -> HealthBody:
     """The whole state: model, memory, queue, and each option with its reason."""
-    snapshot, info = services.thread.snapshot(), services.engine.info
+    snapshot, info = services.thread.snapshot(), services.engines[DEFAULT].info
     return HealthBody(
         status=_status(services, snapshot),
         mode="worker" if services.settings.gateway_mode else "standalone",
         model_id=services.plan.model_id,
         model_revision=info.model_revision,
+        models=_models(services, snapshot),
         languages=[languages.code(name) for name in services.plan.traits.languages],
         model_loaded=snapshot.state is ModelState.LOADED,
         model_state=snapshot.state.value,
@@ -56,9 +67,47 @@ async def health(services: ServicesDep) -> HealthBody:
     )
 
 
+def _models(services: Services, snapshot: EngineSnapshot) -> list[ModelStateBody]:
+    found = []
+    for name, status in snapshot.models.items():
+        info = services.engines[name].info
+        found.append(
+            ModelStateBody(
+                id=info.model_id,
+                state=status.state.value,
+                error=status.load_error,
+                rows=status.rows,
+                slots=info.slots,
+                kv_budget_mb=info.kv_budget_mb,
+            )
+        )
+    return found
+
+
 def _options(services: Services) -> list[Option]:
-    decided = {option.name: option for option in services.engine.info.options}
-    return [decided.get(option.name, option) for option in services.plan.options]
+    """Those of the plan, with what only loading could decide, and what was measured meanwhile."""
+    decided = {option.name: option for option in services.engines[DEFAULT].info.options}
+    measured = {"use_speculative": _saved(services), "dual_model": _live_times(services)}
+    found = [decided.get(option.name, option) for option in services.plan.options]
+    return [
+        replace(option, reason=f"{option.reason}; so far {effect}")
+        if option.active and (effect := measured.get(option.name))
+        else option
+        for option in found
+    ]
+
+
+def _saved(services: Services) -> str:
+    drafting = services.drafting
+    if drafting is None or not drafting.spans:
+        return ""
+    return f"{drafting.saved:.0%} of the decode steps of {drafting.spans} spans were saved"
+
+
+def _live_times(services: Services) -> str:
+    """Milliseconds on the engine, on average."""
+    times = [f"{one.count} {kind.value}s took {one.mean_s * 1000:.0f} ms" for kind, one in services.live.times.items()]
+    return " and ".join(times)
 
 
 def _status(services: Services, snapshot: EngineSnapshot) -> Literal["ok", "degraded", "draining"]:

@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from types import SimpleNamespace
+from typing import ClassVar
 
 import httpx
 import pytest
@@ -48,6 +49,7 @@ class _Hanging:
 
 class _Live:
     waiting = 0
+    times: ClassVar = {}
 
     def __len__(self):
         return 0
@@ -68,7 +70,8 @@ def app(batch):
     app.state.services = SimpleNamespace(
         settings=settings,
         plan=plan.resolve(settings, capabilities.probe()),
-        engine=SimpleNamespace(info=EngineInfo("scripted", "demo", "cpu", "float32")),
+        engines={"": SimpleNamespace(info=EngineInfo("scripted", "demo", "cpu", "float32"))},
+        drafting=None,
         thread=thread,
         admission=Admission(100.0),
         jobs=SimpleNamespace(pending=0),
@@ -105,5 +108,10 @@ def test_what_loading_decided_takes_the_place_of_the_plan():
     decided = plan.Option("dtype", True, "float16", "a T4")
     for options, expected in (((), planned), ((decided,), (planned[0], decided))):
         info = EngineInfo("qwen", "m", "cuda", "auto", options=options)
-        services = SimpleNamespace(plan=SimpleNamespace(options=planned), engine=SimpleNamespace(info=info))
+        services = SimpleNamespace(
+            plan=SimpleNamespace(options=planned),
+            engines={"": SimpleNamespace(info=info)},
+            drafting=None,
+            live=_Live(),
+        )
         assert tuple(health._options(services)) == expected

@@ -95,6 +95,12 @@ def _engine(services: Services) -> Iterable[MetricSample]:
     yield _one(table.ENGINE_BEAT, engine.heartbeat_age_s if engine.busy else 0.0)
     yield _one(table.ENGINE_HUNG, bool(probes.not_live(services, engine)))
     yield MetricSample(table.MODEL_STATE, {(state,): state is engine.state for state in ModelState})
+    names = {name: name or services.plan.model_id for name in engine.models}
+    states: dict[tuple[str, ...], float] = {
+        (names[name], state): state is status.state for name, status in engine.models.items() for state in ModelState
+    }
+    yield MetricSample(table.MODELS_STATE, states)
+    yield MetricSample(table.MODELS_ROWS, {(names[name],): status.rows for name, status in engine.models.items()})
     yield MetricSample(table.QUEUE_JOBS, {(name,): depth for name, depth in engine.depth.items()})
     yield _one(table.QUEUE_AUDIO, engine.waiting_s)
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def not_live(services: Services, snapshot: EngineSnapshot | None = None) -> str:
     """Why the process should be restarted; "" if it should not. A load of the model may take minutes and is no hang."""
     engine = snapshot or services.thread.snapshot()
-    loading = engine.state is ModelState.LOADING or services.engine.info.aligner_state is AlignerState.LOADING
+    aligners = (each.info.aligner_state for each in services.engines.values())
+    loading = engine.loading or AlignerState.LOADING in aligners
     stuck = engine.busy and engine.heartbeat_age_s > services.settings.engine_hang_s and not loading
     return engine.failure or ("the engine thread does not move" if stuck or not engine.alive else "")
 

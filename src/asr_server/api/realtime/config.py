@@ -189,7 +189,12 @@ class ServerDefaults:
         rules = self.rules
         if transcription is not None:
             prompt, keywords = transcription.prompt or "", transcription.keywords or []
-            rules = replace(rules, language=_forced(transcription), context=context(prompt, keywords))
+            rules = replace(
+                rules,
+                language=_forced(transcription),
+                context=context(prompt, keywords),
+                model=self.catalog.find(transcription.model).resident,
+            )
         match turn_detection:
             case None:
                 return replace(rules, detection=Detection.MANUAL, prefix_ms=0)
@@ -228,7 +233,7 @@ class ServerDefaults:
         if transcription is None:
             return config
         place = ("audio", "input", "transcription")
-        self.catalog.find(transcription.model, _path(root, (*place, "model")))
+        model = self.catalog.find(transcription.model, _path(root, (*place, "model"))).resident
         if sum(map(len, transcription.keywords or ())) > MAX_TEXT_CHARS:
             path = _path(root, (*place, "keywords"))
             raise InvalidValue(f"The keywords are longer than {MAX_TEXT_CHARS} characters together.", param=path)
@@ -237,7 +242,7 @@ class ServerDefaults:
             *(("languages", each) for each in transcription.languages or ()),
         ]:
             try:
-                self.catalog.check_language(languages.normalize(value))
+                self.catalog.check_language(languages.normalize(value), model=model)
             except InvalidInput as error:
                 raise type(error)(error.message, param=_path(root, (*place, name))) from None
         return config

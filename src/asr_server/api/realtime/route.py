@@ -153,7 +153,7 @@ class _RealtimeConnection:
     async def _update(self, connection: Connection, update: events.Update) -> None:
         config = self._updated(update)
         rules = self._defaults.rules_of(config)
-        self._services.live.warn(rules)
+        self._services.live.prepare(rules)
         changed = config.input.format != self._config.input.format
         self._odd_byte = b"" if changed else self._odd_byte
         self._config = config

@@ -15,7 +15,7 @@ from asr_server.engine.host_memory import free_bytes
 from asr_server.engine.loops import without_loop
 from asr_server.engine.moonshine import package
 from asr_server.engine.plan import Plan
-from asr_server.engine.protocol import EngineInfo, Hypothesis, Tokens, Utterance
+from asr_server.engine.protocol import EngineInfo, Hypothesis, Tokens, Utterance, in_tokens
 from asr_server.engine.row import Row
 from asr_server.engine.speculative import Draft, accepted
 from asr_server.scheduling.ports import Outcome, RowDelta, RowDone, RowFailed
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # English speech has at most about 6.5 of this model's tokens a second; an answer with more is no transcript.
 _TOKENS_PER_S = 6.5
+# What it takes: the whole server has about 330 MB after one recording.
+_LOADED_BYTES = 256 * 1024 * 1024
 # Of the memory that is free after loading, this much may hold keys and values unless KV_BUDGET_MB says otherwise.
 _MEMORY_SHARE = 0.25
 _MIB = 1024 * 1024
@@ -77,6 +79,11 @@ class MoonshineEngine:
         return self._model
 
     @property
+    def fits(self) -> bool:
+        """Whether the weights seem to fit into the free memory."""
+        return free_bytes() >= _LOADED_BYTES
+
+    @property
     def free_slots(self) -> int:
         """How many more utterances may join; 0 while one waits to be encoded."""
         return 0 if any(work.cache is None for work in self._work.values()) else self._slots - len(self._work)
@@ -104,7 +111,7 @@ class MoonshineEngine:
         heap.share_arenas()
         samples = s_to_samples(self._plan.traits.max_audio_s)
         row_bytes = model.row_bytes(samples, token_budget(samples, _TOKENS_PER_S))
-        budget = self._plan.kv_budget_mb * _MIB or int(free_bytes() * _MEMORY_SHARE)
+        budget = self._plan.kv_budget_mb * _MIB or int(free_bytes() * _MEMORY_SHARE / self._plan.shares)
         self._slots = max(1, min(self._plan.max_batch, budget // row_bytes))
         self._info = replace(
             self._unloaded_info,
@@ -124,6 +131,7 @@ class MoonshineEngine:
     def admit(self, key: int, item: Utterance, urgent: bool = False) -> None:
         """Take a row in; its audio is encoded by one of the next steps, that of urgent rows first."""
         assert self._model is not None, "admit() before load()"
+        item = in_tokens(item, self._model.encode_text)
         row = Row(
             key=key,
             budget=_budget(item),

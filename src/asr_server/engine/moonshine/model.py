@@ -15,6 +15,7 @@ from asr_server.engine.moonshine.tokenizer import BEGIN_ID, END_ID, Tokenizer
 if TYPE_CHECKING:
     from asr_server.engine.moonshine.package import ModelFiles
     from asr_server.engine.moonshine.weights import Array
+    from asr_server.engine.protocol import Written
     from asr_server.engine.row import Row
 
 # Sampling is greedy long before this; by less than that, logits cannot be divided.
@@ -32,6 +33,14 @@ class Model:
         self._decoder = Decoder(weights.read(files.decoder))
         if self._decoder.vocabulary != len(self.tokenizer):
             raise ValueError("the vocabulary is that of another model")
+
+    def encode_text(self, written: Written, forced: bool) -> tuple[int, ...]:
+        """Ids of an answer with the words of another model, () where no token begins with some of them. An answer of
+        this model names no language, forced or not."""
+        try:
+            return tuple(self.tokenizer.encode(written.text))
+        except ValueError:
+            return ()
 
     def row_bytes(self, samples: int, tokens: int) -> int:
         """Memory of a row of that much audio and that many tokens."""

@@ -16,11 +16,12 @@ _MIB = 1024 * 1024
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What is wanted: at most `max_batch` rows, `kv_budget_mb` MiB for keys and values (0: a share of what is free).
-    `reserved_bytes`: what the aligner will take beside the model."""
+    `reserved_bytes`: what the aligner will take beside the model. `shares`: models that share the memory."""
 
     max_batch: int
     kv_budget_mb: int = 0
     reserved_bytes: int = 0
+    shares: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ def plan(limits: Limits, *, free_bytes: int, token_bytes: int, device: str) -> C
     """The capacity within the limits, with `free_bytes` free after the weights; at least one row."""
     rest = max(0, free_bytes - limits.reserved_bytes)
     share = int(rest * _SHARE[device]) if device == "cuda" else min(rest, int(free_bytes * _SHARE[device]))
-    budget = limits.kv_budget_mb * _MIB or share
+    budget = limits.kv_budget_mb * _MIB or share // limits.shares
     row_bytes = ROW_TOKENS * token_bytes
     rows = max(1, min(limits.max_batch, budget // 2 // row_bytes))
     # All of that half, not what the rows need as planned: where memory is left, a long prompt takes nobody's place.

@@ -71,13 +71,13 @@ def locate_aligner(aligner_id: str, on_download: OnDownload = lambda size_bytes:
     return _located(wanted, demo.aligner_path(), on_download)
 
 
-def local_aligner(aligner_id: str, *, revision: str = "") -> Path | None:
-    """The directory of a forced aligner if it is on this machine and whole. Asks no hub."""
-    wanted = Wanted("FORCED_ALIGNER_ID", aligner_id, aligner=True, revision=revision)
-    if aligner_id != DEMO and not os.path.isdir(aligner_id):
-        return _cached(wanted) if is_hub_id(aligner_id) else None
+def local(name: str, *, aligner: bool = False, revision: str = "") -> Path | None:
+    """The directory of a model or an aligner if it is on this machine and whole. Asks no hub."""
+    wanted = Wanted("FORCED_ALIGNER_ID" if aligner else "MODEL_ID", name, aligner=aligner, revision=revision)
+    if name != DEMO and not os.path.isdir(name):
+        return _cached(wanted) if is_hub_id(name) else None
     try:
-        return locate_aligner(aligner_id)
+        return locate_aligner(name) if aligner else locate(name)
     except ModelUnavailable:
         return None
 

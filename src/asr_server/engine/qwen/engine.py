@@ -20,7 +20,7 @@ from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory, Mo
 from asr_server.engine.budget import token_budget
 from asr_server.engine.loops import without_loop
 from asr_server.engine.plan import Plan
-from asr_server.engine.protocol import EngineInfo, Hypothesis, Tokens, Utterance
+from asr_server.engine.protocol import EngineInfo, Hypothesis, Tokens, Utterance, in_tokens
 from asr_server.engine.qwen import checkpoint
 from asr_server.engine.qwen.row_limit import RowLimit
 from asr_server.scheduling.ports import Outcome, RowDelta, RowDone, RowFailed
@@ -95,6 +95,13 @@ class QwenEngine:
     def loaded(self) -> bool:
         """Whether the weights are in memory."""
         return self._runtime is not None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the weights seem to fit into the free memory; true where their size is not known."""
+        from asr_server.engine.qwen import footprint
+
+        return footprint.fits(self._plan)
 
     @property
     def free_slots(self) -> int:
@@ -206,6 +213,7 @@ class QwenEngine:
     def admit(self, key: int, item: Utterance, urgent: bool = False) -> None:
         """Take a row in; its front end runs now, its prefill with one of the next steps."""
         assert self._runtime is not None, "admit() before load()"
+        item = in_tokens(item, self._runtime.encode)
         stream = self._runtime.answer_stream(item.language) if item.stream else None
         self._work[key] = _Work(key, item, self._runtime.prepare(item, _budget(item)), urgent, stream=stream)
 

@@ -1,4 +1,4 @@
-"""How much memory the aligner will take beside the model, before it is loaded. Asks no hub and reads no weights."""
+"""How much memory a model or an aligner will take, before it is loaded. Asks no hub and reads no weights."""
 
 from __future__ import annotations
 
@@ -20,9 +20,23 @@ def aligner_bytes(plan: Plan, item_bytes: int) -> int:
     """Weights of `item_bytes` a number, and activations; 0 where there is no aligner with weights of its own."""
     if not plan.aligner_id or plan.aligner_id == moonshine.MODEL_ID:
         return 0
-    directory = checkpoint.local_aligner(plan.aligner_id, revision=plan.aligner_revision)
+    directory = checkpoint.local(plan.aligner_id, aligner=True, revision=plan.aligner_revision)
     parameters = _parameters(directory) if directory is not None else _RELEASED_PARAMETERS
     return parameters * item_bytes + _PASS_BYTES
+
+
+def fits(plan: Plan) -> bool:
+    """Whether the model of the plan seems to fit into the free memory; true where its size is not known."""
+    directory = checkpoint.local(plan.model_id, revision=plan.model_revision)
+    if directory is None:
+        return True
+    import torch
+
+    from asr_server.engine.qwen import memory
+
+    # In 8 bits the layers are there twice, which is as much as once in 16 bits.
+    item_bytes = 4 if plan.dtype == "float32" and not plan.quantize else 2
+    return memory.free_bytes(torch.device(plan.device)) >= _parameters(directory) * item_bytes + _PASS_BYTES
 
 
 def _parameters(directory: Path) -> int:

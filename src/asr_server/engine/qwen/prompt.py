@@ -39,6 +39,15 @@ class PromptBuilder:
         before, after = text.split(self._processor.audio_token)
         return Prompt(self._ids(before), self._ids(after))
 
+    def answer(self, text: str, language: str, *, forced: bool) -> tuple[int, ...]:
+        """Ids of the answer that says `text` in `language`, behind a forced language or none; () where the language
+        would have to be named and is not known."""
+        text = self._clean(text)
+        if forced:
+            return tuple(self._tokenizer(text).input_ids)
+        named = f"language {language}{ASR_TEXT}{text}" if text else "language None"
+        return tuple(self._tokenizer(named).input_ids) if language or not text else ()
+
     @property
     def no_speech_id(self) -> int:
         """The token behind "language" that says that there is no speech."""

@@ -21,7 +21,7 @@ from asr_server.core.errors import (
 )
 from asr_server.engine.budget import expected_tokens
 from asr_server.engine.plan import Plan
-from asr_server.engine.protocol import Option, Utterance
+from asr_server.engine.protocol import Option, Utterance, Written
 from asr_server.engine.qwen import (
     answer,
     capacity,
@@ -102,7 +102,7 @@ class Runtime:
             dtype, options = device.prepare(plan.device, plan.dtype, plan.quantize)
             parts = loading.load(directory, device=plan.device, dtype=dtype)
             reserved = footprint.aligner_bytes(plan, dtype.itemsize)
-            limits = capacity.Limits(plan.max_batch, plan.kv_budget_mb, reserved)
+            limits = capacity.Limits(plan.max_batch, plan.kv_budget_mb, reserved, plan.shares)
             return cls(parts, limits, options, quantize=plan.quantize, compiled=plan.compiled)
         except Exception as error:
             raise _load_failure(error) from error
@@ -292,6 +292,10 @@ class Runtime:
     def answer_stream(self, language: str | None) -> answer.AnswerStream:
         """Reads an answer while it is generated."""
         return answer.AnswerStream(self._answers, forced=language is not None)
+
+    def encode(self, written: Written, forced: bool) -> tuple[int, ...]:
+        """Ids of an answer with the words of another model; see `protocol.in_tokens`."""
+        return self._prompts.answer(written.text, written.language, forced=forced)
 
     def audio_tokens(self, prepared: Prepared) -> int:
         """Tokens that the whole clip's audio became."""

@@ -28,13 +28,16 @@ class WordTimestamps:
 
 
 class FinalWordTimes:
-    """Of one session; `send` gets the words of each final that has text.
+    """Of one session; `send` gets the words of each final that has text. `engine_of`: what aligns for a model.
 
     Holds the audio of one utterance only: those before it have their finals, or were discarded and have none.
     """
 
-    def __init__(self, engine: EngineClient, how: WordTimes, send: Callable[[WordTimestamps], None]) -> None:
-        self._engine = engine
+    def __init__(
+        self, engine_of: Callable[[str], EngineClient], how: WordTimes, send: Callable[[WordTimestamps], None]
+    ) -> None:
+        self._engine_of = engine_of
+        self._model = ""
         self._how = how
         self._send = send
         self._utterance = 0
@@ -45,7 +48,7 @@ class FinalWordTimes:
         """The engine transcribes this audio, which begins where its utterance does."""
         if self._how is not WordTimes.NONE:
             if request.utterance != self._utterance:
-                self._utterance, self._audio = request.utterance, {}
+                self._utterance, self._model, self._audio = request.utterance, request.model, {}
             self._audio[request.start_samples] = request.audio
 
     def on_final(self, final: Final) -> None:
@@ -67,11 +70,12 @@ class FinalWordTimes:
 
     async def _find(self, final: Final, spoken: list[tuple[FinalPart, Samples]]) -> None:
         words: list[Word] = []
+        engine = self._engine_of(self._model)
         try:
             for part, audio in spoken:
                 span = SpeechSpan(part.start_samples, part.start_samples + len(audio), audio, 1.0)
                 words += await word_times.words(
-                    self._engine, span, part.text, final.language, self._how, priority=Priority.INTERACTIVE
+                    engine, span, part.text, final.language, self._how, priority=Priority.INTERACTIVE
                 )
         except AsrError:  # the server shuts down; the text was sent
             return

@@ -27,7 +27,7 @@ def _request(number, start=0):
 
 def test_the_audio_of_utterances_that_were_discarded_is_not_held():
     """A session of hours that clears its input again and again holds the audio of one utterance."""
-    words = FinalWordTimes(None, WordTimes.ESTIMATED, lambda timed: None)
+    words = FinalWordTimes(lambda model: None, WordTimes.ESTIMATED, lambda timed: None)
     held = []
     for number in range(1, 6):
         request = _request(number)
@@ -41,7 +41,7 @@ def test_the_audio_of_utterances_that_were_discarded_is_not_held():
 async def test_each_part_of_an_utterance_is_aligned_with_its_own_audio():
     """The words of both parts, in the times of the session; what is estimated needs no engine."""
     sent = asyncio.Queue()
-    words = FinalWordTimes(None, WordTimes.ESTIMATED, sent.put_nowait)
+    words = FinalWordTimes(lambda model: None, WordTimes.ESTIMATED, sent.put_nowait)
     for start in (0, 80_000):
         words.on_request(_request(1, start))
     parts = (FinalPart(0, 16_000, "one two"), FinalPart(80_000, 96_000, "three"))

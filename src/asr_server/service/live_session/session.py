@@ -123,7 +123,7 @@ class LiveSession:
         self._finals: deque[Outgoing] = deque(maxlen=_FINALS_KEPT)
         self._inference = LiveInference(engines, identity, shared.timeout_s)
         self._requests: dict[int, asyncio.Task[TranscribeResult]] = {}
-        self._word_times = FinalWordTimes(engines.accurate, words, lambda timed: self._outbox.put(Outgoing(timed)))
+        self._word_times = FinalWordTimes(engines.of, words, lambda timed: self._outbox.put(Outgoing(timed)))
         # The machine has changed. Whoever waits clears it before, and then checks what it waits for.
         self._machine_changed = asyncio.Event()
         with logger.contextualize(session=self.log_name):

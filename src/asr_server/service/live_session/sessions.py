@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,9 +15,9 @@ from asr_server.core.api_keys import fingerprint
 from asr_server.core.audio import SAMPLE_RATE, s_to_samples
 from asr_server.core.errors import SessionNotFound, SessionTaken, ShuttingDown
 from asr_server.live.config import LiveMachineConfig
-from asr_server.live.events import Detection, TurnConfig
+from asr_server.live.events import Detection, ResultKind, TurnConfig
 from asr_server.service.live_session import vad_frontend
-from asr_server.service.live_session.inference import Engines
+from asr_server.service.live_session.inference import Engines, MeanTime
 from asr_server.service.live_session.session import Connection, LiveSession, Shared
 from asr_server.service.live_session.session_stats import SessionOutcome
 from asr_server.service.requests import CONTEXT_IGNORED, WordTimes
@@ -77,41 +78,49 @@ class LiveSessions:
         return len(self._detached)
 
     @property
+    def times(self) -> Mapping[ResultKind, MeanTime]:
+        """How long answers of each kind took so far."""
+        return self._engines.times
+
+    @property
     def max_utterance_s(self) -> float:
         """The length at which an utterance without a pause is cut: as set, or what the engine can take if less."""
-        engines = (self._engines.fast, self._engines.accurate)
-        return min(self._settings.ws_utterance_max_s, *(engine.traits.max_audio_s for engine in engines))
+        return min(self._settings.ws_utterance_max_s, *(traits.max_audio_s for traits in self._engines.traits))
 
-    def turn_config(self, *, manual: bool = False, language: str | None = None, context: str = "") -> TurnConfig:
+    def turn_config(
+        self, *, manual: bool = False, language: str | None = None, context: str = "", model: str = ""
+    ) -> TurnConfig:
         """The configuration of the settings. `manual`: only a flush ends an utterance."""
         s = self._settings
         if manual:
-            return TurnConfig(detection=Detection.MANUAL, language=language, context=context, prefix_ms=0)
+            return TurnConfig(Detection.MANUAL, language, context, prefix_ms=0, model=model)
         return TurnConfig(
             language=language,
             context=context,
+            model=model,
             threshold=s.vad_threshold,
             min_silence_ms=s.vad_min_silence_ms,
             prefix_ms=s.vad_prefix_ms,
         )
 
-    def warn(self, rules: TurnConfig) -> None:
-        """Log what of this configuration has no effect."""
-        if rules.context and not self._engines.accurate.traits.uses_context:
+    def prepare(self, rules: TurnConfig) -> None:
+        """Begin to load what this configuration needs, not only at the first words, and log what has no effect."""
+        for engine in self._engines.used_by(rules.model):
+            engine.load()
+        if rules.context and not self._engines.of(rules.model).traits.uses_context:
             logger.warning(CONTEXT_IGNORED)
 
     async def open(self, options: LiveSessionOptions) -> Connection:
         """A connection to a new session. Raises `ShuttingDown`, `Overloaded`, `ModelUnavailable`."""
         self._check_room()
-        self.warn(options.rules)
         await asyncio.to_thread(vad_frontend.warm_up)
         self._check_room()  # again: draining may have begun meanwhile, and would not end a session opened after it
         identity = f"live_{secrets.token_hex(4)}.{secrets.token_urlsafe(16)}"
         with ExitStack() as begun:
             ticket = begun.enter_context(self._admission.hold_live())
-            for engine in {self._engines.fast, self._engines.accurate}:
+            for engine in self._engines.used_by(options.rules.model):
                 begun.enter_context(engine.lease(live=True))
-                engine.load()  # now, and not at the first words
+            self.prepare(options.rules)
             if options.place is not None:
                 begun.enter_context(options.place.kept(identity, lambda: self._drop(identity)))
             session = LiveSession(identity, self._config(options), self._shared, ticket, options.words)
@@ -190,8 +199,8 @@ class LiveSessions:
         logger.info("live session", session=session.log_name, **session.stats.close(session.machine.account), **key)
 
     def _config(self, options: LiveSessionOptions) -> LiveMachineConfig:
-        s, traits = self._settings, self._engines.accurate.traits
-        margin_samples = traits.margin_ms * SAMPLE_RATE // 1000
+        s, traits = self._settings, self._engines.traits
+        margin_samples = max(each.margin_ms for each in traits) * SAMPLE_RATE // 1000
         return LiveMachineConfig(
             voice=vad_frontend.voice,
             resampler=vad_frontend.resampler,
@@ -200,7 +209,7 @@ class LiveSessions:
             partial_every_samples=s.ws_buffer_size // 2,
             tail_samples=s_to_samples(s.vad_suffix_ms / 1000),
             max_utterance_samples=s_to_samples(self.max_utterance_s),
-            max_pause_samples=s_to_samples(traits.max_pause_s) + margin_samples,
+            max_pause_samples=s_to_samples(min(each.max_pause_s for each in traits)) + margin_samples,
             margin_samples=margin_samples,
             separate_final_engine=self._engines.separate,
         )

@@ -155,6 +155,10 @@ async def test_partials_ask_the_fast_engine_and_finals_the_accurate_one(make, sp
     assert [m.text for m in messages if isinstance(m, Final)] == ["right words", ""]
     assert {m.text for m in messages if isinstance(m, Partial)} <= {"quick words", "right words"}
     assert len(fast.seen) >= 2
+    # In words: each engine has tokens of its own, and those of one mean nothing to the other.
+    assert not any(item.draft for item in (*fast.seen, *accurate.seen))
+    assert accurate.seen[-1].draft_text.text in {"quick words", "right words"}
+    assert {item.draft_text.text for item in fast.seen if item.draft_text} <= {"quick words", "right words"}
     connection.session.end()
 
 

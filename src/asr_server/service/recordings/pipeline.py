@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from loguru import logger
@@ -96,14 +96,20 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class PipelineResources:
-    """What all recordings share. `timeout_s`: the limit for one request. `look_ahead`: the number of spans of one
-    recording that are decoded and queued before the first of them is taken."""
+    """What all recordings share. `engine`: of the default model; `others`: of further models by name. `timeout_s`: the
+    limit for one request. `look_ahead`: the number of spans of one recording that are decoded and queued before the
+    first of them is taken."""
 
     decoder: Decoder
     engine: EngineClient
     admission: Admission
     timeout_s: float
     look_ahead: int = 16
+    others: Mapping[str, EngineClient] = field(default_factory=dict)
+
+    def engine_of(self, model: str) -> EngineClient:
+        """What transcribes for a name of a model: every name that is not another model's means the default."""
+        return self.others.get(model, self.engine)
 
 
 class RecordingPipeline:
@@ -143,13 +149,14 @@ class RecordingPipeline:
         self, source: Source, request: RecordingRequest, options: RunOptions, emit: Emit, deadline_s: float
     ) -> Transcript:
         resources = self._resources
+        engine = resources.engine_of(request.model)
         is_bulk, limit_s = options.priority is Priority.BULK, options.timeout_s or resources.timeout_s
-        with resources.engine.lease(), resources.admission.hold(time_limit_s=limit_s, bulk=is_bulk) as ticket:
+        with engine.lease(), resources.admission.hold(time_limit_s=limit_s, bulk=is_bulk) as ticket:
             assembly = _Assembly(emit, lambda done_s: resources.admission.progress(ticket, done_s), options.deltas)
             try:
                 # Left in any way, the group first cancels what still runs: decoder, queued jobs, rows of the batch.
                 async with asyncio.TaskGroup() as group:
-                    context = SpanContext(resources.engine, group, request, deadline_s, options.deltas)
+                    context = SpanContext(engine, group, request, deadline_s, options.deltas)
                     producer = _Producer(resources, ticket, context, options)
                     group.create_task(producer.run(source))
                     await assembly.run(producer)
@@ -159,7 +166,7 @@ class RecordingPipeline:
                 raise error from error.__cause__
             resources.admission.finish(ticket, producer.progress.decoded_s)
         transcript = assembly.transcript(samples_to_ms(producer.progress.decoded_samples), request.language)
-        if request.context and not resources.engine.traits.uses_context:
+        if request.context and not engine.traits.uses_context:
             logger.warning(CONTEXT_IGNORED)
             return replace(transcript, warnings=(CONTEXT_IGNORED,))
         return transcript

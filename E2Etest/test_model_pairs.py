@@ -1,0 +1,139 @@
+"""Two models on one server with real weights: drafts change no id, and live words are those of the accurate model."""
+
+import asyncio
+import random
+
+import numpy as np
+import pytest
+import soundfile
+
+from asr_server import server
+from asr_server.core import settings
+from asr_server.engine import capabilities, plan
+from asr_server.engine.protocol import Utterance
+from asr_server.engine.qwen.checkpoint import locate
+from asr_server.scheduling.job import Priority
+from asr_training.variant import perturbed
+from E2Etest import recordings
+from E2Etest.live.session import data, finals, pcm_of, stream
+from E2Etest.process import ready, running
+
+pytestmark = [pytest.mark.integration, pytest.mark.torch, pytest.mark.nightly]
+
+ENGLISH = "moonshine-tiny-en"
+CLIPS = 500
+
+
+@pytest.fixture(scope="module")
+def variant(tmp_path_factory):
+    """A second checkpoint of the demonstration model's size, whose answers differ now and then."""
+    return str(perturbed(locate("demo"), tmp_path_factory.mktemp("variant") / "checkpoint", 0.03))
+
+
+@pytest.fixture(scope="module")
+def clips():
+    """Five hundred, none like another: cuts and pairs of the held-out clips, with some noise."""
+    rng, noise = random.Random(19), np.random.default_rng(19)
+    spoken = [clip for clip in recordings.clips() if clip.text and clip.seconds <= 12]
+    known = [soundfile.read(clip.path, dtype="float32")[0].astype(np.float32) for clip in spoken]
+    made = []
+    for number in range(CLIPS):
+        audio = known[number % len(known)]
+        if rng.random() < 0.5:
+            audio = np.concatenate([audio, np.zeros(4_800, np.float32), rng.choice(known)])
+        audio = audio[: max(8_000, int(len(audio) * rng.uniform(0.4, 1.0)))]
+        level = rng.choice([0, 0.001, 0.005])
+        made.append((audio + noise.normal(0, level, len(audio)).astype(np.float32)).clip(-1, 1))
+    return made
+
+
+async def _answers(clips, **values):
+    """What a server with these settings says to all of them, eight at a time, and its counts of drafts."""
+    chosen = settings.load(_env_file=None, model_id="demo", dtype="float32", quantize="none", **values)
+    built = server.machinery(chosen, plan.resolve(chosen, capabilities.probe()))
+    places = asyncio.Semaphore(8)
+
+    async def ask(clip):
+        async with places:
+            answer = await built.clients[""].transcribe(Utterance(clip), priority=Priority.INTERACTIVE)
+            return answer.hypothesis
+
+    try:
+        return await asyncio.gather(*map(ask, clips)), built.drafting
+    finally:
+        await built.close()
+
+
+@pytest.fixture(scope="module")
+def alone(clips):
+    """The answers of the large model alone."""
+    return asyncio.run(_answers(clips))[0]
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("fast", ["variant", ENGLISH])
+async def test_a_draft_of_another_model_changes_no_id(clips, alone, variant, fast):
+    """In float32 the ids of 500 clips are those of the large model alone; a pair that hears alike saves 60 % of its
+    decode steps, and one with other tokens and another spelling saves some too."""
+    drafted, drafting = await _answers(
+        clips, fast_model_id=variant if fast == "variant" else fast, use_speculative=True
+    )
+    assert [answer.ids for answer in drafted] == [answer.ids for answer in alone]
+    assert len({answer.ids for answer in alone}) > CLIPS / 3
+    print(f"{fast}: {drafting.saved:.1%} of the decode steps of {drafting.spans} spans saved")
+    assert drafting.spans == CLIPS
+    assert drafting.saved >= (0.6 if fast == "variant" else 0.1)
+
+
+def _errors(server, clips):
+    """Word errors of the finals of live sessions, and the words. No committed word is ever taken back."""
+    errors = words = 0
+    for clip in clips:
+        pcm = np.concatenate([pcm_of(clip.path), np.zeros(14_400, np.int16)])
+        messages = stream(server, [data(pcm[at : at + 3_200]) for at in range(0, len(pcm), 3_200)], language="en")
+        committed = {}
+        for message in messages:
+            if "committed" in message:
+                assert message["committed"].startswith(committed.get(message["utterance"], ""))
+                committed[message["utterance"]] = message["committed"]
+        said = recordings.plain_words(" ".join(text for text, *_ in finals(messages)))
+        wanted = recordings.plain_words(clip.text)
+        errors, words = errors + recordings.word_errors(wanted, said), words + len(wanted)
+    return errors, words
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("fast", ["variant", ENGLISH])
+def test_live_finals_are_those_of_the_accurate_model(tmp_path, variant, fast):
+    """With the other one for partials they have no more errors than without, within two words."""
+    clips = [clip for clip in recordings.clips() if clip.language == "English" and clip.kind in ("phrase", "digits")]
+    clips = clips[:16]
+    found = {}
+    for name, values in {
+        "alone": {},
+        "dual": {"DUAL_MODEL": "true", "FAST_MODEL_ID": variant if fast == "variant" else fast},
+    }.items():
+        with ready(tmp_path / name, MODEL_ID="demo", **values) as server:
+            found[name] = _errors(server, clips)
+            if values:
+                (option,) = (o for o in server.health()["plan"] if o["name"] == "dual_model")
+                assert option["active"]
+                assert "partials took" in option["reason"]
+    print(fast, found)
+    assert found["dual"][0] <= found["alone"][0] + 2
+
+
+@pytest.mark.timeout(600)
+def test_models_behind_a_gateway(tmp_path):
+    """Both are listed before there is a worker, each request gets its model, and `/health` shows both."""
+    audio = recordings.sample()[0]
+    with running(tmp_path / "log", GATEWAY_MODE="true", MODELS=f"demo,{ENGLISH}") as server:
+        names = [model["id"] for model in server.client.get("/v1/models").json()["data"]]
+        assert names[:2] == ["demo", ENGLISH]
+        assert {model["id"]: model["state"] for model in server.health()["models"]} == dict.fromkeys(
+            names[:2], "unloaded"
+        )
+        texts = {name: server.transcribe(audio, model=name).json()["text"] for name in names[:2]}
+        assert texts["demo"] != texts[ENGLISH] != ""
+        assert {model["state"] for model in server.health()["models"]} == {"loaded"}
+        assert server.transcribe(audio, model="example/third").status_code == 404
