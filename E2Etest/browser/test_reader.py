@@ -37,9 +37,7 @@ def _marked(page, name):
 
 
 def _media(page):
-    return page.evaluate(
-        "(({ paused, currentTime }) => ({ paused, currentTime }))(document.querySelector('#reader video'))"
-    )
+    return page.evaluate("(({ paused, currentTime }) => ({ paused, currentTime }))(document.querySelector('#reader video'))")
 
 
 def _wait_stored(page, transcript, texts):
@@ -114,9 +112,7 @@ def test_an_edit_keeps_the_times_of_all_other_words(browser, page_server):
         expect(page.locator(".line-text").first).to_have_text(wanted)
         rows = rows_of(page, made)
         after = _times(rows)
-        assert {word: after[word] for word in before if word != "kitchen"} == {
-            w: t for w, t in before.items() if w != "kitchen"
-        }
+        assert {word: after[word] for word in before if word != "kitchen"} == {w: t for w, t in before.items() if w != "kitchen"}
         assert after["<bath>room"] == pytest.approx(before["kitchen"])
         assert "".join(word["text"] for word in rows[0]["words"]) == wanted
 
@@ -164,9 +160,7 @@ def test_keys_of_an_input_method_neither_split_nor_end(browser, page_server, key
         page = watched.page
         _open(page, stored(page, _two()))
         page.locator(".line .edit").first.click()
-        page.get_by_role("textbox", name="Text of the line").dispatch_event(
-            "keydown", {"key": key, "bubbles": True, **how}
-        )
+        page.get_by_role("textbox", name="Text of the line").dispatch_event("keydown", {"key": key, "bubbles": True, **how})
         expect(page.get_by_role("textbox", name="Text of the line")).to_have_text(FIRST)
 
 
@@ -228,13 +222,7 @@ def test_the_keyboard_plays_and_seeks_by_words(browser, page_server):
         page = watched.page
         _open(page, stored(page, _two(), hum(30), durationS=30))
         until(page, "() => document.querySelector('#reader video').readyState > 0")
-        for key, seconds in (
-            ("ArrowRight", 5),
-            ("ArrowRight", 10),
-            ("ArrowLeft", 5),
-            ("Shift+ArrowRight", 5.2),
-            ("Shift+ArrowRight", 5.6),
-        ):
+        for key, seconds in (("ArrowRight", 5), ("ArrowRight", 10), ("ArrowLeft", 5), ("Shift+ArrowRight", 5.2), ("Shift+ArrowRight", 5.6)):
             page.keyboard.press(key)
             until(page, "s => Math.abs(document.querySelector('#reader video').currentTime - s) < 0.05", seconds)
         page.keyboard.press("Shift+ArrowLeft")
@@ -246,10 +234,7 @@ def test_the_keyboard_plays_and_seeks_by_words(browser, page_server):
         page.keyboard.press("ArrowDown")
         expect(page.locator(".line .time").nth(1)).to_be_focused()
         page.keyboard.press("Enter")
-        until(
-            page,
-            "() => (m => m.currentTime > 20 && m.currentTime < 28 && !m.paused)(document.querySelector('#reader video'))",
-        )
+        until(page, "() => (m => m.currentTime > 20 && m.currentTime < 28 && !m.paused)(document.querySelector('#reader video'))")
         page.keyboard.press("Space")
         page.keyboard.press(">")
         assert page.evaluate("document.querySelector('#reader video').playbackRate") == 1.25
@@ -305,9 +290,7 @@ def test_what_is_known_of_the_words_is_shown(browser, page_server):
         word["confidence"] = 0.2 if i == 3 else 0.95
     with opened(browser, page_server.base, "transcripts", viewport=WIDE) as watched:
         page = watched.page
-        made = stored(
-            page, [first, second], hum(30), durationS=30, speakers={"S1": "Maria"}, gaps=[{"start": 9, "end": 12}]
-        )
+        made = stored(page, [first, second], hum(30), durationS=30, speakers={"S1": "Maria"}, gaps=[{"start": 9, "end": 12}])
         _open(page, made)
         assert page.locator(".speaker").all_inner_texts() == ["Maria", "Speaker S2"]
         page.locator(".speaker").nth(1).click()
@@ -378,16 +361,13 @@ def test_a_transcription_that_was_cut_off_looks_so(browser, page_server):
         expect(item).to_contain_text("Being transcribed")
         working.close()
         expect(item).to_contain_text("Cut off")
-        page.evaluate(
-            "async () => (await import('/web/reader.js')).offer({ again: ({ title }) => { document.title = title; } })"
-        )
+        page.evaluate("async () => (await import('/web/reader.js')).offer({ again: ({ title }) => { document.title = title; } })")
         _open(page, made)
         expect(page.locator("#reader-state")).to_contain_text("cut off before its end")
         page.locator("#reader-state").get_by_role("button", name="Transcribe again").click()
         assert page.title() == "broken off"
         page.evaluate(
-            "async id => (await import('/web/store.js')).store.update(id, { state: 'failed', error: { code: 'internal_error' } })",
-            made,
+            "async id => (await import('/web/store.js')).store.update(id, { state: 'failed', error: { code: 'internal_error' } })", made
         )
         expect(page.locator("#reader-state")).to_contain_text("The server failed")
 
