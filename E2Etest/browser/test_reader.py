@@ -412,6 +412,20 @@ _LONGEST = """async () => {
     return Math.round(longest);
 }"""
 _COUNT = "rows => document.querySelectorAll('.line').length === rows"
+_AT_ONCE = """() => {
+    const began = performance.now();
+    const row = document.createElement("p");
+    for (let i = 0; i < 20_000; i++) {
+        const word = document.createElement("span");
+        word.textContent = `word${i} `;
+        row.append(word);
+    }
+    document.body.append(row);
+    row.getBoundingClientRect();
+    const took = performance.now() - began;
+    row.remove();
+    return Math.round(took);
+}"""
 _STREAM = """async ({ segments, seconds }) => {
     const { store } = await import("/web/store.js");
     const { rowsOf } = await import("/web/transcript.js");
@@ -478,6 +492,7 @@ def _longest_tasks(page, segments):
     page.click("#reader .player-controls .round")
     page.wait_for_timeout(4000)
     note("playing")
+    found["at once"] = page.evaluate(_AT_ONCE)
     return found
 
 
@@ -485,7 +500,7 @@ def _longest_tasks(page, segments):
 @pytest.mark.performance
 @pytest.mark.timeout(900)
 def test_no_long_task_for_20000_words(browser, page_server, capsys):
-    """The longest task of each activity, the median of three rounds, beside that of a transcript of 140 words."""
+    """The longest task of each activity, in three rounds beside a transcript of 140 words, is no freeze."""
     rounds = {}
     for _ in range(3):
         for words in (140, 20_000):
@@ -496,9 +511,10 @@ def test_no_long_task_for_20000_words(browser, page_server, capsys):
                     word["start"], word["end"] = word["start"] / 10, word["end"] / 10
             with opened(browser, page_server.base, "transcripts", viewport=WIDE) as watched:
                 rounds.setdefault(words, []).append(_longest_tasks(watched.page, segments))
-    medians = {w: {name: sorted(r[name] for r in found)[1] for name in found[0]} for w, found in rounds.items()}
+    medians = {name: sorted(r[name] for r in rounds[20_000])[1] for name in rounds[20_000][0]}
     with capsys.disabled():
         print("\nlongest tasks in ms, 0 for none over 50:", rounds)
-    # Tasks under 50 ms are not reported, so that a short transcript counts as 50.
-    for name, longest in medians[20_000].items():
-        assert longest <= 2 * max(50, medians[140][name]), (name, rounds)
+    # A busy machine makes every task longer, so the bound is a task of the same round: 20,000 words shown at once.
+    at_once = medians.pop("at once")
+    for name, longest in medians.items():
+        assert longest <= max(50, at_once / 2), (name, rounds)
