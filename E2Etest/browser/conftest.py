@@ -18,7 +18,7 @@ MISSING = """The tests of the page need a Chromium. Install one and run again:
     apt-get install -y chromium          (Debian, Ubuntu)
 Any of these on the PATH will do: """ + ", ".join(NAMES)
 # Generous: the machine may be busy, and nothing here measures time.
-WAIT_MS = 8_000
+WAIT_MS = 60_000
 DESK = {"width": 1180, "height": 820}
 PHONE = {"width": 390, "height": 844}
 
