@@ -173,8 +173,11 @@ def _model(settings: Settings) -> Finding:
     from asr_server.cli.models import size_text
     from asr_server.core.errors import ModelUnavailable
     from asr_server.engine import capabilities, plan
+    from asr_server.engine import remote_options
     from asr_server.engine.qwen import model_cache
 
+    if remote_options.is_remote(settings):
+        return Finding(Mark.NOTE, "model", f"{remote_options.where(settings)} runs it, which was not asked")
     model_id, revision = plan.chosen_model(settings, capabilities.probe()), settings.model_revision
     try:
         stored = model_cache.find(model_id, revision)
