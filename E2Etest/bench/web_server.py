@@ -17,9 +17,9 @@ from E2Etest.bench.gateway import live, pairs, request_ms
 from E2Etest.live.session import act, data, open_session, upto_flush
 from E2Etest.process import ServerProcess, ready
 
-ROUNDS = 200
-CALLERS, REQUESTS = 8, 240
-SESSIONS, SESSION_S, FRAME_S = 16, 10, 0.1
+ROUNDS = 100
+CALLERS, REQUESTS = 8, 120
+SESSIONS, SESSION_S, FRAME_S = 16, 6, 0.1
 
 
 def measure() -> dict[str, object]:
@@ -34,7 +34,7 @@ def measure() -> dict[str, object]:
         message = live(both["uvicorn"], both["granian"])
         rates: dict[str, list[float]] = {name: [] for name in both}
         sessions: dict[str, list[float]] = {name: [] for name in both}
-        for turn in range(6):
+        for turn in range(4):
             for name in sorted(both, reverse=turn % 2 == 1):
                 rates[name].append(_requests_a_second(both[name]))
                 sessions[name].append(_live_cpu(both[name]))

@@ -53,9 +53,7 @@ def test_what_cannot_work_refuses_and_names_every_conflict():
         ("quantize", "fp8"),
         ("onnx_encoder_path", "x.onnx"),
         ("trt_encoder_path", "x.engine"),
-        ("use_vllm", True),
         ("use_causal_encoder", True),
-        ("use_granian", True),
     ],
 )
 def test_no_absent_option_is_silently_ignored(name, value):
@@ -282,6 +280,58 @@ def test_a_node_that_is_not_there_is_refused_with_those_that_are():
         plan.resolve(_settings(numa_node="auto"), several)
     none = replace(TWO_NODES, numa=replace(TWO_NODES.numa, gpu_nodes=frozenset()))
     assert "no memory node of a GPU" in _option(plan.resolve(_settings(numa_node="auto"), none), "numa_node").reason
+
+
+VLLM = replace(NO_GPU, vllm="/usr/bin/vllm")
+ELSEWHERE = {"vllm_base_url": "http://model:8000/v1/"}
+
+
+def test_a_model_elsewhere_needs_nothing_here():
+    """Not even the packages of Qwen3-ASR: then word times are estimated. Its name is that of the other server."""
+    slim = replace(NO_GPU, qwen=False)
+    resolved = plan.resolve(_settings(**ELSEWHERE, vllm_api_key="k"), slim)
+    assert (resolved.engine, resolved.model_id, resolved.aligner_id) == ("remote", "remote", "")
+    assert (resolved.remote.url, resolved.remote.key, resolved.remote.model) == ("http://model:8000/v1", "k", "")
+    assert (resolved.traits.aligns, resolved.traits.scores) == (False, False)
+    assert plan.resolve(_settings(**ELSEWHERE, model_id="demo"), slim).remote.model == "demo"
+
+
+def test_words_of_a_model_elsewhere_are_placed_in_time_here():
+    """On the device of this machine, by the aligner that is set or by the released one."""
+    resolved = plan.resolve(_settings(**ELSEWHERE, model_id="demo"), GPU)
+    assert (resolved.aligner_id, resolved.device) == ("Qwen/Qwen3-ForcedAligner-0.6B", "cuda")
+    assert "of the aligner" in _option(resolved, "device").reason
+    assert resolved.max_batch == 32
+
+
+@pytest.mark.parametrize(
+    ("values", "machine", "words"),
+    [
+        ({"use_vllm": True}, NO_GPU, ["no command `vllm`"]),
+        ({"use_vllm": True, **ELSEWHERE}, VLLM, ["unset one of them"]),
+        ({"use_vllm": True, "model_id": "demo"}, VLLM, ["does not run MODEL_ID=demo"]),
+        ({**ELSEWHERE, "cpu_threads": 2, "quantize": "int8"}, NO_GPU, ["CPU_THREADS is for", "QUANTIZE is for"]),
+        ({**ELSEWHERE, "kv_budget_mb": 9, "use_cuda_graphs": True}, GPU, ["KV_BUDGET_MB", "USE_CUDA_GRAPHS"]),
+        ({**ELSEWHERE, "model_revision": "v1", "dual_model": True}, NO_GPU, ["MODEL_REVISION", "DUAL_MODEL"]),
+        ({**ELSEWHERE, "forced_aligner_id": "moonshine-tiny-en"}, NO_GPU, ["FORCED_ALIGNER_ID=moonshine-tiny-en"]),
+        ({**ELSEWHERE, "forced_aligner_id": "demo"}, replace(NO_GPU, qwen=False), ["pip install"]),
+        ({"vllm_api_key": "k"}, NO_GPU, ["VLLM_API_KEY is for VLLM_BASE_URL"]),
+        ({"use_granian": True}, NO_GPU, ["Granian is not installed"]),
+    ],
+)
+def test_what_does_not_fit_a_model_elsewhere_is_refused(values, machine, words):
+    """By name; also what this installation lacks."""
+    with pytest.raises(plan.PlanError) as refusal:
+        plan.resolve(_settings(**values), machine)
+    assert all(word in str(refusal.value) for word in words)
+
+
+def test_vllm_and_granian_are_active_where_they_are_installed():
+    """And shown as such."""
+    resolved = plan.resolve(_settings(use_vllm=True, use_granian=True), replace(VLLM, granian=True))
+    assert _option(resolved, "use_vllm").active
+    assert _option(resolved, "use_granian").active
+    assert resolved.remote.command == ("/usr/bin/vllm", "serve", "Qwen/Qwen3-ASR-0.6B", "--max-num-seqs=32")
 
 
 def test_an_installation_without_torch_says_what_to_install():
