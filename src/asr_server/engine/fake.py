@@ -111,6 +111,7 @@ class FakeEngine:
     """
 
     name = "fake"
+    fits = True  # it takes no memory
 
     def __init__(
         self,
@@ -140,11 +141,6 @@ class FakeEngine:
     def loaded(self) -> bool:
         """Whether `load` has succeeded."""
         return self._loaded
-
-    @property
-    def fits(self) -> bool:
-        """It takes no memory."""
-        return True
 
     @property
     def free_slots(self) -> int:
