@@ -82,6 +82,7 @@ def test_the_first_request_waits_for_the_download_and_has_its_whole_time_after_i
             while not ended.wait(0.5):
                 seen.append(server.health())
 
+        assert server.health()["model_on_disk"] is False
         watcher = threading.Thread(target=watch)
         watcher.start()
         began_s = time.monotonic()
@@ -97,3 +98,4 @@ def test_the_first_request_waits_for_the_download_and_has_its_whole_time_after_i
         assert downloaded == sorted(downloaded)
         assert len(set(downloaded)) >= 3
         assert server.health()["downloaded_mb"] == 0
+        assert server.health()["model_on_disk"] is True

@@ -83,8 +83,10 @@ export function t(key, values = {}) {
   if (message === undefined) return key;
   if (typeof message === "object") message = message[plurals.select(values.count)] ?? message.other;
   return message.replace(/{(\w+)}/g, (whole, name) => {
-    const value = values[name];
-    return typeof value === "number" ? numbers.format(value) : (value ?? whole);
+    const value = values[name] ?? whole;
+    const shown = typeof value === "number" ? numbers.format(value) : value;
+    // A name or figure in the other direction would take its neighbours with it.
+    return RIGHT_TO_LEFT.has(i18n.language) ? `\u2068${shown}\u2069` : shown;
   });
 }
 

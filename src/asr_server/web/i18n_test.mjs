@@ -51,6 +51,11 @@ test("placeholders are filled and numbers are written as the language writes the
   assert.deepEqual([1, 2].map((count) => t("files.found", { count })), ["1 Datei", "2 Dateien"]);
 });
 
+test("what is filled in keeps its own direction where the page runs from right to left", () => {
+  i18n.use("ar", { files: { name: "الملف {name}" } });
+  assert.equal(t("files.name", { name: "a (1).wav" }), "الملف \u2068a (1).wav\u2069");
+});
+
 test("what a language lacks is said in English, and a key without a message is shown", () => {
   i18n.use("ja", { shell: { close: "閉じる" } }, { shell: { close: "Close", undo: "Undo" } });
   assert.deepEqual(["shell.close", "shell.undo", "shell.none"].map((key) => t(key)), ["閉じる", "Undo", "shell.none"]);

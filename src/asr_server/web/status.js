@@ -117,7 +117,7 @@ function memory(h) {
 function card(title, label, chart, figures) {
   const list = make("dl");
   for (const [name, value, kind] of figures)
-    list.append(make("div", {}, make("dt", { className: kind ?? "", textContent: t(name) }), make("dd", { textContent: String(value) })));
+    list.append(make("div", {}, make("dt", { className: kind ?? "", textContent: t(name) }), make("dd", {}, make("bdi", { textContent: String(value) }))));
   return make("section", { className: "card" }, make("h3", { textContent: t(title) }), chart, make("p", { className: "small", textContent: label }), list);
 }
 
@@ -153,7 +153,7 @@ function facts(h) {
 function group(title, rows) {
   const list = make("dl");
   for (const [term, value] of rows)
-    list.append(make("div", {}, make("dt", { textContent: t(term) }), make("dd", { textContent: String(value) })));
+    list.append(make("div", {}, make("dt", { textContent: t(term) }), make("dd", {}, make("bdi", { textContent: String(value) }))));
   return make("section", {}, make("h4", { textContent: t(title) }), list);
 }
 

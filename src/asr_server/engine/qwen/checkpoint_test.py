@@ -40,6 +40,14 @@ def test_an_absent_checkpoint_says_that_it_is_absent(model_id):
     assert "no such directory" in _refusal(model_id)
 
 
+def test_a_model_is_on_the_disk_only_if_it_is_whole(copy):
+    """The bundled one is; a directory that is not there, one that lacks a file, and a name of the hub are not."""
+    assert checkpoint.on_disk("demo")
+    assert checkpoint.on_disk(str(copy))
+    (copy / "config.json").unlink()
+    assert not any(checkpoint.on_disk(name) for name in (str(copy), "/no/such", "nobody/nothing-of-this-name"))
+
+
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer_config.json", "preprocessor_config.json"])
 def test_an_incomplete_checkpoint_names_what_it_lacks(copy, name):
     """The missing file is in the message."""
