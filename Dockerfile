@@ -19,8 +19,8 @@ RUN pip install --no-deps .
 RUN useradd --create-home --uid 10001 asr && mkdir /models /state && chown asr /models /state
 USER 10001
 # HOST lets other machines in: the server starts with API_KEYS, or with ALLOW_ANONYMOUS=true.
-ENV HF_HOME=/models STATE_DIR=/state HOST=0.0.0.0 PORT=8000
+ENV HF_HOME=/models STATE_DIR=/state HOST=0.0.0.0 PORT=8100
 VOLUME ["/models", "/state"]
-EXPOSE 8000
+EXPOSE 8100
 HEALTHCHECK --interval=15s --timeout=5s --start-period=20s --retries=3 CMD ["asr-server", "healthcheck"]
 CMD ["asr-server", "serve"]

@@ -71,6 +71,8 @@ def _reason_to_skip(item):
         return ""
     if "E2E_BASE_URL" in os.environ and not item.get_closest_marker("any_server"):
         return "starts its own server, and E2E_BASE_URL names one that runs"
+    if item.get_closest_marker("uvicorn") and os.environ.get("USE_GRANIAN") == "true":
+        return "about uvicorn's protocols; docs/deployment.md says what Granian does"
     if item.get_closest_marker("requires_gpu"):
         found = capabilities.probe()
         return "" if found.gpu and found.torch_cuda else "needs an NVIDIA driver and a CUDA build of torch"

@@ -98,4 +98,7 @@ def test_the_first_request_waits_for_the_download_and_has_its_whole_time_after_i
         assert downloaded == sorted(downloaded)
         assert len(set(downloaded)) >= 3
         assert server.health()["downloaded_mb"] == 0
+        # The log says at the start that the model is not there, and how far the download is.
+        assert "the model is not ready reason=o/model is not on this machine yet" in server.log()
+        assert "downloading the model model=o/model downloaded_mb=" in server.log()
         assert server.health()["model_on_disk"] is True

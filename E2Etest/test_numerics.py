@@ -5,7 +5,8 @@ import pytest
 import soundfile
 
 from asr_server.engine import cpu
-from asr_server.engine.plan import INT8_FLAGS, Plan
+from asr_server.engine.machine_options import INT8_FLAGS
+from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen.engine import QwenEngine
 from E2Etest import recordings

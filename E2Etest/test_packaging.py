@@ -103,7 +103,7 @@ def test_compose_starts_with_two_commands_for_this_machine_alone():
     servers = {name: service for name, service in compose["services"].items() if name != "wyoming"}
     assert set(servers) == {"asr", "asr-cpu", "asr-slim"}
     for service in servers.values():
-        assert service["ports"] == ["127.0.0.1:8100:8000"]
+        assert service["ports"] == ["127.0.0.1:8100:8100"]
         # A `.env` that is also a server's outside may have others, and would win over the image's own.
         image = re.search(r"^ENV (HF_HOME.*)$", _read(service["build"]["dockerfile"]), re.MULTILINE)[1]
         places = dict(re.findall(r"(\w+)=(\S+)", image))

@@ -10,6 +10,7 @@ from datetime import date
 
 from E2Etest.bench import (
     align,
+    compiled,
     engine_ab,
     files,
     gateway,
@@ -25,6 +26,7 @@ from E2Etest.bench import (
     real,
     stream,
     subtitles,
+    web_server,
 )
 
 BENCHMARKS = {
@@ -33,6 +35,7 @@ BENCHMARKS = {
     "memory": memory.measure,
     "engine_ab": engine_ab.measure,
     "files": files.measure,
+    "compiled": compiled.measure,
     "kernels": kernels.measure,
     "long": long.measure,
     "align": align.measure,
@@ -44,6 +47,7 @@ BENCHMARKS = {
     "real": real.measure,
     "subtitles": subtitles.measure,
     "gateway": gateway.measure,
+    "web_server": web_server.measure,
 }
 
 

@@ -41,9 +41,9 @@ def forced_answers() -> Iterator[None]:
     """
     admit, note, lengths = QwenEngine.admit, Row.note, dict[int, int]()
 
-    def admit_forced(engine: QwenEngine, key: int, item: Utterance) -> None:
+    def admit_forced(engine: QwenEngine, key: int, item: Utterance, *urgent: bool) -> None:
         lengths[key] = forced_tokens(len(item.audio))
-        admit(engine, key, item)
+        admit(engine, key, item, *urgent)
 
     def note_forced(row: Row, tokens: Sequence[int], logprobs: Sequence[float], _: Set[int]) -> None:
         left = lengths[row.key] - len(row.ids)

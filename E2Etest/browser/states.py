@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from playwright.sync_api import Page, expect
+
+from E2Etest import recordings
 
 Health = dict[str, Any]
 Enter = Callable[[Page, Health], None]
@@ -66,6 +70,25 @@ def _no_transcript(page: Page, _: Health) -> None:
     expect(page.locator("#reader-notice")).to_be_visible()
 
 
+def _give(page: Page, *contents: bytes) -> None:
+    _go(page, "files")
+    files = [{"name": f"talk {n}.wav", "mimeType": "audio/wav", "buffer": c} for n, c in enumerate(contents, start=1)]
+    page.set_input_files("#files-input", files)
+
+
+def _queue(page: Page, _: Health) -> None:
+    too_large = recordings.wav(np.zeros(3_000_000, np.int16))
+    _give(page, recordings.sample()[0], too_large, recordings.sample()[0])
+    expect(page.locator("#files-summary")).to_have_text(re.compile("2 of 3"))
+
+
+def _export(page: Page, _: Health) -> None:
+    _give(page, recordings.sample()[0])
+    expect(page.locator("#reader-rows")).to_contain_text("kitchen")
+    page.click("#reader-export")
+    expect(page.locator(".export-menu")).to_be_visible()
+
+
 def _go(page: Page, name: str) -> None:
     page.goto(page.url.split("#")[0] + f"#{name}")
 
@@ -76,6 +99,8 @@ _WORK = {"final": 2, "partial": 1, "interactive": 3, "bulk": 12, "running": 8, "
 STATES: dict[str, Enter] = {
     "live": _panel("live"),
     "files": _panel("files"),
+    "files-queue": _queue,
+    "export": _export,
     "transcripts": _panel("transcripts"),
     "no-transcript": _no_transcript,
     "status": _status(),

@@ -1,168 +1,138 @@
-"""File: a recording becomes text beside a player, to jump in, correct, and take away; what is wrong is told."""
+"""Files: recordings become transcripts, several in turn; nothing is lost on the way, and what is wrong is told."""
 
+import io
 import json
 import re
+import zipfile
+from xml.etree import ElementTree
 
+import av
 import numpy as np
 import pytest
 from playwright.sync_api import expect
 
+from asr_server.engine.fake_script import FakeScript
 from E2Etest import recordings
-from E2Etest.browser.conftest import PHONE, opened
+from E2Etest.browser.conftest import opened
 from E2Etest.browser.cues import cues
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-# Two utterances far enough apart to be two spans.
-PAUSE_S = 6
+# What the page has stored, oldest first: metadata with the rows and the size of the sound.
+STORED = """async () => {
+    const { store } = await import(document.scripts[0].src.replace("app.js", "store.js"));
+    await store.open();
+    const found = (await store.list()).reverse();
+    return Promise.all(found.map(async (transcript) => ({
+        ...transcript,
+        rows: await store.rows(transcript.id),
+        sound: (await store.sound(transcript.id))?.size ?? 0,
+    })));
+}"""
+SLOW = FakeScript(step_s=0.15)
+
+
+def _file(name, content, media="audio/wav"):
+    return {"name": name, "mimeType": media, "buffer": content}
+
+
+def _give(page, *files):
+    page.set_input_files("#files-input", list(files))
+
+
+def _items(page):
+    return page.locator("#files-queue li")
+
+
+def _stored(page):
+    return page.evaluate(STORED)
+
+
+def _text(transcript):
+    return " ".join(row["text"] for row in transcript["rows"])
+
+
+def _until(page, condition):
+    """Wait until the condition holds for what is stored, and return that."""
+    for _ in range(600):
+        found = _stored(page)
+        if condition(found):
+            return found
+        page.wait_for_timeout(100)
+    raise AssertionError(found)
 
 
 @pytest.fixture(scope="module")
-def twice():
-    """The bundled recording, a long pause, and the recording again."""
-    spoken = recordings.samples()
-    return recordings.wav(np.concatenate([spoken, np.zeros(16_000 * PAUSE_S, np.int16), spoken]))
+def one_by_one(start):
+    """A server that takes one span after the other."""
+    with start(MAX_BATCH="1", PRELOAD="true") as server:
+        server.wait_for(lambda health: health["model_loaded"])
+        yield server
 
 
-def _give(page, content, name="talk.wav", media="audio/wav"):
-    page.set_input_files("#file-input", {"name": name, "mimeType": media, "buffer": content})
+@pytest.fixture
+def slow(one_by_one):
+    """The server takes some seconds for each span of the sample."""
+    one_by_one.replace_script(SLOW)
+    yield one_by_one
+    one_by_one.replace_script(FakeScript())
 
 
-def _done(page):
-    expect(page.locator("#file-actions")).to_be_visible()
-    return page.locator("#file-lines p").all_inner_texts()
+@pytest.fixture(scope="module")
+def three():
+    """The sample three times with pauses that end spans."""
+    pause = np.zeros(6 * 16_000, np.int16)
+    return recordings.wav(np.concatenate([recordings.samples(), pause] * 3))
 
 
-def _time(page):
-    return page.evaluate("document.getElementById('file-player').currentTime")
-
-
-def _saved(page, ending, folder):
-    with page.expect_download() as download:
-        page.click(f"#file-{ending}")
-    path = folder / download.value.suggested_filename
-    download.value.save_as(path)
-    return path
-
-
-def test_a_recording_becomes_text_that_one_can_jump_in(browser, page_server, twice, shots):
-    """Each span is a line; a click on its time, or on a word, moves the player, which marks the line."""
-    _, words = recordings.sample()
+def test_several_files_become_transcripts_and_a_zip(browser, page_server, sample, shots, tmp_path):
+    """Each with its text, word times and sound in the store; what is wrong with one is told beside it."""
     with opened(browser, page_server.base, "files") as watched:
+        watched.allowed += ["Failed to load resource"]
         page = watched.page
-        _give(page, twice)
-        assert _done(page) == [words, words]
-        times = page.locator("#file-lines .time")
-        times.nth(1).click()
-        expect(page.locator("#file-lines li").nth(1)).to_have_class(re.compile("now"))
-        second = _time(page)
-        assert 9 < second < 11
-        page.locator("#file-lines li").nth(1).locator("span", has_text="music").click()
-        expect(page.locator("#file-lines li").nth(1)).to_have_attribute("aria-current", "true")
-        assert second + 1 < _time(page) < 14
-        times.nth(0).click()
-        expect(page.locator("#file-lines li").nth(0)).to_have_class(re.compile("now"))
-        assert _time(page) < 1
-        page.screenshot(path=shots / "file.png", full_page=True)
+        expect(page.locator("#files-limits")).to_have_text(re.compile("4 MB and 2 hours"))
+        _give(page, _file("one.wav", sample[0]), _file("bad.wav", b"no sound" * 100), _file("two.wav", sample[0]))
+        expect(_items(page)).to_have_count(3)
+        expect(page.locator("#files-summary")).to_have_text("2 of 3 files finished · 1 with a problem")
+        expect(_items(page).nth(1)).to_contain_text("no sound that the server can read")
+        page.screenshot(path=shots / "files.png", full_page=True)
+        one, bad, two = _stored(page)
+        for transcript in (one, two):
+            assert (_text(transcript), transcript["state"]) == (sample[1], "complete")
+            assert transcript["sound"] == len(sample[0])
+            words = transcript["rows"][0]["words"]
+            assert "".join(word["text"] for word in words) == sample[1]
+            assert all(0 < word["confidence"] <= 1 for word in words)
+        assert (one["title"], one["language"], one["languageCode"]) == ("one", "English", "en")
+        assert (bad["state"], bad["error"]["code"]) == ("failed", "invalid_audio")
+        with page.expect_download() as download:
+            page.click("#files-zip")
+        download.value.save_as(tmp_path / "all.zip")
+        with zipfile.ZipFile(tmp_path / "all.zip") as archive:
+            assert archive.testzip() is None
+            assert archive.read("one/one.txt").decode().strip() == sample[1]
+            assert {name.split("/")[0] for name in archive.namelist()} == {"one", "two"}
 
 
-@pytest.mark.nightly
-def test_subtitles_lie_over_a_video_and_can_be_taken_away(browser, page_server, shots, tmp_path):
-    """The track that is shown and both files have the words; the JSON has the spans."""
-    _, words = recordings.sample()
-    with opened(browser, page_server.base, "files", viewport=PHONE) as watched:
+def test_a_file_alone_is_shown_while_it_is_transcribed(browser, slow, three):
+    """Its reader opens at once, with player, and the first words are there before the last."""
+    with opened(browser, slow.base, "files") as watched:
         page = watched.page
-        _give(page, recordings.talking_video(), "talk.webm", "video/webm")
-        assert _done(page) == [words]
-        shown = page.evaluate("[...document.getElementById('file-player').textTracks[0].cues].map(c => c.text)")
-        assert " ".join(shown).replace("\n", " ") == words
-        expect(page.locator("#file-player")).not_to_have_class(re.compile("sound-only"))
-        page.locator("#file-lines .time").first.click()
-        page.screenshot(path=shots / "file-video-phone.png", full_page=True)
-        for ending in ("srt", "vtt"):
-            path = _saved(page, ending, tmp_path)
-            assert path.name == f"talk.{ending}"
-            found = cues(path)
-            assert " ".join(text for _, _, text in found) == words
-            assert all(0 <= start < end < 5 for start, end, _ in found)
-        assert _saved(page, "txt", tmp_path).read_text(encoding="utf-8") == f"{words}\n"
-        body = json.loads(_saved(page, "json", tmp_path).read_text(encoding="utf-8"))
-        assert (body["text"], body["language"], len(body["segments"])) == (words, "English", 1)
+        _estimating(page, slow)
+        _give(page, _file("talk.wav", three))
+        expect(page).to_have_url(re.compile("#t/"))
+        expect(page.locator("#reader-side")).to_be_visible()
+        expect(page.locator("#reader-rows")).to_contain_text("kitchen")
+        assert len(_stored(page)[0]["rows"]) < 3
+        _until(page, lambda found: found[0]["state"] == "complete" and len(found[0]["rows"]) >= 3)
 
 
-def test_a_corrected_line_is_what_is_shown_and_taken_away(browser, page_server, sample, tmp_path):
-    """Enter keeps, Escape does not; with the keyboard alone; the subtitles follow."""
-    with opened(browser, page_server.base, "files") as watched:
-        page = watched.page
-        _give(page, sample[0])
-        _done(page)
-        page.focus("#file-lines .edit")
-        page.keyboard.press("Enter")
-        page.keyboard.press("ControlOrMeta+a")
-        page.keyboard.type("Something <else> & more")
-        page.keyboard.press("Enter")
-        expect(page.locator("#file-lines p")).to_have_text("Something <else> & more")
-        expect(page.locator("#file-lines .edit")).to_be_focused()
-        page.keyboard.press("Enter")
-        page.keyboard.type("not this")
-        page.keyboard.press("Escape")
-        expect(page.locator("#file-lines p")).to_have_text("Something <else> & more")
-        # A word joiner, which is not shown, keeps SubRip from reading markup.
-        assert cues(_saved(page, "srt", tmp_path))[0][2] == "Something <\u2060else> & more"
-        assert "Something &lt;else&gt; &amp; more" in _saved(page, "vtt", tmp_path).read_text(encoding="utf-8")
-        shown = page.evaluate("document.getElementById('file-player').textTracks[0].cues[0].getCueAsHTML().textContent")
-        assert shown == "Something <else> & more"
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("how", [{"isComposing": True}, {"keyCode": 229}], ids=["composing", "safari"])
-@pytest.mark.parametrize("key", ["Enter", "Escape"])
-def test_keys_of_an_input_method_do_not_end_a_correction(browser, page_server, sample, key, how):
-    """Enter takes a composed word and Escape drops it; the line is not theirs."""
-    with opened(browser, page_server.base, "files") as watched:
-        page = watched.page
-        _give(page, sample[0])
-        _done(page)
-        page.click("#file-lines .edit")
-        page.locator("#file-lines textarea").dispatch_event("keydown", {"key": key, **how})
-        expect(page.locator("#file-lines textarea")).to_be_visible()
-
-
-@pytest.mark.nightly
-def test_a_dropped_file_is_taken_also_beside_the_field(browser, page_server, sample):
-    """The whole page takes it: a file that misses the field would otherwise replace the page."""
-    with opened(browser, page_server.base, "files") as watched:
-        page = watched.page
-        page.evaluate(
-            """bytes => {
-                const data = new DataTransfer();
-                data.items.add(new File([new Uint8Array(bytes)], "dropped.wav", { type: "audio/wav" }));
-                const options = { dataTransfer: data, bubbles: true, cancelable: true };
-                document.body.dispatchEvent(new DragEvent("drop", options));
-            }""",
-            list(sample[0]),
-        )
-        assert _done(page) == [sample[1]]
-        assert page.inner_text("#file-name") == "dropped.wav"
-
-
-@pytest.mark.nightly
-def test_of_several_files_the_first_is_taken_and_the_others_are_reported(browser, page_server, sample):
-    """What is left out in silence would be missed much later."""
-    with opened(browser, page_server.base, "files") as watched:
-        page = watched.page
-        assert _drop(page, "document.body", [list(sample[0])] * 2)
-        assert _done(page) == [sample[1]]
-        assert page.inner_text("#file-name") == "0.wav"
-        expect(page.locator("#files-notice")).to_have_text(re.compile("One recording at a time"))
-
-
-@pytest.mark.nightly
-def test_text_can_be_dragged_into_a_field(browser, page_server):
-    """Only what would replace the page is caught."""
-    with opened(browser, page_server.base, "files") as watched:
-        assert not _drop(watched.page, "document.getElementById('file-hotwords')", [])
-        assert _drop(watched.page, "document.body", [])
+def _estimating(page, server):
+    """The page finds no aligner, which would wait until the spans are transcribed."""
+    health = server.health()
+    for option in health["plan"]:
+        option["active"] &= option["name"] != "aligner"
+    page.route("**/health", lambda route: route.fulfill(json=health))
 
 
 def _drop(page, target, contents):
@@ -173,6 +143,7 @@ def _drop(page, target, contents):
             contents.forEach((bytes, i) => data.items.add(new File([new Uint8Array(bytes)], `${{i}}.wav`)));
             if (!contents.length) data.items.add("words", "text/plain");
             const options = {{ dataTransfer: data, bubbles: true, cancelable: true }};
+            {target}.dispatchEvent(new DragEvent("dragenter", options));
             return !{target}.dispatchEvent(new DragEvent("drop", options));
         }}""",
         contents,
@@ -180,32 +151,285 @@ def _drop(page, target, contents):
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("panel", ["live", "files", "transcripts", "status"])
+def test_files_are_taken_wherever_they_are_dropped(browser, page_server, sample, panel):
+    """On every panel; text is left to the field that it is dragged into."""
+    with opened(browser, page_server.base, panel) as watched:
+        page = watched.page
+        page.wait_for_timeout(500)
+        assert not _drop(page, "document.getElementById('files-hotwords')", [])
+        assert _drop(page, "document.body", [list(sample[0])] * 2)
+        expect(page.locator("#files-summary")).to_have_text("2 of 2 files finished")
+        expect(page.locator("#files-over")).to_be_hidden()
+        assert [_text(transcript) for transcript in _stored(page)] == [sample[1]] * 2
+
+
+@pytest.mark.nightly
+def test_a_reload_loses_no_row_and_no_file(browser, slow, three, sample):
+    """Rows that had come are there; what was interrupted is transcribed again from the stored sound."""
+    with opened(browser, slow.base, "files") as watched:
+        watched.allowed += ["Failed to load resource", "ERR_"]
+        page = watched.page
+        _estimating(page, slow)
+        _give(page, _file("talk.wav", three), _file("next.wav", sample[0]), _file("last.wav", sample[0]))
+        _until(page, lambda found: found[0]["rows"] and all(transcript["sound"] for transcript in found))
+        page.reload()
+        talk, *_ = _until(page, lambda found: all(t["state"] in ("cut", "complete") for t in found))
+        assert (talk["state"], talk["sound"]) == ("cut", len(three))
+        assert sample[1].startswith(_text(talk)[:20])
+        slow.replace_script(FakeScript())
+        expect(page.locator("#files-interrupted-text")).to_have_text(re.compile("ended with the page"))
+        page.click("#files-continue")
+        expect(page.locator("#files-summary")).to_have_text(re.compile(r"(\d) of \1 files? finished"))
+        found = _stored(page)
+        assert talk["id"] in {transcript["id"] for transcript in found}  # it had words, which stay
+        whole = [transcript for transcript in found if transcript["state"] == "complete"]
+        assert sorted(_text(transcript) for transcript in whole) == sorted(
+            [" ".join([sample[1]] * 3), *[sample[1]] * 2]
+        )
+        expect(page.locator("#files-interrupted")).to_be_hidden()
+
+
+@pytest.mark.nightly
+def test_edits_outlive_another_file_and_another_transcription(browser, page_server, sample):
+    """“Transcribe again” makes a new transcript; the corrected one stays as it is."""
+    with opened(browser, page_server.base, "files") as watched:
+        page = watched.page
+        _give(page, _file("talk.wav", sample[0]))
+        _until(page, lambda found: found and found[0]["state"] == "complete")
+        page.evaluate(
+            """async () => {
+                const { store } = await import(document.scripts[0].src.replace("app.js", "store.js"));
+                const [{ id }] = await store.list();
+                const [row] = await store.rows(id);
+                await store.putRows(id, [{ ...row, text: "corrected", words: undefined }]);
+                await store.update(id, { state: "cut" });
+            }"""
+        )
+        page.click("#reader-again")
+        expect(page.locator("#reader-rows")).to_contain_text("kitchen")
+        page.goto(f"{page_server.base}/#files")
+        _give(page, _file("talk.wav", sample[0]))
+        found = _until(page, lambda all_: len(all_) == 3 and all_[2]["state"] == "complete")
+        assert [_text(transcript) for transcript in found] == ["corrected", sample[1], sample[1]]
+        assert found[1]["sound"] == len(sample[0])
+
+
+@pytest.mark.nightly
+def test_a_server_without_room_is_asked_again(browser, page_server, sample):
+    """After as many seconds as it said; until then the file waits, and so does the next."""
+    refusal = json.dumps({"error": {"message": "no", "type": "x", "param": None, "code": "rate_limit_exceeded"}})
+    with opened(browser, page_server.base, "files") as watched:
+        watched.allowed += ["429"]
+        page = watched.page
+        asked = []
+
+        def refuse(route):
+            asked.append(page.evaluate("performance.now()"))
+            if len(asked) <= 2:
+                route.fulfill(status=429, body=refusal, headers={"Retry-After": "3"})
+            else:
+                route.continue_()
+
+        page.route("**/v1/audio/transcriptions/stream", refuse)
+        _give(page, *(_file(f"{n}.wav", sample[0]) for n in range(3)))
+        expect(_items(page).nth(0)).to_contain_text("The server is busy, next try in")
+        expect(page.locator("#files-summary")).to_have_text("3 of 3 files finished")
+        assert len(asked) == 5
+        assert asked[2] - asked[0] >= 2900
+
+
+@pytest.mark.nightly
+def test_a_file_is_cancelled_and_tried_again(browser, slow, three, sample):
+    """Cancelling ends the request; a second try is a new transcript where there were words."""
+    with opened(browser, slow.base, "files") as watched:
+        watched.allowed += ["ERR_"]
+        page = watched.page
+        _estimating(page, slow)
+        _give(page, _file("talk.wav", three), _file("b.wav", sample[0]), _file("c.wav", three))
+        page.get_by_role("button", name="Cancel c.wav").click()
+        _until(page, lambda found: found[0]["rows"])
+        page.get_by_role("button", name="Cancel talk.wav").click()
+        expect(_items(page).nth(0)).to_contain_text("Cancelled")
+        expect(_items(page).nth(2)).to_contain_text("Cancelled")
+        talk, _ = _until(page, lambda found: len(found) == 2 and found[0]["state"] == "cut")
+        assert talk["error"]["code"] == "cancelled"
+        slow.wait_for(lambda health: health["queue"]["running"] == 0)
+        slow.replace_script(FakeScript())
+        page.get_by_role("button", name="Transcribe talk.wav again").click()
+        expect(_items(page).nth(0)).to_contain_text("Finished")
+        found = _stored(page)
+        assert sorted(len(t["rows"]) for t in found if t["title"] == "talk") == [len(talk["rows"]), 3]
+        page.click("#files-clear")
+        expect(page.locator("#files-work")).to_be_hidden()
+        assert len(_stored(page)) == len(found)
+
+
+@pytest.mark.nightly
+def test_a_file_that_is_too_large_is_not_sent(browser, page_server):
+    """The limit is shown before, and known: nothing is uploaded."""
+    with opened(browser, page_server.base, "files") as watched:
+        page = watched.page
+        sent = []
+        page.on("request", lambda request: sent.append(request.url) if "/v1/audio" in request.url else None)
+        _give(page, *[_file("long.wav", recordings.wav(np.zeros(3_000_000, np.int16)))] * 2)
+        expect(_items(page).nth(1)).to_contain_text("too large for this server. The server takes 4 MB at most.")
+        assert sent == []
+
+
+def _noise_with_speech():
+    """A video of more than 20 MB in which the sample is said."""
+    sink, chance = io.BytesIO(), np.random.default_rng(2)
+    with av.open(sink, "w", format="mp4") as out:
+        video = out.add_stream("mjpeg", rate=5, width=1280, height=720, pix_fmt="yuvj420p")
+        video.bit_rate = 80_000_000
+        sound = out.add_stream("aac", rate=16_000, layout="mono")
+        for _ in range(30):
+            noise = chance.integers(0, 255, (720, 1280, 3), np.uint8)
+            out.mux(video.encode(av.VideoFrame.from_ndarray(noise, format="rgb24").reformat(format="yuvj420p")))
+        for at in range(0, len(recordings.samples()), 1024):
+            samples = recordings.samples()[at : at + 1024].astype(np.float32)[None] / 32_768
+            frame = av.AudioFrame.from_ndarray(samples, format="fltp", layout="mono")
+            frame.sample_rate, frame.pts = 16_000, at
+            out.mux(sound.encode(frame))
+        out.mux(video.encode(None))
+        out.mux(sound.encode(None))
+    return sink.getvalue()
+
+
+@pytest.mark.nightly
+def test_of_a_large_video_the_sound_is_sent(browser, page_server, sample, tmp_path):
+    """A video beyond the limit of the server has its words; the whole video is stored, to be played."""
+    path = tmp_path / "film.mp4"
+    path.write_bytes(_noise_with_speech())
+    size = path.stat().st_size
+    assert size > 20 * 1024 * 1024
+    with opened(browser, page_server.base, "files") as watched:
+        page = watched.page
+        page.set_input_files("#files-input", path)
+        (film,) = _until(page, lambda found: found and found[0]["state"] != "open")
+        assert (film["state"], _text(film), film["sound"]) == ("complete", sample[1], size)
+
+
+def _translating(page, server, answer):
+    """The page believes in an endpoint, whose answers are these."""
+    health = server.health()
+    for option in health["plan"]:
+        option["active"] |= option["name"] == "translation"
+    page.route("**/health", lambda route: route.fulfill(json=health))
+    page.route("**/v1/text/translations", answer)
+    page.reload()
+    page.select_option("#files-target", "de")
+
+
+@pytest.mark.nightly
+def test_a_translation_stands_beside_the_text(browser, page_server, sample):
+    """The rows are translated when they are there, and exported in both languages."""
+    sent = []
+
+    def answer(route):
+        sent.append(route.request.post_data_json)
+        texts = [f"<{text}>" for text in sent[-1]["texts"]]
+        route.fulfill(json={"translations": texts, "reasons": [""] * len(texts), "untranslated": 0})
+
+    with opened(browser, page_server.base, "files") as watched:
+        page = watched.page
+        _translating(page, page_server, answer)
+        _give(page, _file("talk.wav", sample[0]))
+        (talk,) = _until(page, lambda found: found and found[0]["rows"] and "translation" in found[0]["rows"][0])
+        assert talk["rows"][0]["translation"] == f"<{sample[1]}>"
+        assert (sent[0]["target_language"], sent[0]["texts"]) == ("de", [sample[1]])
+        page.click("#reader-export")
+        with page.expect_download() as download:
+            page.get_by_role("button", name="Text (txt)").click()
+        assert download.value.path().read_text(encoding="utf-8") == f"{sample[1]}\n<{sample[1]}>\n"
+
+
+@pytest.mark.nightly
+def test_a_failed_translation_leaves_the_transcription(browser, page_server, sample):
+    """The text is complete and shown; the failure is told beside the file."""
+    error = {"error": {"message": "no", "type": "server_error", "param": None, "code": "translation_failed"}}
+    with opened(browser, page_server.base, "files") as watched:
+        watched.allowed += ["502"]
+        page = watched.page
+        _translating(page, page_server, lambda route: route.fulfill(status=502, json=error))
+        _give(page, *[_file("talk.wav", sample[0])] * 2)
+        expect(_items(page).nth(0)).to_contain_text("The translation failed.")
+        expect(page.locator("#files-summary")).to_have_text("2 of 2 files finished")
+        assert {(transcript["state"], _text(transcript)) for transcript in _stored(page)} == {("complete", sample[1])}
+
+
+def _event(**content):
+    return f"data: {json.dumps(content)}\n\n"
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("end", ["complete-false", "no-end", "error"])
+def test_a_text_that_was_cut_off_says_so(browser, page_server, sample, end):
+    """Whether the model ran out of tokens, the connection broke, or the server failed in the middle."""
+    span = {"text": "turn on", "language": "English", "is_final": False, "chunk_index": 0, "start": 0.5, "end": 1.5}
+    body = _event(**span, complete=end != "complete-false")
+    if end == "complete-false":
+        body += _event(**span | {"is_final": True, "end": 4.0}, complete=False) + _event(done=True)
+    if end == "error":
+        body += _event(error={"message": "no", "type": "server_error", "param": None, "code": "engine_out_of_memory"})
+    with opened(browser, page_server.base, "files") as watched:
+        page = watched.page
+        page.route("**/transcriptions/stream", lambda route: route.fulfill(body=body, content_type="text/event-stream"))
+        _give(page, _file("talk.wav", sample[0]))
+        (talk,) = _until(page, lambda found: found and found[0]["state"] != "open")
+        assert (talk["state"], _text(talk)) == ("cut", "turn on")
+        expect(page.locator("#files-interrupted")).to_be_hidden()
+        expect(page.locator("#reader-state")).to_be_visible()
+        page.click("#reader-export")
+        with page.expect_download() as download:
+            page.get_by_role("button", name="Text (txt)").click()
+        assert "cut off" in download.value.path().read_text(encoding="utf-8")
+
+
+@pytest.mark.nightly
+def test_every_format_is_saved_from_the_menu(browser, page_server, sample, tmp_path):
+    """The menu works with the keyboard, and each file is what its name says."""
+    with opened(browser, page_server.base, "files") as watched:
+        page = watched.page
+        _give(page, _file("talk.wav", sample[0]))
+        _until(page, lambda found: found and found[0]["state"] == "complete")
+        files = {}
+        page.focus("#reader-export")
+        for at in range(8):
+            page.keyboard.press("Enter")
+            expect(page.get_by_role("button", name="Copy", exact=True)).to_be_focused()
+            for _ in range(2 + at):
+                page.keyboard.press("ArrowDown")
+            with page.expect_download() as download:
+                page.keyboard.press("Enter")
+            download.value.save_as(tmp_path / download.value.suggested_filename)
+            files[download.value.suggested_filename] = tmp_path / download.value.suggested_filename
+            page.focus("#reader-export")
+        endings = ("txt", "times.txt", "srt", "vtt", "docx", "md", "csv", "json")
+        assert set(files) == {f"talk.{ending}" for ending in endings}
+        for ending in ("srt", "vtt"):
+            assert " ".join(text for _, _, text in cues(files[f"talk.{ending}"])) == sample[1]
+        body = json.loads(files["talk.json"].read_text(encoding="utf-8"))
+        assert (body["text"], body["language"]) == (sample[1], "English")
+        with zipfile.ZipFile(files["talk.docx"]) as archive:
+            document = ElementTree.fromstring(archive.read("word/document.xml"))
+            assert all(ElementTree.fromstring(archive.read(name)) is not None for name in archive.namelist())
+        assert sample[1] in "".join(document.itertext())
+
+
+@pytest.mark.nightly
 def test_a_file_that_is_gone_is_reported_as_that(browser, page_server, sample, tmp_path):
-    """Changed, removed, or a folder that was dropped: the server has nothing to do with it."""
+    """Changed or removed: the server has nothing to do with it."""
     path = tmp_path / "talk.wav"
     path.write_bytes(sample[0])
     with opened(browser, page_server.base, "files") as watched:
         watched.allowed += ["Failed to load resource", "ERR_"]
         page = watched.page
-        page.set_input_files("#file-input", path)
-        _done(page)
-        path.unlink()
-        page.click("#file-again")
-        expect(page.locator("#files-notice")).to_have_text(re.compile("The file cannot be read"))
-
-
-@pytest.mark.nightly
-def test_a_button_that_was_pressed_twice_has_its_name_back(browser, page_server, sample):
-    """The second answer must not be taken for the name."""
-    with opened(browser, page_server.base, "files") as watched:
-        page = watched.page
-        _give(page, sample[0])
-        _done(page)
-        page.click("#file-copy")
-        expect(page.locator("#file-copy")).not_to_have_text("Copy")
-        page.click("#file-copy")
-        page.wait_for_timeout(2000)
-        expect(page.locator("#file-copy")).to_have_text("Copy", timeout=1000)
+        page.route("**/transcriptions/stream", lambda route: (path.unlink(missing_ok=True), route.continue_()))
+        page.set_input_files("#files-input", path)
+        page.goto(f"{page_server.base}/#files")
+        expect(_items(page).nth(0)).to_contain_text("The file cannot be read")
 
 
 def _nightly(name, *values):
@@ -215,133 +439,32 @@ def _nightly(name, *values):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        pytest.param(lambda: b"no sound at all" * 100, "no sound that the server can read", id="damaged"),
         _nightly("empty", lambda: b"", "The file is empty"),
         _nightly("no-track", recordings.silent_video, "video has no sound"),
         _nightly("silence", lambda: recordings.wav(np.zeros(32_000, np.int16)), "No speech was found"),
-        _nightly("too-large", lambda: recordings.wav(np.zeros(3_000_000, np.int16)), "too large|larger than it takes"),
+        _nightly("short", lambda: recordings.wav(np.zeros(100, np.int16)), "too short to hold a word.*0.1 s"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_reported(browser, page_server, content, said):
-    """In words, in a place that is read out, and the page goes on."""
+    """In words, beside the file, and the queue goes on."""
     with opened(browser, page_server.base, "files") as watched:
         watched.allowed += ["Failed to load resource"]
         page = watched.page
-        _give(page, content())
-        expect(page.locator("#files-notice")).to_have_text(re.compile(said))
-        expect(page.locator("#file-busy")).to_be_hidden()
-        expect(page.locator("#file-again")).to_be_visible()
-        expect(page.locator("#file-sheet")).to_be_hidden()
-        expect(page.locator("#file-unplayable")).to_be_hidden()
+        _give(page, _file("a.wav", content()), _file("b.wav", recordings.sample()[0]))
+        expect(_items(page).nth(0)).to_contain_text(re.compile(said))
+        expect(_items(page).nth(1)).to_contain_text("Finished")
 
 
 @pytest.mark.nightly
-def test_what_the_server_says_is_reported_once(browser, page_server):
-    """Its own sentence is added where it holds a number, and nowhere else."""
-    with opened(browser, page_server.base, "files") as watched:
-        watched.allowed += ["Failed to load resource"]
-        page = watched.page
-        _give(page, b"no sound at all" * 100)
-        expect(page.locator("#files-notice")).to_have_text(
-            "This file has no sound that the server can read, or it is damaged."
-        )
-        _give(page, recordings.wav(np.zeros(100, np.int16)))
-        expect(page.locator("#files-notice")).to_have_text(re.compile("too short to hold a word.*0.1 s"))
-
-
-@pytest.mark.nightly
-def test_what_the_browser_cannot_play_is_transcribed_all_the_same(browser, page_server, sample):
-    """The server knows more formats than browsers do."""
-    with opened(browser, page_server.base, "files") as watched:
-        page = watched.page
-        _give(page, recordings.encoded("aiff", "pcm_s16be"), "talk.aiff", "audio/aiff")
-        assert _done(page) == [sample[1]]
-        expect(page.locator("#file-unplayable")).to_have_text(re.compile("cannot play"))
-        expect(page.locator("#file-player")).to_be_hidden()
-
-
-@pytest.mark.nightly
-def test_a_wrong_key_is_reported_as_that(browser, page_server, sample):
-    """Whatever a server or a proxy says with 401; a server with keys is not needed for it."""
-    refusal = json.dumps({"error": {"message": "no", "type": "invalid_request_error", "param": None, "code": "x"}})
-    with opened(browser, page_server.base, "files") as watched:
+def test_a_wrong_key_is_reported_as_that(browser, guarded, sample):
+    """And a retry with the right key succeeds."""
+    with opened(browser, guarded.base, "files") as watched:
         watched.allowed += ["401"]
         page = watched.page
-        seen = []
-
-        def refuse(route):
-            seen.append(route.request.headers.get("authorization"))
-            route.fulfill(status=401, body=refusal)
-
-        page.route("**/v1/audio/**", refuse)
+        _give(page, *[_file("a.wav", sample[0])] * 2)
+        expect(_items(page).nth(0)).to_contain_text("key is missing or wrong")
         page.click("#settings-open")
-        page.fill("#key-field", "wrong")
+        page.fill("#key-field", "sk-canary-first")
         page.keyboard.press("Enter")
-        _give(page, sample[0])
-        expect(page.locator("#files-notice")).to_have_text(re.compile("key is missing or wrong"))
-        assert seen == ["Bearer wrong"]
-
-
-@pytest.mark.nightly
-def test_what_the_server_cannot_do_is_not_offered(browser, page_server):
-    """Word times and translation have controls only where the server has them."""
-    health = page_server.health()
-    active = {option["name"] for option in health["plan"] if option["active"]}
-    words, translates = "aligner" in active, "translation" in active
-    assert "/v1/audio/translations" in page_server.client.get("/openapi.json").json()["paths"]
-    with opened(browser, page_server.base) as watched:
-        page = watched.page
-        with page.expect_response("**/openapi.json"):
-            page.click("#tab-files")
-        expect(page.locator("#file-words-field")).to_be_visible(visible=words)
-        expect(page.locator("#file-target-field")).to_be_visible(visible=translates)
-
-
-@pytest.mark.nightly
-def test_known_word_times_mark_the_word(browser, page_server, sample):
-    """An answer with words: the word that is said now is marked."""
-    text = sample[1]
-    times = [(word, 0.2 + 0.3 * i, 0.5 + 0.3 * i) for i, word in enumerate(text.split())]
-    body = {
-        "text": text,
-        "language": "english",
-        "duration": 4.0,
-        "segments": [{"id": 0, "start": 0.1, "end": 3.9, "text": text}],
-        "words": [{"word": word, "start": start, "end": end} for word, start, end in times],
-    }
-    with opened(browser, page_server.base) as watched:
-        page = watched.page
-        page.route("**/v1/audio/transcriptions", lambda route: route.fulfill(json=body))
-        page.click("#tab-files")
-        page.check("#file-words")
-        _give(page, sample[0])
-        assert _done(page) == [text]
-        page.locator("#file-lines span", has_text="kitchen").click()
-        expect(page.locator("#file-lines span.now")).to_have_text(re.compile("^kitchen"))
-        assert _time(page) == pytest.approx(0.2 + 0.3 * text.split().index("kitchen"), abs=0.01)
-
-
-@pytest.mark.nightly
-def test_a_translation_is_asked_for_and_shown(browser, page_server, sample):
-    """Where the server has an endpoint for it: the target is sent, and the answer's lines are shown."""
-    segments = [{"id": 0, "start": 0.1, "end": 3.9, "text": "hallo schalte das Licht ein"}]
-    body = {"text": segments[0]["text"], "language": "german", "duration": 4.0, "segments": segments}
-    sent = []
-
-    def answer(route):
-        sent.append(route.request.post_data_buffer)
-        route.fulfill(json=body)
-
-    with opened(browser, page_server.base) as watched:
-        page = watched.page
-        health = page_server.health()
-        (option,) = [option for option in health["plan"] if option["name"] == "translation"]
-        option["active"] = True
-        page.route("**/health", lambda route: route.fulfill(json=health))
-        page.route("**/v1/audio/translations", answer)
-        page.click("#tab-files")
-        page.select_option("#file-target", "German")
-        _give(page, sample[0])
-        assert _done(page) == ["hallo schalte das Licht ein"]
-        expect(page.locator("#file-summary")).to_contain_text("German")
-    assert re.search(rb'name="language"\r\n\r\nGerman\r\n', sent[0])
+        page.get_by_role("button", name="Transcribe a.wav again").first.click()
+        expect(_items(page).nth(0)).to_contain_text("Finished")

@@ -45,11 +45,12 @@ def test_a_shared_recording_is_transcribed(browser, page_server, tmp_path):
         page.evaluate(SHARE)
         page.set_input_files("#shared", path)
         page.evaluate("document.getElementById('shared').form.submit()")
-        expect(page.locator("#files")).to_be_visible()
-        expect(page.locator("#file-name")).to_have_text("hello.wav")
+        expect(page.locator("#reader-title")).to_have_text("hello")
+        expect(page.locator("#reader-rows")).to_contain_text("kitchen")
         page.reload()
         expect(page.locator("#server-word")).to_have_text("Ready")
-        expect(page.locator("#file-name")).not_to_have_text("hello.wav")
+        page.click("#tab-files")
+        expect(page.locator("#files-work")).to_be_hidden()
 
 
 def test_what_is_kept_of_an_older_version_is_removed(browser, page_server):

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from E2Etest import recordings
 from E2Etest.browser.conftest import opened
-from E2Etest.browser.cues import cues
+from E2Etest.browser.kept import kept
 from E2Etest.process import running
 from E2Etest.proxy import Proxy
 
@@ -25,8 +25,8 @@ def _end(page):
     expect(page.locator("#live-start")).to_have_text("Start")
 
 
-def test_spoken_words_appear_are_committed_and_are_right(speaking, page_server, shots, tmp_path):
-    """Grey words turn solid, the line that stays is what was said, and its subtitles can be read back."""
+def test_one_click_from_the_page_to_own_words_which_are_kept(speaking, page_server, shots):
+    """Grey words turn solid, the line that stays is what was said, and the store has it with the times of its words."""
     _, words = recordings.sample()
     with speaking() as browser, opened(browser, page_server.base) as watched:
         page = watched.page
@@ -37,14 +37,13 @@ def test_spoken_words_appear_are_committed_and_are_right(speaking, page_server, 
         expect(page.locator("#live-announcer")).to_have_text(words)
         _end(page)
         assert _words(page) == [words]
-        for ending in ("srt", "vtt"):
-            with page.expect_download() as download:
-                page.click(f"#live-{ending}")
-            download.value.save_as(tmp_path / f"got.{ending}")
-            found = cues(tmp_path / f"got.{ending}")
-            assert " ".join(text for _, _, text in found) == words
-            assert all(start < end for start, end, _ in found)
-            assert found[-1][1] <= 8
+        expect(page.locator("#live-open")).to_be_visible()
+        (found,) = kept(page)
+        assert found["state"] == "complete"
+        assert " ".join(row["text"] for row in found["rows"]) == words
+        timed = [word for row in found["rows"] for word in row["words"]]
+        assert "".join(word["text"] for word in timed).split() == words.split()
+        assert all(0 < word["start"] <= word["end"] < 8 for word in timed)
 
 
 @pytest.mark.nightly

@@ -14,7 +14,8 @@ TIMEOUT_S = 110
 
 def environment(**changes: str) -> dict[str, str]:
     """This process's, without what would change how a command behaves."""
-    kept = {k: v for k, v in os.environ.items() if k not in {"MODEL_ID", "PORT", "HOST", "NO_COLOR", "FORCE_COLOR"}}
+    changing = {"MODEL_ID", "PORT", "HOST", "NO_COLOR", "FORCE_COLOR", "ASR_SERVER_URL"}
+    kept = {k: v for k, v in os.environ.items() if k not in changing}
     return {**kept, "TERM": "xterm-256color", "COLUMNS": "100", **changes}
 
 

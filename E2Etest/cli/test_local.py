@@ -20,8 +20,8 @@ pytestmark = pytest.mark.integration
 def test_the_words_are_those_of_a_server(server, talks):
     """In order, with a broken recording among them. The broken one has its line on stderr; libraries write nothing."""
     names = ["hello.wav", "broken.wav", "more/again.flac"]
-    local = command("transcribe", "--local", "--model", "demo", *names, cwd=talks)
-    served = command("transcribe", "--server", server.base, *names, cwd=talks)
+    local = command("transcribe", "--local", "--model", "demo", "--quiet", *names, cwd=talks)
+    served = command("transcribe", "--server", server.base, "--quiet", *names, cwd=talks)
     assert local.returncode == served.returncode == 1
     assert (local.stdout, local.stderr) == (served.stdout, served.stderr)
 

@@ -1,5 +1,6 @@
 """`asr-server models` and `asr-server doctor` as processes."""
 
+import json
 import re
 import shutil
 
@@ -76,7 +77,7 @@ def test_a_damaged_checkpoint_is_told_apart(tmp_path):
 @pytest.mark.nightly
 def test_the_doctor_tries_the_bundled_model(cli_server):
     """It transcribes the recording, says how fast, finds a port in use, and names every option of the plan."""
-    done = command("doctor", MODEL_ID="demo", PORT=str(cli_server.port))
+    done = command("doctor", "--all", MODEL_ID="demo", PORT=str(cli_server.port))
     assert done.returncode == 0, done.stdout
     assert "transcribed correctly" in done.stdout
     assert re.search(r"\d+\.\dx real time", done.stdout)
@@ -110,3 +111,17 @@ def test_the_list_is_plain_lines(hub):
     there = r"(bundled|downloaded) +\d[\d.]* [kMG]?B  complete"
     for line in command("models", "list", **hub).stdout.splitlines():
         assert re.fullmatch(rf"\S+ +({there}|downloadable +asr-server models download \S+)", line)
+
+
+def test_the_doctor_says_first_what_is_wrong():
+    """Then the essentials, and how many findings are left out; as JSON, all of them."""
+    wrong = command("doctor", "--quick", MODEL_ID="demo", QUANTIZE="fp8")
+    assert wrong.returncode == 1
+    assert re.match(r"Problems\n  FAIL plan +QUANTIZE", wrong.stdout)
+    shown = command("doctor", "--quick", MODEL_ID="demo", PORT="0").stdout
+    listed = json.loads(command("doctor", "--quick", "--json", MODEL_ID="demo", PORT="0").stdout)
+    findings = [finding for section in listed.values() if isinstance(section, list) for finding in section]
+    assert listed["ok"] is True
+    lines = re.findall(r"^  (?:ok|note|off) ", shown, re.MULTILINE)
+    assert len(lines) < 10 < len(findings)
+    assert f"{len(findings) - len(lines)} more findings: asr-server doctor --all" in shown

@@ -135,13 +135,15 @@ def test_a_job_shows_how_long_it_will_take(cli_server, long_talk):
 
 @pytest.mark.nightly
 def test_a_job_goes_on_when_it_is_left_and_is_found_again(cli_server, long_talk):
-    """Ctrl-C prints its id; `asr-server job` shows it, waits for it, hands out its result, and removes it."""
+    """Ctrl-C prints the command that finds it, server included; `asr-server job` shows it, waits for it, hands out its
+    result, and removes it."""
     process = started("subtitles", long_talk, "--job", "--server", cli_server.base, "--output", "-")
     cli_server.wait_for(lambda health: health["queue"]["running"] > 0)
     process.send_signal(signal.SIGINT)
     printed, errors = process.communicate(timeout=60)
     assert (process.returncode, printed) == (130, "")
     (job,) = JOB.findall(errors)
+    assert f"asr-server job {job} --wait --server {cli_server.base}\n" in errors
 
     def ask(*arguments):
         return command("job", job, "--server", cli_server.base, *arguments)

@@ -41,6 +41,21 @@ def test_every_format_is_what_the_server_answers(cli_server, talks, sample, resp
     assert done.stdout == over_http.removesuffix("\n") + "\n"
 
 
+def test_several_formats_are_made_of_one_answer(cli_server, talks, words, tmp_path):
+    """With the options of Whisper's command; the server is asked once, at an address without a scheme."""
+    before = cli_server.log().count("method=POST")
+    options = ["-f", "txt,srt", "--output_format", "tsv", "--output_dir", tmp_path / "out"]
+    done = command("transcribe", talks / "hello.wav", *options, ASR_SERVER_URL=f"localhost:{cli_server.port}")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (tmp_path / "out" / "hello.txt").read_text() == f"{words}\n"
+    direct = _transcribe(cli_server, talks / "hello.wav", "-o", tmp_path / "direct.srt")
+    assert direct.returncode == 0
+    cues = (tmp_path / "out" / "hello.srt").read_text()
+    assert cues == (tmp_path / "direct.srt").read_text()
+    assert (tmp_path / "out" / "hello.tsv").read_text().count("\n") == cues.count("-->") + 1
+    assert cli_server.log().count("method=POST") == before + 2
+
+
 def test_streamed_words_are_the_words(cli_server, talks, words):
     """Piece by piece, and the line is ended."""
     done = _transcribe(cli_server, talks / "hello.wav", "--stream")
@@ -65,12 +80,14 @@ def test_a_broken_file_among_good_ones_fails_alone(cli_server, talks, words):
     done = _transcribe(cli_server, *names, cwd=talks)
     assert done.returncode == 1
     assert done.stdout == f"==> hello.wav <==\n{words}\n\n==> more/again.flac <==\n{words}\n"
-    lines = sorted(done.stderr.splitlines())
+    *lines, summary = done.stderr.splitlines()
+    assert summary.startswith("asr-server transcribe: 2 done, 2 failed; 0:08 of audio in ")
+    lines.sort()
     assert [line.split(": ")[1:3] for line in lines] == [["broken.wav", "invalid_audio"], ["none.wav", "no_such_file"]]
 
 
 def test_a_directory_is_transcribed_beside_its_recordings(cli_server, talks, words):
-    """With -r all the way down; what is left out is named; a second run replaces nothing without --force."""
+    """With -r all the way down; what is left out is named; a second run skips what is there, without --force."""
     (talks / "broken.wav").unlink()
     first = _transcribe(cli_server, "-r", talks, "--beside", "--format", "srt")
     assert (first.returncode, first.stdout) == (0, "")
@@ -78,9 +95,11 @@ def test_a_directory_is_transcribed_beside_its_recordings(cli_server, talks, wor
     for written in (talks / "hello.srt", talks / "more" / "again.srt"):
         assert words in " ".join(written.read_text().split())
     (talks / "hello.srt").write_text("corrected by hand")
-    second = _transcribe(cli_server, "-r", talks, "--beside", "--format", "srt", "--quiet")
-    assert second.returncode == 1
-    assert second.stderr.count("output_exists") == 2
+    (talks / "more" / "again.srt").unlink()
+    second = _transcribe(cli_server, "-r", talks, "--beside", "--format", "srt")
+    assert second.returncode == 0
+    assert "1 done, 1 skipped, their files exist" in second.stderr
+    assert (talks / "more" / "again.srt").exists()
     assert (talks / "hello.srt").read_text() == "corrected by hand"
     assert _transcribe(cli_server, talks / "hello.wav", "--beside", "--format", "srt", "--force").returncode == 0
     assert words in " ".join((talks / "hello.srt").read_text().split())
@@ -139,7 +158,7 @@ def test_a_server_that_is_full_is_waited_for(start, tmp_path, talks, words):
     with start(script=FakeScript(step_s=0.02), MAX_QUEUE_AUDIO_S="8") as server:
         for number in range(6):
             shutil.copy(talks / "hello.wav", tmp_path / f"{number}.wav")
-        done = _transcribe(server, *sorted(tmp_path.glob("*.wav")), "--jobs", "6")
+        done = _transcribe(server, *sorted(tmp_path.glob("*.wav")), "--jobs", "6", "--quiet")
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.count(words) == 6
         assert "rate_limit_exceeded" in server.log()
@@ -157,7 +176,8 @@ def test_without_a_server_it_says_so_and_what_to_do(talks):
 def test_a_server_that_dies_leaves_what_is_done(tmp_path, talks, words, long_talk):
     """The short one is printed, the long one fails or is given up."""
     with running(tmp_path / "log") as server:
-        process = started("transcribe", "--server", server.base, talks / "hello.wav", long_talk, "--jobs", "1")
+        options = ["--server", server.base, "--jobs", "1", "--quiet"]
+        process = started("transcribe", talks / "hello.wav", long_talk, *options)
         assert process.stdout.readline().startswith("==>")
         assert process.stdout.readline() == f"{words}\n"
         server.wait_for(lambda health: health["queue"]["audio_held_s"] > 0)

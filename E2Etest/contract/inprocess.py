@@ -46,11 +46,18 @@ class InProcessServer(Server):
         self.log_path = folder / "log"
         self._sink = logger.add(self.log_path, filter=self._is_ours, **_LOG)
         self.state = Path(settings.get("STATE_DIR", folder / "state"))
-        given = {"MODEL_ID": "demo", **settings, "STATE_DIR": str(self.state), "PORT": str(port)}
+        given = {
+            "MODEL_ID": "demo",
+            "USE_GRANIAN": os.environ.get("USE_GRANIAN", "false"),
+            **settings,
+            "STATE_DIR": str(self.state),
+            "PORT": str(port),
+        }
         self._settings = _settings(given)
         with mock.patch.object(composition.registry, "build_aligning", self._build_engine):
             self._app = composition.create_app(self._settings)
-            self._server = serve.http_server(self._app, functools.partial(composition.drain, self._app), {})
+            drain = functools.partial(composition.drain, self._app)
+            self._server = serve.http_server(self._app, drain, {}, granian=self._settings.use_granian)
             self._thread = threading.Thread(target=self._run, args=(listener,), name="server")
             self._thread.start()
             while not self._server.started:

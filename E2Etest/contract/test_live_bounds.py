@@ -33,6 +33,7 @@ def test_random_frames_harm_nobody(live_server, speech, said):
     assert finals(stream(live_server, [data(speech)]))[0][0] == said
 
 
+@pytest.mark.uvicorn
 def test_a_frame_over_the_limit_closes_with_1009(live_server, said, speech):
     """And the server goes on."""
     with open_session(live_server) as peer, pytest.raises(ConnectionClosed) as closed:

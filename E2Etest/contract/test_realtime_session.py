@@ -102,7 +102,12 @@ def _update(**heard):
         ({"type": "input_audio_buffer.append"}, "missing_required_parameter", "audio"),
         ({"type": "input_audio_buffer.append", "audio": 5}, "invalid_type", "audio"),
         ({"type": "input_audio_buffer.append", "audio": "@@@@"}, "invalid_value", "audio"),
-        ({"type": "input_audio_buffer.append", "audio": encoded(bytes(16 << 20))}, "invalid_value", "audio"),
+        pytest.param(
+            {"type": "input_audio_buffer.append", "audio": encoded(bytes(16 << 20))},
+            "invalid_value",
+            "audio",
+            marks=pytest.mark.uvicorn,
+        ),
         ({"type": "conversation.item.retrieve", "item_id": "item_0"}, "item_not_found", "item_id"),
         ({"type": "conversation.item.delete", "item_id": "item_0"}, "item_not_found", "item_id"),
     ],

@@ -116,12 +116,14 @@ def test_a_body_that_is_cut_is_said(server, sample, framing, path):
     assert "Traceback" not in server.log()
 
 
+@pytest.mark.uvicorn
 def test_a_client_that_ends_its_side_behind_its_request_is_answered(server, sample):
     """At once for what takes no time; work is cancelled, since a client that has left looks the same."""
     assert answer(server, b"GET /livez HTTP/1.0\r\n\r\n", ends=True).status == 200
     assert _error(answer(server, post(form(sample[0])), ends=True)) == CUT
 
 
+@pytest.mark.uvicorn
 @pytest.mark.parametrize("keep_alive", [b"", b"Connection: keep-alive\r\n"])
 @pytest.mark.parametrize("path", ["/v1/audio/transcriptions", "/v1/audio/transcriptions/stream"])
 def test_a_stream_over_http_1_0_ends_with_its_connection(server, sample, path, keep_alive):
@@ -136,6 +138,7 @@ def test_a_stream_over_http_1_0_ends_with_its_connection(server, sample, path, k
     assert sample[1] in found.body.decode()
 
 
+@pytest.mark.uvicorn
 def test_http_1_0_has_lengths(server, sample):
     """And needs no name of the server, as HAProxy's checks have none."""
     assert _text(answer(server, post(form(sample[0]), version=b"1.0"))) == sample[1]
@@ -154,6 +157,7 @@ def test_http_1_0_has_lengths(server, sample):
         assert "transfer-encoding" not in found.headers
 
 
+@pytest.mark.uvicorn
 def test_a_refusal_reaches_a_client_that_still_sends(server):
     """Over a connection that closes, as nginx opens them: a reset would lose the answer."""
     body = bytes(3_000_000)

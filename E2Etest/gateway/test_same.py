@@ -57,6 +57,7 @@ def test_every_page_is_the_same(alone, gateway, path):
         ("GET", "/v1/models/", 404),
         ("OPTIONS", URL, 405),
         ("POST", "/v1/nothing", 404),
+        ("POST", "/v1/text/translations", 501),
     ],
 )
 def test_what_is_not_there_is_not_there(alone, gateway, method, path, status):

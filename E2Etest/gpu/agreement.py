@@ -60,22 +60,29 @@ def _package_ids(model: Any, processor: Any, clip: np.ndarray) -> list[int]:
 def between_formats(rig: Rig) -> dict[str, object]:
     """Texts in 16 bits against float32, alone and in a batch of eight."""
     spoken = clips(_CLIPS)
-    exact = _texts(rig, "float32", 1, spoken)
+    exact = texts(rig, 1, spoken, dtype="float32", quantize="none")
     found: dict[str, object] = {"clips": len(spoken)}
     for dtype in rig.sixteen_bits:
         for rows in (1, 8):
-            texts = _texts(rig, dtype, rows, spoken)
-            equal = sum(a == b for a, b in zip(texts, exact, strict=True)) / len(spoken)
-            pairs = [(plain_words(a), plain_words(b)) for a, b in zip(texts, exact, strict=True)]
-            errors = sum(word_errors(b, a) for a, b in pairs) / sum(len(b) for _, b in pairs)
-            found[f"{dtype}_{rows}_rows"] = {"equal_texts": round(equal, 3), "different_words": round(errors, 4)}
+            heard = texts(rig, rows, spoken, dtype=dtype, quantize="none")
+            found[f"{dtype}_{rows}_rows"] = compared = compare(heard, exact)
+            equal, errors = compared["equal_texts"], compared["different_words"]
             assert equal >= LEAST_EQUAL_TEXTS or errors <= MOST_DIFFERENT_WORDS, found
     return found
 
 
-def _texts(rig: Rig, dtype: str, rows: int, spoken: Sequence[np.ndarray]) -> list[str]:
-    engine = rig.engine("demo", dtype=dtype, max_batch=rows)
+def compare(heard: Sequence[str], exact: Sequence[str]) -> dict[str, float]:
+    """The share of texts that are equal, and of words that differ."""
+    equal = sum(a == b for a, b in zip(heard, exact, strict=True)) / len(exact)
+    pairs = [(plain_words(a), plain_words(b)) for a, b in zip(heard, exact, strict=True)]
+    errors = sum(word_errors(b, a) for a, b in pairs) / sum(len(b) for _, b in pairs)
+    return {"equal_texts": round(equal, 3), "different_words": round(errors, 4)}
+
+
+def texts(rig: Rig, rows: int, spoken: Sequence[np.ndarray], **chosen: str) -> list[str]:
+    """What the demonstration model hears with these settings, `rows` clips at once. Raises `PlanError`."""
+    engine = rig.engine("demo", max_batch=rows, **chosen)
     engine.load()
-    texts = [hypothesis.text for hypothesis in engines.run(engine, [Utterance(clip) for clip in spoken])[0]]
+    heard = [hypothesis.text for hypothesis in engines.run(engine, [Utterance(clip) for clip in spoken])[0]]
     engine.unload()
-    return texts
+    return heard

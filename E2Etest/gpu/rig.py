@@ -32,20 +32,18 @@ class Rig:
         """The shorter formats that the device can be asked for."""
         return ("bfloat16", "float16") if self.device != "cpu" else ("bfloat16",)
 
-    def engine(
-        self, model_id: str, *, dtype: str = "auto", max_batch: int = 8, graphs: bool | str = "auto"
-    ) -> QwenEngine:
-        """Not loaded yet. `graphs`: USE_CUDA_GRAPHS."""
-        chosen = settings.load(
+    def engine(self, model_id: str, *, max_batch: int = 8, graphs: bool | str = "auto", **chosen: str) -> QwenEngine:
+        """Not loaded yet. `graphs`: USE_CUDA_GRAPHS; `chosen`: other settings. Raises `PlanError`."""
+        loaded = settings.load(
             _env_file=None,
             model_id=model_id,
             device=self.device,
-            dtype=dtype,
             max_batch=max_batch,
             use_cuda_graphs=graphs,
             preload=False,
+            **chosen,
         )
-        return QwenEngine(plan.resolve(chosen, capabilities.probe()))
+        return QwenEngine(plan.resolve(loaded, capabilities.probe()))
 
     def aligner_plan(self, aligner_id: str) -> plan.Plan:
         """For an aligner beside the engine."""

@@ -130,14 +130,14 @@ def step(rig: Rig) -> dict[str, object]:
         found["weights_mb"], found["floor_ms"] = weights_bytes // 2**20, round(floor_ms, 3)
         timed = {}
         for rows in (rows for rows in BATCHES if rows <= runtime.capacity.rows):
-            took_ms = _step_ms(rig, engine, rows)
+            took_ms = step_ms(rig, engine, rows)
             timed[f"{rows}_rows"] = {"step_ms": round(took_ms, 3), "times_the_floor": round(took_ms / floor_ms, 1)}
         found["recorded" if graphs else "not_recorded"] = timed
         engine.unload()
     return found
 
 
-def _step_ms(rig: Rig, engine: QwenEngine, rows: int) -> float:
+def step_ms(rig: Rig, engine: QwenEngine, rows: int) -> float:
     """The median of steps in which all rows decode one token each."""
     with engines.forced_answers():
         for key in range(rows):

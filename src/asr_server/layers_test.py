@@ -51,12 +51,13 @@ ONLY_IN = {
     "fastapi": {"api", "server", "gateway"},
     "starlette": {"api", "gateway"},
     "uvicorn": {"cli"},
+    "granian": {"cli.granian_server"},
     "av": {"audio"},
     "onnxruntime": {"audio", "engine.moonshine"},
     "flatbuffers": {"engine.moonshine"},
-    "asyncio": {"audio", "engine.client", "service", "api", "server", "gateway", "translator"}
+    "asyncio": {"audio", "engine.client", "engine.remote", "service", "api", "server", "gateway", "translator"}
     | {f"cli.{name}" for name in ("live", "batch", "remote_backend", "local_backend", "job", "bench", "measurement")}
-    | {"cli.doctor", "cli.http_protocol"},
+    | {"cli.doctor", "cli.http_protocol", "cli.granian_server"},
     "websockets": {"client", "gateway", "bridge"},
     "wyoming": {"bridge"},
     "openai": {"translator"},

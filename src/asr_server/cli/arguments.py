@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from asr_server.cli import formats
 from asr_server.cli.failure import UsageError, shown
+from asr_server.cli.formats import Format
+from asr_server.cli.parser import did_you_mean
 from asr_server.client.forms import MODES
 from asr_server.core.errors import InvalidInput
-from asr_server.service.requests import (
-    DEFAULT_MODEL,
-    OutputOptions,
-    ResponseFormat,
-    SubtitleRequest,
-    TranslationRequest,
-)
+from asr_server.service.requests import DEFAULT_MODEL, SubtitleRequest, TranslationRequest
 from asr_server.text import languages
 
 DEFAULT_SERVER = "http://127.0.0.1:8100"
@@ -31,7 +29,6 @@ _KEY_HELP = (
 
 def explain(parser: argparse.ArgumentParser, examples: Iterable[str], codes: str = EXIT_CODES) -> None:
     """Add examples and exit codes below the list of arguments."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "\n".join(["examples:", *(f"  {line}" for line in examples), "", codes])
 
 
@@ -48,9 +45,47 @@ def add_recordings(parser: argparse.ArgumentParser, more: str = "") -> None:
 
 def add_recognition(group: argparse._ArgumentGroup) -> None:
     """Options that help recognition."""
-    group.add_argument("--language", type=language, help="code or name of the spoken language (default: detect it)")
+    add_language(group)
     group.add_argument("--prompt", default="", help="text that helps recognition: topic, names, terms")
+    _add_alias(group, "--initial_prompt", dest="prompt")
+    add_hotwords(group)
+
+
+def add_language(group: argparse._ActionsContainer) -> None:
+    """The spoken language."""
+    option = group.add_argument(
+        "-l", "--language", type=language, help="code or name of the spoken language (default: detect it)"
+    )
+    names = languages.model_languages()
+    option.completions = [*map(languages.code, names), *names]  # type: ignore[attr-defined]  # read by complete.py
+
+
+def add_hotwords(group: argparse._ActionsContainer) -> None:
+    """Words that help recognition."""
     group.add_argument("--hotword", action="append", default=[], metavar="WORD", help="a word to expect; repeatable")
+
+
+def add_formats(
+    group: argparse._ActionsContainer, allowed: Sequence[Format] = tuple(Format), *, several: bool = True
+) -> None:
+    """One or more formats. `formats.chosen` has the rules."""
+    names = ", ".join(allowed)
+    option = group.add_argument(
+        "-f",
+        "--format",
+        type=formats.parse,
+        action="extend",
+        metavar="FORMAT",
+        help=f"{'one or more' if several else 'one'} of {names}{', with commas or repeated' if several else ''} "
+        f"(default: by the name of --output, or {allowed[0]})",
+    )
+    option.completions = allowed  # type: ignore[attr-defined]  # read by complete.py
+    _add_alias(group, "--output_format", dest="format", type=formats.parse, action="extend")
+
+
+def _add_alias(group: argparse._ActionsContainer, name: str, **options: Any) -> None:
+    """An option of Whisper's command with the same meaning, which the help leaves out."""
+    group.add_argument(name, help=argparse.SUPPRESS, default=argparse.SUPPRESS, **options)
 
 
 def add_target(group: argparse._ArgumentGroup, *, required: bool) -> None:
@@ -80,17 +115,30 @@ def add_layout(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--max-line-chars", type=_columns, default=42, metavar="N", help="widest line (default 42)")
     group.add_argument("--max-lines", type=_lines, default=2, metavar="N", help="most lines of a cue (default 2)")
+    _add_alias(group, "--max_line_width", dest="max_line_chars", type=_columns)
+    _add_alias(group, "--max_line_count", dest="max_lines", type=_lines)
 
 
 def add_outputs(group: argparse._ArgumentGroup, *, beside: bool) -> None:
     """`beside`: whether `--beside` is the default."""
     place = group.add_mutually_exclusive_group()
     place.add_argument(
-        "--output", type=Path, metavar="PATH", help="a file; a directory where there are several; - for standard output"
+        "-o",
+        "--output",
+        metavar="PATH",
+        help="a file such as talk.srt; a directory where PATH has no ending or there are several files; - for "
+        "standard output",
     )
+    _add_alias(place, "--output_dir", dest="output", type=_directory)
     usual = " (default)" if beside else ""
-    place.add_argument("--beside", action="store_true", default=beside, help=f"a file beside each recording{usual}")
-    group.add_argument("--force", action="store_true", help="replace files that exist")
+    place.add_argument("--beside", action="store_true", default=beside, help=f"files beside each recording{usual}")
+    existing = group.add_mutually_exclusive_group()
+    existing.add_argument("--force", action="store_true", help="replace files that exist")
+    existing.add_argument(
+        "--skip-existing",
+        action="store_true",
+        help="skip recordings whose files exist, as is done for those in a directory",
+    )
     group.add_argument("--quiet", action="store_true", help="report failures only")
 
 
@@ -112,7 +160,10 @@ def add_workers(group: argparse._ArgumentGroup) -> None:
 def add_server(group: argparse._ActionsContainer) -> None:
     """The server's address."""
     group.add_argument(
-        "--server", type=server_address, default=DEFAULT_SERVER, metavar="URL", help=f"default: {DEFAULT_SERVER}"
+        "--server",
+        type=server_address,
+        metavar="URL",
+        help=f"address of the server, also localhost:8100 or :8100 (default: ASR_SERVER_URL, or {DEFAULT_SERVER})",
     )
 
 
@@ -132,17 +183,34 @@ def recognition(parsed: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def cue_request(parsed: argparse.Namespace) -> SubtitleRequest | TranslationRequest:
+def cue_request(parsed: argparse.Namespace, wanted: Sequence[Format]) -> SubtitleRequest | TranslationRequest:
     """The request of `subtitles` and `translate`: a translation where there is a target language."""
-    output = OutputOptions(
-        ResponseFormat(parsed.format), max_line_chars=parsed.max_line_chars, max_lines=parsed.max_lines
-    )
+    output = formats.answer_options(wanted, max_line_chars=parsed.max_line_chars, max_lines=parsed.max_lines)
     fields = recognition(parsed) | {"word_times": MODES[parsed.mode], "output": output}
     if not parsed.to:
         return SubtitleRequest(**fields)
     return TranslationRequest(
         **fields, target_language=parsed.to, bilingual=parsed.bilingual, glossary=dict(parsed.term)
     )
+
+
+def server(parsed: argparse.Namespace) -> str:
+    """The address of the server: `--server`, the environment's, or the default. Raises `UsageError`."""
+    from asr_server.core.settings import client_server
+
+    if parsed.server or not (address := client_server()):
+        return parsed.server or DEFAULT_SERVER
+    try:
+        return server_address(address)
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"ASR_SERVER_URL: {error}.") from None
+
+
+def job_command(parsed: argparse.Namespace, job: str, action: str) -> str:
+    """The command that continues with a job on the same server, for a shell."""
+    named = ["--server", parsed.server] if parsed.server else []
+    named += ["--api-key-file", str(parsed.api_key_file)] if parsed.api_key_file else []
+    return shlex.join(["asr-server", "job", job, action, *named])
 
 
 def key(parsed: argparse.Namespace) -> str:
@@ -168,15 +236,17 @@ def _content(file: Path) -> str:
 
 
 def server_address(text: str) -> str:
-    """An http or https address, without a slash at its end."""
+    """An http or https address, without a slash at its end. `host:port` and `:port`, on this machine, mean http."""
+    address = text if "://" in text else f"http://{'127.0.0.1' if text.startswith(':') else ''}{text}"
     try:
-        parts = urlsplit(text)
-        usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+        parts = urlsplit(address)
+        named = parts.hostname and parts.port != 0 and ("://" in text or parts.port is not None)
+        usable = bool(named) and parts.scheme in {"http", "https"} and not (parts.query or parts.fragment)
     except ValueError:  # the port is not a number
         usable = False
     if not usable:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an address like {DEFAULT_SERVER}")
-    return text.rstrip("/")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an address like {DEFAULT_SERVER} or localhost:8100")
+    return address.rstrip("/")
 
 
 def language(text: str) -> str | None:
@@ -184,7 +254,7 @@ def language(text: str) -> str | None:
     try:
         return languages.normalize(text)
     except InvalidInput as error:
-        raise argparse.ArgumentTypeError(error.message) from None
+        raise _language_error(text, error) from None
 
 
 def target_language(text: str) -> str:
@@ -194,7 +264,17 @@ def target_language(text: str) -> str:
     try:
         return target_languages.find(text).tag
     except InvalidInput as error:
-        raise argparse.ArgumentTypeError(error.message) from None
+        raise _language_error(text, error) from None
+
+
+def _language_error(text: str, error: InvalidInput) -> argparse.ArgumentTypeError:
+    guess = did_you_mean(text, languages.model_languages())
+    return argparse.ArgumentTypeError(f"{text!r} is not a language.{guess}" if guess else error.message)
+
+
+def _directory(text: str) -> str:
+    """A path that `--output` takes for a directory."""
+    return f"{text.rstrip('/')}/"
 
 
 def count(text: str) -> int:

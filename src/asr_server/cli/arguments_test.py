@@ -7,6 +7,7 @@ import pytest
 
 from asr_server.cli import arguments
 from asr_server.cli.failure import UsageError
+from asr_server.cli.formats import Format
 from asr_server.service.requests import OutputOptions, ResponseFormat, SubtitleRequest, TranslationRequest, WordTimes
 
 
@@ -37,6 +38,42 @@ def test_a_missing_key_file_is_an_error(tmp_path):
         _key(tmp_path / "none")
 
 
+@pytest.mark.parametrize(
+    ("given", "address"),
+    [
+        ("http://127.0.0.1:8100/", "http://127.0.0.1:8100"),
+        ("localhost:8202", "http://localhost:8202"),
+        (":8202", "http://127.0.0.1:8202"),
+        ("[::1]:8202", "http://[::1]:8202"),
+        ("https://asr.example/speech/", "https://asr.example/speech"),
+    ],
+)
+def test_an_address_may_be_short(given, address):
+    """A host and a port, or a port of this machine, are enough."""
+    assert arguments.server_address(given) == address
+
+
+@pytest.mark.parametrize(
+    "given", ["", "localhost", "localhost:http", "ftp://a:1", "http://a:81000", "http://a?b=c", "http://", ":0"]
+)
+def test_what_is_no_address_is_refused(given):
+    """A host alone could mean port 80 or the server's own."""
+    with pytest.raises(argparse.ArgumentTypeError, match="is not an address like"):
+        arguments.server_address(given)
+
+
+def test_the_server_is_named_by_option_or_environment(monkeypatch):
+    """The option wins. What is wrong in the environment is named after its variable."""
+    monkeypatch.delenv("ASR_SERVER_URL", raising=False)
+    assert arguments.server(argparse.Namespace(server=None)) == "http://127.0.0.1:8100"
+    monkeypatch.setenv("ASR_SERVER_URL", "asr.example:8202/")
+    assert arguments.server(argparse.Namespace(server=None)) == "http://asr.example:8202"
+    assert arguments.server(argparse.Namespace(server="http://other")) == "http://other"
+    monkeypatch.setenv("ASR_SERVER_URL", "nowhere")
+    with pytest.raises(UsageError, match="ASR_SERVER_URL: 'nowhere' is not"):
+        arguments.server(argparse.Namespace(server=None))
+
+
 def test_a_target_is_its_tag():
     """In any spelling; files are named after it."""
     assert [arguments.target_language(text) for text in ("German", "de", "pt-BR")] == ["de", "de", "pt-BR"]
@@ -58,6 +95,6 @@ def test_arguments_become_the_request(given, request_):
     """With a target language a translation. With --local the model is a setting of the worker."""
     output = OutputOptions(ResponseFormat.VTT, max_line_chars=30, max_lines=1)
     defaults = {"language": None, "prompt": "", "hotword": [], "model": "", "local": False, "to": None, "term": []}
-    layout = {"format": "vtt", "mode": "accurate", "max_line_chars": 30, "max_lines": 1, "bilingual": False}
+    layout = {"mode": "accurate", "max_line_chars": 30, "max_lines": 1, "bilingual": False}
     parsed = argparse.Namespace(**{**defaults, **layout, **given})
-    assert arguments.cue_request(parsed) == replace(request_, output=output)
+    assert arguments.cue_request(parsed, [Format.VTT]) == replace(request_, output=output)

@@ -39,10 +39,12 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class BackendResult:
-    """The last event. After `TextDelta`s, `content` is only what ends the text. `notes` are for the user."""
+    """The last event. After `TextDelta`s, `content` is only what ends the text. `notes` are for the user. `duration_s`:
+    the length of the recording, None if it is not known."""
 
     content: str
     notes: tuple[str, ...] = ()
+    duration_s: float | None = None
 
 
 Event = JobAccepted | Duration | Progress | TextDelta | BackendResult

@@ -6,31 +6,35 @@ import argparse
 import asyncio
 import os
 import sys
+import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from asr_server.cli import arguments, sinks, sources
+from asr_server.cli import arguments, formats, sinks, sources
 from asr_server.cli.backend import Backend, BackendResult, Duration, JobAccepted, Progress, TextDelta
-from asr_server.cli.failure import Exit, Failure, NoServer, UsageError, complain, shown
-from asr_server.cli.progress import ProgressBar, ProgressBars
-from asr_server.cli.sinks import Sink
+from asr_server.cli.failure import AlreadyDone, Exit, Failure, NoServer, UsageError, complain, shown
+from asr_server.cli.formats import Format
+from asr_server.cli.progress import ProgressBar, ProgressBars, clock_text, speed_text
+from asr_server.cli.sinks import Existing, Sink
 from asr_server.cli.sources import Skipped, Source
 from asr_server.service.requests import Request, TranscriptionRequest, TranslationRequest
 
 # Nobody reads a longer list.
-_MAX_SKIPPED_SHOWN = 20
-STANDARD_OUTPUT = Path("-")
+_MAX_SKIPPED_SHOWN = 3
+STANDARD_OUTPUT = "-"
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a command: its name, its arguments, and the request for every recording."""
+    """One run of a command: its name, its arguments, the request for every recording, the formats to write."""
 
     command: str
     parsed: argparse.Namespace
     request: Request
+    formats: Sequence[Format]
 
     def run(self) -> Exit:
         """Raises `UsageError`, `NoServer`, `SettingsError` and `PlanError`."""
@@ -41,7 +45,7 @@ class Run:
         """All recordings. Reports where there are none, and what was skipped."""
         if self.parsed.job and self.parsed.local:
             raise UsageError("--job is for a server; leave out --local.")
-        found, skipped = sources.find(self.parsed.files, recursive=self.parsed.recursive)
+        found, skipped = sources.find(self.parsed.files, recursive=self.parsed.recursive, command=self.command)
         if not self.parsed.quiet:
             self._report(skipped)
         if not found:
@@ -51,24 +55,39 @@ class Run:
     def sink(self, found: Sequence[Source]) -> Sink:
         """Where the results go. Raises `UsageError`."""
         targets = self.targets(found)
-        return sinks.StdoutSink(found) if targets is None else sinks.FileSink(targets, force=self.parsed.force)
+        if targets is not None:
+            return sinks.FileSink(targets, self.existing)
+        if len(self.formats) > 1:
+            raise UsageError("several formats are several files: say --beside, or --output DIRECTORY.")
+        return sinks.StdoutSink(found)
 
-    def targets(self, found: Sequence[Source]) -> dict[Source, Path] | None:
-        """The file for each result; None for standard output. Raises `UsageError`."""
-        place: Path | None = self.parsed.output
-        if place == STANDARD_OUTPUT or (place is None and not self.parsed.beside):
+    @property
+    def existing(self) -> Existing:
+        """What is done about files that exist."""
+        if self.parsed.force:
+            return Existing.REPLACE
+        return Existing.KEEP if self.parsed.skip_existing else Existing.FAIL
+
+    def targets(self, found: Sequence[Source]) -> sinks.Targets | None:
+        """The files for each result; None for standard output. Raises `UsageError`."""
+        output: str | None = self.parsed.output
+        if output == STANDARD_OUTPUT or (output is None and not self.parsed.beside):
             return None
-        tag = self.request.target_language if isinstance(self.request, TranslationRequest) else ""
-        ending = sinks.suffix(self.request.output.response_format, tag)
-        if place is None:
-            return sinks.targets(found, None, ending)
+        tag = f".{self.request.target_language}" if isinstance(self.request, TranslationRequest) else ""
+        endings = {one: f"{tag}{one.suffix}" for one in self.formats}
+        if output is None:
+            return sinks.targets(found, None, endings)
+        place = Path(output)
         # How many recordings a directory holds must not decide what `--output` means.
-        directory_named = any(os.path.isdir(argument) for argument in self.parsed.files)
-        if len(found) == 1 and not os.path.isdir(place) and not directory_named:
-            return sinks.single(found[0], place)
-        if os.path.exists(place) and not os.path.isdir(place):
-            raise UsageError(f"--output {shown(str(place))} is a file, and there are several recordings.")
-        return sinks.targets(found, place, ending)
+        several = len(found) > 1 or len(self.formats) > 1 or any(map(os.path.isdir, self.parsed.files))
+        if several and os.path.exists(place) and not os.path.isdir(place):
+            raise UsageError(f"--output {shown(output)} is a file, and there are several recordings or formats.")
+        named = place.suffix or (os.path.exists(place) and not os.path.isdir(place))
+        if several or output.endswith("/") or os.path.isdir(place) or not named:
+            return sinks.targets(found, place, endings)
+        chosen = {found[0]: {self.formats[0]: place}}
+        sinks.check_distinct(chosen)
+        return chosen
 
     def process(self, found: Sequence[Source], sink: Sink) -> Exit:
         """Process all recordings."""
@@ -82,7 +101,7 @@ class Run:
         bars = ProgressBars(wanted=not (parsed.quiet or (stream and sys.stdout.isatty())))
         async with self._backend() as backend:
             with bars:
-                return await Batch(self.command, backend, sink, bars, request, parsed.quiet).run(found, jobs)
+                return await Batch(self, backend, sink, bars).run(found, jobs)
 
     def _backend(self) -> AbstractAsyncContextManager[Backend]:
         if self.parsed.local:
@@ -91,70 +110,103 @@ class Run:
             return LocalBackend(local_settings(self.parsed.model))
         from asr_server.cli.remote_backend import RemoteBackend
 
-        return RemoteBackend(self.parsed.server, arguments.key(self.parsed), as_job=self.parsed.job)
+        return RemoteBackend(arguments.server(self.parsed), arguments.key(self.parsed), as_job=self.parsed.job)
 
     def _report(self, skipped: Sequence[Skipped]) -> None:
-        for item in skipped[:_MAX_SKIPPED_SHOWN]:
-            complain(self.command, f"skipped: {shown(str(item.path))} ({item.reason})")
-        if len(skipped) > _MAX_SKIPPED_SHOWN:
-            complain(self.command, f"skipped: {len(skipped) - _MAX_SKIPPED_SHOWN} more")
+        """One line for each reason."""
+        by_reason: defaultdict[str, list[str]] = defaultdict(list)
+        for item in skipped:
+            by_reason[item.reason].append(shown(str(item.path)))
+        for reason, names in by_reason.items():
+            more = len(names) - _MAX_SKIPPED_SHOWN
+            listed = ", ".join(names[:_MAX_SKIPPED_SHOWN]) + (f" and {more} more" if more > 0 else "")
+            complain(self.command, f"skipped ({reason}): {listed}")
+
+
+@dataclass(slots=True)
+class Totals:
+    """What became of the recordings of a batch. `audio_s`: of those that are done; None if one has no known length."""
+
+    done: int = 0
+    skipped: int = 0
+    failed: int = 0
+    audio_s: float | None = 0.0
+
+    def count(self, duration_s: float | None) -> None:
+        """One more is done."""
+        self.done += 1
+        self.audio_s = None if self.audio_s is None or duration_s is None else self.audio_s + duration_s
+
+    def summary(self, elapsed_s: float) -> str:
+        """One line."""
+        parts = [f"{self.done} done"]
+        parts += [f"{self.skipped} skipped, their files exist"] if self.skipped else []
+        parts += [f"{self.failed} failed"] if self.failed else []
+        line = ", ".join(parts)
+        if self.audio_s:
+            speed = speed_text(self.audio_s, elapsed_s)
+            line += f"; {clock_text(self.audio_s)} of audio in {clock_text(elapsed_s)}, {speed} real time"
+        return line
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Processes many recordings, a few at a time. The failure of one does not stop the others.
+    """Processes many recordings, a few at a time. The failure of one does not stop the others."""
 
-    `command`: its name stands before each message. `quiet`: only failures are reported.
-    """
-
-    command: str
+    of: Run
     backend: Backend
     sink: Sink
     bars: ProgressBars
-    request: Request
-    quiet: bool = False
+    totals: Totals = field(default_factory=Totals)
     _job_ids: dict[Source, str] = field(default_factory=dict)
 
     async def run(self, sources: Sequence[Source], jobs: int) -> Exit:
         """Process all sources, `jobs` at a time. Raises `NoServer` and `UsageError`, which end the batch."""
         remaining = iter(sources)
+        start_s = time.monotonic()
         try:
             # All tasks draw from one iterator; on one event loop that needs no lock.
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._process_next(remaining)) for _ in range(min(jobs, len(sources)))]
+                for _ in range(min(jobs, len(sources))):
+                    group.create_task(self._process_next(remaining))
         except ExceptionGroup as failed:
             cause = failed.exceptions[0]
             if isinstance(cause, NoServer):  # finished results that wait for their turn are written
                 with self.bars.paused():
                     self.sink.close()
             raise cause from None
-        return Exit.FAILED if any(task.result() for task in tasks) else Exit.DONE
+        if len(sources) > 1 and not self.of.parsed.quiet:
+            with self.bars.paused():
+                complain(self.of.command, self.totals.summary(time.monotonic() - start_s))
+        return Exit.FAILED if self.totals.failed else Exit.DONE
 
-    async def _process_next(self, remaining: Iterator[Source]) -> int:
-        """Process sources until none remains; returns the number of failures."""
-        failed = 0
+    async def _process_next(self, remaining: Iterator[Source]) -> None:
+        """Process sources until none remains."""
         for source in remaining:
             try:
                 result = await self._process(source)
                 await self._deliver(source, result)
-                for note in () if self.quiet else result.notes:
+                self.totals.count(result.duration_s)
+                for note in () if self.of.parsed.quiet else result.notes:
                     self._report(source, note)
+            except AlreadyDone:
+                self.totals.skipped += 1
             except Failure as failure:
-                failed += 1
+                self.totals.failed += 1
                 with self.bars.paused():
                     self.sink.drop(source)
-                self._report(source, f"{failure.code}: {failure.message}")
+                advice = f" Ask again: {self._job_command(source, '--wait')}" if failure.job_goes_on else ""
+                self._report(source, f"{failure.code}: {failure.message}{advice}")
             except (asyncio.CancelledError, OSError):  # OSError: standard output is closed or its disk is full
                 if source in self._job_ids:
-                    self._report(source, f"goes on as a job: asr-server job {self._job_ids[source]} --wait")
+                    self._report(source, f"goes on as a job: {self._job_command(source, '--wait')}")
                 raise
-        return failed
 
     async def _process(self, source: Source) -> BackendResult:
         self.sink.check(source)
         with source.open() as recording, self.bars.bar(shown(source.below.name)) as bar:
             result: BackendResult | None = None
-            async with aclosing(self.backend.process(recording, self.request)) as events:
+            async with aclosing(self.backend.process(recording, self.of.request)) as events:
                 # Read to the end: the server counts a client that leaves early as cancelled.
                 async for event in events:
                     if isinstance(event, BackendResult):
@@ -178,18 +230,24 @@ class Batch:
 
     async def _deliver(self, source: Source, result: BackendResult) -> None:
         """Write the result. Its job is removed only after that."""
-        job = self._job_ids.get(source)
-        content = result.content
+        contents = formats.convert(result.content, self.of.request.output, self.of.formats)
         try:
             with self.bars.paused():
-                self.sink.deliver(source, f"{content}\n" if content and not content.endswith("\n") else content)
+                self.sink.deliver(source, contents)
         except Failure as failure:
-            kept = f" The server keeps the result: asr-server job {job} --result" if job else ""
+            kept = ""
+            if source in self._job_ids:
+                kept = f" The server keeps the result: {self._job_command(source, '--result')}"
             raise Failure(failure.code, f"{failure.message}{kept}") from failure
-        if job:
+        if job := self._job_ids.pop(source, None):
             await self.backend.forget(job)
-            del self._job_ids[source]
+
+    def _job_command(self, source: Source, action: str) -> str:
+        """How to continue with the job of a source, and what its result is if that is not what was asked for."""
+        command = arguments.job_command(self.of.parsed, self._job_ids[source], action)
+        given = self.of.request.output.response_format.value
+        return command if [given] == list(self.of.formats) else f"{command} (its result is {given})"
 
     def _report(self, source: Source, line: str) -> None:
         with self.bars.paused():
-            complain(self.command, f"{source.name}: {line}")
+            complain(self.of.command, f"{source.name}: {line}")

@@ -1,16 +1,19 @@
 """A batch over a scripted backend."""
 
+import argparse
 import asyncio
 import io
+import re
 from pathlib import Path
 
 import pytest
 
 from asr_server.cli.backend import BackendResult, Duration, JobAccepted, Progress
-from asr_server.cli.batch import Batch
+from asr_server.cli.batch import Batch, Run
 from asr_server.cli.failure import Exit, Failure, NoServer
+from asr_server.cli.formats import Format, answer_options
 from asr_server.cli.progress import ProgressBars
-from asr_server.cli.sinks import FileSink, StdoutSink
+from asr_server.cli.sinks import Existing, FileSink, StdoutSink
 from asr_server.cli.sources import Source
 from asr_server.service.requests import TranscriptionRequest
 
@@ -47,7 +50,7 @@ class _Scripted:
             if text in self.failures:
                 raise self.failures[text]
             yield Progress(1.0)
-            yield BackendResult(text, ("worth knowing",) if text == "noteworthy" else ())
+            yield BackendResult(text, ("worth knowing",) if text == "noteworthy" else (), 2.0)
             self.ended += 1
         finally:
             self.running -= 1
@@ -61,11 +64,15 @@ def _sources(tmp_path, *texts):
     return [Source(path, Path(path.name)) for path in paths]
 
 
-def _batch(backend, sources, **more):
+def _run(command="transcribe", formats=(Format.TEXT,), **given):
+    """A run as `Batch` sees it; the request is for its formats."""
+    parsed = argparse.Namespace(**({"quiet": True, "server": None, "api_key_file": None} | given))
+    return Run(command, parsed, TranscriptionRequest(output=answer_options(formats)), formats)
+
+
+def _batch(backend, sources, sink=None, **given):
     out = io.BytesIO()
-    return Batch(
-        "transcribe", backend, StdoutSink(sources, out), ProgressBars(wanted=False), TranscriptionRequest(), **more
-    ), out
+    return Batch(_run(**given), backend, sink or StdoutSink(sources, out), ProgressBars(wanted=False)), out
 
 
 async def test_a_failure_stops_no_other_recording_and_is_reported_in_one_line(tmp_path, capsys):
@@ -93,9 +100,7 @@ async def test_a_job_whose_result_cannot_be_printed_is_named(tmp_path, capsys):
             raise OSError(28, "No space left on device")
 
     backend, sources = _Scripted(), _sources(tmp_path, "one")
-    batch = Batch(
-        "transcribe", backend, StdoutSink(sources, Full()), ProgressBars(wanted=False), TranscriptionRequest()
-    )
+    batch, _ = _batch(backend, sources, StdoutSink(sources, Full()))
     with pytest.raises(OSError, match="No space"):
         await batch.run(sources, jobs=1)
     assert "asr-server job job_one" in capsys.readouterr().err
@@ -159,14 +164,46 @@ async def test_notes_are_reported_unless_quiet(tmp_path, capsys, quiet):
     assert ("worth knowing" in capsys.readouterr().err) is not quiet
 
 
+async def test_a_job_that_goes_on_is_named_with_its_server(tmp_path, capsys):
+    """The command can be pasted: it asks the same server, with the same key."""
+    sources = _sources(tmp_path, "forever", "forever")
+    given = {"server": "http://asr.example:8202", "api_key_file": Path("my key.txt")}
+    batch, _ = _batch(backend := _Scripted(), sources, formats=(Format.TSV,), **given)
+    task = asyncio.create_task(batch.run(sources, jobs=2))
+    await backend.two.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    command = "asr-server job job_forever --wait --server http://asr.example:8202 --api-key-file 'my key.txt'"
+    assert capsys.readouterr().err.count(f"goes on as a job: {command} (its result is srt)\n") == 2
+
+
+async def test_several_recordings_end_with_a_summary(tmp_path, capsys):
+    """Done, skipped and failed, the audio of those that are done and the speed. A skipped one is no failure."""
+    sources = _sources(tmp_path, "one", "bad", "two", "there")
+    targets = {source: {Format.TEXT: tmp_path / f"{source.path.name}.txt"} for source in sources}
+    targets[sources[3]][Format.TEXT].write_text("mine")
+    backend = _Scripted(bad=Failure("invalid_audio", "No audio."))
+    batch, _ = _batch(backend, sources, FileSink(targets, Existing.KEEP), quiet=False)
+    assert await batch.run(sources, jobs=2) is Exit.FAILED
+    line = capsys.readouterr().err.splitlines()[-1]
+    counted, measured = line.split("; ")
+    assert counted == "asr-server transcribe: 2 done, 1 skipped, their files exist, 1 failed"
+    assert re.fullmatch(r"0:04 of audio in 0:00, [\d.]+x real time", measured)
+    assert backend.left == 3
+    batch, _ = _batch(_Scripted(), sources[3:], FileSink(targets, Existing.KEEP), quiet=False)
+    assert await batch.run(sources[3:], jobs=1) is Exit.DONE
+    assert capsys.readouterr().err == ""
+
+
 async def test_a_job_is_removed_after_its_result_is_delivered(tmp_path, capsys):
     """A result that cannot be written stays on the server."""
     sources = _sources(tmp_path, "one", "two")
     backend = _Scripted()
-    places = {sources[0]: tmp_path / "a.txt", sources[1]: tmp_path / "b.txt"}
-    filed = FileSink(places, force=False)
-    filed.check = lambda source: places[sources[1]].write_text("in the way")
-    batch = Batch("subtitles", backend, filed, ProgressBars(wanted=False), TranscriptionRequest())
+    places = {sources[0]: {Format.TEXT: tmp_path / "a.txt"}, sources[1]: {Format.TEXT: tmp_path / "b.txt"}}
+    filed = FileSink(places)
+    filed.check = lambda source: (tmp_path / "b.txt").write_text("in the way")
+    batch, _ = _batch(backend, sources, filed, command="subtitles")
     assert await batch.run(sources, jobs=1) is Exit.FAILED
     assert backend.forgotten == ["job_one"]
     assert "asr-server job job_two --result" in capsys.readouterr().err

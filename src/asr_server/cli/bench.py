@@ -51,7 +51,7 @@ def _run(parsed: argparse.Namespace) -> int:
     from asr_server.client.files import FileError, ServerUnreachable
 
     load = measurement.Load(
-        server=parsed.server,
+        server=arguments.server(parsed),
         key=arguments.key(parsed),
         recording=parsed.file or demo.sample().recording,
         callers=parsed.callers,
@@ -62,7 +62,7 @@ def _run(parsed: argparse.Namespace) -> int:
     try:
         measured = asyncio.run(measurement.measure(load))
     except ServerUnreachable as error:
-        raise no_server(parsed.server) from error
+        raise no_server(load.server) from error
     except (FileError, Failure) as error:
         complain("bench", f"{error.code}: {error.message}")
         return Exit.FAILED

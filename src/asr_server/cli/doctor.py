@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import platform
 import re
@@ -11,9 +12,9 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  asr-server doctor
-  asr-server doctor --quick
+  asr-server doctor                 what is wrong, and what would run
+  asr-server doctor --all           everything
+  asr-server doctor --quick --json
   MODEL_ID=Qwen/Qwen3-ASR-0.6B DEVICE=cuda asr-server doctor
 
 exit codes: 0 the server would run; 1 something is wrong
@@ -53,6 +55,8 @@ class Mark(StrEnum):
 
 
 _COLOURS = {Mark.OK: "green", Mark.NOTE: "yellow", Mark.OFF: "dim", Mark.FAIL: "bold red"}
+# What a report without problems says.
+_ESSENTIAL = ("gpu", "engine", "device", "dtype", "model", "words", "speed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,44 +69,69 @@ class Finding:
 
 
 Findings = Iterator[Finding]
+Report = dict[str, list[Finding]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
-    parser.epilog, parser.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
+    parser.epilog = EXAMPLES
     parser.add_argument("--quick", action="store_true", help="skip the self-test, which loads the bundled model")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--all", action="store_true", help="list every finding, not only problems and essentials")
+    form.add_argument("--json", action="store_true", help="print every finding as JSON")
     parser.set_defaults(run=_run)
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    from asr_server.core import settings
-
-    failed = _show("Machine", _machine()) | _show("Software", _software())
-    try:
-        chosen = settings.load()
-    except settings.SettingsError as error:
-        wrong = (Finding(Mark.FAIL, "settings", line) for line in str(error).splitlines())
-        return Exit.FAILED if _show("Settings", wrong) | failed else Exit.DONE
-    failed |= _show("Settings", _plan(chosen))
-    failed |= _show("Environment", _environment(chosen))
-    if not parsed.quick:
-        failed |= _show("Self-test", _self_test(chosen.model_id))
+    report = _report(quick=parsed.quick)
+    failed = any(finding.mark is Mark.FAIL for findings in report.values() for finding in findings)
+    if parsed.json:
+        print(json.dumps({"ok": not failed, **{t.lower(): [asdict(f) for f in found] for t, found in report.items()}}))
+    elif parsed.all:
+        for title, findings in report.items():
+            _show(title, findings)
+    else:
+        _show_essentials([finding for findings in report.values() for finding in findings], failed)
     return Exit.FAILED if failed else Exit.DONE
 
 
-def _show(title: str, findings: Findings) -> bool:
-    """Print a section, each line when it is known. Returns True when a finding failed. Colours only on a terminal."""
+def _report(*, quick: bool) -> Report:
+    """All findings, by section."""
+    from asr_server.core import settings
+
+    report = {"Machine": list(_machine()), "Software": list(_software())}
+    try:
+        chosen = settings.load()
+    except settings.SettingsError as error:
+        return report | {"Settings": [Finding(Mark.FAIL, "settings", line) for line in str(error).splitlines()]}
+    report |= {"Settings": list(_plan(chosen)), "Environment": list(_environment(chosen))}
+    return report if quick else report | {"Self-test": list(_self_test(chosen.model_id))}
+
+
+def _show_essentials(findings: Sequence[Finding], failed: bool) -> None:
+    """The problems first, then what the server would run with; the rest is counted."""
+    problems = sorted((f for f in findings if f.mark in (Mark.FAIL, Mark.NOTE)), key=lambda f: f.mark is Mark.NOTE)
+    essential = [f for f in findings if f.subject in _ESSENTIAL and f not in problems]
+    if problems:
+        _show("Problems" if failed else "To know", problems)
+    if failed:
+        essential = []
+    else:
+        _show("The server would run", essential)
+    rest = len(findings) - len(problems) - len(essential)
+    print(f"\n{rest} more findings: asr-server doctor --all")
+
+
+def _show(title: str, findings: Sequence[Finding]) -> None:
+    """Print a section. Colours only on a terminal."""
     from rich.console import Console
     from rich.text import Text
 
     console = Console(highlight=False, soft_wrap=True)
     console.print(Text(title, "bold"))
-    failed = False
     for finding in findings:
-        failed |= finding.mark is Mark.FAIL
         mark = Text(f"  {finding.mark.value:5}", _COLOURS[finding.mark])
         console.print(mark.append(f"{finding.subject:21} {finding.text}", "not bold default"))
-    return failed
 
 
 def _machine() -> Findings:
@@ -170,25 +199,17 @@ def _environment(settings: Settings) -> Findings:
 
 
 def _model(settings: Settings) -> Finding:
-    from asr_server.cli.models import size_text
+    from asr_server.cli import models
     from asr_server.core.errors import ModelUnavailable
-    from asr_server.engine import capabilities, plan
-    from asr_server.engine.qwen import model_cache
+    from asr_server.engine import plan
 
-    model_id, revision = plan.chosen_model(settings, capabilities.probe()), settings.model_revision
     try:
-        stored = model_cache.find(model_id, revision)
-        if stored is None:
-            advice = f"asr-server models download {model_id}" + (f" --revision {revision}" if revision else "")
-            return Finding(
-                Mark.NOTE, "model", f"{model_id} is not downloaded yet; the first request downloads it, or: {advice}"
-            )
-        if stored.problem:
-            return Finding(Mark.FAIL, "model", f"{model_id}: {stored.problem}")
-        model_cache.verify(stored)
+        there, text = models.state(settings)
     except ModelUnavailable as error:
         return Finding(Mark.FAIL, "model", error.message)
-    return Finding(Mark.OK, "model", f"{model_id}, {size_text(stored.size_bytes)}, complete")
+    except plan.PlanError:
+        return Finding(Mark.OFF, "model", "not examined: the settings above cannot work")
+    return Finding(Mark.OK if there else Mark.NOTE, "model", text)
 
 
 def _port(host: str, port: int) -> Finding:
@@ -233,7 +254,9 @@ async def _transcribe_twice(backend: LocalBackend, sample: Sample) -> list[Findi
     right = _words(text) == _words(sample.text)
     speed = f"{duration_s:.1f} s of audio in {elapsed_s:.2f} s, {duration_s / elapsed_s:.1f}x real time"
     return [
-        Finding(Mark.OK if right else Mark.FAIL, "words", "transcribed correctly" if right else "the words are wrong"),
+        Finding(
+            Mark.OK if right else Mark.FAIL, "words", "transcribed correctly by the bundled model" if right else "wrong"
+        ),
         Finding(Mark.OK, "speed", f"{speed}; {loaded_s - start_s:.1f} s with loading"),
     ]
 

@@ -26,12 +26,17 @@ class NoServer(Exception):
 
 
 class Failure(Exception):
-    """One recording failed; the others go on. `code` is stable."""
+    """One recording failed; the others go on. `code` is stable. `job_goes_on`: its job on the server has not failed."""
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, *, job_goes_on: bool = False) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
+        self.job_goes_on = job_goes_on
+
+
+class AlreadyDone(Exception):
+    """All files of a recording exist, and are kept; it is skipped."""
 
 
 def shown(text: str) -> str:
@@ -42,8 +47,7 @@ def shown(text: str) -> str:
 def no_server(address: str, alternative: str = "") -> NoServer:
     """The error where no server answers at the address."""
     return NoServer(
-        f"no server answers at {address}. Start one (asr-server serve --port 8100), or name another "
-        f"(--server URL){alternative}."
+        f"no server answers at {address}. Start one (asr-server serve), or name another (--server URL){alternative}."
     )
 
 

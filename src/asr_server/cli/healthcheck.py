@@ -35,7 +35,7 @@ def healthcheck(settings: Settings) -> int:
 
 
 def _connection(settings: Settings) -> http.client.HTTPConnection:
-    host = _connectable(settings.host)
+    host = connectable(settings.host)
     if not settings.ssl_certfile:
         return http.client.HTTPConnection(host, settings.port, timeout=_TIMEOUT_S)
     # The certificate is for another name than this address, and nothing secret is sent.
@@ -45,7 +45,7 @@ def _connection(settings: Settings) -> http.client.HTTPConnection:
     return http.client.HTTPSConnection(host, settings.port, timeout=_TIMEOUT_S, context=context)
 
 
-def _connectable(host: str) -> str:
+def connectable(host: str) -> str:
     """The address to connect to, for a server that listens on `host`, which may stand for all addresses."""
     try:
         address = ip_address(host)

@@ -52,7 +52,8 @@ async def _execute(parsed: argparse.Namespace) -> Exit:
     from asr_server.client.connection import FileError, ServerUnreachable
     from asr_server.client.jobs import AsyncJobClient
 
-    async with AsyncJobClient(parsed.server, key=arguments.key(parsed)) as jobs:
+    server = arguments.server(parsed)
+    async with AsyncJobClient(server, key=arguments.key(parsed)) as jobs:
         try:
             if parsed.wait:
                 await _wait(jobs, parsed)
@@ -64,7 +65,7 @@ async def _execute(parsed: argparse.Namespace) -> Exit:
             else:
                 return _print(await jobs.status(parsed.id))
         except ServerUnreachable as error:
-            raise no_server(parsed.server) from error
+            raise no_server(server) from error
         except FileError as error:
             raise Failure(error.code, error.message) from error
     return Exit.DONE

@@ -5,46 +5,52 @@ from __future__ import annotations
 import argparse
 import asyncio
 import math
-import shutil
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from asr_server.cli import arguments, pcm
-from asr_server.cli.failure import Exit, Failure, complain, no_server, shown
-from asr_server.client.live import ConnectionClosed, Line, LiveClient, LiveError, LiveOptions, WebSocketException
+from asr_server.cli import arguments, formats, pcm
+from asr_server.cli.failure import Exit, Failure, UsageError, complain, no_server, shown
+from asr_server.cli.formats import Format
+from asr_server.cli.live_view import FinalsWriter, LineView, View
+from asr_server.cli.parser import did_you_mean
+from asr_server.client.live import ConnectionClosed, LiveClient, LiveError, LiveOptions, WebSocketException
 from asr_server.core.audio import SAMPLE_RATE
 
 EXAMPLES = (
     "asr-server live --file talk.mp3",
-    "asr-server live --mic --language en             Ctrl-C ends it, after the last words",
+    "asr-server live --mic -l en                     Ctrl-C ends it, after the last words",
+    "asr-server live --mic -o talk.srt --hotword Kubernetes",
     "asr-server live --mic --server https://asr.example.org --api-key-file key.txt",
 )
 _CODES = "exit codes: 0 done; 1 it failed; 2 wrong arguments; 3 no server; 130 Ctrl-C before the end of a file"
-_BOLD, _PLAIN, _CLEAR = "\x1b[1m", "\x1b[0m", "\r\x1b[2K"
 # The default of WS_RESUME_S: a server keeps the session of a disconnected client for so long.
 _RESUME_WITHIN_S = 30.0
 _RETRY_S = 0.5
 # Errors that a retry does not remove: a frame is too long; another client has resumed the session.
 _FINAL_CLOSES = {1009, 4009}
+_FORMATS = (Format.TEXT, *formats.CUE_FORMATS)
 _FINAL_CODES = {"session_not_found", "audio_lost"}
 
 
 @dataclass(frozen=True, slots=True)
 class LiveCommand:
-    """The arguments. `file`: None for the microphone. `speed`: times real time; 0 is as fast as possible. `key`: for a
-    server that has keys."""
+    """The arguments. `file`: None for the microphone, which `device` names. `speed`: times real time; 0 is as fast as
+    possible. `output`: the file that gets the finals, beside the display; None writes them to standard output."""
 
     server: str
     file: Path | None
-    language: str | None = None
+    options: LiveOptions = field(default_factory=LiveOptions)
     speed: float = 1.0
-    key: str = ""
+    device: str | None = None
+    output: Path | None = None
+    wanted: Format = Format.TEXT
+    force: bool = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,12 +59,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--file", type=Path, help="a recording in any container")
     source.add_argument("--mic", action="store_true", help="the microphone (needs the package sounddevice)")
-    arguments.add_server(parser)
-    arguments.add_key(parser)
-    parser.add_argument("--language", type=arguments.language, help="language code or name (default: detect it)")
+    parser.add_argument("--device", metavar="NAME", help="with --mic: name or number of the microphone")
     parser.add_argument(
         "--speed", type=_speed, default=1.0, help="times real time for a file; 0 is as fast as possible"
     )
+    arguments.add_language(parser)
+    arguments.add_hotwords(parser)
+    arguments.add_formats(parser, _FORMATS, several=False)
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="write the text to this file too, each line when it is final"
+    )
+    parser.add_argument("--force", action="store_true", help="replace the file if it exists")
+    arguments.add_server(parser)
+    arguments.add_key(parser)
     parser.set_defaults(run=_run)
 
 
@@ -74,15 +87,37 @@ def _speed(text: str) -> float:
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    return live(LiveCommand(parsed.server, parsed.file, parsed.language, parsed.speed, arguments.key(parsed)))
+    wanted = formats.chosen(parsed, _FORMATS)
+    if len(wanted) > 1:
+        raise UsageError("live writes one format.")
+    if parsed.device and not parsed.mic:
+        raise UsageError("--device is for --mic.")
+    options = LiveOptions(
+        language=parsed.language or "",
+        hotwords=tuple(parsed.hotword),
+        token=arguments.key(parsed),
+        words="fast" if wanted[0] in formats.CUE_FORMATS else "",
+    )
+    return live(
+        LiveCommand(
+            arguments.server(parsed),
+            parsed.file,
+            options,
+            parsed.speed,
+            parsed.device,
+            Path(parsed.output) if parsed.output else None,
+            wanted[0],
+            parsed.force,
+        )
+    )
 
 
 def live(command: LiveCommand) -> int:
     """Returns an `Exit`. Ctrl-C is the orderly end of a microphone. Raises `NoServer`."""
     try:
-        chunks = _file(command.file, command.speed) if command.file else _microphone()
-        with _connect(command) as client:
-            ended = _stream(client, chunks, LineView(sys.stdout))
+        chunks = _file(command.file, command.speed) if command.file else _microphone(command.device)
+        with _connect(command) as client, _view(command) as view:
+            ended = _stream(client, chunks, view)
     except BrokenPipeError:  # of standard output, not of the connection
         raise
     except (OSError, LiveError, WebSocketException, _SourceError) as error:
@@ -93,49 +128,38 @@ def live(command: LiveCommand) -> int:
 
 def _connect(command: LiveCommand) -> LiveClient:
     try:
-        return LiveClient(command.server, LiveOptions(language=command.language or "", token=command.key))
+        return LiveClient(command.server, command.options)
     except OSError as error:
         raise no_server(command.server) from error
+
+
+@contextmanager
+def _view(command: LiveCommand) -> Iterator[View]:
+    """What shows the lines and writes the finals. Raises `OSError`, and `_SourceError` for a file that exists."""
+    with ExitStack() as stack:
+        views: list[LineView | FinalsWriter] = []
+        if command.output is not None:
+            try:
+                file = stack.enter_context(command.output.open("w" if command.force else "x", encoding="utf-8"))
+            except FileExistsError:
+                raise _SourceError(
+                    f"output_exists: {shown(str(command.output))} exists; --force replaces it."
+                ) from None
+            views.append(FinalsWriter(file, command.wanted))
+        if command.output is not None or command.wanted is Format.TEXT:
+            views.append(LineView(sys.stdout))
+        else:
+            views.append(FinalsWriter(sys.stdout, command.wanted))
+        for view in views:
+            stack.callback(view.close)
+        yield View(views, timed=command.options.words != "")
 
 
 class _SourceError(Exception):
     """There is no audio. The message says why and what to do."""
 
 
-class LineView:
-    """Shows the open line, with committed words in bold; only finals where the output is not a terminal."""
-
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
-        self._terminal = out.isatty()
-
-    def show(self, line: Line) -> None:
-        """Replace the open line."""
-        if line.final:
-            if line.text:
-                self._write((_CLEAR if self._terminal else "") + line.text + "\n")
-        elif self._terminal:
-            self._write(_CLEAR + _fit(line, shutil.get_terminal_size().columns - 1))
-
-    def clear(self) -> None:
-        """Remove the open line, so that a message can take its place."""
-        if self._terminal:
-            self._write(_CLEAR)
-
-    def _write(self, text: str) -> None:
-        self._out.write(text)
-        self._out.flush()
-
-
-def _fit(line: Line, columns: int) -> str:
-    """The end of the line, as much as fits: new words come at the end."""
-    tentative = line.tentative[-columns:]
-    room = columns - len(tentative)
-    committed = line.committed[-room:] if room else ""
-    return f"{_BOLD}{committed}{_PLAIN}{tentative}"
-
-
-def _stream(client: LiveClient, chunks: Iterator[bytes], view: LineView) -> bool:
+def _stream(client: LiveClient, chunks: Iterator[bytes], view: View) -> bool:
     """Run until the last line. Returns False after Ctrl-C; the text of all audio sent until then is shown."""
     sender = _Sender(client, chunks)
     sender.start()
@@ -145,18 +169,19 @@ def _stream(client: LiveClient, chunks: Iterator[bytes], view: LineView) -> bool
         sender.stop.set()
         _show(client, view, sender.sent)
         return False
+    if isinstance(sender.error, _SourceError):
+        raise sender.error
     if sender.error is not None:
         raise _SourceError(f"the microphone ended: {sender.error}")
     return True
 
 
-def _show(client: LiveClient, view: LineView, sent: threading.Event) -> None:
+def _show(client: LiveClient, view: View, sent: threading.Event) -> None:
     """Show lines until all audio is transcribed; reconnect where the connection breaks."""
     while True:
         try:
             for line in client.lines():
-                view.show(line)
-                if line.ending == "flush":
+                if view.show(line):
                     return
         except ConnectionClosed as cut:
             view.clear()
@@ -223,7 +248,7 @@ def _file(path: Path, speed: float) -> Iterator[bytes]:
         raise _SourceError(f"{shown(str(path))}: {failure.message}") from None
 
 
-def _microphone() -> Iterator[bytes]:
+def _microphone(device: str | None) -> Iterator[bytes]:
     try:
         import sounddevice
     except (ImportError, OSError):  # OSError: the package is there, the PortAudio library is not
@@ -231,12 +256,21 @@ def _microphone() -> Iterator[bytes]:
             "the microphone needs the package 'sounddevice' (pip install sounddevice) and PortAudio; "
             "or stream a recording: asr-server live --file recording.wav"
         ) from None
-    return _record(sounddevice)
+    return _record(sounddevice, device)
 
 
-def _record(sounddevice: Any) -> Iterator[bytes]:
+def _record(sounddevice: Any, device: str | None) -> Iterator[bytes]:
+    number = int(device) if device and device.isdecimal() else device
+    try:
+        stream = sounddevice.RawInputStream(samplerate=SAMPLE_RATE, channels=1, dtype="int16", device=number)
+    except (ValueError, sounddevice.PortAudioError) as error:
+        microphones = [found["name"] for found in sounddevice.query_devices() if found["max_input_channels"]]
+        there = ", ".join(microphones) or "none"
+        raise _SourceError(
+            f"the microphone cannot be used ({error}). There are: {there}.{did_you_mean(device or '', microphones)}"
+        ) from None
     print("Listening; Ctrl-C ends.", file=sys.stderr)
-    with sounddevice.RawInputStream(samplerate=SAMPLE_RATE, channels=1, dtype="int16") as stream:
+    with stream:
         while True:
             data, _ = stream.read(pcm.CHUNK_BYTES // 2)
             yield bytes(data)

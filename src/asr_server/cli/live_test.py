@@ -3,10 +3,17 @@
 import io
 import sys
 import threading
+from dataclasses import replace
+
+import pytest
 
 from asr_server import demo
-from asr_server.cli.live import LineView, LiveCommand, live
+from asr_server.cli.formats import Format
+from asr_server.cli.live import LiveCommand, live
+from asr_server.cli.live_view import FinalsWriter, LineView, View
 from asr_server.client.live import Line
+from asr_server.core.transcript import TimeSource, Word
+from asr_server.subtitle import srt, vtt
 
 
 class _Terminal(io.StringIO):
@@ -50,6 +57,91 @@ def test_without_a_microphone_package_the_message_says_what_to_do(monkeypatch, c
     monkeypatch.setitem(sys.modules, "sounddevice", None)
     assert live(LiveCommand("http://127.0.0.1:1", None)) == 1
     assert "pip install sounddevice" in capsys.readouterr().err
+
+
+TIMES = (("turn", 0, 400), ("on", 400, 900), ("the", 1_000, 1_200), ("lights", 1_200, 1_900))
+
+
+def _timed(number, text="turn on the lights"):
+    """A final, and the same with the times of its words, an hour after the last one."""
+    final = replace(_line(text, "", "pause"), utterance=number, start_s=3600.0 * number, end_s=3600.0 * number + 2.5)
+    words = tuple(Word(t, 3_600_000 * number + a, 3_600_000 * number + b, TimeSource.ESTIMATED) for t, a, b in TIMES)
+    return final, replace(final, words=words)
+
+
+@pytest.mark.parametrize(("wanted", "read"), [(Format.SRT, srt.parse), (Format.VTT, vtt.parse)])
+def test_finals_become_cues_one_behind_the_other(wanted, read):
+    """As soon as the times of the words are there. Numbers go on, and the file has one head."""
+    out = io.StringIO()
+    writer = FinalsWriter(out, wanted)
+    for number in (0, 1):
+        for line in (_line("turn", " on"), *_timed(number)):
+            writer.show(line)
+        assert len(read(out.getvalue())) == number + 1
+    writer.close()
+    assert [(cue.start_ms, cue.text) for cue in read(out.getvalue())] == [
+        (0, "turn on the lights"),
+        (3_600_000, "turn on the lights"),
+    ]
+    assert out.getvalue().count("WEBVTT") == (wanted is Format.VTT)
+    assert "\n\n2\n" in out.getvalue() or wanted is Format.VTT
+
+
+def test_a_final_without_times_is_a_cue_of_its_own():
+    """The times of a final are lost where the connection breaks behind it; its words are not."""
+    out = io.StringIO()
+    writer = FinalsWriter(out, Format.SRT)
+    writer.show(_timed(0, "lost times")[0])
+    for line in _timed(1):
+        writer.show(line)
+    writer.show(_timed(2, "the last")[0])
+    writer.close()
+    cues = srt.parse(out.getvalue())
+    assert [cue.text for cue in cues] == ["lost times", "turn on the lights", "the last"]
+    assert (cues[0].start_ms, cues[0].end_ms) == (0, 2_500)
+
+
+def test_the_last_line_has_come_when_its_times_have():
+    """Without times, a flush is the end."""
+    final, timed = (replace(line, ending="flush") for line in _timed(0))
+    view = View([], timed=True)
+    assert (view.show(final), view.show(timed), view.show(_line("", "", "flush"))) == (False, True, True)
+    assert View([]).show(final)
+
+
+def test_a_file_gets_the_finals_and_the_terminal_too(monkeypatch, tmp_path, capsys):
+    """A file that exists is kept without --force."""
+    path = tmp_path / "said.txt"
+    monkeypatch.setattr("asr_server.cli.live._connect", lambda command: _Flushed())
+    command = LiveCommand("http://127.0.0.1:1", demo.sample().recording, speed=0.0, output=path)
+    assert live(command) == 0
+    assert path.read_text() == capsys.readouterr().out == "turn on\n"
+    assert live(command) == 1
+    assert "output_exists" in capsys.readouterr().err
+    path.write_text("old")
+    assert live(replace(command, force=True)) == 0
+    assert path.read_text() == "turn on\n"
+
+
+def test_a_microphone_that_is_not_there_is_answered_with_those_that_are(monkeypatch, capsys):
+    """By name, with the one that was probably meant."""
+
+    class Sound:
+        PortAudioError = RuntimeError
+
+        @staticmethod
+        def RawInputStream(**options):
+            raise ValueError(f"No input device matching {options['device']!r}")
+
+        @staticmethod
+        def query_devices():
+            return [{"name": "Speakers", "max_input_channels": 0}, {"name": "USB Audio", "max_input_channels": 1}]
+
+    monkeypatch.setitem(sys.modules, "sounddevice", Sound)
+    monkeypatch.setattr("asr_server.cli.live._connect", lambda command: _Flushed())
+    assert live(LiveCommand("http://127.0.0.1:1", None, device="USB Audo")) == 1
+    error = capsys.readouterr().err
+    assert "There are: USB Audio. Did you mean USB Audio?" in error
 
 
 class _Drained:
@@ -98,7 +190,7 @@ def test_a_microphone_that_fails_is_reported_after_the_text(monkeypatch, capsys)
         raise RuntimeError("device unavailable")
 
     monkeypatch.setattr("asr_server.cli.live._connect", lambda command: _Flushed())
-    monkeypatch.setattr("asr_server.cli.live._microphone", unplugged)
+    monkeypatch.setattr("asr_server.cli.live._microphone", lambda device: unplugged())
     assert live(LiveCommand("http://127.0.0.1:1", None)) == 1
     printed = capsys.readouterr()
     assert printed.out == "turn on\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import errno
 import importlib
 import io
@@ -12,6 +11,7 @@ from collections.abc import Sequence
 
 from asr_server import __version__
 from asr_server.cli.failure import Exit, NoServer, UsageError
+from asr_server.cli.parser import Parser
 
 # Each module has `add_arguments(parser)`, which sets `run(parsed) -> exit code`. Only the module of the command that
 # runs is imported: importing the server's libraries takes half a second.
@@ -28,9 +28,10 @@ COMMANDS = {
     "models": "list, download, verify and remove models",
     "healthcheck": "ask the server on this machine whether it is live",
     "doctor": "show what this machine can run, and test it",
+    "completion": "print a script with which a shell completes commands, options and values",
 }
-# Started by other commands, not by users.
-HIDDEN = ("worker",)
+# Started by other commands and by the scripts of `completion`, not by users.
+HIDDEN = ("worker", "complete")
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _MORE = "To see it work: asr-server demo. asr-server COMMAND --help has the arguments of a command, and examples."
 
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(given: Sequence[str]) -> int:
-    parser = _parser(given[0] if given else "")
+    parser = build_parser(given[0] if given else "")
     if not given:
         parser.print_help(sys.stderr)
         parser.exit(Exit.USAGE)
@@ -88,8 +89,9 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _parser(command: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="asr-server", description="Speech to text on Qwen3-ASR.", epilog=_MORE)
+def build_parser(command: str) -> Parser:
+    """The parser, with the arguments of one command only."""
+    parser = Parser(prog="asr-server", description="Speech to text on Qwen3-ASR.", epilog=_MORE, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, purpose in COMMANDS.items():

@@ -23,7 +23,7 @@ WRONG_ARGUMENTS = [
     ["transcribe", "a.wav", "--format", "docx"],
     ["transcribe", "a.wav", "--language", "klingon!"],
     ["transcribe", "a.wav", "--jobs", "0"],
-    ["transcribe", "a.wav", "--server", "127.0.0.1:8100"],
+    ["transcribe", "a.wav", "--server", "127.0.0.1"],
     ["transcribe", "a.wav", "--server", "http://127.0.0.1:81000"],
     ["transcribe", "a.wav", "--server", "http://localhost:http"],
     ["transcribe", "a.wav", "--output", "x", "--beside"],
@@ -32,7 +32,6 @@ WRONG_ARGUMENTS = [
     ["translate", "a.wav"],
     ["translate", "a.wav", "--to", "klingonese"],
     ["translate", "a.wav", "--to", "de", "--term", "kitchen"],
-    ["subtitles", "a.wav", "--format", "text"],
     ["subtitles", "a.wav", "--max-line-chars", "1"],
     ["subtitles", "a.wav", "--max-lines", "5"],
     ["demo", "--port", "99999"],
@@ -58,6 +57,12 @@ EXCLUSIVE = [
     ("subtitles", ["--to", "de", "--bilingual", "--burn-check"], "--burn-check"),
     ("subtitles", ["--burn-check", "--output", "-"], "--output"),
     ("subtitles", ["done.srt"], "--burn-check"),
+    ("subtitles", ["--format", "text"], "srt"),
+    ("subtitles", ["--format", "ass", "--burn-check"], "--burn-check"),
+    ("transcribe", ["--format", "srt,txt"], "--output"),
+    ("transcribe", ["--format", "json,verbose_json"], "verbose_json"),
+    ("translate", ["--to", "de", "--format", "text,srt"], "vtt"),
+    ("transcribe", ["https://a.example/b.mp3"], "curl -L https://a.example/b.mp3 | asr-server transcribe -"),
 ]
 
 
@@ -84,12 +89,40 @@ def test_every_command_has_a_module_and_help(capsys):
 
 
 def test_wrong_arguments_exit_with_2(capsys):
-    """argparse says what is wrong; there is no traceback."""
-    for arguments in WRONG_ARGUMENTS:
+    """A line says what is wrong, and one where the arguments are listed."""
+    for arguments in filter(None, WRONG_ARGUMENTS):
         with pytest.raises(SystemExit) as end:
             main(arguments)
         assert end.value.code == 2, arguments
-        assert "Traceback" not in capsys.readouterr().err
+        error, hint = capsys.readouterr().err.splitlines()
+        assert error.startswith("asr-server")
+        assert hint.endswith(" --help")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "guess"),
+    [
+        (["trnscribe", "a.wav"], "Did you mean transcribe?"),
+        (["talk.mp3"], "Did you mean asr-server transcribe talk.mp3?"),
+        (["models", "lst"], "Did you mean list?"),
+        (
+            ["transcribe", "a.wav", "--fromat", "srt"],
+            "asr-server transcribe: unknown option --fromat. Did you mean --format?",
+        ),
+        (["transcribe", "a.wav", "--format=str"], "Did you mean srt?"),
+        (
+            ["transcribe", "a.wav", "--language", "Germna"],
+            "--language: 'Germna' is not a language. Did you mean German?",
+        ),
+        (["translate", "a.wav", "--to", "Frenhc"], "Did you mean French?"),
+        (["subtitles", "a.wav", "--mode", "fats"], "--mode: 'fats' is not one of accurate, fast. Did you mean fast?"),
+    ],
+)
+def test_what_was_probably_meant_is_named(arguments, guess, capsys):
+    """For commands, options and values."""
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert guess in capsys.readouterr().err
 
 
 def test_arguments_that_exclude_each_other_are_refused_in_one_line(capsys):

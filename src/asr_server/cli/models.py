@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
 from asr_server.cli.failure import Exit, UsageError
+
+if TYPE_CHECKING:
+    from asr_server.core.settings import Settings
 
 EXAMPLES = """\
 examples:
@@ -20,7 +24,7 @@ exit codes: 0 done; 1 not found, incomplete or not downloaded; 2 wrong arguments
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
-    parser.epilog, parser.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
+    parser.epilog = EXAMPLES
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     actions.add_parser(
         "list", help="list the models that are bundled, downloaded and downloadable, and whether they are complete"
@@ -41,6 +45,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_revision(action: argparse.ArgumentParser) -> None:
     action.add_argument("--revision", default="", metavar="REV", help="commit, tag or branch of a hub id")
+
+
+def state(settings: Settings) -> tuple[bool, str]:
+    """Whether the model of the settings is on this machine, and what can be said about it.
+
+    Raises `ModelUnavailable` for one that cannot be loaded.
+    """
+    from asr_server.core.errors import ModelUnavailable
+    from asr_server.engine import capabilities, plan
+    from asr_server.engine.qwen import model_cache
+
+    resolved = plan.resolve(settings, capabilities.probe())
+    if resolved.engine not in (plan.QWEN, plan.MOONSHINE):
+        return True, resolved.model_id
+    model_id, revision = resolved.model_id, settings.model_revision
+    stored = model_cache.find(model_id, revision)
+    if stored is None:
+        download = f"asr-server models download {model_id}" + (f" --revision {revision}" if revision else "")
+        when = "it is downloaded now" if settings.preload else f"the first request downloads it, or: {download}"
+        return False, f"{model_id} is not on this machine yet; {when}"
+    if stored.problem:
+        raise ModelUnavailable(f"{model_id}: {stored.problem}")
+    model_cache.verify(stored)
+    return True, f"{model_id}, {size_text(stored.size_bytes)}, complete"
 
 
 def size_text(size_bytes: int) -> str:

@@ -106,10 +106,14 @@ def remaining_text(done_s: float, total_s: float | None, elapsed_s: float) -> st
     """The remaining time at the speed so far; "" where it is unknown."""
     if done_s <= 0 or total_s is None:
         return ""
-    remaining_s = max(0, round((total_s - done_s) * elapsed_s / done_s))
-    minutes, seconds = divmod(remaining_s, 60)
+    return f"{clock_text(max(0.0, (total_s - done_s) * elapsed_s / done_s))} left"
+
+
+def clock_text(seconds: float) -> str:
+    """Minutes and seconds (1:05), with hours from 60 minutes on (1:00:00)."""
+    minutes, whole_s = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02} left" if hours else f"{minutes}:{seconds:02} left"
+    return f"{hours}:{minutes:02}:{whole_s:02}" if hours else f"{minutes}:{whole_s:02}"
 
 
 def _progress() -> Progress:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -89,15 +90,17 @@ class RemoteBackend:
     async def _follow_job(self, recording: BinaryIO, request: Request) -> AsyncGenerator[Event, None]:
         job = await self._jobs.submit(recording, request)
         yield JobAccepted(job.id)
+        duration_s = None
         async with aclosing(watch_job(self._jobs, job.id)) as changes:
             async for job in changes:
                 if job.duration_s:
-                    yield Duration(job.duration_s)
+                    duration_s = job.duration_s
+                    yield Duration(duration_s)
                 yield Progress(job.done_s)
         if job.error is not None:
             await self.forget(job.id)
             raise Failure(job.error.code, job.error.message)
-        yield _backend_result(request, await self._jobs.result(job.id))
+        yield replace(_backend_result(request, await self._jobs.result(job.id)), duration_s=duration_s)
 
 
 async def watch_job(jobs: AsyncJobClient, identity: str) -> AsyncGenerator[JobStatus, None]:
@@ -113,8 +116,7 @@ async def watch_job(jobs: AsyncJobClient, identity: str) -> AsyncGenerator[JobSt
         except files.FileError as error:
             lost = isinstance(error, files.ServerUnreachable) or error.code in _RESTARTING
             if not lost or time.monotonic() - last_change_s > _MAX_RESTART_S:
-                advice = f" Ask again: asr-server job {identity} --wait" if lost else ""
-                raise Failure(error.code, f"{error.message}{advice}") from error
+                raise Failure(error.code, error.message, job_goes_on=lost) from error
             await asyncio.sleep(_RETRY_S)
 
 
@@ -129,13 +131,15 @@ def notes(request: Request, result: Result) -> tuple[str, ...]:
 
 
 def _backend_result(request: Request, result: Result) -> BackendResult:
-    return BackendResult(result.content.decode(), notes(request, result))
+    return BackendResult(result.content.decode(), notes(request, result), result.duration_s)
 
 
 def _event(item: files.Duration | files.Span) -> Event:
     if isinstance(item, files.Duration):
         return Duration(item.seconds)
-    return BackendResult(f"{item.text}\n") if item.whole else Progress(item.end_s)
+    if item.whole:
+        return BackendResult(f"{item.text}\n", duration_s=item.end_s)
+    return Progress(item.end_s)
 
 
 def _wait_s(error: files.FileError) -> float:

@@ -1,4 +1,4 @@
-"""`asr-server serve`: runs an app under uvicorn: the server, the gateway with a worker, or the worker itself."""
+"""`asr-server serve`: runs the server, the gateway with a worker, or the worker itself, under uvicorn or Granian."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import signal
 import socket
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import loguru
 import uvicorn
 
+from asr_server.cli import announcement
 from asr_server.cli.failure import UsageError
 from asr_server.cli.http_protocol import HttpProtocol
 from asr_server.cli.listening import address_error, certificate_error
@@ -25,13 +26,16 @@ from asr_server.core import settings as settings_module
 from asr_server.core.errors import EngineFailed
 from asr_server.core.settings import Settings
 
+if TYPE_CHECKING:
+    from asr_server.cli.granian_server import GranianServer
+
 EXAMPLES = """\
 examples:
-  asr-server serve --port 8100
-  asr-server serve --port 8100 --model Qwen/Qwen3-ASR-0.6B
-  MODEL_ID=demo PORT=8100 asr-server serve
+  asr-server serve
+  asr-server serve --model Qwen/Qwen3-ASR-0.6B
+  MODEL_ID=demo PORT=8202 asr-server serve
 
-The commands use port 8100, and the page is then at http://127.0.0.1:8100/.
+The commands look for a server on port 8100; ASR_SERVER_URL=localhost:8202 names another.
 All other settings are environment variables, or lines of .env: docs/configuration.md.
 """
 # Clients keep idle connections for longer than uvicorn's default of 5 s, and would send on one that it closes.
@@ -53,6 +57,15 @@ class _Server(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         self._drain, self._failed = drain, failed
+        self.announce: Callable[[int | None], None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, then say where. On a thread: the hub's cache is read for it, and requests need not wait."""
+        await super().startup(sockets)
+        if self.started and self.announce is not None:
+            name = self.servers[0].sockets[0].getsockname()
+            port = name[1] if isinstance(name, tuple) else None
+            threading.Thread(target=self.announce, args=(port,), daemon=True).start()
 
     async def on_tick(self, counter: int) -> bool:
         """Whether to shut down: on a signal, or because the engine has failed."""
@@ -66,7 +79,7 @@ class _Server(uvicorn.Server):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
-    parser.epilog, parser.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
+    parser.epilog = EXAMPLES
     parser.add_argument("--host", help="address to listen on (HOST; 127.0.0.1: this machine alone)")
     parser.add_argument("--port", type=int, help="port to listen on (PORT; 8100)")
     parser.add_argument(
@@ -105,7 +118,10 @@ def serve(settings: Settings) -> int:
         from asr_server.gateway import app as gateway
 
         app = gateway.create_app(settings)
-        return _serve_app(app, functools.partial(gateway.drain, app), address)
+        announce = functools.partial(announcement.announce, settings, model=False)
+        server = http_server(app, functools.partial(gateway.drain, app), address, granian=settings.use_granian)
+        server.announce = announce
+        return _serve_app(server)
     return _run_server(settings, address)
 
 
@@ -131,7 +147,9 @@ def _run_server(settings: Settings, address: dict[str, Any], listener: socket.so
         failed.set()
 
     app = create_app(settings, on_failure)
-    code = _serve_app(app, functools.partial(drain, app), address, listener, failed.is_set)
+    server = http_server(app, functools.partial(drain, app), address, failed.is_set, granian=settings.use_granian)
+    server.announce = functools.partial(announcement.announce, settings)
+    code = _serve_app(server, listener)
     return _FAILED if failed.is_set() else code
 
 
@@ -141,18 +159,11 @@ def configure_logging(settings: Settings) -> None:
     logging.getLogger("uvicorn.error").addFilter(_is_loggable)
 
 
-def _serve_app(
-    app: Any,
-    drain: Callable[[], Awaitable[None]],
-    address: dict[str, Any],
-    listener: socket.socket | None = None,
-    failed: Callable[[], bool] = lambda: False,
-) -> int:
+def _serve_app(server: _Server | GranianServer, listener: socket.socket | None = None) -> int:
     # uvicorn shuts down on these signals, and then raises them again for the handlers that were set before. The
     # default handlers would turn an orderly end into a failure.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    server = http_server(app, drain, address, failed)
     server.run([listener] if listener is not None else None)
     # At its end the interpreter would collect garbage among half a million objects. That takes most of a second, in
     # which a restart or a gateway waits.
@@ -165,9 +176,15 @@ def http_server(
     drain: Callable[[], Awaitable[None]],
     address: dict[str, Any],
     failed: Callable[[], bool] = lambda: False,
-) -> uvicorn.Server:
-    """uvicorn with the server's protocols and limits. `drain` is awaited before the sockets are closed; `address`:
-    uvicorn's arguments that say where to listen; once `failed`, it shuts down."""
+    *,
+    granian: bool = False,
+) -> _Server | GranianServer:
+    """uvicorn with the server's protocols and limits, or Granian. `drain` is awaited before the sockets are closed;
+    `address`: uvicorn's arguments that say where to listen; once `failed`, it shuts down."""
+    if granian:
+        from asr_server.cli.granian_server import GranianConfig, GranianServer
+
+        return GranianServer(app, drain, GranianConfig(**address, drain_s=_DRAIN_S), failed)
     config = uvicorn.Config(
         app,
         **address,

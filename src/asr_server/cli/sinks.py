@@ -6,34 +6,42 @@ import os
 import secrets
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from enum import Enum, auto
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from asr_server.cli.failure import Failure, UsageError, shown
+from asr_server.cli.failure import AlreadyDone, Failure, UsageError, shown
+from asr_server.cli.formats import Format
 from asr_server.cli.sources import Source
-from asr_server.service.requests import ResponseFormat
 
-_SUFFIXES = {
-    ResponseFormat.TEXT: ".txt",
-    ResponseFormat.JSON: ".json",
-    ResponseFormat.VERBOSE_JSON: ".json",
-    ResponseFormat.SRT: ".srt",
-    ResponseFormat.VTT: ".vtt",
-}
+Targets = Mapping[Source, Mapping[Format, Path]]
+Contents = Mapping[Format, str]
+
+
+class Existing(Enum):
+    """What is done about files that exist: it is an error, they are replaced, or they are kept and not made again.
+
+    Those of recordings found in a directory are kept where it would be an error.
+    """
+
+    FAIL = auto()
+    REPLACE = auto()
+    KEEP = auto()
 
 
 class Sink(Protocol):
     """Gets either `deliver` or `drop`, once for every source."""
 
     def check(self, source: Source) -> None:
-        """Raise `Failure` where `deliver` would fail. Called before the recording is processed."""
+        """Raise `Failure` where `deliver` would fail, `AlreadyDone` where it would do nothing. Called before the
+        recording is processed."""
 
     def delta(self, source: Source, text: str) -> None:
         """New text while the recording is processed."""
 
-    def deliver(self, source: Source, content: str) -> None:
-        """The result; after deltas, its end. Raises `Failure`."""
+    def deliver(self, source: Source, contents: Contents) -> None:
+        """The result in each format; after deltas, its end. Raises `Failure`."""
 
     def drop(self, source: Source) -> None:
         """This source has failed."""
@@ -62,8 +70,9 @@ class StdoutSink:
             self._write(self._header(source))
         self._write(text)
 
-    def deliver(self, source: Source, content: str) -> None:
-        """Written after all sources before it."""
+    def deliver(self, source: Source, contents: Contents) -> None:
+        """Written after all sources before it. There is one format."""
+        (content,) = contents.values()
         if source in self._ready:  # its deltas have been written
             self._write(content)
             self._next += 1
@@ -104,38 +113,49 @@ class StdoutSink:
 
 
 class FileSink:
-    """A file for each source. `force`: existing files are replaced."""
+    """One or more files for each source."""
 
-    def __init__(self, targets: dict[Source, Path], *, force: bool) -> None:
+    def __init__(self, targets: Targets, existing: Existing = Existing.FAIL) -> None:
         self._targets = targets
-        self._force = force
+        self._existing = existing
 
     def check(self, source: Source) -> None:
-        """The file must not exist, unless with `force`. Its directory is created, and must be writable."""
-        target = self._targets[source]
-        try:
-            if target.exists() and not self._force:
-                raise _exists(target)
-            if target.exists() and not target.is_file():
-                raise Failure("cannot_write", f"{shown(str(target))} is not a file.")
-            target.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise _unwritable(target, error) from None
-        if not os.access(target.parent, os.W_OK):
-            raise Failure("cannot_write", f"{shown(str(target.parent))} is not writable.")
+        """Files that exist are treated as `Existing` says. Directories are created, and must be writable."""
+        targets = self._targets[source].values()
+        kept = 0
+        for target in targets:
+            try:
+                if target.exists() and not target.is_file():
+                    raise Failure("cannot_write", f"{shown(str(target))} is not a file.")
+                if target.exists() and self._existing is not Existing.REPLACE:
+                    if not self._keeps(source):
+                        raise _exists(target)
+                    kept += 1
+                    continue
+                target.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise _unwritable(target, error) from None
+            if not os.access(target.parent, os.W_OK):
+                raise Failure("cannot_write", f"{shown(str(target.parent))} is not writable.")
+        if kept == len(targets):
+            raise AlreadyDone
 
     def delta(self, source: Source, text: str) -> None:
-        """Ignored: the file is written at the end."""
+        """Ignored: the files are written at the end."""
 
-    def deliver(self, source: Source, content: str) -> None:
-        """Written to a temporary file in the same directory, then moved."""
-        target = self._targets[source]
-        try:
-            _write_whole(target.resolve(), content.encode(), replace=self._force)
-        except FileExistsError:
-            raise _exists(target) from None
-        except OSError as error:
-            raise _unwritable(target, error) from None
+    def deliver(self, source: Source, contents: Contents) -> None:
+        """Each is written to a temporary file in the same directory, then moved."""
+        for one, target in self._targets[source].items():
+            try:
+                _write_whole(target.resolve(), contents[one].encode(), replace=self._existing is Existing.REPLACE)
+            except FileExistsError:
+                if not self._keeps(source):
+                    raise _exists(target) from None
+            except OSError as error:
+                raise _unwritable(target, error) from None
+
+    def _keeps(self, source: Source) -> bool:
+        return self._existing is Existing.KEEP or source.listed
 
     def drop(self, source: Source) -> None:
         """There is nothing to undo."""
@@ -144,22 +164,22 @@ class FileSink:
         """There is nothing to write."""
 
 
-def suffix(response_format: ResponseFormat, tag: str = "") -> str:
-    """The end of a file's name. `tag`: the language of a translation, in the place where players look for it."""
-    return f".{tag}{_SUFFIXES[response_format]}" if tag else _SUFFIXES[response_format]
-
-
-def targets(sources: Sequence[Source], place: Path | None, ending: str) -> dict[Source, Path]:
-    """The file of each source: under the directory `place`, or beside it where that is None.
+def targets(sources: Sequence[Source], place: Path | None, endings: Mapping[Format, str]) -> Targets:
+    """The files of each source: under the directory `place`, or beside it where that is None.
 
     `talk.wav` becomes `talk.txt`; where two would share a file, both keep their whole name: `talk.wav.txt`.
     Raises `UsageError` where a file would be a recording of the same command.
     """
     bases = {source: _base(source, place) for source in sources}
-    short = {source: base.with_suffix(ending) for source, base in bases.items()}
-    counts = Counter(short.values())
-    chosen = {s: base.with_name(base.name + ending) if counts[short[s]] > 1 else short[s] for s, base in bases.items()}
-    _check_distinct(sources, chosen)
+    counts = Counter(base.with_suffix("") for base in bases.values())
+    chosen = {
+        source: {
+            one: base.with_name(base.name + ending) if counts[base.with_suffix("")] > 1 else base.with_suffix(ending)
+            for one, ending in endings.items()
+        }
+        for source, base in bases.items()
+    }
+    check_distinct(chosen)
     return chosen
 
 
@@ -171,23 +191,17 @@ def _base(source: Source, place: Path | None) -> Path:
     return source.path
 
 
-def _check_distinct(sources: Sequence[Source], chosen: dict[Source, Path]) -> None:
-    read = {os.path.realpath(source.path) for source in sources if source.path}
+def check_distinct(chosen: Targets) -> None:
+    """Raise `UsageError` where a file would be a recording of the same command, or that of another one."""
+    read = {os.path.realpath(source.path) for source in chosen if source.path}
     seen = set()
-    for target in chosen.values():
+    for target in (target for targets in chosen.values() for target in targets.values()):
         real = os.path.realpath(target)
         if real in read:
             raise UsageError(f"{shown(str(target))} is one of the recordings; it would be overwritten.")
         if real in seen:
             raise UsageError(f"two recordings would be written to {shown(str(target))}.")
         seen.add(real)
-
-
-def single(source: Source, target: Path) -> dict[Source, Path]:
-    """The named file for the only source. Raises `UsageError` where they are the same file."""
-    chosen = {source: target}
-    _check_distinct([source], chosen)
-    return chosen
 
 
 def _write_whole(target: Path, content: bytes, *, replace: bool) -> None:
@@ -219,7 +233,7 @@ def _move_to_new(part: Path, target: Path) -> None:
 
 
 def _exists(target: Path) -> Failure:
-    return Failure("output_exists", f"{shown(str(target))} exists; --force replaces it.")
+    return Failure("output_exists", f"{shown(str(target))} exists; --force replaces it, --skip-existing keeps it.")
 
 
 def _unwritable(target: Path, error: OSError) -> Failure:

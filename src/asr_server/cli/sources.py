@@ -4,30 +4,36 @@ the first bytes of each file."""
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from asr_server.audio import sniff
 from asr_server.cli.failure import Failure, UsageError, shown
+from asr_server.cli.formats import Format
 
+_RESULT_SUFFIXES = {one.suffix for one in Format}
 STDIN = "-"
+_URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """One recording. `path`: None for standard input. `below`: its path below the directory that was named.
 
-    `spooled`: the content of a pipe, in a temporary file.
+    `spooled`: the content of a pipe, in a temporary file. `listed`: it was found in a directory, and not named itself.
     """
 
     path: Path | None
     below: Path
     spooled: BinaryIO | None = None
+    listed: bool = False
 
     @property
     def name(self) -> str:
@@ -55,15 +61,22 @@ class Skipped:
     reason: str
 
 
-def find(arguments: Sequence[str], *, recursive: bool) -> tuple[list[Source], list[Skipped]]:
+def find(
+    arguments: Sequence[str], *, recursive: bool, command: str = "transcribe"
+) -> tuple[list[Source], list[Skipped]]:
     """All recordings in the order of the arguments, each once, and what was skipped in directories.
 
-    A file that is named is taken whatever its content; a pipe is read to its end. Raises `UsageError` where standard
-    input is a terminal.
+    A file that is named is taken whatever its content; a pipe is read to its end. Raises `UsageError` for a URL, and
+    where standard input is a terminal.
     """
     sources: dict[str, Source] = {}
     skipped: list[Skipped] = []
     for argument in arguments:
+        if _URL.match(argument):
+            raise UsageError(
+                f"{shown(argument)} is a URL, and recordings are read from files. Fetch it first: "
+                f"curl -L {shlex.quote(shown(argument))} | asr-server {command} -"
+            )
         if argument == STDIN:
             if STDIN not in sources:
                 sources[STDIN] = _standard_input()
@@ -77,7 +90,19 @@ def find(arguments: Sequence[str], *, recursive: bool) -> tuple[list[Source], li
             path = Path(argument)
             if os.path.abspath(path) not in sources:
                 sources[os.path.abspath(path)] = _named(path)
-    return list(sources.values()), skipped
+    return list(sources.values()), _without_results(skipped, sources.values())
+
+
+def _without_results(skipped: Sequence[Skipped], sources: Iterable[Source]) -> list[Skipped]:
+    """Leave out the files that were made of recordings: `talk.txt` and `talk.de.srt` beside `talk.mp3`."""
+    stems = {stem for source in sources if source.path for stem in (source.path, source.path.with_suffix(""))}
+
+    def is_result(path: Path) -> bool:
+        return path.suffix in _RESULT_SUFFIXES and not stems.isdisjoint(
+            (path.with_suffix(""), path.with_suffix("").with_suffix(""))
+        )
+
+    return [item for item in skipped if not is_result(item.path)]
 
 
 def _named(path: Path) -> Source:
@@ -103,7 +128,7 @@ def _within(directory: Path, recursive: bool) -> Iterator[Source | Skipped]:
         for name in sorted(names):
             path = parent / name
             reason = _skip_file(path)
-            yield Skipped(path, reason) if reason else Source(path, path.relative_to(directory))
+            yield Skipped(path, reason) if reason else Source(path, path.relative_to(directory), listed=True)
     for error in unread:
         yield Skipped(Path(error.filename), f"cannot be read: {error.strerror}")
 

@@ -135,3 +135,20 @@ def test_a_terminal_is_not_read(monkeypatch):
 def test_names_cannot_steer_a_terminal():
     """Escape sequences and bytes that are no UTF-8 become question marks; other scripts stay."""
     assert shown("a\x1b[2Jb\n\udcff录音.wav") == "a?[2Jb??录音.wav"
+
+
+def test_results_of_an_earlier_run_are_not_reported(folder):
+    """What is beside a recording with its name and an ending of ours; other texts are."""
+    for name in ("b.txt", "b.de.srt", "b.wav.json", "c.txt", "b.md"):
+        (folder / name).write_text("words")
+    _, skipped = sources.find([str(folder)], recursive=False)
+    named = {item.path.name for item in skipped}
+    assert {"c.txt", "b.md", "notes.wav"} <= named
+    assert named.isdisjoint({"b.txt", "b.de.srt", "b.wav.json"})
+
+
+def test_a_url_is_answered_with_a_pipe():
+    """The server fetches nothing, and the command neither; the one who typed it can."""
+    with pytest.raises(UsageError) as error:
+        sources.find(["HTTPS://a.example/b c.mp3"], recursive=False, command="subtitles")
+    assert "curl -L 'HTTPS://a.example/b c.mp3' | asr-server subtitles -" in str(error.value)

@@ -6,15 +6,16 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from asr_server.cli import arguments
+from asr_server.cli import arguments, formats
 from asr_server.cli.batch import STANDARD_OUTPUT, Run
 from asr_server.cli.failure import Exit, Failure, UsageError, complain, shown
+from asr_server.cli.formats import CUE_FORMATS, Format
 from asr_server.service.requests import OutputOptions
 from asr_server.subtitle.cue_config import CueConfig
 
 EXAMPLES = (
     "asr-server subtitles talk.mp4",
-    "asr-server subtitles talk.mp4 --format vtt --max-line-chars 32 --output web/talk.vtt",
+    "asr-server subtitles talk.mp4 --max-line-chars 32 -o web/talk.vtt",
     "asr-server subtitles talk.mp4 --to de --bilingual",
     "asr-server subtitles -r recordings --job --burn-check",
     "asr-server subtitles talk.srt --burn-check",
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.explain(parser, EXAMPLES, _CODES)
     arguments.add_recordings(parser, "; with --burn-check also .srt and .vtt")
     options = parser.add_argument_group("subtitles")
-    options.add_argument("--format", choices=["srt", "vtt"], default="srt", help="default: srt")
+    arguments.add_formats(options, CUE_FORMATS)
     arguments.add_recognition(options)
     arguments.add_layout(options)
     arguments.add_target(options, required=False)
@@ -42,7 +43,8 @@ def run(parsed: argparse.Namespace) -> int:
     """Returns an `Exit`; `FAILED` also where `--burn-check` finds a violation."""
     from asr_server.cli import validate
 
-    _check(parsed)
+    wanted = formats.chosen(parsed, CUE_FORMATS)
+    _check(parsed, wanted)
     subtitle_files = [Path(name) for name in parsed.files if validate.is_subtitles(Path(name))]
     recordings = [name for name in parsed.files if Path(name) not in subtitle_files]
     if subtitle_files and not parsed.burn_check:
@@ -50,7 +52,7 @@ def run(parsed: argparse.Namespace) -> int:
     parsed = argparse.Namespace(**{**vars(parsed), "files": recordings})
     exits = [_validate(subtitle_files, _cue_config(parsed))] if subtitle_files else []
     if recordings:
-        exits.append(_process(Run("subtitles", parsed, arguments.cue_request(parsed))))
+        exits.append(_process(Run("subtitles", parsed, arguments.cue_request(parsed, wanted), wanted)))
     return max(exits)
 
 
@@ -65,7 +67,7 @@ def _process(run: Run) -> Exit:
     targets = run.targets(found)
     assert targets is not None, "--burn-check excludes standard output"
     config = _cue_config(run.parsed)
-    sink = ValidatingSink(targets, run.request.output.response_format, config, force=run.parsed.force)
+    sink = ValidatingSink(targets, config, run.existing)
     code = run.process(found, sink)
     _print(sink.violations)
     return Exit.FAILED if sink.violations else code
@@ -98,9 +100,11 @@ def _cue_config(parsed: argparse.Namespace) -> CueConfig:
     return subtitles.cue_config(local_settings(parsed.model), output)
 
 
-def _check(parsed: argparse.Namespace) -> None:
+def _check(parsed: argparse.Namespace, wanted: Sequence[Format]) -> None:
     if not parsed.to and (parsed.bilingual or parsed.term):
         raise UsageError("--bilingual and --term are for translations; say --to LANGUAGE.")
+    if parsed.burn_check and not {Format.SRT, Format.VTT} & set(wanted):
+        raise UsageError("--burn-check reads srt and vtt; say --format with one of them.")
     if parsed.burn_check and parsed.bilingual:
         raise UsageError("--burn-check cannot tell the two languages of a bilingual file apart; leave out one of them.")
     if parsed.burn_check and parsed.output == STANDARD_OUTPUT:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from asr_server.cli import arguments
+from asr_server.cli import arguments, formats
 from asr_server.cli.batch import Run
 from asr_server.cli.failure import UsageError
-from asr_server.service.requests import OutputOptions, ResponseFormat, TranscriptionRequest
+from asr_server.cli.formats import Format
+from asr_server.service.requests import TranscriptionRequest
 
 EXAMPLES = (
     "asr-server transcribe talk.mp3",
-    "asr-server transcribe talk.mp4 --format srt --output talk.srt",
-    "asr-server transcribe -r recordings --beside --jobs 8",
+    "asr-server transcribe talk.mp4 -o talk.srt",
+    "asr-server transcribe -r recordings --beside -f txt,srt",
     "ffmpeg -i talk.mkv -f wav - | asr-server transcribe - --stream",
     "asr-server transcribe talk.mp3 --local --model demo",
 )
@@ -23,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.explain(parser, EXAMPLES)
     arguments.add_recordings(parser)
     how = parser.add_argument_group("transcription")
-    how.add_argument("--format", choices=[f.value for f in ResponseFormat], default="text", help="default: text")
+    arguments.add_formats(how)
     arguments.add_recognition(how)
     how.add_argument("--stream", action="store_true", help="print the text while it is decoded, one file at a time")
     arguments.add_outputs(parser.add_argument_group("output"), beside=False)
@@ -33,16 +34,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Returns an `Exit`."""
+    wanted = formats.chosen(parsed)
     if parsed.stream:
-        _check_stream(parsed)
+        _check_stream(parsed, wanted)
     request = TranscriptionRequest(
-        **arguments.recognition(parsed), output=OutputOptions(ResponseFormat(parsed.format)), stream=parsed.stream
+        **arguments.recognition(parsed), output=formats.answer_options(wanted), stream=parsed.stream
     )
-    return Run("transcribe", parsed, request).run()
+    return Run("transcribe", parsed, request, wanted).run()
 
 
-def _check_stream(parsed: argparse.Namespace) -> None:
-    if parsed.format != ResponseFormat.TEXT.value:
+def _check_stream(parsed: argparse.Namespace, wanted: list[Format]) -> None:
+    if wanted != [Format.TEXT]:
         raise UsageError("--stream is for --format text.")
     if parsed.output or parsed.beside:
         raise UsageError("--stream writes to standard output; leave out --output and --beside.")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from asr_server.cli import arguments
+from asr_server.cli import arguments, formats
 from asr_server.cli.batch import Run
-from asr_server.service.requests import ResponseFormat
+from asr_server.cli.failure import UsageError
+from asr_server.cli.formats import CUE_FORMATS
 
 EXAMPLES = (
     "asr-server translate talk.mp3 --to de",
-    "asr-server translate talk.mp4 --to French --format srt --bilingual --beside",
+    "asr-server translate talk.mp4 --to French -f srt,ass --bilingual --beside",
     "asr-server translate -r recordings --to pt-BR --term kitchen=cozinha --output texts",
 )
 NOTE = "The server needs a translation endpoint (docs/translation.md); with --local the environment's settings name it."
@@ -22,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_recordings(parser)
     how = parser.add_argument_group("translation")
     arguments.add_target(how, required=True)
-    how.add_argument("--format", choices=[f.value for f in ResponseFormat], default="text", help="default: text")
+    arguments.add_formats(how)
     arguments.add_recognition(how)
     arguments.add_layout(how)
     arguments.add_outputs(parser.add_argument_group("output"), beside=False)
@@ -32,4 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Returns an `Exit`."""
-    return Run("translate", parsed, arguments.cue_request(parsed)).run()
+    wanted = formats.chosen(parsed)
+    if len(wanted) > 1 and not set(wanted) <= set(CUE_FORMATS):
+        # Cues are translated one by one, and texts as sentences.
+        raise UsageError(f"several formats of a translation must be of {', '.join(CUE_FORMATS)}.")
+    return Run("translate", parsed, arguments.cue_request(parsed, wanted), wanted).run()

@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from asr_server.cli.failure import Failure, shown
-from asr_server.cli.sinks import FileSink
+from asr_server.cli.formats import Format
+from asr_server.cli.sinks import Contents, Existing, FileSink, Targets
 from asr_server.cli.sources import Source
-from asr_server.service.requests import ResponseFormat
 from asr_server.subtitle import lint, srt, timecodes, vtt
 from asr_server.subtitle.cue_config import CueConfig
 from asr_server.subtitle.cues import Cue
 from asr_server.subtitle.lint import LintRule
 
-_PARSERS = {ResponseFormat.SRT: srt.parse, ResponseFormat.VTT: vtt.parse}
+_PARSERS = {Format.SRT: srt.parse, Format.VTT: vtt.parse}
 _UNITS = {
     LintRule.EMPTY: " lines",
     LintRule.LINES: " lines",
@@ -29,18 +29,16 @@ _LINE_RULES = {LintRule.LINE_START, LintRule.LINE_END}
 class ValidatingSink(FileSink):
     """Writes the files and validates each. `violations`: a line for each broken rule."""
 
-    def __init__(
-        self, targets: dict[Source, Path], response_format: ResponseFormat, config: CueConfig, *, force: bool
-    ) -> None:
-        super().__init__(targets, force=force)
-        self._parse = _PARSERS[response_format]
+    def __init__(self, targets: Targets, config: CueConfig, existing: Existing) -> None:
+        super().__init__(targets, existing)
         self._config = config
         self.violations: list[str] = []
 
-    def deliver(self, source: Source, content: str) -> None:
-        """Written first: a file with violations is kept."""
-        super().deliver(source, content)
-        self.violations += _prefixed(source.name, violations(self._parse(content), self._config))
+    def deliver(self, source: Source, contents: Contents) -> None:
+        """Written first: files with violations are kept. All of them have the same cues."""
+        super().deliver(source, contents)
+        one = next(one for one in contents if one in _PARSERS)
+        self.violations += _prefixed(source.name, violations(_PARSERS[one](contents[one]), self._config))
 
 
 def is_subtitles(path: Path) -> bool:
@@ -83,7 +81,7 @@ def _figure(violation: lint.Violation) -> str:
     return f"{violation.rule} {violation.figure}{unit} (limit {violation.limit}{unit})"
 
 
-def _format(path: Path) -> ResponseFormat | None:
+def _format(path: Path) -> Format | None:
     found = path.suffix.lower().removeprefix(".")
     return next((form for form in _PARSERS if form.value == found), None)
 

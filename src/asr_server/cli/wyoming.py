@@ -19,12 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", type=int, default=_DEFAULT_PORT, help=f"port (default {_DEFAULT_PORT}; 0: a free one)"
     )
-    parser.add_argument(
-        "--server",
-        default=arguments.DEFAULT_SERVER,
-        metavar="URL",
-        help=f"the server that transcribes (default {arguments.DEFAULT_SERVER})",
-    )
+    arguments.add_server(parser)
     arguments.add_key(parser)
     parser.add_argument("--language", default="", help="for clients that state none (default: detect it)")
     parser.add_argument(
@@ -46,21 +41,22 @@ def _run(parsed: argparse.Namespace) -> int:
     from asr_server.core.setting_types import LogLevel
 
     _check(parsed)
+    server = arguments.server(parsed)
     configure(LogLevel(parsed.log_level), as_json=False)
     try:
-        bridge = Bridge(parsed.host, parsed.port, Target(parsed.server, arguments.key(parsed), parsed.language))
+        bridge = Bridge(parsed.host, parsed.port, Target(server, arguments.key(parsed), parsed.language))
     except (OSError, OverflowError) as error:
         print(f"asr-server wyoming: cannot listen on {parsed.host}:{parsed.port}: {error}", file=sys.stderr)
         return Exit.FAILED
     with bridge:
         # `shutdown` waits for the loop that this signal handler interrupts, so it runs on a thread of its own.
         signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=bridge.shutdown).start())
-        print(f"Wyoming at tcp://{parsed.host}:{bridge.port}, transcripts from {parsed.server}", flush=True)
+        print(f"Wyoming at tcp://{parsed.host}:{bridge.port}, transcripts from {server}", flush=True)
         # The bridge may start before its server, so this is no reason to stop.
         if problem := bridge.monitor.state().problem:
             logger.warning("the server is not ready", reason=problem)
         else:
-            logger.info("the server is ready", server=parsed.server)
+            logger.info("the server is ready", server=server)
         bridge.serve_forever()
     return Exit.DONE
 
@@ -70,8 +66,6 @@ def _check(parsed: argparse.Namespace) -> None:
     from asr_server.core.errors import InvalidInput
     from asr_server.text import languages
 
-    if not parsed.server.startswith(("http://", "https://")):
-        raise UsageError("--server must begin with http:// or https://.")
     try:
         languages.normalize(parsed.language)
     except InvalidInput as error:

@@ -83,13 +83,14 @@ class AsyncConnection:
 
 def result(content: bytes, headers: Mapping[str, str]) -> Result:
     """The body of a successful answer, and what its headers say about it."""
-    untranslated = headers.get("X-Untranslated", "")
+    untranslated, duration = headers.get("X-Untranslated", ""), headers.get("X-Audio-Duration", "")
     return Result(
         content,
         media_type=headers.get("Content-Type", ""),
         time_source=headers.get("X-Subtitle-Timing"),
         untranslated=int(untranslated) if untranslated.isdigit() else None,
         translation_error=headers.get("X-Translation-Error"),
+        duration_s=float(duration) if duration.replace(".", "", 1).isdecimal() else None,
     )
 
 

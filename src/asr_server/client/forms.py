@@ -29,7 +29,7 @@ MODES = {"accurate": WordTimes.ALIGNED, "fast": WordTimes.ESTIMATED}
 def form(request: Request) -> Form:
     """The fields, without the file. None of them is empty: to some servers an empty field is a value.
 
-    Raises `ValueError` for what no form can state: verbose_json without segments and without words, and word times that
+    Raises `ValueError` for what no form can state: verbose_json without segments, words and cues, and word times that
     are neither aligned nor estimated.
     """
     fields: Form = {
@@ -69,9 +69,9 @@ def _transcription(request: TranscriptionRequest) -> Form:
     }
     if output.response_format is not ResponseFormat.VERBOSE_JSON:
         return fields | {"return_timestamps": "true" if output.words else ""}
-    granularities = ["segment"] * output.segments + ["word"] * output.words
+    granularities = ["segment"] * output.segments + ["word"] * output.words + ["cue"] * output.cues
     if not granularities:  # an empty list means segments
-        raise ValueError("verbose_json lists segments, words or both")
+        raise ValueError("verbose_json lists segments, words or cues")
     return fields | {"timestamp_granularities": granularities}
 
 

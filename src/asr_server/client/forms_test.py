@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+from itertools import product
 
 import httpx
 import pytest
@@ -46,8 +47,9 @@ _RECORDING = {
 _JSON = st.builds(OutputOptions, st.just(ResponseFormat.JSON), words=st.booleans(), logprobs=st.booleans())
 _VERBOSE = st.sampled_from(
     [
-        OutputOptions(ResponseFormat.VERBOSE_JSON, segments=segments, words=words)
-        for segments, words in ((True, False), (False, True), (True, True))
+        OutputOptions(ResponseFormat.VERBOSE_JSON, segments=segments, words=words, cues=cues)
+        for segments, words, cues in product((True, False), repeat=3)
+        if segments or words or cues
     ]
 )
 _OTHER = st.sampled_from([OutputOptions(ResponseFormat(name)) for name in ("text", "srt", "vtt")])

@@ -16,15 +16,16 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlencode
 
 from websockets.exceptions import ConnectionClosed, ConnectionClosedOK, InvalidStatus, WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
 from asr_server.core.audio import SAMPLE_RATE
+from asr_server.core.transcript import TimeSource, Word
 from asr_server.live.replay_buffer import ControlFrame, ReplayBuffer
 
 # What is kept to be sent again after a cut: a minute at 48 kHz and more.
@@ -42,13 +43,14 @@ class LiveError(Exception):
 @dataclass(frozen=True, slots=True)
 class LiveOptions:
     """How a session begins. None and "" leave the choice to the server. `hotwords`: names and terms to expect. `token`:
-    the key, where the server has keys."""
+    the key, where the server has keys. `words`: "accurate" or "fast" for word times, "" for none."""
 
     language: str = ""
     sample_rate_hz: int = SAMPLE_RATE
     use_server_vad: bool | None = None
     hotwords: tuple[str, ...] = ()
     token: str = ""
+    words: Literal["", "accurate", "fast"] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class Line:
     """The text of one utterance so far. It replaces the last line of the same `utterance`.
 
     `committed` only grows. `ending` is "" while the utterance is open, then `pause`, `cut`, `flush` or `close`. Times
-    are seconds since the session began.
+    are seconds since the session began. With word times, a final that has text comes a second time, with its `words`.
     """
 
     utterance: int
@@ -67,6 +69,7 @@ class Line:
     start_s: float
     end_s: float
     lag_ms: int
+    words: tuple[Word, ...] = ()
 
     @property
     def text(self) -> str:
@@ -138,6 +141,7 @@ class LiveClient:
         Raises `LiveError` for a message that the server refused; the session goes on. Raises `ConnectionClosed` where
         the connection broke.
         """
+        final: Line | None = None
         while True:
             try:
                 message = json.loads(self._socket.recv(timeout=wait_s))
@@ -149,7 +153,10 @@ class LiveClient:
                 line = _line(message)
                 if line.final:
                     self._received = line.utterance
+                    final = line
                 yield line
+            elif "words" in message and final is not None and message["utterance"] == final.utterance:
+                yield replace(final, words=tuple(map(_word, message["words"])))
 
     def resume(self) -> None:
         """Connect again to the same session, and send again what had not arrived: audio, and actions between it.
@@ -193,7 +200,8 @@ class LiveClient:
 
     def _connect(self, extra: dict[str, str]) -> ClientConnection:
         options = self._options
-        query = {"sample_rate": str(options.sample_rate_hz), "language": options.language, **extra}
+        query = {"sample_rate": str(options.sample_rate_hz), "language": options.language, "words": options.words}
+        query |= extra
         if options.use_server_vad is not None:
             query["use_server_vad"] = str(options.use_server_vad).lower()
         query_text = urlencode({name: value for name, value in query.items() if value})
@@ -220,6 +228,10 @@ def _rejection(rejected: InvalidStatus) -> LiveError:
         return LiveError(str(error["code"]), str(error["message"]))
     except (ValueError, KeyError, TypeError):
         return LiveError("connection_refused", f"The server answered with HTTP {rejected.response.status_code}.")
+
+
+def _word(word: dict[str, Any]) -> Word:
+    return Word(word["word"], round(1000 * word["start"]), round(1000 * word["end"]), TimeSource(word["source"]))
 
 
 def _line(message: dict[str, Any]) -> Line:

@@ -1,8 +1,8 @@
 """Settings from the environment (and a `.env` file), checked once at start. The only reader of the environment.
 
 Every field is an environment variable with the same name in upper case; `docs/configuration.md` is generated from
-this class. No setting is silently ignored: one that this version does not support stops the start with the reason
-(see `engine/plan.py`).
+this class and its base, the settings of the engine. No setting is silently ignored: one that this machine cannot do
+stops the start with the reason (see `engine/plan.py`).
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from dotenv import dotenv_values
 from pydantic import AnyHttpUrl, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from asr_server.core.engine_settings import EngineSettings
 from asr_server.core.hosts import is_loopback
-from asr_server.core.setting_types import Dtype, LogLevel, Quantization
+from asr_server.core.setting_types import LogLevel
 
 _KEY = re.compile(r"[A-Za-z0-9._~+/=-]+")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@,]+", re.IGNORECASE)
@@ -39,7 +40,7 @@ _SUPERSEDED = {
 }
 
 
-class Settings(BaseSettings):
+class Settings(EngineSettings, BaseSettings):
     """All settings. They do not change while the server runs."""
 
     model_config = SettingsConfigDict(
@@ -58,6 +59,8 @@ class Settings(BaseSettings):
     ssl_certfile: str = Field("", description="PEM certificate chain for TLS; empty: no TLS.")
     ssl_keyfile: str = Field("", description="Private key of the certificate, if it is in a separate file.")
 
+    use_granian: bool = Field(False, description="Serve with Granian, which must be installed, instead of uvicorn.")
+
     api_keys: SecretStr = Field(
         SecretStr(""), description="Comma-separated keys, one of which every request needs. Empty: no key is needed."
     )
@@ -75,49 +78,6 @@ class Settings(BaseSettings):
     )
     key_rate: int = Field(0, ge=0, description="Requests per minute and key, or address without keys; 0: no limit.")
 
-    model_id: str = Field(
-        "auto",
-        min_length=1,
-        description="Model: a hub id, a directory, `moonshine-tiny-en` (English, bundled), or `demo` (a bundled "
-        "checkpoint for tests); `auto` is `Qwen/Qwen3-ASR-1.7B` on a GPU and `Qwen/Qwen3-ASR-0.6B` on a CPU.",
-    )
-    model_revision: str = Field(
-        "",
-        description="Commit, tag or branch of a model of the hub; empty: the one in the local cache, or the newest.",
-    )
-    model_aliases: str = Field(
-        "",
-        description="Comma-separated names that clients may send for the model, beside those that are built in; `*` "
-        "stands for any characters.",
-    )
-    forced_aligner_id: str = Field(
-        "Qwen/Qwen3-ForcedAligner-0.6B",
-        min_length=1,
-        description="Forced aligner for word times: a hub id, a directory, or `demo` (the default with MODEL_ID=demo). "
-        "With MODEL_ID=moonshine-tiny-en the default is that model's own attention.",
-    )
-    forced_aligner_revision: str = Field("", description="The same for the forced aligner.")
-    device: str = Field(
-        "auto",
-        pattern=r"^(auto|cpu|cuda(:\d+)?)$",
-        description="`auto`, `cpu`, `cuda` or `cuda:N`.",
-    )
-    dtype: Dtype = Field(
-        Dtype.AUTO,
-        description="float32, bfloat16, float16; `auto`: bfloat16 where it is fast, else float16 (GPU) or float32.",
-    )
-    quantize: Quantization = Field(
-        Quantization.AUTO,
-        description="Linear layers in 8 bits: `int8`, `none`, or `auto`: on CPUs that have instructions for it.",
-    )
-    cpu_threads: int = Field(
-        0, ge=0, le=1024, description="Threads that compute; 0: one for each core, within a container's quota."
-    )
-    use_cuda_graphs: bool | Literal["auto"] = Field("auto", description="CUDA graphs for steps; `auto`: NVIDIA only.")
-    max_batch: int = Field(0, ge=0, le=256, description="Most spans in one batch; 0: 8 on a CPU, 32 on a GPU.")
-    kv_budget_mb: int = Field(
-        0, ge=0, description="MiB for keys and values; 0: derived from the free memory after loading."
-    )
     idle_timeout: float = Field(
         120.0, ge=0, description="Seconds without work after which the model is unloaded; 0: never."
     )
@@ -244,21 +204,6 @@ class Settings(BaseSettings):
     log_level: LogLevel = Field(LogLevel.INFO, description="TRACE, DEBUG, INFO, WARNING or ERROR.")
     log_json: bool = Field(False, description="Write each log line as one JSON object.")
 
-    fake_engine_script: Path | None = Field(
-        None,
-        description="For tests: file with the script of `MODEL_ID=fake`, an engine with scripted answers and faults.",
-    )
-
-    # Options of the product that this version does not have: setting one stops the start with the reason.
-    dual_model: bool = Field(False, description="A fast model for live partials, an accurate one for finals.")
-    use_speculative: bool = Field(False, description="Let a small model draft the text for the large one.")
-    onnx_encoder_path: str = Field("", description="Run the audio encoder from an ONNX file.")
-    trt_encoder_path: str = Field("", description="Run the audio encoder from a TensorRT engine.")
-    use_vllm: bool = Field(False, description="Decode with vLLM.")
-    use_causal_encoder: bool = Field(False, description="Encode live audio causally.")
-    numa_node: int | None = Field(None, ge=0, description="Pin the process to one NUMA node.")
-    use_granian: bool = Field(False, description="Serve with Granian instead of uvicorn.")
-
     @field_validator("log_level", mode="before")
     @classmethod
     def _is_in_capitals(cls, value: Any) -> Any:
@@ -354,6 +299,11 @@ def client_key() -> str:
     it, concerns a server and must not affect a client.
     """
     return os.environ.get("ASR_API_KEY", "").strip()
+
+
+def client_server() -> str:
+    """The address of the server that client commands use; "" for the default. Read as the key is."""
+    return os.environ.get("ASR_SERVER_URL", "").strip()
 
 
 def prefer(name: str, value: str) -> None:

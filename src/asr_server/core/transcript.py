@@ -16,12 +16,16 @@ class TimeSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One written word and when it was said."""
+    """One written word and when it was said.
+
+    `confidence`: the geometric mean of the probabilities of its tokens (0..1), or None if the engine gives none.
+    """
 
     text: str
     start_ms: int
     end_ms: int
     source: TimeSource
+    confidence: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ class AligningEngine:
     `aligner` is None where there is none: then every `AlignItem` is refused. `pass_tokens` bounds one pass of the
     aligner, and with it the wait of rows that decode; a longer item goes alone.
     `idle_timeout_s` of 0 keeps the aligner as long as the model. `request_clock` stands still while the aligner is
-    loaded. `clock` is monotonic seconds.
+    loaded. `clock` is monotonic seconds. `prepare` is called on the engine thread before each load of the model.
     """
 
     def __init__(
@@ -52,8 +52,10 @@ class AligningEngine:
         idle_timeout_s: float,
         request_clock: RequestClock | None = None,
         clock: Callable[[], float] = time.monotonic,
+        prepare: Callable[[], None] = lambda: None,
     ) -> None:
         self._engine = engine
+        self._prepare = prepare
         self._aligner = aligner
         self._pass_tokens = pass_tokens
         self._idle = IdleTimer(idle_timeout_s, clock)
@@ -102,6 +104,7 @@ class AligningEngine:
 
     def load(self) -> None:
         """Load the model. Raises `ModelUnavailable`."""
+        self._prepare()
         self._engine.load()
 
     def unload(self) -> None:

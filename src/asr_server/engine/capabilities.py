@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import shutil
+import sys
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from asr_server.engine import cpu, gpu
+from asr_server.engine import cpu, gpu, numa
 from asr_server.engine.cpu import ONE_THREAD, CpuShare
 from asr_server.engine.gpu import NO_GPU, Gpus
+from asr_server.engine.numa import Numa
+
+# Packages that an option needs and the server does without.
+OPTIONAL = ("bitsandbytes", "granian", "torchao", "triton")
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """`gpu`: there is a driver for a GPU. `torch_cuda`: the installed torch is a build for such a GPU. `gpus`: what is
-    known of both. `qwen`: the packages of the Qwen engine are installed. `numa_nodes`: how many memory nodes the
-    machine has. `cpu_flags`: the processor's instruction sets by the kernel's names. `cpu`: how much of the processor
-    this process may use."""
+    known of both. `qwen`: the packages of the Qwen engine are installed. `numa`: the machine's memory nodes. `packages`:
+    which of `OPTIONAL` are installed. `cpu_flags`: the processor's instruction sets by the kernel's names. `cpu`: how
+    much of the processor this process may use. `compiler`, `vllm`: the path of a C++ compiler and of the command of
+    that name, "" for none."""
 
     gpu: bool
     torch_cuda: bool
     qwen: bool = True
-    numa_nodes: int = 1
+    packages: frozenset[str] = frozenset()
     gpus: Gpus = NO_GPU
+    numa: Numa = field(default_factory=Numa)
     cpu_flags: frozenset[str] = frozenset()
     cpu: CpuShare = ONE_THREAD
+    compiler: str = ""
+    vllm: str = ""
 
 
 def probe() -> Capabilities:
@@ -35,9 +45,12 @@ def probe() -> Capabilities:
         torch_cuda=gpus.build_fits,
         gpus=gpus,
         qwen=all(_version(name) for name in ("torch", "transformers", "qwen-asr")),
-        numa_nodes=len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))),
+        numa=numa.probe(),
+        packages=frozenset(name for name in OPTIONAL if _version(name)),
         cpu_flags=cpu.flags(),
         cpu=cpu.share(),
+        compiler=next((path for name in ("g++", "clang++") if (path := shutil.which(name))), ""),
+        vllm=shutil.which("vllm", path=str(Path(sys.executable).parent)) or shutil.which("vllm") or "",
     )
 
 

@@ -27,6 +27,8 @@ _CAPABILITIES = (
     (r"\bP100\b", (6, 0)),
 )
 BFLOAT16_FROM, FLOAT16_FROM = (8, 0), (7, 0)
+# Units for integers and for floating point of 8 bits.
+_EIGHT_BITS_FROM = {"int8": (7, 5), "fp8": (8, 9)}
 _BFLOAT16_REASON = "the format of the released weights, for which the GPU has units"
 
 
@@ -110,6 +112,14 @@ def dtype(capability: tuple[int, int] | None, *, rocm: bool = False) -> tuple[st
         return "float16", f"a GPU of compute capability {_dotted(capability)} has units for it, and none for bfloat16"
     known = f"of compute capability {_dotted(capability)}" if capability else "of unknown compute capability"
     return "float32", f"a GPU {known} has no fast units for a shorter format"
+
+
+def eight_bit_problem(quantize: str, capability: tuple[int, int] | None, name: str) -> str:
+    """Why a GPU cannot multiply in "int8" or "fp8", "" if it can or if its compute capability is not known."""
+    least = _EIGHT_BITS_FROM[quantize]
+    if capability is None or capability >= least:
+        return ""
+    return f"{name or 'the GPU'} has compute capability {_dotted(capability)}, and {quantize} needs {_dotted(least)}"
 
 
 def _driver(root: Path) -> Driver:

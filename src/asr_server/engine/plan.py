@@ -6,22 +6,26 @@ that names every conflict: no option may be shown as active and have no effect.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from asr_server.core.setting_types import Dtype, Quantization
+from asr_server.core.setting_types import Dtype
 from asr_server.core.settings import Settings
-from asr_server.engine import gpu
+from asr_server.engine import machine_options, remote_options
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.moonshine import package as moonshine
+from asr_server.engine.numa import Node
 from asr_server.engine.protocol import DEFAULT_TRAITS, EngineTraits, Option
 from asr_server.engine.qwen.checkpoint import DEMO, is_hub_id
+from asr_server.engine.remote_options import Remote
 
 # Engines. The name of the scripted one is its MODEL_ID too; it has neither a slash nor a directory, as a model has.
 QWEN = "qwen"
 MOONSHINE = "moonshine"
 FAKE = "fake"
+# Chosen by VLLM_BASE_URL or USE_VLLM, whatever MODEL_ID is.
+REMOTE = "remote"
 # The MODEL_ID that leaves the choice to the machine, and what is chosen.
 AUTO_MODEL = "auto"
 _GPU_MODEL, _CPU_MODEL = "Qwen/Qwen3-ASR-1.7B", "Qwen/Qwen3-ASR-0.6B"
@@ -36,8 +40,9 @@ class PlanError(ValueError):
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What the engine is built from; chosen once at start. `dtype`: "auto" where only loading can tell.
-    `aligner_id`: "" where there is none. `model_revision`, `aligner_revision`: of hub ids, "" for any. `int8`: linear
-    layers multiply in 8 bits. `cpu_threads`: 0 leaves the number to the library."""
+    `aligner_id`: "" where there is none. `model_revision`, `aligner_revision`: of hub ids, "" for any. `quantize`: the
+    8-bit format of linear layers, "" for none. `cpu_threads`: 0 leaves the number to the library. `node`: the memory
+    node that the engine's threads are bound to. `remote`: of the engine of that name."""
 
     engine: str
     model_id: str
@@ -51,13 +56,23 @@ class Plan:
     aligner_revision: str = ""
     traits: EngineTraits = DEFAULT_TRAITS
     fake_script: Path | None = None
-    int8: bool = False
+    quantize: str = ""
     cpu_threads: int = 0
+    node: Node | None = None
+    remote: Remote | None = None
 
     @property
     def cuda_graphs(self) -> bool:
         """Whether decode steps are recorded."""
-        return any(option.name == "use_cuda_graphs" and option.active for option in self.options)
+        return self._active("use_cuda_graphs")
+
+    @property
+    def compiled(self) -> bool:
+        """Whether small operations of the layers are fused."""
+        return self._active("use_torch_compile")
+
+    def _active(self, name: str) -> bool:
+        return any(option.name == name and option.active for option in self.options)
 
 
 # Options that this version does not have: the setting, and what to do instead.
@@ -66,10 +81,7 @@ ABSENT = {
     "use_speculative": "unset it",
     "onnx_encoder_path": "unset it; the encoder runs in torch",
     "trt_encoder_path": "unset it; the encoder runs in torch",
-    "use_vllm": "unset it; the engine batches by itself",
     "use_causal_encoder": "unset it",
-    "numa_node": "start the server under numactl",
-    "use_granian": "unset it; uvicorn serves",
 }
 
 # A row more makes a step on a CPU longer. On a GPU a step reads all weights, however many rows share it.
@@ -78,25 +90,9 @@ _MAX_BATCH = {"cpu": 8, "cuda": 32}
 # flash-attention's kernels take no mask per row, which slots at their own length need.
 _ATTENTION_REASON = "torch's own kernels; 8 s encoder windows are rows of a batch, so no backend can skip a mask"
 
-# Instructions that add up products of 8-bit integers in 32 bits, and those that multiply in bfloat16, the widest first.
-# Without the former, sums of 16 bits overflow: random layers were off by 3 to 30 %, not 1 (2026-11-22).
-INT8_FLAGS = ("amx_int8", "avx512_vnni", "avx_vnni")
-_BFLOAT16_FLAGS = ("amx_bf16", "avx512_bf16")
-
-# Medians of ten steps, five times in turns: the 0.6B's shape in float32, four rows, two cores (2026-11-22).
-_COMPILE_REASON = "a decode step on a CPU is 10 % shorter with it, and the first one 26 s longer"
-
-# Of the 0.6B in bfloat16, one row (H100, 2026-11-22).
-_GRAPHS_REASON = "a decode step is one call of the driver instead of six hundred, and takes a quarter of the time"
 _BATCHING_REASON = "most spans that share one decode step; memory may allow fewer, see slots"
-_THREADS_REASON = "this engine's libraries choose their number themselves"
-_DEMO_REASON = f"MODEL_ID={DEMO}: 3 million weights, for which float32 is the fastest"
-
 _ONLY_DTYPE = Dtype.FLOAT32.value, "the only one of this engine"
-_TORCH_OPTIONS = (
-    Option("attention", True, "sdpa", _ATTENTION_REASON),
-    Option("torch_compile", False, "", _COMPILE_REASON),
-)
+_ATTENTION = Option("attention", True, "sdpa", _ATTENTION_REASON)
 
 _REASONS = {
     FAKE: f"MODEL_ID={FAKE}: answers are scripted and no model runs; for tests only",
@@ -109,26 +105,39 @@ _REASONS = {
 _TRAITS = {
     MOONSHINE: EngineTraits(
         languages=(moonshine.LANGUAGE,), max_audio_s=20.0, max_pause_s=0.8, margin_ms=500, uses_context=False
-    )
+    ),
+    # vLLM cuts longer audio itself, anywhere.
+    REMOTE: EngineTraits(max_audio_s=30.0, scores=False),
 }
 
 _GATEWAY_REASONS = {
     True: "as set; the model runs in a process of its own, which ends when idle and is started again after a crash",
     False: "not set; one process, which unloads the model when idle",
 }
+_SERVER_REASONS = {
+    True: "as set; HTTP and WebSockets are read and written in Rust",
+    False: "not set; uvicorn serves",
+}
 
 
 def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
     """The plan for these settings on this machine. Raises `PlanError`."""
+    return (_remote if remote_options.is_remote(settings) else _local)(settings, capabilities)
+
+
+def _local(settings: Settings, capabilities: Capabilities) -> Plan:
     engine = ENGINES_BY_MODEL.get(settings.model_id, QWEN)
     conflicts: list[str] = []
     torch = engine == QWEN
-    device, device_reason = _device(settings.device, capabilities, conflicts) if torch else ("cpu", _REASONS[engine])
-    dtype, dtype_reason = _dtype(settings, device, capabilities) if torch else _ONLY_DTYPE
+    cpu = "cpu", _REASONS.get(engine, "")
+    device, device_reason = machine_options.device(settings.device, capabilities, conflicts) if torch else cpu
+    dtype, dtype_reason = machine_options.dtype(settings, device, capabilities) if torch else _ONLY_DTYPE
     model = _model(settings.model_id, device)
-    quantize = _quantize(settings, engine, device, capabilities, conflicts)
-    threads = _threads(settings.cpu_threads, engine, capabilities)
-    graphs = _cuda_graphs(settings.use_cuda_graphs, device, capabilities, conflicts)
+    quantize = machine_options.quantize(settings, device, capabilities, conflicts, torch=torch)
+    numa_node, node = machine_options.numa_node(settings.numa_node, capabilities, conflicts)
+    threads = machine_options.threads(settings.cpu_threads, capabilities, node, torch=torch)
+    graphs = machine_options.cuda_graphs(settings.use_cuda_graphs, device, quantize, capabilities, conflicts)
+    compiled = machine_options.torch_compile(settings.use_torch_compile, device, capabilities, conflicts)
     conflicts += _conflicts(settings, engine, model.value, capabilities)
     if conflicts:
         raise PlanError("\n".join(conflicts))
@@ -141,16 +150,15 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
         quantize,
         threads,
         Option("batching", max_batch > 1, str(max_batch), _BATCHING_REASON),
-        _exact_batching(device, dtype, quantize),
+        machine_options.exact_batching(device, dtype, quantize),
     )
     options = (
         *((Option("engine", True, engine, _REASONS[engine]),) if engine != QWEN else ()),
         *(parts if engine != FAKE else ()),
-        *((*_TORCH_OPTIONS, graphs) if torch else ()),
+        *((_ATTENTION, graphs, compiled) if torch else ()),
         Option("aligner", bool(aligner_id), aligner_id, aligner_reason),
-        Option("gateway_mode", settings.gateway_mode, "", _GATEWAY_REASONS[settings.gateway_mode]),
-        _translation(settings),
-        *(Option(name, False, "", _absence(settings, name)) for name in ABSENT),
+        numa_node,
+        *_beside(settings),
     )
     return Plan(
         engine=engine,
@@ -165,17 +173,70 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
         aligner_revision=settings.forced_aligner_revision,
         traits=replace(_TRAITS.get(engine, DEFAULT_TRAITS), aligns=bool(aligner_id)),
         fake_script=settings.fake_engine_script,
-        int8=quantize.active,
+        quantize=quantize.value,
         cpu_threads=int(threads.value or 0),
+        node=node,
     )
 
 
-def _conflicts(settings: Settings, engine: str, model_id: str, capabilities: Capabilities) -> Iterator[str]:
+def _remote(settings: Settings, capabilities: Capabilities) -> Plan:
+    conflicts: list[str] = []
+    device, device_reason = (
+        ("cpu", "") if not capabilities.qwen else machine_options.device(settings.device, capabilities, conflicts)
+    )
+    dtype, dtype_reason = machine_options.dtype(settings, device, capabilities) if capabilities.qwen else _ONLY_DTYPE
+    model = _model(settings.model_id, device)
+    if settings.model_id == AUTO_MODEL and not settings.use_vllm:
+        model = Option("model", True, REMOTE, f"MODEL_ID={AUTO_MODEL}: the first that the remote engine lists")
+    numa_node, node = machine_options.numa_node(settings.numa_node, capabilities, conflicts)
+    conflicts += [*_absent(settings, capabilities), *remote_options.conflicts(settings, capabilities)]
+    if conflicts:
+        raise PlanError("\n".join(conflicts))
+    aligner_id, aligner_reason = _aligner(settings, REMOTE)
+    if not capabilities.qwen:
+        aligner_id, aligner_reason = "", "the packages of Qwen3-ASR are not installed; word times are estimated"
+    max_batch = settings.max_batch or remote_options.CONNECTIONS
+    aligner_parts = (
+        Option("device", True, device, f"of the aligner: {device_reason}"),
+        Option("dtype", True, dtype, f"of the aligner: {dtype_reason}"),
+    )
+    options = (
+        Option("engine", True, REMOTE, remote_options.where(settings)),
+        model,
+        *(aligner_parts if aligner_id else ()),
+        *remote_options.batching(max_batch),
+        Option("aligner", bool(aligner_id), aligner_id, aligner_reason),
+        numa_node,
+        *_beside(settings),
+    )
+    return Plan(
+        engine=REMOTE,
+        model_id=model.value,
+        device=device,
+        dtype=dtype,
+        max_batch=max_batch,
+        kv_budget_mb=0,
+        options=options,
+        aligner_id=aligner_id,
+        aligner_revision=settings.forced_aligner_revision,
+        traits=replace(_TRAITS[REMOTE], aligns=bool(aligner_id)),
+        node=node,
+        remote=remote_options.server(settings, capabilities, model.value, max_batch),
+    )
+
+
+def _absent(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
     for name, advice in ABSENT.items():
-        if name == "numa_node" and settings.numa_node == 0 and capabilities.numa_nodes <= 1:
-            continue  # the only node: nothing to pin
         if getattr(settings, name) != Settings.model_fields[name].default:
             yield f"{name.upper()} is not available in this version: {advice}."
+    if settings.use_granian and "granian" not in capabilities.packages:
+        yield "USE_GRANIAN: Granian is not installed: pip install -r requirements-granian.txt, or unset it."
+
+
+def _conflicts(settings: Settings, engine: str, model_id: str, capabilities: Capabilities) -> Iterator[str]:
+    yield from _absent(settings, capabilities)
+    if settings.vllm_api_key is not None:
+        yield "VLLM_API_KEY is for VLLM_BASE_URL, which is not set."
     if settings.fake_engine_script is not None and engine != FAKE:
         yield "FAKE_ENGINE_SCRIPT is for tests with MODEL_ID=fake, and MODEL_ID is another: unset it."
     if settings.forced_aligner_id == moonshine.MODEL_ID != settings.model_id:
@@ -188,18 +249,24 @@ def _conflicts(settings: Settings, engine: str, model_id: str, capabilities: Cap
     for name, model in (("model", model_id), ("forced_aligner", settings.forced_aligner_id)):
         if getattr(settings, f"{name}_revision") and (not is_hub_id(model) or Path(model).is_dir()):
             yield f"{name.upper()}_REVISION is for models of the hub, and {name.upper()}_ID={model} is none: unset it."
+    if engine != QWEN and settings.use_torch_compile:
+        yield f"USE_TORCH_COMPILE=true: MODEL_ID={model_id} does not run in torch; unset it."
     if engine != QWEN and settings.cpu_threads:
-        yield f"CPU_THREADS={settings.cpu_threads} is not available with MODEL_ID={model_id}: {_THREADS_REASON}."
+        reason = machine_options.THREADS_REASON
+        yield f"CPU_THREADS={settings.cpu_threads} is not available with MODEL_ID={model_id}: {reason}."
     if engine == MOONSHINE and settings.device not in ("auto", "cpu"):
         yield f"DEVICE={settings.device}: {moonshine.MODEL_ID} runs on the CPU only; unset it."
     if engine == MOONSHINE and settings.dtype not in (Dtype.AUTO, Dtype.FLOAT32):
         yield f"DTYPE={settings.dtype.value}: {moonshine.MODEL_ID} runs in float32 only; unset it."
 
 
-def _absence(settings: Settings, name: str) -> str:
-    if name == "numa_node" and settings.numa_node == 0:
-        return "this machine has one node: there is nothing to pin"
-    return "not available in this version"
+def _beside(settings: Settings) -> Iterator[Option]:
+    """The options that do not concern the engine, and those that this version does not have."""
+    yield Option("gateway_mode", settings.gateway_mode, "", _GATEWAY_REASONS[settings.gateway_mode])
+    yield _translation(settings)
+    yield remote_options.use_vllm(settings)
+    yield Option("use_granian", settings.use_granian, "", _SERVER_REASONS[settings.use_granian])
+    yield from (Option(name, False, "", "not available in this version") for name in ABSENT)
 
 
 def _translation(settings: Settings) -> Option:
@@ -215,52 +282,14 @@ def _aligner(settings: Settings, engine: str) -> tuple[str, str]:
         return FAKE, f"MODEL_ID={FAKE} brings its own; {when}"
     if engine == MOONSHINE and "forced_aligner_id" not in settings.model_fields_set:
         return moonshine.MODEL_ID, "from the decoder's attention to the audio; FORCED_ALIGNER_ID is not set"
-    if settings.model_id == DEMO and "forced_aligner_id" not in settings.model_fields_set:
+    if engine == QWEN and settings.model_id == DEMO and "forced_aligner_id" not in settings.model_fields_set:
         return DEMO, f"MODEL_ID={DEMO} brings its own, FORCED_ALIGNER_ID is not set; {when}"
     return settings.forced_aligner_id, when
 
 
-def _device(wanted: str, capabilities: Capabilities, conflicts: list[str]) -> tuple[str, str]:
-    gpus = capabilities.gpus
-    problems = ["no NVIDIA or AMD driver found"] * (not capabilities.gpu)
-    problems += [f"the installed torch is a {gpus.build} build"] * (not capabilities.torch_cuda)
-    problem = ", and ".join(problems)
-    if wanted == "cpu" or (wanted == "auto" and problem):
-        return "cpu", problem if wanted == "auto" else "as set"
-    if problem:
-        conflicts.append(f"DEVICE={wanted}: {problem}; install requirements-gpu.txt or set DEVICE=cpu.")
-    elif gpus.too_old:
-        conflicts.append(
-            f"DEVICE={wanted}: {gpus.too_old}. Update the driver, install a build of torch for an older CUDA, or set "
-            "DEVICE=cpu."
-        )
-    if wanted == "auto":
-        return "cuda", f"a driver ({gpus.driver or 'unknown'}) and a build of torch for it are installed"
-    return wanted, "as set"
-
-
 def chosen_model(settings: Settings, capabilities: Capabilities) -> str:
     """MODEL_ID, or what `auto` stands for on this machine."""
-    return _model(settings.model_id, _device(settings.device, capabilities, [])[0]).value
-
-
-def _dtype(settings: Settings, device: str, capabilities: Capabilities) -> tuple[str, str]:
-    if settings.dtype is not Dtype.AUTO:
-        return settings.dtype.value, "as set"
-    if device.startswith("cuda"):
-        return _gpu_dtype(capabilities.gpus)
-    if settings.model_id == DEMO:
-        return Dtype.FLOAT32.value, _DEMO_REASON
-    if flag := _first(_BFLOAT16_FLAGS, capabilities):
-        return Dtype.BFLOAT16.value, f"the processor computes in it ({flag})"
-    return Dtype.FLOAT32.value, f"the processor does not compute in bfloat16 ({' or '.join(_BFLOAT16_FLAGS)})"
-
-
-def _gpu_dtype(gpus: gpu.Gpus) -> tuple[str, str]:
-    rocm = gpus.build is gpu.Build.ROCM
-    if gpus.capability is None and not rocm:
-        return Dtype.AUTO.value, "decided when the model is loaded, by the GPU's compute capability"
-    return gpu.dtype(gpus.capability, rocm=rocm)
+    return _model(settings.model_id, machine_options.device(settings.device, capabilities, [])[0]).value
 
 
 def _model(wanted: str, device: str) -> Option:
@@ -269,59 +298,3 @@ def _model(wanted: str, device: str) -> Option:
     if device.startswith("cuda"):
         return Option("model", True, _GPU_MODEL, "MODEL_ID=auto: the larger model, for a GPU")
     return Option("model", True, _CPU_MODEL, "MODEL_ID=auto: the smaller model, for a CPU")
-
-
-def _quantize(settings: Settings, engine: str, device: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
-    """Only what was measured to be faster is chosen; what this machine or engine cannot do is refused."""
-    wanted, flag = settings.quantize, _first(INT8_FLAGS, capabilities)
-    if wanted is Quantization.NONE:
-        return Option("quantize", False, "", "as set")
-    if engine != QWEN:
-        reason = "this engine has no 8-bit layers"
-    elif device.startswith("cuda"):
-        reason = "the 8-bit layers run on CPUs only"
-    elif not flag:
-        reason = f"the processor has none of the instructions for it ({', '.join(INT8_FLAGS)})"
-    elif wanted is Quantization.AUTO and settings.model_id == DEMO:
-        return Option("quantize", False, "", _DEMO_REASON)
-    else:
-        reason = ""
-    if wanted is Quantization.FP8:
-        reason = "there are no such layers"
-    if reason and wanted is not Quantization.AUTO:
-        conflicts.append(f"QUANTIZE={wanted.value} is not available here: {reason}; unset it.")
-    if reason:
-        return Option("quantize", False, "", reason)
-    return Option("quantize", True, Quantization.INT8.value, f"the processor multiplies 8-bit integers ({flag})")
-
-
-def _cuda_graphs(wanted: bool | str, device: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
-    if not device.startswith("cuda"):
-        if wanted is True:
-            conflicts.append("USE_CUDA_GRAPHS=true is for GPUs, and the model runs on the CPU: unset it.")
-        return Option("use_cuda_graphs", False, "", "for GPUs")
-    if wanted is False:
-        return Option("use_cuda_graphs", False, "", "as set")
-    if wanted == "auto" and capabilities.gpus.build is gpu.Build.ROCM:
-        return Option("use_cuda_graphs", False, "", "not tried on AMD's GPUs; USE_CUDA_GRAPHS=true tries it")
-    return Option("use_cuda_graphs", True, "", _GRAPHS_REASON)
-
-
-def _exact_batching(device: str, dtype: str, quantize: Option) -> Option:
-    if device == "cpu" and dtype == Dtype.FLOAT32.value and not quantize.active:
-        return Option("exact_batching", True, dtype, "the ids of a row are those that it has alone")
-    formats = f"{quantize.value} with {dtype}" if quantize.active else dtype
-    reason = f"in {formats} on {device}, near ties may be decided differently alone and in a batch"
-    return Option("exact_batching", False, "", f"{reason}; committed live words never change")
-
-
-def _threads(wanted: int, engine: str, capabilities: Capabilities) -> Option:
-    if engine != QWEN:
-        return Option("cpu_threads", False, "", _THREADS_REASON)
-    share = capabilities.cpu
-    return Option("cpu_threads", True, str(wanted or share.threads), "as set" if wanted else share.reason)
-
-
-def _first(flags: Sequence[str], capabilities: Capabilities) -> str:
-    """The first of `flags` that the processor has, or ""."""
-    return next((flag for flag in flags if flag in capabilities.cpu_flags), "")

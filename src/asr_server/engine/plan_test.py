@@ -9,6 +9,7 @@ from asr_server.engine import plan
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.cpu import CpuShare
 from asr_server.engine.gpu import Build, Driver, Gpus
+from asr_server.engine.numa import Node, Numa
 
 NO_GPU = Capabilities(gpu=False, torch_cuda=False)
 GPU = Capabilities(gpu=True, torch_cuda=True)
@@ -56,7 +57,6 @@ def test_what_cannot_work_refuses_and_names_every_conflict():
         ("trt_encoder_path", "x.engine"),
         ("use_vllm", True),
         ("use_causal_encoder", True),
-        ("numa_node", 1),
         ("use_granian", True),
     ],
 )
@@ -115,6 +115,50 @@ def test_every_option_is_in_the_plan_with_a_reason():
     assert all(o.active or not o.value for o in options)
 
 
+def test_fusing_needs_what_compiles():
+    """A C++ compiler on a CPU, triton on a GPU; the engine must compute in torch."""
+    equipped = replace(NO_GPU, compiler="/usr/bin/g++")
+    assert plan.resolve(_settings(use_torch_compile=True), equipped).compiled
+    assert not plan.resolve(_settings(), equipped).compiled
+    assert plan.resolve(_settings(use_torch_compile=True), replace(GPU, packages=frozenset(("triton",)))).compiled
+    for machine, words in ((NO_GPU, "C\\+\\+ compiler"), (GPU, "triton")):
+        with pytest.raises(plan.PlanError, match=words):
+            plan.resolve(_settings(use_torch_compile=True), machine)
+    with pytest.raises(plan.PlanError, match="does not run in torch"):
+        plan.resolve(_settings(use_torch_compile=True, model_id="moonshine-tiny-en"), equipped)
+
+
+def _card(name, **values):
+    gpus = Gpus(driver=Driver.NVIDIA, build=Build.CUDA, cards=(name,))
+    return replace(GPU, gpus=gpus, packages=frozenset(("bitsandbytes", "torchao")), **values)
+
+
+@pytest.mark.parametrize(("wanted", "card"), [("int8", "Tesla T4"), ("fp8", "NVIDIA L4"), ("fp8", "an unknown card")])
+def test_eight_bits_on_a_gpu_are_chosen_by_name(wanted, card):
+    """Where the card has units for them, or is not known before the model is loaded; steps are not recorded then."""
+    resolved = plan.resolve(_settings(device="cuda", quantize=wanted), _card(card))
+    assert resolved.quantize == wanted
+    assert not resolved.cuda_graphs
+    assert plan.resolve(_settings(device="cuda"), _card(card)).quantize == ""
+    assert plan.resolve(_settings(device="cuda", quantize=wanted, use_cuda_graphs=True), _card(card)).cuda_graphs
+
+
+@pytest.mark.parametrize(
+    ("wanted", "machine", "words"),
+    [
+        ("fp8", _card("NVIDIA A100-SXM4-80GB"), "A100.* capability 8.0, and fp8 needs 8.9"),
+        ("int8", _card("Tesla V100-SXM2-16GB"), "V100.* capability 7.0, and int8 needs 7.5"),
+        ("fp8", GPU, "torchao is not installed"),
+        ("fp8", XEON, "processors do not multiply in it"),
+        ("int8", replace(ROCM, packages=frozenset(("bitsandbytes",))), "not tried on AMD"),
+    ],
+)
+def test_eight_bits_are_refused_with_the_cards_name(wanted, machine, words):
+    """The card, the package, or the processor lacks something."""
+    with pytest.raises(plan.PlanError, match=words):
+        plan.resolve(_settings(device="cuda" if machine.gpu else "cpu", quantize=wanted), machine)
+
+
 def _option(resolved, name):
     (found,) = (option for option in resolved.options if option.name == name)
     return found
@@ -132,7 +176,7 @@ def _option(resolved, name):
 def test_number_formats_follow_the_processor(machine, dtype, int8, exact):
     """Each only where the processor has its instructions, and 8 bits not on a GPU; the plan says what follows."""
     resolved = plan.resolve(_settings(), machine)
-    assert (resolved.dtype, resolved.int8) == (dtype, int8)
+    assert (resolved.dtype, resolved.quantize) == (dtype, "int8" * int8)
     assert (_option(resolved, "quantize").active, _option(resolved, "quantize").value) == (int8, "int8" * int8)
     assert _option(resolved, "exact_batching").active is exact
     assert exact or "near ties" in _option(resolved, "exact_batching").reason
@@ -142,18 +186,17 @@ def test_number_formats_that_are_set_are_taken():
     """Also for the demonstration model, which has neither by itself since it would gain nothing."""
     values = {"model_id": "demo", "dtype": "bfloat16", "quantize": "int8"}
     resolved = plan.resolve(_settings(**values), XEON)
-    assert (resolved.dtype, resolved.int8) == ("bfloat16", True)
+    assert (resolved.dtype, resolved.quantize) == ("bfloat16", "int8")
     resolved = plan.resolve(_settings(model_id="demo"), XEON)
-    assert (resolved.dtype, resolved.int8) == ("float32", False)
+    assert (resolved.dtype, resolved.quantize) == ("float32", "")
     resolved = plan.resolve(_settings(quantize="none", dtype="float32"), XEON)
-    assert (resolved.dtype, resolved.int8) == ("float32", False)
+    assert (resolved.dtype, resolved.quantize) == ("float32", "")
 
 
 @pytest.mark.parametrize(
     ("values", "machine", "word"),
     [
         ({}, NO_GPU, "none of the instructions"),
-        ({"device": "cuda"}, GPU, "CPUs only"),
         ({"model_id": "moonshine-tiny-en"}, XEON, "no 8-bit layers"),
     ],
 )
@@ -209,15 +252,38 @@ def test_the_english_model_runs_on_the_cpu_and_aligns_with_its_own_weights():
     assert (named.aligner_id, named.traits.aligns) == ("demo", True)
 
 
-def test_the_only_numa_node_needs_no_pinning():
-    """Settings that name it, as another server's do, start here; those that would have to pin do not."""
-    one, two = (Capabilities(gpu=False, torch_cuda=False, numa_nodes=count) for count in (1, 2))
-    options = plan.resolve(_settings(model_id="demo", numa_node=0), one).options
-    (option,) = (one for one in options if one.name == "numa_node")
-    assert (option.active, "nothing to pin" in option.reason) == (False, True)
-    for node, machine in ((1, one), (0, two)):
-        with pytest.raises(plan.PlanError, match="NUMA_NODE is not available"):
-            plan.resolve(_settings(model_id="demo", numa_node=node), machine)
+TWO_NODES = replace(
+    XEON,
+    numa=Numa(
+        {n: Node(n, (2 * n, 2 * n + 1), CpuShare(n + 1, f"of node {n}"), prefers_memory=n == 0) for n in (0, 1)},
+        gpu_nodes=frozenset([1]),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "number", "word"),
+    [(None, None, "not set"), (0, 0, "prefer"), (1, 1, "no memory policy"), ("auto", 1, "GPU")],
+)
+def test_threads_are_bound_to_the_node_that_is_set(wanted, number, word):
+    """Their number follows from the node; `auto` is the GPU's. The plan says what becomes of the memory."""
+    resolved = plan.resolve(_settings(numa_node=wanted), TWO_NODES)
+    option = _option(resolved, "numa_node")
+    assert (option.active, option.value) == (number is not None, "" if number is None else str(number))
+    assert word in option.reason
+    assert resolved.node == TWO_NODES.numa.nodes.get(number)
+    assert resolved.cpu_threads == (XEON.cpu.threads if number is None else number + 1)
+
+
+def test_a_node_that_is_not_there_is_refused_with_those_that_are():
+    """Also where `auto` would have to choose; without a GPU it is inactive with the reason."""
+    with pytest.raises(plan.PlanError, match=r"NUMA_NODE=2: the nodes .* are 0, 1\."):
+        plan.resolve(_settings(numa_node=2), TWO_NODES)
+    several = replace(TWO_NODES, numa=replace(TWO_NODES.numa, gpu_nodes=frozenset([0, 1])))
+    with pytest.raises(plan.PlanError, match="NUMA_NODE=auto: the GPUs are at the nodes 0, 1"):
+        plan.resolve(_settings(numa_node="auto"), several)
+    none = replace(TWO_NODES, numa=replace(TWO_NODES.numa, gpu_nodes=frozenset()))
+    assert "no memory node of a GPU" in _option(plan.resolve(_settings(numa_node="auto"), none), "numa_node").reason
 
 
 def test_an_installation_without_torch_says_what_to_install():

@@ -86,9 +86,10 @@ class Hypothesis:
     """The answer for one row.
 
     `language` is the model's name, "" for no speech. `ids` are all generated tokens without the end token, `logprobs`
-    (natural logarithm, <= 0) one for each. `audio_tokens` and `prompt_tokens` are what the row's prompt was made of.
-    `passes`: forward passes of the language model that the answer took, its prefill included. `no_speech_prob`: the
-    probability that the model gave to "no speech" where it names the language; None when the language was forced.
+    (natural logarithm, <= 0) one for each, or none where the engine's traits say that it has no scores. `audio_tokens`
+    and `prompt_tokens` are what the row's prompt was made of. `passes`: forward passes of the language model that the
+    answer took, its prefill included; 0 without scores. `no_speech_prob`: the probability that the model gave to "no
+    speech" where it names the language; None when the language was forced.
     `offsets`: for each of `ids` the length of `text` with it, so that ids[:n] stand for text[: offsets[n - 1]]; empty
     when the text was cleaned up so far that it no longer maps. `pieces`: the bytes that each of `ids` writes, nothing
     for those that name the language.
@@ -195,6 +196,7 @@ class EngineTraits:
     `languages`: the model's names of those it knows. `max_audio_s`: the most audio that a row should have;
     `max_pause_s`: the longest pause in it; `margin_ms`: silence that should be kept before and behind its speech.
     `uses_context`: whether a prompt and hotwords change its answers. `aligns`: whether it has an aligner beside it.
+    `scores`: whether its answers have log-probabilities and count their passes; drafts help those engines only.
     """
 
     languages: tuple[str, ...] = model_languages()
@@ -203,6 +205,7 @@ class EngineTraits:
     margin_ms: int = _SEGMENTATION.pad_ms
     uses_context: bool = True
     aligns: bool = True
+    scores: bool = True
 
 
 DEFAULT_TRAITS = EngineTraits()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from asr_server.engine import numa
 from asr_server.engine.aligning import AligningEngine
 from asr_server.engine.moonshine import package as moonshine
-from asr_server.engine.plan import FAKE, MOONSHINE, Plan
+from asr_server.engine.plan import FAKE, MOONSHINE, REMOTE, Plan
 from asr_server.engine.protocol import Aligner, Engine
 from asr_server.scheduling.request_clock import RequestClock
 
@@ -24,6 +25,10 @@ def build(plan: Plan, on_progress: OnProgress = lambda: None, on_load_progress: 
         from asr_server.engine.moonshine.engine import MoonshineEngine
 
         return MoonshineEngine(plan, on_progress)
+    if plan.engine == REMOTE:
+        from asr_server.engine.remote.engine import RemoteEngine
+
+        return RemoteEngine(plan, on_progress, on_load_progress)
     from asr_server.engine.qwen.engine import QwenEngine
 
     return QwenEngine(plan, on_progress, on_load_progress)
@@ -58,7 +63,7 @@ def build_aligning(
     request_clock: RequestClock | None = None,
 ) -> AligningEngine:
     """The engine with its aligner beside it. `request_clock` stands still while the aligner is loaded."""
-    clock = request_clock or RequestClock()
+    clock, node = request_clock or RequestClock(), plan.node
     engine = build(plan, on_progress, clock.progress)
     return AligningEngine(
         engine,
@@ -66,6 +71,8 @@ def build_aligning(
         pass_tokens=pass_tokens(plan.device),
         idle_timeout_s=idle_timeout_s,
         request_clock=clock,
+        # Before the libraries start threads of their own, which inherit it.
+        prepare=lambda: numa.bind(node) if node is not None else None,
     )
 
 

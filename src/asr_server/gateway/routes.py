@@ -15,6 +15,7 @@ from asr_server import __version__
 from asr_server.api.http.schemas import (
     ErrorBody,
     HealthBody,
+    LimitsBody,
     LiveBody,
     ModelBody,
     ModelList,
@@ -104,6 +105,7 @@ class GatewayRoutes:
             aligner_state="unloaded",
             aligner_error="",
             live=LiveBody(sessions=0, waiting=0, limit=0),
+            limits=LimitsBody(upload_bytes=self._settings.max_upload_bytes, audio_s=self._settings.max_audio_s),
             jobs=0,
             queue=nothing,
             plan=[OptionBody(name=o.name, active=o.active, value=o.value, reason=o.reason) for o in self._plan.options],

@@ -58,7 +58,7 @@ class ServerVad:
 class OutputOptions:
     """How the text is returned.
 
-    `segments` and `words`: what verbose_json lists; `words` also with json. `logprobs`: of each token, with json.
+    `segments`, `words`, `cues`: what verbose_json lists; `words` also with json. `logprobs`: of each token, with json.
     `max_line_chars` (widest line in columns; a CJK character has two) and `max_lines` lay out the cues of subtitle
     requests and translations; transcription forms have no field for them.
     """
@@ -66,6 +66,7 @@ class OutputOptions:
     response_format: ResponseFormat = ResponseFormat.JSON
     segments: bool = True
     words: bool = False
+    cues: bool = False
     logprobs: bool = False
     max_line_chars: int = 42
     max_lines: int = 2
@@ -98,7 +99,7 @@ class RecordingRequest:
     @property
     def needed_word_times(self) -> WordTimes:
         """NONE where the answer has no times of words."""
-        needed = self.output.words or self.output.response_format.is_subtitles
+        needed = self.output.words or self.output.cues or self.output.response_format.is_subtitles
         return self.word_times if needed else WordTimes.NONE
 
 
@@ -143,7 +144,8 @@ class Result:
 
     `file_name`: of subtitle files. `time_source`: where the times of subtitles come from: "aligned", "estimated" or
     "mixed". `untranslated`: segments or cues of a translation that stayed in the source language.
-    `translation_error`: the code of the error for which nothing was translated. None where it does not apply.
+    `translation_error`: the code of the error for which nothing was translated. `duration_s`: seconds of audio, where a
+    client has read it from an answer. None where it does not apply.
     """
 
     content: bytes
@@ -152,6 +154,7 @@ class Result:
     time_source: str | None = None
     untranslated: int | None = None
     translation_error: str | None = None
+    duration_s: float | None = None
 
 
 def context(prompt: str, hotwords: tuple[str, ...] | list[str]) -> str:

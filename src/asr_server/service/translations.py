@@ -130,6 +130,19 @@ class Translations:
         lines, failure = await self._translate(texts, request, order)
         return TranslatedTranscript(transcript, lines, order.target, failure)
 
+    async def texts(
+        self, texts: Sequence[str], *, target_language: str, source_language: str = "", limit_s: float
+    ) -> tuple[list[Translated], LanguageTag]:
+        """The outcome of each text, and the language they were translated to. `source_language`: "" if unknown.
+
+        Raises the same, and `InvalidLanguage` or `UnsupportedLanguage` before anything is sent.
+        """
+        target = target_languages.find(target_language, param="target_language")
+        source = target_languages.find(source_language, param="source_language") if source_language.strip() else None
+        self.check()
+        order = TranslationConfig(target, self._settings.translate_temperature, limit_s)
+        return await self._translated([Line(text, source) for text in texts], order), target
+
     @property
     def questions(self) -> Mapping[PromptOutcome, int]:
         """How many requests to the endpoint had which outcome so far."""
@@ -150,15 +163,18 @@ class Translations:
         lines = [Line(text, _language(request.language or name)) for text, name in texts]
         try:
             self.check()
-            found = tuple(await self._translator.translate(lines, order))
+            return tuple(await self._translated(lines, order)), None
         except TranslationError as failure:
             if not request.source_on_failure:
                 raise
             return tuple(Translated(line.text, False, Reason.ENDPOINT) for line in lines), failure
+
+    async def _translated(self, lines: Sequence[Line], order: TranslationConfig) -> list[Translated]:
+        found = await self._translator.translate(lines, order)
         kept = sum(line.kept for line in found)
         if kept:
             logger.warning("lines not translated", kept=kept, lines=len(found))
-        return found, None
+        return found
 
 
 def _config(settings: Settings) -> EndpointConfig:

@@ -17,9 +17,9 @@ _AMBIGUOUS = re.compile(r"--(?=>)|<(?=[/!?A-Za-z])|\{(?=[\\A-Za-z])")
 _MARKUP = re.compile(r"</?(?:i|b|u|s|font)\b[^<>]*>|\{\\[^{}]*\}", re.IGNORECASE)
 
 
-def render(cues: Iterable[Cue]) -> str:
-    """The whole file: numbers from 1, `HH:MM:SS,mmm` times, a blank line after each cue. "" for no cues."""
-    return "".join(f"{i}\n{timecodes.span(cue, ',')}\n{_text(cue)}\n\n" for i, cue in enumerate(cues, start=1))
+def render(cues: Iterable[Cue], first: int = 1) -> str:
+    """The whole file: numbers from `first`, `HH:MM:SS,mmm` times, a blank line after each cue. "" for no cues."""
+    return "".join(f"{i}\n{timecodes.span(cue, ',')}\n{_text(cue)}\n\n" for i, cue in enumerate(cues, start=first))
 
 
 def parse(file: str) -> list[Cue]:

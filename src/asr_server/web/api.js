@@ -4,6 +4,7 @@ import { Problem } from "./problem.js";
 import { storage } from "./web-storage.js";
 
 const KEY = "api-key"; // in the session storage, which ends with the tab
+const LONG_ANSWER_MS = 120_000; // of a language model
 const ANSWER_MS = 10_000; // a stopped process still accepts connections
 // Scripts are at web/VERSION/NAME below the page.
 const ROOT = new URL("../..", import.meta.url);
@@ -44,10 +45,19 @@ export function authorization() {
 }
 
 /** The JSON body of a GET. Throws a `Problem`. */
-export async function get(path) {
+export function get(path) {
+  return asked(path, { headers: authorization(), cache: "no-store", signal: AbortSignal.timeout(ANSWER_MS) });
+}
+
+/** The JSON body of the answer to a POST of `body` as JSON. Throws a `Problem`. */
+export function postJson(path, body) {
+  const headers = { ...authorization(), "Content-Type": "application/json" };
+  return asked(path, { method: "POST", headers, body: JSON.stringify(body), signal: AbortSignal.timeout(LONG_ANSWER_MS) });
+}
+
+async function asked(path, options) {
   try {
-    const signal = AbortSignal.timeout(ANSWER_MS);
-    const answer = await fetch(url(path), { headers: authorization(), cache: "no-store", signal });
+    const answer = await fetch(url(path), options);
     const body = await answer.text();
     if (!answer.ok) throw Problem.ofAnswer(answer.status, body);
     return JSON.parse(body);

@@ -1,227 +1,311 @@
-// The Files panel: a recording in, its text beside a player.
+// The Files panel: recordings in, a queue of their transcriptions.
+//
+// begin(), open()
+// take(files)          put files into the queue: chosen, dropped, or shared with the page. One alone opens in the reader
+//
+// It gives the reader its menu and "Transcribe again", and the list of transcripts its zip.
 
 import { get } from "./api.js";
-import { clock, copy, find, save, say } from "./dom.js";
+import { clock, find, icon, make, save, say } from "./dom.js";
+import { droppedFiles } from "./dropped-files.js";
+import { fileName, zipOf } from "./export.js";
+import { exportMenu, wordings } from "./export-menu.js";
 import { modelNote, watch } from "./health.js";
+import { i18n, t } from "./i18n.js";
 import { LANGUAGES, fill } from "./languages.js";
-import { Problem } from "./problem.js";
+import * as library from "./library.js";
 import { notice } from "./notice.js";
-import { Player } from "./player.js";
-import { SegmentsView } from "./segments-view.js";
-import { countWords, cuesOf, srt, vtt } from "./subtitles.js";
-import { post, stream } from "./upload.js";
+import { MOST_ITEMS, Queue, isOver } from "./queue.js";
+import * as reader from "./reader.js";
+import { store } from "./store.js";
+import { toast } from "./toast.js";
+import { described, giveUp, megabytes, transcribe } from "./transcription.js";
 
-const ui = {};
-let discovered = false;
-let unwatchServer = () => {};
-let view = null;
-let player = null;
-let file = null;
-let sending = null;
-let unplayable = false; // by this browser
-let answer = null; // {text, language, duration} once complete
+const LOOK_MS = 300; // after a change, for transcriptions that ended with a page
+
+const queue = new Queue(transcribe, changed);
+const views = new Map(); // item -> elements of its line
+let storing = Promise.resolve(); // sound is stored one file after the other
+let limits = null;
+let looking = 0; // timer
+let unwatch = null;
 
 export function begin() {
-  for (const name of ["input", "drop", "language", "hotwords", "words", "target", "again", "cancel", "bar", "progress"])
-    ui[name] = find(`file-${name}`);
-  player = new Player(find("file-player"), {
-    time: (s) => view.mark(s),
-    unplayable: () => {
-      unplayable = true;
-      showSheet();
-    },
-  });
-  view = new SegmentsView(find("file-lines"), { seek: (s) => player.seek(s), edited: () => player.subtitles(cues()) });
-  fill(ui.language);
-  ui.input.onchange = () => ui.input.files.length && take([...ui.input.files]);
-  ui.again.onclick = () => file && transcribe();
-  ui.cancel.onclick = () => sending?.abort();
-  find("file-copy").onclick = (event) => copy(event.target, plain());
-  for (const format of ["txt", "srt", "vtt", "json"]) find(`file-${format}`).onclick = () => download(format);
+  fill(find("files-language"));
+  find("files-input").onchange = ({ target }) => {
+    take([...target.files]);
+    target.value = ""; // so that the same file can be chosen again
+  };
+  find("files-zip").onclick = zipFinished;
+  find("files-clear").onclick = () => queue.items.filter(isOver).forEach(remove);
+  find("files-continue").onclick = continueInterrupted;
+  find("files-leave").onclick = leaveInterrupted;
   catchDrops();
+  exportMenu(find("reader-export"), reader.current);
+  reader.offer({ again: transcribeAgain });
+  library.offer({ exportAll: saveZip });
+  i18n.onchange(() => {
+    queue.items.forEach(show);
+    showLimits();
+    fillTargets();
+  });
+  fillTargets();
+  store.onchange(({ type }) => {
+    if (type !== "transcript") return;
+    clearTimeout(looking);
+    looking = setTimeout(showInterrupted, LOOK_MS);
+  });
+  // What is stored can be transcribed after a reload.
+  addEventListener("beforeunload", (event) => queue.items.some((item) => !isOver(item) && !item.kept) && event.preventDefault());
 }
 
-/** The first attempt to learn the server's features may fail for a missing key or an unreachable server. */
-export function open() {
-  unwatchServer = watch((state) => state.health && discover(), 10);
-}
-
-export function close() {
-  unwatchServer();
-}
-
-/** Show the controls of the server's features, once they are known. */
-async function discover() {
-  if (discovered) return;
+export async function open() {
+  showInterrupted();
   try {
-    const [health, schema] = await Promise.all([get("health"), get("openapi.json")]);
-    const option = (name) => health.plan.find((o) => o.name === name);
-    find("file-words-field").hidden = !option("aligner")?.active;
-    if (discovered) return; // another call was faster
-    discovered = true;
-    const served = "/v1/audio/translations" in schema.paths && (option("translation")?.active ?? true);
-    find("file-target-field").hidden = !served;
-    if (served) for (const name of Object.values(LANGUAGES)) ui.target.append(new Option(name, name));
+    const health = await get("health");
+    limits = health.limits;
+    find("files-target-field").hidden = !health.plan.some(({ name, active }) => name === "translation" && active);
+    showLimits();
   } catch {
-    // The first request will show what is wrong.
+    // The first upload will show what is wrong.
   }
 }
 
+export async function take(files) {
+  if (!files.length) return;
+  const options = { language: find("files-language").value, hotwords: find("files-hotwords").value.trim(), target: target() };
+  const alone = files.length === 1 && !queue.busy;
+  notice("files", null);
+  let item = null;
+  for (const [i, file] of files.entries()) {
+    item = await add(file, file.name.replace(/\.[^.]*$/, "") || file.name, options);
+    if (!item) {
+      notice("files", { text: t("files.too_many", { count: files.length - i, most: MOST_ITEMS }) });
+      break;
+    }
+  }
+  if (alone && item) await opened(item);
+  else location.hash = "files";
+}
+
+/** Show the reader, which opens the sound too. */
+async function opened(item) {
+  await storing;
+  location.hash = `t/${item.id}`;
+}
+
+/** A new transcript of the stored sound: the words of the old one may have been corrected. */
+async function transcribeAgain({ id }) {
+  const [transcript, sound] = [await store.get(id), await store.sound(id)];
+  if (!transcript || !sound) return toast(t("files.sound_missing"));
+  const name = transcript.media?.name ?? `${fileName(transcript.title)}.wav`;
+  const file = sound instanceof File ? sound : new File([sound], name, { type: sound.type });
+  const item = await add(file, transcript.title, { language: "", hotwords: "", ...transcript.options });
+  if (item) await opened(item);
+}
+
+async function add(file, title, options) {
+  await store.open();
+  const transcript = await store.create(described(file, title, options));
+  const item = queue.add({ id: transcript.id, name: file.name, file, title, options, kept: null, note: "", durationS: 0, seconds: 0 });
+  if (item) keep(item);
+  else await store.remove(transcript.id);
+  return item;
+}
+
+/** Store the sound, so that it can be played, and transcribed again after a reload. */
+function keep(item) {
+  storing = storing.then(async () => {
+    item.kept = await store.putSound(item.id, item.file);
+    if (views.has(item)) show(item);
+  });
+}
+
+/** A new version where the transcript has words, which may have been corrected; else the same transcript again. */
+async function again(item) {
+  const rows = await store.rows(item.id);
+  if (rows.length || !(await store.get(item.id))) {
+    const transcript = await store.create(described(item.file, item.title, item.options));
+    Object.assign(item, { id: transcript.id, note: "" });
+    keep(item);
+  } else await store.update(item.id, { state: "open", error: undefined });
+  queue.retry(item);
+}
+
+async function cancel(item) {
+  const idle = item.state === "waiting";
+  queue.cancel(item);
+  // No work was begun that could close the transcript.
+  if (idle) await giveUp(item, (await store.rows(item.id)).length, null);
+}
+
+function remove(item) {
+  queue.remove(item);
+  views.get(item)?.line.remove();
+  views.delete(item);
+  summarize();
+}
+
+function target() {
+  return find("files-target-field").hidden ? "" : find("files-target").value;
+}
+
+// -- what is shown ------------------------------------------------------------------------------------------------------
+
+function changed(item) {
+  show(item);
+  if (reader.current()?.transcript.id === item.id && !isOver(item)) say(find("reader-state-text"), stateOf(item));
+}
+
+function show(item) {
+  const view = views.get(item) ?? made(item);
+  const over = isOver(item);
+  view.name.href = `#t/${item.id}`;
+  view.bar.hidden = over || item.state === "waiting";
+  if (item.fraction === null) view.bar.removeAttribute("value");
+  else view.bar.value = item.fraction;
+  view.line.dataset.state = item.state;
+  view.state.textContent = `${t("files.size", { size: megabytes(item.file.size) })} · ${stateOf(item)}`;
+  say(view.note, [item.problem?.text, item.note, item.kept === false ? t("files.not_kept") : ""].filter(Boolean).join(" "));
+  view.cancel.hidden = over;
+  view.retry.hidden = !over || item.state === "done";
+  view.remove.hidden = !over;
+  for (const name of ["cancel", "retry", "remove"]) view[name].setAttribute("aria-label", t(`files.${name}`, { name: item.name }));
+  summarize();
+}
+
+function made(item) {
+  const button = (drawing) => make("button", { type: "button", className: "icon" }, icon(drawing));
+  const view = {
+    name: make("a", { className: "file-name", textContent: item.name, dir: "auto" }),
+    state: make("span", { className: "facts" }),
+    bar: make("progress", { max: 1 }),
+    note: make("p", { className: "small", hidden: true }),
+    cancel: button("close"),
+    retry: button("retry"),
+    remove: button("close"),
+  };
+  view.bar.setAttribute("aria-label", item.name);
+  view.cancel.onclick = () => cancel(item);
+  view.retry.onclick = () => again(item);
+  view.remove.onclick = () => remove(item);
+  view.line = make("li", {}, view.name, view.state, view.bar, view.note, make("span", { className: "buttons" }, view.retry, view.cancel, view.remove));
+  views.set(item, view);
+  find("files-queue").append(view.line);
+  return view;
+}
+
+function stateOf(item) {
+  const { state, fraction, seconds, durationS, untilMs } = item;
+  if (state === "waiting" && untilMs) return t("files.waiting_server", { seconds: Math.max(1, Math.round((untilMs - Date.now()) / 1000)) });
+  if (state === "uploading") return t("files.uploading", { percent: Math.floor(100 * fraction) });
+  if (state !== "transcribing" || !seconds) return t(`files.state_${state}`);
+  if (!durationS) return t("files.transcribing_at", { time: clock(seconds) });
+  return t("files.transcribing_of", { time: clock(seconds), length: clock(durationS) });
+}
+
+function summarize() {
+  const { items } = queue;
+  find("files-work").hidden = !items.length;
+  find("files-drop").classList.toggle("compact", items.length > 0);
+  const count = (...states) => items.filter(({ state }) => states.includes(state)).length;
+  const parts = [t("files.summary", { count: items.length, done: count("done") })];
+  if (count("failed", "cut")) parts.push(t("files.summary_failed", { count: count("failed", "cut") }));
+  say(find("files-summary"), parts.join(" · "));
+  find("files-zip").hidden = !count("done", "cut");
+  find("files-clear").hidden = !items.some(isOver);
+  // Only while something waits for the model.
+  if (queue.busy && !unwatch) unwatch = watch((state) => say(find("files-model"), state.health?.model_loaded ? "" : modelNote(state)), 2);
+  if (!queue.busy && unwatch) {
+    unwatch();
+    unwatch = null;
+    say(find("files-model"), "");
+  }
+}
+
+function showLimits() {
+  if (!limits) return;
+  const [unit, amount] = limits.audio_s % 3600 ? ["minute", Math.floor(limits.audio_s / 60)] : ["hour", limits.audio_s / 3600];
+  const length = new Intl.NumberFormat(i18n.language, { style: "unit", unit, unitDisplay: "long" }).format(amount);
+  find("files-limits").textContent = t("files.limits", { size: megabytes(limits.upload_bytes), length });
+}
+
+function fillTargets() {
+  const select = find("files-target");
+  const chosen = select.value;
+  const names = new Intl.DisplayNames([i18n.language], { type: "language" });
+  const known = Object.keys(LANGUAGES).map((code) => [code, names.of(code)]);
+  known.sort(([, a], [, b]) => a.localeCompare(b, i18n.language));
+  select.replaceChildren(new Option(t("files.no_translation"), ""), ...known.map(([code, name]) => new Option(name, code)));
+  select.value = chosen;
+}
+
+async function saveZip(transcripts) {
+  const all = await Promise.all(transcripts.map(async (transcript) => ({ transcript, rows: await store.rows(transcript.id) })));
+  save(`${t("files.zip_name")}.zip`, "application/zip", await zipOf(all, { words: wordings() }));
+}
+
+async function zipFinished({ target: button }) {
+  button.disabled = true;
+  const finished = queue.items.filter(({ state }) => state === "done" || state === "cut");
+  const transcripts = await Promise.all(finished.map(({ id }) => store.get(id)));
+  await saveZip(transcripts.filter(Boolean));
+  button.disabled = false;
+}
+
+// -- transcriptions that ended with the page ------------------------------------------------------------------------------
+
+async function interrupted() {
+  await store.open();
+  return (await store.list()).filter(({ kind, state, error }) => kind === "file" && state === "cut" && !error);
+}
+
+async function showInterrupted() {
+  const found = await interrupted();
+  find("files-interrupted").hidden = !found.length;
+  find("files-interrupted-text").textContent = t("files.interrupted", { count: found.length });
+}
+
+async function leaveInterrupted() {
+  for (const { id } of await interrupted()) await store.update(id, { error: { code: "interrupted", message: "" } });
+  showInterrupted();
+}
+
+async function continueInterrupted() {
+  const found = await interrupted();
+  await leaveInterrupted();
+  let lost = 0;
+  for (const { id, title, options, media } of found.reverse()) {
+    const sound = await store.sound(id);
+    const rows = await store.rows(id);
+    if (!sound) lost++;
+    else if (!(await add(new File([sound], media.name, { type: media.type }), title, options))) break;
+    else if (!rows.length) await store.remove(id);
+  }
+  if (lost) toast(t("files.interrupted_lost", { count: lost }));
+}
+
+// -- drops ---------------------------------------------------------------------------------------------------------------
+
 function catchDrops() {
   let inside = 0;
-  const over = (on) => ui.drop.classList.toggle("over", on);
-  // The whole page accepts the file: a file dropped elsewhere would replace the page.
+  const over = (depth) => {
+    inside = depth;
+    find("files-over").hidden = inside <= 0;
+  };
+  // The whole page accepts files, whichever panel is shown: a file dropped elsewhere would replace the page.
   addEventListener("dragover", (event) => ours(event) && event.preventDefault());
-  addEventListener("dragenter", () => over((inside += 1) > 0));
-  addEventListener("dragleave", () => over((inside -= 1) > 0));
+  addEventListener("dragenter", (event) => event.dataTransfer.types.includes("Files") && over(inside + 1));
+  addEventListener("dragleave", (event) => event.dataTransfer.types.includes("Files") && over(inside - 1));
   addEventListener("drop", (event) => {
-    over((inside = 0) > 0);
+    over(0);
     if (!ours(event)) return;
     event.preventDefault();
-    if (!find("files").hidden && event.dataTransfer.files.length) take([...event.dataTransfer.files]);
+    droppedFiles(event.dataTransfer).then(take);
   });
 }
 
 /** Text dragged into a field is left to the browser. */
 function ours(event) {
-  return event.dataTransfer.types.includes("Files") || !event.target.matches?.("input, textarea");
-}
-
-/** Begin with these files. */
-export function take(chosen) {
-  file = chosen[0];
-  ui.input.value = ""; // so that the same file can be chosen again
-  find("file-name").textContent = file.name;
-  find("file-work").hidden = false;
-  ui.drop.classList.add("small");
-  unplayable = false;
-  player.open(file);
-  transcribe();
-  if (chosen.length > 1) notice("files", new Problem("one_at_a_time"));
-}
-
-async function transcribe() {
-  sending?.abort();
-  notice("files", null);
-  view.clear();
-  answer = null;
-  player.subtitles([]);
-  const unwatch = watch((state) => say(find("file-model"), state.health?.model_loaded ? "" : modelNote(state)), 2);
-  const mine = (sending = request());
-  refresh();
-  try {
-    const got = await mine.done;
-    if (mine !== sending) return;
-    answer = got;
-    got.segments?.forEach(list);
-    player.subtitles(cues());
-    if (!view.segments.length) notice("files", new Problem("no_speech"));
-  } catch (problem) {
-    // A user who cancels needs no message.
-    if (mine === sending && !mine.cancelled) notice("files", problem);
-  } finally {
-    unwatch();
-    say(find("file-model"), "");
-    if (mine === sending) sending = null;
-    refresh();
-  }
-}
-
-/** The request for the chosen options: a stream of segments, or a complete response with more fields. */
-function request() {
-  const fields = { language: ui.language.value, hotwords: ui.hotwords.value.trim() };
-  const wanted = ui.target.value && !find("file-target-field").hidden;
-  const words = ui.words.checked && !find("file-words-field").hidden;
-  const whole = { sent: progress, text() {} };
-  let started;
-  if (wanted) {
-    const more = { language: ui.target.value, source_language: fields.language, hotwords: fields.hotwords };
-    started = post("v1/audio/translations", file, { ...more, response_format: "verbose_json" }, whole);
-  } else if (words) {
-    const more = { response_format: "verbose_json", "timestamp_granularities[]": "word" };
-    started = post("v1/audio/transcriptions", file, { ...fields, ...more }, whole);
-  } else {
-    return cancellable(stream(file, fields, { sent: progress, segment: add }));
-  }
-  return cancellable({ ...started, done: started.done.then(verbose) });
-}
-
-function cancellable(started) {
-  const found = { done: started.done, cancelled: false };
-  found.abort = () => {
-    found.cancelled = true;
-    started.abort();
-  };
-  return found;
-}
-
-/** A verbose_json body with the words sorted into its segments. */
-function verbose(body) {
-  const { text, language, duration, segments = [], words = [] } = JSON.parse(body);
-  const inside = ({ start, end }) => words.filter((word) => word.start >= start - 0.001 && word.start < end);
-  const found = segments.length ? segments : text ? [{ start: 0, end: duration, text }] : [];
-  return { text, language, duration, segments: found.map((s) => ({ ...s, words: s.words ?? inside(s) })) };
-}
-
-function add(segment) {
-  list(segment);
-  player.subtitles(cues());
-  progress(1);
-}
-
-function list({ start, end, text, words }) {
-  if (text.trim()) view.add({ start, end, text: text.trim(), words });
-}
-
-function progress(fraction) {
-  if (fraction < 1) {
-    ui.bar.value = fraction;
-    ui.progress.textContent = `Uploading, ${Math.floor(100 * fraction)} %`;
-    return;
-  }
-  const done = view.segments.at(-1)?.end;
-  if (done && player.duration) ui.bar.value = done / player.duration;
-  else ui.bar.removeAttribute("value");
-  const of = player.duration ? ` of ${clock(player.duration)}` : "";
-  ui.progress.textContent = done ? `Transcribing, ${clock(done)}${of}` : "Transcribing…";
-}
-
-function refresh() {
-  const busy = sending !== null;
-  find("file-busy").hidden = !busy;
-  find("file-lines").setAttribute("aria-busy", String(busy));
-  ui.again.hidden = busy;
-  find("file-actions").hidden = busy || !view.segments.length;
-  showSheet();
-  if (busy) progress(0);
-  const words = view.segments.reduce((sum, { text }) => sum + countWords(text), 0);
-  const language = answer?.language ? answer.language[0].toUpperCase() + answer.language.slice(1) : "";
-  const parts = answer && view.segments.length ? [clock(answer.duration), language, `${words} words`] : [];
-  find("file-summary").textContent = parts.filter(Boolean).join(" · ");
-}
-
-/** Hide the text area while it is empty, and with it the note about the missing player. */
-function showSheet() {
-  const some = sending !== null || view.segments.length > 0;
-  find("file-sheet").hidden = !some;
-  say(find("file-unplayable"), some && unplayable ? new Problem("unplayable").text : "");
-}
-
-function cues() {
-  return cuesOf(view.segments);
-}
-
-function plain() {
-  return view.segments.map(({ text }) => text).join("\n");
-}
-
-function download(format) {
-  const name = `${file.name.replace(/\.[^.]*$/, "") || "transcript"}.${format}`;
-  if (format === "txt") save(name, "text/plain", `${plain()}\n`);
-  if (format === "srt") save(name, "application/x-subrip", srt(cues()));
-  if (format === "vtt") save(name, "text/vtt", vtt(cues()));
-  if (format !== "json") return;
-  const { language, duration } = answer ?? { language: "", duration: 0 };
-  const segments = view.segments.map(({ start, end, text, words }) => ({ start, end, text, words }));
-  save(name, "application/json", `${JSON.stringify({ text: plain(), language, duration, segments }, null, 2)}\n`);
+  return event.dataTransfer.types.includes("Files") || !event.target.matches?.("input, textarea, [contenteditable]");
 }

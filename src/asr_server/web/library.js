@@ -1,3 +1,142 @@
-// The Transcripts panel: the list of what this browser has stored. Nothing is stored yet.
+// The Transcripts panel: what this browser has stored, to search, rename, remove and take away.
+//
+// begin(), open(), close()
+// offer({exportAll})   another module gives how all are taken away: exportAll([transcript]); without it there is no button
 
-export {};
+import { clock, find, icon, make, say } from "./dom.js";
+import { i18n, t } from "./i18n.js";
+import { editInline } from "./inline-edit.js";
+import { notice } from "./notice.js";
+import { Problem } from "./problem.js";
+import { lookFor } from "./reader.js";
+import { search } from "./search.js";
+import { store } from "./store.js";
+import { toast } from "./toast.js";
+
+const WAIT_MS = 200; // after a key or a change, until the list is made again
+const MADE_AT_ONCE = 50; // items in one task
+
+const offers = { exportAll: null };
+let shown = false;
+let timer = 0;
+let searching = new AbortController();
+
+export function offer(functions) {
+  Object.assign(offers, functions);
+}
+
+export function begin() {
+  find("library-query").oninput = soon;
+  find("library-remove-all").onclick = async () => {
+    const count = (await store.list()).length;
+    removed(await store.removeAll(), t("library.removed_all", { count }));
+  };
+  find("library-export").onclick = async () => offers.exportAll?.(await store.list());
+  find("library-persist").onclick = async () => {
+    if (!(await store.persist())) toast(t("library.persist_refused"));
+    showUsage();
+  };
+  store.onchange(() => shown && soon());
+  store.onproblem((code) => notice("transcripts", new Problem(code)));
+  i18n.onchange(() => shown && show());
+}
+
+export function open() {
+  shown = true;
+  return show();
+}
+
+export function close() {
+  shown = false;
+  searching.abort();
+}
+
+function soon() {
+  clearTimeout(timer);
+  timer = setTimeout(show, WAIT_MS);
+}
+
+async function show() {
+  searching.abort();
+  const { signal } = (searching = new AbortController());
+  await store.open();
+  const query = find("library-query").value.trim();
+  const all = await store.list();
+  const found = query ? await search(store, query, signal) : all.map((transcript) => ({ transcript, rows: [] }));
+  if (signal.aborted) return;
+  find("library-memory").hidden = store.persistent;
+  find("library-tools").hidden = !all.length;
+  find("library-export").hidden = !offers.exportAll;
+  find("transcripts-empty").hidden = all.length > 0;
+  find("library-none").hidden = !all.length || found.length > 0;
+  say(find("library-found"), query ? t("library.found", { count: found.length }) : "");
+  showUsage();
+  const items = [];
+  for (let i = 0; i < found.length; i++) {
+    if (i && i % MADE_AT_ONCE === 0) await new Promise((next) => setTimeout(next));
+    items.push(itemOf(found[i], query));
+  }
+  // A name that is being edited would be lost.
+  if (!signal.aborted && !find("transcripts-list").contains(document.activeElement?.closest("input"))) refill(items);
+}
+
+/** The focus stays on the same transcript. */
+function refill(items) {
+  const list = find("transcripts-list");
+  const focused = document.activeElement;
+  const id = list.contains(focused) ? focused.closest("li").dataset.id : null;
+  list.replaceChildren(...items);
+  if (id !== null) items.find((item) => item.dataset.id === id)?.querySelector(focused.className ? `.${focused.classList[0]}` : "a")?.focus();
+}
+
+function itemOf({ transcript, rows }, query) {
+  const { id, createdAt, durationS, language, state } = transcript;
+  const title = transcript.title || t("reader.untitled");
+  const link = make("a", { className: "library-title", href: `#t/${id}`, textContent: title, dir: "auto" });
+  const date = new Date(createdAt).toLocaleString(i18n.language, { dateStyle: "medium", timeStyle: "short" });
+  const facts = [date, durationS ? clock(durationS) : "", language].filter(Boolean).join(" · ");
+  const line = make("p", { className: "facts" }, facts);
+  if (state !== "complete") line.append(make("span", { className: `library-state ${state}`, textContent: t(`library.${state}`) }));
+  const item = make("li", { className: "card library-item" }, make("div", { className: "library-text" }, link, line));
+  item.dataset.id = id;
+  item.firstChild.append(...rows.map((row) => snippet(id, row, query)));
+  item.append(
+    button("edit", "library.rename", title, () => rename(transcript, link)),
+    button("trash", "library.remove", title, async () => removed(await store.remove(id), t("library.removed", { title }))),
+  );
+  return item;
+}
+
+/** A line that was found; the reader opens with the same search. */
+function snippet(id, row, query) {
+  const link = make("a", { className: "library-snippet", href: `#t/${id}`, dir: "auto" }, make("span", { className: "time", textContent: clock(row.start) }), ` ${row.text}`);
+  link.onclick = () => lookFor(query);
+  return link;
+}
+
+function button(drawing, label, title, run) {
+  const made = make("button", { type: "button", className: `library-${drawing} icon`, onclick: run, title: t(label, { title }) }, icon(drawing));
+  made.setAttribute("aria-label", t(label, { title }));
+  return made;
+}
+
+function rename({ id, title }, link) {
+  editInline(link, { value: title, label: t("reader.name"), save: (text) => store.update(id, { title: text }) });
+}
+
+function removed(undo, text) {
+  toast(text, { action: t("library.undo"), run: undo });
+}
+
+async function showUsage() {
+  const { usedBytes, quotaBytes, persisted } = await store.usage();
+  const known = quotaBytes !== null && usedBytes !== null;
+  find("library-usage").textContent = known ? t("library.usage", { used: size(usedBytes), quota: size(quotaBytes) }) : "";
+  find("library-persist").hidden = !known || persisted;
+}
+
+function size(bytes) {
+  const unit = bytes >= 1e9 ? "gigabyte" : "megabyte";
+  const count = bytes / (bytes >= 1e9 ? 1e9 : 1e6);
+  return new Intl.NumberFormat(i18n.language, { style: "unit", unit, maximumFractionDigits: count < 10 ? 1 : 0 }).format(count);
+}

@@ -8,6 +8,7 @@ import { ReplayBuffer } from "./replay-buffer.js";
 
 const FIRST_DELAY_MS = 250;
 const LONGEST_DELAY_MS = 5000;
+const JOINED_GAP_S = 5;
 
 // What each close code means for the next connection; every other code means to resume.
 export const AFTER_CLOSE = {
@@ -30,11 +31,18 @@ export class LiveConnection {
   #tries = 0;
   #windowSeconds = 30;
 
-  constructor({ limitBytes, bytesPerSecond }) {
-    this.buffer = new ReplayBuffer(limitBytes);
+  /** `from`: the position of the first byte that will be pushed, where an earlier recording goes on. */
+  constructor({ limitBytes, bytesPerSecond, from = 0 }) {
+    this.buffer = new ReplayBuffer(limitBytes, from);
     this.bytesPerSecond = bytesPerSecond;
+    this.#sent = this.#finalized = from;
     this.connected = false;
     this.lostSeconds = 0;
+    this.gaps = []; // {start, end}: where they were lost, in seconds of the recording
+  }
+
+  get unsentBytes() {
+    return this.buffer.end - this.#sent;
   }
 
   /** The query parameters of the next connection. */
@@ -54,7 +62,7 @@ export class LiveConnection {
     } else {
       this.#base = this.#sent - message.received_bytes; // lost bytes are not in the server's count
     }
-    this.lostSeconds += (this.#sent - wanted) / this.bytesPerSecond;
+    this.#lost(wanted, this.#sent);
     this.#session = message.session_id;
     this.#windowSeconds = message.window_max_s;
     this.connected = true;
@@ -85,13 +93,20 @@ export class LiveConnection {
     };
   }
 
+  /** A message with the times of the words of a final: {key, words}, with times since recording began. */
+  words(message) {
+    const from = this.#base / this.bytesPerSecond;
+    const words = message.words.map((word) => ({ ...word, start: from + word.start, end: from + word.end }));
+    return { key: `${this.#number}.${message.utterance}`, words };
+  }
+
   /** The next bytes to send, or null. */
   next(most) {
     if (!this.connected) return null;
     if (this.#sent < this.buffer.start) {
       // The connection was so slow that the buffer overflowed: the server's clock does not count the lost audio.
       const gap = this.buffer.start - this.#sent;
-      this.lostSeconds += gap / this.bytesPerSecond;
+      this.#lost(this.#sent, this.buffer.start);
       this.#base += gap;
       this.#sent = this.buffer.start;
     }
@@ -108,6 +123,15 @@ export class LiveConnection {
     const delayMs = action === "fresh" ? FIRST_DELAY_MS : Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** this.#tries);
     this.#tries += 1;
     return { action, delayMs };
+  }
+
+  #lost(from, until) {
+    if (until <= from) return;
+    const [start, end] = [from / this.bytesPerSecond, until / this.bytesPerSecond];
+    this.lostSeconds += end - start;
+    // A slow connection loses many small pieces: those near each other are one gap.
+    if (start - this.gaps.at(-1)?.end < JOINED_GAP_S) this.gaps.at(-1).end = end;
+    else this.gaps.push({ start, end });
   }
 
   /** The position of the first audio without a final. An open utterance is at most as long as the server's window; it

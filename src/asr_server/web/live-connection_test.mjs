@@ -125,3 +125,42 @@ test("closes that a new try cannot mend end it", () => {
     assert.equal(liveConnection.closed(Number(code)).action, what);
   }
 });
+
+test("a recording that goes on sends its kept sound first, and its times go on too", () => {
+  const liveConnection = new LiveConnection({ limitBytes: 100 * SECOND, bytesPerSecond: SECOND, from: 4000 });
+  record(liveConnection, 1500);
+  assert.equal(liveConnection.unsentBytes, 1500);
+  liveConnection.hello(hello());
+  assert.deepEqual(drain(liveConnection), pattern(4000, 5500));
+  assert.equal(liveConnection.unsentBytes, 0);
+  assert.equal(liveConnection.lostSeconds, 0);
+  assert.equal(liveConnection.text(final(1, 0.5, 1)).start, 4.5);
+  assert.equal(liveConnection.hello(hello({ session_id: "live_2" })), true);
+  assert.deepEqual(drain(liveConnection), pattern(5000, 5500));
+});
+
+test("words have the key of their line and times since recording began", () => {
+  const liveConnection = new LiveConnection({ limitBytes: 100 * SECOND, bytesPerSecond: SECOND, from: 4000 });
+  liveConnection.hello(hello());
+  const { key } = liveConnection.text(final(1, 0, 2));
+  const words = [{ word: "a", start: 0.25, end: 0.5, source: "estimated" }];
+  assert.deepEqual(liveConnection.words({ utterance: 1, words }), { key, words: [{ word: "a", start: 4.25, end: 4.5, source: "estimated" }] });
+});
+
+test("where sound was lost is known, and losses near each other are one gap", () => {
+  const liveConnection = made(10 * SECOND);
+  liveConnection.hello(hello());
+  for (let i = 0; i < 60; i++) {
+    record(liveConnection, SECOND);
+    if (i === 14 || i === 27 || i === 59) drain(liveConnection);
+  }
+  assert.deepEqual(liveConnection.gaps, [{ start: 0, end: 5 }, { start: 15, end: 18 }, { start: 28, end: 50 }]);
+  assert.equal(liveConnection.lostSeconds, 30);
+  const slow = made(10 * SECOND);
+  slow.hello(hello());
+  for (let i = 0; i < 40; i++) {
+    record(slow, SECOND);
+    slow.next(10);
+  }
+  assert.equal(slow.gaps.length, 1);
+});

@@ -24,7 +24,8 @@ export class LiveSocket {
   #changes = {}; // of the configuration since the page connected: every new connection sends them again
   #ended = false;
 
-  /** `on`: {state(name, detail), line(line), fresh(), error(error)}; states: connecting, live, waiting, closed. */
+  /** `on`: {state(name, detail), line(line), words({key, words}), fresh(), error(error)}; states: connecting, live, waiting,
+   * closed. */
   constructor(liveConnection, query, on) {
     this.#connection = liveConnection;
     this.#query = query;
@@ -85,6 +86,8 @@ export class LiveSocket {
       this.#onHello(message);
     } else if ("text" in message) {
       this.#onLine(this.#connection.text(message));
+    } else if (message.words) {
+      this.#on.words(this.#connection.words(message));
     }
   }
 

@@ -46,14 +46,15 @@ const { LiveSocket } = await import("./live-socket.js");
 
 function opened(query = {}) {
   const liveConnection = new LiveConnection({ limitBytes: 10_000, bytesPerSecond: 1000 });
-  const on = { state() {}, line() {}, fresh() {}, error() {} };
+  const heard = [];
+  const on = { state() {}, line() {}, words: (words) => heard.push(words), fresh() {}, error() {} };
   const socket = new LiveSocket(liveConnection, query, on);
   socket.open();
   const next = () => {
     later();
     return made.at(-1);
   };
-  return { socket, liveConnection, next, first: made.at(-1) };
+  return { socket, liveConnection, next, heard, first: made.at(-1) };
 }
 
 const actions = (socket) => socket.sent.filter((data) => typeof data === "string").map((data) => JSON.parse(data));
@@ -98,4 +99,11 @@ test("whoever waits for the last line hears of it, however often it was asked fo
   const line = { text: "", is_final: true, committed: "", tentative: "", utterance: 1, start: 0, end: 1, ending: "flush" };
   for (const _ of actions(first)) first.tell(line);
   await Promise.all(ends);
+});
+
+test("the words of a line are told with its key", () => {
+  const { first, heard } = opened();
+  first.hello();
+  first.tell({ utterance: 1, words: [{ word: "on", start: 0, end: 1 }] });
+  assert.deepEqual(heard, [{ key: "1.1", words: [{ word: "on", start: 0, end: 1 }] }]);
 });

@@ -1,158 +1,209 @@
-// The Live panel: microphone in, text out.
+// The Live panel: microphone in, text out. A recording is a LiveRecording; this module shows it.
 
-import { diagnosis } from "./api.js";
-import { clock, copy, find, save, say } from "./dom.js";
-import { modelNote, watch } from "./health.js";
+import { diagnosis, postJson } from "./api.js";
+import { Captions } from "./captions.js";
+import { copy, find, say } from "./dom.js";
+import { exportMenu } from "./export-menu.js";
+import { watch } from "./health.js";
+import { i18n, t, text } from "./i18n.js";
 import { fill } from "./languages.js";
-import { LiveConnection } from "./live-connection.js";
-import { LiveSocket } from "./live-socket.js";
-import { Problem } from "./problem.js";
-import { BYTES_PER_SECOND, Microphone, devices } from "./microphone.js";
+import { keepAwake } from "./live-awake.js";
+import { InterruptedOffer } from "./live-interrupted.js";
+import { Meter } from "./live-meter.js";
+import { modelState } from "./live-model.js";
+import { LINE_STEP } from "./live-keeper.js";
+import { LiveRecording } from "./live-recording.js";
+import { keepTail } from "./live-recovery.js";
+import { Replay } from "./live-replay.js";
+import { LiveView } from "./live-view.js";
+import { fillDevices } from "./microphone.js";
 import { notice } from "./notice.js";
-import { cuesOf, srt, vtt } from "./subtitles.js";
-import { TranscriptView } from "./transcript-view.js";
+import { Problem } from "./problem.js";
+import { store } from "./store.js";
+import { toast } from "./toast.js";
+import { storage } from "./web-storage.js";
 
-// Three minutes: what a short outage and the longest utterance need, and 6 MB of memory.
-const BUFFER_BYTES = 180 * BYTES_PER_SECOND;
 const FAILURES_TO_EXPLAIN = 3;
-const STATE_TEXT = { paused: "Paused", finishing: "Waiting for the last words…" };
-const LABELS = { idle: "Start", starting: "Starting…", live: "Stop", paused: "Stop", finishing: "Finishing…" };
+const SHORTEST_S = 2; // a recording that failed earlier holds nothing yet
+const WORDS = { idle: "start", starting: "starting", live: "stop", paused: "stop", finishing: "finishing" };
 
-let state = "idle";
-let liveConnection = null;
-let socket = null;
-let microphone = null;
-let view = null;
-let unwatch = () => {};
-let awake = null;
-let choice = 0; // number of the latest choice of a microphone: only that one counts
+let recording = null; // the present one, or the last
+let shownId = ""; // the transcript whose lines are shown
 let failures = 0; // failed connections in a row
-
+let server = { health: null, problem: null };
+let view;
+let captions;
+let offer;
+let meter;
+const replay = new Replay();
 const ui = {};
 
 export function begin() {
-  for (const name of ["start", "pause", "level", "time", "lag", "heard", "connection", "language", "device", "hotwords"])
+  for (const name of ["start", "pause", "lag", "heard", "connection", "translation", "language", "device", "hotwords", "target"])
     ui[name] = find(`live-${name}`);
-  view = new TranscriptView(find("live-lines"), find("live-announcer"));
+  meter = new Meter();
+  const parts = { list: find("live-lines"), sheet: find("live-sheet"), latest: find("live-latest"), announcer: find("live-announcer") };
+  view = new LiveView(parts, playLine);
+  captions = new Captions();
+  offer = new InterruptedOffer({
+    busy: () => state() !== "idle",
+    // The lines of a recording that has just ended stay.
+    show: (found) => view.empty && showKept(found, found.rows),
+    resume: (found) => start(found),
+    finish: (found) => finish(found),
+  });
   fill(ui.language);
-  ui.start.onclick = () => (state === "idle" ? start() : state === "finishing" ? end() : stop());
-  ui.pause.onclick = () => (state === "paused" ? resume() : pause());
-  ui.language.onchange = () => socket?.configure({ language: ui.language.value });
-  ui.hotwords.onchange = () => socket?.configure({ hotwords: ui.hotwords.value });
-  ui.device.onchange = changeDevice;
-  find("live-copy").onclick = (event) => copy(event.target, plain());
-  find("live-clear").onclick = () => {
-    view.clear();
-    refresh();
-  };
-  for (const format of ["txt", "srt", "vtt"]) find(`live-${format}`).onclick = () => download(format);
-  navigator.mediaDevices?.addEventListener("devicechange", listDevices);
-  addEventListener("beforeunload", (event) => state !== "idle" && event.preventDefault());
-  document.addEventListener("visibilitychange", stayAwake);
+  fill(ui.target);
+  listen();
   listDevices();
   become("idle");
+  offer.begin();
 }
 
-async function start() {
-  become("starting");
-  notice("live", null);
-  view.clear();
+function listen() {
+  ui.start.onclick = press;
+  ui.pause.onclick = () => (state() === "paused" ? recording.resume() : recording.pause());
+  ui.language.onchange = () => recording?.configure({ language: ui.language.value });
+  ui.hotwords.onchange = () => recording?.configure({ hotwords: ui.hotwords.value.trim() });
+  ui.target.onchange = () => recording?.translateInto(ui.target.value);
+  ui.device.onchange = changeDevice;
+  find("live-copy").onclick = (event) => copy(event.currentTarget, plain());
+  exportMenu(find("live-export"), kept);
+  find("live-captions").onclick = () => captions.show(view.lines);
+  navigator.mediaDevices?.addEventListener("devicechange", listDevices);
+  addEventListener("beforeunload", (event) => state() !== "idle" && event.preventDefault());
+  addEventListener("pagehide", keep);
+  document.addEventListener("visibilitychange", () => {
+    // A phone may end a page that is hidden without a further event.
+    if (document.hidden) recording?.settle();
+    keepAwake(state() === "live");
+  });
+  i18n.onchange(() => become(state()));
+  store.onproblem((code) => state() !== "idle" && notice("live", new Problem(code)));
+}
+
+/** "idle", or the state of the recording. */
+function state() {
+  return recording && recording.state !== "ended" ? recording.state : "idle";
+}
+
+function press() {
+  const now = state();
+  if (now === "idle") start();
+  else if (now === "finishing") recording.end();
+  else recording.stop();
+}
+
+/** Record, or go on with what an interrupted recording left. */
+async function start(found = null) {
+  const mine = made(found);
   try {
-    microphone = await Microphone.open(ui.device.value, sound);
+    await mine.start(ui.device.value);
   } catch (problem) {
     notice("live", problem);
-    become("idle");
+    await mine.end();
+    offer.look();
     return;
   }
-  liveConnection = new LiveConnection({ limitBytes: BUFFER_BYTES, bytesPerSecond: BYTES_PER_SECOND });
-  const query = { language: ui.language.value, hotwords: ui.hotwords.value.trim() };
-  socket = new LiveSocket(liveConnection, query, { state: connection, line: showLine, fresh: () => view.dropOpen(), error: showError });
-  socket.open();
-  unwatch = watch((answer) => say(find("live-model"), view.empty ? modelNote(answer) : ""), 2);
-  become("live");
   listDevices();
-  stayAwake();
   // On a phone the text needs the space.
-  if (matchMedia("(max-width: 46rem)").matches) find("live-more").open = false;
+  if (matchMedia("(max-width: 46rem), (max-height: 34rem)").matches) find("live-more").open = false;
 }
 
-const sound = {
-  pcm(bytes) {
-    if (state !== "live") return;
-    socket.push(bytes);
-    ui.time.textContent = clock(liveConnection.buffer.end / BYTES_PER_SECOND);
-  },
-  level(value) {
-    const shown = state === "live" ? value : 0;
-    ui.level.style.setProperty("--level", shown.toFixed(2));
-    ui.level.setAttribute("aria-valuenow", Math.round(100 * shown));
-  },
-  ended() {
-    if (state !== "live" && state !== "paused") return;
-    notice("live", new Problem("microphone_gone"));
-    stop();
-  },
-};
-
-// While the functions below wait, other buttons may be pressed.
-
-function pause() {
-  become("paused");
-  sound.level(0);
-  // The pause ends the open utterance.
-  socket.flush();
-  microphone.pause();
+function finish(found) {
+  made(found).finish();
 }
 
-async function resume() {
-  const mine = microphone;
-  await mine.resume();
-  if (state !== "paused" || mine !== microphone) return;
-  become("live");
-  stayAwake();
+function made(found) {
+  notice("live", null);
+  replay.stop();
+  offer.hide();
+  failures = 0;
+  ui.lag.textContent = ui.heard.textContent = "";
+  say(ui.translation, "");
+  // The rows behind the last final come again.
+  if (found) showKept(found, found.rows.filter(({ n }) => n <= found.lines * LINE_STEP));
+  else view.clear();
+  const aligner = server.health?.plan.find(({ name }) => name === "aligner");
+  const words = aligner?.active ? "accurate" : "fast";
+  const query = { language: ui.language.value, hotwords: ui.hotwords.value.trim(), words };
+  const date = new Intl.DateTimeFormat(i18n.language, { dateStyle: "medium", timeStyle: "short" }).format();
+  const options = { language: ui.language.value, hotwords: ui.hotwords.value.trim() };
+  const metadata = { title: t("live.untitled", { date }), model: server.health?.model_id ?? "", options };
+  recording = new LiveRecording(store, { query, metadata, found, translate }, events());
+  recording.translateInto(ui.target.value);
+  become("starting");
+  return recording;
 }
 
-async function stop() {
-  const mine = socket;
-  become("finishing");
-  microphone.close();
-  await mine.flush();
-  if (mine === socket) end();
+/** What a recording tells the panel. */
+function events() {
+  return {
+    state: become,
+    connection,
+    line: showLine,
+    fresh: () => view.dropOpen(),
+    translated(key, translation) {
+      view.translate(key, translation, ui.target.value);
+      captions.update(view.lines);
+    },
+    translation: (problem) => say(ui.translation, problem ? t("live.translation_failed", { reason: problem.text }) : ""),
+    error: showError,
+    sound: showSound,
+    full: () => say(find("live-kept"), t("live.not_kept")),
+    gone() {
+      notice("live", new Problem("microphone_gone"));
+      recording.stop();
+    },
+    ended,
+  };
 }
 
-function end() {
-  microphone?.close();
-  socket?.close();
-  unwatch();
-  choice += 1;
-  awake?.release();
-  socket = microphone = awake = null;
-  sound.level(0);
-  say(find("live-model"), "");
-  if (state !== "idle") become("idle");
+/** The transcript has this `id`; `said`: whether it has words; `error`: why it ended, or null. */
+async function ended({ id, said, error }) {
+  shownId = id;
+  refresh();
+  if (said) {
+    toast(t("live.saved"), { action: t("live.open"), run: () => (location.hash = `t/${id}`) });
+  } else if (!error || recording.seconds < SHORTEST_S) {
+    const undo = await store.remove(id);
+    if (!error) toast(t("live.nothing_said"), { action: t("live.keep"), run: undo });
+  }
+  offer.look();
+}
+
+async function translate(texts, target) {
+  const { translations, reasons } = await postJson("v1/text/translations", { texts, target_language: target });
+  return translations.map((found, i) => (reasons[i] ? null : found));
+}
+
+/** The page goes away: what the store has not taken is kept at once. */
+function keep() {
+  try {
+    keepTail(storage("localStorage"), recording?.tail() ?? null);
+  } catch {
+    // The storage is full or forbidden: the last second is lost.
+  }
 }
 
 async function changeDevice() {
-  if (state !== "live" && state !== "paused") return;
-  const mine = (choice += 1);
+  if (state() !== "live" && state() !== "paused") return;
   try {
-    const opened = await Microphone.open(ui.device.value, sound);
-    if (mine !== choice || (state !== "live" && state !== "paused")) {
-      opened.close();
-      return;
-    }
-    microphone.close();
-    microphone = opened;
-    if (state === "paused") microphone.pause();
+    await recording.useMicrophone(ui.device.value);
   } catch (problem) {
     notice("live", problem);
   }
+}
+
+function showSound(level, seconds) {
+  meter.push(level, seconds);
+  meter.time(recording.seconds, state());
 }
 
 function showLine(line) {
   view.show(line);
-  say(find("live-model"), "");
-  ui.lag.textContent = `${(line.lagMs / 1000).toFixed(1)} s behind`;
+  captions.update(view.lines);
+  text(ui.lag, "live.behind", { seconds: (line.lagMs / 1000).toFixed(1) });
   if (line.language) ui.heard.textContent = line.language;
   refresh();
 }
@@ -160,19 +211,19 @@ function showLine(line) {
 async function connection(name, detail) {
   // Otherwise every attempt would clear the message about the last one.
   if (name === "connecting" && ui.connection.textContent) return;
-  const shown = { connecting: "Connecting…", live: STATE_TEXT[state] ?? "", waiting: "Connection lost. Still recording; trying again…", closed: "" };
-  ui.connection.textContent = shown[name];
   if (name === "live") {
     failures = 0;
     const lost = Math.round(detail.lostSeconds);
-    if (lost) ui.connection.textContent = `Connected again; ${lost} s of audio were lost.`;
+    text(ui.connection, lost ? "live.lost" : (stateText() ?? ""), { count: lost });
     notice("live", null);
-  } else if (name === "waiting") {
+    return;
+  }
+  text(ui.connection, { connecting: "live.connecting", waiting: "live.reconnecting", closed: "" }[name]);
+  if (name === "waiting") {
     failures += 1;
     if (detail.error && detail.error.code !== "session_not_found") showError(detail.error);
     else if (failures === FAILURES_TO_EXPLAIN) explain();
   } else if (name === "closed") {
-    end();
     const { error } = detail;
     notice("live", error ? new Problem(error.code, error.message) : await diagnosis());
   }
@@ -181,55 +232,79 @@ async function connection(name, detail) {
 /** Explain a lasting failure. A short one needs no explanation: the page reconnects. */
 async function explain() {
   const found = await diagnosis();
-  if (failures >= FAILURES_TO_EXPLAIN && state !== "idle" && found.code !== "cut") notice("live", found);
+  if (failures >= FAILURES_TO_EXPLAIN && state() !== "idle" && found.code !== "cut") notice("live", found);
 }
 
 function showError(error) {
   notice("live", new Problem(error.code, error.message));
 }
 
+function showServer(answer) {
+  server = answer;
+  const translation = answer.health?.plan.find(({ name }) => name === "translation");
+  find("live-target-field").hidden = !translation?.active;
+  refresh();
+}
+
+function stateText() {
+  return { paused: "live.paused", finishing: "live.last_words" }[state()];
+}
+
 function become(name) {
-  state = name;
-  ui.start.textContent = LABELS[name];
+  const now = state();
+  text(find("live-start-word"), `live.${WORDS[now]}`);
   ui.start.disabled = name === "starting";
-  ui.start.classList.toggle("on", name === "live" || name === "paused");
-  ui.start.title = name === "finishing" ? "Press again to stop without the last words" : "";
-  ui.pause.hidden = name !== "live" && name !== "paused";
-  ui.pause.textContent = name === "paused" ? "Continue" : "Pause";
-  ui.connection.textContent = STATE_TEXT[name] ?? "";
-  if (name === "starting") ui.lag.textContent = ui.heard.textContent = ui.time.textContent = "";
+  ui.start.dataset.state = now;
+  ui.start.title = now === "finishing" ? t("live.finishing_about") : "";
+  ui.pause.hidden = now !== "live" && now !== "paused";
+  text(find("live-pause-word"), now === "paused" ? "live.continue" : "live.pause");
+  text(ui.connection, stateText() ?? "");
+  find("live-lines").classList.toggle("replayable", now === "idle" || now === "paused");
+  if (now !== "live") meter.clear();
+  if (now === "starting") say(find("live-kept"), "");
+  keepAwake(now === "live");
+  if (now === "idle") text(ui.lag, "");
+  meter.mark(recording?.seconds ?? 0, now);
+  // While it records, the state of the model matters more.
+  watch(showServer, now === "idle" ? 10 : 2);
   refresh();
 }
 
 function refresh() {
-  const some = view.finished.length > 0;
+  const now = state();
+  const { listening, key, values } = modelState(server);
   find("live-blank").hidden = !view.empty;
-  find("live-empty").textContent = state === "idle" ? "Press Start and speak." : "Listening…";
-  find("live-actions").hidden = !some;
+  text(find("live-empty"), now === "idle" ? "live.empty" : listening);
+  text(find("live-model"), key, values);
+  const done = now === "idle" || now === "paused";
+  find("live-actions").hidden = !done || !view.finished.length;
+  if (now !== "idle") shownId = recording.id;
+  find("live-open").hidden = now !== "idle" || !shownId;
+  find("live-open").href = `#t/${shownId}`;
 }
 
-async function listDevices() {
-  const chosen = microphone?.deviceId ?? ui.device.value;
-  const found = (await devices()).filter((device) => device.label);
-  ui.device.replaceChildren(new Option("Default", ""), ...found.map((device) => new Option(device.label, device.deviceId)));
-  ui.device.value = found.some((device) => device.deviceId === chosen) ? chosen : "";
+function showKept({ transcript }, rows) {
+  shownId = transcript.id;
+  view.restore(rows, transcript.languageCode);
+  refresh();
+}
+
+/** What is kept of the lines that are shown. */
+async function kept() {
+  await recording?.settle();
+  return { transcript: await store.get(shownId), rows: await store.rows(shownId) };
+}
+
+async function playLine(line) {
+  await recording?.settle();
+  const found = await replay.play(await store.sound(shownId), line);
+  if (!found) toast(t("live.no_sound"));
+}
+
+function listDevices() {
+  return fillDevices(ui.device, recording?.microphone || ui.device.value);
 }
 
 function plain() {
   return view.finished.map((line) => line.committed.trim()).join("\n");
-}
-
-function download(format) {
-  const segments = view.finished.map((line) => ({ start: line.start, end: line.end, text: line.committed.trim() }));
-  if (format === "txt") save("transcript.txt", "text/plain", `${plain()}\n`);
-  if (format === "srt") save("transcript.srt", "application/x-subrip", srt(cuesOf(segments)));
-  if (format === "vtt") save("transcript.vtt", "text/vtt", vtt(cuesOf(segments)));
-}
-
-/** Keep the screen on, since a phone that sleeps stops recording. Not every browser can do this. */
-async function stayAwake() {
-  if (state !== "live" || document.hidden || !navigator.wakeLock || awake?.released === false) return;
-  const lock = await navigator.wakeLock.request("screen").catch(() => null);
-  if (state === "idle") lock?.release();
-  else awake = lock;
 }

@@ -1,11 +1,12 @@
 // The microphone as 16 kHz PCM.
 
 import { fileUrl } from "./api.js";
+import { t } from "./i18n.js";
 import { Problem } from "./problem.js";
 import { Resampler, level, toPcm } from "./resample.js";
+import { RATE } from "./wav.js";
 
-export const RATE = 16_000;
-export const BYTES_PER_SECOND = 2 * RATE;
+const START_MS = 4000; // a context that has not begun to run by then does not
 
 // Browsers' names of microphone errors (Media Capture and Streams, section 10.2), and this page's codes.
 const ERROR_CODES = {
@@ -22,7 +23,7 @@ export class Microphone {
   #context;
   #enabled = true;
 
-  /** Ask for the microphone. `on`: {pcm(bytes), level(0..1), ended()}. Throws a `Problem`. */
+  /** Ask for the microphone. `on`: {pcm(bytes), level(0..1, seconds), ended()}. Throws a `Problem`. */
   static async open(deviceId, on) {
     if (!globalThis.isSecureContext || !navigator.mediaDevices) throw new Problem("insecure");
     const microphone = new Microphone();
@@ -57,7 +58,7 @@ export class Microphone {
   }
 
   async #listen(on) {
-    this.#context = new AudioContext({ latencyHint: "interactive" });
+    this.#context = await runningContext();
     await this.#context.audioWorklet.addModule(fileUrl("audio-worklet.js")).catch(() => {
       throw new Problem("unreachable");
     });
@@ -66,13 +67,12 @@ export class Microphone {
     const mono = { channelCount: 1, channelCountMode: "explicit" };
     const node = new AudioWorkletNode(this.#context, "gatherer", { numberOfOutputs: 1, ...mono });
     node.port.onmessage = ({ data }) => {
-      on.level(level(data));
+      on.level(level(data), data.length / this.#context.sampleRate);
       on.pcm(toPcm(resampler.push(data)));
     };
     // An unconnected node may never run; the output of this one is silence.
     this.#context.createMediaStreamSource(this.#stream).connect(node).connect(this.#context.destination);
     this.#stream.getAudioTracks()[0].onended = () => on.ended();
-    await this.#context.resume();
     this.#context.onstatechange = this.#run;
     document.addEventListener("visibilitychange", this.#run);
   }
@@ -88,10 +88,28 @@ export class Microphone {
   }
 }
 
-/** The available microphones. Their names are empty until the microphone was allowed once. */
-export async function devices() {
+/** An `AudioContext` that runs. Without a sound output some browsers never run one; a sink of the kind "none" needs no
+ * output, where the browser has it. Throws a `Problem` instead of waiting for ever. */
+async function runningContext() {
+  const choices = "setSinkId" in AudioContext.prototype ? [{}, { sinkId: { type: "none" } }] : [{}];
+  for (const choice of choices) {
+    const context = new AudioContext({ latencyHint: "interactive", ...choice });
+    const late = new Promise((resolve) => setTimeout(resolve, START_MS));
+    await Promise.race([context.resume().catch(() => {}), late]);
+    if (context.state === "running") return context;
+    context.close().catch(() => {});
+  }
+  throw new Problem("sound_not_started");
+}
+
+/** Offer the available microphones in a select, with `chosen` (a device's id) selected if it is there. */
+export async function fillDevices(select, chosen) {
   const all = (await navigator.mediaDevices?.enumerateDevices()) ?? [];
-  return all.filter((device) => device.kind === "audioinput" && device.deviceId);
+  // Their names are empty until the microphone was allowed once.
+  const found = all.filter((device) => device.kind === "audioinput" && device.deviceId && device.label);
+  const options = found.map((device) => new Option(device.label, device.deviceId));
+  select.replaceChildren(new Option(t("live.default_device"), ""), ...options);
+  select.value = found.some((device) => device.deviceId === chosen) ? chosen : "";
 }
 
 async function ask(deviceId) {

@@ -1,12 +1,292 @@
-// The reader: one transcript, at #t/ID.
+// The reader: one transcript at #t/ID, to listen to, read, search and correct.
 //
-// open(id)
+// begin(), open(id), close()
+// current()                the open {transcript, rows}, or null
+// lookFor(query)           search for this when the next transcript is opened
+// offer({again, resume})   other modules give what a transcription that was cut off or failed can get: again(transcript)
+//                          transcribes the whole sound once more, resume(transcript) what is missing. A function that is
+//                          not given has no button.
+//
+// Rows that arrive while the transcript is shown come through the store's `onchange`.
 
-import { find } from "./dom.js";
-import { text } from "./i18n.js";
+import { clock, find, make, say } from "./dom.js";
+import { i18n, t } from "./i18n.js";
+import { editInline } from "./inline-edit.js";
+import { LANGUAGES } from "./languages.js";
+import { Player } from "./player.js";
+import { Problem } from "./problem.js";
+import { Finder } from "./reader-find.js";
+import { beginKeys } from "./reader-keys.js";
+import { beginPointer } from "./reader-pointer.js";
+import { RowEditor } from "./row-editor.js";
+import { RowHistory } from "./row-history.js";
+import { RowsView } from "./rows-view.js";
+import { store } from "./store.js";
+import { toast } from "./toast.js";
+import { Waveform, peaksOf } from "./waveform.js";
+import { storage } from "./web-storage.js";
 
-/** Nothing is stored yet, so no id is known. */
-export function open() {
-  text(find("reader-notice"), "reader.missing");
-  find("reader-notice").hidden = false;
+const KEPT_UNSURE = "mark-unsure";
+const WRITTEN_ROWS = 200; // in one transaction: more would take a long task
+
+const kept = storage("localStorage");
+const offers = { again: null, resume: null };
+let player, waveform, view, editor, finder;
+let transcript = null;
+let rowsRead = null; // a promise: the rows of the transcript are in the view's history
+let wanted = ""; // to search for in the next transcript
+let turn = 0; // counts the transcripts that were opened
+let leaving = new AbortController(); // ends what is computed for the transcript
+
+export function offer(functions) {
+  Object.assign(offers, functions);
+}
+
+export function lookFor(query) {
+  wanted = query;
+}
+
+export function current() {
+  return transcript && { transcript, rows: view.history.rows };
+}
+
+export function begin() {
+  player = new Player(find("reader-player"), { time: follow, unplayable: noPlayer, loaded: drawPeaks });
+  waveform = new Waveform(find("reader-waveform"), { seek: (seconds) => player.seek(seconds) });
+  view = new RowsView(find("reader-rows"), { rename: renameSpeaker });
+  view.unsure = kept.getItem(KEPT_UNSURE) === "true";
+  editor = new RowEditor(find("reader-rows"), view, { draft, edit });
+  finder = new Finder(view, { edit, replaced: (count) => toast(t("reader.replaced", { count }), { action: t("reader.undo"), run: undo }) });
+  beginKeys({ player, view, editor, finder, undo, redo, playAt, isOpen: () => transcript !== null });
+  beginPointer(find("reader-rows"), { player, view, editor, playAt });
+  find("reader-undo").onclick = undo;
+  find("reader-redo").onclick = redo;
+  find("reader-search").onclick = () => finder.open();
+  find("reader-rename").onclick = rename;
+  find("reader-follow").onclick = () => setFollowing(true);
+  for (const name of ["again", "resume"]) find(`reader-${name}`).onclick = () => offers[name]?.(transcript);
+  find("reader-unsure").checked = view.unsure;
+  find("reader-unsure").onchange = (event) => {
+    view.unsure = event.target.checked;
+    kept.setItem(KEPT_UNSURE, String(view.unsure));
+    view.paint();
+  };
+  // Who scrolls wants to read elsewhere.
+  for (const name of ["wheel", "touchmove"]) find("reader").addEventListener(name, () => transcript && !player.paused && setFollowing(false), { passive: true });
+  store.onchange(changed);
+  i18n.onchange(() => transcript && open(transcript.id));
+}
+
+export async function open(id) {
+  close();
+  const mine = turn;
+  await store.open();
+  const found = await store.get(id);
+  if (mine !== turn) return;
+  say(find("reader-notice"), found ? "" : t("reader.missing"));
+  find("reader-work").hidden = !found;
+  if (!found) return;
+  transcript = found;
+  view.history = new RowHistory();
+  view.people = { ...found.speakers };
+  setFollowing(true);
+  showTranscript();
+  rowsRead = store.rows(id).then((rows) => mine === turn && void view.history.apply({ put: rows }));
+  await rowsRead;
+  if (mine !== turn) return;
+  const shown = view.showAll();
+  showRows();
+  openSound(await store.sound(id), mine);
+  await shown;
+  if (mine === turn && wanted) finder.open(wanted);
+  wanted = "";
+}
+
+export function close() {
+  turn++;
+  if (!transcript) return;
+  editor.finish();
+  finder.close();
+  leaving.abort();
+  leaving = new AbortController();
+  player.close();
+  view.clear();
+  waveform.show({ peaks: null, rows: [], gaps: [], durationS: 0 });
+  transcript = null;
+}
+
+function openSound(sound, mine) {
+  if (mine !== turn) return;
+  find("reader-side").hidden = !sound;
+  find("reader").classList.toggle("without-sound", !sound);
+  say(find("reader-unplayable"), "");
+  if (sound) player.open(sound, transcript.durationS || (view.history.rows.at(-1)?.end ?? 0));
+}
+
+function noPlayer() {
+  find("reader-side").hidden = true;
+  find("reader").classList.add("without-sound");
+  say(find("reader-unplayable"), new Problem("unplayable").text);
+}
+
+async function drawPeaks() {
+  const mine = turn;
+  waveform.show({ durationS: player.durationS });
+  const sound = await store.sound(transcript.id);
+  const peaks = sound && (await peaksOf(sound, player.durationS, leaving.signal));
+  if (mine === turn && peaks) waveform.show({ peaks });
+}
+
+// -- what is shown ----------------------------------------------------------------------------------------------------
+
+function showTranscript() {
+  find("reader-title").textContent = transcript.title || t("reader.untitled");
+  const { state, error } = transcript;
+  const said = { open: t("reader.open"), cut: t("reader.cut"), failed: error ? new Problem(error.code, error.message).text : t("reader.failed") }[state];
+  say(find("reader-state-text"), said ?? "");
+  find("reader-state").hidden = !said;
+  find("reader-state").classList.toggle("notice", state !== "open");
+  const ended = state === "cut" || state === "failed";
+  find("reader-again").hidden = !(ended && offers.again);
+  find("reader-resume").hidden = !(state === "cut" && offers.resume);
+  find("reader-rows").setAttribute("aria-busy", String(state === "open"));
+  showFacts();
+}
+
+function showFacts() {
+  const { rows } = view.history;
+  const words = rows.reduce((sum, row) => sum + (row.words?.length ?? row.text.split(" ").length), 0);
+  const length = transcript.durationS || (rows.at(-1)?.end ?? 0);
+  const language = transcript.language || LANGUAGES[transcript.languageCode] || "";
+  const parts = [length ? clock(length) : "", language, t("reader.words", { count: words }), transcript.model];
+  find("reader-facts").textContent = parts.filter(Boolean).join(" · ");
+}
+
+/** What follows from the rows as a whole. */
+function showRows() {
+  const { rows, canUndo, canRedo } = view.history;
+  find("reader-undo").disabled = !canUndo;
+  find("reader-redo").disabled = !canRedo;
+  find("reader-unsure-field").hidden = !rows.some((row) => row.words?.some(({ confidence }) => confidence !== undefined));
+  find("reader-rows").classList.toggle("two", rows.some((row) => row.translation));
+  find("reader-empty").hidden = rows.length > 0 || transcript.state === "open";
+  const gaps = transcript.gaps ?? [];
+  const speakers = getComputedStyle(find("reader"));
+  const colour = (speaker) => speaker !== undefined && speakers.getPropertyValue(`--speaker-${view.colourOf(speaker)}`);
+  waveform.show({ rows, gaps, colour, durationS: player.durationS || transcript.durationS });
+  find("reader-gaps").replaceChildren(...gaps.map(gapButton));
+  find("reader-gaps-field").hidden = !gaps.length;
+  finder.refresh();
+  showFacts();
+}
+
+function gapButton({ start, end }) {
+  const times = `${clock(start)}–${clock(end)}`;
+  const button = make("button", { type: "button", className: "quiet", textContent: times, onclick: () => playAt(start) });
+  button.setAttribute("aria-label", t("reader.play_from", { time: times }));
+  return make("li", {}, button);
+}
+
+function setFollowing(on) {
+  view.following = on;
+  find("reader-follow").hidden = on;
+}
+
+function follow(seconds) {
+  if (!transcript) return;
+  const row = view.mark(seconds);
+  player.subtitle(row, seconds);
+  waveform.at(seconds);
+}
+
+// -- changes ----------------------------------------------------------------------------------------------------------
+
+let showing = 0;
+
+async function put(change) {
+  await view.update(change);
+  // Once for all changes that arrive together.
+  clearTimeout(showing);
+  showing = setTimeout(() => transcript && showRows(), 100);
+}
+
+async function write({ remove, put: rows }) {
+  const { id } = transcript;
+  let removed = remove;
+  for (let i = 0; i === 0 || i < rows.length; i += WRITTEN_ROWS) {
+    await store.changeRows(id, removed, rows.slice(i, i + WRITTEN_ROWS));
+    removed = [];
+  }
+}
+
+function draft(change) {
+  write(view.history.apply(change));
+}
+
+function edit(change, before) {
+  made(view.history.edit(change, before));
+}
+
+function undo() {
+  editor.finish();
+  made(view.history.undo());
+}
+
+function redo() {
+  editor.finish();
+  made(view.history.redo());
+}
+
+function made(change) {
+  if (!change) return;
+  put(change);
+  write(change);
+}
+
+async function changed({ type, id, here, removed, put: keys, rows }) {
+  if (id !== transcript?.id) return;
+  const mine = turn;
+  if (type === "removed") return open(id);
+  if (type === "transcript") {
+    const found = await store.get(id);
+    if (mine !== turn || !found) return;
+    const ended = transcript.state === "open" && found.state !== "open";
+    transcript = found;
+    view.people = { ...found.speakers };
+    view.nameSpeakers();
+    // A recording had less sound, or none, when it was opened.
+    if (ended && found.kind === "live" && player.paused) openSound(await store.sound(id), mine);
+    showTranscript();
+    if (found.state !== "open") showRows();
+    return;
+  }
+  await rowsRead;
+  const arrived = here ? rows : await store.rowsAt(id, keys);
+  // Rows that this reader has written are the same objects.
+  const news = arrived.filter((row) => view.history.row(row.n) !== row);
+  const gone = removed.filter((n) => view.history.row(n) && !keys.includes(n));
+  if (mine !== turn || (!news.length && !gone.length)) return;
+  put(view.history.apply({ remove: gone, put: news }));
+}
+
+function rename() {
+  editInline(find("reader-title"), {
+    value: transcript.title,
+    label: t("reader.name"),
+    save: (title) => store.update(transcript.id, { title }),
+  });
+}
+
+function renameSpeaker(speaker, element) {
+  editInline(element, {
+    value: transcript.speakers?.[speaker] ?? element.textContent,
+    label: t("reader.speaker_name"),
+    save: (name) => store.update(transcript.id, { speakers: { ...transcript.speakers, [speaker]: name } }),
+  });
+}
+
+function playAt(seconds) {
+  setFollowing(true);
+  player.seek(seconds);
+  player.play();
 }

@@ -4,10 +4,10 @@ export class ReplayBuffer {
   #pieces = []; // {at, bytes}, without gaps, in order
   #limit;
 
-  constructor(limitBytes) {
+  constructor(limitBytes, start = 0) {
     this.#limit = limitBytes;
-    this.start = 0; // position of the first byte that is kept
-    this.end = 0; // position behind the last byte
+    this.start = start; // position of the first byte that is kept
+    this.end = start; // position behind the last byte
   }
 
   /** Append; beyond the limit the oldest bytes are dropped. */

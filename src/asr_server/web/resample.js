@@ -3,6 +3,9 @@
 // A Kaiser-windowed sinc, one row of taps for each phase of the ratio. Tones above 9 kHz come out below -70 dB, tones
 // up to 7 kHz within 0.1 dB; the test measures both.
 
+import { RATE } from "./wav.js";
+
+export const BYTES_PER_SECOND = 2 * RATE;
 const ZEROS = 26; // zero crossings of the sinc on each side, at the lower of the two rates
 const BETA = 8; // stopband near -80 dB
 

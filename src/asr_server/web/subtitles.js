@@ -1,7 +1,8 @@
 // Segments of a transcript to subtitle cues, and cues to SRT and WebVTT.
 //
-// A segment is {start, end, text, words?}, a cue {start, end, text}; all times are seconds. Where a segment has no word
-// times, the time of a word is estimated from its length.
+// A segment is {start, end, text, words?}, a cue {start, end, text}; all times are seconds. Rows of a transcript are such
+// segments. A word is {word or text, start, end}. Where a segment has no word times, the time of a word is estimated from
+// its length.
 
 const COLUMNS = 42; // of a line
 const LINES = 2;
@@ -76,11 +77,6 @@ export function width(text) {
   return [...text].reduce((sum, character) => sum + (NARROW.test(character) ? 0 : WIDE.test(character) ? 2 : 1), 0);
 }
 
-/** In any script, also one without spaces. */
-export function countWords(text) {
-  return [...WORDS.segment(text)].filter((part) => part.isWordLike).length;
-}
-
 /** The words of a segment, spaces kept, each with its times: those it has, or estimated ones. */
 export function pieces(segment) {
   return timed(segment) ?? estimated(segment);
@@ -91,10 +87,11 @@ function timed({ text, words }) {
   const found = [];
   let at = 0;
   for (const word of words) {
-    const from = text.indexOf(word.word.trim(), at);
+    const core = (word.word ?? word.text).trim();
+    const from = text.indexOf(core, at);
     // The words do not match the text, so their times do not apply.
     if (from < 0) return null;
-    const until = from + word.word.trim().length;
+    const until = from + core.length;
     if (found.length) found.at(-1).text += text.slice(at, from);
     found.push({ text: (found.length ? "" : text.slice(0, from)) + text.slice(from, until), start: word.start, end: word.end });
     at = until;

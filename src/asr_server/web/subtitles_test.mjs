@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { countWords, cuesOf, escaped, pieces, srt, timestamp, vtt, width } from "./subtitles.js";
+import { cuesOf, escaped, pieces, srt, timestamp, vtt, width } from "./subtitles.js";
 
 const LONG = "the quick brown fox jumps over the lazy dog and then it runs away from all of them, because it is late. ".repeat(4).trim();
 const TEXTS = {
@@ -124,10 +124,4 @@ test("with a segment more only that one is cut into cues", () => {
   segments.push(segment(2));
   assert.deepEqual(cuesOf(segments).slice(0, 2), before);
   assert.equal(read, 1.5 * once);
-});
-
-test("words are counted in scripts without spaces too", () => {
-  assert.equal(countWords("Turn on the kitchen lights, please."), 6);
-  assert.ok(countWords("请打开厨房的灯") > 2);
-  assert.equal(countWords(""), 0);
 });

@@ -22,10 +22,7 @@ export function post(path, file, fields, on) {
     request.onprogress = () => request.status === 200 && on.text(request.responseText);
     request.onabort = () => reject(new Problem("cut"));
     request.onerror = async () => reject(await reason(file, sent));
-    request.onload = () =>
-      request.status === 200
-        ? resolve(request.responseText)
-        : reject(Problem.ofAnswer(request.status, request.responseText));
+    request.onload = () => (request.status === 200 ? resolve(request.responseText) : reject(refusal(request)));
   });
   request.open("POST", url(path));
   for (const [name, value] of Object.entries(authorization())) request.setRequestHeader(name, value);
@@ -33,7 +30,15 @@ export function post(path, file, fields, on) {
   return { done, abort: () => request.abort() };
 }
 
-/** As `post`, on the route of native events; `on.segment({text, start, end, language, words?})` for each span. */
+/** The problem of an answer. One without room for now has `retryAfterS`. */
+function refusal(request) {
+  const problem = Problem.ofAnswer(request.status, request.responseText);
+  if (request.status === 429) problem.retryAfterS = Math.max(1, Number(request.getResponseHeader("Retry-After")) || 1);
+  return problem;
+}
+
+/** As `post`, on the route of native events. `on.duration(seconds)` where the recording says how long it is, and
+ * `on.segment({text, start, end, language, complete, words?})` for each span. Resolves to {language, duration, complete}. */
 export function stream(file, fields, on) {
   const parser = new EventParser();
   let read = 0;
@@ -44,6 +49,7 @@ export function stream(file, fields, on) {
       if (event.error) failure = new Problem(event.error.code, event.error.message);
       else if (event.is_final) whole = event;
       else if ("chunk_index" in event) on.segment({ ...event, text: event.text.trim() });
+      else if (event.duration) on.duration(event.duration);
     }
     read = all.length;
   };
@@ -51,7 +57,7 @@ export function stream(file, fields, on) {
   const done = sending.done.then((all) => {
     take(all);
     if (failure || !whole) throw failure ?? new Problem("cut");
-    return { text: whole.text, language: whole.language, duration: whole.end };
+    return { language: whole.language, duration: whole.end, complete: whole.complete };
   });
   return { done, abort: sending.abort };
 }

@@ -18,6 +18,7 @@ _EXPOSED = (
     "x-should-retry",
     "server-timing",
     "content-disposition",
+    "x-audio-duration",
     "x-subtitle-timing",
     "x-untranslated",
     "x-translation-error",

@@ -8,8 +8,9 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
+from pydantic import BaseModel, ValidationError
 from starlette.datastructures import FormData, UploadFile
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive
@@ -18,6 +19,7 @@ from asr_server.api.http.form_parser import FormParser
 from asr_server.core.errors import (
     Cancelled,
     FileTooLarge,
+    InvalidValue,
     MalformedBody,
     UnsupportedContentType,
     UnsupportedEncoding,
@@ -36,6 +38,8 @@ _LONGEST_S = 4 * 3600.0
 _MULTIPART = "multipart/form-data"
 # What `json` raises for text that is not JSON, and for JSON that is nested too deeply.
 NOT_JSON = (ValueError, RecursionError)
+
+T = TypeVar("T", bound=BaseModel)
 
 
 async def read_form(request: Request, max_bytes: int) -> FormData:
@@ -78,6 +82,16 @@ async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise MalformedBody("The body must be a JSON object.")
     return values
+
+
+def validated(model: type[T], values: Any) -> T:
+    """`values` as the model. Raises `InvalidValue` that names the first wrong field."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        param = ".".join(map(str, first["loc"])) or None
+        raise InvalidValue(f"Invalid value for '{param}': {first['msg']}.", param=param) from None
 
 
 def _check_encoding(request: Request) -> None:

@@ -101,8 +101,8 @@ class TranscriptionForm(RecordingForm):
     model: str = Field("", description=_MODEL)
     language: str = Field("", description="ISO code, locale, English name, `auto` or empty (detect).")
     response_format: ResponseFormat = Field(ResponseFormat.JSON, description="Format of the answer.")
-    timestamp_granularities: list[Literal["word", "segment"]] = Field(
-        [], description="`segment` (default) or `word` or both, with verbose_json."
+    timestamp_granularities: list[Literal["word", "segment", "cue"]] = Field(
+        [], description="`segment` (default), `word` and `cue`, one or more, with verbose_json."
     )
     include: list[Literal["logprobs"]] = Field([], description="`logprobs`, with json.")
     stream: Boolean = Field(False, description="Server-sent events; of srt and vtt the last one has the whole file.")

@@ -106,6 +106,8 @@ def parse(
     request = build(form)
     if not any_model:
         services.catalog.find(request.model)
+    if not services.plan.traits.scores and isinstance(request, TranscriptionRequest) and request.output.logprobs:
+        raise UnsupportedValue("The engine gives no log-probabilities.", param="include")
     source = "source_language" if isinstance(request, TranslationRequest) else "language"
     services.catalog.check_language(request.language, source)
     if file.size == 0:
@@ -122,6 +124,7 @@ def transcription_request(form: FormData) -> TranscriptionRequest:
         fields.response_format,
         segments=not asked or "segment" in asked or not is_verbose,
         words="word" in asked or fields.return_timestamps,
+        cues="cue" in asked,
         logprobs=bool(fields.include),
     )
     language = languages.normalize(fields.language)
@@ -221,10 +224,14 @@ def _check(fields: TranscriptionForm) -> None:
     if fields.return_timestamps and wanted not in (ResponseFormat.JSON, ResponseFormat.VERBOSE_JSON):
         raise UnsupportedValue("'return_timestamps' needs json or verbose_json.", param="return_timestamps")
     # `segment` is the default, which some clients send along with every format.
-    if "word" in fields.timestamp_granularities and wanted is not ResponseFormat.VERBOSE_JSON:
+    verbose_only = [name for name in fields.timestamp_granularities if name != "segment"]
+    if verbose_only and wanted is not ResponseFormat.VERBOSE_JSON:
         raise InvalidValue(
-            "'timestamp_granularities' with 'word' needs response_format=verbose_json.", param="timestamp_granularities"
+            f"'timestamp_granularities' with '{verbose_only[0]}' needs response_format=verbose_json.",
+            param="timestamp_granularities",
         )
+    if fields.stream and "cue" in fields.timestamp_granularities:
+        raise UnsupportedValue("'timestamp_granularities' with 'cue' is not streamed.", param="timestamp_granularities")
 
 
 def _fields(form: FormData, model: type[Form]) -> Form:

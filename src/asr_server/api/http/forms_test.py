@@ -74,17 +74,18 @@ def test_every_field_of_subtitles_and_translations_arrives():
 
 def test_granularities_choose_what_is_listed():
     """`segment` is the default, which some clients send along with every format."""
-    for asked, response_format, segments, words in (
-        ([], "verbose_json", True, False),
-        (["segment"], "verbose_json", True, False),
-        (["word"], "verbose_json", False, True),
-        (["word", "segment"], "verbose_json", True, True),
-        (["segment"], "text", True, False),
+    for asked, response_format, segments, words, cues in (
+        ([], "verbose_json", True, False, False),
+        (["segment"], "verbose_json", True, False, False),
+        (["word"], "verbose_json", False, True, False),
+        (["word", "segment"], "verbose_json", True, True, False),
+        (["cue"], "verbose_json", False, False, True),
+        (["segment"], "text", True, False, False),
     ):
         items = [("timestamp_granularities[]", one) for one in asked]
         form = _form(("model", "x"), ("response_format", response_format), *items)
         output = forms.transcription_request(form).output
-        assert (output.segments, output.words) == (segments, words), (asked, response_format)
+        assert (output.segments, output.words, output.cues) == (segments, words, cues), (asked, response_format)
 
 
 # Fields, and the code and the parameter of the error.
@@ -96,6 +97,12 @@ REFUSED = [
     ({"include": "logprobs", "response_format": "text"}, "unsupported_value", "include"),
     ({"return_timestamps": "1", "response_format": "text"}, "unsupported_value", "return_timestamps"),
     ({"timestamp_granularities": "word"}, "invalid_value", "timestamp_granularities"),
+    ({"timestamp_granularities": "cue"}, "invalid_value", "timestamp_granularities"),
+    (
+        {"timestamp_granularities": "cue", "response_format": "verbose_json", "stream": "true"},
+        "unsupported_value",
+        "timestamp_granularities",
+    ),
     ({"response_format": "diarized_json"}, "unsupported_value", "response_format"),
     ({"known_speaker_names[]": "Ann"}, "unsupported_value", "known_speaker_names"),
 ]

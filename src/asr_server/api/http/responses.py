@@ -29,7 +29,8 @@ async def respond(request: Request, services: Services, wanted: RecordingRequest
     request.state.log.update(log_fields(transcript))
     if result.untranslated is not None:
         request.state.log["untranslated"] = result.untranslated
-    return render(result, server_timing(request, transcript.timings))
+    duration = {"X-Audio-Duration": f"{transcript.duration_ms / 1000:.3f}"}
+    return render(result, duration | server_timing(request, transcript.timings))
 
 
 def render(result: Result, headers: Mapping[str, str] | None = None) -> Response:

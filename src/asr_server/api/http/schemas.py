@@ -73,6 +73,9 @@ class WordBody(BaseModel):
     start: float = Field(description="Seconds.")
     end: float = Field(description="Seconds.")
     source: Literal["aligned", "estimated"] = Field(description="Measured, or spread over the speech it lies in.")
+    confidence: float | None = Field(
+        None, description="Geometric mean of the probabilities of its tokens; absent where they are not known."
+    )
 
 
 class LanguageBody(BaseModel):
@@ -123,6 +126,14 @@ class SegmentBody(BaseModel):
     complete: bool = Field(description="False when the token budget ended the text.")
 
 
+class CueBody(BaseModel):
+    """One cue, as subtitles show it."""
+
+    start: float = Field(description="Seconds.")
+    end: float = Field(description="Seconds.")
+    text: str = Field(description="Lines, separated by line breaks.")
+
+
 class VerboseTranscriptionBody(BaseModel):
     """`response_format=verbose_json`."""
 
@@ -134,6 +145,7 @@ class VerboseTranscriptionBody(BaseModel):
     text: str
     segments: list[SegmentBody] | None = Field(None, description="Unless only words are asked for.")
     words: list[WordBody] | None = Field(None, description="Where words are asked for.")
+    cues: list[CueBody] | None = Field(None, description="Where cues are asked for.")
     usage: Usage
 
 
@@ -162,6 +174,16 @@ class VerboseTranslationBody(VerboseTranscriptionBody):
     untranslated: int
     source_text: str | None = None
     segments: list[TranslatedSegmentBody]  # type: ignore[assignment]  # segments of this body say more
+
+
+class TextTranslationBody(BaseModel):
+    """Texts in another language, in the order in which they were sent."""
+
+    translations: list[str] = Field(description="The translation of each text, or the text itself.")
+    reasons: list[str] = Field(description="Why a text has no translation; empty where it has one.")
+    untranslated: int = Field(description="Texts that could not be translated and stayed as they were.")
+    language: str = Field(description="English name of the target language.")
+    language_code: str = Field(description="Its BCP 47 tag.")
 
 
 class ModelBody(BaseModel):
@@ -199,6 +221,13 @@ class LiveBody(BaseModel):
     sessions: int = Field(description="All that are kept.")
     waiting: int = Field(description="Those of them whose client is gone and may come back.")
     limit: int = Field(description="`MAX_LIVE_SESSIONS`, of which one caller gets at most half.")
+
+
+class LimitsBody(BaseModel):
+    """What the server accepts."""
+
+    upload_bytes: int = Field(description="Largest request body, `MAX_UPLOAD_MB`.")
+    audio_s: float = Field(description="Longest recording, `MAX_AUDIO_S`.")
 
 
 class OptionBody(BaseModel):
@@ -240,6 +269,7 @@ class HealthBody(BaseModel):
     aligner_error: str = Field(description="Why the aligner could not be loaded; empty when it could.")
     queue: QueueBody
     live: LiveBody
+    limits: LimitsBody
     jobs: int = Field(description="Jobs that wait or run.")
     plan: list[OptionBody]
     version: str

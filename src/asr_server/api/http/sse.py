@@ -193,6 +193,7 @@ class SegmentFrames:
         self._output = output
         self._index = 0
         self._text = ""
+        self._complete = True
 
     def __call__(self, event: Event) -> list[str]:
         """The frames of the next event. The texts of all segments, one behind the other, are the whole text."""
@@ -202,12 +203,14 @@ class SegmentFrames:
             case SegmentDone(segment=segment):
                 text = joint(self._text, segment.text) + segment.text if segment.text else ""
                 chunk = self._chunk(text, segment.language, segment.start_ms, segment.end_ms)
+                chunk["complete"] = segment.complete
+                self._complete &= segment.complete
                 self._text += text
                 self._index += 1
                 return [frame(chunk | ({"words": words(segment.words)} if self._output.words else {}))]
             case Finished(transcript=whole):
                 chunk = self._chunk(whole.text, whole.language or "auto", 0, whole.duration_ms)
-                return [frame(chunk | {"is_final": True}), frame({"done": True})]
+                return [frame(chunk | {"is_final": True, "complete": self._complete}), frame({"done": True})]
             case _:
                 return []
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -168,4 +169,14 @@ async def test_our_own_events_number_the_segments(request_):
     assert bodies[0] == {"duration": 1.0}
     assert [b.get("chunk_index") for b in bodies[1:]] == [0, 1, 2, None]
     assert [b.get("is_final") for b in bodies[1:]] == [False, False, True, None]
+    assert [b.get("complete") for b in bodies[1:]] == [True, True, True, None]
     assert bodies[-1] == {"done": True}
+
+
+async def test_a_segment_that_was_cut_off_is_marked_and_so_is_the_whole(request_):
+    """Also if the segment has no text, which the transcript leaves out."""
+    cut = replace(SEGMENT, complete=False, text="")
+    bodies = _bodies(
+        await _sent(request_, _work(SegmentDone(cut), SegmentDone(SEGMENT)), sse.SegmentFrames(OutputOptions()))
+    )
+    assert [b.get("complete") for b in bodies[1:]] == [False, True, False, None]

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 
 from asr_server import __version__
 from asr_server.api.dependencies import Services, ServicesDep
-from asr_server.api.http.schemas import HealthBody, LiveBody, OptionBody, ProbeBody, QueueBody
+from asr_server.api.http.schemas import HealthBody, LimitsBody, LiveBody, OptionBody, ProbeBody, QueueBody
 from asr_server.api.ops import probes
 from asr_server.engine.protocol import Option
 from asr_server.scheduling.model import ModelState
@@ -49,6 +49,7 @@ async def health(services: ServicesDep) -> HealthBody:
         queue=_queue(services, snapshot),
         jobs=services.jobs.pending,
         live=_live(services),
+        limits=LimitsBody(upload_bytes=services.settings.max_upload_bytes, audio_s=services.settings.max_audio_s),
         plan=[OptionBody(name=o.name, active=o.active, value=o.value, reason=o.reason) for o in _options(services)],
         version=__version__,
         uptime_s=round(time.monotonic() - services.started_s, 3),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from asr_server.api.dependencies import CallerDep, ServicesDep
 from asr_server.api.http import body
@@ -15,13 +15,11 @@ from asr_server.api.realtime import shapes
 from asr_server.api.realtime.config import ServerDefaults
 from asr_server.api.realtime.ephemeral_keys import EphemeralKey
 from asr_server.api.realtime.shapes import Identity
-from asr_server.core.errors import InvalidInput, InvalidValue
+from asr_server.core.errors import InvalidInput
 
 router = APIRouter(prefix="/v1/realtime", tags=["realtime"])
 
 _MAX_BODY_BYTES = 1024 * 1024
-
-T = TypeVar("T", bound=BaseModel)
 
 
 class Expiry(BaseModel):
@@ -66,7 +64,7 @@ def _takes(model: type[BaseModel]) -> dict[str, Any]:
 @router.post("/client_secrets", responses=_ERRORS, openapi_extra=_takes(SecretRequest))
 async def create_client_secret(request: Request, services: ServicesDep, caller: CallerDep) -> SecretBody:
     """An ephemeral key for `WS /v1/realtime`, to be given to a browser."""
-    wanted = _parsed(SecretRequest, await body.read_json(request, _MAX_BODY_BYTES))
+    wanted = body.validated(SecretRequest, await body.read_json(request, _MAX_BODY_BYTES))
     defaults = ServerDefaults.of(services)
     config = defaults.initial()
     if wanted.session is not None:
@@ -79,7 +77,7 @@ async def create_client_secret(request: Request, services: ServicesDep, caller: 
 async def create_transcription_session(request: Request, services: ServicesDep, caller: CallerDep) -> dict[str, Any]:
     """The same in the form of the beta protocol."""
     flat = await body.read_json(request, _MAX_BODY_BYTES)
-    wanted = _parsed(_BetaSecret, flat.pop("client_secret", None) or {})
+    wanted = body.validated(_BetaSecret, flat.pop("client_secret", None) or {})
     defaults = ServerDefaults.of(services)
     try:
         config = defaults.updated(defaults.initial(), shapes.from_beta(flat, ""), "")
@@ -92,12 +90,3 @@ async def create_transcription_session(request: Request, services: ServicesDep, 
 
 def _identity(key: EphemeralKey) -> Identity:
     return Identity(f"sess_{secrets.token_hex(12)}", key.expires_at)
-
-
-def _parsed(model: type[T], values: Any) -> T:
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        param = ".".join(map(str, first["loc"])) or None
-        raise InvalidValue(f"Invalid value for '{param}': {first['msg']}.", param=param) from None

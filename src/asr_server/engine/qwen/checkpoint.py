@@ -13,6 +13,7 @@ from typing import Any
 
 from asr_server import demo
 from asr_server.core.errors import ModelUnavailable
+from asr_server.engine.qwen import hf_layout
 
 OnDownload = Callable[[int], None]
 
@@ -20,7 +21,8 @@ DEMO = "demo"
 MODEL_TYPE = "qwen3_asr"
 _ALIGNER = "forced_aligner"
 _WATCH_S = 1.0
-_NEEDED = ("config.json", "preprocessor_config.json", "tokenizer_config.json")
+_NEEDED = ("config.json", "tokenizer_config.json")
+_SDK_NEEDED = ("preprocessor_config.json",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +198,8 @@ def _check(directory: Path, wanted: Wanted) -> None:
         raise ModelUnavailable(f"{wanted}: not a checkpoint, it has no config.json.")
     config = _read_json(directory / "config.json", wanted)
     _check_architecture(config, wanted)
+    of_layout = hf_layout.NEEDED if hf_layout.is_hf(config) else _SDK_NEEDED
+    missing += [name for name in of_layout if not (directory / name).is_file()]
     missing += _missing_weights(directory, wanted)
     if missing:
         raise ModelUnavailable(
@@ -207,11 +211,8 @@ def _check_architecture(config: dict[str, Any], wanted: Wanted) -> None:
     kind = str(config.get("model_type", "unknown"))
     if not kind.startswith(MODEL_TYPE):
         raise ModelUnavailable(f"{wanted}: this is a '{kind}' checkpoint; the server runs Qwen3-ASR ('{MODEL_TYPE}').")
-    if "thinker_config" not in config:
-        raise ModelUnavailable(
-            f"{wanted}: this checkpoint is in the layout for transformers 5 ('-hf'), which the model's "
-            "package does not load. Use the original checkpoint, without '-hf' in its name."
-        )
+    if "thinker_config" not in config and not hf_layout.is_hf(config):
+        raise ModelUnavailable(f"{wanted}: config.json describes neither layout of Qwen3-ASR. Download it again.")
     aligner = _is_aligner(config)
     if aligner and not wanted.aligner:
         raise ModelUnavailable(f"{wanted}: this is a forced aligner; it cannot transcribe.")
@@ -220,6 +221,8 @@ def _check_architecture(config: dict[str, Any], wanted: Wanted) -> None:
 
 
 def _is_aligner(config: dict[str, Any]) -> bool:
+    if hf_layout.is_hf(config):
+        return hf_layout.is_aligner(config)
     thinker = config.get("thinker_config")
     return isinstance(thinker, dict) and _ALIGNER in str(thinker.get("model_type", ""))
 

@@ -71,12 +71,20 @@ def test_another_architecture_is_named(copy):
     assert "'whisper'" in _refusal(copy)
 
 
-def test_the_newer_layout_is_told_apart(copy):
-    """A checkpoint converted for transformers 5 names the way out."""
+def test_the_layout_of_transformers_5_needs_its_own_files(copy):
+    """A flat configuration; the processor is one file, and what is missing is named."""
     config = json.loads((copy / "config.json").read_text())
     thinker = config.pop("thinker_config")
     (copy / "config.json").write_text(json.dumps({**config, **thinker, "model_type": "qwen3_asr"}))
-    assert "-hf" in _refusal(copy)
+    assert "lacks processor_config.json." in _refusal(copy)
+    (copy / "processor_config.json").write_text("{}")
+    checkpoint.check(copy, "demo")
+
+
+def test_neither_layout_is_told_apart(copy):
+    """A configuration of this family without its parts."""
+    (copy / "config.json").write_text(json.dumps({"model_type": "qwen3_asr"}))
+    assert "neither layout" in _refusal(copy)
 
 
 def test_an_aligner_is_told_apart(copy):

@@ -11,14 +11,17 @@ from asr_server.engine import gpu
 from asr_server.engine.protocol import Option
 
 
-def prepare(device: str, dtype: str) -> tuple[torch.dtype, tuple[Option, ...]]:
+def prepare(device: str, dtype: str, quantize: str = "") -> tuple[torch.dtype, tuple[Option, ...]]:
     """Check the device and set the process' switches for it. `dtype`: as in the plan, "auto" is decided here.
+    `quantize`: the plan's 8-bit format, which is checked where only the device could tell.
 
     Returns the number format and what was decided, as options of the plan. Raises `ModelUnavailable`.
     """
     if not device.startswith("cuda"):
         return getattr(torch, dtype), ()
     capability = _capability(device)
+    if quantize and (problem := gpu.eight_bit_problem(quantize, capability, torch.cuda.get_device_name(device))):
+        raise ModelUnavailable(f"QUANTIZE={quantize}: {problem}; unset it.")
     tune()
     rocm = torch.version.hip is not None
     chosen, reason = gpu.dtype(capability, rocm=rocm) if dtype == Dtype.AUTO else (dtype, "as set")

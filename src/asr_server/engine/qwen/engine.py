@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 # Of each batch at the end of a load: its prompts, and two steps.
 _WARM_UP_STEPS = 3
+# The log says so often how far a download is.
+_LOG_DOWNLOAD_S = 5.0
 
 
 @dataclass(slots=True, eq=False)
@@ -70,6 +73,7 @@ class QwenEngine:
         self._on_progress = on_progress
         self._on_load_progress = on_load_progress
         self._runtime: Runtime | None = None
+        self._download_logged_s = -math.inf
         self._work: dict[int, _Work] = {}
         self._row_limit = RowLimit(plan.max_batch)
         # Rows that decode together while the one that makes steps fail is looked for; None at all other times.
@@ -362,6 +366,9 @@ class QwenEngine:
 
     def _on_download(self, size_bytes: int) -> None:
         self._info = replace(self._bare_info(), downloaded_mb=size_bytes // 2**20)
+        if time.monotonic() - self._download_logged_s >= _LOG_DOWNLOAD_S:
+            self._download_logged_s = time.monotonic()
+            logger.info("downloading the model", model=self._plan.model_id, downloaded_mb=self._info.downloaded_mb)
         self._on_load_progress()
 
     def _publish(self) -> None:

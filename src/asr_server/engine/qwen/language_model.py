@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,8 +31,36 @@ class _Layer:
     out: Linear
     mlp_norm: torch.Tensor
     gate_up: Linear
-    activation: nn.Module
     down: Linear
+
+
+class _SmallOperations:
+    """What lies between matrix products and attention, where the calls cost more than the numbers.
+
+    `compiled`: each is fused to one operation by torch.compile, for all numbers of tokens, and for a single one.
+    """
+
+    def __init__(self, activation: nn.Module, eps: float, *, compiled: bool) -> None:
+        fused: Callable[[Any], Any] = partial(torch.compile, dynamic=True) if compiled else lambda function: function
+
+        def normed(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+            return F.rms_norm(x, x.shape[-1:], weight, eps)
+
+        def added(x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            x = x + y
+            return x, F.rms_norm(x, x.shape[-1:], weight, eps)
+
+        def rotated(qkv: torch.Tensor, weights: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+            heads, dim = weights.shape
+            qk = qkv[:, : heads * dim].unflatten(-1, (heads, dim))
+            qk = F.rms_norm(qk, (dim,), None, eps) * weights
+            return torch.addcmul(qk * cos, qk.roll(dim // 2, -1), sin)
+
+        def gated(gate_up: torch.Tensor) -> torch.Tensor:
+            gate, up = gate_up.chunk(2, -1)
+            return activation(gate) * up
+
+        self.normed, self.added, self.rotated, self.gated = map(fused, (normed, added, rotated, gated))
 
 
 class LanguageModel:
@@ -40,15 +69,15 @@ class LanguageModel:
     `on_layer` is called before each layer, since on a CPU a pass may take long.
     """
 
-    def __init__(self, text: Any, make_linear: MakeLinear = plain) -> None:
+    def __init__(self, text: Any, make_linear: MakeLinear = plain, *, compiled: bool = False) -> None:
         config = text.config
+        self._small = _SmallOperations(text.layers[0].mlp.act_fn, config.rms_norm_eps, compiled=compiled)
         self.config = config
         self.on_layer: Callable[[], None] = lambda: None
         self._embedding: torch.Tensor = text.embed_tokens.weight
         self._heads: int = config.num_attention_heads
         self._kv_heads: int = config.num_key_value_heads
         self._norm: torch.Tensor = text.norm.weight
-        self._eps: float = config.rms_norm_eps
         self._cos, self._sin = _rotary_table(text)
         self._layers: list[_Layer] = []
         # One by one, so that no more than one layer is there twice.
@@ -73,20 +102,18 @@ class LanguageModel:
     def __call__(self, x: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:
         """Embeddings (n, d) at positions (n,) to their last hidden states (n, d)."""
         cos, sin = self._cos[positions][:, None], self._sin[positions][:, None]
-        for number, layer in enumerate(self._layers):
+        # Each sum is normed at once, with the weights of what reads it next.
+        normed = self._small.normed(x, self._layers[0].norm)
+        following = (*(layer.norm for layer in self._layers[1:]), self._norm)
+        for number, (layer, norm) in enumerate(zip(self._layers, following, strict=True)):
             self.on_layer()
-            qkv = layer.qkv(self._normed(x, layer.norm)).unflatten(-1, (-1, cos.shape[-1]))
-            qk, v = qkv.split([self._heads + self._kv_heads, self._kv_heads], dim=1)
-            qk = self._normed(qk, None) * layer.head_weights
-            qk = torch.addcmul(qk * cos, qk.roll(cos.shape[-1] // 2, -1), sin)
+            qkv = layer.qkv(normed)
+            qk = self._small.rotated(qkv, layer.head_weights, cos, sin)
             q, k = qk.split([self._heads, self._kv_heads], dim=1)
-            x = x + layer.out(attend(number, q, k, v))
-            gate, up = layer.gate_up(self._normed(x, layer.mlp_norm)).chunk(2, -1)
-            x = x + layer.down(layer.activation(gate) * up)
-        return self._normed(x, self._norm)
-
-    def _normed(self, x: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
-        return F.rms_norm(x, x.shape[-1:], weight, self._eps)
+            v = qkv[:, -self._kv_heads * qk.shape[-1] :].unflatten(-1, (self._kv_heads, -1))
+            x, normed = self._small.added(x, layer.out(attend(number, q, k, v)), layer.mlp_norm)
+            x, normed = self._small.added(x, layer.down(self._small.gated(layer.gate_up(normed))), norm)
+        return normed
 
     def _fused(self, layer: Any, make_linear: MakeLinear) -> _Layer:
         attention, mlp = layer.self_attn, layer.mlp
@@ -102,7 +129,6 @@ class LanguageModel:
             out=make_linear(attention.o_proj.weight, attention.o_proj.bias),
             mlp_norm=layer.post_attention_layernorm.weight,
             gate_up=make_linear(*stacked(mlp.gate_proj, mlp.up_proj)),
-            activation=mlp.act_fn,
             down=make_linear(mlp.down_proj.weight, mlp.down_proj.bias),
         )
 

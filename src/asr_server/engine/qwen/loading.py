@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable
-from asr_server.engine.qwen import faults
+from asr_server.engine.qwen import faults, hf_layout
 from asr_server.engine.qwen.sdk import Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
 
 
@@ -94,11 +95,16 @@ def load_aligner(directory: Path, *, device: str, dtype: torch.dtype) -> Aligner
 def _load(directory: Path, *, device: str, dtype: torch.dtype) -> tuple[Any, Any]:
     """The SDK's model on its device, and its processor."""
     try:
+        layout: dict[str, Any] = {}
+        if hf_layout.is_hf(json.loads((directory / "config.json").read_text(encoding="utf-8"))):
+            config, processor = hf_layout.load(directory)
+            layout = {"config": config, "key_mapping": hf_layout.KEYS}
+        else:
+            # The regex fix is what the SDK itself asks for; without it some released tokenizers split text differently.
+            processor = Qwen3ASRProcessor.from_pretrained(directory, fix_mistral_regex=True, local_files_only=True)
         model, report = Qwen3ASRForConditionalGeneration.from_pretrained(
-            directory, dtype=dtype, output_loading_info=True, local_files_only=True
+            directory, dtype=dtype, output_loading_info=True, local_files_only=True, **layout
         )
-        # The regex fix is what the SDK itself asks for; without it some released tokenizers split text differently.
-        processor = Qwen3ASRProcessor.from_pretrained(directory, fix_mistral_regex=True, local_files_only=True)
     except Exception as error:  # safetensors, json, tokenizers and transformers each raise their own kinds
         if isinstance(no_memory := faults.failure(error, "the model"), EngineOutOfMemory):
             raise no_memory from error

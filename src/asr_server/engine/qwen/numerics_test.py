@@ -1,11 +1,14 @@
 """What QUANTIZE and CPU_THREADS do to a loaded engine, on the bundled checkpoint."""
 
+import re
+
 import pytest
 import torch
 
 from asr_server import demo
 from asr_server.engine import cpu
-from asr_server.engine.plan import INT8_FLAGS, Plan
+from asr_server.engine.machine_options import INT8_FLAGS
+from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen.engine import QwenEngine
 
@@ -23,7 +26,7 @@ def _loaded(**values):
 
 @pytest.fixture(scope="module")
 def int8():
-    return _loaded(int8=True)
+    return _loaded(quantize="int8")
 
 
 def test_eight_bits_keep_the_words_and_move_the_probabilities(int8, make_engine, run, speech):
@@ -33,6 +36,13 @@ def test_eight_bits_keep_the_words_and_move_the_probabilities(int8, make_engine,
     assert (found.text, found.language) == (demo.sample().text, "English")
     differences = [abs(a - b) for a, b in zip(found.logprobs, exact.logprobs, strict=True)]
     assert 1e-5 < max(differences) < 0.3
+
+
+def test_the_engine_says_how_far_its_layers_are_from_theirs(int8):
+    """As the option of the plan, which `/health` shows: four matrices a layer, and those of the encoder."""
+    (option,) = (option for option in int8.info.options if option.name == "quantize")
+    assert (option.active, option.value) == (True, "int8")
+    assert re.fullmatch(r"outputs of its 31 layers differ by at most [0-3]\.\d% from theirs", option.reason)
 
 
 def test_weights_that_eight_bits_replace_are_freed(int8):

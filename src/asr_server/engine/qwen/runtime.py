@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +32,12 @@ from asr_server.engine.qwen import (
     memory,
     prefix_cache,
     prompt,
+    quantization,
 )
 from asr_server.engine.qwen.decoder import NoRoom, RowInput, SlotDecoder, SlotRow
 from asr_server.engine.qwen.encoder import Window, WindowedEncoder
 from asr_server.engine.qwen.frontend import LogMel, features, floor
 from asr_server.engine.qwen.language_model import LanguageModel
-from asr_server.engine.qwen.linear import Int8Head, Int8Linear, plain
 from asr_server.engine.qwen.prefill import PrefillPolicy
 from asr_server.engine.qwen.prefix_cache import CachedPrefix, PrefixCache
 from asr_server.engine.qwen.step_graphs import CudaCapture
@@ -72,18 +71,24 @@ class Runtime:
     no_room = NoRoom
 
     def __init__(
-        self, parts: loading.Parts, limits: capacity.Limits, options: tuple[Option, ...] = (), *, int8: bool = False
+        self,
+        parts: loading.Parts,
+        limits: capacity.Limits,
+        options: tuple[Option, ...] = (),
+        *,
+        quantize: str = "",
+        compiled: bool = False,
     ) -> None:
         self._parts = parts
         self._mel = LogMel(parts.processor.feature_extractor)
-        # A clip of half a second has more audio tokens than what is few rows.
-        self._encoder = WindowedEncoder(parts.tower, partial(Int8Linear, few=False) if int8 else plain)
-        self._language_model = LanguageModel(parts.text, Int8Linear if int8 else plain)
+        layers = quantization.layers(quantize, parts.device.type)
+        self._encoder = WindowedEncoder(parts.tower, layers.encoder)
+        self._language_model = LanguageModel(parts.text, layers.language_model, compiled=compiled)
         self._prompts = prompt.PromptBuilder(parts.processor)
         self._answers = answer.AnswerReader(parts.tokenizer)
-        self._options = options
+        self._options = (*options, *layers.options(quantize))
         self.capacity = _capacity(parts, limits)
-        head = Int8Head(parts.head.weight) if int8 else parts.head
+        head = layers.head(parts.head.weight) if layers.head else parts.head
         self.decoder = SlotDecoder(self._language_model, head, parts.end_ids, self.capacity, self._prompts.no_speech_id)
         self.prefix_cache = PrefixCache(limit_bytes=self.capacity.prefix_cache_bytes)
         self.prefill_policy = PrefillPolicy()
@@ -94,10 +99,11 @@ class Runtime:
         try:
             if plan.cpu_threads:
                 torch.set_num_threads(plan.cpu_threads)  # of this thread's passes: the one that loads runs them
-            dtype, options = device.prepare(plan.device, plan.dtype)
+            dtype, options = device.prepare(plan.device, plan.dtype, plan.quantize)
             parts = loading.load(directory, device=plan.device, dtype=dtype)
             reserved = footprint.aligner_bytes(plan, dtype.itemsize)
-            return cls(parts, capacity.Limits(plan.max_batch, plan.kv_budget_mb, reserved), options, int8=plan.int8)
+            limits = capacity.Limits(plan.max_batch, plan.kv_budget_mb, reserved)
+            return cls(parts, limits, options, quantize=plan.quantize, compiled=plan.compiled)
         except Exception as error:
             raise _load_failure(error) from error
 

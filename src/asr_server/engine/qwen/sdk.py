@@ -55,13 +55,19 @@ def _replaced(stand_ins: dict[str, ModuleType | None]) -> Iterator[None]:
 with _replaced(dict.fromkeys(("sklearn", "scipy") if "transformers" not in sys.modules else ())):
     from transformers.cache_utils import Cache
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+    from transformers.models.qwen2 import Qwen2TokenizerFast
     from transformers.models.qwen2.tokenization_qwen2 import bytes_to_unicode
+    from transformers.models.whisper import WhisperFeatureExtractor
 
     # nagisa splits Japanese for the aligner. With the others the SDK reads files; it is given samples here, and these
     # two are not even installed.
     with _replaced({name: _Later(name) for name in ("nagisa", "librosa", "soundfile")}):
         from qwen_asr import parse_asr_output
-        from qwen_asr.core.transformers_backend import Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
+        from qwen_asr.core.transformers_backend import (
+            Qwen3ASRConfig,
+            Qwen3ASRForConditionalGeneration,
+            Qwen3ASRProcessor,
+        )
         from qwen_asr.inference.qwen3_forced_aligner import Qwen3ForceAlignProcessor
 
 # soynlp splits Korean for the aligner. Its other parts compare words with scikit-learn and SciPy.
@@ -81,9 +87,12 @@ with _replaced({name: _Unused(name) for name in _FOR_SOYNLP}), warnings.catch_wa
 __all__ = [
     "ALL_ATTENTION_FUNCTIONS",
     "Cache",
+    "Qwen2TokenizerFast",
+    "Qwen3ASRConfig",
     "Qwen3ASRForConditionalGeneration",
     "Qwen3ASRProcessor",
     "Qwen3ForceAlignProcessor",
+    "WhisperFeatureExtractor",
     "bytes_to_unicode",
     "parse_asr_output",
 ]

@@ -21,12 +21,15 @@ TEXT = "text/plain; charset=utf-8"
 
 
 def render(transcript: Transcript, output: OutputOptions, cue_config: CueConfig) -> Result:
-    """The transcript in its format. `cue_config` is for SRT and VTT."""
+    """The transcript in its format. `cue_config` is for cues."""
     match output.response_format:
         case ResponseFormat.JSON:
             return Result(dump(plain(transcript, output)), JSON)
         case ResponseFormat.VERBOSE_JSON:
-            return Result(dump(verbose(transcript, output)), JSON)
+            content = verbose(transcript, output)
+            if output.cues:
+                content["cues"] = _cues(subtitles.cues(transcript, cue_config))
+            return Result(dump(content), JSON)
         case ResponseFormat.TEXT:
             return Result(f"{transcript.text}\n".encode(), TEXT)
         case ResponseFormat.SRT | ResponseFormat.VTT as subtitle_format:
@@ -59,9 +62,12 @@ def language_codes(transcript: Transcript) -> list[dict[str, str]]:
 
 
 def words(spoken: Iterable[Word]) -> list[dict[str, Any]]:
-    """Every word with its punctuation and its times in seconds, as OpenAI lists them, and where the times come from."""
+    """Every word with its punctuation and its times in seconds, as OpenAI lists them, where the times come from, and
+    the confidence where it is known."""
     return [
-        {"word": w.text, "start": w.start_ms / 1000, "end": w.end_ms / 1000, "source": w.source.value} for w in spoken
+        {"word": w.text, "start": w.start_ms / 1000, "end": w.end_ms / 1000, "source": w.source.value}
+        | ({} if w.confidence is None else {"confidence": w.confidence})
+        for w in spoken
     ]
 
 
@@ -106,6 +112,11 @@ def verbose(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
     if transcript.warnings:
         content["warnings"] = list(transcript.warnings)
     return content | {"usage": usage(transcript)}
+
+
+def _cues(cues: Iterable[Cue]) -> list[dict[str, Any]]:
+    """What SRT and VTT show, with the line breaks."""
+    return [{"start": cue.start_ms / 1000, "end": cue.end_ms / 1000, "text": "\n".join(cue.lines)} for cue in cues]
 
 
 def _segment(number: int, segment: Segment) -> dict[str, Any]:

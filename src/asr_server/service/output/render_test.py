@@ -8,11 +8,17 @@ import pytest
 from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
 from asr_server.service.output.render import render
 from asr_server.service.requests import OutputOptions, ResponseFormat
+from asr_server.subtitle import srt
 from asr_server.subtitle.cue_config import CueConfig
 
 WORDS = tuple(
-    Word(text, start, end, TimeSource.ESTIMATED)
-    for text, start, end in (("你", 250, 800), ("好", 800, 1500), ("今", 2000, 2500), ("天", 2500, 3250))
+    Word(text, start, end, TimeSource.ESTIMATED, confidence)
+    for text, start, end, confidence in (
+        ("你", 250, 800, None),
+        ("好", 800, 1500, None),
+        ("今", 2000, 2500, 0.5),
+        ("天", 2500, 3250, 0.75),
+    )
 )
 SEGMENTS = (
     Segment(250, 1500, "你好", "Chinese", (1, 2), -0.25, 0.01, words=WORDS[:2]),
@@ -70,6 +76,7 @@ def test_words_come_with_times_and_where_these_are_from(response_format):
     body = _json(SPEECH, response_format, words=True, segments=False)
     assert [w["word"] for w in body["words"]] == list("你好今天")
     assert body["words"][1] == {"word": "好", "start": 0.8, "end": 1.5, "source": "estimated"}
+    assert body["words"][3]["confidence"] == 0.75
     assert "segments" not in body
 
 
@@ -92,3 +99,16 @@ def test_silence_renders_in_every_format():
     assert _render(NOTHING, ResponseFormat.SRT).content == b""
     assert _render(NOTHING, ResponseFormat.VTT).content == b"WEBVTT\n\n"
     assert _render(NOTHING, ResponseFormat.TEXT).content == b"\n"
+
+
+def test_cues_of_verbose_json_are_those_of_srt():
+    """With the limits of the server, and the line breaks."""
+    listed = _json(SPEECH, ResponseFormat.VERBOSE_JSON, cues=True)["cues"]
+    shown = [(cue.start_ms / 1000, cue.end_ms / 1000, cue.text) for cue in srt.parse(_srt(SPEECH))]
+    assert [(cue["start"], cue["end"], cue["text"]) for cue in listed] == shown
+    assert len(shown) == 2
+    assert "cues" not in _json(SPEECH, ResponseFormat.VERBOSE_JSON)
+
+
+def _srt(transcript):
+    return _render(transcript, ResponseFormat.SRT).content.decode()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from asr_server.core.audio import samples_to_ms
 from asr_server.core.transcript import Segment, Token
 from asr_server.engine.protocol import Finish, Utterance
-from asr_server.service import word_times
+from asr_server.service import word_confidence, word_times
 from asr_server.service.retry import Answer, retry
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class SpanTask:
         words = await word_times.words(
             self._context.engine, part, hypothesis.text, hypothesis.language, how, priority=self._priority
         )
-        return SpanResult(_segment(part, answer, words), answer)
+        return SpanResult(_segment(part, answer, word_confidence.rated(words, hypothesis)), answer)
 
 
 def _segment(span: SpeechSpan, answer: Answer, words: tuple[Word, ...]) -> Segment:

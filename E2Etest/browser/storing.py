@@ -1,0 +1,84 @@
+"""Transcripts put into the store of a page, as the other panels put them there."""
+
+from __future__ import annotations
+
+import base64
+import random
+import time
+from typing import Any
+
+import numpy as np
+from playwright.sync_api import Page
+
+from E2Etest import recordings
+from E2Etest.browser.conftest import WAIT_MS
+
+_STORE = """async ({ metadata, segments, sound }) => {
+    const { store } = await import("/web/store.js");
+    const { rowsOf } = await import("/web/transcript.js");
+    await store.open();
+    const transcript = await store.create({ title: "A talk", state: "complete", language: "English", ...metadata });
+    let after = 0;
+    for (const segment of segments) {
+        const rows = rowsOf(segment, after);
+        after = rows.at(-1)?.n ?? after;
+        await store.putRows(transcript.id, rows);
+    }
+    if (sound) {
+        const bytes = Uint8Array.from(atob(sound.content), (character) => character.charCodeAt(0));
+        await store.putSound(transcript.id, new File([bytes], sound.name, { type: sound.type }));
+    }
+    return transcript.id;
+}"""
+
+
+_STOCK = "the lights of a kitchen were turned on and nobody said whether music should play in the other room"
+
+
+def words_of(text: str, *, start_s: float = 0.0, each_s: float = 0.4, **more: Any) -> dict[str, Any]:
+    """A segment as the server sends it: one word after the other, each as long."""
+    times = [(start_s + i * each_s, start_s + (i + 1) * each_s) for i in range(len(text.split()))]
+    words = [{"word": w.strip(".,?"), "start": a, "end": b} for w, (a, b) in zip(text.split(), times, strict=True)]
+    return {"start": start_s, "end": times[-1][1], "text": text, "words": words, **more}
+
+
+def long_segments(words: int) -> list[dict[str, Any]]:
+    """Segments of about 28 s with this many words in all, in sentences of uneven length."""
+    rng = random.Random(5)
+    stock = _STOCK.split()
+    segments, start_s = [], 0.0
+    for _ in range(words // 70):
+        text, left = [], 70
+        while left:
+            length = min(left, rng.randint(4, 17))
+            sentence = [rng.choice(stock) for _ in range(length)]
+            text.append(" ".join([sentence[0].capitalize(), *sentence[1:]]) + ".")
+            left -= length
+        segments.append(words_of(" ".join(text), start_s=start_s))
+        start_s = segments[-1]["end"] + rng.random()
+    return segments
+
+
+def stored(page: Page, segments: list[dict[str, Any]], sound: bytes | None = None, **metadata: Any) -> str:
+    """The id of a transcript with these segments and this sound, made in the store of the page."""
+    content = sound and {"content": base64.b64encode(sound).decode(), "name": "talk.wav", "type": "audio/wav"}
+    return page.evaluate(_STORE, {"metadata": metadata, "segments": segments, "sound": content})
+
+
+def rows_of(page: Page, transcript: str) -> list[dict[str, Any]]:
+    """The rows as they are stored."""
+    return page.evaluate("async id => (await import('/web/store.js')).store.rows(id)", transcript)
+
+
+def hum(seconds: float) -> bytes:
+    """A WAV file of a tone that swells and fades."""
+    at = np.arange(int(16_000 * seconds)) / 16_000
+    return recordings.wav((1500 * np.sin(440 * at) * (np.sin(at) ** 2)).astype(np.int16))
+
+
+def until(page: Page, condition: str, arg: Any = None) -> None:
+    """Wait until this function of the page returns true. The page's policy forbids what `wait_for_function` does."""
+    end = time.monotonic() + WAIT_MS / 1000
+    while not page.evaluate(condition, arg):
+        assert time.monotonic() < end, condition
+        page.wait_for_timeout(30)

@@ -1,0 +1,92 @@
+"""The server under Granian (`USE_GRANIAN`): start, TLS, end, the gateway and its bounds. The protocols' own tests run
+under it with `USE_GRANIAN=true` in the environment."""
+
+import json
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+
+from E2Etest.live.session import act, data, open_session, receive
+from E2Etest.process import running
+
+pytestmark = [pytest.mark.integration, pytest.mark.nightly]
+pytest.importorskip("granian")
+GRANIAN = {"USE_GRANIAN": "true"}
+
+
+def _slow(folder, **changes):
+    """The fake engine, half a second a word."""
+    path = folder / "script.json"
+    path.write_text(json.dumps({"step_s": 0.5, "rules": [{"text": "one two three four"}], **changes}))
+    return {"MODEL_ID": "fake", "FAKE_ENGINE_SCRIPT": str(path), **GRANIAN}
+
+
+def test_it_serves_and_says_so(tmp_path, fake_sample, sample):
+    """A recording and the plan; the answers are those of the app, without the name of the server's version."""
+    with running(tmp_path / "log", **fake_sample, **GRANIAN) as server:
+        assert server.transcribe(sample[0]).json()["text"] == sample[1]
+        (option,) = [option for option in server.health()["plan"] if option["name"] == "use_granian"]
+        assert option["active"]
+        assert server.stop() == 0
+    assert "Traceback" not in server.log()
+
+
+def test_it_serves_tls(tmp_path, fake_sample, sample):
+    """With certificate and key in two files or in one, from TLS 1.2 on."""
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
+    made += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"]
+    subprocess.run(made, cwd=tmp_path, check=True, capture_output=True)
+    (tmp_path / "both.pem").write_text((tmp_path / "cert.pem").read_text() + (tmp_path / "key.pem").read_text())
+    apart = {"SSL_CERTFILE": str(tmp_path / "cert.pem"), "SSL_KEYFILE": str(tmp_path / "key.pem")}
+    for number, files in enumerate((apart, {"SSL_CERTFILE": str(tmp_path / "both.pem")})):
+        with running(tmp_path / f"log{number}", **fake_sample, **GRANIAN, **files) as server:
+            assert server.transcribe(sample[0]).json()["text"] == sample[1]
+
+
+def test_running_work_is_finished_at_the_end(tmp_path, sample, speech):
+    """After SIGTERM a recording gets its answer, a live session its final, and the process ends with 0."""
+    with running(tmp_path / "log", **_slow(tmp_path), PRELOAD="true") as server, open_session(server) as talk:
+        talk.send(data(speech[:32_000]))
+        answers = []
+        caller = threading.Thread(target=lambda: answers.append(server.transcribe(sample[0])))
+        caller.start()
+        server.wait_for(lambda health: health["queue"]["running"] >= 1)
+        act(talk, "status")
+        server.process.terminate()
+        messages = []
+        while not messages or not messages[-1].get("is_final"):
+            messages.append(receive(talk))
+        caller.join()
+        assert server.process.wait(30) == 0
+    assert answers[0].json()["text"] == messages[-1]["text"] == "one two three four"
+
+
+def test_the_worker_of_a_gateway_is_reached_by_its_socket(tmp_path, fake_sample, sample):
+    """Both processes run under Granian; the worker's socket has no name."""
+    with running(tmp_path / "log", **fake_sample, **GRANIAN, GATEWAY_MODE="true") as server:
+        assert server.transcribe(sample[0]).json()["text"] == sample[1]
+        assert server.health()["worker"] == "running"
+
+
+def test_heads_and_readers_are_bounded(tmp_path, fake_sample):
+    """A head far over 64 KiB is refused, also one that never ends; the kernel looks for a peer that is gone."""
+    with running(tmp_path / "log", **fake_sample, **GRANIAN) as server:
+        for sent in (b"x: " + b"a" * 400_000 + b"\r\n\r\n", b"x: " + b"a" * 400_000):
+            with socket.create_connection(("127.0.0.1", server.port)) as peer:
+                peer.settimeout(20)
+                try:
+                    peer.sendall(b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n" + sent)
+                    answer = peer.recv(1_000)
+                except ConnectionError:
+                    answer = b""
+                assert not answer or answer.startswith((b"HTTP/1.1 431", b"HTTP/1.1 400"))
+        with socket.create_connection(("127.0.0.1", server.port)) as peer:
+            time.sleep(0.2)
+            shown = subprocess.run(["ss", "-tno"], capture_output=True, text=True, check=True).stdout
+            name = f"127.0.0.1:{peer.getsockname()[1]} "
+            own = [line for line in shown.splitlines() if f"127.0.0.1:{server.port} " in line and name in line]
+            assert any("timer:(keepalive" in line for line in own), shown
+        assert server.client.get("/livez").status_code == 200

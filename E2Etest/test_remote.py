@@ -1,0 +1,96 @@
+"""A server whose model runs at another one (`VLLM_BASE_URL`), here a second one of ours."""
+
+import json
+import time
+from contextlib import ExitStack
+from itertools import pairwise
+
+import pytest
+
+from E2Etest.live import session
+from E2Etest.process import ready, running
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def model(start):
+    """The server with the model, in this process; it needs a key."""
+    with start(API_KEYS="sk-remote-0123456789") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def front(tmp_path_factory, model):
+    """The server in front of it."""
+    settings = {"VLLM_BASE_URL": f"{model.base}/v1", "VLLM_API_KEY": model.key, "FORCED_ALIGNER_ID": "demo"}
+    with ready(tmp_path_factory.mktemp("front") / "log", **settings) as server:
+        yield server
+
+
+def _engine(server):
+    return next(option for option in server.health()["plan"] if option["name"] == "engine")
+
+
+def test_a_recording_is_transcribed_at_the_other_server(front, sample):
+    """Whole, streamed and as subtitles; the plan names the server's model."""
+    audio, text = sample
+    answer = front.transcribe(audio).json()
+    assert (answer["text"], answer["language"]) == (text, "English")
+    lines = front.transcribe(audio, stream="true").text.split("\n\n")
+    events = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")]
+    assert "".join(event.get("delta", "") for event in events) == events[-1]["text"] == text
+    assert len(events) > 2
+    assert "-->" in front.transcribe(audio, response_format="srt", mode="fast").text
+    assert _engine(front)["active"]
+    assert "it serves demo" in _engine(front)["reason"]
+
+
+@pytest.mark.nightly
+def test_words_are_placed_in_time_by_the_aligner_of_this_server(front, sample):
+    """Which it loads beside the model that runs elsewhere."""
+    asked = {"response_format": "verbose_json", "timestamp_granularities[]": "word"}
+    words = front.transcribe(sample[0], **asked).json()["words"]
+    assert [word["word"].strip() for word in words] == sample[1].split()
+    assert {word["source"] for word in words} == {"aligned"}
+
+
+def test_it_gives_no_scores(front, sample):
+    """Who asks for them is told."""
+    refused = front.transcribe(sample[0], **{"include[]": "logprobs"})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "include")
+
+
+def test_a_live_session_commits_words_and_has_its_final(front, speech, sample):
+    """What is committed is a beginning of all that follows, although the other server cannot be told to keep it."""
+    body = session.data(speech)
+    with session.open_session(front) as socket:
+        for piece in session.pieces(body, 6_400):
+            socket.send(piece)
+            time.sleep(0.1)  # twice as fast as it was spoken
+        session.act(socket, "flush")
+        messages = session.upto_flush(socket)
+    committed = [message["committed"] for message in messages if message.get("committed")]
+    assert len(set(committed)) > 2
+    assert all(after.startswith(before) for before, after in pairwise(committed))
+    assert [text for text, *_ in session.finals(messages)] == [sample[1]]
+
+
+@pytest.mark.nightly
+def test_a_server_that_is_gone_and_back(tmp_path, sample, fake_sample):
+    """Meanwhile the caller is told to come again, and `/health` says why; then it works as before."""
+    with ExitStack() as stack:
+        with ready(tmp_path / "model", **fake_sample) as model:
+            url = f"{model.base}/v1"
+            server = stack.enter_context(running(tmp_path / "log", VLLM_BASE_URL=url, MODEL_ID="auto"))
+            assert server.transcribe(sample[0], model="").json()["text"] == sample[1]
+        for _ in range(2):
+            refused = server.transcribe(sample[0], model="")
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "model_unavailable")
+            assert int(refused.headers["retry-after"]) > 0
+            assert "cannot be reached" in _engine(server)["reason"]
+        assert server.health()["status"] == "degraded"
+        with running(tmp_path / "again", port=model.port, **fake_sample):
+            assert server.transcribe(sample[0], model="").json()["text"] == sample[1]
+            assert _engine(server)["active"]
+            assert server.health()["status"] == "ok"

@@ -1,0 +1,126 @@
+"""The formats that commands write. One answer of the server is enough for several of them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from asr_server.cli.failure import UsageError
+from asr_server.cli.parser import unknown_name
+from asr_server.service.requests import OutputOptions, ResponseFormat
+from asr_server.subtitle import ass, line_formats, srt, vtt
+from asr_server.subtitle.cues import Cue
+from asr_server.text import languages
+
+
+class Format(StrEnum):
+    """Those of the server, and others that are made of their cues."""
+
+    TEXT = "text"
+    JSON = "json"
+    VERBOSE_JSON = "verbose_json"
+    SRT = "srt"
+    VTT = "vtt"
+    TSV = "tsv"
+    LRC = "lrc"
+    ASS = "ass"
+
+    @property
+    def suffix(self) -> str:
+        """The end of a file's name."""
+        return _SUFFIXES.get(self, f".{self.value}")
+
+
+_SUFFIXES = {Format.TEXT: ".txt", Format.VERBOSE_JSON: ".json"}
+_RENDER = {
+    Format.SRT: srt.render,
+    Format.VTT: vtt.render,
+    Format.TSV: line_formats.render_tsv,
+    Format.LRC: line_formats.render_lrc,
+    Format.ASS: ass.render,
+}
+CUE_FORMATS = tuple(_RENDER)
+# What Whisper's command writes for `all`. Its json lists the segments.
+_ALL = (Format.TEXT, Format.VTT, Format.SRT, Format.TSV, Format.VERBOSE_JSON)
+_JSON_FIELDS = ("text", "language", "language_code", "languages", "usage")
+
+
+def parse(text: str) -> list[Format]:
+    """The formats of an argument: names with commas between them; `txt` is text, and `all` what Whisper means by it."""
+    found: list[Format] = []
+    for name in text.lower().split(","):
+        if name == "all":
+            found += _ALL
+        elif name in (*Format, "txt"):
+            found.append(Format.TEXT if name == "txt" else Format(name))
+        else:
+            raise argparse.ArgumentTypeError(unknown_name(name, [*Format, "all"]))
+    return found
+
+
+def chosen(parsed: argparse.Namespace, allowed: Sequence[Format] = tuple(Format)) -> list[Format]:
+    """The formats of `--format`, or the one that the name of `--output` ends with, or the first that is allowed.
+
+    Raises `UsageError` for one that is not allowed, and for two that would be one file.
+    """
+    wanted = list(dict.fromkeys(parsed.format or [])) or _by_suffix(parsed.output, allowed) or [allowed[0]]
+    for one in wanted:
+        if one not in allowed:
+            raise UsageError(f"--format {one} is not possible here; choose from {', '.join(allowed)}.")
+    if {Format.JSON, Format.VERBOSE_JSON} <= set(wanted):
+        raise UsageError("json and verbose_json would be the same file; verbose_json holds all that json does.")
+    return wanted
+
+
+def _by_suffix(output: str | None, allowed: Sequence[Format]) -> list[Format]:
+    suffix = Path(output or "").suffix.lower()
+    return [one for one in allowed if one.suffix == suffix][:1]
+
+
+def answer_options(wanted: Sequence[Format], max_line_chars: int = 42, max_lines: int = 2) -> OutputOptions:
+    """What the server is asked for so that `convert` can make all formats of one answer."""
+    cues = [one for one in wanted if one in CUE_FORMATS]
+    if len(wanted) == 1 and wanted[0].value in set(ResponseFormat):
+        answer = ResponseFormat(wanted[0].value)
+    else:
+        answer = ResponseFormat.SRT if len(cues) == len(wanted) else ResponseFormat.VERBOSE_JSON
+    listed = answer is ResponseFormat.VERBOSE_JSON and bool(cues)
+    return OutputOptions(answer, cues=listed, max_line_chars=max_line_chars, max_lines=max_lines)
+
+
+def convert(answer: str, given: OutputOptions, wanted: Sequence[Format]) -> dict[Format, str]:
+    """The files' contents from an answer with the options that `answer_options` has chosen."""
+    if [given.response_format.value] == list(wanted):
+        return {wanted[0]: _ended(answer)}
+    if given.response_format is ResponseFormat.SRT:
+        content, cues = {}, srt.parse(answer)
+    else:
+        content = json.loads(answer)
+        cues = [
+            Cue(round(1000 * cue["start"]), round(1000 * cue["end"]), cue["text"]) for cue in content.pop("cues", [])
+        ]
+    return {one: render(cues, one) if one in CUE_FORMATS else _ended(_text_format(content, one)) for one in wanted}
+
+
+def render(cues: Sequence[Cue], wanted: Format, first: int = 1) -> str:
+    """A file of cues; `first`: the number of its first cue, if it numbers them."""
+    return srt.render(cues, first) if wanted is Format.SRT else _RENDER[wanted](cues)
+
+
+def _text_format(content: dict[str, Any], wanted: Format) -> str:
+    """A format without cues, of the content of verbose_json."""
+    if wanted is Format.TEXT:
+        return str(content["text"])
+    if wanted is Format.JSON:
+        content = {name: content[name] for name in _JSON_FIELDS}
+        # Here it is the model's name, and there the same in lower case.
+        content["language"] = languages.normalize(content["language_code"]) or "auto"
+    return json.dumps(content, ensure_ascii=False)
+
+
+def _ended(text: str) -> str:
+    return f"{text}\n" if text and not text.endswith("\n") else text

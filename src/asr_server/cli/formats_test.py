@@ -1,0 +1,97 @@
+"""Formats: names, files, and several of them from one answer of the server."""
+
+import argparse
+import json
+
+import pytest
+
+from asr_server.cli import formats
+from asr_server.cli.failure import UsageError
+from asr_server.cli.formats import CUE_FORMATS, Format
+from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
+from asr_server.service.output.render import render
+from asr_server.service.requests import OutputOptions, ResponseFormat
+from asr_server.subtitle.cue_config import CueConfig
+
+WORDS = tuple(
+    Word(text, 1000 * i, 1000 * i + 700, TimeSource.ALIGNED)
+    for i, text in enumerate(["Turn", "on", "the", "lights", "."][:4])
+)
+SPEECH = Transcript(
+    "Turn on the lights",
+    "English",
+    4_250,
+    (Segment(0, 3_700, "Turn on the lights", "English", (1,), -0.1, 0.0, words=WORDS),),
+)
+SERVER_FORMATS = [Format(one.value) for one in ResponseFormat]
+
+
+def _answer(output):
+    return render(SPEECH, output, CueConfig()).content.decode()
+
+
+def _chosen(given=None, output=None, allowed=tuple(Format)):
+    return formats.chosen(argparse.Namespace(format=given, output=output), allowed)
+
+
+@pytest.mark.parametrize("others", [[Format.TEXT], [Format.SRT], [Format.TEXT, Format.ASS], [Format.VTT, Format.TSV]])
+@pytest.mark.parametrize("one", SERVER_FORMATS)
+def test_a_format_is_the_same_alone_and_among_others(one, others):
+    """One answer is enough, and no byte differs from the server's own file."""
+    wanted = list(dict.fromkeys([one, *others]))
+    output = formats.answer_options(wanted)
+    made = formats.convert(_answer(output), output, wanted)
+    alone = _answer(OutputOptions(ResponseFormat(one.value)))
+    assert made[one] == (alone if alone.endswith("\n") else f"{alone}\n")
+    assert set(made) == set(wanted)
+
+
+@pytest.mark.parametrize("one", CUE_FORMATS)
+def test_formats_of_cues_have_the_same_cues(one):
+    """Those of srt."""
+    output = formats.answer_options([one])
+    assert "Turn on the lights" in formats.convert(_answer(output), output, [one])[one]
+
+
+def test_names_may_be_repeated_listed_and_short():
+    """`txt` is text; `all` is what Whisper's command writes, whose json has the segments."""
+    assert formats.parse("SRT,txt") == [Format.SRT, Format.TEXT]
+    assert [one.suffix for one in formats.parse("all")] == [".txt", ".vtt", ".srt", ".tsv", ".json"]
+    assert _chosen([Format.SRT, Format.TEXT, Format.SRT]) == [Format.SRT, Format.TEXT]
+
+
+@pytest.mark.parametrize(
+    ("output", "allowed", "wanted"),
+    [
+        ("talk.srt", tuple(Format), Format.SRT),
+        ("a/talk.TXT", tuple(Format), Format.TEXT),
+        ("talk.json", tuple(Format), Format.JSON),
+        ("talk.md", tuple(Format), Format.TEXT),
+        ("-", CUE_FORMATS, Format.SRT),
+        (None, CUE_FORMATS, Format.SRT),
+    ],
+)
+def test_the_name_of_the_file_is_enough(output, allowed, wanted):
+    """Without a known ending it is the first format."""
+    assert _chosen(output=output, allowed=allowed) == [wanted]
+
+
+def test_an_explicit_format_wins_over_the_name():
+    """The file gets what was asked for."""
+    assert _chosen([Format.VTT], "talk.srt") == [Format.VTT]
+
+
+def test_two_formats_are_never_one_file():
+    """Both kinds of JSON have the same ending."""
+    with pytest.raises(UsageError, match="same file"):
+        _chosen([Format.JSON, Format.VERBOSE_JSON])
+    suffixes = [one.suffix for one in Format if one is not Format.VERBOSE_JSON]
+    assert len(set(suffixes)) == len(suffixes)
+
+
+def test_cues_are_not_left_in_the_json_that_was_asked_for():
+    """They were requested for the other file."""
+    wanted = [Format.VERBOSE_JSON, Format.SRT]
+    output = formats.answer_options(wanted)
+    assert "cues" in _answer(output)
+    assert "cues" not in json.loads(formats.convert(_answer(output), output, wanted)[Format.VERBOSE_JSON])

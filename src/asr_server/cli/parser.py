@@ -1,0 +1,107 @@
+"""The argument parser of all commands: an error is one line and a hint, with the name that was probably meant."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+from asr_server.cli.failure import Exit, shown
+
+_ARGUMENT = re.compile(r"argument (?P<names>[^:]+): ")
+
+
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Options as `-f, --format FORMAT`, and a usage line with what is required."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28)
+        # argparse does not count the indentation of commands.
+        self._action_max_length = 15
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        value = self._format_args(action, self._get_default_metavar_for_optional(action))
+        return f"{', '.join(action.option_strings)} {value}"
+
+    def _format_usage(self, usage: Any, actions: Any, groups: Any, prefix: Any) -> str:
+        groups = [group for group in groups if group.required]
+        either = [action for group in groups for action in group._group_actions]
+        needed = [action for action in actions if action.required or not action.option_strings or action in either]
+        text = super()._format_usage(usage, needed, groups, prefix)
+        return text if needed == list(actions) else text.replace(self._prog, f"{self._prog} [options]", 1)
+
+
+class Parser(argparse.ArgumentParser):
+    """Subcommands get parsers of this class too, and the name of the command stands before their errors."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": _HelpFormatter} | options)
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with 2 after two lines: what is wrong, and how to see all arguments."""
+        message = message.replace("the following arguments are required: ", "missing argument: ")
+        message = message if message.endswith((".", "?")) else f"{message}."
+        message = _ARGUMENT.sub(lambda found: f"{_longest(found['names'].split('/'))}: ", message, count=1)
+        self.exit(Exit.USAGE, f"{self.prog}: {shown(message)}\n  Arguments and examples: {self.prog} --help\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """No argument may be unknown: the parser of the command knows best what was meant."""
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            option = unknown[0].partition("=")[0]
+            if not option.startswith("-"):
+                self.error(f"unexpected argument {option!r}")
+            self.error(f"unknown option {option}.{did_you_mean(option, self.options)}")
+        return parsed, []
+
+    @property
+    def options(self) -> dict[str, argparse.Action]:
+        """The arguments of all options in the help, by each of their names."""
+        shown = [action for action in self._actions if action.help != argparse.SUPPRESS]
+        return {name: action for action in shown for name in action.option_strings}
+
+    @property
+    def choices(self) -> list[str]:
+        """The values of arguments without a name, where they are few: commands among them."""
+        return [str(value) for action in self._actions if not action.option_strings for value in action.choices or ()]
+
+    @property
+    def subcommands(self) -> dict[str, Parser]:
+        """The parsers of the commands within, by name."""
+        nested = (action for action in self._actions if isinstance(action, argparse._SubParsersAction))
+        return {name: parser for action in nested for name, parser in action.choices.items()}
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """As argparse does, in other words."""
+        if action.choices is None or value in action.choices:
+            return
+        names = [str(choice) for choice in action.choices]
+        if not isinstance(action, argparse._SubParsersAction):
+            raise argparse.ArgumentError(action, unknown_name(value, names))
+        guess = did_you_mean(value, names)
+        if not guess and action.metavar == "COMMAND" and ("." in value or os.path.exists(value)):
+            guess = f" Did you mean {self.prog} transcribe {value}?"
+        kind = str(action.metavar).lower()
+        self.error(f"there is no {kind} {value!r}.{guess or ' There are: ' + ', '.join(names)}")
+
+
+def unknown_name(name: str, known: Sequence[str]) -> str:
+    """The error for a value that is none of a few."""
+    return f"{name!r} is not one of {', '.join(known)}.{did_you_mean(name, known)}"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A sentence with the most similar name, behind a space; "" if none is similar."""
+    by_folded = {option.lower(): option for option in known}
+    close = difflib.get_close_matches(name.lower(), by_folded, n=1)
+    return f" Did you mean {by_folded[close[0]]}?" if close else ""
+
+
+def _longest(names: Sequence[str]) -> str:
+    """An argument by its long name; argparse lists all of them."""
+    return max((name.strip() for name in names), key=len)

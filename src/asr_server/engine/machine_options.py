@@ -1,0 +1,193 @@
+"""The options that depend on the machine: device, number formats, threads, memory node, CUDA graphs. Used by `plan.py`.
+
+Each function gives an option with its reason. What was asked for and cannot be done is added to `conflicts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from asr_server.core.setting_types import Dtype, Quantization
+from asr_server.core.settings import Settings
+from asr_server.engine import gpu
+from asr_server.engine.capabilities import Capabilities
+from asr_server.engine.numa import Node
+from asr_server.engine.protocol import Option
+from asr_server.engine.qwen.checkpoint import DEMO
+
+# Instructions that add up products of 8-bit integers in 32 bits, and those that multiply in bfloat16, the widest first.
+# Without the former, sums of 16 bits overflow: random layers were off by 3 to 30 %, not 1 (2026-11-22).
+INT8_FLAGS = ("amx_int8", "avx512_vnni", "avx_vnni")
+_BFLOAT16_FLAGS = ("amx_bf16", "avx512_bf16")
+
+# What brings the kernels for GPUs.
+_PACKAGES = {Quantization.INT8: "bitsandbytes", Quantization.FP8: "torchao"}
+
+# Of the 0.6B in bfloat16, one row (H100, 2026-11-22).
+_GRAPHS_REASON = "a decode step is one call of the driver instead of six hundred, and takes a quarter of the time"
+_NO_POLICY = "and the kernel gives them what they touch first: this process may set no memory policy for it"
+THREADS_REASON = "this engine's libraries choose their number themselves"
+_COMPILE_REASON = "not set"
+_DEMO_REASON = f"MODEL_ID={DEMO}: 3 million weights, for which float32 is the fastest"
+
+
+def device(wanted: str, capabilities: Capabilities, conflicts: list[str]) -> tuple[str, str]:
+    """The device by torch's name, and why."""
+    gpus = capabilities.gpus
+    problems = ["no NVIDIA or AMD driver found"] * (not capabilities.gpu)
+    problems += [f"the installed torch is a {gpus.build} build"] * (not capabilities.torch_cuda)
+    problem = ", and ".join(problems)
+    if wanted == "cpu" or (wanted == "auto" and problem):
+        return "cpu", problem if wanted == "auto" else "as set"
+    if problem:
+        conflicts.append(f"DEVICE={wanted}: {problem}; install requirements-gpu.txt or set DEVICE=cpu.")
+    elif gpus.too_old:
+        conflicts.append(
+            f"DEVICE={wanted}: {gpus.too_old}. Update the driver, install a build of torch for an older CUDA, or set "
+            "DEVICE=cpu."
+        )
+    if wanted == "auto":
+        return "cuda", f"a driver ({gpus.driver or 'unknown'}) and a build of torch for it are installed"
+    return wanted, "as set"
+
+
+def dtype(settings: Settings, device: str, capabilities: Capabilities) -> tuple[str, str]:
+    """The number format by torch's name, or "auto" where only loading can tell, and why."""
+    if settings.dtype is not Dtype.AUTO:
+        return settings.dtype.value, "as set"
+    if device.startswith("cuda"):
+        return _gpu_dtype(capabilities.gpus)
+    if settings.model_id == DEMO:
+        return Dtype.FLOAT32.value, _DEMO_REASON
+    if flag := _first(_BFLOAT16_FLAGS, capabilities):
+        return Dtype.BFLOAT16.value, f"the processor computes in it ({flag})"
+    return Dtype.FLOAT32.value, f"the processor does not compute in bfloat16 ({' or '.join(_BFLOAT16_FLAGS)})"
+
+
+def _gpu_dtype(gpus: gpu.Gpus) -> tuple[str, str]:
+    rocm = gpus.build is gpu.Build.ROCM
+    if gpus.capability is None and not rocm:
+        return Dtype.AUTO.value, "decided when the model is loaded, by the GPU's compute capability"
+    return gpu.dtype(gpus.capability, rocm=rocm)
+
+
+def quantize(
+    settings: Settings, device: str, capabilities: Capabilities, conflicts: list[str], *, torch: bool
+) -> Option:
+    """Only what was measured to be faster is chosen; what this machine or engine cannot do is refused."""
+    wanted = settings.quantize
+    if wanted is Quantization.NONE:
+        return Option("quantize", False, "", "as set")
+    if not torch:
+        active, reason = "", "this engine has no 8-bit layers"
+    elif device.startswith("cuda"):
+        active, reason = _gpu_bits(wanted, capabilities)
+    else:
+        active, reason = _cpu_bits(settings, capabilities)
+    if not active and wanted is not Quantization.AUTO:
+        conflicts.append(f"QUANTIZE={wanted.value} is not available here: {reason}; unset it.")
+    return Option("quantize", bool(active), active, reason)
+
+
+def _cpu_bits(settings: Settings, capabilities: Capabilities) -> tuple[str, str]:
+    """The 8-bit format of layers on a CPU, "" for none, and why."""
+    flag = _first(INT8_FLAGS, capabilities)
+    if settings.quantize is Quantization.FP8:
+        return "", "processors do not multiply in it"
+    if not flag:
+        return "", f"the processor has none of the instructions for it ({', '.join(INT8_FLAGS)})"
+    if settings.quantize is Quantization.AUTO and settings.model_id == DEMO:
+        return "", _DEMO_REASON
+    return Quantization.INT8.value, f"the processor multiplies 8-bit integers ({flag})"
+
+
+def _gpu_bits(wanted: Quantization, capabilities: Capabilities) -> tuple[str, str]:
+    """The same on a GPU."""
+    if wanted is Quantization.AUTO:
+        return "", "on a GPU 8 bits save memory; QUANTIZE=int8 or fp8 chooses them"
+    package = _PACKAGES[wanted]
+    if capabilities.gpus.build is gpu.Build.ROCM:
+        return "", "not tried on AMD's GPUs"
+    if package not in capabilities.packages:
+        return "", f"the package {package} is not installed (requirements-gpu.txt)"
+    cards = ", ".join(sorted(set(capabilities.gpus.cards)))
+    if problem := gpu.eight_bit_problem(wanted.value, capabilities.gpus.capability, cards):
+        return "", problem
+    return wanted.value, f"as set; half of the memory for linear layers, by {package}"
+
+
+def cuda_graphs(
+    wanted: bool | str, device: str, quantize: Option, capabilities: Capabilities, conflicts: list[str]
+) -> Option:
+    """Whether decode steps are recorded."""
+    if not device.startswith("cuda"):
+        if wanted is True:
+            conflicts.append("USE_CUDA_GRAPHS=true is for GPUs, and the model runs on the CPU: unset it.")
+        return Option("use_cuda_graphs", False, "", "for GPUs")
+    if wanted is False:
+        return Option("use_cuda_graphs", False, "", "as set")
+    if wanted == "auto" and capabilities.gpus.build is gpu.Build.ROCM:
+        return Option("use_cuda_graphs", False, "", "not tried on AMD's GPUs; USE_CUDA_GRAPHS=true tries it")
+    if wanted == "auto" and quantize.active:
+        reason = f"not tried with {quantize.value} layers; USE_CUDA_GRAPHS=true tries it"
+        return Option("use_cuda_graphs", False, "", reason)
+    return Option("use_cuda_graphs", True, "", _GRAPHS_REASON)
+
+
+def torch_compile(wanted: bool, device: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
+    """Whether small operations are fused."""
+    if not wanted:
+        return Option("use_torch_compile", False, "", _COMPILE_REASON)
+    if device.startswith("cuda"):
+        missing = "" if "triton" in capabilities.packages else "the package triton"
+    else:
+        missing = "" if capabilities.compiler else "a C++ compiler (g++ or clang++)"
+    if missing:
+        conflicts.append(f"USE_TORCH_COMPILE=true needs {missing}, which is not installed: install it or unset it.")
+    return Option("use_torch_compile", True, "", "as set; loading takes longer, since what is fused is compiled there")
+
+
+def exact_batching(device: str, dtype: str, quantize: Option) -> Option:
+    """Whether the ids of a row are those that it has alone."""
+    if device == "cpu" and dtype == Dtype.FLOAT32.value and not quantize.active:
+        return Option("exact_batching", True, dtype, "the ids of a row are those that it has alone")
+    formats = f"{quantize.value} with {dtype}" if quantize.active else dtype
+    reason = f"in {formats} on {device}, near ties may be decided differently alone and in a batch"
+    return Option("exact_batching", False, "", f"{reason}; committed live words never change")
+
+
+def threads(wanted: int, capabilities: Capabilities, node: Node | None, *, torch: bool) -> Option:
+    """`torch`: whether the engine computes in torch. `node`: the memory node that its threads are bound to."""
+    if not torch:
+        return Option("cpu_threads", False, "", THREADS_REASON)
+    share = node.share if node else capabilities.cpu
+    return Option("cpu_threads", True, str(wanted or share.threads), "as set" if wanted else share.reason)
+
+
+def numa_node(wanted: int | str | None, capabilities: Capabilities, conflicts: list[str]) -> tuple[Option, Node | None]:
+    """The memory node that the engine's threads are bound to."""
+    nodes, gpu_nodes = capabilities.numa.nodes, sorted(capabilities.numa.gpu_nodes)
+    if wanted is None:
+        return Option("numa_node", False, "", "not set; the kernel places threads and memory"), None
+    if wanted == "auto" and not gpu_nodes:
+        return Option("numa_node", False, "", "NUMA_NODE=auto: the kernel names no memory node of a GPU"), None
+    number = gpu_nodes[0] if wanted == "auto" else int(wanted)
+    if wanted == "auto" and len(gpu_nodes) > 1:
+        conflicts.append(f"NUMA_NODE=auto: the GPUs are at the nodes {_numbered(gpu_nodes)}; name one of them.")
+    elif number not in nodes:
+        conflicts.append(f"NUMA_NODE={number}: the nodes whose CPUs this process may use are {_numbered(nodes)}.")
+    if (node := nodes.get(number)) is None:
+        return Option("numa_node", False, "", "refused"), None
+    whose = "the GPU's node" if wanted == "auto" else "as set"
+    memory = "whose memory they prefer" if node.prefers_memory else _NO_POLICY
+    reason = f"{whose}: the engine's threads run on its {len(node.cpus)} CPUs, {memory}"
+    return Option("numa_node", True, str(number), reason), node
+
+
+def _numbered(nodes: Iterable[int]) -> str:
+    return ", ".join(map(str, nodes))
+
+
+def _first(flags: Sequence[str], capabilities: Capabilities) -> str:
+    """The first of `flags` that the processor has, or ""."""
+    return next((flag for flag in flags if flag in capabilities.cpu_flags), "")

@@ -1,0 +1,75 @@
+"""Which linear layers the model gets in 8 bits, and how far they are from those that they replace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch.nn import functional as F
+
+from asr_server.engine.protocol import Option
+from asr_server.engine.qwen import gpu_linear
+from asr_server.engine.qwen.linear import Int8Head, Int8Linear, Linear, MakeLinear, plain
+
+# Rows of the input on which a layer is compared.
+_ROWS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """How layers are made. `head`: from its weights (vocabulary, d); None keeps the model's own."""
+
+    encoder: MakeLinear = plain
+    language_model: MakeLinear = plain
+    head: Callable[[torch.Tensor], Linear] | None = None
+    measured: Measured | None = None
+
+    def options(self, quantize: str) -> tuple[Option, ...]:
+        """What making the layers has shown; called behind it."""
+        if self.measured is None:
+            return ()
+        reason = (
+            f"outputs of its {self.measured.count} layers differ by at most {self.measured.largest:.1%} from theirs"
+        )
+        return (Option("quantize", True, quantize, reason),)
+
+
+class Measured:
+    """Makes layers, and compares each with the one that it replaces.
+
+    `largest`: the norm of the difference over that of the outputs, on random inputs, of the layer that differs most.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.largest = 0.0
+
+    def of(self, make: MakeLinear) -> MakeLinear:
+        """`make` with the comparison."""
+        return partial(self._make, make)
+
+    def _make(self, make: MakeLinear, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
+        made = make(weight, bias)
+        noise = torch.randn(_ROWS, weight.shape[1], generator=torch.Generator().manual_seed(0))
+        given = noise.to(weight.device, weight.dtype)
+        exact = F.linear(given, weight).float()
+        without_bias = made(given) if bias is None else made(given) - bias
+        error = (without_bias.float() - exact).norm() / exact.norm().clamp(min=torch.finfo(torch.float32).tiny)
+        self.count += 1
+        self.largest = max(self.largest, float(error))
+        return made
+
+
+def layers(quantize: str, device: str) -> Layers:
+    """Those of the plan: `quantize` is "int8", "fp8" or "" for none."""
+    if not quantize:
+        return Layers()
+    measured = Measured()
+    if device.startswith("cuda"):
+        make = measured.of({"int8": gpu_linear.int8, "fp8": gpu_linear.fp8}[quantize])
+        return Layers(make, make, measured=measured)
+    # A clip of half a second has more audio tokens than what is few rows.
+    encoder = measured.of(partial(Int8Linear, few=False))
+    return Layers(encoder, measured.of(Int8Linear), Int8Head, measured)

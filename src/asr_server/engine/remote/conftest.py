@@ -1,0 +1,204 @@
+"""A server with OpenAI's transcriptions that answers as told: rightly, or wrongly in the ways that real ones have.
+
+A real HTTP server on a loopback port, in threads of the test's process. Its "transcript" is made of the audio alone, so
+that an answer that ends up at the wrong recording shows.
+"""
+
+from __future__ import annotations
+
+import email
+import json
+import socket
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+KEY = "sk-canary-0123456789"
+_WORDS = ("turn", "on", "the", "kitchen", "lights", "please", "and", "then", "play", "seven", "songs", "again")
+_QUIET = 0.01
+_PAUSE_S = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One request as it arrived. `number` counts them from 0; `samples`: int16 (n,) of its WAV file."""
+
+    number: int
+    fields: dict[str, str]
+    samples: NDArray[np.int16]
+    headers: dict[str, str]
+
+    @property
+    def text(self) -> str:
+        """The one right transcript: at least five words, "" for silence; another one for each seed of sampling."""
+        if np.abs(self.samples).max(initial=0) < _QUIET * 32767:
+            return ""
+        number = zlib.crc32(self.samples.tobytes() + self.fields.get("seed", "").encode())
+        chosen = []
+        for _ in range(5 + number % 6):
+            number = zlib.crc32(number.to_bytes(4, "big"))
+            chosen.append(_WORDS[number % len(_WORDS)])
+        return " ".join(chosen)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What goes over the wire: `parts` of the body, with a pause before each. `waits_for`: set when it may begin.
+    `breaks`: the connection ends without the end of the body."""
+
+    parts: Sequence[bytes] = ()
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    pause_s: float = 0.0
+    waits_for: threading.Event | None = None
+    breaks: bool = False
+
+
+Script = Callable[[Call], Reply]
+
+
+def refusal(status: int, **headers: str) -> Reply:
+    """An error in OpenAI's envelope."""
+    return Reply([b'{"error": {"message": "no"}}'], status, {name.replace("_", "-"): v for name, v in headers.items()})
+
+
+def events(*contents: dict[str, Any], pause_s: float = 0.0, done: bool = True, breaks: bool = False) -> Reply:
+    """An event stream."""
+    parts = [f"data: {json.dumps(content, ensure_ascii=False)}\n\n".encode() for content in contents]
+    head = {"content-type": "text/event-stream; charset=utf-8"}
+    return Reply([*parts, b"data: [DONE]\n\n"] if done else parts, headers=head, pause_s=pause_s, breaks=breaks)
+
+
+def openai(call: Call) -> Reply:
+    """As OpenAI's newer models: words one by one, then the whole text, the language and the usage."""
+    words = [word if number == 0 else f" {word}" for number, word in enumerate(call.text.split())]
+    deltas = [{"type": "transcript.text.delta", "delta": word} for word in words]
+    audio, prompt = len(call.samples) // 1280, 9 + len(call.fields.get("prompt", "").split())
+    usage = {"type": "tokens", "input_token_details": {"text_tokens": prompt, "audio_tokens": audio}}
+    told = [{"code": "en"}] if words else []
+    last = {"type": "transcript.text.done", "text": call.text, "languages": told, "usage": usage}
+    return events(*deltas, last, pause_s=_PAUSE_S)
+
+
+def vllm(call: Call) -> Reply:
+    """As `vllm serve` of Qwen3-ASR 0.14: what the model writes, in pieces that split its marks."""
+    written = call.text if "to_language" in call.fields else f"language English<asr_text>{call.text}"
+    chunks = [
+        {"object": "transcription.chunk", "choices": [{"delta": {"content": written[at : at + 7]}}]}
+        for at in range(0, len(written), 7)
+    ]
+    last = {"object": "transcription.chunk", "choices": [{"delta": {"content": ""}, "finish_reason": "stop"}]}
+    usage = {"object": "transcription.chunk", "choices": [], "usage": {"prompt_tokens": 40, "completion_tokens": 9}}
+    return events(*chunks, last, usage)
+
+
+def whole(call: Call) -> Reply:
+    """As servers that do not stream."""
+    return Reply([json.dumps({"text": call.text}).encode()], headers={"content-type": "application/json"})
+
+
+class ScriptedRemote:
+    """Serves from `with` to its end; `script` may be replaced meanwhile. `calls`: what came; `broken`: how many clients
+    left before their answer's end. `models`: the answer to `GET /v1/models`."""
+
+    def __init__(self, script: Script = openai, *, owner: str = "asr-server", port: int = 0) -> None:
+        self.script = script
+        self.models: Reply = Reply([json.dumps({"data": [{"id": "served", "owned_by": owner}]}).encode()])
+        self.calls: list[Call] = []
+        self.broken = 0
+        self._server = _Server(("127.0.0.1", port), _Handler)
+        self._server.remote = self
+        self.port = self._server.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}/v1"
+
+    def __enter__(self) -> ScriptedRemote:
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        for connection in self._server.connections:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    remote: ScriptedRemote
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.connections: list[socket.socket] = []
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Note the connection, to end it with the server."""
+        self.connections.append(request)
+        super().process_request(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def do_GET(self) -> None:
+        """The list of models."""
+        self._reply(self.server.remote.models)
+
+    def do_POST(self) -> None:
+        """A transcription."""
+        remote = self.server.remote
+        body = self.rfile.read(int(self.headers["content-length"]))
+        kind = f"content-type: {self.headers['content-type']}\r\n\r\n".encode()
+        fields, audio = {}, b""
+        for part in email.message_from_bytes(kind + body).get_payload():
+            content = part.get_payload(decode=True)
+            if part.get_filename():
+                audio = content
+            else:
+                fields[part.get_param("name", header="content-disposition")] = content.decode()
+        head = {name.lower(): value for name, value in self.headers.items()}
+        call = Call(len(remote.calls), fields, np.frombuffer(audio[44:], "<i2"), head)
+        remote.calls.append(call)
+        self._reply(remote.script(call))
+
+    def _reply(self, reply: Reply) -> None:
+        try:
+            if reply.waits_for is not None:
+                reply.waits_for.wait(30)
+            self.send_response(reply.status)
+            for name, value in reply.headers.items():
+                self.send_header(name, value)
+            self.send_header("transfer-encoding", "chunked")
+            self.end_headers()
+            for part in reply.parts:
+                time.sleep(reply.pause_s)
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(part), part))
+                self.wfile.flush()
+            if reply.breaks:
+                self.close_connection = True
+            else:
+                self.wfile.write(b"0\r\n\r\n")
+        except (BrokenPipeError, ConnectionResetError):
+            self.server.remote.broken += 1
+            self.close_connection = True
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def remote() -> Iterator[ScriptedRemote]:
+    """A server that answers as OpenAI's."""
+    with ScriptedRemote() as server:
+        yield server

@@ -1,0 +1,211 @@
+// Transcripts as files: text, subtitles, Markdown, Word, tables, JSON, and all of them in a zip.
+//
+// `exported(format, transcript, rows, options)` returns {name, type, bytes} or {name, type, text}. `options`:
+// {translation: "none" | "both" | "only", words: {speaker(id), cut}}: which text of rows with a translation is written,
+// and texts in the language of the page.
+
+import { docx } from "./docx.js";
+import { clock } from "./dom.js";
+import { cuesOf, pieces, srt, vtt } from "./subtitles.js";
+import { together } from "./transcript.js";
+import { Zip, ZipDeflate, strToU8 } from "./vendor/fflate.js";
+
+const PARAGRAPH_PAUSE_S = 2;
+const PARAGRAPH_LENGTH = 700; // characters, from which a paragraph ends with its sentence
+const SENTENCE_END = /[.!?…。！？؟।]["'”’»)\]」』]*$/u;
+const NAME_LENGTH = 100;
+const DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document";
+
+/** The formats in the order of the menu. `label` is the key of a message. */
+export const formats = [
+  { id: "txt", ending: "txt", type: "text/plain", label: "export.txt", write: (t) => paragraphsAsText(t, false) },
+  { id: "txt-times", ending: "times.txt", type: "text/plain", label: "export.txt_times", write: (t) => paragraphsAsText(t, true) },
+  { id: "srt", ending: "srt", type: "application/x-subrip", label: "export.srt", write: (t) => srt(subtitles(t)) },
+  { id: "vtt", ending: "vtt", type: "text/vtt", label: "export.vtt", write: (t) => vtt(subtitles(t)) },
+  { id: "docx", ending: "docx", type: DOCX, label: "export.docx", write: (t) => docx(t.transcript.title, facts(t), paragraphs(t), cutNote(t)) },
+  { id: "md", ending: "md", type: "text/markdown", label: "export.md", write: markdown },
+  { id: "csv", ending: "csv", type: "text/csv", label: "export.csv", write: csv },
+  { id: "json", ending: "json", type: "application/json", label: "export.json", write: json },
+];
+
+export function exported(format, transcript, rows, options = {}) {
+  const { ending, type, write } = formats.find(({ id }) => id === format);
+  const content = write({ transcript, rows: chosen(rows, options.translation ?? "none"), words: wordings(options) });
+  const file = { name: `${fileName(transcript.title)}.${ending}`, type };
+  return typeof content === "string" ? { ...file, text: content } : { ...file, bytes: content };
+}
+
+/** A zip with the files of several transcripts: [{transcript, rows}]. `ids` are formats. Several formats of several
+ * transcripts have a folder for each transcript. */
+export async function zipOf(transcripts, options = {}, ids = ["txt", "srt", "docx", "json"]) {
+  const parts = [];
+  const zip = new Zip((error, part) => {
+    if (error) throw error;
+    parts.push(part);
+  });
+  const taken = new Set();
+  for (const { transcript, rows } of transcripts) {
+    const folder = unique(fileName(transcript.title), taken);
+    for (const id of ids) {
+      const file = exported(id, { ...transcript, title: folder }, rows, options);
+      const entry = new ZipDeflate(transcripts.length > 1 && ids.length > 1 ? `${folder}/${file.name}` : file.name, { level: 6 });
+      entry.mtime = new Date(Math.max(transcript.changedAt, Date.UTC(1980, 0, 2)));
+      zip.add(entry);
+      entry.push(file.bytes ?? strToU8(file.text), true);
+      // The page must answer to people between two files.
+      await new Promise((resume) => setTimeout(resume));
+    }
+  }
+  zip.end();
+  return new Blob(parts, { type: "application/zip" });
+}
+
+/** A title as the name of a file on every system. */
+export function fileName(title) {
+  const plain = title.replace(/\.[\p{L}\p{N}]{2,4}$/u, "").replaceAll(/[\\/:*?"<>|\p{Cc}\p{Cs}]/gu, "_");
+  const name = [...plain].slice(0, NAME_LENGTH).join("").replaceAll(/^[\s.]+|[\s.]+$/g, "");
+  return /^(con|prn|aux|nul|com\d|lpt\d)$/i.test(name) ? `_${name}` : name || "transcript";
+}
+
+function unique(name, taken) {
+  let found = name;
+  for (let n = 2; taken.has(found.toLowerCase()); n++) found = `${name} (${n})`;
+  taken.add(found.toLowerCase());
+  return found;
+}
+
+function wordings({ words = {} }) {
+  return { speaker: words.speaker ?? ((id) => id), cut: words.cut ?? "" };
+}
+
+function chosen(rows, translation) {
+  if (translation === "only") return rows.map((row) => (row.translation ? { ...row, text: row.translation, words: undefined, translation: undefined } : row));
+  return translation === "both" ? rows : rows.map((row) => (row.translation ? { ...row, translation: undefined } : row));
+}
+
+function speakerOf({ transcript, words }, id) {
+  return id === undefined ? "" : transcript.speakers?.[id] || words.speaker(id);
+}
+
+/** Rows together up to a pause, another speaker, or the end of a sentence in a long text. */
+function paragraphs(t) {
+  const found = [];
+  for (const row of t.rows) {
+    const open = found.at(-1);
+    const joins = open && open.speakerId === row.speaker && row.start - open.end < PARAGRAPH_PAUSE_S;
+    if (joins && !(open.text.length > PARAGRAPH_LENGTH && SENTENCE_END.test(open.text))) {
+      open.text = together(open.text, row.text);
+      open.translation = together(open.translation, row.translation ?? "");
+      open.end = row.end;
+    } else {
+      const { start, end, text, translation = "", speaker } = row;
+      found.push({ start, end, text, translation, speakerId: speaker, speaker: speakerOf(t, speaker) });
+    }
+  }
+  return found;
+}
+
+/** Date, length and language. */
+function facts({ transcript }) {
+  const { createdAt, durationS, language } = transcript;
+  return [new Date(createdAt).toISOString().slice(0, 10), clock(durationS), language].filter(Boolean);
+}
+
+/** The note about a text that was cut off; "" for a complete one. */
+function cutNote({ transcript, rows, words }) {
+  const cut = transcript.state === "cut" || transcript.state === "failed" || rows.some((row) => row.complete === false);
+  return cut ? words.cut : "";
+}
+
+function paragraphsAsText(t, times) {
+  const parts = paragraphs(t).map(({ start, speaker, text, translation }) => {
+    const lead = `${times ? `[${clock(start)}] ` : ""}${speaker ? `${speaker}: ` : ""}`;
+    return [lead + text, translation].filter(Boolean).join("\n");
+  });
+  if (cutNote(t)) parts.push(`[${cutNote(t)}]`);
+  return parts.length ? `${parts.join("\n\n")}\n` : "";
+}
+
+function markdown(t) {
+  const parts = [`# ${escapedMarkdown(t.transcript.title)}`, facts(t).map(escapedMarkdown).join(" · ")];
+  for (const { start, speaker, text, translation } of paragraphs(t)) {
+    parts.push(`**${clock(start)}${speaker ? ` ${escapedMarkdown(speaker)}` : ""}** ${escapedMarkdown(text)}`);
+    if (translation) parts.push(`> ${escapedMarkdown(translation)}`);
+  }
+  if (cutNote(t)) parts.push(`*${escapedMarkdown(cutNote(t))}*`);
+  return `${parts.join("\n\n")}\n`;
+}
+
+function escapedMarkdown(text) {
+  const line = text.replaceAll(/\s+/g, " ").replaceAll(/[\\`*_[\]<>~|&]/g, "\\$&");
+  return line.replace(/^(\s*)([#+-]|\d+[.)])/, (_, blank, mark) => `${blank}${mark.slice(0, -1)}\\${mark.at(-1)}`);
+}
+
+function subtitles({ transcript, rows, words }) {
+  let last;
+  const spoken = rows.map((row) => {
+    const speaker = row.speaker === last ? "" : speakerOf({ transcript, words }, row.speaker);
+    last = row.speaker;
+    return { ...row, lead: speaker ? `${speaker}: ` : "" };
+  });
+  const cut = spoken.flatMap((row) => withTranslation(row, cuesOf([row])));
+  // Cues of neighbouring rows may overlap where speakers do.
+  return cut.map((c, i) => ({ ...c, end: cut[i + 1]?.start > c.start ? Math.min(c.end, cut[i + 1].start) : c.end }));
+}
+
+/** The cues of a row with its translation below: each word of that goes to the cue of its estimated time. */
+function withTranslation({ start, end, translation, lead }, cues) {
+  const texts = cues.map(() => "");
+  for (const piece of translation ? pieces({ start, end, text: translation }) : []) {
+    const middle = (piece.start + piece.end) / 2;
+    const at = cues.findIndex((c) => middle < c.end);
+    texts[at < 0 ? cues.length - 1 : at] += piece.text;
+  }
+  return cues.map((c, i) => {
+    const first = i === 0 ? lead : "";
+    return { ...c, text: [first + c.text, texts[i].replaceAll(/\s+/g, " ").trim()].filter(Boolean).join("\n") };
+  });
+}
+
+function csv(t) {
+  const translated = t.rows.some((row) => row.translation);
+  const head = ["start", "end", "speaker", "text", ...(translated ? ["translation"] : [])];
+  const lines = t.rows.map((row) => {
+    const cells = [row.start.toFixed(3), row.end.toFixed(3), cell(speakerOf(t, row.speaker)), cell(row.text)];
+    return translated ? [...cells, cell(row.translation ?? "")] : cells;
+  });
+  // The mark at the beginning tells spreadsheets that this is UTF-8.
+  return `\ufeff${[head, ...lines].map((line) => line.join(",")).join("\r\n")}\r\n`;
+}
+
+/** A text that no spreadsheet takes for a formula: an apostrophe stands before it (OWASP, CSV injection). */
+function cell(text) {
+  const safe = /^\s*[=+\-@＝＋－＠]|^[\t\r\n]/u.test(text) ? `'${text}` : text;
+  return `"${safe.replaceAll('"', '""')}"`;
+}
+
+function json(t) {
+  const { title, createdAt, durationS, language, languageCode, model, state, gaps } = t.transcript;
+  const segments = t.rows.map(({ start, end, text, words, speaker, translation, complete }) => ({
+    start,
+    end,
+    text,
+    complete: complete !== false,
+    speaker: speaker === undefined ? undefined : speakerOf(t, speaker),
+    translation,
+    words: words?.map((word) => ({ word: word.text.trim(), start: word.start, end: word.end, confidence: word.confidence })),
+  }));
+  const content = {
+    title,
+    created_at: new Date(createdAt).toISOString(),
+    duration: durationS,
+    language,
+    language_code: languageCode,
+    model,
+    state,
+    gaps,
+    text: t.rows.reduce((all, row) => together(all, row.text), ""),
+    segments,
+  };
+  return `${JSON.stringify(content, null, 2)}\n`;
+}

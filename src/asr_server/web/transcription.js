@@ -1,0 +1,112 @@
+// One file to a transcript in the store: its sound is uploaded, and each row is written when it arrives.
+
+import { get } from "./api.js";
+import { t } from "./i18n.js";
+import { LANGUAGES } from "./languages.js";
+import { Problem } from "./problem.js";
+import { soundTrack } from "./sound-track.js";
+import { store } from "./store.js";
+import { rowsOf } from "./transcript.js";
+import { translateTranscript } from "./translation.js";
+import { stream } from "./upload.js";
+
+const FORM_BYTES = 64 * 1024; // of a request beside the recording
+
+/** Metadata of the transcript of a file. */
+export function described(file, title, options) {
+  const media = { name: file.name, type: file.type, size: file.size, kind: "file", playable: canPlay(file.type) };
+  return { title, kind: "file", state: "open", options, media };
+}
+
+/** The work of an item {id, file, options} of the queue. Resolves to "done", or to "cut" where the text is not whole. */
+export async function transcribe(item, signal, report) {
+  let count = 0;
+  try {
+    report({ state: "preparing" });
+    const health = await get("health");
+    const sound = (await soundTrack(item.file, { signal })) ?? item.file;
+    signal.throwIfAborted();
+    const { upload_bytes: limit } = health.limits;
+    if (sound.size + FORM_BYTES > limit) throw new Problem("file_too_large", t("files.limit_size", { size: megabytes(limit) }));
+    await store.update(item.id, { state: "open", error: undefined, model: health.model_id });
+    const whole = await received(item, sound, health, { signal, report, counted: (rows) => (count += rows) });
+    const end = whole.complete ? { state: "complete" } : { state: "cut", error: { code: "incomplete", message: "" } };
+    await store.update(item.id, { ...end, durationS: whole.duration, ...spoken(whole.language) });
+    if (!count) throw new Problem("no_speech");
+    if (item.options.target) await translate(item, signal, report);
+    return whole.complete ? "done" : "cut";
+  } catch (problem) {
+    // It is tried again soon.
+    if (problem.retryAfterS && !signal.aborted) throw problem;
+    await giveUp(item, count, signal.aborted ? null : problem);
+    throw problem;
+  }
+}
+
+/** Close the transcript of an item that ended early: what there is stays. */
+export async function giveUp(item, count, problem) {
+  if (count || problem) {
+    const error = problem ? { code: problem.code ?? "internal_error", message: problem.text ?? "" } : { code: "cancelled", message: "" };
+    const state = problem?.code === "no_speech" ? "complete" : count ? "cut" : "failed";
+    await store.update(item.id, { state, error });
+  } else await store.remove(item.id);
+}
+
+/** The answer of the server; the rows are written on the way. */
+async function received(item, sound, health, { signal, report, counted }) {
+  const { language, hotwords } = item.options;
+  const aligns = health.plan.some((option) => option.name === "aligner" && option.active);
+  let writing = Promise.resolve();
+  let [last, duration] = [0, 0];
+  const started = stream(sound, { language, hotwords, return_timestamps: "true", mode: aligns ? "accurate" : "fast" }, {
+    sent: (fraction) => report(fraction < 1 ? { state: "uploading", fraction } : { state: "transcribing", fraction: null, seconds: 0 }),
+    duration: (seconds) => {
+      duration = seconds;
+      report({ durationS: seconds });
+      writing = writing.then(() => store.update(item.id, { durationS: seconds }));
+    },
+    segment: (segment) => {
+      const rows = segment.text ? rowsOf(segment, last) : [];
+      if (last === 0 && rows.length) writing = writing.then(() => store.update(item.id, spoken(segment.language)));
+      if (rows.length) writing = writing.then(() => store.putRows(item.id, rows));
+      last = rows.at(-1)?.n ?? last;
+      counted(rows.length);
+      report({ state: "transcribing", fraction: duration ? Math.min(1, segment.end / duration) : null, seconds: segment.end });
+    },
+  });
+  const abort = () => started.abort();
+  signal.addEventListener("abort", abort, { once: true });
+  try {
+    return await started.done;
+  } finally {
+    signal.removeEventListener("abort", abort);
+    await writing;
+  }
+}
+
+/** A failed translation leaves the transcript as it is: the item tells of it, and the export menu translates again. */
+async function translate(item, signal, report) {
+  report({ state: "translating", fraction: 0 });
+  try {
+    const missing = await translateTranscript(store, item.id, item.options.target, { signal, progress: (fraction) => report({ fraction }) });
+    report({ note: missing ? t("files.translated_partly", { count: missing }) : "" });
+  } catch (problem) {
+    if (!signal.aborted) report({ note: `${t("files.translation_failed")} ${problem.text ?? ""}`.trim() });
+  }
+}
+
+/** The fields for the language of a transcript, by its English name. */
+function spoken(name) {
+  const code = Object.keys(LANGUAGES).find((one) => LANGUAGES[one] === name) ?? "";
+  return name === "auto" ? {} : { language: name, languageCode: code };
+}
+
+function canPlay(type) {
+  return !type || document.createElement(type.startsWith("video/") ? "video" : "audio").canPlayType(type) !== "";
+}
+
+/** A size in MB of 1024 times 1024 bytes, as the server counts. */
+export function megabytes(bytes) {
+  const size = bytes / 1024 / 1024;
+  return size < 10 ? Math.max(0.1, Math.round(10 * size) / 10) : Math.round(size);
+}
