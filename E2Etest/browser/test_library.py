@@ -77,7 +77,9 @@ def test_all_are_removed_with_a_way_back_and_the_rest_of_a_removed_one_goes(brow
         page.click("#library-remove-all")
         expect(page.locator(".library-title")).to_have_count(0)
         # As if it had been removed a minute before.
-        page.evaluate("async id => (await import('/web/store.js')).store.update(id, { removedAt: Date.now() - 60_000 })", made)
+        page.evaluate(
+            "async id => (await import('/web/store.js')).store.update(id, { removedAt: Date.now() - 60_000 })", made
+        )
         page.reload()
         expect(page.locator("#transcripts-empty")).to_be_visible()
         until(page, "async id => (await (await import('/web/store.js')).store.rows(id)).length === 0", made)

@@ -17,8 +17,10 @@ from asr_server.engine.qwen.checkpoint import DEMO
 CONNECTIONS = 32
 _BUNDLED = (DEMO, moonshine.MODEL_ID, "fake")
 # Settings of a model that runs in this process.
-_LOCAL_ONLY = ("cpu_threads", "kv_budget_mb", "use_torch_compile", "fake_engine_script")
-_LOCAL_ONLY += ("models", "fast_model_id", "dual_model", "use_speculative")
+_LOCAL_ONLY = (
+    *("cpu_threads", "kv_budget_mb", "use_torch_compile", "fake_engine_script"),
+    *("models", "fast_model_id", "dual_model", "use_speculative"),
+)
 
 
 @dataclass(frozen=True, slots=True)

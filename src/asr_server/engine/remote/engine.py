@@ -88,6 +88,11 @@ class RemoteEngine:
         return not self._is_lost
 
     @property
+    def fits(self) -> bool:
+        """It takes no memory here."""
+        return True
+
+    @property
     def free_slots(self) -> int:
         """Free connections."""
         return self._plan.max_batch - len(self._rows)
