@@ -76,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(parsed: argparse.Namespace) -> int:
     from asr_server.core import settings
+    from asr_server.engine import remote_options
 
     failed = _show("Machine", _machine()) | _show("Software", _software())
     try:
@@ -85,7 +86,7 @@ def _run(parsed: argparse.Namespace) -> int:
         return Exit.FAILED if _show("Settings", wrong) | failed else Exit.DONE
     failed |= _show("Settings", _plan(chosen))
     failed |= _show("Environment", _environment(chosen))
-    if not parsed.quick:
+    if not (parsed.quick or remote_options.is_remote(chosen)):
         failed |= _show("Self-test", _self_test(chosen.model_id))
     return Exit.FAILED if failed else Exit.DONE
 
@@ -172,8 +173,7 @@ def _environment(settings: Settings) -> Findings:
 def _model(settings: Settings) -> Finding:
     from asr_server.cli.models import size_text
     from asr_server.core.errors import ModelUnavailable
-    from asr_server.engine import capabilities, plan
-    from asr_server.engine import remote_options
+    from asr_server.engine import capabilities, plan, remote_options
     from asr_server.engine.qwen import model_cache
 
     if remote_options.is_remote(settings):

@@ -105,7 +105,7 @@ class GranianServer:
             self._active.discard(task)
 
 
-class _Embedded(Server):
+class _Embedded(Server):  # type: ignore[misc]  # the package may be missing
     """Granian's server in this process and on this event loop, on a socket of ours."""
 
     listener: socket.socket
