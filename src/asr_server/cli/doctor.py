@@ -98,6 +98,7 @@ def _run(parsed: argparse.Namespace) -> int:
 def _report(*, quick: bool) -> Report:
     """All findings, by section."""
     from asr_server.core import settings
+    from asr_server.engine import remote_options
 
     report = {"Machine": list(_machine()), "Software": list(_software())}
     try:
@@ -105,7 +106,9 @@ def _report(*, quick: bool) -> Report:
     except settings.SettingsError as error:
         return report | {"Settings": [Finding(Mark.FAIL, "settings", line) for line in str(error).splitlines()]}
     report |= {"Settings": list(_plan(chosen)), "Environment": list(_environment(chosen))}
-    return report if quick else report | {"Self-test": list(_self_test(chosen.model_id))}
+    if quick or remote_options.is_remote(chosen):
+        return report
+    return report | {"Self-test": list(_self_test(chosen.model_id))}
 
 
 def _show_essentials(findings: Sequence[Finding], failed: bool) -> None:
