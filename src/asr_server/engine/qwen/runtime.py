@@ -35,12 +35,13 @@ from asr_server.engine.qwen import (
     quantization,
 )
 from asr_server.engine.qwen.decoder import NoRoom, RowInput, SlotDecoder, SlotRow
-from asr_server.engine.qwen.encoder import Window, WindowedEncoder
+from asr_server.engine.qwen.encoder import WindowedEncoder
 from asr_server.engine.qwen.frontend import LogMel, features, floor
 from asr_server.engine.qwen.language_model import LanguageModel
 from asr_server.engine.qwen.prefill import PrefillPolicy
 from asr_server.engine.qwen.prefix_cache import CachedPrefix, PrefixCache
 from asr_server.engine.qwen.step_graphs import CudaCapture
+from asr_server.engine.qwen.windows import Window
 
 
 @dataclass(frozen=True, slots=True, eq=False)
