@@ -176,7 +176,7 @@ def _attended(tower: Any, states: Tensor, lengths: Tensor) -> Tensor:
 
 
 def layer_output(layer: Any, states: Tensor, keys: Tensor) -> Tensor:
-    """One encoder layer; `keys` is True where a token may be seen, of a shape that fits (batch, heads, tokens, tokens)."""
+    """One encoder layer; `keys` is True where a token may be seen, broadcast to (batch, heads, tokens, tokens)."""
     attention, normed = layer.self_attn, layer.self_attn_layer_norm(states)
     query, key, value = (
         projection(normed).unflatten(-1, (attention.num_heads, -1)).transpose(1, 2)
