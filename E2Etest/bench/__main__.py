@@ -10,6 +10,7 @@ from datetime import date
 
 from E2Etest.bench import (
     align,
+    encoders,
     engine_ab,
     files,
     gateway,
@@ -33,6 +34,7 @@ BENCHMARKS = {
     "memory": memory.measure,
     "engine_ab": engine_ab.measure,
     "files": files.measure,
+    "encoders": encoders.measure,
     "kernels": kernels.measure,
     "long": long.measure,
     "align": align.measure,

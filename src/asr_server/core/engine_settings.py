@@ -59,13 +59,15 @@ class EngineSettings(BaseModel):
     kv_budget_mb: int = Field(
         0, ge=0, description="MiB for keys and values; 0: derived from the free memory after loading."
     )
+    onnx_encoder_path: str = Field("", description="Run the audio encoder from a file of `asr-server export onnx`.")
+    trt_encoder_path: str = Field("", description="Run the audio encoder from a file of `asr-server export tensorrt`.")
+    use_causal_encoder: bool = Field(
+        False, description="For checkpoints tuned for it: encode live audio once, causally."
+    )
     # Options of the product that this version does not have: setting one stops the start with the reason.
     dual_model: bool = Field(False, description="A fast model for live partials, an accurate one for finals.")
     use_speculative: bool = Field(False, description="Let a small model draft the text for the large one.")
-    onnx_encoder_path: str = Field("", description="Run the audio encoder from an ONNX file.")
-    trt_encoder_path: str = Field("", description="Run the audio encoder from a TensorRT engine.")
     use_vllm: bool = Field(False, description="Decode with vLLM.")
-    use_causal_encoder: bool = Field(False, description="Encode live audio causally.")
     numa_node: int | None = Field(None, ge=0, description="Pin the process to one NUMA node.")
     use_granian: bool = Field(False, description="Serve with Granian instead of uvicorn.")
 

@@ -11,7 +11,7 @@ from asr_server.engine.cpu import ONE_THREAD, CpuShare
 from asr_server.engine.gpu import NO_GPU, Gpus
 
 # Packages that an option needs and the server does without.
-OPTIONAL = ("bitsandbytes", "torchao")
+OPTIONAL = ("bitsandbytes", "torchao", "onnxruntime-gpu", "tensorrt")
 
 
 @dataclass(frozen=True, slots=True)

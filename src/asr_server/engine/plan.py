@@ -12,7 +12,7 @@ from pathlib import Path
 
 from asr_server.core.setting_types import Dtype
 from asr_server.core.settings import Settings
-from asr_server.engine import machine_options
+from asr_server.engine import encoder_options, machine_options
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.moonshine import package as moonshine
 from asr_server.engine.protocol import DEFAULT_TRAITS, EngineTraits, Option
@@ -54,6 +54,10 @@ class Plan:
     quantize: str = ""
     cpu_threads: int = 0
 
+    def value(self, name: str) -> str:
+        """The value of an option, "" where it is inactive or unknown."""
+        return next((option.value for option in self.options if option.name == name), "")
+
     @property
     def cuda_graphs(self) -> bool:
         """Whether decode steps are recorded."""
@@ -64,10 +68,7 @@ class Plan:
 ABSENT = {
     "dual_model": "choose one model with MODEL_ID",
     "use_speculative": "unset it",
-    "onnx_encoder_path": "unset it; the encoder runs in torch",
-    "trt_encoder_path": "unset it; the encoder runs in torch",
     "use_vllm": "unset it; the engine batches by itself",
-    "use_causal_encoder": "unset it",
     "numa_node": "start the server under numactl",
     "use_granian": "unset it; uvicorn serves",
 }
@@ -113,14 +114,14 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
     engine = ENGINES_BY_MODEL.get(settings.model_id, QWEN)
     conflicts: list[str] = []
     torch = engine == QWEN
-    device, device_reason = (
-        machine_options.device(settings.device, capabilities, conflicts) if torch else ("cpu", _REASONS[engine])
-    )
+    found = machine_options.device(settings.device, capabilities, conflicts) if torch else ("cpu", _REASONS[engine])
+    device, device_reason = found
     dtype, dtype_reason = machine_options.dtype(settings, device, capabilities) if torch else _ONLY_DTYPE
     model = _model(settings.model_id, device)
     quantize = machine_options.quantize(settings, device, capabilities, conflicts, torch=torch)
     threads = machine_options.threads(settings.cpu_threads, capabilities, torch=torch)
     graphs = machine_options.cuda_graphs(settings.use_cuda_graphs, device, quantize, capabilities, conflicts)
+    encoders = encoder_options.resolve(settings, device, capabilities, conflicts, torch=torch)
     conflicts += _conflicts(settings, engine, model.value, capabilities)
     if conflicts:
         raise PlanError("\n".join(conflicts))
@@ -138,7 +139,7 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
     options = (
         *((Option("engine", True, engine, _REASONS[engine]),) if engine != QWEN else ()),
         *(parts if engine != FAKE else ()),
-        *((*_TORCH_OPTIONS, graphs) if torch else ()),
+        *((*_TORCH_OPTIONS, graphs, *encoders) if torch else ()),
         Option("aligner", bool(aligner_id), aligner_id, aligner_reason),
         Option("gateway_mode", settings.gateway_mode, "", _GATEWAY_REASONS[settings.gateway_mode]),
         _translation(settings),

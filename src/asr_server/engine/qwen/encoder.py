@@ -49,6 +49,7 @@ class WindowedEncoder(Encoder):
     def __init__(self, tower: Any, make_linear: MakeLinear = plain) -> None:
         super().__init__(tower)
         self._convolutions = (tower.conv2d1, tower.conv2d2, tower.conv2d3)
+        self.device = tower.conv2d1.weight.device
         self._conv_out = make_linear(tower.conv_out.weight, tower.conv_out.bias)
         self._positions: torch.Tensor = tower.positional_embedding.positional_embedding
         self._norm = tower.ln_post

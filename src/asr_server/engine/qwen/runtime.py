@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from loguru import logger
+from torch import nn
 
 from asr_server.core.errors import (
     AsrError,
@@ -26,6 +27,7 @@ from asr_server.engine.qwen import (
     answer,
     capacity,
     device,
+    exported_encoder,
     faults,
     footprint,
     loading,
@@ -41,7 +43,7 @@ from asr_server.engine.qwen.language_model import LanguageModel
 from asr_server.engine.qwen.prefill import PrefillPolicy
 from asr_server.engine.qwen.prefix_cache import CachedPrefix, PrefixCache
 from asr_server.engine.qwen.step_graphs import CudaCapture
-from asr_server.engine.qwen.windows import Window
+from asr_server.engine.qwen.windows import Encoder, Window
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,12 +74,19 @@ class Runtime:
     no_room = NoRoom
 
     def __init__(
-        self, parts: loading.Parts, limits: capacity.Limits, options: tuple[Option, ...] = (), *, quantize: str = ""
+        self,
+        parts: loading.Parts,
+        limits: capacity.Limits,
+        options: tuple[Option, ...] = (),
+        *,
+        quantize: str = "",
+        encoder: Encoder | None = None,
     ) -> None:
+        """`encoder`: the one to use in place of that of `parts`."""
         self._parts = parts
         self._mel = LogMel(parts.processor.feature_extractor)
         layers = quantization.layers(quantize, parts.device.type)
-        self._encoder = WindowedEncoder(parts.tower, layers.encoder)
+        self._encoder = encoder or WindowedEncoder(parts.tower, layers.encoder)
         self._language_model = LanguageModel(parts.text, layers.language_model)
         self._prompts = prompt.PromptBuilder(parts.processor)
         self._answers = answer.AnswerReader(parts.tokenizer)
@@ -96,10 +105,12 @@ class Runtime:
                 torch.set_num_threads(plan.cpu_threads)  # of this thread's passes: the one that loads runs them
             dtype, options = device.prepare(plan.device, plan.dtype, plan.quantize)
             parts = loading.load(directory, device=plan.device, dtype=dtype)
+            encoder, measured = exported_encoder.load(plan, directory, parts)
+            if encoder is not None:
+                parts = replace(parts, tower=nn.Identity())  # its weights are not kept
             reserved = footprint.aligner_bytes(plan, dtype.itemsize)
-            return cls(
-                parts, capacity.Limits(plan.max_batch, plan.kv_budget_mb, reserved), options, quantize=plan.quantize
-            )
+            limits = capacity.Limits(plan.max_batch, plan.kv_budget_mb, reserved)
+            return cls(parts, limits, (*options, *measured), quantize=plan.quantize, encoder=encoder)
         except Exception as error:
             raise _load_failure(error) from error
 
@@ -214,7 +225,9 @@ class Runtime:
         began_s = time.perf_counter()
         inputs = [(row.input, count) for row, count in parts if row.input is not None]
         missing = [given.missing(count) for given, count in inputs]
-        uploaded = [Window(memory.upload(w.mel, self._parts.device), w.whole, w.tokens) for own in missing for w in own]
+        uploaded = [
+            Window(memory.upload(w.mel, self._encoder.device), w.whole, w.tokens) for own in missing for w in own
+        ]
         encoded = iter(self._encoder(uploaded) if uploaded else [])
         for (given, _), own in zip(inputs, missing, strict=True):
             given.add([next(encoded) for _ in own])

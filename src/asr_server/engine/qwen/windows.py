@@ -26,7 +26,8 @@ class Encoder(ABC):
     """The windows of `tower`, the SDK's audio tower: how clips are divided, and how many tokens they become.
 
     A piece is what the convolutions see (100 frames, padded with zeros on its own); a window is what attention sees
-    (800 frames, 104 tokens). `on_layer` is called inside of passes that may take long.
+    (800 frames, 104 tokens). `on_layer` is called inside of passes that may take long. `device`: where features are
+    expected.
     """
 
     def __init__(self, tower: Any) -> None:
@@ -35,6 +36,7 @@ class Encoder(ABC):
         self.piece_tokens = conv_tokens(self.piece_frames)
         self.window_tokens = self.piece_tokens * (self.window_frames // self.piece_frames)
         self.on_layer: Callable[[], None] = lambda: None
+        self.device = torch.device("cpu")
 
     @abstractmethod
     def __call__(self, windows: Sequence[Window]) -> list[torch.Tensor]:
