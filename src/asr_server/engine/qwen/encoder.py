@@ -25,7 +25,7 @@ _PIECES = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Layer:
+class Layer:
     """Weights of one transformer layer."""
 
     norm: nn.LayerNorm
@@ -55,7 +55,7 @@ class WindowedEncoder(Encoder):
         self._norm = tower.ln_post
         self._activation = tower.act
         self._projections = [make_linear(part.weight, part.bias) for part in (tower.proj1, tower.proj2)]
-        self._layers: list[_Layer] = []
+        self._layers: list[Layer] = []
         for number, layer in enumerate(tower.layers):
             self._layers.append(_fused(layer, make_linear))
             tower.layers[number] = nn.Identity()
@@ -106,10 +106,10 @@ class WindowedEncoder(Encoder):
                 x = x * (torch.arange(x.shape[-1], device=x.device) < ends[:, None])[:, None, None].to(x.dtype)
         return x
 
-    def piece_states(self, x: torch.Tensor) -> torch.Tensor:
-        """Convolved pieces (n, channels, 16, 13) to states (n, 13, d_model) with their positions."""
+    def piece_states(self, x: torch.Tensor, first: int = 0) -> torch.Tensor:
+        """Convolved pieces (n, channels, 16, 13) to states (n, 13, d_model) with their positions, from `first` on."""
         x = self._conv_out(x.permute(0, 3, 1, 2).flatten(2))
-        return x + self._positions[: x.shape[1]].to(x.dtype)
+        return x + self._positions[first : first + x.shape[1]].to(x.dtype)
 
     def _attend(self, windows: Sequence[torch.Tensor]) -> torch.Tensor:
         """Windows (n_i, d_model), n_i <= 104, to (W, max n_i, output_dim)."""
@@ -125,15 +125,25 @@ class WindowedEncoder(Encoder):
         """States (W, n, d_model) to embeddings (W, n, output_dim); `mask` is True where a token may be seen."""
         for layer in self._layers:
             self.on_layer()
-            x = _run(layer, x, mask)
+            q, k, v = attention_inputs(layer, x)
+            h = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=layer.scale)
+            x = layer_output(layer, x, h)
+        return self.project(x)
+
+    def project(self, x: torch.Tensor) -> torch.Tensor:
+        """The last layer's states (W, n, d_model) to embeddings (W, n, output_dim)."""
         first, second = self._projections
         return second(self._activation(first(self._norm(x))))
 
 
-def _run(layer: _Layer, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """One pre-norm transformer layer over (W, n, d); `mask` True where a key may be seen."""
+def attention_inputs(layer: Layer, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Queries, keys and values (W, heads, n, dim) of a pre-norm layer over (W, n, d)."""
     q, k, v = layer.qkv(layer.norm(x)).unflatten(-1, (3, layer.heads, -1)).transpose(1, 3).unbind(2)
-    h = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=layer.scale)
+    return q, k, v
+
+
+def layer_output(layer: Layer, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+    """What the layer makes of (W, n, d); `h` (W, heads, n, dim) is what its attention has found."""
     x = x + layer.out(h.transpose(1, 2).flatten(2))
     x = x + layer.down(layer.activation(layer.up(layer.mlp_norm(x))))
     if x.dtype == torch.float16:  # as in the SDK: deep layers of the released encoders overflow half precision
@@ -142,9 +152,9 @@ def _run(layer: _Layer, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Ten
     return x
 
 
-def _fused(layer: Any, make_linear: MakeLinear) -> _Layer:
+def _fused(layer: Any, make_linear: MakeLinear) -> Layer:
     attention = layer.self_attn
-    return _Layer(
+    return Layer(
         norm=layer.self_attn_layer_norm,
         qkv=make_linear(*stacked(attention.q_proj, attention.k_proj, attention.v_proj)),
         scale=attention.scaling,

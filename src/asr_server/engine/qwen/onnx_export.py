@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from asr_server.core.errors import ModelUnavailable
+from asr_server.engine import encoder_options
 from asr_server.engine.qwen import exported_encoder, loading
 from asr_server.engine.qwen.encoder import WindowedEncoder
 from asr_server.engine.qwen.exported_encoder import INPUTS, METADATA_KEY, OUTPUT, Deviation, Origin, Target
@@ -61,6 +63,8 @@ def export(directory: Path, output: Path, *, int8: bool) -> Deviation:
     import onnx  # noqa: F401 - before anything is loaded: it is missing more often than present
     import onnxscript  # noqa: F401
 
+    if problem := encoder_options.causal_problem(directory.name, directory, wanted=False):
+        raise ModelUnavailable(f"Only encoders with windows are exported. {problem}")
     tower = loading.load(directory, device="cpu", dtype=torch.float32).tower
     exact = exported_encoder.exact_encoder(tower, directory, transposed)
     origin = Origin(exported_encoder.weights_hash(directory), "int8" if int8 else "float32")
