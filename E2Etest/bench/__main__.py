@@ -10,6 +10,7 @@ from datetime import date
 
 from E2Etest.bench import (
     align,
+    causal,
     encoders,
     engine_ab,
     files,
@@ -35,6 +36,7 @@ BENCHMARKS = {
     "engine_ab": engine_ab.measure,
     "files": files.measure,
     "encoders": encoders.measure,
+    "causal": causal.measure,
     "kernels": kernels.measure,
     "long": long.measure,
     "align": align.measure,

@@ -19,10 +19,10 @@ from asr_server.engine.qwen.checkpoint import DEMO
 # The key of the encoder's configuration that tells a checkpoint tuned for a causal encoder from others.
 CAUSAL_KEY = "causal_left_tokens"
 
-# Of the released 0.6B's shape, 8 s of audio (two cores with AMX, 2026-11-23): see docs/engine-options.md.
-_ONNX_REASON = "compared with torch's encoder when the model is loaded"
-_TRT_REASON = "compared with torch's encoder when the model is loaded"
-_CAUSAL_REASON = "each piece of live audio is encoded once"
+_FILE_REASON = "compared with torch's encoder when the model is loaded"
+_CAUSAL_REASON = "live audio is encoded once; a token hears no further than its own 80 ms"
+_TORCH = "not set; the encoder runs in torch"
+_NOT_TUNED = "not set; for checkpoints tuned for it, which the released ones are not"
 
 
 def resolve(
@@ -50,9 +50,9 @@ def resolve(
     if settings.trt_encoder_path:
         conflicts += _tensorrt_conflicts(gpu, capabilities)
     return (
-        _option("onnx_encoder_path", settings.onnx_encoder_path, _ONNX_REASON),
-        _option("trt_encoder_path", settings.trt_encoder_path, _TRT_REASON),
-        _option("use_causal_encoder", wanted["USE_CAUSAL_ENCODER"], _CAUSAL_REASON),
+        _option("onnx_encoder_path", settings.onnx_encoder_path, _FILE_REASON, _TORCH),
+        _option("trt_encoder_path", settings.trt_encoder_path, _FILE_REASON, _TORCH),
+        _option("use_causal_encoder", wanted["USE_CAUSAL_ENCODER"], _CAUSAL_REASON, _NOT_TUNED),
     )
 
 
@@ -85,5 +85,5 @@ def _tensorrt_conflicts(gpu: bool, capabilities: Capabilities) -> list[str]:
     return [f"TRT_ENCODER_PATH: {' and '.join(lacks)}; unset it."] if lacks else []
 
 
-def _option(name: str, value: str, reason: str) -> Option:
-    return Option(name, bool(value), value, reason if value else "not set; the encoder runs in torch")
+def _option(name: str, value: str, active: str, inactive: str) -> Option:
+    return Option(name, bool(value), value, active if value else inactive)

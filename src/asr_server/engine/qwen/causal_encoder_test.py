@@ -159,7 +159,7 @@ def test_sessions_and_rows_side_by_side_do_not_mix(engine, run, recording):
 
 def test_the_setting_and_the_checkpoint_have_to_fit(checkpoint, tmp_path):
     """Refused at start where the files are at hand, else when they are loaded; no causal encoder is exported."""
-    with pytest.raises(plan.PlanError, match="is tuned for a causal encoder .* set USE_CAUSAL_ENCODER=true"):
+    with pytest.raises(plan.PlanError, match=r"is tuned for a causal encoder .* set USE_CAUSAL_ENCODER=true"):
         _load(checkpoint)
     with pytest.raises(plan.PlanError, match="is not tuned for it"):
         _load(demo.checkpoint_path(), use_causal_encoder=True)

@@ -20,7 +20,7 @@ from asr_server.engine.qwen import exported_encoder, loading, onnx_export, trt_e
 from asr_server.engine.qwen.exported_encoder import Target
 from asr_server.engine.qwen.trt_encoder import TrtEncoder, unpack
 
-pytestmark = [pytest.mark.torch, pytest.mark.nightly]
+pytestmark = [pytest.mark.torch, pytest.mark.nightly, pytest.mark.timeout(600)]
 
 TYPES = {"pieces": np.float32, "widths": np.int64, "tokens": np.int64}
 
