@@ -15,7 +15,6 @@ from asr_server.core.settings import Settings
 from asr_server.engine import plan
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.cpu import CpuShare
-from asr_server.engine.plan import ABSENT
 from asr_server.live.table import TABLE as TRANSITIONS
 
 # What sets the options that have not the name of their setting.
@@ -38,8 +37,7 @@ def settings_table() -> str:
             str(field.default) if field.annotation is SecretStr else getattr(field.default, "value", field.default)
         )
         shown = str(default).lower() if isinstance(default, bool) else default
-        note = " *Not in this version.*" if name in ABSENT else ""
-        rows.append(f"| `{name.upper()}` | {'' if shown in ('', None) else f'`{shown}`'} | {field.description}{note} |")
+        rows.append(f"| `{name.upper()}` | {'' if shown in ('', None) else f'`{shown}`'} | {field.description} |")
     return "\n".join(rows)
 
 
@@ -74,8 +72,7 @@ def options_table() -> str:
         state = f"active, `{option.value}`" if option.active else "inactive"
         setting = _SET_BY.get(option.name) or (option.name.upper() if option.name in Settings.model_fields else "")
         there = f"`{setting}`" if setting else "no setting"
-        advice = f"refused: {ABSENT[option.name]}" if option.name in ABSENT else there
-        rows.append(f"| `{option.name}` | {state}: {option.reason} | {advice} |")
+        rows.append(f"| `{option.name}` | {state}: {option.reason} | {there} |")
     return "\n".join(rows)
 
 

@@ -10,7 +10,9 @@ from datetime import date
 
 from E2Etest.bench import (
     align,
+    causal,
     compiled,
+    encoders,
     engine_ab,
     files,
     gateway,
@@ -37,6 +39,8 @@ BENCHMARKS = {
     "engine_ab": engine_ab.measure,
     "files": files.measure,
     "compiled": compiled.measure,
+    "encoders": encoders.measure,
+    "causal": causal.measure,
     "kernels": kernels.measure,
     "long": long.measure,
     "align": align.measure,

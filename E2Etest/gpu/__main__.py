@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from asr_server.engine import capabilities
-from E2Etest.gpu import agreement, capacity, eight_bits, speed
+from E2Etest.gpu import agreement, capacity, eight_bits, exported_encoders, speed
 from E2Etest.gpu.rig import Rig
 
 PARTS: dict[str, Callable[[Rig], dict[str, object]]] = {
@@ -24,6 +24,7 @@ PARTS: dict[str, Callable[[Rig], dict[str, object]]] = {
     "float32_equals_package": agreement.with_package,
     "formats_agree": agreement.between_formats,
     "eight_bits": eight_bits.measure,
+    "exported_encoders": exported_encoders.measure,
     "throughput": speed.throughput,
     "beside_package": speed.beside_package,
     "live_partial": speed.live_partial,

@@ -53,7 +53,9 @@ ONLY_IN = {
     "uvicorn": {"cli"},
     "granian": {"cli.granian_server"},
     "av": {"audio"},
-    "onnxruntime": {"audio", "engine.moonshine"},
+    "onnxruntime": {"audio", "engine.moonshine", "engine.qwen.onnx_encoder", "engine.qwen.onnx_export"},
+    "onnx": {"engine.qwen.onnx_export"},
+    "tensorrt": {"engine.qwen.trt_encoder", "engine.qwen.trt_export"},
     "flatbuffers": {"engine.moonshine"},
     "asyncio": {"audio", "engine.client", "engine.remote", "service", "api", "server", "gateway", "translator"}
     | {f"cli.{name}" for name in ("live", "batch", "remote_backend", "local_backend", "job", "bench", "measurement")}

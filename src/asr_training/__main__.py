@@ -15,6 +15,7 @@ from asr_training.vocabulary import Language
 from asr_training.voices import Role
 
 if TYPE_CHECKING:
+    from asr_training.network import Network
     from asr_training.training import Development
 
 # Random weights take a larger learning rate than trained ones, and need no steps for the CTC head alone.
@@ -34,8 +35,12 @@ def main(arguments: list[str] | None = None) -> int:
         "--work", type=Path, default=Path("demo-work"), help="folder for the phrase corpus, about 1.6 GB"
     )
     parser.add_argument("--rate", type=float, help="peak learning rate (default: 5e-4, from random weights 1e-3)")
+    parser.add_argument("--share", type=float, default=1.0, help="how much of the phrase corpus to make (default: all)")
+    parser.add_argument("--causal", action="store_true", help="tune the checkpoint of --init for the causal encoder")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
+    if options.causal and not options.init:
+        parser.error("--causal needs --init")
     options.out.parent.mkdir(parents=True, exist_ok=True)
     try:
         best = _train(options)
@@ -47,18 +52,21 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _train(options: argparse.Namespace) -> float:
-    training = open_corpus(options.work / "training", Role.TRAINING, options.seed)
-    development = open_corpus(options.work / "development", Role.DEVELOPMENT, options.seed)
+    training = open_corpus(options.work / "training", Role.TRAINING, options.seed, options.share)
+    development = open_corpus(options.work / "development", Role.DEVELOPMENT, options.seed, options.share)
 
     import torch
 
     from asr_training.architecture import untrained
-    from asr_training.network import Network
+    from asr_training.causal import CausalNetwork, load
     from asr_training.training import Schedule, Trainer
 
     torch.set_num_threads(2)
     torch.manual_seed(options.seed)
-    network = Network.load(options.init) if options.init else untrained()
+    if options.causal:
+        network: Network = CausalNetwork.load(options.init)
+    else:
+        network = load(options.init) if options.init else untrained()
     rate, ctc_steps = (CONTINUED_RATE, 120) if options.init else (UNTRAINED_RATE, 0)
     schedule = Schedule(options.minutes, peak_rate=options.rate or rate, ctc_steps=ctc_steps)
     maker = UtteranceMaker(training, Mixture())

@@ -28,10 +28,14 @@ class Features:
     frames: tuple[int, ...]
 
 
-def log_mel(clips: Sequence[Wave], filters: Tensor) -> Features:
-    """Features of `clips`; `filters` is the extractor's mel filter bank, float32 of shape (201, 128)."""
+def log_mel(clips: Sequence[Wave], filters: Tensor, *, causal: bool = False) -> Features:
+    """Features of `clips`; `filters` is the extractor's mel filter bank, float32 of shape (201, 128).
+
+    `causal`: no frame depends on samples behind its own window. Those that reach over the end are left out, and the
+    clamp is relative to the loudest bin so far, not to that of the whole clip.
+    """
     lengths = [max(len(clip), MIN_SAMPLES) for clip in clips]
-    frames = tuple(length // HOP for length in lengths)
+    frames = tuple((length - N_FFT // 2) // HOP + 1 if causal else length // HOP for length in lengths)
     # The SDK pads to whole pieces only if there is more than one.
     longest = max(frames)
     padded_frames = longest if longest < FRAMES_PER_PIECE else -(-longest // FRAMES_PER_PIECE) * FRAMES_PER_PIECE
@@ -46,7 +50,8 @@ def log_mel(clips: Sequence[Wave], filters: Tensor) -> Features:
     values = torch.log10(torch.clamp(filters.T @ power, min=1e-10))
     inside = torch.arange(padded_frames)[None] < torch.tensor(frames)[:, None]
     # The extractor's clamp: 8 decades below the loudest bin of the whole clip.
-    loudest = values.masked_fill(~inside[:, None], -torch.inf).amax(dim=(1, 2), keepdim=True)
+    loudest = values.masked_fill(~inside[:, None], -torch.inf).amax(dim=1, keepdim=True)
+    loudest = loudest.cummax(dim=2).values if causal else loudest.amax(dim=2, keepdim=True)
     values = (torch.maximum(values, loudest - 8.0) + 4.0) / 4.0
     return Features(values * inside[:, None], frames)
 

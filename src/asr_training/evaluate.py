@@ -30,18 +30,22 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--clips", type=Path, help="folder of test clips with their manifest.json")
     parser.add_argument("--work", type=Path, default=Path("demo-work"), help="folder for the held-out phrase corpus")
+    parser.add_argument("--clips-only", action="store_true", help="nothing but the test clips, which need no corpus")
+    parser.add_argument("--causal", action="store_true", help="run the encoder causally, whatever it is tuned for")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
 
     import torch
 
-    from asr_training.network import Network
+    from asr_training.causal import CausalNetwork, load
 
     torch.set_num_threads(2)
-    network = Network.load(options.checkpoint)
+    network = CausalNetwork.load(options.checkpoint) if options.causal else load(options.checkpoint)
     network.model.eval()
+    report: dict[str, object] = {}
     try:
-        report: dict[str, object] = dict(evaluate(network, HeldOutSets.open(options.work, options.seed)))
+        if not options.clips_only:
+            report |= evaluate(network, HeldOutSets.open(options.work, options.seed))
     except SynthesisUnavailable as error:
         print(error, file=sys.stderr)
         return 1

@@ -34,7 +34,7 @@ class Network:
     @classmethod
     def load(cls, folder: Path) -> Network:
         """Loads a checkpoint through the SDK, in float32."""
-        from qwen_asr.core.transformers_backend import Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
+        from asr_server.engine.qwen.sdk import Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
 
         model = Qwen3ASRForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
         return cls(model, Qwen3ASRProcessor.from_pretrained(folder))
@@ -57,6 +57,10 @@ class Network:
         filters = torch.tensor(self.processor.feature_extractor.mel_filters, dtype=torch.float32)
         return log_mel(clips, filters)
 
+    def tokens(self, frames: int) -> int:
+        """Audio tokens of a clip of `frames`."""
+        return audio_tokens(frames)
+
     def before(self, context: str) -> list[int]:
         """Ids of the prompt up to the audio."""
         return self.ids(f"<|im_start|>system\n{context}<|im_end|>\n<|im_start|>user\n<|audio_start|>")
@@ -68,14 +72,17 @@ class Network:
     def encode(self, features: Features) -> tuple[Tensor, Tensor]:
         """Audio embeddings (batch, tokens, hidden of the LLM) and the encoder's last states (batch, tokens, d_model).
 
-        Rows are valid up to `audio_tokens(frames)`.
+        Rows are valid up to `tokens(frames)`.
         """
         tower = self.model.thinker.audio_tower
         states = _convolved(tower, features.values)
-        lengths = torch.tensor([audio_tokens(count) for count in features.frames])
-        states = _attended(tower, states, lengths)
-        states = tower.ln_post(states)
+        lengths = torch.tensor([self.tokens(count) for count in features.frames])
+        states = tower.ln_post(self.attend(states, lengths))
         return tower.proj2(tower.act(tower.proj1(states))), states
+
+    def attend(self, states: Tensor, lengths: Tensor) -> Tensor:
+        """The encoder layers over (batch, tokens, d_model), of which `lengths` are valid."""
+        return _attended(self.model.thinker.audio_tower, states, lengths)
 
     def respond(self, clips: Sequence[Wave], prompts: Sequence[Prompt] | None = None, limit: int = 220) -> list[str]:
         """Greedy responses to `clips`, tags included, at most `limit` tokens each."""
@@ -86,7 +93,7 @@ class Network:
             torch.cat(
                 (
                     self.embedded(self.before(prompt.context)),
-                    audio[row, : audio_tokens(features.frames[row])],
+                    audio[row, : self.tokens(features.frames[row])],
                     self.embedded([*self.after(), *self.ids(header(prompt.forced) if prompt.forced else "")]),
                 )
             )
@@ -164,11 +171,12 @@ def _attended(tower: Any, states: Tensor, lengths: Tensor) -> Tensor:
     # A window that is all padding would give NaN if it attended to nothing.
     keys = (valid | ~valid.any(-1, keepdim=True))[:, None, None]
     for layer in tower.layers:
-        states = _layer(layer, states, keys)
+        states = layer_output(layer, states, keys)
     return states.reshape(batch, padded, width)[:, :tokens]
 
 
-def _layer(layer: Any, states: Tensor, keys: Tensor) -> Tensor:
+def layer_output(layer: Any, states: Tensor, keys: Tensor) -> Tensor:
+    """One encoder layer; `keys` is True where a token may be seen, broadcast to (batch, heads, tokens, tokens)."""
     attention, normed = layer.self_attn, layer.self_attn_layer_norm(states)
     query, key, value = (
         projection(normed).unflatten(-1, (attention.num_heads, -1)).transpose(1, 2)

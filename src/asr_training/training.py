@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_training.acoustics import Features, audio_tokens
+from asr_training.acoustics import Features
 from asr_training.losses import alignment_loss, response_losses
 from asr_training.network import Network
 from asr_training.scoring import Pair, error_rate
@@ -101,7 +101,7 @@ class _Learner:
         if self.rng.random() < 0.5:
             features = masked(features, self.rng)
         audio, states = self.network.encode(features)
-        lengths = [audio_tokens(frames) for frames in features.frames]
+        lengths = [self.network.tokens(frames) for frames in features.frames]
         logits = self.head(states.detach() if alone else states)
         response, guidance = response_losses(self.network, items, audio, lengths)
         return response, guidance, alignment_loss(self.network, items, logits, lengths)

@@ -26,6 +26,7 @@ COMMANDS = {
     "bench": "measure a running server: speed, latency, lag of live text",
     "wyoming": "let Home Assistant use a server through the Wyoming protocol",
     "models": "list, download, verify and remove models",
+    "export": "write the audio encoder for ONNX Runtime or TensorRT",
     "healthcheck": "ask the server on this machine whether it is live",
     "doctor": "show what this machine can run, and test it",
     "completion": "print a script with which a shell completes commands, options and values",

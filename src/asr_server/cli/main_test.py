@@ -43,6 +43,12 @@ WRONG_ARGUMENTS = [
     ["bench", "--callers", "101"],
     ["bench", "--live", "-1"],
     ["models"],
+    ["export"],
+    ["export", "onnx", "--output", "x"],
+    ["export", "onnx", "--model", "demo", "--output", "/"],
+    ["export", "onnx", "--model", "demo", "--output", "/nowhere/x"],
+    ["export", "tensorrt", "--onnx", "/nowhere/x", "--output", "x"],
+    ["export", "tensorrt", "--onnx", "setup.py", "--output", "x", "--max-windows", "0"],
 ]
 
 EXCLUSIVE = [

@@ -82,10 +82,11 @@ class EngineSettings(BaseModel):
     use_speculative: bool = Field(
         False, description="`FAST_MODEL_ID` drafts recordings and finals, and `MODEL_ID` verifies the draft."
     )
-    # Options of the product that this version does not have: setting one stops the start with the reason.
-    onnx_encoder_path: str = Field("", description="Run the audio encoder from an ONNX file.")
-    trt_encoder_path: str = Field("", description="Run the audio encoder from a TensorRT engine.")
-    use_causal_encoder: bool = Field(False, description="Encode live audio causally.")
+    onnx_encoder_path: str = Field("", description="Run the audio encoder from a file of `asr-server export onnx`.")
+    trt_encoder_path: str = Field("", description="Run the audio encoder from a file of `asr-server export tensorrt`.")
+    use_causal_encoder: bool = Field(
+        False, description="For checkpoints tuned for it: encode live audio once, causally."
+    )
 
     fake_engine_script: Path | None = Field(
         None,

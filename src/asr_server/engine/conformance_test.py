@@ -4,8 +4,15 @@ What only one engine guarantees has tests beside it. `ask` runs utterances toget
 it has the engine for itself, which no company may change.
 """
 
+import atexit
+import json
 import random
+import shutil
+import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,10 +20,12 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from asr_server import demo
 from asr_server.core import settings
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.engine import plan, registry
 from asr_server.engine.capabilities import Capabilities
+from asr_server.engine.encoder_options import CAUSAL_KEY
 from asr_server.engine.protocol import AlignItem, Alignment, Finish, Utterance, Written
 from asr_server.engine.remote.conftest import ScriptedRemote
 from asr_server.scheduling.ports import RowDelta, RowDone
@@ -31,21 +40,43 @@ class Kind:
     """One engine of the registry: its MODEL_ID, and the function that gives an answer's budget.
 
     `names_language`: its answers begin with the name of the language, and with none where there is no speech. `url`: of
-    the server that it needs.
+    the server that it needs. `options`: more settings.
     """
 
     model_id: str
     budget: str
     names_language: bool = True
     url: str | None = None
+    options: Callable[[], dict] = dict
 
     def plan(self, max_batch=SLOTS):
-        values = settings.load(_env_file=None, model_id=self.model_id, max_batch=max_batch, vllm_base_url=self.url)
-        return plan.resolve(values, Capabilities(gpu=False, torch_cuda=False))
+        chosen = {"model_id": self.model_id, "max_batch": max_batch, "vllm_base_url": self.url, **self.options()}
+        return plan.resolve(settings.load(_env_file=None, **chosen), Capabilities(gpu=False, torch_cuda=False))
 
     @property
     def scores(self):
         return self.plan().traits.scores
+
+
+@cache
+def _onnx_encoder():
+    from asr_server.engine.qwen import onnx_export
+
+    file = Path(tempfile.mkdtemp(), "encoder.onnx")
+    atexit.register(shutil.rmtree, file.parent)
+    onnx_export.export(demo.checkpoint_path(), file, int8=False)
+    return {"onnx_encoder_path": str(file)}
+
+
+@cache
+def _causal_encoder():
+    directory = Path(tempfile.mkdtemp(), "checkpoint")
+    atexit.register(shutil.rmtree, directory.parent)
+    shutil.copytree(demo.checkpoint_path(), directory)
+    config = json.loads((directory / "config.json").read_text())
+    config["thinker_config"]["audio_config"][CAUSAL_KEY] = 104
+    (directory / "config.json").write_text(json.dumps(config))
+    return {"model_id": str(directory), "use_causal_encoder": True}
 
 
 KINDS = {
@@ -54,8 +85,15 @@ KINDS = {
     "moonshine": Kind("moonshine-tiny-en", "asr_server.engine.moonshine.engine.token_budget", names_language=False),
     "remote": Kind("any", "asr_server.engine.remote.engine.token_budget", names_language=False, url="http://unknown"),
 }
+_QWEN_BUDGET = KINDS["qwen"].budget
+# Encoders of which the engine has one in place of its own.
+VARIANTS = {
+    "qwen with onnx": Kind("demo", _QWEN_BUDGET, options=_onnx_encoder),
+    "qwen with causal": Kind("demo", _QWEN_BUDGET, options=_causal_encoder),
+}
 WITH_ALIGNER = [name for name, kind in KINDS.items() if kind.plan().aligner_id and not kind.url]
-MARKS = {"qwen": pytest.mark.torch}
+_NIGHTLY = (pytest.mark.torch, pytest.mark.nightly, pytest.mark.timeout(900))
+MARKS = {"qwen": pytest.mark.torch, **dict.fromkeys(VARIANTS, _NIGHTLY)}
 
 
 def test_every_engine_of_the_registry_is_held_to_the_contract():
@@ -67,13 +105,14 @@ def _params(names):
     return [pytest.param(name, marks=MARKS.get(name, ())) for name in names]
 
 
-@pytest.fixture(scope="module", params=_params(KINDS))
+@pytest.fixture(scope="module", params=_params([*KINDS, *VARIANTS]))
 def kind(request):
-    if not KINDS[request.param].url:
-        yield KINDS[request.param]
+    found = {**KINDS, **VARIANTS}[request.param]
+    if not found.url:
+        yield found
         return
     with ScriptedRemote() as server:
-        yield replace(KINDS[request.param], url=server.url)
+        yield replace(found, url=server.url)
 
 
 @pytest.fixture(scope="module")
@@ -369,7 +408,7 @@ def test_it_says_what_it_is(kind, engine):
     """Its names are those of the plan; once it is loaded, its slots are what it takes."""
     resolved = kind.plan()
     info = engine.info
-    assert (info.name, info.model_id) == (resolved.engine, kind.model_id)
+    assert (info.name, info.model_id) == (resolved.engine, kind.plan().model_id)
     assert (info.device, info.dtype) == (resolved.device, resolved.dtype)
     assert info.slots == engine.free_slots == SLOTS
     assert registry.build(resolved).info.slots == 0

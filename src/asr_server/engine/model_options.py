@@ -38,6 +38,8 @@ def of_another(settings: Settings, model_id: str, *, qwen: bool, fake: bool) -> 
     """
     changes: dict[str, Any] = {"model_id": model_id, "models": "", "fast_model_id": "", "model_revision": ""}
     changes |= {"dual_model": False, "use_speculative": False}
+    # A file of an encoder, and a causal one, belong to one checkpoint.
+    changes |= {"onnx_encoder_path": "", "trt_encoder_path": "", "use_causal_encoder": False}
     if not qwen:
         changes |= {"device": "auto", "dtype": Dtype.AUTO, "quantize": Quantization.AUTO, "cpu_threads": 0}
         changes |= {"use_cuda_graphs": "auto", "use_torch_compile": False}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from asr_server.core.setting_types import Dtype
 from asr_server.core.settings import Settings
-from asr_server.engine import machine_options, model_options, remote_options
+from asr_server.engine import encoder_options, machine_options, model_options, remote_options
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.moonshine import package as moonshine
 from asr_server.engine.numa import Node
@@ -67,6 +67,10 @@ class Plan:
     others: tuple[Plan, ...] = ()
     fast_model_id: str = ""
 
+    def value(self, name: str) -> str:
+        """The value of an option, "" where it is inactive or unknown."""
+        return next((option.value for option in self.options if option.name == name), "")
+
     @property
     def cuda_graphs(self) -> bool:
         """Whether decode steps are recorded."""
@@ -81,13 +85,6 @@ class Plan:
         """Whether the option of that name is."""
         return any(one.name == option and one.active for one in self.options)
 
-
-# Options that this version does not have: the setting, and what to do instead.
-ABSENT = {
-    "onnx_encoder_path": "unset it; the encoder runs in torch",
-    "trt_encoder_path": "unset it; the encoder runs in torch",
-    "use_causal_encoder": "unset it",
-}
 
 # A row more makes a step on a CPU longer. On a GPU a step reads all weights, however many rows share it.
 _MAX_BATCH = {"cpu": 8, "cuda": 32}
@@ -155,6 +152,7 @@ def _of_one_model(settings: Settings, capabilities: Capabilities, conflicts: lis
     threads = machine_options.threads(settings.cpu_threads, capabilities, node, torch=torch)
     graphs = machine_options.cuda_graphs(settings.use_cuda_graphs, device, quantize, capabilities, conflicts)
     compiled = machine_options.torch_compile(settings.use_torch_compile, device, capabilities, conflicts)
+    encoders = encoder_options.resolve(settings, device, capabilities, conflicts, torch=torch)
     conflicts += _conflicts(settings, engine, model.value, capabilities)
     aligner_id, aligner_reason = _aligner(settings, engine)
     max_batch = settings.max_batch or _MAX_BATCH[device.partition(":")[0]]
@@ -170,7 +168,7 @@ def _of_one_model(settings: Settings, capabilities: Capabilities, conflicts: lis
     options = (
         *((Option("engine", True, engine, _REASONS[engine]),) if engine != QWEN else ()),
         *(parts if engine != FAKE else ()),
-        *((_ATTENTION, graphs, compiled) if torch else ()),
+        *((_ATTENTION, graphs, compiled, *encoders) if torch else ()),
         Option("aligner", bool(aligner_id), aligner_id, aligner_reason),
         numa_node,
         *_beside(settings, model.value),
@@ -206,7 +204,7 @@ def _remote(settings: Settings, capabilities: Capabilities) -> Plan:
             "model", True, REMOTE, f"MODEL_ID={model_options.AUTO_MODEL}: the first that the remote engine lists"
         )
     numa_node, node = machine_options.numa_node(settings.numa_node, capabilities, conflicts)
-    conflicts += [*_absent(settings, capabilities), *remote_options.conflicts(settings, capabilities)]
+    conflicts += [*_server_conflicts(settings, capabilities), *remote_options.conflicts(settings, capabilities)]
     if conflicts:
         raise PlanError("\n".join(conflicts))
     aligner_id, aligner_reason = _aligner(settings, REMOTE)
@@ -256,16 +254,13 @@ def _others(settings: Settings, model_id: str, capabilities: Capabilities, confl
     return plans
 
 
-def _absent(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
-    for name, advice in ABSENT.items():
-        if getattr(settings, name) != Settings.model_fields[name].default:
-            yield f"{name.upper()} is not available in this version: {advice}."
+def _server_conflicts(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
     if settings.use_granian and "granian" not in capabilities.packages:
         yield "USE_GRANIAN: Granian is not installed: pip install -r requirements-granian.txt, or unset it."
 
 
 def _conflicts(settings: Settings, engine: str, model_id: str, capabilities: Capabilities) -> Iterator[str]:
-    yield from _absent(settings, capabilities)
+    yield from _server_conflicts(settings, capabilities)
     if settings.vllm_api_key is not None:
         yield "VLLM_API_KEY is for VLLM_BASE_URL, which is not set."
     if settings.fake_engine_script is not None and engine != FAKE:
@@ -292,13 +287,12 @@ def _conflicts(settings: Settings, engine: str, model_id: str, capabilities: Cap
 
 
 def _beside(settings: Settings, model_id: str) -> Iterator[Option]:
-    """The options that do not concern the engine, and those that this version does not have."""
+    """The options that do not concern the engine."""
     yield Option("gateway_mode", settings.gateway_mode, "", _GATEWAY_REASONS[settings.gateway_mode])
     yield _translation(settings)
     yield from model_options.options(settings, model_id)
     yield remote_options.use_vllm(settings)
     yield Option("use_granian", settings.use_granian, "", _SERVER_REASONS[settings.use_granian])
-    yield from (Option(name, False, "", "not available in this version") for name in ABSENT)
 
 
 def _translation(settings: Settings) -> Option:

@@ -48,21 +48,6 @@ def test_what_cannot_work_refuses_and_names_every_conflict():
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("quantize", "fp8"),
-        ("onnx_encoder_path", "x.onnx"),
-        ("trt_encoder_path", "x.engine"),
-        ("use_causal_encoder", True),
-    ],
-)
-def test_no_absent_option_is_silently_ignored(name, value):
-    """Every option of the product that is not here yet stops the start."""
-    with pytest.raises(plan.PlanError, match=name.upper()):
-        plan.resolve(_settings(**{name: value}), GPU)
-
-
-@pytest.mark.parametrize(
     ("wanted", "machine", "recorded"),
     [
         ("auto", GPU, True),
@@ -328,7 +313,7 @@ def test_what_does_not_fit_a_model_elsewhere_is_refused(values, machine, words):
 
 def test_vllm_and_granian_are_active_where_they_are_installed():
     """And shown as such."""
-    resolved = plan.resolve(_settings(use_vllm=True, use_granian=True), replace(VLLM, granian=True))
+    resolved = plan.resolve(_settings(use_vllm=True, use_granian=True), replace(VLLM, packages=frozenset(["granian"])))
     assert _option(resolved, "use_vllm").active
     assert _option(resolved, "use_granian").active
     assert resolved.remote.command == ("/usr/bin/vllm", "serve", "Qwen/Qwen3-ASR-0.6B", "--max-num-seqs=32")
@@ -392,3 +377,55 @@ def test_models_that_contradict_each_other_refuse(values, words):
     """With the settings at fault."""
     with pytest.raises(plan.PlanError, match=words):
         plan.resolve(_settings(**values), NO_GPU)
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "encoder"
+    path.touch()
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("names", "values", "machine", "words"),
+    [
+        (("ONNX_ENCODER_PATH", "TRT_ENCODER_PATH"), {}, GPU, "exclude each other"),
+        (("ONNX_ENCODER_PATH", "USE_CAUSAL_ENCODER"), {}, NO_GPU, "exclude each other"),
+        (("TRT_ENCODER_PATH", "USE_CAUSAL_ENCODER"), {}, GPU, "exclude each other"),
+        (("TRT_ENCODER_PATH",), {}, NO_GPU, "not run on an NVIDIA GPU and the package tensorrt is not installed"),
+        (("TRT_ENCODER_PATH",), {}, GPU, "TRT_ENCODER_PATH: the package tensorrt is not installed"),
+        (("TRT_ENCODER_PATH",), {}, replace(ROCM, packages=frozenset(["tensorrt"])), "not run on an NVIDIA GPU; unset"),
+        (("ONNX_ENCODER_PATH",), {}, GPU, "onnxruntime-gpu in place of onnxruntime"),
+        (("ONNX_ENCODER_PATH",), {"model_id": "moonshine-tiny-en"}, NO_GPU, "is for Qwen3-ASR"),
+        (("USE_CAUSAL_ENCODER",), {"model_id": "fake"}, NO_GPU, "is for Qwen3-ASR"),
+        (("USE_CAUSAL_ENCODER",), {"model_id": "demo"}, NO_GPU, "causal_left_tokens"),
+    ],
+)
+def test_encoders_that_cannot_run_refuse(file, names, values, machine, words):
+    """Each pair of them, and each where its library or its checkpoint is missing."""
+    wanted = {name.lower(): True if name.startswith("USE") else file for name in names}
+    with pytest.raises(plan.PlanError, match=words) as refusal:
+        plan.resolve(_settings(**{"model_id": "o/model", **values, **wanted}), machine)
+    assert all(name in str(refusal.value) for name in names)
+
+
+@pytest.mark.parametrize("name", ["onnx_encoder_path", "trt_encoder_path"])
+def test_an_encoder_file_that_is_missing_refuses(name):
+    """At start, not with the first request."""
+    machine = replace(GPU, packages=frozenset(["tensorrt", "onnxruntime-gpu"]))
+    with pytest.raises(plan.PlanError, match=f"{name.upper()}=/nowhere/x: there is no such file"):
+        plan.resolve(_settings(**{name: "/nowhere/x"}), machine)
+
+
+@pytest.mark.parametrize(
+    ("name", "machine"),
+    [("onnx_encoder_path", XEON), ("onnx_encoder_path", GPU), ("trt_encoder_path", GPU), ("use_causal_encoder", XEON)],
+)
+def test_encoders_compose_with_8_bits_and_cuda_graphs(file, name, machine):
+    """These are options of the language model, which none of the encoders touches."""
+    machine = replace(machine, packages=frozenset(["tensorrt", "onnxruntime-gpu"]))
+    value = True if name.startswith("use") else file
+    resolved = plan.resolve(_settings(model_id="o/model", **{name: value}), machine)
+    assert resolved.value(name) == (file if value is not True else "true")
+    assert _option(resolved, "quantize").active is (machine.gpu is False)
+    assert resolved.cuda_graphs is machine.gpu

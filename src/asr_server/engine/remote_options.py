@@ -20,6 +20,7 @@ _BUNDLED = (DEMO, moonshine.MODEL_ID, "fake")
 _LOCAL_ONLY = (
     *("cpu_threads", "kv_budget_mb", "use_torch_compile", "fake_engine_script"),
     *("models", "fast_model_id", "dual_model", "use_speculative"),
+    *("onnx_encoder_path", "trt_encoder_path", "use_causal_encoder"),
 )
 
 

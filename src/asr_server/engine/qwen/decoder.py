@@ -10,11 +10,11 @@ import torch
 
 from asr_server.engine.qwen.arena import Arena, AttentionShape, rounded
 from asr_server.engine.qwen.capacity import Capacity
-from asr_server.engine.qwen.encoder import Window
 from asr_server.engine.qwen.language_model import LanguageModel
 from asr_server.engine.qwen.passes import Layout, Pass, Span
 from asr_server.engine.qwen.sampling import Choice, Draw, choices, choose
 from asr_server.engine.qwen.step_graphs import Capture, StepGraphs
+from asr_server.engine.qwen.windows import Window
 from asr_server.engine.row import Row
 from asr_server.engine.speculative import accepted
 

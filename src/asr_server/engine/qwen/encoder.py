@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from asr_server.engine.qwen import memory
 from asr_server.engine.qwen.linear import Linear, MakeLinear, plain, stacked
+from asr_server.engine.qwen.windows import Encoder, Window
 
 # Pieces that the convolutions see at a time, and that are padded to a power of two: what one leaves to the next stays
 # in the caches of a CPU.
@@ -24,19 +25,7 @@ _PIECES = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Window:
-    """Log-mel frames (128, T) of at most 8 s, from the start of a window of their clip on.
-
-    `whole`: they are the whole clip. A clip that is shorter than a piece is convolved in its own width, as in the SDK.
-    """
-
-    mel: torch.Tensor
-    whole: bool
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Layer:
+class Layer:
     """Weights of one transformer layer."""
 
     norm: nn.LayerNorm
@@ -50,55 +39,41 @@ class _Layer:
     down: Linear
 
 
-class WindowedEncoder:
+class WindowedEncoder(Encoder):
     """Takes the layers out of `tower`, the SDK's audio tower, which is of no use afterwards.
 
-    A piece is what the convolutions see (100 frames, padded with zeros on its own); a window is what attention sees
-    (800 frames, 104 tokens). Positions restart with every piece. `on_layer` is called before each layer and each group
-    of pieces, since on a CPU a pass may take long.
+    Positions restart with every piece. `on_layer` is called before each layer and each group of pieces, since on a CPU
+    a pass may take long.
     """
 
     def __init__(self, tower: Any, make_linear: MakeLinear = plain) -> None:
+        super().__init__(tower)
         self._convolutions = (tower.conv2d1, tower.conv2d2, tower.conv2d3)
+        self.device = tower.conv2d1.weight.device
         self._conv_out = make_linear(tower.conv_out.weight, tower.conv_out.bias)
         self._positions: torch.Tensor = tower.positional_embedding.positional_embedding
         self._norm = tower.ln_post
         self._activation = tower.act
         self._projections = [make_linear(part.weight, part.bias) for part in (tower.proj1, tower.proj2)]
-        self._layers: list[_Layer] = []
+        self._layers: list[Layer] = []
         for number, layer in enumerate(tower.layers):
             self._layers.append(_fused(layer, make_linear))
             tower.layers[number] = nn.Identity()
         tower.conv_out = tower.proj1 = tower.proj2 = nn.Identity()
-        self._piece_frames: int = tower.n_window * 2
-        self.on_layer: Callable[[], None] = lambda: None
-        self.window_frames: int = tower.n_window_infer
-        self.window_tokens = conv_tokens(self._piece_frames) * (self.window_frames // self._piece_frames)
-
-    def tokens(self, frames: int) -> int:
-        """How many tokens a clip of that many mel frames becomes."""
-        whole, rest = divmod(frames, self._piece_frames)
-        return whole * conv_tokens(self._piece_frames) + conv_tokens(rest)
-
-    def windows(self, mel: torch.Tensor, *, continued: bool = False) -> list[Window]:
-        """The windows of log-mel frames (128, T); `continued` if they are the rest of a longer clip."""
-        parts = mel.split(self.window_frames, dim=1)
-        return [Window(part, not continued and len(parts) == 1, self.tokens(part.shape[1])) for part in parts]
 
     def __call__(self, windows: Sequence[Window]) -> list[torch.Tensor]:
         """Embeddings (tokens, output_dim) of each window, on the device of the weights."""
         pieces, widths = self._pieces(windows)
         groups = [(group, widths[n * _PIECES :]) for n, group in enumerate(pieces.split(_PIECES))]
         x = torch.cat([self._convolve(group, own[: len(group)]) for group, own in groups])
-        x = x + self._positions[: x.shape[1]].to(x.dtype)
-        per_window = x.split([-(-window.mel.shape[1] // self._piece_frames) for window in windows])
+        per_window = x.split([-(-window.mel.shape[1] // self.piece_frames) for window in windows])
         states = [own.flatten(0, 1)[: window.tokens] for own, window in zip(per_window, windows, strict=True)]
         encoded = self._attend(states)
         return [row[: window.tokens] for row, window in zip(encoded, windows, strict=True)]
 
     def _pieces(self, windows: Sequence[Window]) -> tuple[torch.Tensor, list[int]]:
         """All pieces (n, 1, 128, 100), and how many frames of each the convolutions may see."""
-        weight, size = self._convolutions[0].weight, self._piece_frames
+        weight, size = self._convolutions[0].weight, self.piece_frames
         pieces, widths = list[torch.Tensor](), list[int]()
         for window in windows:
             frames = window.mel.shape[1]
@@ -113,15 +88,28 @@ class WindowedEncoder:
         count = len(pieces)
         # Few different shapes: kernels are chosen anew for each.
         x = F.pad(pieces, (0, 0, 0, 0, 0, 0, 0, (1 << (count - 1).bit_length()) - count))
-        narrow = min(widths) < self._piece_frames
+        ends = None
+        if min(widths) < self.piece_frames:
+            ends = memory.upload(torch.tensor([*widths, *[0] * (len(x) - count)]), x.device)
+        return self.piece_states(self.images(x, ends)[:count])
+
+    def images(self, x: torch.Tensor, ends: torch.Tensor | None) -> torch.Tensor:
+        """Pieces (n, 1, 128, 100) to what the convolutions make of them, (n, channels, 16, 13).
+
+        `ends` (n,): frames of each piece that exist, None where all do.
+        """
         for convolution in self._convolutions:
             x = F.gelu(convolution(x))
-            if narrow:
+            if ends is not None:
                 # Behind the end of a clip in its own width the next convolution sees zeros, as it would at the edge.
-                widths = [-(-width // 2) for width in widths]
-                ends = memory.upload(torch.tensor([*widths, *[0] * (len(x) - count)]), x.device)
+                ends = (ends + 1) // 2
                 x = x * (torch.arange(x.shape[-1], device=x.device) < ends[:, None])[:, None, None].to(x.dtype)
-        return self._conv_out(x[:count].permute(0, 3, 1, 2).flatten(2))
+        return x
+
+    def piece_states(self, x: torch.Tensor, first: int = 0) -> torch.Tensor:
+        """Convolved pieces (n, channels, 16, 13) to states (n, 13, d_model) with their positions, from `first` on."""
+        x = self._conv_out(x.permute(0, 3, 1, 2).flatten(2))
+        return x + self._positions[first : first + x.shape[1]].to(x.dtype)
 
     def _attend(self, windows: Sequence[torch.Tensor]) -> torch.Tensor:
         """Windows (n_i, d_model), n_i <= 104, to (W, max n_i, output_dim)."""
@@ -131,17 +119,31 @@ class WindowedEncoder:
         if min(lengths) < x.shape[1]:
             ends = memory.upload(torch.tensor(lengths), x.device)[:, None]
             mask = (torch.arange(x.shape[1], device=x.device) < ends)[:, None, None, :]
+        return self.embeddings(x, mask)
+
+    def embeddings(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        """States (W, n, d_model) to embeddings (W, n, output_dim); `mask` is True where a token may be seen."""
         for layer in self._layers:
             self.on_layer()
-            x = _run(layer, x, mask)
+            q, k, v = attention_inputs(layer, x)
+            h = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=layer.scale)
+            x = layer_output(layer, x, h)
+        return self.project(x)
+
+    def project(self, x: torch.Tensor) -> torch.Tensor:
+        """The last layer's states (W, n, d_model) to embeddings (W, n, output_dim)."""
         first, second = self._projections
         return second(self._activation(first(self._norm(x))))
 
 
-def _run(layer: _Layer, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """One pre-norm transformer layer over (W, n, d); `mask` True where a key may be seen."""
+def attention_inputs(layer: Layer, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Queries, keys and values (W, heads, n, dim) of a pre-norm layer over (W, n, d)."""
     q, k, v = layer.qkv(layer.norm(x)).unflatten(-1, (3, layer.heads, -1)).transpose(1, 3).unbind(2)
-    h = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=layer.scale)
+    return q, k, v
+
+
+def layer_output(layer: Layer, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+    """What the layer makes of (W, n, d); `h` (W, heads, n, dim) is what its attention has found."""
     x = x + layer.out(h.transpose(1, 2).flatten(2))
     x = x + layer.down(layer.activation(layer.up(layer.mlp_norm(x))))
     if x.dtype == torch.float16:  # as in the SDK: deep layers of the released encoders overflow half precision
@@ -150,9 +152,9 @@ def _run(layer: _Layer, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Ten
     return x
 
 
-def _fused(layer: Any, make_linear: MakeLinear) -> _Layer:
+def _fused(layer: Any, make_linear: MakeLinear) -> Layer:
     attention = layer.self_attn
-    return _Layer(
+    return Layer(
         norm=layer.self_attn_layer_norm,
         qkv=make_linear(*stacked(attention.q_proj, attention.k_proj, attention.v_proj)),
         scale=attention.scaling,
@@ -163,8 +165,3 @@ def _fused(layer: Any, make_linear: MakeLinear) -> _Layer:
         activation=layer.activation_fn,
         down=make_linear(layer.fc2.weight, layer.fc2.bias),
     )
-
-
-def conv_tokens(frames: int) -> int:
-    """Length after the three stride-2 convolutions (kernel 3, padding 1): ceil(frames / 8)."""
-    return -(-frames // 8)

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from asr_server.core.audio import SAMPLE_RATE
 
 # The SDK pads clips under half a second with zeros at the end; the model was never shown shorter ones.
-_MIN_SAMPLES = SAMPLE_RATE // 2
+MIN_SAMPLES = SAMPLE_RATE // 2
 _RANGE = 8.0  # log10_mel below the loudest value
 
 
@@ -41,8 +41,8 @@ class LogMel:
 
         Clips under half a second are padded to it. `first_frame` must be 0 or at least 2.
         """
-        if len(audio) < _MIN_SAMPLES:
-            audio = np.pad(audio, (0, _MIN_SAMPLES - len(audio)))
+        if len(audio) < MIN_SAMPLES:
+            audio = np.pad(audio, (0, MIN_SAMPLES - len(audio)))
         frames = len(audio) // self.hop
         start = max(0, first_frame * self.hop - self.reach)
         signal = torch.from_numpy(np.ascontiguousarray(audio[start:]))
@@ -67,3 +67,12 @@ def floor(log10_mel: torch.Tensor) -> float:
 def features(log10_mel: torch.Tensor, lowest: float) -> torch.Tensor:
     """Decades to what the encoder was trained on: clamped from below and scaled."""
     return (log10_mel.clamp(min=lowest) + 4.0) / 4.0
+
+
+def causal_features(log10_mel: torch.Tensor, loudest: float) -> tuple[torch.Tensor, float]:
+    """The same for an encoder that hears the past alone: each frame of (128, T) is clamped relative to the loudest
+    value up to it, `loudest` among them. Returns the loudest value up to the end too."""
+    if log10_mel.shape[1] == 0:
+        return log10_mel, loudest
+    so_far = log10_mel.amax(0).cummax(0).values.clamp(min=loudest)
+    return (torch.maximum(log10_mel, so_far - _RANGE) + 4.0) / 4.0, float(so_far[-1])

@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -21,6 +22,14 @@ from numpy.typing import NDArray
 _PROBE_SAMPLES = 1_600
 # Partials come every second or so: a session that has asked for none in this time is over, or can begin anew.
 _UNUSED_S = 60.0
+
+
+class SessionState(Protocol):
+    """What is kept of a session."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its tensors."""
 
 
 @dataclass(slots=True, eq=False)
@@ -73,17 +82,17 @@ class PrefixCache:
     clock: Callable[[], float] = time.monotonic
     held_bytes: int = 0
     evictions: int = 0
-    _cached: OrderedDict[str, CachedPrefix] = field(default_factory=OrderedDict)
+    _cached: OrderedDict[str, SessionState] = field(default_factory=OrderedDict)
     _used_s: dict[str, float] = field(default_factory=dict)
 
-    def get(self, key: str) -> CachedPrefix | None:
+    def get(self, key: str) -> SessionState | None:
         """The state of a session, now the most recently used."""
         if key in self._cached:
             self._cached.move_to_end(key)
             self._used_s[key] = self.clock()
         return self._cached.get(key)
 
-    def put(self, key: str, prefix: CachedPrefix) -> None:
+    def put(self, key: str, prefix: SessionState) -> None:
         """Keep the state, in place of an older one of the same session; too large a one is not kept at all."""
         self.forget(key)
         if prefix.nbytes > self.limit_bytes:

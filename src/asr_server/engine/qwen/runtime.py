@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from loguru import logger
+from torch import nn
 
 from asr_server.core.errors import (
     AsrError,
@@ -20,49 +21,42 @@ from asr_server.core.errors import (
     TranscriptionFailed,
 )
 from asr_server.engine.budget import expected_tokens
+from asr_server.engine.encoder_options import CAUSAL_KEY, causal_problem
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Option, Utterance, Written
 from asr_server.engine.qwen import (
     answer,
     capacity,
     device,
+    exported_encoder,
     faults,
     footprint,
     loading,
     memory,
-    prefix_cache,
     prompt,
     quantization,
 )
+from asr_server.engine.qwen.causal_audio import CausalAudio
+from asr_server.engine.qwen.causal_encoder import CausalEncoder
 from asr_server.engine.qwen.decoder import NoRoom, RowInput, SlotDecoder, SlotRow
-from asr_server.engine.qwen.encoder import Window, WindowedEncoder
-from asr_server.engine.qwen.frontend import LogMel, features, floor
+from asr_server.engine.qwen.encoder import WindowedEncoder
+from asr_server.engine.qwen.frontend import LogMel
 from asr_server.engine.qwen.language_model import LanguageModel
 from asr_server.engine.qwen.prefill import PrefillPolicy
-from asr_server.engine.qwen.prefix_cache import CachedPrefix, PrefixCache
+from asr_server.engine.qwen.prefix_cache import PrefixCache
 from asr_server.engine.qwen.step_graphs import CudaCapture
+from asr_server.engine.qwen.windowed_audio import AudioInput, Clip, WindowedAudio
+from asr_server.engine.qwen.windows import Encoder
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """One row's work before its audio is encoded.
-
-    `log10_mel` (128, T) are the unclamped frames of the whole clip, `clamp` its lower bound, `cached` what an earlier
-    partial of the session left of its first windows. `budget`: most new tokens.
-    """
+    """One row's work before its audio is encoded. `budget`: most new tokens."""
 
     utterance: Utterance
     prompt: prompt.Prompt
-    log10_mel: torch.Tensor
-    clamp: float
-    cached: CachedPrefix | None
+    clip: Clip
     budget: int
-
-    @property
-    def mel(self) -> torch.Tensor:
-        """The features still to be encoded."""
-        done = self.cached.log10_mel.shape[1] if self.cached is not None else 0
-        return features(self.log10_mel[:, done:], self.clamp)
 
 
 class Runtime:
@@ -78,11 +72,13 @@ class Runtime:
         *,
         quantize: str = "",
         compiled: bool = False,
+        encoder: Encoder | None = None,
     ) -> None:
+        """`encoder`: the one to use in place of that of `parts`."""
         self._parts = parts
-        self._mel = LogMel(parts.processor.feature_extractor)
         layers = quantization.layers(quantize, parts.device.type)
-        self._encoder = WindowedEncoder(parts.tower, layers.encoder)
+        causal = hasattr(parts.tower.config, CAUSAL_KEY) if encoder is None else False
+        self._encoder = encoder or (CausalEncoder if causal else WindowedEncoder)(parts.tower, layers.encoder)
         self._language_model = LanguageModel(parts.text, layers.language_model, compiled=compiled)
         self._prompts = prompt.PromptBuilder(parts.processor)
         self._answers = answer.AnswerReader(parts.tokenizer)
@@ -91,6 +87,7 @@ class Runtime:
         head = layers.head(parts.head.weight) if layers.head else parts.head
         self.decoder = SlotDecoder(self._language_model, head, parts.end_ids, self.capacity, self._prompts.no_speech_id)
         self.prefix_cache = PrefixCache(limit_bytes=self.capacity.prefix_cache_bytes)
+        self._audio = _audio_input(self._encoder, LogMel(parts.processor.feature_extractor), self.prefix_cache)
         self.prefill_policy = PrefillPolicy()
 
     @classmethod
@@ -100,10 +97,17 @@ class Runtime:
             if plan.cpu_threads:
                 torch.set_num_threads(plan.cpu_threads)  # of this thread's passes: the one that loads runs them
             dtype, options = device.prepare(plan.device, plan.dtype, plan.quantize)
+            wanted = bool(plan.value("use_causal_encoder"))
+            if problem := causal_problem(plan.model_id, directory, wanted=wanted):
+                raise ModelUnavailable(problem)
             parts = loading.load(directory, device=plan.device, dtype=dtype)
+            encoder, measured = exported_encoder.load(plan, directory, parts)
+            if encoder is not None:
+                parts = replace(parts, tower=nn.Identity())  # its weights are not kept
             reserved = footprint.aligner_bytes(plan, dtype.itemsize)
             limits = capacity.Limits(plan.max_batch, plan.kv_budget_mb, reserved, plan.shares)
-            return cls(parts, limits, options, quantize=plan.quantize, compiled=plan.compiled)
+            found = (*options, *measured)
+            return cls(parts, limits, found, quantize=plan.quantize, compiled=plan.compiled, encoder=encoder)
         except Exception as error:
             raise _load_failure(error) from error
 
@@ -165,14 +169,8 @@ class Runtime:
     def prepare(self, work: Utterance, budget: int) -> Prepared:
         """Front end and prompt of one row. Raises `InvalidValue` when prompt and audio exceed the model's positions."""
         rendered = self._prompts.build(context=work.context, language=work.language)
-        cached = self._cached(work, rendered)
-        log10_mel = self._mel.log10_mel(work.audio, cached.log10_mel.shape[1] if cached is not None else 0)
-        if cached is not None:
-            log10_mel = torch.cat([cached.log10_mel, log10_mel], dim=1)
-        clamp = floor(log10_mel)
-        if cached is not None and not cached.exact_under(clamp):
-            cached = None
-        prepared = Prepared(work, rendered, log10_mel, clamp, cached, budget)
+        clip = self._audio.prepare(work, tuple(rendered.before.tolist()))
+        prepared = Prepared(work, rendered, clip, budget)
         if self.row_tokens(prepared) > self._parts.text.config.max_position_embeddings:
             raise InvalidValue("The prompt is too long for this model.", param="prompt")
         if self.row_tokens(prepared) >= self.capacity.tokens:
@@ -180,16 +178,10 @@ class Runtime:
         left = self._parts.text.config.max_position_embeddings - self._prompt_tokens(prepared)
         return replace(prepared, budget=min(budget, left))
 
-    def _cached(self, work: Utterance, rendered: prompt.Prompt) -> CachedPrefix | None:
-        cached = self.prefix_cache.get(work.session) if work.session is not None else None
-        if cached is None or not cached.continues(work.audio, tuple(rendered.before.tolist())):
-            return None
-        return cached
-
     def tokens(self, prepared: Prepared) -> int:
         """Prompt and audio tokens that the row's prefill has to run."""
         audio = self.audio_tokens(prepared)
-        skipped = prepared.cached.kv.shape[3] if prepared.cached is not None else 0
+        skipped = prepared.clip.kv.shape[3] if prepared.clip.kv is not None else 0
         return len(prepared.prompt.before) + audio + len(prepared.prompt.after) - skipped
 
     def row_tokens(self, prepared: Prepared) -> int:
@@ -203,14 +195,14 @@ class Runtime:
     @torch.inference_mode()
     def seat(self, row: SlotRow, prepared: Prepared) -> None:
         """Give a prepared row its slot."""
-        rendered, cached = prepared.prompt, prepared.cached
-        before = rendered.before if cached is None else rendered.before[:0]
-        windows = self._encoder.windows(prepared.mel, continued=cached is not None)
+        rendered, kv = prepared.prompt, prepared.clip.kv
+        before = rendered.before if kv is None else rendered.before[:0]
+        windows = prepared.clip.windows()
         after = torch.cat([rendered.after, torch.tensor(row.proposal(), dtype=torch.long)])
         embeds = self._language_model.embed(memory.upload(torch.cat([before, after]), self._parts.device))
         given = RowInput(embeds[: len(before)], windows, embeds[len(before) :], tail=1 + len(row.proposal()))
         row.expected = _expected_tokens(prepared)
-        self.decoder.seat(row, given, cached.kv if cached is not None else None)
+        self.decoder.seat(row, given, kv)
 
     @torch.inference_mode()
     def prefill(self, parts: Sequence[tuple[SlotRow, int]]) -> None:
@@ -218,7 +210,7 @@ class Runtime:
         began_s = time.perf_counter()
         inputs = [(row.input, count) for row, count in parts if row.input is not None]
         missing = [given.missing(count) for given, count in inputs]
-        uploaded = [Window(memory.upload(w.mel, self._parts.device), w.whole, w.tokens) for own in missing for w in own]
+        uploaded = [replace(w, mel=memory.upload(w.mel, self._encoder.device)) for own in missing for w in own]
         encoded = iter(self._encoder(uploaded) if uploaded else [])
         for (given, _), own in zip(inputs, missing, strict=True):
             given.add([next(encoded) for _ in own])
@@ -238,31 +230,14 @@ class Runtime:
                 raise failure from error
 
     def _keep(self, row: SlotRow, prepared: Prepared) -> None:
-        work, old = prepared.utterance, prepared.cached
+        work = prepared.utterance
         if work.session is None:
             return
         if work.last:
             self.prefix_cache.forget(work.session)
             return
-        closed_samples = self._encoder.window_frames * self._mel.hop
-        windows = max(0, len(work.audio) - self._mel.reach) // closed_samples
-        if windows == 0 or (old is not None and windows == old.windows):
-            return
-        frames, samples = windows * self._encoder.window_frames, windows * closed_samples
-        log10_mel = prepared.log10_mel[:, :frames].clone()
-        end = len(prepared.prompt.before) + windows * self._encoder.window_tokens
-        cached = CachedPrefix(
-            before=tuple(prepared.prompt.before.tolist()),
-            samples=samples,
-            reach=self._mel.reach,
-            probe=prefix_cache.probe(work.audio, samples),
-            log10_mel=log10_mel,
-            lowest=float(log10_mel.min()),
-            floor=prepared.clamp,
-            windows=windows,
-            kv=self.decoder.arena.copy(self.decoder.rows.index(row), end),
-        )
-        self.prefix_cache.put(work.session, cached)
+        slot, before = self.decoder.rows.index(row), tuple(prepared.prompt.before.tolist())
+        self._audio.keep(work, before, prepared.clip, lambda tokens: self.decoder.arena.copy(slot, tokens))
 
     @torch.inference_mode()
     def step(self) -> None:
@@ -299,7 +274,7 @@ class Runtime:
 
     def audio_tokens(self, prepared: Prepared) -> int:
         """Tokens that the whole clip's audio became."""
-        return self._encoder.tokens(prepared.log10_mel.shape[1])
+        return prepared.clip.tokens
 
     def figures(self) -> dict[str, Any]:
         """The fields of `EngineInfo` that are known once the model is loaded."""
@@ -312,6 +287,12 @@ class Runtime:
             "sessions_mb": self.prefix_cache.held_bytes // memory.MIB,
             **memory.gpu_figures(self._parts.device),
         }
+
+
+def _audio_input(encoder: Encoder, mel: LogMel, cache: PrefixCache) -> AudioInput:
+    return (
+        CausalAudio(encoder, mel, cache) if isinstance(encoder, CausalEncoder) else WindowedAudio(encoder, mel, cache)
+    )
 
 
 def _expected_tokens(prepared: Prepared) -> int:
