@@ -158,7 +158,7 @@ def weights_hash(directory: Path) -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted(_stored(directory), key=lambda pair: pair[0]):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(memoryview(tensor.contiguous().view(torch.uint8).numpy()))
+        digest.update(tensor.contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 
