@@ -1,0 +1,51 @@
+"""All options that a CPU has, at once: so every pair of them has run. plan_pairs_test has those that exclude others.
+
+CUDA graphs, 8 bits on GPUs and TensorRT need a card: `make gpu` runs them.
+"""
+
+import pytest
+
+from asr_server import demo
+from asr_server.engine.qwen import onnx_export
+from E2Etest.live.session import data, finals, pcm_of, pieces, stream
+from E2Etest.process import ready
+
+pytestmark = [pytest.mark.integration, pytest.mark.torch, pytest.mark.nightly, pytest.mark.timeout(900)]
+
+ENGLISH = "moonshine-tiny-en"
+OPTIONS = {
+    "QUANTIZE": "int8",
+    "USE_TORCH_COMPILE": "true",
+    "MODELS": ENGLISH,
+    "FAST_MODEL_ID": ENGLISH,
+    "DUAL_MODEL": "true",
+    "USE_SPECULATIVE": "true",
+    "NUMA_NODE": "0",
+    "GATEWAY_MODE": "true",
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("options")
+    onnx_export.export(demo.checkpoint_path(), folder / "encoder.onnx", int8=False)
+    with ready(folder / "log", MODEL_ID="demo", ONNX_ENCODER_PATH=str(folder / "encoder.onnx"), **OPTIONS) as server:
+        yield server
+
+
+def test_all_of_them_are_active_and_a_recording_is_transcribed(server, sample):
+    """By the default model and by the one that is picked; word times come from the aligner."""
+    audio, text = sample
+    asked = {"response_format": "verbose_json", "timestamp_granularities[]": "word"}
+    answer = server.transcribe(audio, **asked).json()
+    assert (answer["text"], {word["source"] for word in answer["words"]}) == (text, {"aligned"})
+    assert server.transcribe(audio, model=ENGLISH).status_code == 200
+    active = {option["name"] for option in server.health()["plan"] if option["active"]}
+    wanted = {"quantize", "use_torch_compile", "onnx_encoder_path", "models", "dual_model", "use_speculative"}
+    assert active >= wanted | {"numa_node", "gateway_mode", "aligner"}
+
+
+def test_a_live_session_keeps_its_words(server):
+    """Partials are the fast model's, the final the accurate one's."""
+    messages = stream(server, pieces(data(pcm_of(demo.sample().recording)), 6_400), language="en")
+    assert [text.strip() for text, *_ in finals(messages)] == [demo.sample().text]

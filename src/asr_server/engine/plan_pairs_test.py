@@ -1,0 +1,81 @@
+"""Every pair of options: both are active, or the start is refused with the names of what excludes each other."""
+
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+
+from asr_server.core import settings
+from asr_server.engine import plan
+from asr_server.engine.capabilities import OPTIONAL, Capabilities
+from asr_server.engine.cpu import CpuShare
+from asr_server.engine.gpu import Build, Driver, Gpus
+from asr_server.engine.numa import Node, Numa
+
+# What switches each option on, by the option's name. "FILE" stands for a file that exists.
+ON = {
+    "quantize": {"quantize": "int8"},
+    "use_cuda_graphs": {"use_cuda_graphs": True},
+    "use_torch_compile": {"use_torch_compile": True},
+    "onnx_encoder_path": {"onnx_encoder_path": "FILE"},
+    "trt_encoder_path": {"trt_encoder_path": "FILE"},
+    "use_causal_encoder": {"use_causal_encoder": True},
+    "models": {"models": "o/b,moonshine-tiny-en"},
+    "dual_model": {"dual_model": True, "fast_model_id": "o/small"},
+    "use_speculative": {"use_speculative": True, "fast_model_id": "o/small"},
+    "use_vllm": {"use_vllm": True},
+    "engine": {"vllm_base_url": "http://127.0.0.1:1/v1"},
+    "numa_node": {"numa_node": "0"},
+    "use_granian": {"use_granian": True},
+    "gateway_mode": {"gateway_mode": True},
+    "translation": {"openai_base_url": "http://127.0.0.1:1/v1", "translate_model": "any"},
+}
+ENCODERS = ("onnx_encoder_path", "trt_encoder_path", "use_causal_encoder")
+# A model that runs elsewhere has none of what concerns a model here.
+HERE = ("quantize", "use_cuda_graphs", "use_torch_compile", *ENCODERS, "models", "dual_model", "use_speculative")
+EXCLUSIVE = {frozenset(pair) for pair in combinations(ENCODERS, 2)}
+EXCLUSIVE |= {frozenset((remote, name)) for remote in ("use_vllm", "engine") for name in HERE}
+EXCLUSIVE.add(frozenset(("use_vllm", "engine")))
+
+MACHINE = Capabilities(
+    gpu=True,
+    torch_cuda=True,
+    gpus=Gpus(driver=Driver.NVIDIA, build=Build.CUDA, cards=("NVIDIA H100",)),
+    packages=frozenset(OPTIONAL),
+    compiler="/usr/bin/g++",
+    vllm="/usr/bin/vllm",
+    numa=Numa({0: Node(0, (0, 1), CpuShare(2, "two"), prefers_memory=True)}),
+)
+
+
+def _resolved(names, file):
+    chosen = {"model_id": "o/large"}
+    for name in names:
+        chosen |= {key: str(file) if value == "FILE" else value for key, value in ON[name].items()}
+    return plan.resolve(settings.load(_env_file=None, **chosen), MACHINE)
+
+
+def _names(option):
+    """What a message calls it: one of its settings."""
+    return [key.upper() for key in ON[option]]
+
+
+@pytest.mark.parametrize("pair", list(combinations(ON, 2)), ids="+".join)
+def test_every_pair_of_options_composes_or_is_refused_by_name(pair, tmp_path):
+    """No option is dropped because of another, and none is refused alone."""
+    file = tmp_path / "encoder"
+    file.touch()
+    if frozenset(pair) in EXCLUSIVE:
+        with pytest.raises(plan.PlanError) as refusal:
+            _resolved(pair, file)
+        assert all(any(name in str(refusal.value) for name in _names(option)) for option in pair)
+        return
+    active = {option.name for option in _resolved(pair, file).options if option.active}
+    assert active >= set(pair)
+
+
+def test_every_option_that_a_setting_switches_on_has_its_pairs():
+    """A new one is added to the table; the others are always there, or follow from the model."""
+    always = {"model", "device", "dtype", "cpu_threads", "batching", "exact_batching", "attention", "aligner"}
+    resolved = plan.resolve(settings.load(_env_file=None, model_id="o/large"), replace(MACHINE, gpu=False))
+    assert {option.name for option in resolved.options} == always | (ON.keys() - {"engine"})
