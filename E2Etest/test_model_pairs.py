@@ -34,12 +34,12 @@ def variant(tmp_path_factory):
 def clips():
     """Five hundred, none like another: cuts and pairs of the held-out clips, with some noise."""
     rng, noise = random.Random(19), np.random.default_rng(19)
-    spoken = [clip for clip in recordings.clips() if clip.text and clip.seconds <= 12]
+    spoken = [clip for clip in recordings.clips() if clip.text and clip.seconds <= 6]
     known = [soundfile.read(clip.path, dtype="float32")[0].astype(np.float32) for clip in spoken]
     made = []
     for number in range(CLIPS):
         audio = known[number % len(known)]
-        if rng.random() < 0.5:
+        if rng.random() < 0.1:
             audio = np.concatenate([audio, np.zeros(4_800, np.float32), rng.choice(known)])
         audio = audio[: max(8_000, int(len(audio) * rng.uniform(0.4, 1.0)))]
         level = rng.choice([0, 0.001, 0.005])

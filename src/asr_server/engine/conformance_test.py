@@ -347,7 +347,7 @@ def test_a_prefix_is_kept_and_the_rest_is_what_the_model_says_behind_it(ask, cli
 
 
 @pytest.mark.parametrize("language", [None, "English"])
-def test_the_words_of_another_model_are_a_draft_like_any_other(ask, clips, language):
+def test_the_words_of_another_model_are_a_draft_like_any_other(kind, ask, clips, language):
     """Its text in the engine's own tokens: right words save steps, and no words change an answer."""
     plain = ask(*(Utterance(clip, language=language) for clip in clips))
     for clip, own, other in zip(clips, plain, (*plain[1:], plain[0]), strict=True):
@@ -355,7 +355,7 @@ def test_the_words_of_another_model_are_a_draft_like_any_other(ask, clips, langu
         told = ask(*(Utterance(clip, language=language, draft_text=draft) for draft in drafts))
         for got in told:
             _same(got, own)
-        assert told[0].passes < own.passes or not own.text
+        assert told[0].passes < own.passes or not own.text or not kind.scores
     assert sum(len(answer.ids) for answer in plain) > 20
 
 

@@ -20,7 +20,7 @@ from asr_server.core.errors import AsrError, ModelUnavailable, TranscriptionFail
 from asr_server.engine.budget import token_budget
 from asr_server.engine.loops import loop, without_loop
 from asr_server.engine.plan import Plan
-from asr_server.engine.protocol import EngineInfo, Finish, Hypothesis, Option, Tokens, Utterance
+from asr_server.engine.protocol import EngineInfo, Finish, Hypothesis, Option, Tokens, Utterance, in_tokens
 from asr_server.engine.remote.answer import Answer
 from asr_server.engine.remote.endpoint import Endpoint, EndpointConfig, Request, Served, Unreachable
 from asr_server.engine.remote.vllm import VllmProcess
@@ -139,6 +139,7 @@ class RemoteEngine:
         """Send a row's request. Drafts have no use here."""
         assert self._endpoint is not None, "admit() before load()"
         assert self._loop is not None
+        item = in_tokens(item, lambda written, forced: tuple(map(ord, written.text)))
         kept = "".join(map(chr, item.prefix))
         row = _Row(key, item, kept, token_budget(len(item.audio), _CHARACTERS_PER_S) + len(kept))
         self._rows[key] = row
