@@ -45,10 +45,6 @@ WRONG_ARGUMENTS = [
     ["models"],
     ["export"],
     ["export", "onnx", "--output", "x"],
-    ["export", "onnx", "--model", "demo", "--output", "/"],
-    ["export", "onnx", "--model", "demo", "--output", "/nowhere/x"],
-    ["export", "tensorrt", "--onnx", "/nowhere/x", "--output", "x"],
-    ["export", "tensorrt", "--onnx", "setup.py", "--output", "x", "--max-windows", "0"],
 ]
 
 EXCLUSIVE = [
@@ -234,3 +230,28 @@ def test_closed_outputs_get_nothing(tmp_path, closed, printed):
         ["sh", "-c", f'"$0" -c "$1" {closed}', sys.executable, start], capture_output=True, check=False
     )
     assert (done.returncode, done.stdout) == (7, printed)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["onnx", "--model", "demo", "--output", "/"], "--output /"),
+        (["onnx", "--model", "demo", "--output", "/nowhere/x"], "--output /nowhere/x"),
+        (["tensorrt", "--onnx", "/nowhere/x", "--output", "x"], "/nowhere/x: there is no such file"),
+        (["tensorrt", "--onnx", __file__, "--output", "x", "--max-windows", "0"], "--max-windows is from 1 to 256"),
+    ],
+)
+def test_an_export_that_cannot_end_well_does_not_begin(arguments, named, capsys):
+    """The argument is named, before a model is loaded."""
+    assert main(["export", *arguments]) == 2
+    assert named in capsys.readouterr().err
+
+
+@pytest.mark.torch
+def test_an_export_without_its_packages_says_what_to_install(monkeypatch, tmp_path, capsys):
+    """They are not among those of the server."""
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    assert main(["export", "onnx", "--model", "demo", "--output", str(tmp_path / "x")]) == 1
+    assert "the package onnx is not installed: pip install -r requirements-export.txt" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
