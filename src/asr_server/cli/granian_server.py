@@ -115,7 +115,7 @@ class _Embedded(Server):  # type: ignore[misc]  # the library has no types
     def _init_shared_socket(self) -> None:
         # Granian closes the descriptor that it gets.
         descriptor = self.listener.dup().detach()
-        self._shd = SocketHolder(descriptor, self.listener.family == socket.AF_UNIX, _BACKLOG)
+        self._shd = SocketHolder(descriptor, self.listener.family == socket.AF_UNIX, _BACKLOG)  # type: ignore[call-arg]  # the stub is older
 
 
 def _embedded(app: Any, config: GranianConfig, listener: socket.socket) -> _Embedded:
