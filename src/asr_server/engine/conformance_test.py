@@ -93,7 +93,7 @@ VARIANTS = {
 }
 WITH_ALIGNER = [name for name, kind in KINDS.items() if kind.plan().aligner_id and not kind.url]
 _NIGHTLY = (pytest.mark.torch, pytest.mark.nightly, pytest.mark.timeout(900))
-MARKS = {"qwen": pytest.mark.torch, **dict.fromkeys(VARIANTS, _NIGHTLY)}
+MARKS = {"qwen": pytest.mark.torch, "moonshine": pytest.mark.nightly, **dict.fromkeys(VARIANTS, _NIGHTLY)}
 
 
 def test_every_engine_of_the_registry_is_held_to_the_contract():

@@ -42,6 +42,7 @@ def _ends(engine, *audio):
     return ended
 
 
+@pytest.mark.nightly
 def test_memory_bounds_the_rows():
     """A row of 20 s takes 13 MB; one is tried whatever the budget."""
     for budget_mb, slots in ((64, 5), (1, 1), (4096, 8)):

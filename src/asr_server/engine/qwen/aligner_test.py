@@ -146,6 +146,7 @@ def test_unload_gives_the_weights_back_and_load_brings_them(items):
     assert aligner.align(items[:2]) == before
 
 
+@pytest.mark.nightly
 def test_a_checkpoint_that_names_no_languages_has_those_of_the_release(tmp_path):
     """The eleven published ones, split by their own rules: Japanese and Korean have no blanks to go by."""
     copy = tmp_path / "aligner"

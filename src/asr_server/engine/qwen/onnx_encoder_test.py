@@ -20,7 +20,7 @@ from asr_server.engine.qwen import exported_encoder, loading, onnx_export
 from asr_server.engine.qwen.exported_encoder import METADATA_KEY, Origin, Target
 from asr_server.engine.qwen.onnx_encoder import OnnxEncoder
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.torch, pytest.mark.nightly, pytest.mark.timeout(600)]
 
 LENGTHS = [50, 99, 100, 101, 250, 800, 801, 1000, 2150]
 CPU = Target(torch.device("cpu"), torch.float32, 1)

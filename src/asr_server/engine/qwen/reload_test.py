@@ -41,6 +41,7 @@ def _downloaded(cache, name, files, commit):
     (repo / "refs" / "main").write_text(commit)
 
 
+@pytest.mark.nightly
 def test_a_reload_asks_no_hub_and_takes_the_same_model(cache, speech, run):
     """Also if a newer one has come to the cache meanwhile; if the files are gone, they are looked for again."""
     _downloaded(cache, "o/model", demo.checkpoint_path(), FIRST)

@@ -73,6 +73,7 @@ def test_a_sampled_row_reads_what_was_replayed(engine, run, clips, monkeypatch):
     assert not eager
 
 
+@pytest.mark.nightly
 def test_steps_over_another_division_are_made(run, clips, monkeypatch):
     """A long row needs a longer slot than those in which steps were recorded; short ones are as before."""
     monkeypatch.setattr("asr_server.engine.qwen.capacity.ROW_TOKENS", 260)
