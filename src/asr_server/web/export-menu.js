@@ -7,12 +7,12 @@ import { get } from "./api.js";
 import { make, save } from "./dom.js";
 import { exported, fileName, formats, zipOf } from "./export.js";
 import { i18n, t } from "./i18n.js";
-import { LANGUAGES } from "./languages.js";
+import { fill as fillLanguages } from "./languages.js";
 import { store } from "./store.js";
 import { toast } from "./toast.js";
 import { translateTranscript } from "./translation.js";
 
-const TRANSLATIONS = ["none", "both", "only"];
+const TRANSLATIONS = { none: "export.translation_none", both: "export.translation_both", only: "export.translation_only" };
 const EDGE = 8; // pixels between the menu and the window
 
 let menus = 0;
@@ -41,7 +41,7 @@ export function exportMenu(button, getTranscript) {
 
 async function fill(menu, { transcript, rows }) {
   menu.setAttribute("aria-label", t("export.menu"));
-  const kind = choice("export.text", TRANSLATIONS.map((name) => [name, t(`export.translation_${name}`)]));
+  const kind = choice("export.text", Object.entries(TRANSLATIONS).map(([name, label]) => [name, t(label)]));
   kind.field.hidden = !rows.some((row) => row.translation);
   kind.select.value = kind.field.hidden ? "none" : "both";
   const options = () => ({ translation: kind.select.value, words: wordings() });
@@ -74,9 +74,8 @@ async function fill(menu, { transcript, rows }) {
 async function translator(menu, transcript) {
   const health = await get("health").catch(() => null);
   if (!health?.plan.some(({ name, active }) => name === "translation" && active)) return [];
-  const names = new Intl.DisplayNames([i18n.language], { type: "language" });
-  const languages = Object.keys(LANGUAGES).map((code) => [code, names.of(code)]);
-  const into = choice("export.translate_into", languages.sort(([, a], [, b]) => a.localeCompare(b, i18n.language)));
+  const into = choice("export.translate_into", []);
+  fillLanguages(into.select);
   into.select.value = transcript.options.target || (transcript.languageCode === i18n.language ? "en" : i18n.language);
   const run = make("button", { type: "button", textContent: t("export.translate") });
   run.onclick = () => {

@@ -12,7 +12,7 @@ import { fileName, zipOf } from "./export.js";
 import { exportMenu, wordings } from "./export-menu.js";
 import { modelNote, watch } from "./health.js";
 import { i18n, t } from "./i18n.js";
-import { LANGUAGES, fill } from "./languages.js";
+import { fill } from "./languages.js";
 import * as library from "./library.js";
 import { notice } from "./notice.js";
 import { MOST_ITEMS, Queue, isOver } from "./queue.js";
@@ -21,6 +21,16 @@ import { store } from "./store.js";
 import { toast } from "./toast.js";
 import { described, giveUp, megabytes, transcribe } from "./transcription.js";
 
+const STATES = {
+  waiting: "files.state_waiting",
+  preparing: "files.state_preparing",
+  transcribing: "files.state_transcribing",
+  translating: "files.state_translating",
+  done: "files.state_done",
+  cut: "files.state_cut",
+  failed: "files.state_failed",
+  cancelled: "files.state_cancelled",
+};
 const LOOK_MS = 300; // after a change, for transcriptions that ended with a page
 
 const queue = new Queue(transcribe, changed);
@@ -31,7 +41,7 @@ let looking = 0; // timer
 let unwatch = null;
 
 export function begin() {
-  fill(find("files-language"));
+  fillLanguages();
   find("files-input").onchange = ({ target }) => {
     take([...target.files]);
     target.value = ""; // so that the same file can be chosen again
@@ -47,9 +57,8 @@ export function begin() {
   i18n.onchange(() => {
     queue.items.forEach(show);
     showLimits();
-    fillTargets();
+    fillLanguages();
   });
-  fillTargets();
   store.onchange(({ type }) => {
     if (type !== "transcript") return;
     clearTimeout(looking);
@@ -170,7 +179,8 @@ function show(item) {
   view.cancel.hidden = over;
   view.retry.hidden = !over || item.state === "done";
   view.remove.hidden = !over;
-  for (const name of ["cancel", "retry", "remove"]) view[name].setAttribute("aria-label", t(`files.${name}`, { name: item.name }));
+  const labels = { cancel: "files.cancel", retry: "files.retry", remove: "files.remove" };
+  for (const [name, label] of Object.entries(labels)) view[name].setAttribute("aria-label", t(label, { name: item.name }));
   summarize();
 }
 
@@ -199,7 +209,7 @@ function stateOf(item) {
   const { state, fraction, seconds, durationS, untilMs } = item;
   if (state === "waiting" && untilMs) return t("files.waiting_server", { seconds: Math.max(1, Math.round((untilMs - Date.now()) / 1000)) });
   if (state === "uploading") return t("files.uploading", { percent: Math.floor(100 * fraction) });
-  if (state !== "transcribing" || !seconds) return t(`files.state_${state}`);
+  if (state !== "transcribing" || !seconds) return t(STATES[state]);
   if (!durationS) return t("files.transcribing_at", { time: clock(seconds) });
   return t("files.transcribing_of", { time: clock(seconds), length: clock(durationS) });
 }
@@ -230,14 +240,9 @@ function showLimits() {
   find("files-limits").textContent = t("files.limits", { size: megabytes(limits.upload_bytes), length });
 }
 
-function fillTargets() {
-  const select = find("files-target");
-  const chosen = select.value;
-  const names = new Intl.DisplayNames([i18n.language], { type: "language" });
-  const known = Object.keys(LANGUAGES).map((code) => [code, names.of(code)]);
-  known.sort(([, a], [, b]) => a.localeCompare(b, i18n.language));
-  select.replaceChildren(new Option(t("files.no_translation"), ""), ...known.map(([code, name]) => new Option(name, code)));
-  select.value = chosen;
+function fillLanguages() {
+  fill(find("files-language"));
+  fill(find("files-target"));
 }
 
 async function saveZip(transcripts) {

@@ -7,6 +7,7 @@
 // i18n.use(code, messages) use these messages, without fetching: for tests in Node
 // t(key, values)           t("live.start"); {name} in a message is replaced by values.name; values.count chooses the plural
 // text(element, key, values)  show t(key, values) in `element`, also after the language changes; key "" empties it
+// label(element, key, ...names)  show t(key) in attributes of `element`, also after the language changes
 // apply(root)              fill data-t (text) and data-t-aria-label, data-t-title, data-t-placeholder below `root`
 
 import { storage } from "./web-storage.js";
@@ -21,7 +22,6 @@ const kept = storage("localStorage");
 const changes = new EventTarget();
 const valuesOf = new WeakMap(); // element -> the values of its data-t
 let messages = {};
-let english = {};
 let numbers = new Intl.NumberFormat("en");
 let plurals = new Intl.PluralRules("en");
 
@@ -36,9 +36,7 @@ export const i18n = {
   async load() {
     const wanted = [i18n.chosen, ...navigator.languages].map((tag) => tag.split("-")[0]);
     const code = wanted.find((one) => one in LANGUAGES) ?? "en";
-    // Parts of the page that are not translated yet are shown in English.
-    const [fallback, loaded] = await Promise.all([fetched("en"), fetched(code)]);
-    i18n.use(code, loaded, fallback);
+    i18n.use(code, await fetched(code));
     apply(document);
   },
 
@@ -53,10 +51,9 @@ export const i18n = {
     changes.addEventListener("change", listener);
   },
 
-  use(code, loaded, fallback = loaded) {
+  use(code, loaded) {
     i18n.language = code;
     messages = loaded;
-    english = fallback;
     numbers = new Intl.NumberFormat(code);
     plurals = new Intl.PluralRules(code);
   },
@@ -75,7 +72,7 @@ export function known(key) {
 
 function found(key) {
   const [section, name] = key.split(".");
-  return messages[section]?.[name] ?? english[section]?.[name];
+  return messages[section]?.[name];
 }
 
 export function t(key, values = {}) {
@@ -101,6 +98,13 @@ function fill(element) {
   const shown = key ? t(key, valuesOf.get(element)) : "";
   // A live region is read out when it is touched.
   if (element.textContent !== shown) element.textContent = shown;
+}
+
+export function label(element, key, ...names) {
+  for (const name of names) {
+    element.setAttribute(`data-t-${name}`, key);
+    element.setAttribute(name, t(key));
+  }
 }
 
 export function apply(root) {

@@ -1,5 +1,7 @@
 // The languages that can be chosen, by the codes the server takes. A test compares them with the server's table.
 
+import { i18n } from "./i18n.js";
+
 export const LANGUAGES = {
   ar: "Arabic",
   yue: "Cantonese",
@@ -39,7 +41,17 @@ export function restrict(select, codes) {
   if (select.selectedOptions[0]?.disabled) select.value = "";
 }
 
-/** Add the languages to a select that has its first option already. */
+/** The name of a language in the language of the page; "" for a code that is not in the table. */
+export function nameOf(code) {
+  return code in LANGUAGES ? new Intl.DisplayNames([i18n.language], { type: "language" }).of(code) : "";
+}
+
+/** Put the languages, in the order of their names, behind the other options of a select; again in another language of the page. */
 export function fill(select) {
-  for (const [code, name] of Object.entries(LANGUAGES)) select.append(new Option(name, code));
+  const chosen = select.value;
+  const options = Object.keys(LANGUAGES).map((code) => [...select.options].find(({ value }) => value === code) ?? new Option("", code));
+  for (const option of options) option.textContent = nameOf(option.value);
+  options.sort((a, b) => a.textContent.localeCompare(b.textContent, i18n.language));
+  select.append(...options);
+  select.value = chosen;
 }

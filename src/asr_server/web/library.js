@@ -6,6 +6,7 @@
 import { clock, find, icon, make, say } from "./dom.js";
 import { i18n, t } from "./i18n.js";
 import { editInline } from "./inline-edit.js";
+import { nameOf } from "./languages.js";
 import { notice } from "./notice.js";
 import { Problem } from "./problem.js";
 import { lookFor } from "./reader.js";
@@ -13,6 +14,7 @@ import { search } from "./search.js";
 import { store } from "./store.js";
 import { toast } from "./toast.js";
 
+const STATES = { open: "library.open", cut: "library.cut", failed: "library.failed" };
 const WAIT_MS = 200; // after a key or a change, until the list is made again
 const MADE_AT_ONCE = 50; // items in one task
 
@@ -90,13 +92,13 @@ function refill(items) {
 }
 
 function itemOf({ transcript, rows }, query) {
-  const { id, createdAt, durationS, language, state } = transcript;
+  const { id, createdAt, durationS, language, languageCode, state } = transcript;
   const title = transcript.title || t("reader.untitled");
   const link = make("a", { className: "library-title", href: `#t/${id}`, textContent: title, dir: "auto" });
   const date = new Date(createdAt).toLocaleString(i18n.language, { dateStyle: "medium", timeStyle: "short" });
-  const facts = [date, durationS ? clock(durationS) : "", language].filter(Boolean).join(" · ");
+  const facts = [date, durationS ? clock(durationS) : "", nameOf(languageCode) || language].filter(Boolean).join(" · ");
   const line = make("p", { className: "facts" }, facts);
-  if (state !== "complete") line.append(make("span", { className: `library-state ${state}`, textContent: t(`library.${state}`) }));
+  if (state !== "complete") line.append(make("span", { className: `library-state ${state}`, textContent: t(STATES[state]) }));
   const item = make("li", { className: "card library-item" }, make("div", { className: "library-text" }, link, line));
   item.dataset.id = id;
   item.firstChild.append(...rows.map((row) => snippet(id, row, query)));

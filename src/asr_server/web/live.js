@@ -6,7 +6,7 @@ import { copy, find, say } from "./dom.js";
 import { exportMenu } from "./export-menu.js";
 import { watch } from "./health.js";
 import { i18n, t, text } from "./i18n.js";
-import { fill } from "./languages.js";
+import { fill, nameOf } from "./languages.js";
 import { keepAwake } from "./live-awake.js";
 import { InterruptedOffer } from "./live-interrupted.js";
 import { Meter } from "./live-meter.js";
@@ -25,7 +25,7 @@ import { storage } from "./web-storage.js";
 
 const FAILURES_TO_EXPLAIN = 3;
 const SHORTEST_S = 2; // a recording that failed earlier holds nothing yet
-const WORDS = { idle: "start", starting: "starting", live: "stop", paused: "stop", finishing: "finishing" };
+const WORDS = { idle: "live.start", starting: "live.starting", live: "live.stop", paused: "live.stop", finishing: "live.finishing" };
 
 let recording = null; // the present one, or the last
 let shownId = ""; // the transcript whose lines are shown
@@ -52,10 +52,8 @@ export function begin() {
     resume: (found) => start(found),
     finish: (found) => finish(found),
   });
-  fill(ui.language);
-  fill(ui.target);
   listen();
-  listDevices();
+  listChoices();
   become("idle");
   offer.begin();
 }
@@ -78,7 +76,10 @@ function listen() {
     if (document.hidden) recording?.settle();
     keepAwake(state() === "live");
   });
-  i18n.onchange(() => become(state()));
+  i18n.onchange(() => {
+    listChoices();
+    become(state());
+  });
   store.onproblem((code) => state() !== "idle" && notice("live", new Problem(code)));
 }
 
@@ -204,7 +205,7 @@ function showLine(line) {
   view.show(line);
   captions.update(view.lines);
   text(ui.lag, "live.behind", { seconds: (line.lagMs / 1000).toFixed(1) });
-  if (line.language) ui.heard.textContent = line.language;
+  if (line.language) ui.heard.textContent = nameOf(line.languageCode) || line.language;
   refresh();
 }
 
@@ -252,7 +253,7 @@ function stateText() {
 
 function become(name) {
   const now = state();
-  text(find("live-start-word"), `live.${WORDS[now]}`);
+  text(find("live-start-word"), WORDS[now]);
   ui.start.disabled = name === "starting";
   ui.start.dataset.state = now;
   ui.start.title = now === "finishing" ? t("live.finishing_about") : "";
@@ -299,6 +300,13 @@ async function playLine(line) {
   await recording?.settle();
   const found = await replay.play(await store.sound(shownId), line);
   if (!found) toast(t("live.no_sound"));
+}
+
+/** The names in the lists are in the language of the page. */
+function listChoices() {
+  fill(ui.language);
+  fill(ui.target);
+  listDevices();
 }
 
 function listDevices() {

@@ -1,7 +1,7 @@
 // The player of a recording: its picture, if it has one, and own controls, which look the same in every browser.
 
 import { clock, icon, make } from "./dom.js";
-import { t } from "./i18n.js";
+import { label } from "./i18n.js";
 import { cuesOf } from "./subtitles.js";
 import { lastBefore } from "./transcript.js";
 import { storage } from "./web-storage.js";
@@ -40,7 +40,7 @@ export class Player {
     for (const rate of SPEEDS) this.#speed.append(new Option(`${rate}×`, String(rate)));
     this.#speed.value = String(this.#kept.getItem(KEPT_SPEED) ?? 1);
     if (!this.#speed.value) this.#speed.value = "1";
-    this.#speed.setAttribute("aria-label", t("reader.speed"));
+    label(this.#speed, "reader.speed", "aria-label");
     this.#speed.onchange = () => {
       this.#kept.setItem(KEPT_SPEED, this.#speed.value);
       this.#media.playbackRate = Number(this.#speed.value);
@@ -54,10 +54,9 @@ export class Player {
     this.#listen();
   }
 
-  #button(drawing, label, run) {
+  #button(drawing, key, run) {
     const button = make("button", { type: "button", className: "icon", onclick: run }, icon(drawing));
-    button.setAttribute("aria-label", t(label));
-    button.title = t(label);
+    label(button, key, "aria-label", "title");
     return button;
   }
 
@@ -86,9 +85,7 @@ export class Player {
 
   #setButton(playing) {
     this.#play.replaceChildren(icon(playing ? "pause" : "play"));
-    const label = t(playing ? "reader.pause" : "reader.play");
-    this.#play.setAttribute("aria-label", label);
-    this.#play.title = label;
+    label(this.#play, playing ? "reader.pause" : "reader.play", "aria-label", "title");
   }
 
   #show() {

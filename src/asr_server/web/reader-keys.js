@@ -7,6 +7,15 @@ import { beside } from "./rows-view.js";
 
 const STEP_S = 5;
 
+// Names of keys differ between keyboards.
+const NAMES = {
+  Space: "reader.space",
+  Shift: "reader.shift",
+  Enter: "reader.enter",
+  Backspace: "reader.backspace",
+  Escape: "reader.escape",
+  Ctrl: "reader.ctrl",
+};
 // [what the list shows, message]
 const LIST = [
   ["Space", "reader.key_play"],
@@ -27,7 +36,7 @@ const LIST = [
 export function beginKeys(parts) {
   const dialog = find("reader-keys");
   const help = () => {
-    find("reader-keys-list").replaceChildren(...LIST.map(([keys, message]) => make("div", {}, make("dt", {}, make("kbd", { textContent: keys })), make("dd", { textContent: t(message) }))));
+    find("reader-keys-list").replaceChildren(...LIST.map(lineOf));
     dialog.showModal();
   };
   find("reader-help").onclick = help;
@@ -39,6 +48,11 @@ export function beginKeys(parts) {
     event.preventDefault();
     run();
   });
+}
+
+function lineOf([keys, message]) {
+  const shown = keys.replace(/\w{2,}/g, (name) => t(NAMES[name]));
+  return make("div", {}, make("dt", {}, make("kbd", { textContent: shown, dir: "ltr" })), make("dd", { textContent: t(message) }));
 }
 
 function commandOf(event, parts) {

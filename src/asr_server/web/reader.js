@@ -3,7 +3,7 @@
 // begin(), open(id), close()
 // current()                the open {transcript, rows}, or null
 // lookFor(query)           search for this when the next transcript is opened
-// offer({again, resume})   other modules give what a transcription that was cut off or failed can get: again(transcript)
+// offer({again})           another module gives what a transcription that was cut off or failed can get: again(transcript)
 //                          transcribes the whole sound once more, resume(transcript) what is missing. A function that is
 //                          not given has no button.
 //
@@ -12,7 +12,7 @@
 import { clock, find, make, say } from "./dom.js";
 import { i18n, t } from "./i18n.js";
 import { editInline } from "./inline-edit.js";
-import { LANGUAGES } from "./languages.js";
+import { nameOf } from "./languages.js";
 import { Player } from "./player.js";
 import { Problem } from "./problem.js";
 import { Finder } from "./reader-find.js";
@@ -30,7 +30,7 @@ const KEPT_UNSURE = "mark-unsure";
 const WRITTEN_ROWS = 200; // in one transaction: more would take a long task
 
 const kept = storage("localStorage");
-const offers = { again: null, resume: null };
+const offers = { again: null };
 let player, waveform, view, editor, finder;
 let transcript = null;
 let rowsRead = null; // a promise: the rows of the transcript are in the view's history
@@ -64,7 +64,7 @@ export function begin() {
   find("reader-search").onclick = () => finder.open();
   find("reader-rename").onclick = rename;
   find("reader-follow").onclick = () => setFollowing(true);
-  for (const name of ["again", "resume"]) find(`reader-${name}`).onclick = () => offers[name]?.(transcript);
+  find("reader-again").onclick = () => offers.again?.(transcript);
   find("reader-unsure").checked = view.unsure;
   find("reader-unsure").onchange = (event) => {
     view.unsure = event.target.checked;
@@ -148,7 +148,6 @@ function showTranscript() {
   find("reader-state").classList.toggle("notice", state !== "open");
   const ended = state === "cut" || state === "failed";
   find("reader-again").hidden = !(ended && offers.again);
-  find("reader-resume").hidden = !(state === "cut" && offers.resume);
   find("reader-rows").setAttribute("aria-busy", String(state === "open"));
   showFacts();
 }
@@ -157,7 +156,7 @@ function showFacts() {
   const { rows } = view.history;
   const words = rows.reduce((sum, row) => sum + (row.words?.length ?? row.text.split(" ").length), 0);
   const length = transcript.durationS || (rows.at(-1)?.end ?? 0);
-  const language = transcript.language || LANGUAGES[transcript.languageCode] || "";
+  const language = nameOf(transcript.languageCode) || transcript.language;
   const parts = [length ? clock(length) : "", language, t("reader.words", { count: words }), transcript.model];
   find("reader-facts").textContent = parts.filter(Boolean).join(" · ");
 }
