@@ -9,9 +9,9 @@ from playwright.sync_api import expect
 from asr_server.engine.fake_script import FakeScript
 from asr_server.translator.conftest import ScriptedLlm, refusal
 from E2Etest.browser.conftest import PHONE, opened
-from E2Etest.browser.kept import kept
+from E2Etest.browser.looking import looked_at
 from E2Etest.browser.states import SCHEMES, SIZES
-from E2Etest.browser.test_looks import AXE, VIOLATIONS
+from E2Etest.browser.storing import TALK, kept
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -115,7 +115,7 @@ def test_a_new_recording_leaves_the_last_one_in_the_list(beeping, page_server):
             speech.final(words)
             expect(page.locator("#live-lines p")).to_have_text([words])
             _stop(page)
-            expect(page.locator(".toast").last).to_contain_text("in your transcripts")
+            expect(page.locator("#live-connection")).to_contain_text("in your transcripts")
         found = kept(page)
         assert [row["text"] for one in found for row in one["rows"]] == ["The second one.", "The first one."]
         assert [one["state"] for one in found] == ["complete", "complete"]
@@ -333,16 +333,13 @@ def test_axe_finds_nothing_while_it_records_and_afterwards(beeping, page_server,
         page.on("dialog", lambda dialog: dialog.accept())
 
         def check(name):
-            page.wait_for_timeout(300)
-            page.screenshot(path=shots / f"live-{name}-{size}-{scheme}.png")
-            page.evaluate(AXE)
-            found[name] = page.evaluate(VIOLATIONS)
+            found[name] = looked_at(page, shots, f"live-{name}-{size}-{scheme}")
 
         for end in ("stop", "reload"):
             speech = _start(page)
-            for _ in range(3):
-                speech.final(LONG)
-            speech.partial("The open", " line")
+            for line in TALK[:-1] * 3:
+                speech.final(line)
+            speech.partial("And the lamp at the door ", "should stay on")
             expect(page.locator("#live-lines li.open")).to_have_count(1)
             if end == "reload":
                 page.reload()

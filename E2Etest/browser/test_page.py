@@ -97,10 +97,10 @@ def test_only_languages_of_the_model_can_be_chosen(browser, page_server):
     health = page_server.health()
     with opened(browser, page_server.base) as watched:
         page = watched.page
-        page.select_option("#file-language", "de", force=True)
+        page.select_option("#files-language", "de", force=True)
         page.route("**/health", lambda route: route.fulfill(json=health | {"languages": ["en"]}))
         page.reload()
-        for panel in ("live", "file"):
+        for panel in ("live", "files"):
             expect(page.locator(f"#{panel}-language option:enabled")).to_have_text(["Automatic", "English"])
             expect(page.locator(f"#{panel}-language")).to_have_value("")
 
@@ -261,10 +261,10 @@ def test_a_model_that_is_not_there_yet_is_reported(browser, start):
     with start(script=FakeScript(load_s=3.0)) as server, opened(browser, server.base, "files") as watched:
         page = watched.page
         expect(page.locator("#server-word")).to_have_text("Model unloaded")
-        page.set_input_files("#file-input", recording.recording)
-        expect(page.locator("#file-model")).to_have_text(re.compile("not in memory|being loaded"))
-        expect(page.locator("#file-lines p")).to_have_text(recording.text)
-        expect(page.locator("#file-model")).to_be_hidden()
+        page.set_input_files("#files-input", recording.recording)
+        expect(page.locator("#reader-state")).to_have_text(re.compile("not in memory|being loaded"))
+        expect(page.locator("#reader-rows .line-text")).to_have_text(recording.text)
+        expect(page.locator("#reader-state")).to_be_hidden()
 
 
 def test_the_page_speaks_the_readers_language(browser, page_server):

@@ -4,10 +4,12 @@
 // wordings()                         the texts of files in the language of the page, for `options.words` of export.js
 
 import { get } from "./api.js";
+import { copy } from "./clipboard.js";
 import { make, save } from "./dom.js";
 import { exported, fileName, formats, zipOf } from "./export.js";
+import { hasOption } from "./health.js";
 import { i18n, t } from "./i18n.js";
-import { LANGUAGES } from "./languages.js";
+import { namedIn } from "./languages.js";
 import { store } from "./store.js";
 import { toast } from "./toast.js";
 import { translateTranscript } from "./translation.js";
@@ -73,10 +75,8 @@ async function fill(menu, { transcript, rows }) {
 
 async function translator(menu, transcript) {
   const health = await get("health").catch(() => null);
-  if (!health?.plan.some(({ name, active }) => name === "translation" && active)) return [];
-  const names = new Intl.DisplayNames([i18n.language], { type: "language" });
-  const languages = Object.keys(LANGUAGES).map((code) => [code, names.of(code)]);
-  const into = choice("export.translate_into", languages.sort(([, a], [, b]) => a.localeCompare(b, i18n.language)));
+  if (!hasOption(health, "translation")) return [];
+  const into = choice("export.translate_into", namedIn(i18n.language));
   into.select.value = transcript.options.target || (transcript.languageCode === i18n.language ? "en" : i18n.language);
   const run = make("button", { type: "button", textContent: t("export.translate") });
   run.onclick = () => {
@@ -102,15 +102,6 @@ async function translate(transcript, target) {
 function choice(label, values) {
   const select = make("select", {}, ...values.map(([value, name]) => new Option(name, value)));
   return { select, field: make("label", { className: "small" }, t(label), select) };
-}
-
-async function copy(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    toast(t("shell.copied"));
-  } catch {
-    toast(t("shell.copy_refused"));
-  }
 }
 
 /** Below the button, or above it where there is more room. */

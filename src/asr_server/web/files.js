@@ -5,14 +5,13 @@
 //
 // It gives the reader its menu and "Transcribe again", and the list of transcripts its zip.
 
-import { get } from "./api.js";
 import { clock, find, icon, make, save, say } from "./dom.js";
 import { droppedFiles } from "./dropped-files.js";
 import { fileName, zipOf } from "./export.js";
 import { exportMenu, wordings } from "./export-menu.js";
-import { modelNote, watch } from "./health.js";
+import { hasOption, modelNote, watch } from "./health.js";
 import { i18n, t } from "./i18n.js";
-import { LANGUAGES, fill } from "./languages.js";
+import { fill } from "./languages.js";
 import * as library from "./library.js";
 import { notice } from "./notice.js";
 import { MOST_ITEMS, Queue, isOver } from "./queue.js";
@@ -29,9 +28,11 @@ let storing = Promise.resolve(); // sound is stored one file after the other
 let limits = null;
 let looking = 0; // timer
 let unwatch = null;
+let model = ""; // what keeps it from transcribing
 
 export function begin() {
   fill(find("files-language"));
+  fill(find("files-target"));
   find("files-input").onchange = ({ target }) => {
     take([...target.files]);
     target.value = ""; // so that the same file can be chosen again
@@ -47,9 +48,13 @@ export function begin() {
   i18n.onchange(() => {
     queue.items.forEach(show);
     showLimits();
-    fillTargets();
   });
-  fillTargets();
+  watch(({ health }) => {
+    if (!health) return;
+    limits = health.limits;
+    find("files-target-field").hidden = !hasOption(health, "translation");
+    showLimits();
+  }, 10);
   store.onchange(({ type }) => {
     if (type !== "transcript") return;
     clearTimeout(looking);
@@ -59,16 +64,8 @@ export function begin() {
   addEventListener("beforeunload", (event) => queue.items.some((item) => !isOver(item) && !item.kept) && event.preventDefault());
 }
 
-export async function open() {
+export function open() {
   showInterrupted();
-  try {
-    const health = await get("health");
-    limits = health.limits;
-    find("files-target-field").hidden = !health.plan.some(({ name, active }) => name === "translation" && active);
-    showLimits();
-  } catch {
-    // The first upload will show what is wrong.
-  }
 }
 
 export async function take(files) {
@@ -154,7 +151,7 @@ function target() {
 
 function changed(item) {
   show(item);
-  if (reader.current()?.transcript.id === item.id && !isOver(item)) say(find("reader-state-text"), stateOf(item));
+  showInReader(item);
 }
 
 function show(item) {
@@ -215,12 +212,23 @@ function summarize() {
   find("files-zip").hidden = !count("done", "cut");
   find("files-clear").hidden = !items.some(isOver);
   // Only while something waits for the model.
-  if (queue.busy && !unwatch) unwatch = watch((state) => say(find("files-model"), state.health?.model_loaded ? "" : modelNote(state)), 2);
+  if (queue.busy && !unwatch) unwatch = watch(showModel, 2);
   if (!queue.busy && unwatch) {
     unwatch();
     unwatch = null;
-    say(find("files-model"), "");
+    showModel({ health: null });
   }
+}
+
+function showModel(state) {
+  model = modelNote(state);
+  say(find("files-model"), model);
+  queue.items.forEach(showInReader);
+}
+
+/** A file that was given alone is not seen in the list. */
+function showInReader(item) {
+  if (reader.current()?.transcript.id === item.id && !isOver(item)) say(find("reader-state-text"), [stateOf(item), model].filter(Boolean).join(" "));
 }
 
 function showLimits() {
@@ -228,16 +236,6 @@ function showLimits() {
   const [unit, amount] = limits.audio_s % 3600 ? ["minute", Math.floor(limits.audio_s / 60)] : ["hour", limits.audio_s / 3600];
   const length = new Intl.NumberFormat(i18n.language, { style: "unit", unit, unitDisplay: "long" }).format(amount);
   find("files-limits").textContent = t("files.limits", { size: megabytes(limits.upload_bytes), length });
-}
-
-function fillTargets() {
-  const select = find("files-target");
-  const chosen = select.value;
-  const names = new Intl.DisplayNames([i18n.language], { type: "language" });
-  const known = Object.keys(LANGUAGES).map((code) => [code, names.of(code)]);
-  known.sort(([, a], [, b]) => a.localeCompare(b, i18n.language));
-  select.replaceChildren(new Option(t("files.no_translation"), ""), ...known.map(([code, name]) => new Option(name, code)));
-  select.value = chosen;
 }
 
 async function saveZip(transcripts) {

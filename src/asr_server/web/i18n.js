@@ -7,6 +7,7 @@
 // i18n.use(code, messages) use these messages, without fetching: for tests in Node
 // t(key, values)           t("live.start"); {name} in a message is replaced by values.name; values.count chooses the plural
 // text(element, key, values)  show t(key, values) in `element`, also after the language changes; key "" empties it
+// name(element, key, ...attributes)  set attributes to t(key), also after the language changes
 // apply(root)              fill data-t (text) and data-t-aria-label, data-t-title, data-t-placeholder below `root`
 
 import { storage } from "./web-storage.js";
@@ -101,6 +102,14 @@ function fill(element) {
   const shown = key ? t(key, valuesOf.get(element)) : "";
   // A live region is read out when it is touched.
   if (element.textContent !== shown) element.textContent = shown;
+}
+
+/** Set attributes ("aria-label", "title") to t(key), also after the language changes. */
+export function name(element, key, ...attributes) {
+  for (const one of attributes) {
+    element.setAttribute(`data-t-${one}`, key);
+    element.setAttribute(one, t(key));
+  }
 }
 
 export function apply(root) {
