@@ -183,7 +183,7 @@ def _export(page: Page, _: Health) -> None:
     _give(page, recordings.sample()[0])
     expect(page.locator("#reader-rows")).to_contain_text("kitchen")
     page.click("#reader-export")
-    expect(page.locator(".export-menu")).to_be_visible()
+    expect(page.locator("#reader .export-menu")).to_be_visible()
 
 
 def _go(page: Page, name: str) -> None:

@@ -24,7 +24,10 @@ _STORE = """async ({ metadata, segments, sound }) => {
         after = rows.at(-1)?.n ?? after;
         await store.putRows(transcript.id, rows);
     }
-    if (sound) {
+    if (typeof sound === "number") {
+        const tenSeconds = new Blob([new Int16Array(160_000).fill(1)]);
+        for (let at = 0; at < sound; at += 10) await store.appendSound(transcript.id, tenSeconds);
+    } else if (sound) {
         const bytes = Uint8Array.from(atob(sound.content), (character) => character.charCodeAt(0));
         await store.putSound(transcript.id, new File([bytes], sound.name, { type: sound.type }));
     }
@@ -89,9 +92,12 @@ def long_segments(words: int) -> list[dict[str, Any]]:
     return segments
 
 
-def stored(page: Page, segments: list[dict[str, Any]], sound: bytes | None = None, **metadata: Any) -> str:
-    """The id of a transcript with these segments and this sound, made in the store of the page."""
-    content = sound and {"content": base64.b64encode(sound).decode(), "name": "talk.wav", "type": "audio/wav"}
+def stored(page: Page, segments: list[dict[str, Any]], sound: bytes | float | None = None, **metadata: Any) -> str:
+    """The id of a transcript with these segments and this sound, or so many seconds of silence, made in the store of
+    the page."""
+    content: Any = sound
+    if isinstance(sound, bytes):
+        content = {"content": base64.b64encode(sound).decode(), "name": "talk.wav", "type": "audio/wav"}
     return page.evaluate(_STORE, {"metadata": metadata, "segments": segments, "sound": content})
 
 

@@ -105,6 +105,7 @@ def test_several_files_become_transcripts_and_a_zip(browser, page_server, sample
             assert {name.split("/")[0] for name in archive.namelist()} == {"one", "two"}
 
 
+@pytest.mark.nightly
 def test_a_file_alone_is_shown_while_it_is_transcribed(browser, slow, three):
     """Its reader opens at once, with player, and the first words are there before the last."""
     with opened(browser, slow.base, "files") as watched:

@@ -20,8 +20,8 @@ CLOCK = """
     const note = () => window.heard && sessionStorage.setItem("heard", window.heard());
     addEventListener("pagehide", note, { capture: true });
 """
-# The worklet gives blocks of 2048 samples, and a block may be under way to the page.
-BLOCKS_S = 0.15
+# The worklet gives blocks of 2048 samples; on a busy machine several are under way to the page.
+BLOCKS_S = 0.3
 
 
 def _listen(page):

@@ -281,7 +281,7 @@ def test_the_spoken_word_of_a_long_recording_is_kept_in_sight_until_one_scrolls(
     segments = long_segments(4000)
     with opened(browser, page_server.base, "transcripts", viewport=WIDE) as watched:
         page = watched.page
-        _open(page, stored(page, segments, hum(segments[-1]["end"])))
+        _open(page, stored(page, segments, segments[-1]["end"]))
         until(page, "() => document.querySelector('#reader video').readyState > 0")
         in_sight = """() => {
             const box = document.querySelector(".line.now")?.getBoundingClientRect();
