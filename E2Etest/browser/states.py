@@ -69,6 +69,7 @@ def _toast(page: Page, health: Health) -> None:
 def _no_transcript(page: Page, _: Health) -> None:
     _go(page, "t/none")
     expect(page.locator("#reader-notice")).to_be_visible()
+    expect(page.locator("#reader-missing a")).to_be_visible()
 
 
 def _give(page: Page, *contents: bytes) -> None:

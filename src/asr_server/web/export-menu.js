@@ -6,7 +6,6 @@
 import { get } from "./api.js";
 import { copy } from "./clipboard.js";
 import { make, save } from "./dom.js";
-import { exported, fileName, formats, zipOf } from "./export.js";
 import { hasOption } from "./health.js";
 import { i18n, t } from "./i18n.js";
 import { namedIn } from "./languages.js";
@@ -42,6 +41,8 @@ export function exportMenu(button, getTranscript) {
 }
 
 async function fill(menu, { transcript, rows }) {
+  // With what makes zip files it is a quarter of the scripts, and most visits do without.
+  const { exported, fileName, formats, zipOf } = await import("./export.js");
   menu.setAttribute("aria-label", t("export.menu"));
   const kind = choice("export.text", TRANSLATIONS.map((name) => [name, t(`export.translation_${name}`)]));
   kind.field.hidden = !rows.some((row) => row.translation);

@@ -7,7 +7,6 @@
 
 import { clock, find, icon, make, save, say } from "./dom.js";
 import { droppedFiles } from "./dropped-files.js";
-import { fileName, zipOf } from "./export.js";
 import { exportMenu, wordings } from "./export-menu.js";
 import { hasOption, modelNote, watch } from "./health.js";
 import { i18n, t } from "./i18n.js";
@@ -95,7 +94,7 @@ async function opened(item) {
 async function transcribeAgain({ id }) {
   const [transcript, sound] = [await store.get(id), await store.sound(id)];
   if (!transcript || !sound) return toast(t("files.sound_missing"));
-  const name = transcript.media?.name ?? `${fileName(transcript.title)}.wav`;
+  const name = transcript.media?.name ?? `${transcript.title}.wav`;
   const file = sound instanceof File ? sound : new File([sound], name, { type: sound.type });
   const item = await add(file, transcript.title, { language: "", hotwords: "", ...transcript.options });
   if (item) await opened(item);
@@ -239,6 +238,7 @@ function showLimits() {
 }
 
 async function saveZip(transcripts) {
+  const { zipOf } = await import("./export.js");
   const all = await Promise.all(transcripts.map(async (transcript) => ({ transcript, rows: await store.rows(transcript.id) })));
   save(`${t("files.zip_name")}.zip`, "application/zip", await zipOf(all, { words: wordings() }));
 }

@@ -86,6 +86,7 @@ export async function open(id) {
   if (mine !== turn) return;
   say(find("reader-notice"), found ? "" : t("reader.missing"));
   find("reader-work").hidden = !found;
+  find("reader-missing").hidden = Boolean(found);
   if (!found) return;
   transcript = found;
   view.history = new RowHistory();

@@ -5,7 +5,6 @@ import { hasOption } from "./health.js";
 import { t } from "./i18n.js";
 import { LANGUAGES } from "./languages.js";
 import { Problem } from "./problem.js";
-import { soundTrack } from "./sound-track.js";
 import { store } from "./store.js";
 import { addGap, rowsOf } from "./transcript.js";
 import { translateTranscript } from "./translation.js";
@@ -25,6 +24,7 @@ export async function transcribe(item, signal, report) {
   try {
     report({ state: "preparing" });
     const health = await get("health");
+    const { soundTrack } = await import("./sound-track.js");
     const sound = (await soundTrack(item.file, { signal })) ?? item.file;
     signal.throwIfAborted();
     const { upload_bytes: limit } = health.limits;

@@ -15,6 +15,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from asr_server import web
+from asr_server.api.dependencies import ServicesDep
 
 router = APIRouter()
 
@@ -81,6 +82,13 @@ def _files() -> dict[str, _File]:
     return found | {web.INDEX: _file(index, ".html"), web.LIST: _file(names, ".json")}
 
 
+@cache
+def _index(model_id: str) -> _File:
+    """The page with the note about this model, if there is one: the script would show it later."""
+    note = re.compile(rb'(<p [^>]*data-model="%b"[^>]*) hidden>' % re.escape(model_id.encode()))
+    return _file(note.sub(rb"\1>", _files()[web.INDEX].content), ".html")
+
+
 def _with_styles(files: dict[str, _File], folder: bytes) -> bytes:
     """The page with its stylesheets inside, so that it is drawn without waiting for another file."""
     index = files[web.INDEX].content
@@ -119,9 +127,9 @@ async def options() -> Response:
 
 
 @router.get("/", include_in_schema=False)
-async def index(request: Request) -> Response:
+async def index(request: Request, services: ServicesDep) -> Response:
     """The page."""
-    return _answer(request, _files()[web.INDEX], _AGAIN)
+    return _answer(request, _index(services.plan.model_id), _AGAIN)
 
 
 @router.get("/web/{address:path}", include_in_schema=False)
