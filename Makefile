@@ -113,7 +113,7 @@ firefox:
 
 # Every state of the page, light and dark, in three sizes, for docs/page.md.
 pictures: $(VENV)/.dev browser
-	E2E_PICTURES=docs/images/page $(PYTEST) E2Etest/browser/test_looks.py -m nightly -k "axe_finds_nothing and not firefox"
+	E2E_PICTURES=docs/images/page $(PYTEST) E2Etest/browser/test_looks.py E2Etest/browser/test_live_panel.py -m nightly -k "axe_finds_nothing and not firefox"
 
 # The workflow calls it with --keep-going, so that a failure of one part does not hide what the others find.
 nightly: check nightly-unit nightly-e2e nightly-performance fuzz $(if $(SOAK),soak)

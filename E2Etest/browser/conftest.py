@@ -21,6 +21,8 @@ Any of these on the PATH will do: """ + ", ".join(NAMES)
 WAIT_MS = 60_000
 DESK = {"width": 1180, "height": 820}
 PHONE = {"width": 390, "height": 844}
+# A module of the page, whose address contains the version of the page: `await pageModule("store.js")`.
+PAGE_MODULE = "window.pageModule = name => import(document.scripts[0].src.replace('app.js', name));"
 
 
 @dataclass
@@ -71,7 +73,7 @@ def playwright(chromium):
 @pytest.fixture(scope="package")
 def page_server(start):
     """A server with a small upload limit and its fake model loaded, which answers to the name asr.test too."""
-    with start(MAX_UPLOAD_MB="4", ALLOWED_ORIGINS="http://asr.test", PRELOAD="true") as server:
+    with start(MAX_UPLOAD_MB="4", ALLOWED_ORIGINS="http://asr.test", PRELOAD="true", IDLE_TIMEOUT="0") as server:
         server.wait_for(lambda health: health["model_loaded"])
         yield server
 
@@ -109,6 +111,7 @@ def opened(browser: Browser, base: str, panel: str = "live", **context):
     """A watched page; its findings are checked at the end. It has no service worker: requests would hide behind it."""
     with browser.new_context(**({"viewport": DESK, "service_workers": "block"} | context)) as made:
         made.set_default_timeout(WAIT_MS)
+        made.add_init_script(PAGE_MODULE)
         watched = Watched(made.new_page(), base)
         watched.listen()
         watched.page.goto(f"{base}/#{panel}")

@@ -10,6 +10,7 @@ import numpy as np
 from playwright.sync_api import Page, expect
 
 from E2Etest import recordings
+from E2Etest.browser.storing import TALK, conversation, stored
 
 Health = dict[str, Any]
 Enter = Callable[[Page, Health], None]
@@ -68,6 +69,7 @@ def _toast(page: Page, health: Health) -> None:
 def _no_transcript(page: Page, _: Health) -> None:
     _go(page, "t/none")
     expect(page.locator("#reader-notice")).to_be_visible()
+    expect(page.locator("#reader-missing a")).to_be_visible()
 
 
 def _give(page: Page, *contents: bytes) -> None:
@@ -82,11 +84,107 @@ def _queue(page: Page, _: Health) -> None:
     expect(page.locator("#files-summary")).to_have_text(re.compile("2 of 3"))
 
 
+def _spoken(length_s: float) -> bytes:
+    """A WAV file whose waveform looks like speech: noise that swells, with pauses between the sentences."""
+    rng = np.random.default_rng(5)
+    at = np.arange(int(16_000 * length_s)) / 16_000
+    syllables = np.abs(np.sin(2 * np.pi * 2.1 * at)) * (0.55 + 0.45 * np.sin(0.9 * at + np.sin(0.37 * at)))
+    pauses = np.ones_like(at)
+    for segment in conversation():
+        pauses[int(16_000 * (segment["end"] - 0.1)) : int(16_000 * (segment["end"] + 0.5))] = 0.02
+    return recordings.wav((9000 * rng.normal(0, 0.35, len(at)).clip(-1, 1) * syllables * pauses).astype(np.int16))
+
+
+def _talk(page: Page, **metadata: Any) -> str:
+    """A transcript of a conversation with its sound."""
+    segments = conversation()
+    length_s = segments[-1]["end"] + 1.5
+    people = {"S1": "Maria", "S2": "Tom"}
+    return stored(
+        page, segments, _spoken(length_s), durationS=length_s, title="House meeting", speakers=people, **metadata
+    )
+
+
+def _read(page: Page, transcript: str) -> None:
+    _go(page, f"t/{transcript}")
+    expect(page.locator("#reader-rows .line").nth(len(TALK) - 1)).to_be_attached()
+    if page.locator("#reader-side").is_visible():
+        expect(page.locator(".player-time")).to_have_text(re.compile("/ 0:[1-9]"))
+
+
+def _reader(page: Page, _: Health) -> None:
+    _read(page, _talk(page, model="Qwen/Qwen3-ASR-1.7B"))
+    page.evaluate("document.querySelector('#reader video').currentTime = 8.6")
+    expect(page.locator(".line.now")).to_be_visible()
+
+
+def _reader_edit(page: Page, health: Health) -> None:
+    _reader(page, health)
+    page.locator(".line .edit").nth(1).click()
+
+
+def _reader_find(page: Page, health: Health) -> None:
+    _reader(page, health)
+    page.keyboard.press("/")
+    page.keyboard.type("window")
+    expect(page.locator("#reader-found")).to_have_text("1 of 2")
+
+
+def _reader_keys(page: Page, health: Health) -> None:
+    _reader(page, health)
+    page.keyboard.press("?")
+    expect(page.locator("#reader-keys")).to_be_visible()
+
+
+_TRANSLATED = """async ([id, texts]) => {
+    const { store } = await pageModule("store.js");
+    const rows = await store.rows(id);
+    await store.putRows(id, rows.map((row, i) => ({ ...row, translation: texts[i] })));
+}"""
+_GERMAN = [
+    "Guten Morgen zusammen. Gehen wir vor dem Mittagessen den Plan für das neue Haus durch.",
+    "Die Küche geht zum Garten, also haben wir dort Licht bis zum Abend.",
+    "Was ist mit der Treppe? In der ersten Zeichnung war sie zu schmal für das Klavier.",
+    "Sie ist jetzt breiter. Der Architekt hat die Wand um vierzig Zentimeter versetzt.",
+    "Dann ist nur noch das Dach offen, und ob wir uns die Fenster darin leisten können.",
+    "Mir sind weniger Fenster und eine gute Dämmung lieber. Das können wir nächste Woche entscheiden.",
+]
+
+
+def _reader_translated(page: Page, _: Health) -> None:
+    made = _talk(page)
+    page.evaluate(_TRANSLATED, [made, _GERMAN])
+    _read(page, made)
+
+
+def _reader_cut(page: Page, _: Health) -> None:
+    gaps = [{"start": 12.0, "end": 14.5}]
+    _read(page, _talk(page, state="cut", kind="live", gaps=gaps))
+    page.check("#reader-unsure")
+
+
+def _transcripts(page: Page, _: Health) -> None:
+    stored(page, conversation()[:1], title="Interview with the neighbours", durationS=2712, language="German")
+    stored(
+        page, conversation()[:2], title="Recording of Nov 20, 2026, 9:12 AM", durationS=341, state="cut", kind="live"
+    )
+    stored(page, conversation()[:3], title="Lecture 4: the history of paper", durationS=5410, state="failed")
+    _talk(page)
+    _go(page, "transcripts")
+    expect(page.locator(".library-item")).to_have_count(4)
+
+
+def _transcripts_found(page: Page, health: Health) -> None:
+    _transcripts(page, health)
+    page.fill("#library-query", "kitchen")
+    expect(page.locator(".library-snippet").first).to_be_visible()
+
+
 def _export(page: Page, _: Health) -> None:
     _give(page, recordings.sample()[0])
     expect(page.locator("#reader-rows")).to_contain_text("kitchen")
     page.click("#reader-export")
-    expect(page.locator(".export-menu")).to_be_visible()
+    expect(page.locator("#reader .export-menu")).to_be_visible()
 
 
 def _go(page: Page, name: str) -> None:
@@ -101,7 +199,15 @@ STATES: dict[str, Enter] = {
     "files": _panel("files"),
     "files-queue": _queue,
     "export": _export,
-    "transcripts": _panel("transcripts"),
+    "transcripts-empty": _panel("transcripts"),
+    "transcripts": _transcripts,
+    "transcripts-found": _transcripts_found,
+    "reader": _reader,
+    "reader-edit": _reader_edit,
+    "reader-find": _reader_find,
+    "reader-keys": _reader_keys,
+    "reader-translated": _reader_translated,
+    "reader-cut": _reader_cut,
     "no-transcript": _no_transcript,
     "status": _status(),
     "status-details": _details,

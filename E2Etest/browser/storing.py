@@ -14,8 +14,8 @@ from E2Etest import recordings
 from E2Etest.browser.conftest import WAIT_MS
 
 _STORE = """async ({ metadata, segments, sound }) => {
-    const { store } = await import("/web/store.js");
-    const { rowsOf } = await import("/web/transcript.js");
+    const { store } = await pageModule("store.js");
+    const { rowsOf } = await pageModule("transcript.js");
     await store.open();
     const transcript = await store.create({ title: "A talk", state: "complete", language: "English", ...metadata });
     let after = 0;
@@ -24,13 +24,35 @@ _STORE = """async ({ metadata, segments, sound }) => {
         after = rows.at(-1)?.n ?? after;
         await store.putRows(transcript.id, rows);
     }
-    if (sound) {
+    if (typeof sound === "number") {
+        const tenSeconds = new Blob([new Int16Array(160_000).fill(1)]);
+        for (let at = 0; at < sound; at += 10) await store.appendSound(transcript.id, tenSeconds);
+    } else if (sound) {
         const bytes = Uint8Array.from(atob(sound.content), (character) => character.charCodeAt(0));
         await store.putSound(transcript.id, new File([bytes], sound.name, { type: sound.type }));
     }
     return transcript.id;
 }"""
 
+
+_KEPT = """async () => {
+    const { store } = await pageModule("store.js");
+    await store.open();
+    return Promise.all((await store.list()).map(async one => {
+        const sound = await store.sound(one.id);
+        const bytes = sound?.size ?? 0;
+        return { ...one, rows: await store.rows(one.id), sound: bytes, seconds: bytes && (bytes - 44) / 32000 };
+    }));
+}"""
+# Sentences of a conversation.
+TALK = [
+    "Good morning, everyone. Let us go through the plan for the new house before lunch.",
+    "The kitchen faces the garden, so we have light there until the evening.",
+    "What about the stairs? In the first drawing they were too narrow for the piano.",
+    "They are wider now. The architect has moved the wall by forty centimetres.",
+    "Then the only open question is the roof, and whether we can afford the windows in it.",
+    "I would rather have fewer windows and a good insulation. We can decide that next week.",
+]
 
 _STOCK = "the lights of a kitchen were turned on and nobody said whether music should play in the other room"
 
@@ -40,6 +62,17 @@ def words_of(text: str, *, start_s: float = 0.0, each_s: float = 0.4, **more: An
     times = [(start_s + i * each_s, start_s + (i + 1) * each_s) for i in range(len(text.split()))]
     words = [{"word": w.strip(".,?"), "start": a, "end": b} for w, (a, b) in zip(text.split(), times, strict=True)]
     return {"start": start_s, "end": times[-1][1], "text": text, "words": words, **more}
+
+
+def conversation() -> list[dict[str, Any]]:
+    """A segment for each sentence of the conversation, of two people, with translations."""
+    segments: list[dict[str, Any]] = []
+    for i, text in enumerate(TALK):
+        start_s = segments[-1]["end"] + 0.6 if segments else 0.4
+        segments.append(words_of(text, start_s=start_s, each_s=0.32, speaker=f"S{i % 2 + 1}"))
+    for word in segments[2]["words"][-3:]:
+        word["confidence"] = 0.4
+    return segments
 
 
 def long_segments(words: int) -> list[dict[str, Any]]:
@@ -59,15 +92,23 @@ def long_segments(words: int) -> list[dict[str, Any]]:
     return segments
 
 
-def stored(page: Page, segments: list[dict[str, Any]], sound: bytes | None = None, **metadata: Any) -> str:
-    """The id of a transcript with these segments and this sound, made in the store of the page."""
-    content = sound and {"content": base64.b64encode(sound).decode(), "name": "talk.wav", "type": "audio/wav"}
+def stored(page: Page, segments: list[dict[str, Any]], sound: bytes | float | None = None, **metadata: Any) -> str:
+    """The id of a transcript with these segments and this sound, or so many seconds of silence, made in the store of
+    the page."""
+    content: Any = sound
+    if isinstance(sound, bytes):
+        content = {"content": base64.b64encode(sound).decode(), "name": "talk.wav", "type": "audio/wav"}
     return page.evaluate(_STORE, {"metadata": metadata, "segments": segments, "sound": content})
+
+
+def kept(page: Page) -> list[dict[str, Any]]:
+    """The transcripts, newest first, each with its `rows`, the bytes of its `sound`, and its `seconds` as WAV."""
+    return page.evaluate(_KEPT)
 
 
 def rows_of(page: Page, transcript: str) -> list[dict[str, Any]]:
     """The rows as they are stored."""
-    return page.evaluate("async id => (await import('/web/store.js')).store.rows(id)", transcript)
+    return page.evaluate("async id => (await pageModule('store.js')).store.rows(id)", transcript)
 
 
 def hum(seconds: float) -> bytes:

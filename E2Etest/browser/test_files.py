@@ -15,20 +15,10 @@ from asr_server.engine.fake_script import FakeScript
 from E2Etest import recordings
 from E2Etest.browser.conftest import opened
 from E2Etest.browser.cues import cues
+from E2Etest.browser.storing import kept
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-# What the page has stored, oldest first: metadata with the rows and the size of the sound.
-STORED = """async () => {
-    const { store } = await import(document.scripts[0].src.replace("app.js", "store.js"));
-    await store.open();
-    const found = (await store.list()).reverse();
-    return Promise.all(found.map(async (transcript) => ({
-        ...transcript,
-        rows: await store.rows(transcript.id),
-        sound: (await store.sound(transcript.id))?.size ?? 0,
-    })));
-}"""
 SLOW = FakeScript(step_s=0.15)
 
 
@@ -45,7 +35,8 @@ def _items(page):
 
 
 def _stored(page):
-    return page.evaluate(STORED)
+    """Oldest first."""
+    return kept(page)[::-1]
 
 
 def _text(transcript):
@@ -114,6 +105,7 @@ def test_several_files_become_transcripts_and_a_zip(browser, page_server, sample
             assert {name.split("/")[0] for name in archive.namelist()} == {"one", "two"}
 
 
+@pytest.mark.nightly
 def test_a_file_alone_is_shown_while_it_is_transcribed(browser, slow, three):
     """Its reader opens at once, with player, and the first words are there before the last."""
     with opened(browser, slow.base, "files") as watched:
@@ -199,7 +191,7 @@ def test_edits_outlive_another_file_and_another_transcription(browser, page_serv
         _until(page, lambda found: found and found[0]["state"] == "complete")
         page.evaluate(
             """async () => {
-                const { store } = await import(document.scripts[0].src.replace("app.js", "store.js"));
+                const { store } = await pageModule("store.js");
                 const [{ id }] = await store.list();
                 const [row] = await store.rows(id);
                 await store.putRows(id, [{ ...row, text: "corrected", words: undefined }]);
@@ -385,6 +377,22 @@ def test_a_text_that_was_cut_off_says_so(browser, page_server, sample, end):
         with page.expect_download() as download:
             page.get_by_role("button", name="Text (txt)").click()
         assert "cut off" in download.value.path().read_text(encoding="utf-8")
+
+
+@pytest.mark.nightly
+def test_speech_without_words_is_shown_as_that(browser, page_server, sample):
+    """A span in which the server heard speech and the model found no word."""
+    span = {"language": "English", "is_final": False, "complete": True}
+    body = _event(**span, text="", chunk_index=0, start=0.0, end=1.0)
+    body += _event(**span, text="turn on", chunk_index=1, start=1.5, end=2.0)
+    body += _event(**span | {"is_final": True}, text="turn on", start=0, end=4.0) + _event(done=True)
+    with opened(browser, page_server.base, "files") as watched:
+        page = watched.page
+        page.route("**/transcriptions/stream", lambda route: route.fulfill(body=body, content_type="text/event-stream"))
+        _give(page, _file("talk.wav", sample[0]))
+        (talk,) = _until(page, lambda found: found and found[0]["state"] == "complete")
+        assert talk["gaps"] == [{"start": 0, "end": 1}]
+        expect(page.locator("#reader-gaps button")).to_have_text(["0:00–0:01"])
 
 
 @pytest.mark.nightly

@@ -94,9 +94,10 @@ def test_of_two_microphones_chosen_in_a_row_the_last_is_heard_alone(listening):
     _idle(listening)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "first",
-    [["live-pause"], pytest.param(["live-pause", "live-pause"], marks=pytest.mark.nightly)],
+    [["live-pause"], ["live-pause", "live-pause"]],
     ids=["pause", "continue"],
 )
 def test_stop_right_behind_another_button_ends_it(listening, first):

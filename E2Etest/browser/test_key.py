@@ -11,8 +11,7 @@ from E2Etest.browser.conftest import opened
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("wrong", ["", "sk-wrong"])
+@pytest.mark.parametrize("wrong", ["", pytest.param("sk-wrong", marks=pytest.mark.nightly)])
 def test_without_a_right_key_the_page_says_so_and_with_it_it_hears(speaking, guarded, wrong):
     """The words under the notice name the way out; the microphone is let go until then."""
     _, words = recordings.sample()
@@ -33,23 +32,22 @@ def test_without_a_right_key_the_page_says_so_and_with_it_it_hears(speaking, gua
 
 @pytest.mark.nightly
 def test_files_and_the_state_need_the_key_too(browser, guarded, tmp_path):
-    """Told where the file was dropped, and in the place of the state."""
+    """Told beside the file; with the key, a new try succeeds, and the limits of the server are shown."""
     recording, words = recordings.sample()
     path = tmp_path / "hello.wav"
     path.write_bytes(recording)
     with opened(browser, guarded.base, "files") as watched:
         watched.allowed += ["401"]
         page = watched.page
-        page.set_input_files("#file-input", path)
-        expect(page.locator("#files-notice")).to_have_text(re.compile("key is missing or wrong"))
+        page.set_input_files("#files-input", path)
+        expect(page.locator("#reader-state")).to_have_text(re.compile("key is missing or wrong"))
         expect(page.locator("#server-word")).to_have_text("Key needed")
         _enter(page, guarded.key)
         expect(page.locator("#server-word")).not_to_have_text("Key needed")
-        expect(page.locator("#files-notice")).to_be_hidden()
-        # What this server can do was not known before.
-        expect(page.locator("#file-words-field")).to_be_visible()
-        page.set_input_files("#file-input", path)
-        expect(page.locator("#file-lines")).to_contain_text(words)
+        page.get_by_role("button", name="Transcribe again", exact=True).click()
+        expect(page.locator("#reader-rows")).to_contain_text(words)
+        page.click("#tab-files")
+        expect(page.locator("#files-limits")).to_contain_text("MB")
 
 
 @pytest.mark.nightly
@@ -63,7 +61,7 @@ def test_a_key_is_taken_as_it_was_meant_also_where_nothing_may_be_kept(browser, 
         page.reload()
         expect(page.locator("#server-word")).to_have_text("Key needed")
         _enter(page, f" \u200b{guarded.key}\ufeff")
-        expect(page.locator("#file-words-field")).to_be_visible()
+        expect(page.locator("#files-limits")).to_contain_text("MB")
 
 
 def _enter(page, key):

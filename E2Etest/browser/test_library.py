@@ -78,11 +78,11 @@ def test_all_are_removed_with_a_way_back_and_the_rest_of_a_removed_one_goes(brow
         expect(page.locator(".library-title")).to_have_count(0)
         # As if it had been removed a minute before.
         page.evaluate(
-            "async id => (await import('/web/store.js')).store.update(id, { removedAt: Date.now() - 60_000 })", made
+            "async id => (await pageModule('store.js')).store.update(id, { removedAt: Date.now() - 60_000 })", made
         )
         page.reload()
         expect(page.locator("#transcripts-empty")).to_be_visible()
-        until(page, "async id => (await (await import('/web/store.js')).store.rows(id)).length === 0", made)
+        until(page, "async id => (await (await pageModule('store.js')).store.rows(id)).length === 0", made)
 
 
 @pytest.mark.nightly
@@ -109,7 +109,7 @@ def test_sound_and_rows_outlive_a_crash_of_the_tab(browser, page_server):
         made = stored(recording, [words_of("Turn on the lights.")], state="open", kind="live", title="recording")
         recording.evaluate(
             """async id => {
-                const { store } = await import('/web/store.js');
+                const { store } = await pageModule('store.js');
                 for (let i = 0; i < 5; i++) await store.appendSound(id, new Blob([new Int16Array(16000).fill(i)]));
             }""",
             made,
@@ -118,7 +118,7 @@ def test_sound_and_rows_outlive_a_crash_of_the_tab(browser, page_server):
             recording.goto("chrome://crash")
         expect(page.locator(".library-item", has_text="recording")).to_contain_text("Cut off")
         assert [row["text"] for row in rows_of(page, made)] == ["Turn on the lights."]
-        size = page.evaluate("async id => (await (await import('/web/store.js')).store.sound(id)).size", made)
+        size = page.evaluate("async id => (await (await pageModule('store.js')).store.sound(id)).size", made)
         assert size == 44 + 5 * 32_000
 
 
@@ -142,7 +142,7 @@ def test_a_full_disk_takes_text_but_no_sound_and_is_reported(browser, page_serve
         made = _two(page)
         taken = page.evaluate(
             """async id => {
-                const { store } = await import('/web/store.js');
+                const { store } = await pageModule('store.js');
                 navigator.storage.estimate = async () => ({ usage: 9e8, quota: 9.1e8 });
                 const sound = await store.appendSound(id, new Blob([new Int16Array(16000)]));
                 const text = await store.putRows(id, [{ n: 1, start: 0, end: 1, text: "kept", complete: true }]);

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from E2Etest import recordings
 from E2Etest.browser.conftest import opened
-from E2Etest.browser.kept import kept
+from E2Etest.browser.storing import kept
 from E2Etest.process import running
 from E2Etest.proxy import Proxy
 

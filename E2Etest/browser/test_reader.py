@@ -47,7 +47,7 @@ def _wait_stored(page, transcript, texts):
     until(
         page,
         """async ([id, texts]) => {
-            const rows = await (await import('/web/store.js')).store.rows(id);
+            const rows = await (await pageModule('store.js')).store.rows(id);
             return JSON.stringify(rows.map((row) => row.text)) === JSON.stringify(texts);
         }""",
         [transcript, texts],
@@ -281,7 +281,7 @@ def test_the_spoken_word_of_a_long_recording_is_kept_in_sight_until_one_scrolls(
     segments = long_segments(4000)
     with opened(browser, page_server.base, "transcripts", viewport=WIDE) as watched:
         page = watched.page
-        _open(page, stored(page, segments, hum(segments[-1]["end"])))
+        _open(page, stored(page, segments, segments[-1]["end"]))
         until(page, "() => document.querySelector('#reader video').readyState > 0")
         in_sight = """() => {
             const box = document.querySelector(".line.now")?.getBoundingClientRect();
@@ -326,7 +326,7 @@ def test_what_is_known_of_the_words_is_shown(browser, page_server):
         page.get_by_role("button", name=re.compile("Play from 0:09")).click()
         until(page, "() => (t => t >= 9 && t < 15)(document.querySelector('#reader video').currentTime)")
         row = rows_of(page, made)[0] | {"translation": "Schalte das Licht ein"}
-        page.evaluate("async ([id, row]) => (await import('/web/store.js')).store.putRows(id, [row])", [made, row])
+        page.evaluate("async ([id, row]) => (await pageModule('store.js')).store.putRows(id, [row])", [made, row])
         expect(page.locator(".line-translation")).to_have_text("Schalte das Licht ein")
         until(
             page,
@@ -359,7 +359,7 @@ def test_rows_appear_while_they_are_written(browser, page_server):
         other = page.context.new_page()
         other.goto(page_server.base)
         put = """async ([id, start]) => {
-            const { store } = await import('/web/store.js');
+            const { store } = await pageModule('store.js');
             await store.open();
             const row = { n: 1e6 + start, start, end: start + 1, text: `row at ${start}`, complete: true };
             await store.putRows(id, [row]);
@@ -367,7 +367,7 @@ def test_rows_appear_while_they_are_written(browser, page_server):
         page.evaluate(put, [made, 50])
         other.evaluate(put, [made, 40])
         expect(page.locator(".line-text")).to_have_text([FIRST, "row at 40", "row at 50"])
-        page.evaluate("async id => (await import('/web/store.js')).store.update(id, { state: 'complete' })", made)
+        page.evaluate("async id => (await pageModule('store.js')).store.update(id, { state: 'complete' })", made)
         expect(page.locator("#reader-state")).to_be_hidden()
 
 
@@ -384,7 +384,7 @@ def test_a_transcription_that_was_cut_off_looks_so(browser, page_server):
         working.close()
         expect(item).to_contain_text("Cut off")
         page.evaluate(
-            "async () => (await import('/web/reader.js')).offer({ again: ({ title }) => { document.title = title; } })"
+            "async () => (await pageModule('reader.js')).offer({ again: ({ title }) => { document.title = title; } })"
         )
         _open(page, made)
         expect(page.locator("#reader-state")).to_contain_text("cut off before its end")
@@ -392,7 +392,7 @@ def test_a_transcription_that_was_cut_off_looks_so(browser, page_server):
         assert page.title() == "broken off"
         page.evaluate(
             """async id => {
-                const { store } = await import('/web/store.js');
+                const { store } = await pageModule('store.js');
                 await store.update(id, { state: 'failed', error: { code: 'internal_error' } });
             }""",
             made,
@@ -427,8 +427,8 @@ _AT_ONCE = """() => {
     return Math.round(took);
 }"""
 _STREAM = """async ({ segments, seconds }) => {
-    const { store } = await import("/web/store.js");
-    const { rowsOf } = await import("/web/transcript.js");
+    const { store } = await pageModule("store.js");
+    const { rowsOf } = await pageModule("transcript.js");
     const transcript = await store.create({ title: "long", state: "open", kind: "live" });
     const sound = new Blob([new Int16Array(20 * 16000).fill(1)]);
     for (let i = 0; i < seconds; i += 20) await store.appendSound(transcript.id, sound);
@@ -458,7 +458,7 @@ def _longest_tasks(page, segments):
     page.evaluate("segments => { window.segments = segments; }", segments)
     note("nothing")
     made = page.evaluate(f"(seconds) => ({_STREAM})({{ segments, seconds }})", seconds)
-    rows = page.evaluate("async id => (await (await import('/web/store.js')).store.rows(id)).length", made)
+    rows = page.evaluate("async id => (await (await pageModule('store.js')).store.rows(id)).length", made)
     until(page, _COUNT, rows)
     note("streaming")
     page.mouse.move(900, 400)

@@ -1,5 +1,7 @@
 """The page's files as they are served: types, caching, and headers that keep a browser to this server."""
 
+import base64
+import hashlib
 import re
 import tomllib
 from fnmatch import fnmatch
@@ -23,7 +25,7 @@ def test_every_file_is_served_with_its_type_and_the_headers(server, path):
     assert answer.headers["content-type"] == web.MEDIA_TYPES[web.files()[name].suffix]
     policy = dict(part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; "))
     assert policy["default-src"] == "'none'"
-    assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+    assert policy["script-src"] == policy["connect-src"] == "'self'"
     assert not re.search("unsafe|https?:", answer.headers["content-security-policy"])
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["referrer-policy"] == "no-referrer"
@@ -46,8 +48,11 @@ def test_text_is_compressed_for_who_takes_it(server, name):
 def test_the_page_names_its_files_by_version(server):
     """Such an address is kept for ever; one of an older version gets the file of today and is asked for again."""
     index = server.client.get("/").text
-    written = re.sub('<link rel="modulepreload".*\n', "", index)
-    assert written.replace(f"web/{web.version()}/", "web/") == web.files()["index.html"].read_text(encoding="utf-8")
+    made = re.compile('<link rel="modulepreload".*\n|<style>(?:.*\n)*?</style>\n')
+    page = web.files()["index.html"].read_text(encoding="utf-8")
+    written = re.sub('<link rel="stylesheet".*\n', "", page)
+    written = re.sub(r'(data-model="demo".*) hidden>', r"\1>", written)  # the note about the model of this server
+    assert made.sub("", index).replace(f"web/{web.version()}/", "web/") == written
     addresses = re.findall(r'(?:href|src)="(web/[^"]*)"', index)
     assert f"web/{web.version()}/toast.js" in addresses  # imported, so loaded ahead
     for address in addresses:
@@ -55,6 +60,17 @@ def test_the_page_names_its_files_by_version(server):
         assert (answer.status_code, answer.headers["cache-control"]) == (200, "max-age=31536000, immutable"), address
     old = server.client.get(f"/web/{'0' * 16}/app.js")
     assert (old.content, old.headers["cache-control"]) == (web.files()["app.js"].read_bytes(), "no-cache")
+
+
+def test_the_styles_are_inside_the_page(server):
+    """In the order of the file, with the addresses of the typeface, and the policy allows these and no others."""
+    answer = server.client.get("/")
+    (styles,) = re.findall("<style>(.*?)</style>", answer.text, re.DOTALL)
+    names = re.findall('<link rel="stylesheet" href="web/(.*)">', web.files()["index.html"].read_text(encoding="utf-8"))
+    written = "".join(web.files()[name].read_text(encoding="utf-8") for name in names)
+    assert styles.replace(f'url("web/{web.version()}/', 'url("') == written
+    digest = base64.b64encode(hashlib.sha256(styles.encode()).digest()).decode()
+    assert f"style-src 'sha256-{digest}';" in answer.headers["content-security-policy"]
 
 
 def test_the_service_worker_may_serve_the_page_and_finds_every_file(server):

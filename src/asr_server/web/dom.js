@@ -5,10 +5,7 @@
 // icon(name)                       the drawing `i-NAME` of index.html, for buttons of the class "icon"
 // say(element, text)               set a text, hide the element when it is empty
 // save(name, type, text)           let the browser save a file
-// copy(button, text)               copy to the clipboard and confirm it on the button
 // clock(seconds)                   "m:ss" or "h:mm:ss"
-
-import { t } from "./i18n.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -45,18 +42,6 @@ export function save(name, type, text) {
   make("a", { href: address, download: name }).click();
   // The download holds the data by then.
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
-}
-
-/** Copy `text`, and confirm it on the button for a moment. */
-export async function copy(button, text) {
-  button.dataset.label ??= button.textContent; // a second click would find the confirmation of the first
-  try {
-    await navigator.clipboard.writeText(text);
-    button.textContent = t("shell.copied");
-  } catch {
-    button.textContent = t("shell.copy_refused");
-  }
-  setTimeout(() => (button.textContent = button.dataset.label), 1500);
 }
 
 /** `m:ss`, or `h:mm:ss`. */

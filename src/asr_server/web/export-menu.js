@@ -4,10 +4,11 @@
 // wordings()                         the texts of files in the language of the page, for `options.words` of export.js
 
 import { get } from "./api.js";
+import { copy } from "./clipboard.js";
 import { make, save } from "./dom.js";
-import { exported, fileName, formats, zipOf } from "./export.js";
+import { hasOption } from "./health.js";
 import { i18n, t } from "./i18n.js";
-import { fill as fillLanguages } from "./languages.js";
+import { namedIn } from "./languages.js";
 import { store } from "./store.js";
 import { toast } from "./toast.js";
 import { translateTranscript } from "./translation.js";
@@ -40,6 +41,8 @@ export function exportMenu(button, getTranscript) {
 }
 
 async function fill(menu, { transcript, rows }) {
+  // With what makes zip files it is a quarter of the scripts, and most visits do without.
+  const { exported, fileName, formats, zipOf } = await import("./export.js");
   menu.setAttribute("aria-label", t("export.menu"));
   const kind = choice("export.text", Object.entries(TRANSLATIONS).map(([name, label]) => [name, t(label)]));
   kind.field.hidden = !rows.some((row) => row.translation);
@@ -73,9 +76,8 @@ async function fill(menu, { transcript, rows }) {
 
 async function translator(menu, transcript) {
   const health = await get("health").catch(() => null);
-  if (!health?.plan.some(({ name, active }) => name === "translation" && active)) return [];
-  const into = choice("export.translate_into", []);
-  fillLanguages(into.select);
+  if (!hasOption(health, "translation")) return [];
+  const into = choice("export.translate_into", namedIn(i18n.language));
   into.select.value = transcript.options.target || (transcript.languageCode === i18n.language ? "en" : i18n.language);
   const run = make("button", { type: "button", textContent: t("export.translate") });
   run.onclick = () => {
@@ -101,15 +103,6 @@ async function translate(transcript, target) {
 function choice(label, values) {
   const select = make("select", {}, ...values.map(([value, name]) => new Option(name, value)));
   return { select, field: make("label", { className: "small" }, t(label), select) };
-}
-
-async function copy(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    toast(t("shell.copied"));
-  } catch {
-    toast(t("shell.copy_refused"));
-  }
 }
 
 /** Below the button, or above it where there is more room. */

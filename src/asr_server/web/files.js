@@ -5,12 +5,10 @@
 //
 // It gives the reader its menu and "Transcribe again", and the list of transcripts its zip.
 
-import { get } from "./api.js";
 import { clock, find, icon, make, save, say } from "./dom.js";
 import { droppedFiles } from "./dropped-files.js";
-import { fileName, zipOf } from "./export.js";
 import { exportMenu, wordings } from "./export-menu.js";
-import { modelNote, watch } from "./health.js";
+import { hasOption, modelNote, watch } from "./health.js";
 import { i18n, t } from "./i18n.js";
 import { fill } from "./languages.js";
 import * as library from "./library.js";
@@ -39,9 +37,11 @@ let storing = Promise.resolve(); // sound is stored one file after the other
 let limits = null;
 let looking = 0; // timer
 let unwatch = null;
+let model = ""; // what keeps it from transcribing
 
 export function begin() {
-  fillLanguages();
+  fill(find("files-language"));
+  fill(find("files-target"));
   find("files-input").onchange = ({ target }) => {
     take([...target.files]);
     target.value = ""; // so that the same file can be chosen again
@@ -57,8 +57,13 @@ export function begin() {
   i18n.onchange(() => {
     queue.items.forEach(show);
     showLimits();
-    fillLanguages();
   });
+  watch(({ health }) => {
+    if (!health) return;
+    limits = health.limits;
+    find("files-target-field").hidden = !hasOption(health, "translation");
+    showLimits();
+  }, 10);
   store.onchange(({ type }) => {
     if (type !== "transcript") return;
     clearTimeout(looking);
@@ -68,16 +73,8 @@ export function begin() {
   addEventListener("beforeunload", (event) => queue.items.some((item) => !isOver(item) && !item.kept) && event.preventDefault());
 }
 
-export async function open() {
+export function open() {
   showInterrupted();
-  try {
-    const health = await get("health");
-    limits = health.limits;
-    find("files-target-field").hidden = !health.plan.some(({ name, active }) => name === "translation" && active);
-    showLimits();
-  } catch {
-    // The first upload will show what is wrong.
-  }
 }
 
 export async function take(files) {
@@ -107,7 +104,7 @@ async function opened(item) {
 async function transcribeAgain({ id }) {
   const [transcript, sound] = [await store.get(id), await store.sound(id)];
   if (!transcript || !sound) return toast(t("files.sound_missing"));
-  const name = transcript.media?.name ?? `${fileName(transcript.title)}.wav`;
+  const name = transcript.media?.name ?? `${transcript.title}.wav`;
   const file = sound instanceof File ? sound : new File([sound], name, { type: sound.type });
   const item = await add(file, transcript.title, { language: "", hotwords: "", ...transcript.options });
   if (item) await opened(item);
@@ -163,7 +160,7 @@ function target() {
 
 function changed(item) {
   show(item);
-  if (reader.current()?.transcript.id === item.id && !isOver(item)) say(find("reader-state-text"), stateOf(item));
+  showInReader(item);
 }
 
 function show(item) {
@@ -225,12 +222,23 @@ function summarize() {
   find("files-zip").hidden = !count("done", "cut");
   find("files-clear").hidden = !items.some(isOver);
   // Only while something waits for the model.
-  if (queue.busy && !unwatch) unwatch = watch((state) => say(find("files-model"), state.health?.model_loaded ? "" : modelNote(state)), 2);
+  if (queue.busy && !unwatch) unwatch = watch(showModel, 2);
   if (!queue.busy && unwatch) {
     unwatch();
     unwatch = null;
-    say(find("files-model"), "");
+    showModel({ health: null });
   }
+}
+
+function showModel(state) {
+  model = modelNote(state);
+  say(find("files-model"), model);
+  queue.items.forEach(showInReader);
+}
+
+/** A file that was given alone is not seen in the list. */
+function showInReader(item) {
+  if (reader.current()?.transcript.id === item.id && !isOver(item)) say(find("reader-state-text"), [stateOf(item), model].filter(Boolean).join(" "));
 }
 
 function showLimits() {
@@ -240,12 +248,8 @@ function showLimits() {
   find("files-limits").textContent = t("files.limits", { size: megabytes(limits.upload_bytes), length });
 }
 
-function fillLanguages() {
-  fill(find("files-language"));
-  fill(find("files-target"));
-}
-
 async function saveZip(transcripts) {
+  const { zipOf } = await import("./export.js");
   const all = await Promise.all(transcripts.map(async (transcript) => ({ transcript, rows: await store.rows(transcript.id) })));
   save(`${t("files.zip_name")}.zip`, "application/zip", await zipOf(all, { words: wordings() }));
 }

@@ -2,6 +2,7 @@
 //
 // watch(listener, seconds) -> stop()  call listener({health, problem}) about every `seconds`; one of the two is null
 // ask()                               poll now
+// hasOption(health, name)             whether an option of the server is active
 // modelNote({health})                 a sentence about a model that is not ready, else ""
 
 import { get } from "./api.js";
@@ -38,6 +39,11 @@ export async function ask() {
 }
 
 document.addEventListener("visibilitychange", ask);
+
+/** Whether an option of the server is active. */
+export function hasOption(health, name) {
+  return Boolean(health?.plan.some((option) => option.name === name && option.active));
+}
 
 /** A sentence about a model that is not ready, else "". */
 export function modelNote({ health }) {

@@ -7,7 +7,7 @@
 // i18n.use(code, messages) use these messages, without fetching: for tests in Node
 // t(key, values)           t("live.start"); {name} in a message is replaced by values.name; values.count chooses the plural
 // text(element, key, values)  show t(key, values) in `element`, also after the language changes; key "" empties it
-// label(element, key, ...names)  show t(key) in attributes of `element`, also after the language changes
+// name(element, key, ...attributes)  set attributes to t(key), also after the language changes
 // apply(root)              fill data-t (text) and data-t-aria-label, data-t-title, data-t-placeholder below `root`
 
 import { storage } from "./web-storage.js";
@@ -100,10 +100,11 @@ function fill(element) {
   if (element.textContent !== shown) element.textContent = shown;
 }
 
-export function label(element, key, ...names) {
-  for (const name of names) {
-    element.setAttribute(`data-t-${name}`, key);
-    element.setAttribute(name, t(key));
+/** Set attributes ("aria-label", "title") to t(key), also after the language changes. */
+export function name(element, key, ...attributes) {
+  for (const one of attributes) {
+    element.setAttribute(`data-t-${one}`, key);
+    element.setAttribute(one, t(key));
   }
 }
 

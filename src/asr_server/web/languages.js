@@ -35,6 +35,14 @@ export const LANGUAGES = {
   vi: "Vietnamese",
 };
 
+/** [code, name] of each in the language of this tag, in its order. */
+export function namedIn(tag) {
+  const names = new Intl.DisplayNames([tag], { type: "language" });
+  return Object.keys(LANGUAGES)
+    .map((code) => [code, names.of(code)])
+    .sort(([, a], [, b]) => a.localeCompare(b, tag));
+}
+
 /** Offer only languages of these codes; a choice that is not among them becomes automatic. */
 export function restrict(select, codes) {
   for (const option of select.options) option.disabled = option.hidden = option.value !== "" && !codes.includes(option.value);
@@ -46,12 +54,14 @@ export function nameOf(code) {
   return code in LANGUAGES ? new Intl.DisplayNames([i18n.language], { type: "language" }).of(code) : "";
 }
 
-/** Put the languages, in the order of their names, behind the other options of a select; again in another language of the page. */
+/** Put the languages behind the first option of a select, and again when the language of the page changes. */
 export function fill(select) {
-  const chosen = select.value;
-  const options = Object.keys(LANGUAGES).map((code) => [...select.options].find(({ value }) => value === code) ?? new Option("", code));
-  for (const option of options) option.textContent = nameOf(option.value);
-  options.sort((a, b) => a.textContent.localeCompare(b.textContent, i18n.language));
-  select.append(...options);
-  select.value = chosen;
+  const show = () => {
+    const [chosen, kept] = [select.value, [...select.options].filter((option) => !option.disabled).map(({ value }) => value)];
+    select.replaceChildren(select.options[0], ...namedIn(i18n.language).map(([code, name]) => new Option(name, code)));
+    if (kept.length > 1) restrict(select, kept);
+    select.value = chosen;
+  };
+  show();
+  i18n.onchange(show);
 }

@@ -36,7 +36,7 @@ export function begin() {
   find("library-export").onclick = async () => offers.exportAll?.(await store.list());
   find("library-persist").onclick = async () => {
     if (!(await store.persist())) toast(t("library.persist_refused"));
-    showUsage();
+    soon();
   };
   store.onchange(() => shown && soon());
   store.onproblem((code) => notice("transcripts", new Problem(code)));
@@ -72,7 +72,8 @@ async function show() {
   find("transcripts-empty").hidden = all.length > 0;
   find("library-none").hidden = !all.length || found.length > 0;
   say(find("library-found"), query ? t("library.found", { count: found.length }) : "");
-  showUsage();
+  find("transcripts-begin").hidden = all.length > 0;
+  showUsage(all.length);
   const items = [];
   for (let i = 0; i < found.length; i++) {
     if (i && i % MADE_AT_ONCE === 0) await new Promise((next) => setTimeout(next));
@@ -130,9 +131,9 @@ function removed(undo, text) {
   toast(text, { action: t("library.undo"), run: undo });
 }
 
-async function showUsage() {
+async function showUsage(count) {
   const { usedBytes, quotaBytes, persisted } = await store.usage();
-  const known = quotaBytes !== null && usedBytes !== null;
+  const known = count > 0 && quotaBytes !== null && usedBytes !== null;
   find("library-usage").textContent = known ? t("library.usage", { used: size(usedBytes), quota: size(quotaBytes) }) : "";
   find("library-persist").hidden = !known || persisted;
 }

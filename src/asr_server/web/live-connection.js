@@ -5,10 +5,10 @@
 // its own bytes: `#base` is its start. docs/websocket.md, "When the connection breaks", specifies this.
 
 import { ReplayBuffer } from "./replay-buffer.js";
+import { addGap } from "./transcript.js";
 
 const FIRST_DELAY_MS = 250;
 const LONGEST_DELAY_MS = 5000;
-const JOINED_GAP_S = 5;
 
 // What each close code means for the next connection; every other code means to resume.
 export const AFTER_CLOSE = {
@@ -129,9 +129,8 @@ export class LiveConnection {
     if (until <= from) return;
     const [start, end] = [from / this.bytesPerSecond, until / this.bytesPerSecond];
     this.lostSeconds += end - start;
-    // A slow connection loses many small pieces: those near each other are one gap.
-    if (start - this.gaps.at(-1)?.end < JOINED_GAP_S) this.gaps.at(-1).end = end;
-    else this.gaps.push({ start, end });
+    // A slow connection loses many small pieces.
+    addGap(this.gaps, start, end);
   }
 
   /** The position of the first audio without a final. An open utterance is at most as long as the server's window; it

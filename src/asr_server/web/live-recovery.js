@@ -33,19 +33,29 @@ async function restore(store, { id, at, pcm, open, n }) {
   if (open?.text.trim() && !taken) await store.putRows(id, [{ n: n + 1, ...open, complete: false }]);
 }
 
-/** The newest recording that was cut off and may go on: {transcript, rows, lines, finalEnd, soundBytes, from}, or null.
- * `from` is where the sound behind the last final begins. */
+/** Whether a transcript is a recording that was cut off and may go on. */
+export function mayGoOn({ kind, state, live }) {
+  return kind === "live" && state === "cut" && live !== null;
+}
+
+/** The newest recording that was cut off and may go on, as `leftOf` gives it, or null. */
 export async function interrupted(store) {
   for (const transcript of await store.list()) {
-    if (transcript.kind !== "live" || transcript.state !== "cut" || transcript.live === null) continue;
-    const kept = await soundBytes(store, transcript.id);
-    const rows = await store.rows(transcript.id);
-    const { lines = 0, finalEnd = 0 } = transcript.live ?? {};
-    const from = Math.min(kept, 2 * Math.floor((finalEnd * BYTES_PER_SECOND) / 2));
-    if (rows.length || kept) return { transcript, rows, lines, finalEnd, soundBytes: kept, from };
+    if (!mayGoOn(transcript)) continue;
+    const left = await leftOf(store, transcript);
+    if (left.rows.length || left.soundBytes) return left;
     await store.remove(transcript.id); // it ended before its first second
   }
   return null;
+}
+
+/** What a recording that was cut off has left: {transcript, rows, lines, finalEnd, soundBytes, from}. `from` is where the
+ * sound behind the last final begins. */
+export async function leftOf(store, transcript) {
+  const kept = await soundBytes(store, transcript.id);
+  const { lines = 0, finalEnd = 0 } = transcript.live ?? {};
+  const from = Math.min(kept, 2 * Math.floor((finalEnd * BYTES_PER_SECOND) / 2));
+  return { transcript, rows: await store.rows(transcript.id), lines, finalEnd, soundBytes: kept, from };
 }
 
 /** Remove the rows of `found` that its sound will give again: those behind the last final. */

@@ -2,9 +2,10 @@
 
 import { diagnosis, postJson } from "./api.js";
 import { Captions } from "./captions.js";
-import { copy, find, say } from "./dom.js";
+import { copy } from "./clipboard.js";
+import { find, say } from "./dom.js";
 import { exportMenu } from "./export-menu.js";
-import { watch } from "./health.js";
+import { hasOption, watch } from "./health.js";
 import { i18n, t, text } from "./i18n.js";
 import { fill, nameOf } from "./languages.js";
 import { keepAwake } from "./live-awake.js";
@@ -13,12 +14,13 @@ import { Meter } from "./live-meter.js";
 import { modelState } from "./live-model.js";
 import { LINE_STEP } from "./live-keeper.js";
 import { LiveRecording } from "./live-recording.js";
-import { keepTail } from "./live-recovery.js";
+import { keepTail, leftOf } from "./live-recovery.js";
 import { Replay } from "./live-replay.js";
 import { LiveView } from "./live-view.js";
 import { fillDevices } from "./microphone.js";
 import { notice } from "./notice.js";
 import { Problem } from "./problem.js";
+import * as reader from "./reader.js";
 import { store } from "./store.js";
 import { toast } from "./toast.js";
 import { storage } from "./web-storage.js";
@@ -52,8 +54,11 @@ export function begin() {
     resume: (found) => start(found),
     finish: (found) => finish(found),
   });
+  reader.offer({ resume: goOn });
+  fill(ui.language);
+  fill(ui.target);
   listen();
-  listChoices();
+  listDevices();
   become("idle");
   offer.begin();
 }
@@ -65,7 +70,7 @@ function listen() {
   ui.hotwords.onchange = () => recording?.configure({ hotwords: ui.hotwords.value.trim() });
   ui.target.onchange = () => recording?.translateInto(ui.target.value);
   ui.device.onchange = changeDevice;
-  find("live-copy").onclick = (event) => copy(event.currentTarget, plain());
+  find("live-copy").onclick = () => copy(plain());
   exportMenu(find("live-export"), kept);
   find("live-captions").onclick = () => captions.show(view.lines);
   navigator.mediaDevices?.addEventListener("devicechange", listDevices);
@@ -77,7 +82,7 @@ function listen() {
     keepAwake(state() === "live");
   });
   i18n.onchange(() => {
-    listChoices();
+    listDevices();
     become(state());
   });
   store.onproblem((code) => state() !== "idle" && notice("live", new Problem(code)));
@@ -115,6 +120,12 @@ function finish(found) {
   made(found).finish();
 }
 
+/** Transcribe what a recording that was cut off has left. While another one is under way, only show that. */
+async function goOn(transcript) {
+  location.hash = "live";
+  if (state() === "idle") finish(await leftOf(store, transcript));
+}
+
 function made(found) {
   notice("live", null);
   replay.stop();
@@ -125,8 +136,7 @@ function made(found) {
   // The rows behind the last final come again.
   if (found) showKept(found, found.rows.filter(({ n }) => n <= found.lines * LINE_STEP));
   else view.clear();
-  const aligner = server.health?.plan.find(({ name }) => name === "aligner");
-  const words = aligner?.active ? "accurate" : "fast";
+  const words = hasOption(server.health, "aligner") ? "accurate" : "fast";
   const query = { language: ui.language.value, hotwords: ui.hotwords.value.trim(), words };
   const date = new Intl.DateTimeFormat(i18n.language, { dateStyle: "medium", timeStyle: "short" }).format();
   const options = { language: ui.language.value, hotwords: ui.hotwords.value.trim() };
@@ -165,7 +175,9 @@ async function ended({ id, said, error }) {
   shownId = id;
   refresh();
   if (said) {
-    toast(t("live.saved"), { action: t("live.open"), run: () => (location.hash = `t/${id}`) });
+    // Here a toast would cover the buttons of the recording.
+    if (find("live").hidden) toast(t("live.saved"), { action: t("live.open"), run: () => (location.hash = `t/${id}`) });
+    else text(ui.connection, "live.saved");
   } else if (!error || recording.seconds < SHORTEST_S) {
     const undo = await store.remove(id);
     if (!error) toast(t("live.nothing_said"), { action: t("live.keep"), run: undo });
@@ -242,8 +254,7 @@ function showError(error) {
 
 function showServer(answer) {
   server = answer;
-  const translation = answer.health?.plan.find(({ name }) => name === "translation");
-  find("live-target-field").hidden = !translation?.active;
+  find("live-target-field").hidden = !hasOption(answer.health, "translation");
   refresh();
 }
 
@@ -300,13 +311,6 @@ async function playLine(line) {
   await recording?.settle();
   const found = await replay.play(await store.sound(shownId), line);
   if (!found) toast(t("live.no_sound"));
-}
-
-/** The names in the lists are in the language of the page. */
-function listChoices() {
-  fill(ui.language);
-  fill(ui.target);
-  listDevices();
 }
 
 function listDevices() {

@@ -1,7 +1,7 @@
 // The player of a recording: its picture, if it has one, and own controls, which look the same in every browser.
 
 import { clock, icon, make } from "./dom.js";
-import { label } from "./i18n.js";
+import { name } from "./i18n.js";
 import { cuesOf } from "./subtitles.js";
 import { lastBefore } from "./transcript.js";
 import { storage } from "./web-storage.js";
@@ -40,7 +40,8 @@ export class Player {
     for (const rate of SPEEDS) this.#speed.append(new Option(`${rate}×`, String(rate)));
     this.#speed.value = String(this.#kept.getItem(KEPT_SPEED) ?? 1);
     if (!this.#speed.value) this.#speed.value = "1";
-    label(this.#speed, "reader.speed", "aria-label");
+    name(this.#speed, "reader.speed", "aria-label");
+    name(this.#media, "shell.transcript", "aria-label");
     this.#speed.onchange = () => {
       this.#kept.setItem(KEPT_SPEED, this.#speed.value);
       this.#media.playbackRate = Number(this.#speed.value);
@@ -56,7 +57,7 @@ export class Player {
 
   #button(drawing, key, run) {
     const button = make("button", { type: "button", className: "icon", onclick: run }, icon(drawing));
-    label(button, key, "aria-label", "title");
+    name(button, key, "aria-label", "title");
     return button;
   }
 
@@ -85,7 +86,7 @@ export class Player {
 
   #setButton(playing) {
     this.#play.replaceChildren(icon(playing ? "pause" : "play"));
-    label(this.#play, playing ? "reader.pause" : "reader.play", "aria-label", "title");
+    name(this.#play, playing ? "reader.pause" : "reader.play", "aria-label", "title");
   }
 
   #show() {

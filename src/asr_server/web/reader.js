@@ -3,8 +3,8 @@
 // begin(), open(id), close()
 // current()                the open {transcript, rows}, or null
 // lookFor(query)           search for this when the next transcript is opened
-// offer({again})           another module gives what a transcription that was cut off or failed can get: again(transcript)
-//                          transcribes the whole sound once more, resume(transcript) what is missing. A function that is
+// offer({again, resume})   other modules give what a transcription that was cut off or failed can get: again(transcript)
+//                          transcribes the whole sound once more, resume(transcript) what is missing of a recording. A function that is
 //                          not given has no button.
 //
 // Rows that arrive while the transcript is shown come through the store's `onchange`.
@@ -13,6 +13,7 @@ import { clock, find, make, say } from "./dom.js";
 import { i18n, t } from "./i18n.js";
 import { editInline } from "./inline-edit.js";
 import { nameOf } from "./languages.js";
+import { mayGoOn } from "./live-recovery.js";
 import { Player } from "./player.js";
 import { Problem } from "./problem.js";
 import { Finder } from "./reader-find.js";
@@ -85,6 +86,7 @@ export async function open(id) {
   if (mine !== turn) return;
   say(find("reader-notice"), found ? "" : t("reader.missing"));
   find("reader-work").hidden = !found;
+  find("reader-missing").hidden = Boolean(found);
   if (!found) return;
   transcript = found;
   view.history = new RowHistory();
@@ -148,6 +150,7 @@ function showTranscript() {
   find("reader-state").classList.toggle("notice", state !== "open");
   const ended = state === "cut" || state === "failed";
   find("reader-again").hidden = !(ended && offers.again);
+  find("reader-resume").hidden = !(mayGoOn(transcript) && offers.resume);
   find("reader-rows").setAttribute("aria-busy", String(state === "open"));
   showFacts();
 }

@@ -12,6 +12,7 @@ const LONGEST_COLUMNS = 220;
 const SENTENCE_COLUMNS = 60; // shorter sentences share a row
 const SHORT_PAUSE_S = 0.5; // ends a row behind a short sentence
 const PAUSE_S = 1; // ends a row anywhere
+const JOINED_GAP_S = 5;
 const MOST_COMPARED = 4_000_000; // pairs of words in one comparison
 const SENTENCE_END = /[.!?…。！？؟।]["'”’»)\]」』]*\s*$/u;
 const CLAUSE_END = /[,;:，、；：،]["'”’»)\]」』]*\s*$/u;
@@ -35,6 +36,13 @@ export function rowsOf(segment, after = 0) {
     if (segment.speaker !== undefined) row.speaker = segment.speaker;
     return { ...row, complete: segment.complete !== false };
   });
+}
+
+/** Add a part without words to `gaps`, which are in order. Parts near each other become one. */
+export function addGap(gaps, start, end) {
+  const last = gaps.at(-1);
+  if (last && start - last.end < JOINED_GAP_S) last.end = end;
+  else gaps.push({ start, end });
 }
 
 /** The order key of a row between these two. Without `next`, one behind `before`. Some forty splits of the same place have

@@ -1,12 +1,12 @@
 // One file to a transcript in the store: its sound is uploaded, and each row is written when it arrives.
 
 import { get } from "./api.js";
+import { hasOption } from "./health.js";
 import { t } from "./i18n.js";
 import { LANGUAGES } from "./languages.js";
 import { Problem } from "./problem.js";
-import { soundTrack } from "./sound-track.js";
 import { store } from "./store.js";
-import { rowsOf } from "./transcript.js";
+import { addGap, rowsOf } from "./transcript.js";
 import { translateTranscript } from "./translation.js";
 import { stream } from "./upload.js";
 
@@ -24,6 +24,7 @@ export async function transcribe(item, signal, report) {
   try {
     report({ state: "preparing" });
     const health = await get("health");
+    const { soundTrack } = await import("./sound-track.js");
     const sound = (await soundTrack(item.file, { signal })) ?? item.file;
     signal.throwIfAborted();
     const { upload_bytes: limit } = health.limits;
@@ -55,9 +56,10 @@ export async function giveUp(item, count, problem) {
 /** The answer of the server; the rows are written on the way. */
 async function received(item, sound, health, { signal, report, counted }) {
   const { language, hotwords } = item.options;
-  const aligns = health.plan.some((option) => option.name === "aligner" && option.active);
+  const aligns = hasOption(health, "aligner");
   let writing = Promise.resolve();
   let [last, duration] = [0, 0];
+  const gaps = [];
   const started = stream(sound, { language, hotwords, return_timestamps: "true", mode: aligns ? "accurate" : "fast" }, {
     sent: (fraction) => report(fraction < 1 ? { state: "uploading", fraction } : { state: "transcribing", fraction: null, seconds: 0 }),
     duration: (seconds) => {
@@ -67,6 +69,8 @@ async function received(item, sound, health, { signal, report, counted }) {
     },
     segment: (segment) => {
       const rows = segment.text ? rowsOf(segment, last) : [];
+      // The server heard speech there.
+      if (!segment.text) addGap(gaps, segment.start, segment.end);
       if (last === 0 && rows.length) writing = writing.then(() => store.update(item.id, spoken(segment.language)));
       if (rows.length) writing = writing.then(() => store.putRows(item.id, rows));
       last = rows.at(-1)?.n ?? last;
@@ -80,6 +84,7 @@ async function received(item, sound, health, { signal, report, counted }) {
     return await started.done;
   } finally {
     signal.removeEventListener("abort", abort);
+    if (gaps.length) writing = writing.then(() => store.update(item.id, { gaps }));
     await writing;
   }
 }

@@ -1,7 +1,7 @@
 // The waveform of a recording: its peaks, computed in slices, and the drawing that one can seek in.
 
 import { clock, make } from "./dom.js";
-import { label, t } from "./i18n.js";
+import { name, t } from "./i18n.js";
 import { lastBefore } from "./transcript.js";
 import { pcmOf } from "./wav.js";
 
@@ -77,7 +77,7 @@ export class Waveform {
     box.append(this.#canvas);
     box.tabIndex = 0;
     box.setAttribute("role", "slider");
-    label(box, "reader.position", "aria-label");
+    name(box, "reader.position", "aria-label");
     box.setAttribute("aria-valuemin", "0");
     box.onpointerdown = (event) => this.#drag(event);
     box.onkeydown = (event) => this.#key(event);

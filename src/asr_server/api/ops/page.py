@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import hashlib
 import json
@@ -14,6 +15,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from asr_server import web
+from asr_server.api.dependencies import ServicesDep
 
 router = APIRouter()
 
@@ -22,7 +24,7 @@ _POLICY = "; ".join(
     (
         "default-src 'none'",
         "script-src 'self'",
-        "style-src 'self'",
+        "style-src {styles}",
         "img-src 'self'",
         "font-src 'self'",
         "manifest-src 'self'",
@@ -35,7 +37,6 @@ _POLICY = "; ".join(
     )
 )
 _HEADERS = {
-    "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
@@ -48,6 +49,7 @@ _FOR_EVER = "max-age=31536000, immutable"
 _SERVICE_WORKER = "service-worker.js"
 _ABOVE = "../../"
 _FIRST_SCRIPT = "app.js"
+_STYLESHEET = re.compile(rb'<link rel="stylesheet" href="web/([\w.-]+)">\n')
 
 
 # What is not compressed in itself.
@@ -69,7 +71,7 @@ def _files() -> dict[str, _File]:
     """All files, read once: together they are smaller than one recording."""
     found = {name: _file(path.read_bytes(), path.suffix) for name, path in web.files().items()}
     folder = f"web/{web.version()}/".encode()
-    index = re.sub(rb'(href|src)="web/', rb'\1="' + folder, found[web.INDEX].content)
+    index = re.sub(rb'(href|src)="web/', rb'\1="' + folder, _with_styles(found, folder))
     # A browser would find the scripts one import after the other.
     ahead = (
         b'<link rel="modulepreload" fetchpriority="low" href="%b%b">\n' % (folder, name.encode())
@@ -78,6 +80,29 @@ def _files() -> dict[str, _File]:
     index = index.replace(b"</head>", b"".join(ahead) + b"</head>")
     names = json.dumps(sorted(found.keys() - {web.INDEX, _SERVICE_WORKER})).encode()
     return found | {web.INDEX: _file(index, ".html"), web.LIST: _file(names, ".json")}
+
+
+@cache
+def _index(model_id: str) -> _File:
+    """The page with the note about this model, if there is one: the script would show it later."""
+    note = re.compile(rb'(<p [^>]*data-model="%b"[^>]*) hidden>' % re.escape(model_id.encode()))
+    return _file(note.sub(rb"\1>", _files()[web.INDEX].content), ".html")
+
+
+def _with_styles(files: dict[str, _File], folder: bytes) -> bytes:
+    """The page with its stylesheets inside, so that it is drawn without waiting for another file."""
+    index = files[web.INDEX].content
+    styles = b"".join(files[name.decode()].content for name in _STYLESHEET.findall(index))
+    styles = styles.replace(b'url("vendor/', b'url("' + folder + b"vendor/")
+    return _STYLESHEET.sub(b"", index).replace(b"</head>", b"<style>" + styles + b"</style>\n</head>")
+
+
+@cache
+def _policy() -> str:
+    """The styles inside the page are allowed by their hash."""
+    styles = re.findall(rb"<style>(.*?)</style>", _files()[web.INDEX].content, re.DOTALL)
+    hashes = (base64.b64encode(hashlib.sha256(one).digest()).decode() for one in styles)
+    return _POLICY.format(styles=" ".join(f"'sha256-{one}'" for one in hashes))
 
 
 def _imported(files: dict[str, _File]) -> list[str]:
@@ -102,9 +127,9 @@ async def options() -> Response:
 
 
 @router.get("/", include_in_schema=False)
-async def index(request: Request) -> Response:
+async def index(request: Request, services: ServicesDep) -> Response:
     """The page."""
-    return _answer(request, _files()[web.INDEX], _AGAIN)
+    return _answer(request, _index(services.plan.model_id), _AGAIN)
 
 
 @router.get("/web/{address:path}", include_in_schema=False)
@@ -121,7 +146,13 @@ async def file(request: Request, address: str) -> Response:
 
 
 def _answer(request: Request, found: _File, cache_control: str) -> Response:
-    headers = {**_HEADERS, "ETag": found.etag, "Cache-Control": cache_control, "Vary": "Accept-Encoding"}
+    headers = {
+        **_HEADERS,
+        "Content-Security-Policy": _policy(),
+        "ETag": found.etag,
+        "Cache-Control": cache_control,
+        "Vary": "Accept-Encoding",
+    }
     if found.etag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     if found.compressed and "gzip" in request.headers.get("accept-encoding", ""):

@@ -202,8 +202,8 @@ async def test_an_engine_that_fails_leaves_the_session_usable(make, speech):
     connection.session.end()
 
 
-async @pytest.mark.nightly
-def test_a_hung_engine_stops_the_intake_and_memory_stays_bounded(make, speech):
+@pytest.mark.nightly
+async def test_a_hung_engine_stops_the_intake_and_memory_stays_bounded(make, speech):
     """Ten minutes of speech in one frame: about two minutes are taken in, the rest waits as it came."""
     connection = await _open(make(Scripted(lambda item: None)))
     loud = speech[: 2 * 32_000]

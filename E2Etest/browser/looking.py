@@ -1,0 +1,33 @@
+"""Looking at the page: pictures of it, and what axe finds."""
+
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Page
+
+AXE = (Path(__file__).parent / "axe/axe.min.js").read_text(encoding="utf-8")
+# Two rules that axe leaves out unless they are asked for.
+VIOLATIONS = """axe.run(document, { rules: {
+    "label-content-name-mismatch": { enabled: true }, "target-size": { enabled: true },
+} }).then(found => found.violations.map(
+    one => [one.id, one.nodes.map(node => node.target.join(" "))]))"""
+# A folder for pictures of every state: `make pictures` gives docs/images/page.
+_PICTURES = os.environ.get("E2E_PICTURES", "")
+
+
+def looked_at(page: Page, shots: Path, name: str) -> Any:
+    """What axe finds on the page, which is kept as a picture."""
+    page.wait_for_timeout(300)
+    folder = Path(_PICTURES or shots)
+    folder.mkdir(parents=True, exist_ok=True)
+    # As WebP, which the driver itself cannot write.
+    session = page.context.new_cdp_session(page)
+    got = session.send("Page.captureScreenshot", {"format": "webp", "quality": 80})
+    (folder / f"{name}.webp").write_bytes(base64.b64decode(got["data"]))
+    session.detach()
+    page.evaluate(AXE)
+    return page.evaluate(VIOLATIONS)
