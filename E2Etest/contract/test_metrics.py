@@ -205,6 +205,7 @@ def test_labels_come_from_closed_sets(server):
     server.client.request("OPTIONS", "/canary-path")
     series = scrape(server)
     routes = {NO_ROUTE, *server.client.get("/openapi.json").json()["paths"]}
+    models = {model["id"] for model in server.health()["models"]}
     known = {meter.name: meter for meter in METRICS}
     for name, labels in series:
         if name.startswith("process_"):
@@ -216,6 +217,8 @@ def test_labels_come_from_closed_sets(server):
         for label, found in has.items():
             if label == "route":
                 assert found in routes
+            elif label == "model":
+                assert found in models
             elif meter.name != "asr_build_info":
                 assert found in VALUES[label], (name, label, found)
     assert "canary" not in server.client.get("/metrics").text
