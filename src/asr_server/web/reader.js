@@ -31,7 +31,7 @@ const KEPT_UNSURE = "mark-unsure";
 const WRITTEN_ROWS = 200; // in one transaction: more would take a long task
 
 const kept = storage("localStorage");
-const offers = { again: null };
+const offers = { again: null, resume: null };
 let player, waveform, view, editor, finder;
 let transcript = null;
 let rowsRead = null; // a promise: the rows of the transcript are in the view's history
@@ -65,7 +65,7 @@ export function begin() {
   find("reader-search").onclick = () => finder.open();
   find("reader-rename").onclick = rename;
   find("reader-follow").onclick = () => setFollowing(true);
-  find("reader-again").onclick = () => offers.again?.(transcript);
+  for (const name of ["again", "resume"]) find(`reader-${name}`).onclick = () => offers[name]?.(transcript);
   find("reader-unsure").checked = view.unsure;
   find("reader-unsure").onchange = (event) => {
     view.unsure = event.target.checked;
