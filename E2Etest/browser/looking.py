@@ -15,18 +15,25 @@ VIOLATIONS = """axe.run(document, { rules: {
     "label-content-name-mismatch": { enabled: true }, "target-size": { enabled: true },
 } }).then(found => found.violations.map(
     one => [one.id, one.nodes.map(node => node.target.join(" "))]))"""
+# The page does without its typeface where that is late, as in a browser that has just been started.
+_TYPEFACE = """async () => {
+    const address = document.querySelector("link[as=font]").href;
+    const face = new FontFace("Source Sans 3", `url(${address})`, { weight: "200 900" });
+    document.fonts.add(await face.load());
+}"""
 # A folder for pictures of every state: `make pictures` gives docs/images/page.
 _PICTURES = os.environ.get("E2E_PICTURES", "")
 
 
 def looked_at(page: Page, shots: Path, name: str) -> Any:
     """What axe finds on the page, which is kept as a picture."""
+    page.evaluate(_TYPEFACE)
     page.wait_for_timeout(300)
     folder = Path(_PICTURES or shots)
     folder.mkdir(parents=True, exist_ok=True)
     # As WebP, which the driver itself cannot write.
     session = page.context.new_cdp_session(page)
-    got = session.send("Page.captureScreenshot", {"format": "webp", "quality": 80})
+    got = session.send("Page.captureScreenshot", {"format": "webp", "quality": 55})
     (folder / f"{name}.webp").write_bytes(base64.b64decode(got["data"]))
     session.detach()
     page.evaluate(AXE)

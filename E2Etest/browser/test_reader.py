@@ -1,5 +1,6 @@
 """Reader: a stored transcript is listened to, read, searched and corrected; unchanged words keep their times."""
 
+import json
 import re
 
 import pytest
@@ -400,20 +401,8 @@ def test_a_transcription_that_was_cut_off_looks_so(browser, page_server):
         expect(page.locator("#reader-state")).to_contain_text("The server failed")
 
 
-_MEASURE = """() => {
-    window.tasks = [];
-    const note = (list) => tasks.push(...list.getEntries().map(({ duration }) => duration));
-    new PerformanceObserver(note).observe({ type: "longtask" });
-}"""
-_LONGEST = """async () => {
-    await new Promise((next) => setTimeout(next, 300));
-    const longest = Math.max(0, ...tasks);
-    tasks.length = 0;
-    return Math.round(longest);
-}"""
 _COUNT = "rows => document.querySelectorAll('.line').length === rows"
 _AT_ONCE = """() => {
-    const began = performance.now();
     const row = document.createElement("p");
     for (let i = 0; i < 20_000; i++) {
         const word = document.createElement("span");
@@ -422,9 +411,7 @@ _AT_ONCE = """() => {
     }
     document.body.append(row);
     row.getBoundingClientRect();
-    const took = performance.now() - began;
     row.remove();
-    return Math.round(took);
 }"""
 _STREAM = """async ({ segments, seconds }) => {
     const { store } = await pageModule("store.js");
@@ -445,18 +432,35 @@ _STREAM = """async ({ segments, seconds }) => {
 }"""
 
 
+def _longest_task(trace):
+    """The most milliseconds that a task of the page has computed. By the clock, other work would count."""
+    events = json.loads(trace)["traceEvents"]
+    mains = {
+        (event["pid"], event["tid"])
+        for event in events
+        if event["name"] == "thread_name" and event["args"]["name"] == "CrRendererMain"
+    }
+    tasks = [e for e in events if "tdur" in e and e["name"].endswith("RunTask") and (e["pid"], e["tid"]) in mains]
+    return round(max(task["tdur"] for task in tasks) / 1000)
+
+
 def _longest_tasks(page, segments):
-    """The longest task, in ms (0 for none over 50), of each thing that one does with a transcript of these segments."""
+    """The longest task of each thing that one does with a transcript of these segments."""
     found = {}
+    browser = page.context.browser
+
+    def trace():
+        browser.start_tracing(page=page, categories=["toplevel", "__metadata"])
 
     def note(name):
-        found[name] = page.evaluate(_LONGEST)
+        page.wait_for_timeout(300)
+        found[name] = _longest_task(browser.stop_tracing())
+        trace()
 
-    page.evaluate(_MEASURE)
     seconds = segments[-1]["end"] + 1
     # Making the segments into an argument of the page is not the page's work.
     page.evaluate("segments => { window.segments = segments; }", segments)
-    note("nothing")
+    trace()
     made = page.evaluate(f"(seconds) => ({_STREAM})({{ segments, seconds }})", seconds)
     rows = page.evaluate("async id => (await (await pageModule('store.js')).store.rows(id)).length", made)
     until(page, _COUNT, rows)
@@ -467,7 +471,6 @@ def _longest_tasks(page, segments):
         page.wait_for_timeout(30)
     note("scrolling")
     page.reload()
-    page.evaluate(_MEASURE)
     until(page, _COUNT, rows)
     note("opening")
     page.locator(".line .edit").nth(rows // 2).click()
@@ -492,7 +495,9 @@ def _longest_tasks(page, segments):
     page.click("#reader .player-controls .round")
     page.wait_for_timeout(4000)
     note("playing")
-    found["at once"] = page.evaluate(_AT_ONCE)
+    page.evaluate(_AT_ONCE)
+    note("at once")
+    browser.stop_tracing()
     return found
 
 
@@ -500,9 +505,9 @@ def _longest_tasks(page, segments):
 @pytest.mark.performance
 @pytest.mark.timeout(900)
 def test_no_long_task_for_20000_words(browser, page_server, capsys):
-    """The longest task of each activity, in three rounds beside a transcript of 140 words, is no freeze."""
+    """Nothing that one does computes for half as long at once as showing all these words at once would."""
     rounds = {}
-    for _ in range(3):
+    for _ in range(2):
         for words in (140, 20_000):
             segments = long_segments(words)
             for segment in segments:  # a tenth of the sound is enough
@@ -511,10 +516,8 @@ def test_no_long_task_for_20000_words(browser, page_server, capsys):
                     word["start"], word["end"] = word["start"] / 10, word["end"] / 10
             with opened(browser, page_server.base, "transcripts", viewport=WIDE) as watched:
                 rounds.setdefault(words, []).append(_longest_tasks(watched.page, segments))
-    medians = {name: sorted(r[name] for r in rounds[20_000])[1] for name in rounds[20_000][0]}
     with capsys.disabled():
-        print("\nlongest tasks in ms, 0 for none over 50:", rounds)
-    # A busy machine makes every task longer, so the bound is a task of the same round: 20,000 words shown at once.
-    at_once = medians.pop("at once")
-    for name, longest in medians.items():
-        assert longest <= max(50, at_once / 2), (name, rounds)
+        print("\nlongest tasks in ms of computing:", rounds)
+    for round_ in rounds[20_000]:
+        at_once = round_.pop("at once")
+        assert all(longest < at_once / 2 for longest in round_.values()), rounds
