@@ -170,7 +170,7 @@ def test_a_reload_loses_no_row_and_no_file(browser, slow, three, sample):
         assert (talk["state"], talk["sound"]) == ("cut", len(three))
         assert sample[1].startswith(_text(talk)[:20])
         slow.replace_script(FakeScript())
-        expect(page.locator("#files-interrupted-text")).to_have_text(re.compile("ended with the page"))
+        expect(page.locator("#files-interrupted-text")).to_have_text(re.compile("when the page was closed"))
         page.click("#files-continue")
         expect(page.locator("#files-summary")).to_have_text(re.compile(r"(\d) of \1 files? finished"))
         found = _stored(page)

@@ -275,7 +275,7 @@ def test_a_model_that_cannot_be_loaded_is_not_said_to_listen(beeping, start):
             expect(page.locator("#live-model")).to_have_text(re.compile("demo could not be loaded: .+"))
             Speech(page)
             page.click("#live-start")
-            expect(page.locator("#live-empty")).to_have_text(re.compile("cannot be loaded"))
+            expect(page.locator("#live-empty")).to_have_text(re.compile("could not be loaded"))
 
 
 @pytest.mark.nightly
