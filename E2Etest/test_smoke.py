@@ -79,7 +79,7 @@ def test_a_wrong_setting_stops_the_start_in_words(tmp_path):
     """Exit code 2, the name, the value and a way out; no traceback."""
     for settings, words in (
         ({"PORT": "http"}, ["PORT", "http"]),
-        ({"USE_VLLM": "true"}, ["USE_VLLM", "not available"]),
+        ({"QUANTIZE": "fp8"}, ["QUANTIZE=fp8", "not available"]),
         ({"DEVICE": "cuda"}, ["DEVICE=cuda"]),
         ({"HOST": "0.0.0.0", "API_KEYS": ""}, ["API_KEYS", "HOST=127.0.0.1", "ALLOW_ANONYMOUS=true"]),
         ({"HOST": "::", "API_KEYS": ""}, ["API_KEYS", "HOST=127.0.0.1", "ALLOW_ANONYMOUS=true"]),

@@ -292,7 +292,7 @@ async def test_a_port_that_is_taken_is_said(port):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("wrong", [["--language", "klingon!"], ["--server", "127.0.0.1:8100"]])
+@pytest.mark.parametrize("wrong", [["--language", "klingon!"], ["--server", "ftp://127.0.0.1"]])
 async def test_what_would_fail_for_every_utterance_is_reported_at_the_start(wrong):
     """One line, exit code 2."""
     done = await asyncio.to_thread(command, "wyoming", "--port", 0, *wrong)

@@ -88,7 +88,9 @@ def create_app(settings: Settings | None = None, on_failure: OnFailure = lambda 
             await services.jobs.close()
             await built.close()
 
-    return api.create(lifespan, rules)
+    app = api.create(lifespan, rules)
+    app.state.model_id = resolved.model_id
+    return app
 
 
 async def drain(app: FastAPI) -> None:

@@ -59,7 +59,7 @@ def create_app(settings: Settings) -> FastAPI:
             await worker.drain()
 
     app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
-    app.state.worker = worker
+    app.state.worker, app.state.model_id = worker, resolved.model_id
     app.include_router(answers.router())
     app.include_router(page.router)  # does not start the worker
     # As the default and not as routes: routes would match the paths above with other methods, which are answered with

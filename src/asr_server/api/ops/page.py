@@ -15,7 +15,6 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from asr_server import web
-from asr_server.api.dependencies import ServicesDep
 
 router = APIRouter()
 
@@ -127,9 +126,9 @@ async def options() -> Response:
 
 
 @router.get("/", include_in_schema=False)
-async def index(request: Request, services: ServicesDep) -> Response:
-    """The page."""
-    return _answer(request, _index(services.plan.model_id), _AGAIN)
+async def index(request: Request) -> Response:
+    """The page. A gateway serves it too, which has no services."""
+    return _answer(request, _index(request.app.state.model_id), _AGAIN)
 
 
 @router.get("/web/{address:path}", include_in_schema=False)
