@@ -33,7 +33,7 @@ def looked_at(page: Page, shots: Path, name: str) -> Any:
     folder.mkdir(parents=True, exist_ok=True)
     # As WebP, which the driver itself cannot write.
     session = page.context.new_cdp_session(page)
-    got = session.send("Page.captureScreenshot", {"format": "webp", "quality": 55})
+    got = session.send("Page.captureScreenshot", {"format": "webp", "quality": 42})
     (folder / f"{name}.webp").write_bytes(base64.b64decode(got["data"]))
     session.detach()
     page.evaluate(AXE)
