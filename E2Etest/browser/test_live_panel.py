@@ -311,7 +311,7 @@ def test_with_a_full_disk_the_recording_goes_on_and_says_so(beeping, page_server
         speech = _start(page)
         expect(page.locator("#live-time")).to_have_text("0:03")
         page.evaluate("window.quota = 1000")
-        expect(page.locator("#live-kept")).to_have_text(re.compile("not kept"))
+        expect(page.locator("#live-kept")).to_have_text(re.compile("not saved"))
         speech.final("Still here.")
         expect(page.locator("#live-lines p")).to_have_text(["Still here."])
         _stop(page)
