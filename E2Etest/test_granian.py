@@ -13,7 +13,6 @@ from E2Etest.live.session import act, data, open_session, receive
 from E2Etest.process import running
 
 pytestmark = [pytest.mark.integration, pytest.mark.nightly]
-pytest.importorskip("granian")
 GRANIAN = {"USE_GRANIAN": "true"}
 
 
