@@ -33,6 +33,15 @@ def test_it_serves_and_says_so(tmp_path, fake_sample, sample):
     assert "Traceback" not in server.log()
 
 
+def test_streams_are_whole_also_where_the_app_stops_waiting_for_the_client(tmp_path, fake_sample, sample):
+    """The events of a job: the app waits for the first event or the end of the client, and cancels the second wait."""
+    with running(tmp_path / "log", **fake_sample, **GRANIAN) as server:
+        for _ in range(40):
+            job = server.client.post("/v1/jobs", files={"file": sample[0]}, data={"model": "whisper-1"}).json()["id"]
+            events = server.client.get(f"/v1/jobs/{job}/events").text
+            assert '"succeeded"' in events
+
+
 def test_it_serves_tls(tmp_path, fake_sample, sample):
     """With certificate and key in two files or in one, from TLS 1.2 on."""
     made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]

@@ -101,10 +101,37 @@ class GranianServer:
         task = asyncio.current_task()
         assert task is not None
         self._active.add(task)
+        messages = _Messages(receive)
         try:
-            await self._proxied(scope, receive, send)
+            await self._proxied(scope, messages.receive, send)
         finally:
+            messages.close()
             self._active.discard(task)
+
+
+class _Messages:
+    """Granian's `receive` for an app that cancels it: who waits for an event and for the client to leave does.
+
+    Granian loses the message of a call that was cancelled, and tells the next that the client has left. So a call goes
+    on, and the next one gets its message.
+    """
+
+    def __init__(self, receive: Any) -> None:
+        self._receive = receive
+        self._pending: asyncio.Future[Any] | None = None
+
+    async def receive(self) -> Any:
+        """The next message."""
+        if self._pending is None:
+            self._pending = asyncio.ensure_future(self._receive())
+        message = await asyncio.shield(self._pending)
+        self._pending = None
+        return message
+
+    def close(self) -> None:
+        """The app has ended: nobody wants the message any more."""
+        if self._pending is not None:
+            self._pending.cancel()
 
 
 class _Embedded(Server):  # type: ignore[misc]  # the library has no types
