@@ -30,9 +30,8 @@ class Layers:
         """What making the layers has shown; called behind it."""
         if self.measured is None:
             return ()
-        reason = (
-            f"outputs of its {self.measured.count} layers differ by at most {self.measured.largest:.1%} from theirs"
-        )
+        count, largest = self.measured.count, self.measured.largest
+        reason = f"the outputs of {count} layers differ by at most {largest:.1%} from those of the layers they replace"
         return (Option("quantize", True, quantize, reason),)
 
 
