@@ -101,11 +101,13 @@ class GranianServer:
         task = asyncio.current_task()
         assert task is not None
         self._active.add(task)
-        messages = _Messages(receive)
+        # Not of a WebSocket: with a call under way its close frame is not sent.
+        messages = _Messages(receive) if scope["type"] == "http" else None
         try:
-            await self._proxied(scope, messages.receive, send)
+            await self._proxied(scope, messages.receive if messages else receive, send)
         finally:
-            messages.close()
+            if messages:
+                messages.close()
             self._active.discard(task)
 
 
