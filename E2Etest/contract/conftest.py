@@ -23,6 +23,13 @@ def guarded(start):
             yield server
 
 
+@pytest.fixture(scope="module")
+def llm():
+    """A scripted endpoint for translations."""
+    with ScriptedLlm() as endpoint:
+        yield endpoint
+
+
 @pytest.fixture(scope="session")
 def live_server(start):
     """The defaults."""

@@ -4,16 +4,10 @@ import json
 
 import pytest
 
-from asr_server.translator.conftest import HOPELESS, ScriptedLlm, completion, right, translation
+from asr_server.translator.conftest import HOPELESS, completion, right, translation
 
 URL = "/v1/text/translations"
 TEXTS = ["Turn on the lights.", "And close the door, please.", "Thank you very much."]
-
-
-@pytest.fixture(scope="module")
-def llm():
-    with ScriptedLlm() as endpoint:
-        yield endpoint
 
 
 @pytest.fixture(scope="module")

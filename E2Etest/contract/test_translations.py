@@ -7,17 +7,11 @@ import numpy as np
 import openai
 import pytest
 
-from asr_server.translator.conftest import HOPELESS, MENDABLE, ScriptedLlm, refusal, right, translation
+from asr_server.translator.conftest import HOPELESS, MENDABLE, refusal, right, translation
 from E2Etest import recordings
 
 KEY = "sk-canary-0123456789"
 TARGET = {"language": "de"}
-
-
-@pytest.fixture(scope="module")
-def llm():
-    with ScriptedLlm() as endpoint:
-        yield endpoint
 
 
 @pytest.fixture(scope="module")
