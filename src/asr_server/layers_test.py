@@ -22,6 +22,7 @@ LAYERS = {
     "subtitle": 1,
     "scheduling": 1,
     "translator": 1,
+    "speakers": 1,
     "live": 2,
     "engine": 2,
     "service": 3,
@@ -35,6 +36,7 @@ LAYERS = {
 }
 SAME_LAYER = {
     ("text", "core"),
+    ("speakers", "audio"),  # its child process is confined like a decoder's
     ("gateway", "api"),  # the gateway uses the errors, bodies and actions of the api
     ("cli", "server"),
     ("cli", "client"),
@@ -53,11 +55,21 @@ ONLY_IN = {
     "uvicorn": {"cli"},
     "granian": {"cli.granian_server"},
     "av": {"audio"},
-    "onnxruntime": {"audio", "engine.moonshine", "engine.qwen.onnx_encoder", "engine.qwen.onnx_export"},
+    "onnxruntime": {"audio", "speakers", "engine.moonshine", "engine.qwen.onnx_encoder", "engine.qwen.onnx_export"},
     "onnx": {"engine.qwen.onnx_export"},
     "tensorrt": {"engine.qwen.trt_encoder", "engine.qwen.trt_export"},
     "flatbuffers": {"engine.moonshine"},
-    "asyncio": {"audio", "engine.client", "engine.remote", "service", "api", "server", "gateway", "translator"}
+    "asyncio": {
+        "audio",
+        "speakers",
+        "engine.client",
+        "engine.remote",
+        "service",
+        "api",
+        "server",
+        "gateway",
+        "translator",
+    }
     | {f"cli.{name}" for name in ("live", "batch", "remote_backend", "local_backend", "job", "bench", "measurement")}
     | {"cli.doctor", "cli.http_protocol", "cli.granian_server"},
     "websockets": {"client", "gateway", "bridge"},

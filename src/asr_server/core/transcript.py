@@ -19,6 +19,7 @@ class Word:
     """One written word and when it was said.
 
     `confidence`: the geometric mean of the probabilities of its tokens (0..1), or None if the engine gives none.
+    `speaker`: a letter or a name, None where speakers are not told apart.
     """
 
     text: str
@@ -26,6 +27,7 @@ class Word:
     end_ms: int
     source: TimeSource
     confidence: float | None = None
+    speaker: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The text of one span of speech.
+    """The text of one span of speech. Where speakers are told apart, of one speaker: a span of several is divided.
 
     `mean_logprob` is the mean natural log-probability of the generated tokens (<= 0). `no_speech_prob` (0..1) is one
     minus the highest speech probability that voice detection gave a frame of the span. `complete` is False when
@@ -59,6 +61,7 @@ class Segment:
     spoken: tuple[Token, ...] = ()
     prompt_tokens: int = 0
     audio_tokens: int = 0
+    speaker: str | None = None
 
     @property
     def compression_ratio(self) -> float:

@@ -54,6 +54,31 @@ class ServerVad:
     silence_duration_ms: int = 200
 
 
+class ChannelMode(StrEnum):
+    """What becomes of the channels of a recording: one signal, a speaker each, or what its sound suggests."""
+
+    MIX = "mix"
+    SPLIT = "split"
+    AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSpeaker:
+    """A voice that the caller names. `clip`: an audio file in which that person alone speaks."""
+
+    name: str
+    clip: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakerOptions:
+    """Tell speakers apart. `at_least`, `at_most`: how many there are, `at_most` None where that is not known."""
+
+    at_least: int = 1
+    at_most: int | None = None
+    known: tuple[KnownSpeaker, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
     """How the text is returned.
@@ -79,7 +104,7 @@ class RecordingRequest:
     `model`: a name from /v1/models. `language`: the model's name of the spoken language ("German"), None to detect it.
     `prompt`, `hotwords`: text, names and terms that help recognition. `temperature`: 0 is greedy and repeatable.
     `chunking`: None cuts the recording by the server's own rules. `word_times`: ALIGNED or ESTIMATED, for answers that
-    have times of words.
+    have times of words. `speakers`: None does not tell speakers apart.
     """
 
     model: str = DEFAULT_MODEL
@@ -89,6 +114,8 @@ class RecordingRequest:
     temperature: float = 0.0
     chunking: ServerVad | None = None
     word_times: WordTimes = WordTimes.ALIGNED
+    speakers: SpeakerOptions | None = None
+    channel_mode: ChannelMode = ChannelMode.MIX
     output: OutputOptions = field(default_factory=OutputOptions)
 
     @property
@@ -99,7 +126,8 @@ class RecordingRequest:
     @property
     def needed_word_times(self) -> WordTimes:
         """NONE where the answer has no times of words."""
-        needed = self.output.words or self.output.cues or self.output.response_format.is_subtitles
+        output = self.output
+        needed = output.words or output.cues or output.response_format.is_subtitles or self.speakers is not None
         return self.word_times if needed else WordTimes.NONE
 
 
