@@ -46,6 +46,7 @@ AsrError
 `-- EngineError                  failures of the server or its configuration
     |-- ModelUnavailable         model_unavailable: cannot be loaded; the message states what to do
     |-- DecoderUnavailable       decoder_unavailable: the process that decodes audio was lost; try again
+    |-- SpeakersUnavailable      speakers_unavailable: the process that tells speakers apart was lost; try again
     |-- EngineOutOfMemory        engine_out_of_memory
     |-- EngineFailed             engine_failed: the accelerator is lost and the process ends; try again
     |-- WorkerLost               worker_lost: the process ended during the request; try again
@@ -345,6 +346,12 @@ class DecoderUnavailable(EngineError):
     """The process that decodes audio was lost three times in a row; try again."""
 
     code = "decoder_unavailable"
+
+
+class SpeakersUnavailable(EngineError):
+    """The process that tells speakers apart was lost; try again."""
+
+    code = "speakers_unavailable"
 
 
 class EngineOutOfMemory(EngineError):

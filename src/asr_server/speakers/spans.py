@@ -1,0 +1,92 @@
+"""From the likeness of pieces to speakers to who speaks when."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from asr_server.core.audio import samples_to_ms
+from asr_server.speakers import clustering
+from asr_server.speakers.clustering import Vectors
+from asr_server.speakers.turns import Turn
+from asr_server.speakers.windows import Overlap, Piece
+
+# What is shorter than this, or than half of all pieces, is too unclear to decide for itself.
+_CLEAR_S = 1.0
+# Two pieces of one speaker that are nearer belong to one turn.
+_GAP_MS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Speech of one speaker, in samples."""
+
+    begin: int
+    end: int
+    speaker: int
+    confidence: float
+
+
+def clear(pieces: Sequence[Piece]) -> list[Piece]:
+    """The pieces that are long enough to tell voices by; some, where any has a voice."""
+    heard = [piece for piece in pieces if piece.voice is not None]
+    least_s = min(_CLEAR_S, float(np.median([piece.duration_s for piece in heard]))) if heard else 0.0
+    return [piece for piece in heard if piece.duration_s >= least_s]
+
+
+def attributed(pieces: Sequence[Piece], overlaps: Sequence[Overlap], centres: Vectors) -> list[Span]:
+    """Who speaks in each piece and in each overlap. `centres`: (speakers, D), at least one."""
+    heard = [piece for piece in pieces if piece.voice is not None]
+    voices = np.array([piece.voice for piece in heard], np.float64).reshape(len(heard), -1)
+    likeness = clustering.unit(voices) @ centres.T if heard else voices
+    # What a track is like as a whole decides for its short pieces, and who it is where several speak.
+    tracks: dict[tuple[int, int], Vectors] = defaultdict(lambda: np.zeros(len(centres)))
+    own = {}
+    for piece, like in zip(heard, likeness, strict=True):
+        tracks[piece.track] += piece.duration_s * like
+        if piece.duration_s >= _CLEAR_S:
+            own[piece] = like
+    spans = [_span(piece.begin, piece.end, own.get(piece, tracks[piece.track])) for piece in pieces]
+    for overlap in overlaps:
+        spans += [_span(overlap.begin, overlap.end, tracks[track]) for track in overlap.tracks]
+    return _all_known(spans)
+
+
+def turns(spans: Sequence[Span]) -> tuple[Turn, ...]:
+    """Spans of one speaker that follow each other are one turn."""
+    found: list[Turn] = []
+    latest: dict[int, int] = {}  # the place of each speaker's latest turn
+    for span in sorted(spans, key=lambda span: (span.begin, span.end)):
+        start_ms, end_ms = samples_to_ms(span.begin), samples_to_ms(span.end)
+        place = latest.get(span.speaker)
+        if place is None or start_ms > found[place].end_ms + _GAP_MS:
+            latest[span.speaker] = len(found)
+            found.append(Turn(span.speaker, start_ms, end_ms, span.confidence))
+            continue
+        turn = found[place]
+        before, after = turn.end_ms - turn.start_ms, max(0, end_ms - turn.end_ms)
+        confidence = (turn.confidence * before + span.confidence * after) / max(1, before + after)
+        found[place] = replace(turn, end_ms=max(turn.end_ms, end_ms), confidence=confidence)
+    return tuple(found)
+
+
+def _span(begin: int, end: int, likeness: Vectors) -> Span:
+    """`likeness` to each speaker; all zero where nothing is known. The speaker is -1 then."""
+    if not likeness.any():
+        return Span(begin, end, -1, 0.0)
+    speaker = int(likeness.argmax())
+    others = np.delete(likeness, speaker) / abs(likeness[speaker])
+    return Span(begin, end, speaker, float(np.clip(1 - others.max(), 0, 1)) if len(others) else 1.0)
+
+
+def _all_known(spans: list[Span]) -> list[Span]:
+    """Speech too short to be recognised is that of whoever speaks nearest to it; of speaker 0 if there is nobody."""
+    known = [span for span in spans if span.speaker >= 0]
+
+    def nearest(span: Span) -> int:
+        return min(known, key=lambda near: max(near.begin - span.end, span.begin - near.end)).speaker if known else 0
+
+    return [span if span.speaker >= 0 else replace(span, speaker=nearest(span)) for span in spans]

@@ -1,0 +1,114 @@
+"""Speech in a window of ten seconds: pieces of one person alone with their voices, and times when several speak."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from asr_server.core.audio import SAMPLE_RATE
+from asr_server.speakers.clustering import Plda
+from asr_server.speakers.models import WINDOW_SAMPLES, Activity, Embedding, Samples, Segmentation
+from asr_server.speakers.turns import VoicePrint
+
+_PIECE_SAMPLES = 2 * SAMPLE_RATE
+_LONGEST_PIECE_SAMPLES = _PIECE_SAMPLES * 11 // 10
+# Less has no usable voice.
+_LEAST_SAMPLES = SAMPLE_RATE // 2
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """What sound is analysed with. `plda` is None for embeddings that have none."""
+
+    segmentation: Segmentation
+    embedding: Embedding
+    plda: Plda | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """Speech of one person alone, in samples from the start of the recording.
+
+    `track`: the window, and which of the people in it. `voice`: None if the piece is too short for that.
+    """
+
+    begin: int
+    end: int
+    track: tuple[int, int]
+    voice: VoicePrint | None
+
+    @property
+    def duration_s(self) -> float:
+        return (self.end - self.begin) / SAMPLE_RATE
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Several people speak at once."""
+
+    begin: int
+    end: int
+    tracks: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What there is to analyse. `begin`: the place of the first sample in the recording. `used`: the part of it, also
+    in samples of the recording, for which this window has enough sound on both sides. `number`: counts windows."""
+
+    number: int
+    begin: int
+    used: tuple[int, int]
+    sound: Samples
+
+
+def analyse(models: Models, window: Window) -> tuple[list[Piece], list[Overlap]]:
+    """The speech in the used part of a window of up to 10 s."""
+    active = models.segmentation(window.sound)
+    frame = WINDOW_SAMPLES / len(active)
+    low, high = (round((edge - window.begin) / frame) for edge in window.used)
+
+    def place(of_frame: int) -> int:
+        return min(window.begin + round(of_frame * frame), window.used[1])
+
+    alone = active & (active.sum(axis=1, keepdims=True) == 1)
+    pieces, overlaps = [], []
+    for person in range(active.shape[1]):
+        for begin, end in _runs(alone[:, person]):
+            around = (round(begin * frame), min(round(end * frame), len(window.sound)))
+            for first, last in _divided(max(begin, low), min(end, high), frame):
+                voice = _voice(models.embedding, window.sound, (round(first * frame), round(last * frame)), around)
+                pieces.append(Piece(place(first), place(last), (window.number, person), voice))
+    several = active.sum(axis=1) >= 2
+    several[:low] = several[high:] = False
+    for begin, end in _runs(several):
+        tracks = tuple((window.number, int(person)) for person in np.flatnonzero(active[begin:end].any(axis=0)))
+        overlaps.append(Overlap(place(begin), place(end), tracks))
+    return [piece for piece in pieces if piece.end > piece.begin], overlaps
+
+
+def _voice(embedding: Embedding, sound: Samples, piece: tuple[int, int], around: tuple[int, int]) -> VoicePrint | None:
+    """A short piece is heard together with what the same person says right before and after it."""
+    wanted = max(_PIECE_SAMPLES, piece[1] - piece[0])
+    begin = max(around[0], piece[0] - (wanted - (piece[1] - piece[0])) // 2)
+    end = min(around[1], begin + wanted)
+    begin = max(around[0], end - wanted)
+    return embedding(sound[begin:end]) if end - begin >= _LEAST_SAMPLES else None
+
+
+def _runs(active: Activity) -> Iterator[tuple[int, int]]:
+    """The stretches of True as (begin, end)."""
+    changes = np.diff(np.pad(active.astype(np.int8), 1))
+    return zip(np.flatnonzero(changes == 1).tolist(), np.flatnonzero(changes == -1).tolist(), strict=True)
+
+
+def _divided(begin: int, end: int, frame: float) -> Iterator[tuple[int, int]]:
+    """Frames `begin` to `end` in equal parts of about 2 s; none if there are no frames."""
+    if end <= begin:
+        return
+    edges = np.linspace(begin, end, max(1, math.ceil((end - begin) * frame / _LONGEST_PIECE_SAMPLES)) + 1)
+    edges = edges.round().astype(int)
+    yield from zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)

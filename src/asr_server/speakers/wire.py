@@ -1,0 +1,64 @@
+"""Messages between the server and the process that tells speakers apart: a header, a JSON object, numbers.
+
+Each request has one answer, in order. The numbers are float32: samples in requests, voice vectors in answers.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asr_server.speakers.turns import Diarization, Turn
+
+HEADER = struct.Struct("<II")  # bytes of JSON, bytes of numbers
+# A block of samples is 2 s; an answer has some ten thousand turns at most.
+MAX_JSON_BYTES, MAX_NUMBER_BYTES = 16 * 2**20, 8 * 2**20
+
+Action = Literal["start", "push", "finish", "close"]
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakerRequest:
+    """`analysis`: which recording. `at_least`, `at_most`: with finish, the number of speakers."""
+
+    action: Action
+    analysis: int = 0
+    at_least: int = 1
+    at_most: int = 1
+
+
+def packed(content: dict[str, Any], numbers: NDArray[np.float32] | None = None) -> bytes:
+    """One message."""
+    text = json.dumps(content, separators=(",", ":")).encode()
+    raw = b"" if numbers is None else np.ascontiguousarray(numbers, np.float32).tobytes()
+    return HEADER.pack(len(text), len(raw)) + text + raw
+
+
+def sizes(header: bytes) -> tuple[int, int]:
+    """The sizes of the two parts. Raises ValueError if they are over the limits."""
+    text_bytes, number_bytes = HEADER.unpack(header)
+    if text_bytes > MAX_JSON_BYTES or number_bytes > MAX_NUMBER_BYTES:
+        raise ValueError(f"a message of {text_bytes} and {number_bytes} bytes")
+    return text_bytes, number_bytes
+
+
+def unpacked(text: bytes, raw: bytes) -> tuple[dict[str, Any], NDArray[np.float32]]:
+    """The parts of a message."""
+    return json.loads(text), np.frombuffer(raw, np.float32)
+
+
+def diarization_message(found: Diarization) -> bytes:
+    """The answer to finish."""
+    turns = [asdict(turn) for turn in found.turns]
+    return packed({"turns": turns, "speakers": len(found.voice_prints)}, np.array(found.voice_prints, np.float32))
+
+
+def diarization(content: dict[str, Any], numbers: NDArray[np.float32]) -> Diarization:
+    """What `diarization_message` says."""
+    prints = numbers.reshape(content["speakers"], -1) if content["speakers"] else ()
+    return Diarization(tuple(Turn(**turn) for turn in content["turns"]), tuple(prints))

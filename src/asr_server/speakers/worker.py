@@ -1,0 +1,94 @@
+"""The process that tells speakers apart: one thread, any number of recordings, one request at a time.
+
+Run as `python -m asr_server.speakers.worker SOURCE` with pipes as standard input and output. It ends when the server
+closes its input or dies. It is confined like a decoder once its models are loaded: it can open, connect and start
+nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import sys
+from typing import BinaryIO
+
+import numpy as np
+
+from asr_server.audio import sandbox
+from asr_server.core.audio import SAMPLE_RATE
+from asr_server.speakers import model_files, wire
+from asr_server.speakers.models import Samples
+from asr_server.speakers.recording import RecordingDiarizer
+from asr_server.speakers.turns import SpeakerCount
+from asr_server.speakers.windows import Models, Piece
+
+# On top of what the loaded models take: the vectors of many long recordings at once.
+_MEMORY_BYTES = 512 * 2**20
+# A block takes less than a second, the end of a recording of many hours some ten.
+_REQUEST_CPU_S = 120.0
+_NO_LIMIT_S = 2.0**31  # the limit above begins anew with each request
+_NICENESS = 5
+
+
+def main() -> None:
+    """Answer requests until the server closes the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which drains first
+    with contextlib.suppress(OSError):
+        os.nice(_NICENESS)  # recognition first
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+        score.write("1000")  # short of memory, the kernel kills this process rather than the server
+    models = model_files.load(sys.argv[1])
+    _warm_up(models)
+    gc.collect()
+    sandbox.prepare((0, 1, 2), os.getppid())
+    sandbox.lock(_MEMORY_BYTES, _NO_LIMIT_S)
+    serve(sys.stdin.buffer, sys.stdout.buffer, models)
+    os._exit(0)
+
+
+def serve(requests: BinaryIO, answers: BinaryIO, models: Models) -> None:
+    """Answer requests until there are no more."""
+    recordings: dict[int, RecordingDiarizer] = {}
+    while header := requests.read(wire.HEADER.size):
+        text_bytes, number_bytes = wire.sizes(header)
+        content, samples = wire.unpacked(requests.read(text_bytes), requests.read(number_bytes))
+        sandbox.limit_cpu_from_now(_REQUEST_CPU_S)
+        try:
+            answer = _answer(wire.SpeakerRequest(**content), samples, recordings, models)
+        except Exception as error:  # it concerns one recording
+            answer = wire.packed({"error": type(error).__name__})
+        answers.write(answer)
+        answers.flush()
+
+
+def _answer(
+    request: wire.SpeakerRequest, samples: Samples, recordings: dict[int, RecordingDiarizer], models: Models
+) -> bytes:
+    match request.action:
+        case "start":
+            recordings[request.analysis] = RecordingDiarizer(models)
+        case "push":
+            recordings[request.analysis].push(samples)
+        case "finish":
+            found = recordings.pop(request.analysis).finish(SpeakerCount(request.at_least, request.at_most))
+            return wire.diarization_message(found)
+        case "close":
+            recordings.pop(request.analysis, None)
+    return wire.packed({})
+
+
+def _warm_up(models: Models) -> None:
+    """What is imported at the first use is then there before the process is confined."""
+    noise = np.random.default_rng(0).normal(0, 0.1, 11 * SAMPLE_RATE).astype(np.float32)
+    voices = [models.embedding(noise[: (second + 1) * SAMPLE_RATE]) for second in range(4)]
+    pieces = [Piece(place * SAMPLE_RATE, (place + 2) * SAMPLE_RATE, (place, 0), v) for place, v in enumerate(voices)]
+    RecordingDiarizer(models, pieces).finish(SpeakerCount(2, 2))
+    diarizer = RecordingDiarizer(models)
+    diarizer.push(noise)
+    diarizer.finish(SpeakerCount())
+
+
+if __name__ == "__main__":
+    main()
