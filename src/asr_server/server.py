@@ -42,6 +42,7 @@ from asr_server.service.live_session.sessions import LiveSessions
 from asr_server.service.processor import RequestProcessor
 from asr_server.service.recordings.pipeline import PipelineResources, RecordingPipeline
 from asr_server.service.translations import Translations
+from asr_server.speakers.client import SpeakerClient
 
 OnFailure = Callable[[EngineFailed], None]
 
@@ -76,7 +77,7 @@ def create_app(settings: Settings | None = None, on_failure: OnFailure = lambda 
         await services.jobs.start()
         tasks = [
             asyncio.create_task(_make_ready(services)),
-            asyncio.create_task(_end_idle_decoder(built.decoder, settings)),
+            asyncio.create_task(_end_idle_processes(built, settings)),
             asyncio.create_task(_trim_heap()),
         ]
         try:
@@ -128,6 +129,7 @@ class Machinery:
     drafting: Drafting | None
     admission: Admission
     decoder: Decoder
+    speakers: SpeakerClient | None
     pipeline: RecordingPipeline
     translations: Translations
     processor: RequestProcessor
@@ -136,6 +138,8 @@ class Machinery:
         """End the connections, the decoder's child and the engine's thread."""
         await self.translations.close()
         await self.decoder.close()
+        if self.speakers is not None:
+            await self.speakers.close()
         await asyncio.to_thread(self.thread.close)
 
 
@@ -174,6 +178,7 @@ def machinery(
         settings.max_queue_audio_s, time_limit_s=settings.request_timeout, engine_s=lambda: thread.recordings_s
     )
     decoder = Decoder(DecodeLimits(max_audio_s=settings.max_audio_s), idle_timeout_s=settings.idle_timeout)
+    speakers = _speakers(settings, resolved)
     clients = {name: EngineClient(thread, model.traits, name) for name, model in _by_name(resolved).items()}
     drafting = Drafting(clients[resolved.fast_model_id]) if resolved.is_active("use_speculative") else None
     client = clients[DEFAULT] = EngineClient(thread, resolved.traits, drafting=drafting)
@@ -184,11 +189,19 @@ def machinery(
         settings.request_timeout,
         _LOOK_AHEAD * resolved.max_batch,
         others={name: each for name, each in clients.items() if name != DEFAULT},
+        speakers=speakers,
     )
     pipeline = RecordingPipeline(resources)
     translations = Translations(settings)
     processor = RequestProcessor(pipeline, translations, settings, clock)
-    return Machinery(engines, thread, clients, drafting, admission, decoder, pipeline, translations, processor)
+    return Machinery(
+        engines, thread, clients, drafting, admission, decoder, speakers, pipeline, translations, processor
+    )
+
+
+def _speakers(settings: Settings, resolved: plan.Plan) -> SpeakerClient | None:
+    source = resolved.value("speakers")
+    return SpeakerClient(source, idle_timeout_s=settings.idle_timeout) if source else None
 
 
 def _by_name(resolved: plan.Plan) -> dict[str, plan.Plan]:
@@ -256,11 +269,13 @@ async def _make_ready(services: Services) -> None:
     services.ready = True
 
 
-async def _end_idle_decoder(decoder: Decoder, settings: Settings) -> None:
-    """Give the decoder's memory back on the same clock as the model's."""
+async def _end_idle_processes(built: Machinery, settings: Settings) -> None:
+    """Give the memory of the other processes back on the same clock as the model's."""
     while settings.idle_timeout:
         await asyncio.sleep(min(settings.idle_timeout, 10.0))
-        await decoder.close_idle()
+        await built.decoder.close_idle()
+        if built.speakers is not None:
+            await built.speakers.close_idle()
 
 
 async def _trim_heap() -> None:

@@ -109,6 +109,12 @@ class Settings(EngineSettings, BaseSettings):
         "cannot be answered within REQUEST_TIMEOUT at the measured speed.",
     )
 
+    speakers: str = Field(
+        "auto",
+        min_length=1,
+        description="What tells speakers apart: `embedded` (a bundled model), `off`, or `auto`: bundled where it runs.",
+    )
+
     state_dir: Path = Field(
         Path("~/.local/state/asr-server"),
         description="Directory for jobs, their recordings and results; each server needs its own.",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import platform
-import sys
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -16,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-DISTRIBUTION = "moonshine-voice"
-VERSION = "0.1.0"
+from asr_server.speakers.package import DISTRIBUTION, VERSION, missing
+
 _LIBRARY = "moonshine_voice/libmoonshine.so"
 
 # The distance between constants is the same in both builds; where the first begins is not.
@@ -64,19 +63,6 @@ class EmbeddedWeights:
     segmentation: bytes
     embedding: bytes
     plda: PldaParameters
-
-
-def missing() -> str:
-    """Why the weights cannot be used on this machine; "" if they can."""
-    if sys.platform != "linux" or platform.machine() not in _FIRST_BYTE:
-        return f"{DISTRIBUTION} {VERSION} has them for Linux on x86-64 and arm64 only"
-    try:
-        version = metadata.version(DISTRIBUTION)
-    except metadata.PackageNotFoundError:
-        version = ""
-    if version != VERSION:
-        return f"the package {DISTRIBUTION}=={VERSION} is not installed"
-    return ""
 
 
 def read() -> EmbeddedWeights:

@@ -6,8 +6,6 @@ from asr_server.speakers import embedded_weights, models
 from asr_server.speakers.clustering import Plda
 from asr_server.speakers.windows import Models
 
-EMBEDDED = "embedded"
-
 
 def load(source: str) -> Models:
     """Raises `WeightsError`, or what onnxruntime raises."""

@@ -40,8 +40,8 @@ def clear(pieces: Sequence[Piece]) -> list[Piece]:
 def attributed(pieces: Sequence[Piece], overlaps: Sequence[Overlap], centres: Vectors) -> list[Span]:
     """Who speaks in each piece and in each overlap. `centres`: (speakers, D), at least one."""
     heard = [piece for piece in pieces if piece.voice is not None]
-    voices = np.array([piece.voice for piece in heard], np.float64).reshape(len(heard), -1)
-    likeness = clustering.unit(voices) @ centres.T if heard else voices
+    voices = np.array([piece.voice for piece in heard], np.float64).reshape(len(heard), centres.shape[1])
+    likeness = clustering.unit(voices) @ centres.T
     # What a track is like as a whole decides for its short pieces, and who it is where several speak.
     tracks: dict[tuple[int, int], Vectors] = defaultdict(lambda: np.zeros(len(centres)))
     own = {}

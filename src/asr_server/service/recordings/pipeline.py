@@ -24,6 +24,7 @@ from asr_server.engine.client import until
 from asr_server.scheduling.job import Priority
 from asr_server.service.recordings.segmenter import Segmenter, segmentation_config
 from asr_server.service.recordings.span import SpanContext, SpanTask
+from asr_server.service.recordings.speakers import RecordingSpeakers
 from asr_server.service.requests import CONTEXT_IGNORED
 from asr_server.text import joining
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from asr_server.service.recordings.segmenter import SpeechSpan
     from asr_server.service.recordings.span import SpanResult
     from asr_server.service.requests import RecordingRequest
+    from asr_server.speakers.client import SpeakerClient
 
 # "Okay" and "ja" are words of many languages. A longer segment tells which one it is in.
 _OUTLIER_MS = 3000
@@ -66,13 +68,21 @@ class SegmentDone:
 
 
 @dataclass(frozen=True, slots=True)
+class SegmentLabelled:
+    """A segment whose speaker is known. All of them follow the last `SegmentDone`, in order: a `SegmentDone` of several
+    speakers is divided."""
+
+    segment: Segment
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The last event. With deltas, the text is that of all deltas, character for character."""
 
     transcript: Transcript
 
 
-Event = Started | TextDelta | SegmentDone | Finished
+Event = Started | TextDelta | SegmentDone | SegmentLabelled | Finished
 Emit = Callable[[Event], Awaitable[None]]
 
 
@@ -98,7 +108,7 @@ class RunOptions:
 class PipelineResources:
     """What all recordings share. `engine`: of the default model; `others`: of further models by name. `timeout_s`: the
     limit for one request. `look_ahead`: the number of spans of one recording that are decoded and queued before the
-    first of them is taken."""
+    first of them is taken. `speakers`: None where speakers cannot be told apart."""
 
     decoder: Decoder
     engine: EngineClient
@@ -106,6 +116,7 @@ class PipelineResources:
     timeout_s: float
     look_ahead: int = 16
     others: Mapping[str, EngineClient] = field(default_factory=dict)
+    speakers: SpeakerClient | None = None
 
     def engine_of(self, model: str) -> EngineClient:
         """What transcribes for a name of a model: every name that is not another model's means the default."""
@@ -120,6 +131,10 @@ class RecordingPipeline:
 
     def __init__(self, resources: PipelineResources) -> None:
         self._resources = resources
+
+    def _speakers(self, request: RecordingRequest) -> RecordingSpeakers | None:
+        client = self._resources.speakers
+        return RecordingSpeakers(client, request.speakers) if client and request.speakers else None
 
     def check_room(self) -> None:
         """Raise `Overloaded` if a recording could not be answered in time. For the time before a body is read."""
@@ -153,15 +168,20 @@ class RecordingPipeline:
         is_bulk, limit_s = options.priority is Priority.BULK, options.timeout_s or resources.timeout_s
         with engine.lease(), resources.admission.hold(time_limit_s=limit_s, bulk=is_bulk) as ticket:
             assembly = _Assembly(emit, lambda done_s: resources.admission.progress(ticket, done_s), options.deltas)
+            speakers = self._speakers(request)
             try:
                 # Left in any way, the group first cancels what still runs: decoder, queued jobs, rows of the batch.
                 async with asyncio.TaskGroup() as group:
                     context = SpanContext(engine, group, request, deadline_s, options.deltas)
-                    producer = _Producer(resources, ticket, context, options)
+                    producer = _Producer(resources, ticket, context, options, speakers)
                     group.create_task(producer.run(source))
+                    if speakers is not None:
+                        group.create_task(speakers.run())
                     await assembly.run(producer)
+                    if speakers is not None:
+                        await assembly.label(speakers)
             except ExceptionGroup as failures:
-                # Only `assembly.run` raises: there is one error, and callers want that and no group.
+                # Only the assembly raises: there is one error, and callers want that and no group.
                 error = failures.exceptions[0]
                 raise error from error.__cause__
             resources.admission.finish(ticket, producer.progress.decoded_s)
@@ -180,13 +200,19 @@ class _Producer:
     """
 
     def __init__(
-        self, resources: PipelineResources, ticket: AdmissionTicket, context: SpanContext, options: RunOptions
+        self,
+        resources: PipelineResources,
+        ticket: AdmissionTicket,
+        context: SpanContext,
+        options: RunOptions,
+        speakers: RecordingSpeakers | None,
     ) -> None:
         self.progress = Progress()
         self._channel: asyncio.Queue[SpanTask | Exception | None] = asyncio.Queue(resources.look_ahead)
         self._resources = resources
         self._ticket = ticket
         self._context = context
+        self._speakers = speakers
         self._priority = options.priority
         self._caller = options.caller
         self._is_first = True
@@ -195,6 +221,8 @@ class _Producer:
         """Fill the channel."""
         try:
             await self._produce(source)
+            if self._speakers is not None:
+                await self._speakers.end()
             await self._channel.put(None)
         except Exception as error:
             # In its place in the channel: what was said before the damage is answered first.
@@ -214,6 +242,8 @@ class _Producer:
             async for block in blocks:
                 length_s = max(progress.claimed_s, progress.decoded_s)
                 admission.measure(self._ticket, length_s, bulk=length_s > _BULK_OVER_S)
+                if self._speakers is not None:
+                    await self._speakers.push(block)
                 for span in await asyncio.to_thread(segmenter.push, block):
                     await self._begin(span, length_s)
             admission.measure(self._ticket, progress.decoded_s, bulk=progress.decoded_s > _BULK_OVER_S)
@@ -254,6 +284,12 @@ class _Assembly:
         while task is not None:
             await self._add(task)
             task = await producer.next()
+
+    async def label(self, speakers: RecordingSpeakers) -> None:
+        """Give every segment its speaker. Raises `SpeakersUnavailable`."""
+        self._segments = list(await speakers.labels([segment for segment in self._segments if segment.text]))
+        for segment in self._segments:
+            await self._emit(SegmentLabelled(segment))
 
     def transcript(self, duration_ms: int, asked_language: str | None) -> Transcript:
         """All segments as one. Where nothing was said, the language is the one that was asked for."""

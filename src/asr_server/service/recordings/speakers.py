@@ -1,0 +1,59 @@
+"""The speakers of one recording, told apart while it is decoded and transcribed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from asr_server.core.errors import AsrError
+from asr_server.core.transcript import Segment
+from asr_server.service.recordings.speaker_labels import labelled
+from asr_server.speakers.turns import MAX_SPEAKERS, Diarization, SpeakerCount, label
+
+if TYPE_CHECKING:
+    from asr_server.audio.decode import Samples
+    from asr_server.service.requests import SpeakerOptions
+    from asr_server.speakers.client import SpeakerClient
+
+# Blocks of 2 s that wait for their analysis: text comes that far ahead of the speakers.
+_WAITING_BLOCKS = 64
+
+
+class RecordingSpeakers:
+    """One recording. `run` is a task of its own; it raises nothing, so that the text of the recording goes on.
+
+    The blocks are a bounded channel: a recording that is decoded faster than its speakers are told apart waits.
+    """
+
+    def __init__(self, client: SpeakerClient, options: SpeakerOptions) -> None:
+        self._client = client
+        self._count = SpeakerCount(options.at_least, options.at_most or MAX_SPEAKERS)
+        self._blocks: asyncio.Queue[Samples | None] = asyncio.Queue(_WAITING_BLOCKS)
+        self._found: asyncio.Future[Diarization] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> None:
+        """Analyse the blocks until `end`."""
+        try:
+            async with self._client.recording() as recording:
+                while (block := await self._blocks.get()) is not None:
+                    await recording.push(block)
+                self._found.set_result(await recording.finish(self._count))
+        except AsrError as error:
+            self._found.set_exception(error)
+            self._found.exception()  # it is raised by `labels`, unless the recording failed before
+            while await self._blocks.get() is not None:
+                pass
+
+    async def push(self, block: Samples) -> None:
+        """The next samples: (n,) float32, mono, 16 kHz. The analysis scales them: they may be louder than 1."""
+        await self._blocks.put(block)
+
+    async def end(self) -> None:
+        """There are no more samples."""
+        await self._blocks.put(None)
+
+    async def labels(self, segments: Sequence[Segment]) -> tuple[Segment, ...]:
+        """The segments, each of one speaker. Raises `SpeakersUnavailable`."""
+        turns = (await self._found).turns
+        return labelled(segments, turns, [label(speaker) for speaker in range(MAX_SPEAKERS)])

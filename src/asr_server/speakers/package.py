@@ -1,0 +1,23 @@
+"""Whether the package is installed whose shared library contains the models."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from importlib import metadata
+
+EMBEDDED = "embedded"
+DISTRIBUTION = "moonshine-voice"
+VERSION = "0.1.0"
+MACHINES = ("x86_64", "aarch64")
+
+
+def missing() -> str:
+    """Why the models cannot be used on this machine; "" if they can."""
+    if sys.platform != "linux" or platform.machine() not in MACHINES:
+        return f"{DISTRIBUTION} {VERSION} has the models for Linux on x86-64 and arm64 only"
+    try:
+        version = metadata.version(DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        version = ""
+    return "" if version == VERSION else f"the package {DISTRIBUTION}=={VERSION} is not installed"
