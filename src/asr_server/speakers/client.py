@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from asr_server.core.errors import SpeakersUnavailable
 from asr_server.core.idle import IdleTimer
 from asr_server.speakers import wire
+from asr_server.speakers.live_speakers import LiveSpeakers
 from asr_server.speakers.models import Samples
-from asr_server.speakers.turns import Diarization, SpeakerCount
+from asr_server.speakers.turns import Diarization, SpeakerCount, Turn
 from asr_server.speakers.wire import Action, SpeakerRequest
 
 # Loading takes a second, from a slow disk many; an answer more if other processes keep the machine busy.
@@ -70,6 +71,20 @@ class SpeakerClient:
                     await self._ask(process, _RECORDING, "close", number)
         finally:
             self._idle.release()
+
+    def check_live(self) -> None:
+        """It can tell live speakers apart."""
+
+    async def live(self) -> LiveSpeakers:
+        """A session, until it is closed."""
+        self._idle.hold()
+        try:
+            process, number = await self._started(), next(self._numbers)
+            await self._ask(process, _LIVE, "start", number, live=True)
+        except BaseException:
+            self._idle.release()
+            raise
+        return _LiveSpeakers(self, process, number)
 
     async def diarize(self, samples: Samples, count: SpeakerCount | None = None) -> Diarization:
         """A short recording as a whole: (n,) float32, mono, 16 kHz."""
@@ -171,6 +186,29 @@ class SpeakerClient:
                 self._is_busy = True
                 turn.set_result(None)
                 return
+
+
+class _LiveSpeakers:
+    """One live session. See `LiveSpeakers`."""
+
+    def __init__(self, client: SpeakerClient, process: _Process, number: int) -> None:
+        self.settled_ms = 0
+        self._client = client
+        self._process = process
+        self._number = number
+
+    async def push(self, samples: Samples) -> tuple[Turn, ...]:
+        changed: list[Turn] = []
+        for begin in range(0, len(samples), _BLOCK_SAMPLES):
+            block = samples[begin : begin + _BLOCK_SAMPLES]
+            answer, _ = await self._client._ask(self._process, _LIVE, "push", self._number, samples=block)
+            self.settled_ms = answer["settled_ms"]
+            changed += wire.turns(answer)
+        return tuple(changed)
+
+    async def close(self) -> None:
+        self._client._idle.release()
+        await self._client._ask(self._process, _LIVE, "close", self._number)
 
 
 class RecordingSpeakers:

@@ -14,7 +14,7 @@ from asr_server.speakers.clustering import Vectors
 from asr_server.speakers.turns import Turn
 from asr_server.speakers.windows import Overlap, Piece
 
-# What is shorter than this, or than half of all pieces, is too unclear to decide for itself.
+# A voice from less sound than this, or than half of all voices, is too unclear to decide for itself.
 _CLEAR_S = 1.0
 # Two pieces of one speaker that are nearer belong to one turn.
 _GAP_MS = 50
@@ -31,10 +31,10 @@ class Span:
 
 
 def clear(pieces: Sequence[Piece]) -> list[Piece]:
-    """The pieces that are long enough to tell voices by; some, where any has a voice."""
+    """The pieces by which voices can be told; some, where any has a voice."""
     heard = [piece for piece in pieces if piece.voice is not None]
-    least_s = min(_CLEAR_S, float(np.median([piece.duration_s for piece in heard]))) if heard else 0.0
-    return [piece for piece in heard if piece.duration_s >= least_s]
+    least_s = min(_CLEAR_S, float(np.median([piece.voice_s for piece in heard]))) if heard else 0.0
+    return [piece for piece in heard if piece.voice_s >= least_s]
 
 
 def attributed(pieces: Sequence[Piece], overlaps: Sequence[Overlap], centres: Vectors) -> list[Span]:
@@ -47,12 +47,14 @@ def attributed(pieces: Sequence[Piece], overlaps: Sequence[Overlap], centres: Ve
     own = {}
     for piece, like in zip(heard, likeness, strict=True):
         tracks[piece.track] += piece.duration_s * like
-        if piece.duration_s >= _CLEAR_S:
+        if piece.voice_s >= _CLEAR_S:
             own[piece] = like
     spans = [_span(piece.begin, piece.end, own.get(piece, tracks[piece.track])) for piece in pieces]
     for overlap in overlaps:
         spans += [_span(overlap.begin, overlap.end, tracks[track]) for track in overlap.tracks]
-    return _all_known(spans)
+    # Speech too short to be recognised is that of whoever speaks nearest to it; of speaker 0 if there is nobody.
+    known = [span for span in spans if span.speaker >= 0] or [Span(0, 0, 0, 0.0)]
+    return [span if span.speaker >= 0 else of_nearest(span, known) for span in spans]
 
 
 def turns(spans: Sequence[Span]) -> tuple[Turn, ...]:
@@ -82,11 +84,7 @@ def _span(begin: int, end: int, likeness: Vectors) -> Span:
     return Span(begin, end, speaker, float(np.clip(1 - others.max(), 0, 1)) if len(others) else 1.0)
 
 
-def _all_known(spans: list[Span]) -> list[Span]:
-    """Speech too short to be recognised is that of whoever speaks nearest to it; of speaker 0 if there is nobody."""
-    known = [span for span in spans if span.speaker >= 0]
-
-    def nearest(span: Span) -> int:
-        return min(known, key=lambda near: max(near.begin - span.end, span.begin - near.end)).speaker if known else 0
-
-    return [span if span.speaker >= 0 else replace(span, speaker=nearest(span)) for span in spans]
+def of_nearest(span: Span, known: Sequence[Span]) -> Span:
+    """The span as that of whoever speaks nearest to it."""
+    near = min(known, key=lambda near: max(near.begin - span.end, span.begin - near.end))
+    return replace(span, speaker=near.speaker)

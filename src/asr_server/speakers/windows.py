@@ -32,13 +32,15 @@ class Models:
 class Piece:
     """Speech of one person alone, in samples from the start of the recording.
 
-    `track`: the window, and which of the people in it. `voice`: None if the piece is too short for that.
+    `track`: the window, and which of the people in it. `voice`: None if there was too little sound for it; `voice_s`:
+    how much there was, which may be more than the piece.
     """
 
     begin: int
     end: int
     track: tuple[int, int]
     voice: VoicePrint | None
+    voice_s: float
 
     @property
     def duration_s(self) -> float:
@@ -80,8 +82,10 @@ def analyse(models: Models, window: Window) -> tuple[list[Piece], list[Overlap]]
         for begin, end in _runs(alone[:, person]):
             around = (round(begin * frame), min(round(end * frame), len(window.sound)))
             for first, last in _divided(max(begin, low), min(end, high), frame):
-                voice = _voice(models.embedding, window.sound, (round(first * frame), round(last * frame)), around)
-                pieces.append(Piece(place(first), place(last), (window.number, person), voice))
+                sound = _heard(window.sound, (round(first * frame), round(last * frame)), around)
+                voice = models.embedding(sound) if len(sound) >= _LEAST_SAMPLES else None
+                track = (window.number, person)
+                pieces.append(Piece(place(first), place(last), track, voice, len(sound) / SAMPLE_RATE))
     several = active.sum(axis=1) >= 2
     several[:low] = several[high:] = False
     for begin, end in _runs(several):
@@ -90,13 +94,12 @@ def analyse(models: Models, window: Window) -> tuple[list[Piece], list[Overlap]]
     return [piece for piece in pieces if piece.end > piece.begin], overlaps
 
 
-def _voice(embedding: Embedding, sound: Samples, piece: tuple[int, int], around: tuple[int, int]) -> VoicePrint | None:
-    """A short piece is heard together with what the same person says right before and after it."""
+def _heard(sound: Samples, piece: tuple[int, int], around: tuple[int, int]) -> Samples:
+    """The sound of a piece; of a short one, together with what the same person says right before and after it."""
     wanted = max(_PIECE_SAMPLES, piece[1] - piece[0])
     begin = max(around[0], piece[0] - (wanted - (piece[1] - piece[0])) // 2)
     end = min(around[1], begin + wanted)
-    begin = max(around[0], end - wanted)
-    return embedding(sound[begin:end]) if end - begin >= _LEAST_SAMPLES else None
+    return sound[max(around[0], end - wanted) : end]
 
 
 def _runs(active: Activity) -> Iterator[tuple[int, int]]:

@@ -24,10 +24,12 @@ Action = Literal["start", "push", "finish", "close"]
 
 @dataclass(frozen=True, slots=True)
 class SpeakerRequest:
-    """`analysis`: which recording. `at_least`, `at_most`: with finish, the number of speakers."""
+    """`analysis`: which recording or session. `live`: with start. `at_least`, `at_most`: with finish, the number of
+    speakers."""
 
     action: Action
     analysis: int = 0
+    live: bool = False
     at_least: int = 1
     at_most: int = 1
 
@@ -52,13 +54,23 @@ def unpacked(text: bytes, raw: bytes) -> tuple[dict[str, Any], NDArray[np.float3
     return json.loads(text), np.frombuffer(raw, np.float32)
 
 
+def turns_message(changed: tuple[Turn, ...], settled_ms: int) -> bytes:
+    """The answer to push of a live session."""
+    return packed({"turns": [asdict(turn) for turn in changed], "settled_ms": settled_ms})
+
+
 def diarization_message(found: Diarization) -> bytes:
     """The answer to finish."""
-    turns = [asdict(turn) for turn in found.turns]
-    return packed({"turns": turns, "speakers": len(found.voice_prints)}, np.array(found.voice_prints, np.float32))
+    said = [asdict(turn) for turn in found.turns]
+    return packed({"turns": said, "speakers": len(found.voice_prints)}, np.array(found.voice_prints, np.float32))
 
 
 def diarization(content: dict[str, Any], numbers: NDArray[np.float32]) -> Diarization:
     """What `diarization_message` says."""
     prints = numbers.reshape(content["speakers"], -1) if content["speakers"] else ()
-    return Diarization(tuple(Turn(**turn) for turn in content["turns"]), tuple(prints))
+    return Diarization(turns(content), tuple(prints))
+
+
+def turns(content: dict[str, Any]) -> tuple[Turn, ...]:
+    """The turns of a message."""
+    return tuple(Turn(**turn) for turn in content["turns"])

@@ -19,10 +19,13 @@ import numpy as np
 from asr_server.audio import sandbox
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.speakers import model_files, wire
+from asr_server.speakers.live import LiveDiarizer
 from asr_server.speakers.models import Samples
 from asr_server.speakers.recording import RecordingDiarizer
 from asr_server.speakers.turns import SpeakerCount
 from asr_server.speakers.windows import Models, Piece
+
+Diarizer = RecordingDiarizer | LiveDiarizer
 
 # On top of what the loaded models take: the vectors of many long recordings at once.
 _MEMORY_BYTES = 512 * 2**20
@@ -50,7 +53,7 @@ def main() -> None:
 
 def serve(requests: BinaryIO, answers: BinaryIO, models: Models) -> None:
     """Answer requests until there are no more."""
-    recordings: dict[int, RecordingDiarizer] = {}
+    recordings: dict[int, Diarizer] = {}
     while header := requests.read(wire.HEADER.size):
         text_bytes, number_bytes = wire.sizes(header)
         content, samples = wire.unpacked(requests.read(text_bytes), requests.read(number_bytes))
@@ -63,19 +66,20 @@ def serve(requests: BinaryIO, answers: BinaryIO, models: Models) -> None:
         answers.flush()
 
 
-def _answer(
-    request: wire.SpeakerRequest, samples: Samples, recordings: dict[int, RecordingDiarizer], models: Models
-) -> bytes:
-    match request.action:
-        case "start":
-            recordings[request.analysis] = RecordingDiarizer(models)
-        case "push":
-            recordings[request.analysis].push(samples)
-        case "finish":
-            found = recordings.pop(request.analysis).finish(SpeakerCount(request.at_least, request.at_most))
-            return wire.diarization_message(found)
-        case "close":
+def _answer(request: wire.SpeakerRequest, samples: Samples, recordings: dict[int, Diarizer], models: Models) -> bytes:
+    match request.action, recordings.get(request.analysis):
+        case "start", _:
+            recordings[request.analysis] = LiveDiarizer(models) if request.live else RecordingDiarizer(models)
+        case "push", LiveDiarizer() as session:
+            return wire.turns_message(session.push(samples), session.settled_ms)
+        case "push", RecordingDiarizer() as recording:
+            recording.push(samples)
+        case "finish", RecordingDiarizer() as recording:
+            return wire.diarization_message(recording.finish(SpeakerCount(request.at_least, request.at_most)))
+        case "close", _:
             recordings.pop(request.analysis, None)
+        case _:
+            return wire.packed({"error": "unknown"})
     return wire.packed({})
 
 
@@ -83,7 +87,8 @@ def _warm_up(models: Models) -> None:
     """What is imported at the first use is then there before the process is confined."""
     noise = np.random.default_rng(0).normal(0, 0.1, 11 * SAMPLE_RATE).astype(np.float32)
     voices = [models.embedding(noise[: (second + 1) * SAMPLE_RATE]) for second in range(4)]
-    pieces = [Piece(place * SAMPLE_RATE, (place + 2) * SAMPLE_RATE, (place, 0), v) for place, v in enumerate(voices)]
+    second = SAMPLE_RATE
+    pieces = [Piece(n * second, (n + 2) * second, (n, 0), voice, 2.0) for n, voice in enumerate(voices)]
     RecordingDiarizer(models, pieces).finish(SpeakerCount(2, 2))
     diarizer = RecordingDiarizer(models)
     diarizer.push(noise)

@@ -1,0 +1,140 @@
+"""Who speaks in a live session, while it goes on.
+
+Every second, a window that ends now says who speaks. The pieces of the session are clustered anew, and each cluster
+keeps the number of the speaker with whom it shares most speech. So a first guess can be wrong, and is corrected as more
+is heard, until it lies behind the horizon.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from asr_server.core.audio import SAMPLE_RATE, samples_to_ms
+from asr_server.speakers import clustering, spans
+from asr_server.speakers.clustering import Pieces
+from asr_server.speakers.models import WINDOW_SAMPLES, Samples
+from asr_server.speakers.spans import Span
+from asr_server.speakers.turns import SpeakerCount, Turn
+from asr_server.speakers.windows import Models, Overlap, Piece, Window, analyse
+
+# Labels of what was said so long ago never change.
+HORIZON_S = 15.0
+_HORIZON_SAMPLES = int(HORIZON_S * SAMPLE_RATE)
+_STEP_SAMPLES = SAMPLE_RATE
+# The network is unsure about the last moments of a window.
+_EDGE_SAMPLES = SAMPLE_RATE // 2
+# A voice that is not yet known becomes a speaker with so much speech. A sound that is no voice rarely lasts as long.
+_NEW_SPEAKER_S = 1.0
+# Speech without a voice of its own waits so long for what follows, before the nearest speaker gets it.
+_WAIT_SAMPLES = 3 * SAMPLE_RATE // 2
+# More pieces would make the clustering take longer than the speech. Of the speaker with most of them, the oldest goes.
+_MOST_PIECES = 240
+_MOST_SPEAKERS = 20
+_UNKNOWN = -1
+
+
+class LiveDiarizer:
+    """One session. It keeps 10 s of sound and a bounded number of voice vectors. For one thread."""
+
+    def __init__(self, models: Models) -> None:
+        self.settled_ms = 0
+        self._models = models
+        self._sound = np.zeros(0, np.float32)
+        self._end = 0  # samples so far
+        self._done = 0  # the sample up to which there are pieces
+        self._windows = 0
+        self._speakers: dict[Piece, int] = {}  # pieces in order, and whose they are
+        self._overlaps: list[Overlap] = []
+        self._count = 0
+        self._told: tuple[Turn, ...] = ()
+
+    def push(self, samples: Samples) -> tuple[Turn, ...]:
+        """The next samples -> the turns that are not settled, if any of them is new or has changed."""
+        self._sound = np.concatenate([self._sound, samples])[-WINDOW_SAMPLES:]
+        self._end += len(samples)
+        if self._end - _EDGE_SAMPLES - self._done < _STEP_SAMPLES:
+            return ()
+        self._listen()
+        settled = max(0, self._end - _HORIZON_SAMPLES)
+        turns = spans.turns(self._unsettled(samples_to_ms(settled)))
+        self._settle(settled)
+        if turns == self._told:
+            return ()
+        self._told = turns
+        return turns
+
+    def _listen(self) -> None:
+        begin, until = self._end - len(self._sound), self._end - _EDGE_SAMPLES
+        window = Window(self._windows, begin, (max(self._done, begin), until), self._sound)
+        pieces, overlaps = analyse(self._models, window)
+        self._done, self._windows = until, self._windows + 1
+        self._overlaps += overlaps
+        self._speakers |= dict.fromkeys(pieces, _UNKNOWN)
+        if spans.clear(pieces):
+            self._cluster()
+
+    def _cluster(self) -> None:
+        """Give the pieces that are not settled to speakers anew."""
+        clear = spans.clear(list(self._speakers))
+        voices = np.array([piece.voice for piece in clear], np.float64)
+        durations_s = np.array([piece.duration_s for piece in clear])
+        count = SpeakerCount(at_most=_MOST_SPEAKERS)
+        centres = clustering.voices(Pieces(voices, durations_s), count, self._models.plda)
+        heard = [piece for piece in self._speakers if piece.voice is not None]
+        likeness = clustering.unit(np.array([piece.voice for piece in heard], np.float64)) @ centres.T
+        clusters = dict(zip(heard, likeness.argmax(axis=1).tolist(), strict=True))
+        numbers = self._numbered(clusters, len(centres))
+        for piece, cluster in clusters.items():
+            if not self._is_settled(piece):
+                self._speakers[piece] = numbers[cluster]
+
+    def _numbered(self, clusters: dict[Piece, int], count: int) -> list[int]:
+        """The speaker of each cluster: the one with whom it shares most speech, and of that most settled speech."""
+        shared = np.zeros((count, self._count))
+        spoken = np.zeros(count)
+        for piece, cluster in clusters.items():
+            spoken[cluster] += piece.duration_s
+            if self._speakers[piece] != _UNKNOWN:
+                shared[cluster, self._speakers[piece]] += piece.duration_s * (2 if self._is_settled(piece) else 1)
+        numbers = [_UNKNOWN] * count
+        while shared.size and shared.max() > 0:
+            cluster, speaker = divmod(int(shared.argmax()), self._count)
+            numbers[cluster] = speaker
+            shared[cluster, :] = shared[:, speaker] = 0
+        for cluster in range(count):
+            if numbers[cluster] == _UNKNOWN and spoken[cluster] >= _NEW_SPEAKER_S:
+                numbers[cluster] = self._count
+                self._count += 1
+        return numbers
+
+    def _unsettled(self, settled_ms: int) -> list[Span]:
+        pieces = [piece for piece in self._speakers if samples_to_ms(piece.end) > self.settled_ms]
+        known = [piece for piece in pieces if self._speakers[piece] != _UNKNOWN]
+        found = [Span(piece.begin, piece.end, self._speakers[piece], 1.0) for piece in known]
+        for piece in pieces:
+            waited = self._done - piece.end >= _WAIT_SAMPLES
+            if self._speakers[piece] == _UNKNOWN and waited and found:
+                found.append(spans.of_nearest(Span(piece.begin, piece.end, _UNKNOWN, 0.0), found))
+        tracks: dict[tuple[int, int], Counter[int]] = {}
+        for piece in known:
+            tracks.setdefault(piece.track, Counter())[self._speakers[piece]] += piece.end - piece.begin
+        for overlap in self._overlaps:
+            several = {tracks[track].most_common(1)[0][0] for track in overlap.tracks if track in tracks}
+            found += [Span(overlap.begin, overlap.end, speaker, 1.0) for speaker in sorted(several)]
+        return found
+
+    def _is_settled(self, piece: Piece) -> bool:
+        return samples_to_ms(piece.end) <= self.settled_ms
+
+    def _settle(self, settled: int) -> None:
+        self.settled_ms = samples_to_ms(settled)
+        self._overlaps = [overlap for overlap in self._overlaps if samples_to_ms(overlap.end) > self.settled_ms]
+        pieces = [piece for piece in self._speakers if self._is_settled(piece)]
+        for piece in pieces:
+            if piece.voice is None or self._speakers[piece] == _UNKNOWN:
+                del self._speakers[piece]
+        while len(self._speakers) > _MOST_PIECES:
+            most = Counter(self._speakers.values()).most_common(1)[0][0]
+            del self._speakers[next(piece for piece, speaker in self._speakers.items() if speaker == most)]

@@ -1,0 +1,37 @@
+"""What tells the speakers of a live session apart, as the session sees it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asr_server.speakers.turns import Turn
+
+
+class LiveSpeakers(Protocol):
+    """The speakers of one live session, from its first sample on."""
+
+    @property
+    def settled_ms(self) -> int:
+        """Turns that end before this time of the session never change any more."""
+
+    async def push(self, samples: NDArray[np.float32]) -> tuple[Turn, ...]:
+        """The next audio, mono at 16 kHz -> the turns that are new or have changed, in milliseconds of the session.
+
+        They replace what was said before about their time. Raises `SpeakersUnavailable`.
+        """
+
+    async def close(self) -> None:
+        """No more audio comes."""
+
+
+class LiveSpeakerSource(Protocol):
+    """Makes the `LiveSpeakers` of each session."""
+
+    def check_live(self) -> None:
+        """Raise `UnsupportedValue`, with the reason, where this server cannot tell live speakers apart."""
+
+    async def live(self) -> LiveSpeakers:
+        """Those of a new session. Raises `SpeakersUnavailable`."""
