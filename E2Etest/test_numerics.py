@@ -17,8 +17,8 @@ pytestmark = [pytest.mark.accuracy, pytest.mark.nightly, pytest.mark.torch]
 FORMATS = {
     "float32": {"dtype": "float32"},
     "bfloat16": {"dtype": "bfloat16"},
-    "int8": {"dtype": "float32", "int8": True},
-    "int8 in bfloat16": {"dtype": "bfloat16", "int8": True},
+    "int8": {"dtype": "float32", "quantize": "int8"},
+    "int8 in bfloat16": {"dtype": "bfloat16", "quantize": "int8"},
 }
 NEED_INT8 = pytest.mark.skipif(cpu.flags().isdisjoint(INT8_FLAGS), reason="no instructions for it")
 REDUCED = ["bfloat16", *(pytest.param(name, marks=NEED_INT8) for name in ("int8", "int8 in bfloat16"))]

@@ -15,6 +15,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from asr_server.cli.conftest import tls
+from asr_server.engine import capabilities
 from E2Etest.process import running
 
 ROOT = Path(__file__).parents[1]
@@ -212,7 +213,7 @@ print(json.dumps(sorted({owner for name in list(sys.modules) for owner in provid
 
 
 def _own_imports():
-    """The names of all installed modules that the code imports, wherever it does."""
+    """The names of all installed modules that the code imports, wherever it does, but for the optional ones."""
     found = set()
     for path in (ROOT / "src" / "asr_server").rglob("*.py"):
         if not path.name.endswith("_test.py") and path.name != "conftest.py":
@@ -221,7 +222,8 @@ def _own_imports():
                     found |= {alias.name for alias in node.names}
                 elif isinstance(node, ast.ImportFrom) and not node.level:
                     found.add(node.module)
-    own = {"asr_server", "sounddevice", *sys.stdlib_module_names}  # sounddevice: for microphones, where installed
+    # sounddevice: for microphones, where installed
+    own = {"asr_server", "sounddevice", "onnx", "onnxscript", *capabilities.OPTIONAL, *sys.stdlib_module_names}
     return sorted(name for name in found if name.split(".")[0] not in own)
 
 

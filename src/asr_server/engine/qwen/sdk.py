@@ -57,7 +57,6 @@ with _replaced(dict.fromkeys(("sklearn", "scipy") if "transformers" not in sys.m
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
     from transformers.models.qwen2 import Qwen2TokenizerFast
     from transformers.models.qwen2.tokenization_qwen2 import bytes_to_unicode
-    from transformers.models.whisper import WhisperFeatureExtractor
 
     # nagisa splits Japanese for the aligner. With the others the SDK reads files; it is given samples here, and these
     # two are not even installed.
@@ -69,6 +68,7 @@ with _replaced(dict.fromkeys(("sklearn", "scipy") if "transformers" not in sys.m
             Qwen3ASRProcessor,
         )
         from qwen_asr.inference.qwen3_forced_aligner import Qwen3ForceAlignProcessor
+        from transformers.models.whisper import WhisperFeatureExtractor
 
 # soynlp splits Korean for the aligner. Its other parts compare words with scikit-learn and SciPy.
 _FOR_SOYNLP = (
