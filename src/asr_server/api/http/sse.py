@@ -22,7 +22,15 @@ from asr_server.api.edge.request_log import log_fields
 from asr_server.api.errors import error_body, internal_error_body
 from asr_server.core.errors import AsrError, Cancelled
 from asr_server.core.transcript import Transcript
-from asr_server.service.output.render import language_codes, logprobs, token_usage, verbose, words
+from asr_server.service.output.render import (
+    diarized_segment,
+    language_codes,
+    logprobs,
+    speaker,
+    token_usage,
+    verbose,
+    words,
+)
 from asr_server.service.recordings.pipeline import Event, Finished, SegmentDone, Started, TextDelta
 from asr_server.service.requests import OutputOptions, ResponseFormat
 from asr_server.text.joining import joint
@@ -158,18 +166,33 @@ def frame(content: dict[str, Any]) -> str:
     return f"data: {json.dumps(content, ensure_ascii=False)}\n\n"
 
 
-def openai_frames(event: Event, output: OutputOptions) -> list[str]:
-    """Deltas as they are decoded, one `transcript.text.done`, `[DONE]`. All deltas joined are the text of done.
+class OpenAiFrames:
+    """Deltas as they are decoded, one `transcript.text.done`, `[DONE]`. All deltas joined are the text of done. With
+    diarized_json each segment is an event too, once its speaker is known.
 
     Log-probabilities come with `done`: a delta is whole characters, which may be less or more than whole tokens.
     """
-    match event:
-        case TextDelta(text=text):
-            return [frame({"type": "transcript.text.delta", "delta": text})]
-        case Finished(transcript=transcript):
-            return [frame(_done(transcript, output)), "data: [DONE]\n\n"]
-        case _:
-            return []
+
+    def __init__(self, output: OutputOptions) -> None:
+        self._output = output
+        self._segments = 0
+
+    def __call__(self, event: Event) -> list[str]:
+        """The frames of the next event."""
+        match event:
+            case TextDelta(text=text):
+                return [frame({"type": "transcript.text.delta", "delta": text})]
+            case SegmentDone(segment=segment) if segment.text and self._is_diarized:
+                self._segments += 1
+                return [frame(diarized_segment(self._segments - 1, segment))]
+            case Finished(transcript=transcript):
+                return [frame(_done(transcript, self._output)), "data: [DONE]\n\n"]
+            case _:
+                return []
+
+    @property
+    def _is_diarized(self) -> bool:
+        return self._output.response_format is ResponseFormat.DIARIZED_JSON
 
 
 def _done(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
@@ -203,7 +226,7 @@ class SegmentFrames:
             case SegmentDone(segment=segment):
                 text = joint(self._text, segment.text) + segment.text if segment.text else ""
                 chunk = self._chunk(text, segment.language, segment.start_ms, segment.end_ms)
-                chunk["complete"] = segment.complete
+                chunk |= {"complete": segment.complete} | speaker(segment)
                 self._complete &= segment.complete
                 self._text += text
                 self._index += 1

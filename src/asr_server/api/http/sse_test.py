@@ -3,17 +3,17 @@
 import asyncio
 import json
 from dataclasses import replace
-from functools import partial
 from types import SimpleNamespace
 
 import anyio
 import pytest
+from openai.types.audio import TranscriptionTextSegmentEvent
 
 from asr_server.api.http import sse
 from asr_server.core.errors import EngineOutOfMemory
 from asr_server.core.transcript import Segment, Transcript
 from asr_server.service.recordings.pipeline import Finished, SegmentDone, Started, TextDelta
-from asr_server.service.requests import OutputOptions
+from asr_server.service.requests import OutputOptions, ResponseFormat
 
 SEGMENT = Segment(0, 900, "hello", "English", (1,), -0.1, 0.0)
 FINISHED = Finished(Transcript("hello", "English", 1000, (SEGMENT,)))
@@ -45,7 +45,7 @@ def _work(*events, fault=None, closed=None):
 
 
 def _openai():
-    return partial(sse.openai_frames, output=OutputOptions())
+    return sse.OpenAiFrames(OutputOptions())
 
 
 async def _sent(request_, work, to_frames):
@@ -180,3 +180,25 @@ async def test_a_segment_that_was_cut_off_is_marked_and_so_is_the_whole(request_
         await _sent(request_, _work(SegmentDone(cut), SegmentDone(SEGMENT)), sse.SegmentFrames(OutputOptions()))
     )
     assert [b.get("complete") for b in bodies[1:]] == [False, True, False, None]
+
+
+async def test_diarized_segments_are_events_with_the_ids_of_the_whole_answer(request_):
+    """Behind the deltas; one without text is in no answer. Other formats have no such events."""
+    said = [replace(SEGMENT, speaker=name, text=text) for name, text in (("A", "hel"), ("B", ""), ("B", "lo"))]
+    work = _work(TextDelta("hel"), TextDelta("lo"), *map(SegmentDone, said))
+    output = OutputOptions(ResponseFormat.DIARIZED_JSON)
+    bodies = _bodies(await _sent(request_, work, sse.OpenAiFrames(output)))
+    assert [body["type"] for body in bodies] == [
+        *["transcript.text.delta"] * 2,
+        *["transcript.text.segment"] * 2,
+        "transcript.text.done",
+    ]
+    events = [TranscriptionTextSegmentEvent.model_validate(body, strict=True) for body in bodies[2:4]]
+    assert [(event.id, event.speaker, event.text) for event in events] == [("seg_0", "A", "hel"), ("seg_1", "B", "lo")]
+
+
+async def test_our_own_events_state_the_speaker(request_):
+    """Of a segment, where speakers are told apart."""
+    work = _work(SegmentDone(replace(SEGMENT, speaker="A")), SegmentDone(SEGMENT))
+    bodies = _bodies(await _sent(request_, work, sse.SegmentFrames(OutputOptions())))
+    assert [body.get("speaker") for body in bodies] == [None, "A", None, None, None]
