@@ -68,7 +68,8 @@ class Duration:
 class Span:
     """The text of one span of speech. The last one is `whole`: the text of the whole recording.
 
-    `speaker`: a letter or a name, None where speakers are not told apart, and of the whole.
+    Where speakers are told apart, the spans come without them first, and once more at the end of the recording, each of
+    one `speaker`: a letter or a name.
     """
 
     text: str

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from asr_server.api.dependencies import Services
+    from asr_server.engine.plan import Plan
 
 Form = TypeVar("Form", bound=RecordingForm)
 R = TypeVar("R", bound=RecordingRequest)
@@ -107,11 +108,24 @@ def parse(
     model = services.catalog.find(request.model, any_name=any_model).resident
     if not services.plan.traits.scores and isinstance(request, TranscriptionRequest) and request.output.logprobs:
         raise UnsupportedValue("The engine gives no log-probabilities.", param="include")
+    if request.speakers and request.channel_mode is not ChannelMode.SPLIT:
+        _check_speakers(services.plan)
     source = "source_language" if isinstance(request, TranslationRequest) else "language"
     services.catalog.check_language(request.language, source, model=model)
     if file.size == 0:
         raise EmptyFile("The file is empty.", param="file")
     return request, file
+
+
+def _check_speakers(plan: Plan) -> None:
+    """Voices are told apart by a model, and channels by their place."""
+    if not plan.is_active("speakers"):
+        reason = next((option.reason for option in plan.options if option.name == "speakers"), "")
+        raise UnsupportedValue(
+            f"This server does not tell speakers apart by their voices ({reason}), only by channel, with "
+            "channel_mode=split.",
+            param="speakers",
+        )
 
 
 def transcription_request(form: FormData) -> TranscriptionRequest:

@@ -76,12 +76,12 @@ def words(spoken: Iterable[Word]) -> list[dict[str, Any]]:
     return [
         {"word": w.text, "start": w.start_ms / 1000, "end": w.end_ms / 1000, "source": w.source.value}
         | ({} if w.confidence is None else {"confidence": w.confidence})
-        | speaker(w)
+        | _speaker(w)
         for w in spoken
     ]
 
 
-def speaker(spoken: Word | Segment) -> dict[str, str]:
+def _speaker(spoken: Word | Segment) -> dict[str, str]:
     """The field `speaker`, where speakers were told apart."""
     return {} if spoken.speaker is None else {"speaker": spoken.speaker}
 
@@ -151,7 +151,7 @@ def _segment(number: int, segment: Segment) -> dict[str, Any]:
         "compression_ratio": segment.compression_ratio,
         "no_speech_prob": segment.no_speech_prob,
         "complete": segment.complete,
-    } | speaker(segment)
+    } | _speaker(segment)
 
 
 def _diarized(transcript: Transcript) -> dict[str, Any]:
