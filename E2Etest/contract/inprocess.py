@@ -20,6 +20,7 @@ from asr_server.engine.aligning import AligningEngine
 from asr_server.engine.fake import FakeAligner, FakeEngine
 from asr_server.engine.fake_script import FakeScript
 from asr_server.engine.registry import pass_tokens
+from E2Etest.contract.scripted_speakers import ScriptedSpeakers
 from E2Etest.contract.word_spotter import text_of
 from E2Etest.process import Server
 
@@ -36,9 +37,17 @@ class InProcessServer(Server):
     """Serves until `stop`. Use `running()`. `settings` are named as in the environment, which is not read.
 
     The words of the bundled recording are recognised where they are in the audio; `script` adds delays and faults.
+    `speakers` takes the place of what tells speakers apart.
     """
 
-    def __init__(self, folder: Path, *, script: FakeScript | None = None, **settings: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        script: FakeScript | None = None,
+        speakers: ScriptedSpeakers | None = None,
+        **settings: str,
+    ) -> None:
         listener = socket.create_server(("127.0.0.1", 0))
         port = listener.getsockname()[1]
         super().__init__(port, key=settings.get("API_KEYS", "").partition(",")[0])
@@ -55,7 +64,11 @@ class InProcessServer(Server):
             "PORT": str(port),
         }
         self._settings = _settings(given)
-        with mock.patch.object(composition.registry, "build_aligning", self._build_engine):
+        build_speakers = (lambda *_, **__: speakers) if speakers else composition.SpeakerClient
+        with (
+            mock.patch.object(composition.registry, "build_aligning", self._build_engine),
+            mock.patch.object(composition, "SpeakerClient", build_speakers),
+        ):
             self._app = composition.create_app(self._settings)
             drain = functools.partial(composition.drain, self._app)
             self._server = serve.http_server(self._app, drain, {}, granian=self._settings.use_granian)

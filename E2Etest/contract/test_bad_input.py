@@ -126,9 +126,7 @@ def test_lying_sizes_in_the_header(server, sample, size):
         ({"timestamp_granularities[]": "syllable"}, (400, "invalid_value", "timestamp_granularities")),
         ({"return_timestamps": "true", "response_format": "srt"}, (400, "unsupported_value", "return_timestamps")),
         ({"mode": "roughly"}, (400, "invalid_value", "mode")),
-        ({"response_format": "diarized_json"}, (400, "unsupported_value", "response_format")),
         ({"languages[]": ["en", "de"]}, (400, "unsupported_value", "languages")),
-        ({"known_speaker_names[]": "Ann"}, (400, "unsupported_value", "known_speaker_names")),
         ({"chunking_strategy": "always"}, (400, "invalid_value", "chunking_strategy.type")),
         ({"chunking_strategy[threshold]": "2"}, (400, "invalid_value", "chunking_strategy.threshold")),
         ({"chunking_strategy": "{oops"}, (400, "invalid_value", "chunking_strategy.type")),
@@ -143,6 +141,56 @@ def test_lying_sizes_in_the_header(server, sample, size):
 def test_wrong_fields(server, sample, fields, expected):
     """Every wrong field is named, before any audio is decoded."""
     assert _error(server.transcribe(sample[0], **fields)) == expected
+
+
+_CLIP = "data:audio/wav;base64,UklGRg=="
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"num_speakers": "2", "response_format": "verbose_json"}, "num_speakers"),
+        ({"known_speaker_names[]": "Ann", "known_speaker_references[]": _CLIP}, "known_speaker_names"),
+        ({"channel_mode": "split"}, "channel_mode"),
+        ({"channel_mode": "foo", "response_format": "diarized_json"}, "channel_mode"),
+        ({"speakers": "true"}, "response_format"),
+        ({"speakers": "perhaps"}, "speakers"),
+        ({"response_format": "diarized_json", "num_speakers": "41"}, "num_speakers"),
+        ({"response_format": "diarized_json", "num_speakers": "0"}, "num_speakers"),
+        ({"response_format": "diarized_json", "min_speakers": "3", "max_speakers": "2"}, "min_speakers"),
+        ({"response_format": "diarized_json", "channel_mode": "split", "max_speakers": "2"}, "max_speakers"),
+        ({"response_format": "diarized_json", "known_speaker_names[]": "Ann"}, "known_speaker_references"),
+        ({"response_format": "diarized_json", "known_speaker_references[]": _CLIP}, "known_speaker_names"),
+        (
+            {
+                "response_format": "diarized_json",
+                "known_speaker_names[]": ["Ann", "Ann"],
+                "known_speaker_references[]": [_CLIP, _CLIP],
+            },
+            "known_speaker_names",
+        ),
+        (
+            {
+                "response_format": "diarized_json",
+                "known_speaker_names[]": "Ann",
+                "known_speaker_references[]": "https://example.com/ann.wav",
+            },
+            "known_speaker_references",
+        ),
+        (
+            {
+                "response_format": "diarized_json",
+                "known_speaker_names[]": "Ann",
+                "known_speaker_references[]": "data:audio/wav;base64,*",
+            },
+            "known_speaker_references",
+        ),
+        ({"response_format": "diarized_json", "timestamp_granularities[]": "word"}, "timestamp_granularities"),
+    ],
+)
+def test_wrong_fields_about_speakers(server, sample, fields, param):
+    """Every one is named, before any audio is decoded."""
+    assert _error(server.transcribe(sample[0], **fields)) == (400, "invalid_value", param)
 
 
 def test_missing_and_misplaced_files(server):

@@ -37,7 +37,7 @@ def test_our_own_events_come_span_by_span(server, three):
     ("wish", "param"),
     [
         ({"include[]": "logprobs"}, "include"),
-        *(({"response_format": name}, "response_format") for name in ("srt", "vtt", "verbose_json")),
+        *(({"response_format": name}, "response_format") for name in ("srt", "vtt", "verbose_json", "diarized_json")),
     ],
 )
 def test_what_our_own_events_do_not_have_is_refused(server, wish, param):

@@ -83,6 +83,9 @@ _SEEN = (
     Case(3, "verbose-word", "`word`: words in order within the recording, no segments"),
     Case(3, "verbose-both", "Both: words and segments"),
     Case(3, "verbose-language", "The language is its English name in lower case, the task `transcribe`"),
+    Case(4, "diarized", "`diarized_json`: segments with speaker, text and times; the first to speak is A"),
+    Case(4, "diarized-stream", "... streamed: deltas, then the segments, then `done`"),
+    Case(4, "known-speaker", "The reference of a known speaker may have more than 1 MiB"),
     Case(5, "logprobs", "Requested: each token with its bytes, which make up the text"),
     Case(5, "no-logprobs", "Not requested: none"),
     Case(6, "chunking-auto", '`chunking_strategy="auto"`'),
@@ -133,10 +136,8 @@ _SEEN = (
 )
 
 REFUSALS = (
-    Refusal(4, "diarized", "`diarized_json`", 400, "unsupported_value", "response_format"),
-    Refusal(
-        4, "speakers", "Known speakers, a reference of more than 1 MiB", 400, "unsupported_value", "known_speaker_names"
-    ),
+    Refusal(4, "known-alone", "Known speakers without `diarized_json`", 400, "invalid_value", "known_speaker_names"),
+    Refusal(4, "no-data-url", "A reference that is no data URL", 400, "invalid_value", "known_speaker_references"),
     Refusal(6, "languages", "`languages`", 400, "unsupported_value", "languages"),
     Refusal(10, "stream-of-text", "`stream` with a file that is not audio", 400, "invalid_audio", "file"),
     Refusal(13, "unknown-model", "Unknown model", 404, "model_not_found", "model"),

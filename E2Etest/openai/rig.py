@@ -86,12 +86,20 @@ def facts(servers: Mapping[str, Server], place: Path) -> dict[str, Any]:
 
 
 def _recordings(place: Path) -> dict[str, Path]:
-    """`minute` has many spans, `held` is more than the limited server takes at once beside anything else."""
+    """`minute` has many spans, `held` is more than the limited server takes at once beside anything else. `voice` has
+    more than 1 MiB."""
     one = np.concatenate([recordings.samples(), _PAUSE])
     made = {
         "spans": recordings.wav(np.tile(one, 3)),
         "minute": recordings.wav(np.tile(one, 9)),
         "held": recordings.wav(np.tile(one, 2)[: 12 * 16_000]),
+        "voice": recordings.riff(
+            np.tile(recordings.samples() / 32_768, 3)[: 9 * 16_000].astype("<f8").tobytes(),
+            tag=3,
+            rate=16_000,
+            channels=1,
+            bits=64,
+        ),
         "short": recordings.wav(recordings.samples()[: 16_000 + 3_200]),
         "silence": recordings.wav(np.zeros(32_000, np.int16)),
         "too-long": recordings.wav(np.zeros(130 * 8_000, np.int16), rate=8_000),

@@ -18,14 +18,12 @@ function form(parts) {
   return () => client().post(ROUTE, { body });
 }
 
-function speakers() {
-  const reference = `data:audio/wav;base64,${Buffer.alloc(1_200_000).toString("base64")}`;
-  return create({ known_speaker_names: ["agent"], known_speaker_references: [reference] });
-}
+const known = (reference, some = {}) =>
+  fields({ known_speaker_names: ["agent"], known_speaker_references: [reference], ...some });
 
 const CALLS = [
-  [4, "diarized", fields({ response_format: "diarized_json" })],
-  [4, "speakers", speakers],
+  [4, "known-alone", known("data:;base64,AAAA")],
+  [4, "no-data-url", known("https://example.com/agent.wav", { response_format: "diarized_json" })],
   [6, "languages", fields({ languages: ["en", "zh"] })],
   [10, "stream-of-text", named(TEXT, "a.mp3", { stream: true })],
   [13, "unknown-model", fields({ model: "nobody" })],

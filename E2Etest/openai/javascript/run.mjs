@@ -2,6 +2,7 @@
 
 import "./failing.mjs";
 import "./leaving.mjs";
+import "./speakers.mjs";
 import "./streaming.mjs";
 import "./transcribing.mjs";
 import "./waiting.mjs";

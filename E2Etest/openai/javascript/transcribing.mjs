@@ -1,4 +1,4 @@
-// Recordings in, transcripts out: items 1 to 7, 16 and 18.
+// Recordings in, transcripts out: items 1 to 3, 5 to 7, 16 and 18.
 
 import assert from "node:assert/strict";
 import { createReadStream, readFileSync } from "node:fs";

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 from typing import Any
 
@@ -26,15 +25,14 @@ def _post(path: str, **request: Any) -> Callable[[], object]:
     return lambda: client().post(path, cast_to=object, **request)
 
 
-def _speakers() -> object:
-    reference = "data:audio/wav;base64," + base64.b64encode(bytes(1_200_000)).decode()
-    # Parameters since 2.6; before, the same bytes by extra_body.
-    return create(known_speaker_names=["agent"], known_speaker_references=[reference])
-
-
 _CALLS: dict[tuple[int, str], Callable[[], object]] = {
-    (4, "diarized"): _fields(response_format="diarized_json"),
-    (4, "speakers"): _speakers,
+    # Parameters since 2.6; before, the same bytes by extra_body.
+    (4, "known-alone"): _fields(known_speaker_names=["agent"], known_speaker_references=["data:;base64,AAAA"]),
+    (4, "no-data-url"): _fields(
+        response_format="diarized_json",
+        known_speaker_names=["agent"],
+        known_speaker_references=["https://example.com/agent.wav"],
+    ),
     # A parameter since 3.x; before, the same bytes by extra_body.
     (6, "languages"): _fields(languages=["en", "zh"]),
     (10, "stream-of-text"): _fields(file=("a.mp3", _TEXT), stream=True),

@@ -1,4 +1,4 @@
-"""Arguments that several commands share, in groups; the checks of their values; the requests made from them."""
+"""Arguments that several commands share, in groups, and the checks of their values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from asr_server.cli.formats import Format
 from asr_server.cli.parser import did_you_mean
 from asr_server.client.forms import MODES
 from asr_server.core.errors import InvalidInput
-from asr_server.service.requests import DEFAULT_MODEL, SubtitleRequest, TranslationRequest
+from asr_server.service.requests import ChannelMode
+from asr_server.subtitle.cue_config import SpeakerStyle
 from asr_server.text import languages
 
 DEFAULT_SERVER = "http://127.0.0.1:8100"
@@ -63,6 +64,27 @@ def add_language(group: argparse._ActionsContainer) -> None:
 def add_hotwords(group: argparse._ActionsContainer) -> None:
     """Words that help recognition."""
     group.add_argument("--hotword", action="append", default=[], metavar="WORD", help="a word to expect; repeatable")
+
+
+def add_speakers(group: argparse._ArgumentGroup) -> None:
+    """Who speaks: how many there are, and whose voices are known."""
+    group.add_argument("--speakers", action="store_true", help="tell speakers apart: A, B and so on")
+    group.add_argument("--num-speakers", type=_people, metavar="N", help="how many speak")
+    group.add_argument("--min-speakers", type=_people, metavar="N", help="how many speak at least")
+    group.add_argument("--max-speakers", type=_people, metavar="N", help="how many speak at most")
+    group.add_argument(
+        "--known-speaker",
+        type=_known_speaker,
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="a name, and a recording of 2 to 10 s in which that person alone speaks; repeatable",
+    )
+    group.add_argument(
+        "--channel-mode",
+        choices=[mode.value for mode in ChannelMode],
+        help="split: each channel is a speaker; mix: channels are one signal; auto (default): by their sound",
+    )
 
 
 def add_formats(
@@ -115,6 +137,11 @@ def add_layout(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--max-line-chars", type=_columns, default=42, metavar="N", help="widest line (default 42)")
     group.add_argument("--max-lines", type=_lines, default=2, metavar="N", help="most lines of a cue (default 2)")
+    group.add_argument(
+        "--speaker-style",
+        choices=[style.value for style in SpeakerStyle],
+        help="with --speakers: names (default), dash for two speakers in one cue, or none",
+    )
     _add_alias(group, "--max_line_width", dest="max_line_chars", type=_columns)
     _add_alias(group, "--max_line_count", dest="max_lines", type=_lines)
 
@@ -170,28 +197,6 @@ def add_server(group: argparse._ActionsContainer) -> None:
 def add_key(group: argparse._ActionsContainer) -> None:
     """The key comes from a file: every user of a machine can see the command lines of all others."""
     group.add_argument("--api-key-file", type=Path, metavar="FILE", help=_KEY_HELP)
-
-
-def recognition(parsed: argparse.Namespace) -> dict[str, Any]:
-    """The fields that all requests have."""
-    return {
-        # With --local the model is one of the settings, and the worker has no other.
-        "model": DEFAULT_MODEL if parsed.local or not parsed.model else parsed.model,
-        "language": parsed.language,
-        "prompt": parsed.prompt,
-        "hotwords": tuple(parsed.hotword),
-    }
-
-
-def cue_request(parsed: argparse.Namespace, wanted: Sequence[Format]) -> SubtitleRequest | TranslationRequest:
-    """The request of `subtitles` and `translate`: a translation where there is a target language."""
-    output = formats.answer_options(wanted, max_line_chars=parsed.max_line_chars, max_lines=parsed.max_lines)
-    fields = recognition(parsed) | {"word_times": MODES[parsed.mode], "output": output}
-    if not parsed.to:
-        return SubtitleRequest(**fields)
-    return TranslationRequest(
-        **fields, target_language=parsed.to, bilingual=parsed.bilingual, glossary=dict(parsed.term)
-    )
 
 
 def server(parsed: argparse.Namespace) -> str:
@@ -304,6 +309,17 @@ def _term(text: str) -> tuple[str, str]:
     if not term or not translation:
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form kitchen=Küche")
     return term, translation
+
+
+def _known_speaker(text: str) -> tuple[str, Path]:
+    name, _, file = (part.strip() for part in text.partition("="))
+    if not name or not file:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form Ann=ann.wav")
+    return name, Path(file)
+
+
+def _people(text: str) -> int:
+    return _within(text, 1, 40)
 
 
 def _columns(text: str) -> int:

@@ -1,14 +1,11 @@
 """The key, and the values of shared arguments."""
 
 import argparse
-from dataclasses import replace
 
 import pytest
 
 from asr_server.cli import arguments
 from asr_server.cli.failure import UsageError
-from asr_server.cli.formats import Format
-from asr_server.service.requests import OutputOptions, ResponseFormat, SubtitleRequest, TranslationRequest, WordTimes
 
 
 def _key(file=None):
@@ -79,22 +76,11 @@ def test_a_target_is_its_tag():
     assert [arguments.target_language(text) for text in ("German", "de", "pt-BR")] == ["de", "de", "pt-BR"]
 
 
-@pytest.mark.parametrize(
-    ("given", "request_"),
-    [
-        ({}, SubtitleRequest(output=OutputOptions(ResponseFormat.VTT, max_line_chars=30, max_lines=1))),
-        ({"mode": "fast", "language": "German"}, SubtitleRequest(language="German", word_times=WordTimes.ESTIMATED)),
-        (
-            {"to": "de", "bilingual": True, "term": [("a", "b")], "model": "m", "hotword": ["x"]},
-            TranslationRequest(target_language="de", bilingual=True, glossary={"a": "b"}, model="m", hotwords=("x",)),
-        ),
-        ({"local": True, "model": "demo", "prompt": "p"}, SubtitleRequest(prompt="p")),
-    ],
-)
-def test_arguments_become_the_request(given, request_):
-    """With a target language a translation. With --local the model is a setting of the worker."""
-    output = OutputOptions(ResponseFormat.VTT, max_line_chars=30, max_lines=1)
-    defaults = {"language": None, "prompt": "", "hotword": [], "model": "", "local": False, "to": None, "term": []}
-    layout = {"mode": "accurate", "max_line_chars": 30, "max_lines": 1, "bilingual": False}
-    parsed = argparse.Namespace(**{**defaults, **layout, **given})
-    assert arguments.cue_request(parsed, [Format.VTT]) == replace(request_, output=output)
+@pytest.mark.parametrize("words", [["--known-speaker", "Ann"], ["--known-speaker", "=a.wav"], ["--num-speakers", "41"]])
+def test_what_says_nothing_of_a_speaker_is_refused(words, capsys):
+    """A name without a file, a file without a name, more people than are told apart."""
+    parser = argparse.ArgumentParser()
+    arguments.add_speakers(parser.add_argument_group())
+    with pytest.raises(SystemExit):
+        parser.parse_args(words)
+    assert words[1] in capsys.readouterr().err

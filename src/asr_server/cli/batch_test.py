@@ -15,7 +15,7 @@ from asr_server.cli.formats import Format, answer_options
 from asr_server.cli.progress import ProgressBars
 from asr_server.cli.sinks import Existing, FileSink, StdoutSink
 from asr_server.cli.sources import Source
-from asr_server.service.requests import TranscriptionRequest
+from asr_server.service.requests import OutputOptions, TranscriptionRequest
 
 
 class _Scripted:
@@ -67,7 +67,7 @@ def _sources(tmp_path, *texts):
 def _run(command="transcribe", formats=(Format.TEXT,), **given):
     """A run as `Batch` sees it; the request is for its formats."""
     parsed = argparse.Namespace(**({"quiet": True, "server": None, "api_key_file": None} | given))
-    return Run(command, parsed, TranscriptionRequest(output=answer_options(formats)), formats)
+    return Run(command, parsed, TranscriptionRequest(output=answer_options(formats, OutputOptions())), formats)
 
 
 def _batch(backend, sources, sink=None, **given):

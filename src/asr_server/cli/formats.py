@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from asr_server.cli.parser import unknown_name
 from asr_server.service.requests import OutputOptions, ResponseFormat
 from asr_server.subtitle import ass, line_formats, srt, vtt
 from asr_server.subtitle.cues import Cue
-from asr_server.text import languages
+from asr_server.text import joining, languages
 
 
 class Format(StrEnum):
@@ -23,6 +24,7 @@ class Format(StrEnum):
     TEXT = "text"
     JSON = "json"
     VERBOSE_JSON = "verbose_json"
+    DIARIZED_JSON = "diarized_json"
     SRT = "srt"
     VTT = "vtt"
     TSV = "tsv"
@@ -35,7 +37,7 @@ class Format(StrEnum):
         return _SUFFIXES.get(self, f".{self.value}")
 
 
-_SUFFIXES = {Format.TEXT: ".txt", Format.VERBOSE_JSON: ".json"}
+_SUFFIXES = {Format.TEXT: ".txt", Format.VERBOSE_JSON: ".json", Format.DIARIZED_JSON: ".json"}
 _RENDER = {
     Format.SRT: srt.render,
     Format.VTT: vtt.render,
@@ -71,8 +73,9 @@ def chosen(parsed: argparse.Namespace, allowed: Sequence[Format] = tuple(Format)
     for one in wanted:
         if one not in allowed:
             raise UsageError(f"--format {one} is not possible here; choose from {', '.join(allowed)}.")
-    if {Format.JSON, Format.VERBOSE_JSON} <= set(wanted):
-        raise UsageError("json and verbose_json would be the same file; verbose_json holds all that json does.")
+    same = [one for one in wanted if one.suffix == Format.JSON.suffix]
+    if len(same) > 1:
+        raise UsageError(f"{same[0]} and {same[1]} would be the same file; verbose_json holds all that the others do.")
     return wanted
 
 
@@ -81,27 +84,30 @@ def _by_suffix(output: str | None, allowed: Sequence[Format]) -> list[Format]:
     return [one for one in allowed if one.suffix == suffix][:1]
 
 
-def answer_options(wanted: Sequence[Format], max_line_chars: int = 42, max_lines: int = 2) -> OutputOptions:
-    """What the server is asked for so that `convert` can make all formats of one answer."""
+def answer_options(wanted: Sequence[Format], layout: OutputOptions, *, speakers: bool = False) -> OutputOptions:
+    """What the server is asked for, with that layout, so that `convert` can make all formats of one answer."""
     cues = [one for one in wanted if one in CUE_FORMATS]
     if len(wanted) == 1 and wanted[0].value in set(ResponseFormat):
         answer = ResponseFormat(wanted[0].value)
     else:
-        answer = ResponseFormat.SRT if len(cues) == len(wanted) else ResponseFormat.VERBOSE_JSON
-    listed = answer is ResponseFormat.VERBOSE_JSON and bool(cues)
-    return OutputOptions(answer, cues=listed, max_line_chars=max_line_chars, max_lines=max_lines)
+        # A name of a speaker is text in SRT, and has its place in VTT.
+        file_of_cues = ResponseFormat.VTT if speakers else ResponseFormat.SRT
+        answer = file_of_cues if len(cues) == len(wanted) else ResponseFormat.VERBOSE_JSON
+    return replace(layout, response_format=answer, cues=answer is ResponseFormat.VERBOSE_JSON and bool(cues))
 
 
 def convert(answer: str, given: OutputOptions, wanted: Sequence[Format]) -> dict[Format, str]:
     """The files' contents from an answer with the options that `answer_options` has chosen."""
     if [given.response_format.value] == list(wanted):
         return {wanted[0]: _ended(answer)}
-    if given.response_format is ResponseFormat.SRT:
-        content, cues = {}, srt.parse(answer)
+    if given.response_format.is_subtitles:
+        parse_cues = vtt.parse if given.response_format is ResponseFormat.VTT else srt.parse
+        content, cues = {}, parse_cues(answer)
     else:
         content = json.loads(answer)
         cues = [
-            Cue(round(1000 * cue["start"]), round(1000 * cue["end"]), cue["text"]) for cue in content.pop("cues", [])
+            Cue(round(1000 * cue["start"]), round(1000 * cue["end"]), cue["text"], speaker=cue.get("speaker", ""))
+            for cue in content.pop("cues", [])
         ]
     return {one: render(cues, one) if one in CUE_FORMATS else _ended(_text_format(content, one)) for one in wanted}
 
@@ -114,12 +120,27 @@ def render(cues: Sequence[Cue], wanted: Format, first: int = 1) -> str:
 def _text_format(content: dict[str, Any], wanted: Format) -> str:
     """A format without cues, of the content of verbose_json."""
     if wanted is Format.TEXT:
-        return str(content["text"])
+        turns = [(segment.get("speaker", ""), segment["text"]) for segment in content["segments"]]
+        return joining.dialogue(turns) if any(speaker for speaker, _ in turns) else str(content["text"])
+    if wanted is Format.DIARIZED_JSON:
+        return json.dumps(_diarized(content), ensure_ascii=False)
     if wanted is Format.JSON:
         content = {name: content[name] for name in _JSON_FIELDS}
         # Here it is the model's name, and there the same in lower case.
         content["language"] = languages.normalize(content["language_code"]) or "auto"
     return json.dumps(content, ensure_ascii=False)
+
+
+def _diarized(content: dict[str, Any]) -> dict[str, Any]:
+    segments = [
+        {"type": "transcript.text.segment", "id": f"seg_{number}"}
+        | {name: segment[name] for name in ("start", "end", "text", "speaker")}
+        for number, segment in enumerate(content["segments"])
+    ]
+    return {name: content[name] for name in ("task", "duration", "text")} | {
+        "segments": segments,
+        "usage": content["usage"],
+    }
 
 
 def _ended(text: str) -> str:

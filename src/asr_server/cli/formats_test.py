@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -23,11 +24,25 @@ SPEECH = Transcript(
     4_250,
     (Segment(0, 3_700, "Turn on the lights", "English", (1,), -0.1, 0.0, words=WORDS),),
 )
+DIALOGUE = replace(
+    SPEECH,
+    segments=tuple(
+        replace(SPEECH.segments[0], text=text, words=words, speaker=name, start_ms=words[0].start_ms)
+        for name, text, words in (("A", "Turn on", WORDS[:2]), ("Smith, Ann", "the lights", WORDS[2:]))
+    ),
+)
 SERVER_FORMATS = [Format(one.value) for one in ResponseFormat]
+# Without speakers there is no diarized_json, and with them json shows none of them.
+PLAIN_FORMATS = [one for one in SERVER_FORMATS if one is not Format.DIARIZED_JSON]
+SPEAKER_FORMATS = [one for one in SERVER_FORMATS if one is not Format.JSON]
 
 
-def _answer(output):
-    return render(SPEECH, output, CueConfig()).content.decode()
+def _answer(output, transcript=SPEECH):
+    return render(transcript, output, CueConfig()).content.decode()
+
+
+def _options(wanted, **how):
+    return formats.answer_options(wanted, OutputOptions(), **how)
 
 
 def _chosen(given=None, output=None, allowed=tuple(Format)):
@@ -35,21 +50,33 @@ def _chosen(given=None, output=None, allowed=tuple(Format)):
 
 
 @pytest.mark.parametrize("others", [[Format.TEXT], [Format.SRT], [Format.TEXT, Format.ASS], [Format.VTT, Format.TSV]])
-@pytest.mark.parametrize("one", SERVER_FORMATS)
+@pytest.mark.parametrize("one", PLAIN_FORMATS)
 def test_a_format_is_the_same_alone_and_among_others(one, others):
     """One answer is enough, and no byte differs from the server's own file."""
     wanted = list(dict.fromkeys([one, *others]))
-    output = formats.answer_options(wanted)
+    output = _options(wanted)
     made = formats.convert(_answer(output), output, wanted)
     alone = _answer(OutputOptions(ResponseFormat(one.value)))
     assert made[one] == (alone if alone.endswith("\n") else f"{alone}\n")
     assert set(made) == set(wanted)
 
 
+@pytest.mark.parametrize("others", [[Format.TEXT], [Format.SRT], [Format.TEXT, Format.ASS], [Format.VTT, Format.TSV]])
+@pytest.mark.parametrize("one", SPEAKER_FORMATS)
+def test_a_format_with_speakers_is_the_same_alone_and_among_others(one, others):
+    """Names are where the server has them."""
+    wanted = list(dict.fromkeys([one, *others]))
+    output = _options(wanted, speakers=True)
+    made = formats.convert(_answer(output, DIALOGUE), output, wanted)
+    alone = _answer(OutputOptions(ResponseFormat(one.value)), DIALOGUE)
+    assert "Smith, Ann" in alone
+    assert made[one] == (alone if alone.endswith("\n") else f"{alone}\n")
+
+
 @pytest.mark.parametrize("one", CUE_FORMATS)
 def test_formats_of_cues_have_the_same_cues(one):
     """Those of srt."""
-    output = formats.answer_options([one])
+    output = _options([one])
     assert "Turn on the lights" in formats.convert(_answer(output), output, [one])[one]
 
 
@@ -82,16 +109,18 @@ def test_an_explicit_format_wins_over_the_name():
 
 
 def test_two_formats_are_never_one_file():
-    """Both kinds of JSON have the same ending."""
+    """All kinds of JSON have the same ending."""
     with pytest.raises(UsageError, match="same file"):
         _chosen([Format.JSON, Format.VERBOSE_JSON])
-    suffixes = [one.suffix for one in Format if one is not Format.VERBOSE_JSON]
+    with pytest.raises(UsageError, match="same file"):
+        _chosen([Format.DIARIZED_JSON, Format.SRT, Format.VERBOSE_JSON])
+    suffixes = [one.suffix for one in Format if one not in (Format.VERBOSE_JSON, Format.DIARIZED_JSON)]
     assert len(set(suffixes)) == len(suffixes)
 
 
 def test_cues_are_not_left_in_the_json_that_was_asked_for():
     """They were requested for the other file."""
     wanted = [Format.VERBOSE_JSON, Format.SRT]
-    output = formats.answer_options(wanted)
+    output = _options(wanted)
     assert "cues" in _answer(output)
     assert "cues" not in json.loads(formats.convert(_answer(output), output, wanted)[Format.VERBOSE_JSON])

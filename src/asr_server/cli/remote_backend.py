@@ -79,7 +79,7 @@ class RemoteBackend:
                 async for delta in deltas:
                     yield TextDelta(delta)
             yield BackendResult("\n")
-        elif isinstance(request, TranscriptionRequest) and request.output.response_format is ResponseFormat.TEXT:
+        elif isinstance(request, TranscriptionRequest) and _is_plain_text(request):
             # This route reports progress; the one for whole answers does not.
             async with aclosing(self._files.spans(recording, request)) as items:
                 async for item in items:
@@ -132,6 +132,11 @@ def notes(request: Request, result: Result) -> tuple[str, ...]:
 
 def _backend_result(request: Request, result: Result) -> BackendResult:
     return BackendResult(result.content.decode(), notes(request, result), result.duration_s)
+
+
+def _is_plain_text(request: TranscriptionRequest) -> bool:
+    """Whether the answer is the text of all spans. With speakers it is a line for each turn, made at the end."""
+    return request.output.response_format is ResponseFormat.TEXT and request.speakers is None
 
 
 def _event(item: files.Duration | files.Span) -> Event:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from asr_server.cli import arguments, formats
+from asr_server.cli import arguments, formats, requests
 from asr_server.cli.batch import STANDARD_OUTPUT, Run
 from asr_server.cli.failure import Exit, Failure, UsageError, complain, shown
 from asr_server.cli.formats import CUE_FORMATS, Format
@@ -17,6 +17,7 @@ EXAMPLES = (
     "asr-server subtitles talk.mp4",
     "asr-server subtitles talk.mp4 --max-line-chars 32 -o web/talk.vtt",
     "asr-server subtitles talk.mp4 --to de --bilingual",
+    "asr-server subtitles interview.mp4 --speakers --known-speaker Ann=ann.wav",
     "asr-server subtitles -r recordings --job --burn-check",
     "asr-server subtitles talk.srt --burn-check",
 )
@@ -31,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options = parser.add_argument_group("subtitles")
     arguments.add_formats(options, CUE_FORMATS)
     arguments.add_recognition(options)
+    arguments.add_speakers(options)
     arguments.add_layout(options)
     arguments.add_target(options, required=False)
     options.add_argument("--burn-check", action="store_true", help=_CHECK_HELP)
@@ -52,7 +54,7 @@ def run(parsed: argparse.Namespace) -> int:
     parsed = argparse.Namespace(**{**vars(parsed), "files": recordings})
     exits = [_validate(subtitle_files, _cue_config(parsed))] if subtitle_files else []
     if recordings:
-        exits.append(_process(Run("subtitles", parsed, arguments.cue_request(parsed, wanted), wanted)))
+        exits.append(_process(Run("subtitles", parsed, requests.cue_request(parsed, wanted), wanted)))
     return max(exits)
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from asr_server.cli import arguments, formats
+from asr_server.cli import arguments, formats, requests
 from asr_server.cli.batch import Run
 from asr_server.cli.failure import UsageError
 from asr_server.cli.formats import Format
-from asr_server.service.requests import TranscriptionRequest
 
 EXAMPLES = (
     "asr-server transcribe talk.mp3",
     "asr-server transcribe talk.mp4 -o talk.srt",
+    "asr-server transcribe meeting.wav --speakers --num-speakers 3",
     "asr-server transcribe -r recordings --beside -f txt,srt",
     "ffmpeg -i talk.mkv -f wav - | asr-server transcribe - --stream",
     "asr-server transcribe talk.mp3 --local --model demo",
@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how = parser.add_argument_group("transcription")
     arguments.add_formats(how)
     arguments.add_recognition(how)
+    arguments.add_speakers(how)
     how.add_argument("--stream", action="store_true", help="print the text while it is decoded, one file at a time")
     arguments.add_outputs(parser.add_argument_group("output"), beside=False)
     arguments.add_workers(parser.add_argument_group("server"))
@@ -37,10 +38,7 @@ def run(parsed: argparse.Namespace) -> int:
     wanted = formats.chosen(parsed)
     if parsed.stream:
         _check_stream(parsed, wanted)
-    request = TranscriptionRequest(
-        **arguments.recognition(parsed), output=formats.answer_options(wanted), stream=parsed.stream
-    )
-    return Run("transcribe", parsed, request, wanted).run()
+    return Run("transcribe", parsed, requests.transcription_request(parsed, wanted), wanted).run()
 
 
 def _check_stream(parsed: argparse.Namespace, wanted: list[Format]) -> None:
@@ -48,6 +46,8 @@ def _check_stream(parsed: argparse.Namespace, wanted: list[Format]) -> None:
         raise UsageError("--stream is for --format text.")
     if parsed.output or parsed.beside:
         raise UsageError("--stream writes to standard output; leave out --output and --beside.")
+    if parsed.speakers:
+        raise UsageError("--stream prints text before its speaker is known; leave out one of them.")
     if (parsed.jobs or 1) > 1:
         raise UsageError("--stream processes one recording at a time; leave out --jobs.")
     if parsed.job:

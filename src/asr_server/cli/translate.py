@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 
-from asr_server.cli import arguments, formats
+from asr_server.cli import arguments, formats, requests
 from asr_server.cli.batch import Run
 from asr_server.cli.failure import UsageError
-from asr_server.cli.formats import CUE_FORMATS
+from asr_server.cli.formats import CUE_FORMATS, Format
 
 EXAMPLES = (
     "asr-server translate talk.mp3 --to de",
     "asr-server translate talk.mp4 --to French -f srt,ass --bilingual --beside",
     "asr-server translate -r recordings --to pt-BR --term kitchen=cozinha --output texts",
 )
+_FORMATS = tuple(one for one in Format if one is not Format.DIARIZED_JSON)
 NOTE = "The server needs a translation endpoint (docs/translation.md); with --local the environment's settings name it."
 
 
@@ -23,8 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_recordings(parser)
     how = parser.add_argument_group("translation")
     arguments.add_target(how, required=True)
-    arguments.add_formats(how)
+    arguments.add_formats(how, _FORMATS)
     arguments.add_recognition(how)
+    arguments.add_speakers(how)
     arguments.add_layout(how)
     arguments.add_outputs(parser.add_argument_group("output"), beside=False)
     arguments.add_workers(parser.add_argument_group("server"))
@@ -33,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Returns an `Exit`."""
-    wanted = formats.chosen(parsed)
+    wanted = formats.chosen(parsed, _FORMATS)
     if len(wanted) > 1 and not set(wanted) <= set(CUE_FORMATS):
         # Cues are translated one by one, and texts as sentences.
         raise UsageError(f"several formats of a translation must be of {', '.join(CUE_FORMATS)}.")
-    return Run("translate", parsed, arguments.cue_request(parsed, wanted), wanted).run()
+    return Run("translate", parsed, requests.cue_request(parsed, wanted), wanted).run()

@@ -24,10 +24,13 @@ from asr_server.client.connection import FileError, Recording, ServerUnreachable
 from asr_server.client.forms import ROUTES, Form, form
 from asr_server.client.sse import EventStream
 from asr_server.service.requests import (
+    ChannelMode,
+    KnownSpeaker,
     OutputOptions,
     Request,
     ResponseFormat,
     Result,
+    SpeakerOptions,
     SubtitleRequest,
     TranscriptionRequest,
     TranslationRequest,
@@ -35,14 +38,17 @@ from asr_server.service.requests import (
 
 __all__ = [
     "AsyncFileClient",
+    "ChannelMode",
     "Duration",
     "FileClient",
     "FileError",
+    "KnownSpeaker",
     "OutputOptions",
     "ResponseFormat",
     "Result",
     "ServerUnreachable",
     "Span",
+    "SpeakerOptions",
     "SubtitleRequest",
     "TranscriptionRequest",
     "TranslationRequest",
@@ -60,13 +66,18 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The text of one span of speech. The last one is `whole`: the text of the whole recording."""
+    """The text of one span of speech. The last one is `whole`: the text of the whole recording.
+
+    Where speakers are told apart, the spans come without them first, and once more at the end of the recording, each of
+    one `speaker`: a letter or a name.
+    """
 
     text: str
     language: str
     start_s: float
     end_s: float
     whole: bool
+    speaker: str | None = None
 
 
 class FileClient:
@@ -181,5 +192,6 @@ def _delta(event: dict[str, Any]) -> str | None:
 
 def _span(event: dict[str, Any]) -> Duration | Span | None:
     if "text" in event:
-        return Span(event["text"].strip(), event["language"], event["start"], event["end"], event["is_final"])
+        text, speaker = event["text"].strip(), event.get("speaker")
+        return Span(text, event["language"], event["start"], event["end"], event["is_final"], speaker)
     return Duration(float(event["duration"])) if "duration" in event else None

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from dataclasses import asdict
 
 from asr_server.service.requests import (
-    OutputOptions,
+    ChannelMode,
     Request,
     ResponseFormat,
+    SpeakerOptions,
     SubtitleRequest,
     TranscriptionRequest,
     TranslationRequest,
     WordTimes,
 )
+from asr_server.subtitle.cue_config import SpeakerStyle
 
 Form = dict[str, str | list[str]]
 
@@ -29,8 +32,8 @@ MODES = {"accurate": WordTimes.ALIGNED, "fast": WordTimes.ESTIMATED}
 def form(request: Request) -> Form:
     """The fields, without the file. None of them is empty: to some servers an empty field is a value.
 
-    Raises `ValueError` for what no form can state: verbose_json without segments, words and cues, and word times that
-    are neither aligned nor estimated.
+    Raises `ValueError` for what no form can state: verbose_json without segments, words and cues, word times that are
+    neither aligned nor estimated, and options of speakers who are not told apart.
     """
     fields: Form = {
         "model": request.model,
@@ -40,15 +43,16 @@ def form(request: Request) -> Form:
         # As a JSON array: the server splits other values at commas.
         "hotwords": json.dumps(request.hotwords) if request.hotwords else "",
         "chunking_strategy": json.dumps({"type": "server_vad", **asdict(request.chunking)}) if request.chunking else "",
+        **_speakers(request),
     }
     match request:
         case TranscriptionRequest():
             fields |= _transcription(request)
         case SubtitleRequest():
             fields |= {"language": request.language or "", "format": request.output.response_format}
-            fields |= _layout(request.output)
+            fields |= _layout(request)
         case TranslationRequest():
-            fields |= _translation(request) | _layout(request.output)
+            fields |= _translation(request) | _layout(request)
     return {name: value for name, value in fields.items() if value}
 
 
@@ -57,6 +61,33 @@ def _mode(word_times: WordTimes) -> str:
         if times is word_times:
             return mode
     raise ValueError("word_times must be ALIGNED or ESTIMATED")
+
+
+def _speakers(request: Request) -> Form:
+    options = request.speakers
+    if options is None:
+        output = request.output
+        is_plain = request.channel_mode is ChannelMode.MIX and output.speaker_style is SpeakerStyle.NAME
+        if not is_plain or output.response_format is ResponseFormat.DIARIZED_JSON:
+            raise ValueError("channel_mode, speaker_style and diarized_json need speakers")
+        return {}
+    return {
+        "speakers": "true",
+        "channel_mode": request.channel_mode,
+        **_count(options),
+        # As a JSON array: a server may split other values at commas.
+        "known_speaker_names": json.dumps([speaker.name for speaker in options.known]) if options.known else "",
+        "known_speaker_references": [
+            f"data:audio/unknown;base64,{base64.b64encode(speaker.clip).decode()}" for speaker in options.known
+        ],
+    }
+
+
+def _count(options: SpeakerOptions) -> Form:
+    return {
+        "min_speakers": str(options.at_least) if options.at_least > 1 else "",
+        "max_speakers": str(options.at_most) if options.at_most is not None else "",
+    }
 
 
 def _transcription(request: TranscriptionRequest) -> Form:
@@ -87,5 +118,10 @@ def _translation(request: TranslationRequest) -> Form:
     }
 
 
-def _layout(output: OutputOptions) -> Form:
-    return {"max_line_chars": str(output.max_line_chars), "max_lines": str(output.max_lines)}
+def _layout(request: SubtitleRequest | TranslationRequest) -> Form:
+    output = request.output
+    return {
+        "max_line_chars": str(output.max_line_chars),
+        "max_lines": str(output.max_lines),
+        "speaker_style": output.speaker_style if request.speakers else "",
+    }

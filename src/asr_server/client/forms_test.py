@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import product
 
 import httpx
@@ -15,14 +16,18 @@ from asr_server.api.http import body, fields
 from asr_server.api.http import forms as server_forms
 from asr_server.client.forms import form
 from asr_server.service.requests import (
+    ChannelMode,
+    KnownSpeaker,
     OutputOptions,
     ResponseFormat,
     ServerVad,
+    SpeakerOptions,
     SubtitleRequest,
     TranscriptionRequest,
     TranslationRequest,
     WordTimes,
 )
+from asr_server.subtitle.cue_config import SpeakerStyle
 from asr_server.text import languages
 
 # The server strips all texts, and a form ends its lines with CR LF.
@@ -44,6 +49,18 @@ _RECORDING = {
     ),
     "word_times": st.sampled_from([WordTimes.ALIGNED, WordTimes.ESTIMATED]),
 }
+_NAMES = st.text(st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp")), max_size=64).map(str.strip).filter(bool)
+_KNOWN = st.lists(st.builds(KnownSpeaker, _NAMES, st.binary(min_size=1)), max_size=4, unique_by=lambda k: k.name)
+_COUNTS = st.tuples(st.integers(1, 40), st.none() | st.integers(1, 40)).map(
+    lambda pair: pair if pair[1] is None else tuple(sorted(pair))
+)
+# What a request says of speakers; with channel_mode=split there is nothing more to say.
+_SPEAKERS = st.builds(
+    lambda count, known, mode: {"speakers": SpeakerOptions(*count, tuple(known)), "channel_mode": mode},
+    _COUNTS,
+    _KNOWN,
+    st.sampled_from([ChannelMode.MIX, ChannelMode.AUTO]),
+) | st.just({"speakers": SpeakerOptions(), "channel_mode": ChannelMode.SPLIT})
 _JSON = st.builds(OutputOptions, st.just(ResponseFormat.JSON), words=st.booleans(), logprobs=st.booleans())
 _VERBOSE = st.sampled_from(
     [
@@ -64,7 +81,7 @@ _SUBTITLES = st.builds(
 _TRANSLATIONS = st.builds(
     TranslationRequest,
     **_RECORDING,
-    output=st.builds(OutputOptions, st.sampled_from(ResponseFormat), **_LAYOUT),
+    output=st.builds(OutputOptions, st.sampled_from(ResponseFormat).filter(lambda f: f != "diarized_json"), **_LAYOUT),
     target_language=st.sampled_from(["en", "de", "pt-BR", "zh-Hant"]),
     glossary=st.dictionaries(_TERMS, _TERMS, max_size=3),
     bilingual=st.booleans(),
@@ -93,11 +110,8 @@ async def _parsed(values, parse):
         await received.close()
 
 
-@settings(deadline=None)
-@given(_TRANSCRIPTIONS | _SUBTITLES | _TRANSLATIONS)
-def test_the_server_parses_the_same_request(request):
-    """Over the bytes of a multipart body. No field is unknown to the server, which would ignore it, and none is empty,
-    which would be a value to some servers."""
+def _check(request):
+    """The server parses the same request. No field is unknown to it, and none is empty."""
     parse, model = _PARSERS[type(request)]
     written = form(request)
     assert asyncio.run(_parsed(written, parse)) == request
@@ -105,16 +119,44 @@ def test_the_server_parses_the_same_request(request):
     assert all(written.values())
 
 
+@settings(deadline=None)
+@given(_TRANSCRIPTIONS | _SUBTITLES | _TRANSLATIONS)
+def test_the_server_parses_the_same_request(request):
+    """Over the bytes of a multipart body. It would ignore a field that it does not know, and to some servers an empty
+    one is a value."""
+    _check(request)
+
+
+@settings(deadline=None)
+@given(_TRANSCRIPTIONS | _SUBTITLES | _TRANSLATIONS, _SPEAKERS, st.sampled_from(SpeakerStyle))
+def test_speakers_reach_the_server(request, speakers, style):
+    """With every format that shows them: names and recordings are what they were, byte for byte."""
+    output = request.output
+    if isinstance(request, TranscriptionRequest):
+        if output.response_format in (ResponseFormat.JSON, ResponseFormat.TEXT) and not output.words:
+            request = replace(request, output=OutputOptions(ResponseFormat.DIARIZED_JSON))
+    elif isinstance(request, TranslationRequest):
+        style = SpeakerStyle.NAME if style is SpeakerStyle.DASH else style
+        shown = ResponseFormat.TEXT if output.response_format is ResponseFormat.JSON else output.response_format
+        request = replace(request, output=replace(output, response_format=shown, speaker_style=style))
+    else:
+        request = replace(request, output=replace(output, speaker_style=style))
+    _check(replace(request, **speakers))
+
+
 @pytest.mark.parametrize(
     "request_",
     [
         TranscriptionRequest(output=OutputOptions(ResponseFormat.VERBOSE_JSON, segments=False)),
         SubtitleRequest(word_times=WordTimes.NONE),
+        TranscriptionRequest(output=OutputOptions(ResponseFormat.DIARIZED_JSON)),
+        TranscriptionRequest(channel_mode=ChannelMode.SPLIT),
+        SubtitleRequest(output=OutputOptions(ResponseFormat.SRT, speaker_style=SpeakerStyle.DASH)),
     ],
 )
 def test_what_no_form_can_state_is_an_error(request_):
     """Otherwise the server would do something else than was requested."""
-    with pytest.raises(ValueError, match=r"segments|word_times"):
+    with pytest.raises(ValueError, match=r"segments|word_times|speakers"):
         form(request_)
 
 

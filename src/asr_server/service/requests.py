@@ -10,9 +10,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
+from asr_server.subtitle.cue_config import SpeakerStyle
+
 # OpenAI's name for a transcription model. Every server takes it for the model that is loaded.
 DEFAULT_MODEL = "whisper-1"
 
+
+# As many voices as OpenAI takes, and what their audio files may have together: 10 s each in most formats.
+MAX_KNOWN_SPEAKERS = 4
+MAX_CLIPS_BYTES = 6_000_000
 
 # Told to the caller and in the log, where the loaded model has no use for them.
 CONTEXT_IGNORED = "prompt and hotwords are ignored: the loaded model has no use for them"
@@ -26,6 +32,7 @@ class ResponseFormat(StrEnum):
     SRT = "srt"
     VTT = "vtt"
     VERBOSE_JSON = "verbose_json"
+    DIARIZED_JSON = "diarized_json"
 
     @property
     def is_subtitles(self) -> bool:
@@ -84,8 +91,8 @@ class OutputOptions:
     """How the text is returned.
 
     `segments`, `words`, `cues`: what verbose_json lists; `words` also with json. `logprobs`: of each token, with json.
-    `max_line_chars` (widest line in columns; a CJK character has two) and `max_lines` lay out the cues of subtitle
-    requests and translations; transcription forms have no field for them.
+    `max_line_chars` (widest line in columns; a CJK character has two), `max_lines` and `speaker_style` lay out the cues
+    of subtitle requests and translations; transcription forms have no field for them.
     """
 
     response_format: ResponseFormat = ResponseFormat.JSON
@@ -95,6 +102,7 @@ class OutputOptions:
     logprobs: bool = False
     max_line_chars: int = 42
     max_lines: int = 2
+    speaker_style: SpeakerStyle = SpeakerStyle.NAME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,10 +45,13 @@ class TranslatedCues:
         """The cues in the same number and order, with the times of the source. The translation is in balanced lines, in
         place of the source or below it. A cue without a translation stays as it was."""
         cues = list(self.source)
-        for i, line in enumerate(self.lines):
-            if line.translated:
-                text = relayout(line.text, config)
-                cues[i] = replace(cues[i], translation=text) if bilingual else replace(cues[i], text=text)
+        before = ""
+        for i, (cue, line) in enumerate(zip(self.source, self.lines, strict=True)):
+            if line.translated and bilingual:
+                cues[i] = replace(cue, translation=relayout(line.text, config))
+            elif line.translated:
+                cues[i] = replace(cue, text=relayout(line.text, config, cue.speaker if cue.speaker != before else ""))
+            before = cue.speaker
         return cues
 
 

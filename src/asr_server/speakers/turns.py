@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:  # the gateway checks forms with `MAX_SPEAKERS`, and has no numpy
+    import numpy as np
+    from numpy.typing import NDArray
 
 # A direction in the space of voices: (dimensions,) float32 of length 1. Near directions are the same voice.
-VoicePrint = NDArray[np.float32]
+VoicePrint: TypeAlias = "NDArray[np.float32]"
 
 # More people than this are not told apart: further voices are given to the most similar of them.
 MAX_SPEAKERS = 40

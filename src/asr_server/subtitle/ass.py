@@ -27,10 +27,17 @@ Format: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text
 
 
 def render(cues: Iterable[Cue]) -> str:
-    """The whole file: one style at the bottom of the picture, and a `Dialogue` line for each cue."""
+    """The whole file: one style at the bottom of the picture, and a `Dialogue` line for each cue, with its speaker as
+    its name."""
     return _HEAD + "".join(
-        f"Dialogue: 0,{_time(cue.start_ms)},{_time(cue.end_ms)},Default,,0,0,0,,{_text(cue)}\n" for cue in cues
+        f"Dialogue: 0,{_time(cue.start_ms)},{_time(cue.end_ms)},Default,{_name(cue)},0,0,0,,{_text(cue)}\n"
+        for cue in cues
     )
+
+
+def _name(cue: Cue) -> str:
+    """A comma would end the field."""
+    return cue.speaker.replace(",", " ")
 
 
 def _time(ms: int) -> str:

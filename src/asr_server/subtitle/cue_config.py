@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+
+
+class SpeakerStyle(StrEnum):
+    """How cues show who speaks: by name, by dashes before the lines of two people in one cue, or not at all."""
+
+    NAME = "name"
+    DASH = "dash"
+    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,7 +19,9 @@ class CueConfig:
     """Times in ms. Columns are display columns: a CJK character has two, a combining mark none.
 
     `reading_speed`, `wide_reading_speed`: characters a second at most, for those of one column and of two.
-    `pause_ms`: so long a silence ends a cue. Raises `ValueError` for limits that no cue can meet.
+    `pause_ms`: so long a silence ends a cue. `speaker_style`: for passages with speakers.
+
+    Raises `ValueError` for limits that no cue can meet.
     """
 
     max_duration_ms: int = 7000
@@ -21,6 +32,7 @@ class CueConfig:
     max_lines: int = 2
     reading_speed: float = 20.0
     wide_reading_speed: float = 9.0
+    speaker_style: SpeakerStyle = SpeakerStyle.NAME
 
     def __post_init__(self) -> None:
         if not 0 < self.min_duration_ms <= self.max_duration_ms:

@@ -4,7 +4,7 @@ The rules, the strongest first; where two conflict, the later one gives way:
 
 1. Nothing is lost and nothing overlaps: every word is in one cue, in order; every cue lasts 1 ms at least. None is
    shown beyond the end of the recording.
-2. A cue has one speaker.
+2. A cue has one speaker, or, with dashes, two in turn with a line each.
 3. Lines: a cue fits into `max_lines` of `max_line_columns`. Only a single word wider than a line overruns it.
 4. Time: no cue lasts longer than `max_duration_ms`; a single word that lasts longer disappears early.
 5. Gap: at least `min_gap_ms` between cues. There is none only where the next cue begins within twice that time.
@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
 
-from asr_server.subtitle.cue_config import CueConfig
+from asr_server.subtitle.cue_config import CueConfig, SpeakerStyle
 from asr_server.subtitle.cues import Cue
 from asr_server.subtitle.layout import lines
 from asr_server.subtitle.units import Passage, Unit, units
@@ -40,6 +40,7 @@ _FULL = 10.0  # of a cue that uses all columns; squared, so that cues are filled
 _SHORT = 1000.0  # and 1 for each missing millisecond
 _FAST_MS = 0.03  # for each millisecond too few for reading
 
+_DASH = "- "
 _NEVER_MS = 1 << 62  # the end of a recording of unknown length
 
 
@@ -51,10 +52,22 @@ def cues(passages: Iterable[Passage], rules: CueConfig, over_ms: int = _NEVER_MS
     spoken = units(passages, rules)
     table = _CostTable(spoken, rules, over_ms)
     boundaries = table.cheapest()
+    has_names = rules.speaker_style is SpeakerStyle.NAME
     return [
-        Cue(spoken[first].start_ms, table.end_ms(first, last), lines(spoken[first:last], rules))
+        Cue(
+            spoken[first].start_ms,
+            table.end_ms(first, last),
+            _text(spoken[first:last], rules),
+            speaker=spoken[first].speaker if has_names else "",
+        )
         for first, last in pairwise(boundaries)
     ]
+
+
+def _text(spoken: Sequence[Unit], rules: CueConfig) -> str:
+    """The lines of a cue. Those of two speakers have dashes."""
+    turns = [list(turn) for _, turn in groupby(spoken, key=lambda unit: unit.speaker)]
+    return lines(spoken, rules) if len(turns) == 1 else "\n".join(f"{_DASH}{lines(turn, rules)}" for turn in turns)
 
 
 class _CostTable:
@@ -76,9 +89,13 @@ class _CostTable:
         self._boundary, self._inner = [], [0.0]
         for unit, after in pairwise(spoken):
             boundary, inner = _boundary_costs(unit, after.start_ms - unit.end_ms, rules)
+            if unit.speaker != after.speaker:  # a cue may end there as well as with a sentence
+                boundary, inner = 0.0, max(inner, _INNER_SENTENCE)
             self._boundary.append(boundary)
             self._inner.append(self._inner[-1] + inner)
         self._boundary.append(0.0)
+        self._same_speaker = self._furthest(lambda i, j: spoken[i].speaker == spoken[j - 1].speaker)
+        self._dashes_ms = rules.reading_ms(2 * len(_DASH), 0)
 
     def cheapest(self) -> list[int]:
         """The indices of the units with which cues begin in the division of least cost, and the number of units."""
@@ -95,7 +112,9 @@ class _CostTable:
 
     def end_ms(self, first: int, last: int) -> int:
         """When a cue of units [first, last) ends: after its speech and its reading time, within the limits."""
-        needed = max(self._rules.min_duration_ms, self._reading[last] - self._reading_before[first])
+        reading = self._reading[last] - self._reading_before[first]
+        reading += self._dashes_ms if last > self._same_speaker[first] else 0.0
+        needed = max(self._rules.min_duration_ms, reading)
         wanted = max(self._end[last - 1], self._start[first] + math.ceil(needed))
         return min(wanted, self._start[first] + self.longest_ms(first, last), self._over_ms)
 
@@ -109,7 +128,10 @@ class _CostTable:
         least, per_column = self._rules.min_duration_ms, 1 / (self._rules.max_lines * self._rules.max_line_columns)
         columns, reading, inner = self._columns_before[first], self._reading_before[first], self._inner[first]
         gap, longest, start = self._rules.min_gap_ms, self._rules.max_duration_ms, self._start[first]
+        with_dashes = self._same_speaker[first] + 1
         for last in range(first + 1, limit + 1):
+            if last == with_dashes:
+                reading -= self._dashes_ms
             shown = _longest_ms(self._start[last] - start, gap, longest)
             fill = (self._columns[last] - columns) * per_column
             cost = _CUE + _FULL * fill * fill + self._boundary[last - 1] + self._inner[last - 1] - inner
@@ -122,19 +144,32 @@ class _CostTable:
     def _limits(self) -> list[int]:
         """For each unit the end of the longest cue that may begin with it: by speaker, lines and duration."""
         count, rules = len(self._units), self._rules
+        dashes = rules.speaker_style is SpeakerStyle.DASH and rules.max_lines > 1
         line_ends = [
             *self._furthest(lambda i, j: self._columns[j] - self._columns_before[i] <= rules.max_line_columns),
             count,
         ]
-        same_speaker = self._furthest(lambda i, j: self._units[i].speaker == self._units[j - 1].speaker)
         in_time = self._furthest(lambda i, j: self._end[j - 1] - self._start[i] <= rules.max_duration_ms)
         limits = []
         for first in range(count):
             full = first
             for _ in range(rules.max_lines):
                 full = line_ends[full]
-            limits.append(min(full, same_speaker[first], in_time[first]))
+            change = self._same_speaker[first]
+            limit = min(full, change, in_time[first])
+            limits.append(max(limit, min(self._end_of_dialogue(first, change), in_time[first])) if dashes else limit)
         return limits
+
+    def _end_of_dialogue(self, first: int, change: int) -> int:
+        """The end of the longest cue of two speakers, a line each, that begins with `first`; 0 for none. The second
+        speaker begins with unit `change`."""
+        room = self._rules.max_line_columns - len(_DASH)
+        if change == len(self._units) or self._columns[change] - self._columns_before[first] > room:
+            return 0
+        end = change
+        while end < self._same_speaker[change] and self._columns[end + 1] - self._columns_before[change] <= room:
+            end += 1
+        return end
 
     def _furthest(self, fits: Callable[[int, int], bool]) -> list[int]:
         """For each unit the furthest end up to which all runs from it fit; a single unit always fits."""

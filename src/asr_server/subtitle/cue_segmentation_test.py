@@ -8,7 +8,8 @@ import pytest
 from asr_server.core.transcript import TimeSource, Word
 from asr_server.subtitle import cue_segmentation
 from asr_server.subtitle.conftest import VOCABULARY, transcript, transcripts
-from asr_server.subtitle.cue_config import CueConfig
+from asr_server.subtitle.cue_config import CueConfig, SpeakerStyle
+from asr_server.subtitle.cues import with_names
 from asr_server.subtitle.lint import LintRule, check
 from asr_server.subtitle.units import Passage, units
 from asr_server.text import line_break_models, words
@@ -292,3 +293,52 @@ def test_a_title_is_not_torn_from_its_name():
     said = "and in the end nobody was left in the house but Mr. Jones who had lived there with old Mrs. Jones for ever"
     shown = [line for cue in cue_segmentation.cues([_passage(said)], RULES) for line in cue.lines]
     assert not [line for line in shown if line.endswith(".")]
+
+
+DASHES = CueConfig(speaker_style=SpeakerStyle.DASH)
+
+
+def test_there_is_room_for_names():
+    """Where a name is shown before the text, it counts as columns, and as time to read it."""
+    name = "Alexandra von Hohenstein"
+    passages = [_passage("one two three four five", speaker=name), _passage("six", start_ms=1500, speaker="B")]
+    cues = cue_segmentation.cues(passages, RULES)
+    assert [(cue.speaker, cue.text) for cue in cues] == [(name, "one\ntwo three four five"), ("B", "six")]
+    assert not [line for cue in with_names(cues) for line in cue.lines if len(line) > RULES.max_line_columns]
+    (alone,) = cue_segmentation.cues(passages[:1], RULES)
+    assert alone.end_ms == (len(name) + 2 + 23) * 1000 // 20
+
+
+def test_a_speaker_without_a_name_still_ends_a_cue():
+    """No style `none` mixes speakers, and it shows no names."""
+    passages = [_passage("one", speaker="A"), _passage("two", start_ms=350, speaker="B")]
+    cues = cue_segmentation.cues(passages, CueConfig(speaker_style=SpeakerStyle.NONE))
+    assert [(cue.speaker, cue.text) for cue in cues] == [("", "one"), ("", "two")]
+
+
+def test_a_short_exchange_is_one_cue_with_dashes():
+    """Two speakers have a line each; a third, a long text or a pause begins another cue."""
+    ask, answer = _passage("are you there?", speaker="A"), _passage("yes I am.", start_ms=950, speaker="B")
+    (cue,) = cue_segmentation.cues([ask, answer], DASHES)
+    assert (cue.speaker, cue.text) == ("", "- are you there?\n- yes I am.")
+    third = _passage("me too.", start_ms=2000, speaker="C")
+    assert [len(c.lines) for c in cue_segmentation.cues([ask, answer, third], DASHES)] in ([1, 2], [2, 1])
+    long = _passage("that is a question which nobody here would answer.", start_ms=950, speaker="B")
+    assert len(cue_segmentation.cues([ask, long], DASHES)) == 2
+    late = _passage("yes I am.", start_ms=4000, speaker="B")
+    assert [c.text for c in cue_segmentation.cues([ask, late], DASHES)] == ["are you there?", "yes I am."]
+    one_line = CueConfig(speaker_style=SpeakerStyle.DASH, max_lines=1)
+    assert len(cue_segmentation.cues([ask, answer], one_line)) == 2
+
+
+def test_dashes_break_no_other_rule():
+    """Lines, times and order hold as before, no word is lost, and no cue has more than two speakers."""
+    for script in VOCABULARY:
+        for one in transcripts(script, 100, seed=3):
+            cues = cue_segmentation.cues(one.passages, DASHES)
+            violations = check(cues, DASHES)
+            assert not {v.rule for v in violations} & NEVER, script
+            wide = [cues[v.cue - 1] for v in violations if v.rule is LintRule.LINE_WIDTH]
+            assert not [cue for cue in wide if cue.text.startswith("- ")], script
+            said = "".join(_plain(line.removeprefix("- ")) for cue in cues for line in cue.lines)
+            assert said == "".join(_plain(w.text) for w in one.words), script

@@ -136,7 +136,7 @@ def test_others_files_are_read():
         "\ufeffWEBVTT - title\r\n\r\nNOTE a\r\nnote\r\n\r\nintro\r\n"
         "01:02.500 --> 01:04.000 line:0 align:start\r\n<v Anna>one &amp; <i>two</i>\r\nthree\r\n\r\n"
     )
-    assert vtt.parse(foreign) == [Cue(62_500, 64_000, "one & two\nthree")]
+    assert vtt.parse(foreign) == [Cue(62_500, 64_000, "one & two\nthree", speaker="Anna")]
     assert srt.parse("1\r\n0:00:01,000 --> 0:00:02,500  X1:0\r\na\r\n") == [Cue(1000, 2500, "a")]
 
 
@@ -171,3 +171,28 @@ def test_text_that_runs_to_the_left_is_untouched():
     line = "مرحبا (بك) 2024؟"
     assert f"\n{line}\n" in srt.render([Cue(0, 1000, line)])
     assert f"\n{line}\n" in vtt.render([Cue(0, 1000, line)])
+
+
+SPEAKERS = ["Anna", "Anna", "", "B", "Smith & <Sons>, Ltd. --> x", "张三"]
+SPOKEN = [Cue(2000 * i, 2000 * i + 1500, f"text {i}\nmore", speaker=who) for i, who in enumerate(SPEAKERS)]
+
+
+def test_vtt_has_the_speaker_of_every_cue():
+    """As a voice span, which another program reads, and we read back; the name is no text."""
+    file = vtt.render(SPOKEN)
+    assert vtt.parse(file) == SPOKEN
+    assert "\n<v Smith &amp; &lt;Sons&gt;, Ltd. --&gt; x>text 4\nmore\n" in file
+    captions = webvtt.from_buffer(io.StringIO(file))
+    assert [html.unescape(caption.voice or "") for caption in captions] == SPEAKERS
+    assert [caption.text for caption in captions] == [cue.text for cue in SPOKEN]
+
+
+def test_srt_names_a_speaker_where_it_changes():
+    """As text: SubRip has no other place. After a cue without a speaker the name stands again."""
+    texts = [cue.text.split("\n")[0].replace(JOINER, "") for cue in srt.parse(srt.render([*SPOKEN[:3], SPOKEN[1]]))]
+    assert texts == ["Anna: text 0", "text 1", "text 2", "Anna: text 1"]
+
+
+def test_a_voice_span_that_is_never_closed_is_looked_at_once():
+    """A name goes to its bracket, and is not looked for again from each of the others."""
+    assert vtt.parse("00:01.000 --> 00:02.000\n" + "<v a" * 200_000)[0].speaker == ""

@@ -11,16 +11,22 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from asr_server.subtitle.cue_config import CueConfig
-from asr_server.subtitle.units import Unit, untimed_units
+from asr_server.subtitle.units import Unit, leave_room, untimed_units
 from asr_server.text.boundary import Boundary
 
 # The cost of a line break, in squared columns of unevenness. Chosen by eye.
 _BREAK = {Boundary.TIED: 400.0, Boundary.NONE: 100.0, Boundary.CLAUSE: 25.0, Boundary.SENTENCE: 0.0}
 
 
-def relayout(text: str, rules: CueConfig) -> str:
-    """`text`, a translation for instance, in balanced lines: more than `max_lines` if it does not fit into those."""
-    return lines(untimed_units(text, rules), rules)
+def relayout(text: str, rules: CueConfig, speaker: str = "") -> str:
+    """`text`, a translation for instance, in balanced lines: more than `max_lines` if it does not fit into those.
+
+    `speaker`: the name that will be shown before the text.
+    """
+    units = untimed_units(text, rules)
+    if units and speaker:
+        units[0] = leave_room(units[0], speaker)
+    return lines(units, rules)
 
 
 def lines(units: Sequence[Unit], rules: CueConfig) -> str:

@@ -54,3 +54,16 @@ def test_whatever_is_said_stays_on_its_line(texts):
     for written, head in ((line_formats.render_lrc(cues), 0), (line_formats.render_tsv(cues), 1)):
         assert len(written.split("\n")) == len(texts) + head + 1
     assert ass.render(cues).count("\nDialogue: ") == len(texts)
+
+
+def test_speakers_are_names_in_ass_and_text_in_lines():
+    """A comma in a name does not end its field; tsv and lrc name a speaker where it changes."""
+    cues = [Cue(0, 1000, "one", speaker="Smith, A"), Cue(1000, 2000, "two", speaker="Smith, A"), Cue(2000, 3000, "no")]
+    read = pysubs2.SSAFile.from_string(ass.render(cues))
+    assert [(event.name, event.text) for event in read] == [("Smith  A", "one"), ("Smith  A", "two"), ("", "no")]
+    assert [row.split("\t")[2] for row in line_formats.render_tsv(cues).splitlines()[1:]] == [
+        "Smith, A: one",
+        "two",
+        "no",
+    ]
+    assert line_formats.render_lrc(cues).startswith("[00:00.00]Smith, A: one\n[00:01.00]two\n")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 
 from asr_server.subtitle import timecodes
-from asr_server.subtitle.cues import Cue
+from asr_server.subtitle.cues import Cue, with_names
 
 _AMBIGUOUS = re.compile(r"--(?=>)|<(?=[/!?A-Za-z])|\{(?=[\\A-Za-z])")
 # Markup in files of others; in files of this server a joiner is inside.
@@ -18,8 +18,12 @@ _MARKUP = re.compile(r"</?(?:i|b|u|s|font)\b[^<>]*>|\{\\[^{}]*\}", re.IGNORECASE
 
 
 def render(cues: Iterable[Cue], first: int = 1) -> str:
-    """The whole file: numbers from `first`, `HH:MM:SS,mmm` times, a blank line after each cue. "" for no cues."""
-    return "".join(f"{i}\n{timecodes.span(cue, ',')}\n{_text(cue)}\n\n" for i, cue in enumerate(cues, start=first))
+    """The whole file: numbers from `first`, `HH:MM:SS,mmm` times, a blank line after each cue. "" for no cues.
+
+    A cue begins with the name of its speaker where that is another than before.
+    """
+    numbered = enumerate(with_names(cues), start=first)
+    return "".join(f"{i}\n{timecodes.span(cue, ',')}\n{_text(cue)}\n\n" for i, cue in numbered)
 
 
 def parse(file: str) -> list[Cue]:

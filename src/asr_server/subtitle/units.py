@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from asr_server.core.transcript import TimeSource, Word
-from asr_server.subtitle.cue_config import CueConfig
-from asr_server.subtitle.cues import text_lines
+from asr_server.subtitle.cue_config import CueConfig, SpeakerStyle
+from asr_server.subtitle.cues import named, text_lines
 from asr_server.text import boundary, line_break_models, words
 from asr_server.text.boundary import Boundary
 from asr_server.text.columns import measure
@@ -29,7 +29,10 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A word, or a phrase of a script without spaces. `spaced`: the text has a space before it. See `columns.Width`."""
+    """A word, or a phrase of a script without spaces. `spaced`: the text has a space before it. See `columns.Width`.
+
+    `columns` and `wide` count the name of the speaker too, where it will be shown before the unit.
+    """
 
     text: str
     start_ms: int
@@ -47,7 +50,19 @@ def units(passages: Iterable[Passage], rules: CueConfig) -> list[Unit]:
     Start times that do not rise are moved to later.
     """
     single = list(_rising(_single(passages)))
-    return [_merged(group) for run in _runs(single, rules) for group in _groups(run, rules)]
+    found = [_merged(group) for run in _runs(single, rules) for group in _groups(run, rules)]
+    if rules.speaker_style is SpeakerStyle.NAME:
+        speakers = ["", *(unit.speaker for unit in found)]
+        for i, (before, unit) in enumerate(zip(speakers, found, strict=False)):
+            if unit.speaker not in ("", before):
+                found[i] = leave_room(unit, unit.speaker)
+    return found
+
+
+def leave_room(unit: Unit, speaker: str) -> Unit:
+    """The unit with the columns of the name that will be shown before it."""
+    columns, wide = measure(named(speaker, unit.text))
+    return replace(unit, columns=columns, wide=wide)
 
 
 def untimed_units(text: str, rules: CueConfig) -> list[Unit]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import groupby
+from operator import itemgetter
 
 from asr_server.text import scripts
 from asr_server.text.scripts import is_unspaced
@@ -20,6 +22,17 @@ def join(texts: Iterable[str]) -> str:
             continue
         joined += f"{joint(joined, text)}{text}"
     return joined
+
+
+def dialogue(turns: Iterable[tuple[str, str]]) -> str:
+    """A line for each run of texts of one speaker: the name, if there is one, and the texts as one.
+
+    `turns`: name and text.
+    """
+    return "\n".join(
+        f"{speaker}: {text}" if speaker else text
+        for speaker, text in ((name, join(text for _, text in run)) for name, run in groupby(turns, key=itemgetter(0)))
+    )
 
 
 def unbroken(text: str) -> str:

@@ -174,9 +174,14 @@ def scalars(form: FormData, names: frozenset[str]) -> dict[str, str]:
 
 def listed(form: FormData, name: str) -> list[str]:
     """A list field in every spelling in use: `k`, `k[]`, `k[0]`; repeated, comma-joined, or as a JSON array."""
-    key = re.compile(rf"{re.escape(name)}(\[\d*\])?")
-    values = [v for k, v in form.multi_items() if isinstance(v, str) and key.fullmatch(k)]
-    return [item for value in values for item in _items(value)]
+    lists = (found if (found := _array(value)) is not None else value.split(",") for value in _values(form, name))
+    return [text for items in lists for item in items if (text := item.strip())]
+
+
+def repeated(form: FormData, name: str) -> list[str]:
+    """A list field whose values may contain commas, as `k`, `k[]` or `k[0]`: repeated, or as a JSON array."""
+    lists = (found if (found := _array(value)) is not None else [value.strip()] for value in _values(form, name))
+    return [item for items in lists for item in items if item]
 
 
 def nested(form: FormData, name: str) -> Any:
@@ -194,9 +199,14 @@ def nested(form: FormData, name: str) -> Any:
         return value
 
 
-def _items(value: str) -> list[str]:
-    parts = value.split(",")
+def _values(form: FormData, name: str) -> list[str]:
+    key = re.compile(rf"{re.escape(name)}(\[\d*\])?")
+    return [value for k, value in form.multi_items() if isinstance(value, str) and key.fullmatch(k)]
+
+
+def _array(value: str) -> list[str] | None:
+    """The items of a JSON array; None for what is none."""
     if value.lstrip().startswith("["):
         with suppress(*NOT_JSON):
-            parts = [str(part) for part in json.loads(value)]
-    return [text for part in parts if (text := part.strip())]
+            return [str(part).strip() for part in json.loads(value)]
+    return None

@@ -6,13 +6,16 @@ Unknown fields are ignored, as OpenAI's clients expect. `forms.py` refuses those
 from __future__ import annotations
 
 import json
+import unicodedata
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from asr_server.api.http.body import NOT_JSON
-from asr_server.service.requests import ResponseFormat
+from asr_server.service.requests import MAX_KNOWN_SPEAKERS, ChannelMode, ResponseFormat
+from asr_server.speakers.turns import MAX_SPEAKERS
+from asr_server.subtitle.cue_config import SpeakerStyle
 
 _MODEL = "A name from /v1/models; empty: the model that is loaded. Names of OpenAI's models mean that too."
 # Of a prompt, and of all hotwords together: the engine reads them again for each span.
@@ -44,8 +47,17 @@ def _encodable(value: str) -> str:
     return value
 
 
+def _one_line(value: str) -> str:
+    """Names are shown in files whose lines have a meaning."""
+    if any(unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") for char in value):
+        raise ValueError("a name has no control characters and no line breaks")
+    return value
+
+
 Boolean = Annotated[bool, BeforeValidator(_boolean)]
 Hotword = Annotated[str, AfterValidator(_encodable)]
+SpeakerName = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_one_line)]
+Count = Annotated[int, Field(ge=1, le=MAX_SPEAKERS)]
 Term = Annotated[str, Field(min_length=1, max_length=100)]
 Glossary = Annotated[dict[Term, Term], BeforeValidator(_object), Field(max_length=200)]
 
@@ -86,6 +98,23 @@ class RecordingForm(BaseModel):
         Mode.ACCURATE,
         description="Times of words and subtitles: `accurate` aligns them with the sound, `fast` estimates them.",
     )
+    speakers: Boolean = Field(False, description="Tell speakers apart. `diarized_json` means that too.")
+    num_speakers: Count | None = Field(None, description="How many people speak, where that is known.")
+    min_speakers: Count | None = Field(None, description="How many people speak at least.")
+    max_speakers: Count | None = Field(None, description="How many people speak at most.")
+    known_speaker_names: list[SpeakerName] = Field(
+        [], max_length=MAX_KNOWN_SPEAKERS, description="Names of voices, one for each of the references, repeated."
+    )
+    known_speaker_references: list[str] = Field(
+        [],
+        max_length=MAX_KNOWN_SPEAKERS,
+        description="Recordings of 2 to 10 s of one person each, as data URLs in base64, repeated.",
+    )
+    channel_mode: ChannelMode | None = Field(
+        None,
+        description="`split`: each channel is a speaker; `mix`: channels are one signal; `auto`, the default where "
+        "speakers are told apart: what their sound suggests.",
+    )
 
 
 class CueForm(RecordingForm):
@@ -93,6 +122,10 @@ class CueForm(RecordingForm):
 
     max_line_chars: int = Field(42, ge=2, le=200, description="Widest line, in columns; a CJK character has two.")
     max_lines: int = Field(2, ge=1, le=4, description="Most lines of a cue.")
+    speaker_style: SpeakerStyle = Field(
+        SpeakerStyle.NAME,
+        description="With speakers: their names, `dash` for two of them in one cue with a line each, or `none`.",
+    )
 
 
 class TranscriptionForm(RecordingForm):

@@ -14,7 +14,7 @@ from asr_server.core.errors import MalformedBody
 
 # Of all text parts together: a prompt, hotwords, a glossary.
 _MAX_TEXT_BYTES = 256 * 1024
-# Recordings as data URLs, together. They are refused by their name, which has to be read for that.
+# Recordings of voices as data URLs, together.
 _REFERENCES, _MAX_REFERENCES_BYTES = "known_speaker_references", 8 * 1024 * 1024
 _MAX_FIELDS = 200
 _MAX_FILES = 10

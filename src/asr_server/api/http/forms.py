@@ -20,6 +20,7 @@ from asr_server.api.http.fields import (
     TranslationForm,
 )
 from asr_server.api.http.schemas import ErrorBody
+from asr_server.api.http.speaker_fields import channel_mode, speaker_options
 from asr_server.core.errors import (
     EmptyFile,
     InvalidInput,
@@ -31,21 +32,25 @@ from asr_server.core.errors import (
 )
 from asr_server.service.requests import (
     DEFAULT_MODEL,
+    ChannelMode,
     OutputOptions,
     RecordingRequest,
     ResponseFormat,
     ServerVad,
+    SpeakerOptions,
     SubtitleRequest,
     TranscriptionRequest,
     TranslationRequest,
     WordTimes,
 )
+from asr_server.subtitle.cue_config import SpeakerStyle
 from asr_server.text import languages, target_languages
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from asr_server.api.dependencies import Services
+    from asr_server.engine.plan import Plan
 
 Form = TypeVar("Form", bound=RecordingForm)
 R = TypeVar("R", bound=RecordingRequest)
@@ -55,12 +60,8 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody} for status in (400, 404, 413, 429, 500, 501, 502, 503, 504)
 }
 
-# Fields of OpenAI's that nothing here can serve. If they were ignored, they would look served.
-_NOT_SERVED = {
-    "languages": "the model takes one language or finds it out; send 'language'",
-    "known_speaker_names": "this server does not tell speakers apart",
-    "known_speaker_references": "this server does not tell speakers apart",
-}
+# Lists whose items may contain commas: names, and data URLs.
+_WITH_COMMAS = ("known_speaker_names", "known_speaker_references")
 _FILE = {"type": "string", "format": "binary", "description": "The recording; its content decides, not its name."}
 
 
@@ -107,6 +108,8 @@ def parse(
     model = services.catalog.find(request.model, any_name=any_model).resident
     if not services.plan.traits.scores and isinstance(request, TranscriptionRequest) and request.output.logprobs:
         raise UnsupportedValue("The engine gives no log-probabilities.", param="include")
+    if request.speakers and request.channel_mode is not ChannelMode.SPLIT:
+        _check_speakers(services.plan)
     source = "source_language" if isinstance(request, TranslationRequest) else "language"
     services.catalog.check_language(request.language, source, model=model)
     if file.size == 0:
@@ -114,8 +117,34 @@ def parse(
     return request, file
 
 
+def _check_speakers(plan: Plan) -> None:
+    """Voices are told apart by a model, and channels by their place."""
+    if not plan.is_active("speakers"):
+        reason = next((option.reason for option in plan.options if option.name == "speakers"), "")
+        raise UnsupportedValue(
+            f"This server does not tell speakers apart by their voices ({reason}), only by channel, with "
+            "channel_mode=split.",
+            param="speakers",
+        )
+
+
 def transcription_request(form: FormData) -> TranscriptionRequest:
-    """Raises the leaves of `InvalidInput`."""
+    """Raises the leaves of `InvalidInput`, also where the answer would not show the speakers that it asks for."""
+    request = segments_request(form)
+    output, answer = request.output, request.output.response_format
+    if request.speakers is None or output.words:
+        return request
+    if answer is ResponseFormat.JSON or (answer is ResponseFormat.TEXT and request.stream):
+        raise InvalidValue(
+            f"{'A stream of ' if request.stream else ''}'{answer}' does not show speakers: ask for diarized_json or "
+            "verbose_json, or for words with return_timestamps=true.",
+            param="response_format",
+        )
+    return request
+
+
+def segments_request(form: FormData) -> TranscriptionRequest:
+    """The request for an answer that lists segments, whatever the format says. Raises the leaves of `InvalidInput`."""
     fields = _fields(form, TranscriptionForm)
     _check(fields)
     asked, is_verbose = fields.timestamp_granularities, fields.response_format is ResponseFormat.VERBOSE_JSON
@@ -128,7 +157,7 @@ def transcription_request(form: FormData) -> TranscriptionRequest:
     )
     language = languages.normalize(fields.language)
     return TranscriptionRequest(
-        **_common(fields),
+        **_common(fields, diarized=fields.response_format is ResponseFormat.DIARIZED_JSON),
         model=fields.model or DEFAULT_MODEL,
         language=language,
         output=output,
@@ -140,7 +169,10 @@ def subtitle_request(form: FormData) -> SubtitleRequest:
     """Raises the leaves of `InvalidInput`."""
     fields = _fields(form, SubtitleForm)
     output = OutputOptions(
-        ResponseFormat(fields.format), max_line_chars=fields.max_line_chars, max_lines=fields.max_lines
+        ResponseFormat(fields.format),
+        max_line_chars=fields.max_line_chars,
+        max_lines=fields.max_lines,
+        speaker_style=fields.speaker_style,
     )
     return SubtitleRequest(
         **_common(fields),
@@ -153,6 +185,7 @@ def subtitle_request(form: FormData) -> SubtitleRequest:
 def translation_request(form: FormData) -> TranslationRequest:
     """Raises the leaves of `InvalidInput`."""
     fields = _fields(form, TranslationForm)
+    _check_translation(fields)
     try:
         source = languages.normalize(fields.source_language)
     except (InvalidLanguage, UnsupportedLanguage) as error:
@@ -162,7 +195,12 @@ def translation_request(form: FormData) -> TranslationRequest:
         **_common(fields),
         model=fields.model or DEFAULT_MODEL,
         language=source,
-        output=OutputOptions(fields.response_format, max_line_chars=fields.max_line_chars, max_lines=fields.max_lines),
+        output=OutputOptions(
+            fields.response_format,
+            max_line_chars=fields.max_line_chars,
+            max_lines=fields.max_lines,
+            speaker_style=fields.speaker_style,
+        ),
         target_language=target_languages.find(fields.language).tag,
         glossary=fields.glossary,
         bilingual=fields.bilingual,
@@ -175,6 +213,9 @@ def request_schema(model: type[RecordingForm]) -> dict[str, Any]:
     schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
     definitions = schema.pop("$defs", {})
     for name, field in schema["properties"].items():
+        if "anyOf" in field:  # a value or nothing
+            field |= field.pop("anyOf")[0]
+            del field["default"]
         reference = field.pop("$ref", "").rpartition("/")[2]
         # An object of the model is text in a form: a name, or JSON.
         inner = definitions.get(reference, {})
@@ -193,19 +234,24 @@ class _Common(TypedDict):
     temperature: float
     chunking: ServerVad | None
     word_times: WordTimes
+    speakers: SpeakerOptions | None
+    channel_mode: ChannelMode
 
 
-def _common(fields: RecordingForm) -> _Common:
-    """What all forms state in the same way."""
+def _common(fields: RecordingForm, *, diarized: bool = False) -> _Common:
+    """What all forms state in the same way. `diarized`: the format of the answer is diarized_json."""
     hotwords = (*fields.hotwords, *fields.keywords)
     if sum(map(len, hotwords)) > MAX_TEXT_CHARS:
         raise InvalidValue(f"The hotwords are longer than {MAX_TEXT_CHARS} characters together.", param="hotwords")
+    speakers = speaker_options(fields, diarized=diarized)
     return {
         "prompt": fields.prompt,
         "hotwords": hotwords,
         "temperature": fields.temperature,
         "chunking": _chunking(fields.chunking_strategy),
         "word_times": WordTimes.ALIGNED if fields.mode is Mode.ACCURATE else WordTimes.ESTIMATED,
+        "speakers": speakers,
+        "channel_mode": channel_mode(fields, speakers),
     }
 
 
@@ -233,27 +279,35 @@ def _check(fields: TranscriptionForm) -> None:
         raise UnsupportedValue("'timestamp_granularities' with 'cue' is not streamed.", param="timestamp_granularities")
 
 
+def _check_translation(fields: TranslationForm) -> None:
+    """Refuse what translations do not have."""
+    if fields.response_format is ResponseFormat.DIARIZED_JSON:
+        raise UnsupportedValue(
+            "'diarized_json' is a format of transcriptions: a translation has its speakers in verbose_json.",
+            param="response_format",
+        )
+    if fields.speakers and fields.response_format is ResponseFormat.JSON:
+        raise InvalidValue("'json' does not show speakers: ask for verbose_json.", param="response_format")
+    if fields.speaker_style is SpeakerStyle.DASH:
+        raise UnsupportedValue("'dash' is not served: a cue is translated as a whole.", param="speaker_style")
+
+
 def _fields(form: FormData, model: type[Form]) -> Form:
     """The checked text fields."""
-    _refuse_not_served(form)
+    if body.listed(form, "languages"):  # OpenAI's. If it were ignored, it would look served.
+        raise UnsupportedValue(
+            "'languages' is not served: the model takes one language or finds it out; send 'language'.",
+            param="languages",
+        )
     lists = frozenset(name for name, field in model.model_fields.items() if get_origin(field.annotation) is list)
     values: dict[str, Any] = dict(body.scalars(form, frozenset(model.model_fields) - lists))
-    values |= {name: items for name in lists if (items := body.listed(form, name))}
+    values |= {name: items for name in lists.difference(_WITH_COMMAS) if (items := body.listed(form, name))}
+    values |= {name: items for name in _WITH_COMMAS if (items := body.repeated(form, name))}
     values |= {name: parts for name in ("chunking_strategy",) if (parts := body.nested(form, name))}
     try:
         return model.model_validate(values)
     except ValidationError as error:
         raise _field_error(error) from None
-
-
-def _refuse_not_served(form: FormData) -> None:
-    for name, reason in _NOT_SERVED.items():
-        if body.listed(form, name):
-            raise UnsupportedValue(f"'{name}' is not served: {reason}.", param=name)
-    if body.scalars(form, frozenset({"response_format"})).get("response_format") == "diarized_json":
-        raise UnsupportedValue(
-            "'diarized_json' is not served: this server does not tell speakers apart.", param="response_format"
-        )
 
 
 def _field_error(error: ValidationError) -> InvalidInput:

@@ -103,8 +103,7 @@ REFUSED = [
         "unsupported_value",
         "timestamp_granularities",
     ),
-    ({"response_format": "diarized_json"}, "unsupported_value", "response_format"),
-    ({"known_speaker_names[]": "Ann"}, "unsupported_value", "known_speaker_names"),
+    ({"languages[]": "de"}, "unsupported_value", "languages"),
 ]
 REFUSED_TRANSLATIONS = [
     ({"language": "Elbonian"}, "unsupported_language", "language"),

@@ -76,6 +76,7 @@ class WordBody(BaseModel):
     confidence: float | None = Field(
         None, description="Geometric mean of the probabilities of its tokens; absent where they are not known."
     )
+    speaker: str | None = Field(None, description="A letter or a name. Only where speakers are told apart.")
 
 
 class LanguageBody(BaseModel):
@@ -124,6 +125,7 @@ class SegmentBody(BaseModel):
         description="Probability the model gave to no speech; with a forced language, 1 minus the detector's peak."
     )
     complete: bool = Field(description="False when the token budget ended the text.")
+    speaker: str | None = Field(None, description="A letter or a name. Only where speakers are told apart.")
 
 
 class CueBody(BaseModel):
@@ -132,6 +134,7 @@ class CueBody(BaseModel):
     start: float = Field(description="Seconds.")
     end: float = Field(description="Seconds.")
     text: str = Field(description="Lines, separated by line breaks.")
+    speaker: str | None = Field(None, description="A letter or a name. Only where speakers are told apart.")
 
 
 class VerboseTranscriptionBody(BaseModel):
@@ -146,6 +149,27 @@ class VerboseTranscriptionBody(BaseModel):
     segments: list[SegmentBody] | None = Field(None, description="Unless only words are asked for.")
     words: list[WordBody] | None = Field(None, description="Where words are asked for.")
     cues: list[CueBody] | None = Field(None, description="Where cues are asked for.")
+    usage: Usage
+
+
+class DiarizedSegmentBody(BaseModel):
+    """What one speaker says without another in between, in diarized_json."""
+
+    type: Literal["transcript.text.segment"]
+    id: str
+    start: float = Field(description="Seconds.")
+    end: float = Field(description="Seconds.")
+    text: str
+    speaker: str = Field(description="A letter, in the order in which the speakers begin, or a known name.")
+
+
+class DiarizedTranscriptionBody(BaseModel):
+    """`response_format=diarized_json`."""
+
+    task: Literal["transcribe"]
+    duration: float = Field(description="Seconds.")
+    text: str
+    segments: list[DiarizedSegmentBody]
     usage: Usage
 
 

@@ -10,6 +10,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from loguru import logger
@@ -21,9 +22,23 @@ from asr_server.api.disconnect import while_connected
 from asr_server.api.edge.request_log import log_fields
 from asr_server.api.errors import error_body, internal_error_body
 from asr_server.core.errors import AsrError, Cancelled
-from asr_server.core.transcript import Transcript
-from asr_server.service.output.render import language_codes, logprobs, token_usage, verbose, words
-from asr_server.service.recordings.pipeline import Event, Finished, SegmentDone, Started, TextDelta
+from asr_server.core.transcript import Segment, Transcript
+from asr_server.service.output.render import (
+    diarized_segment,
+    language_codes,
+    logprobs,
+    token_usage,
+    verbose,
+    words,
+)
+from asr_server.service.recordings.pipeline import (
+    Event,
+    Finished,
+    SegmentDone,
+    SegmentLabelled,
+    Started,
+    TextDelta,
+)
 from asr_server.service.requests import OutputOptions, ResponseFormat
 from asr_server.text.joining import joint
 
@@ -158,18 +173,33 @@ def frame(content: dict[str, Any]) -> str:
     return f"data: {json.dumps(content, ensure_ascii=False)}\n\n"
 
 
-def openai_frames(event: Event, output: OutputOptions) -> list[str]:
-    """Deltas as they are decoded, one `transcript.text.done`, `[DONE]`. All deltas joined are the text of done.
+class OpenAiFrames:
+    """Deltas as they are decoded, one `transcript.text.done`, `[DONE]`. All deltas joined are the text of done. With
+    diarized_json each segment is an event too, once its speaker is known.
 
     Log-probabilities come with `done`: a delta is whole characters, which may be less or more than whole tokens.
     """
-    match event:
-        case TextDelta(text=text):
-            return [frame({"type": "transcript.text.delta", "delta": text})]
-        case Finished(transcript=transcript):
-            return [frame(_done(transcript, output)), "data: [DONE]\n\n"]
-        case _:
-            return []
+
+    def __init__(self, output: OutputOptions) -> None:
+        self._output = output
+        self._segments = 0
+
+    def __call__(self, event: Event) -> list[str]:
+        """The frames of the next event."""
+        match event:
+            case TextDelta(text=text):
+                return [frame({"type": "transcript.text.delta", "delta": text})]
+            case SegmentLabelled(segment=segment) if self._is_diarized:
+                self._segments += 1
+                return [frame(diarized_segment(self._segments - 1, segment))]
+            case Finished(transcript=transcript):
+                return [frame(_done(transcript, self._output)), "data: [DONE]\n\n"]
+            case _:
+                return []
+
+    @property
+    def _is_diarized(self) -> bool:
+        return self._output.response_format is ResponseFormat.DIARIZED_JSON
 
 
 def _done(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
@@ -187,13 +217,18 @@ def _done(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
 
 
 class SegmentFrames:
-    """How long the recording says that it is, if it does; one event for each segment; one for all text; `done`."""
+    """How long the recording says that it is, if it does; one event for each segment; one for all text; `done`.
+
+    Where speakers are told apart, the segments come without them while the recording is transcribed, and once more at
+    its end, each of one speaker.
+    """
 
     def __init__(self, output: OutputOptions) -> None:
         self._output = output
         self._index = 0
         self._text = ""
         self._complete = True
+        self._is_labelled = False
 
     def __call__(self, event: Event) -> list[str]:
         """The frames of the next event. The texts of all segments, one behind the other, are the whole text."""
@@ -201,18 +236,26 @@ class SegmentFrames:
             case Started(claimed_s=claimed_s) if claimed_s:
                 return [frame({"duration": round(claimed_s, 3)})]
             case SegmentDone(segment=segment):
-                text = joint(self._text, segment.text) + segment.text if segment.text else ""
-                chunk = self._chunk(text, segment.language, segment.start_ms, segment.end_ms)
-                chunk["complete"] = segment.complete
                 self._complete &= segment.complete
-                self._text += text
-                self._index += 1
-                return [frame(chunk | ({"words": words(segment.words)} if self._output.words else {}))]
+                unlabelled = tuple(replace(word, speaker=None) for word in segment.words)
+                return [frame(self._segment(replace(segment, words=unlabelled)))]
+            case SegmentLabelled(segment=segment):
+                if not self._is_labelled:
+                    self._is_labelled, self._index, self._text = True, 0, ""
+                return [frame(self._segment(segment) | {"speaker": segment.speaker})]
             case Finished(transcript=whole):
                 chunk = self._chunk(whole.text, whole.language or "auto", 0, whole.duration_ms)
                 return [frame(chunk | {"is_final": True, "complete": self._complete}), frame({"done": True})]
             case _:
                 return []
+
+    def _segment(self, segment: Segment) -> dict[str, Any]:
+        text = joint(self._text, segment.text) + segment.text if segment.text else ""
+        chunk = self._chunk(text, segment.language, segment.start_ms, segment.end_ms)
+        chunk["complete"] = segment.complete
+        self._text += text
+        self._index += 1
+        return chunk | ({"words": words(segment.words)} if self._output.words else {})
 
     def _chunk(self, text: str, language: str, start_ms: int, end_ms: int) -> dict[str, Any]:
         return {

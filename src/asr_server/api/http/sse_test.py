@@ -3,18 +3,19 @@
 import asyncio
 import json
 from dataclasses import replace
-from functools import partial
 from types import SimpleNamespace
 
 import anyio
 import pytest
+from openai.types.audio import TranscriptionTextSegmentEvent
 
 from asr_server.api.http import sse
 from asr_server.core.errors import EngineOutOfMemory
-from asr_server.core.transcript import Segment, Transcript
-from asr_server.service.recordings.pipeline import Finished, SegmentDone, Started, TextDelta
-from asr_server.service.requests import OutputOptions
+from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
+from asr_server.service.recordings.pipeline import Finished, SegmentDone, SegmentLabelled, Started, TextDelta
+from asr_server.service.requests import OutputOptions, ResponseFormat
 
+WORD = Word("hello", 0, 900, TimeSource.ALIGNED)
 SEGMENT = Segment(0, 900, "hello", "English", (1,), -0.1, 0.0)
 FINISHED = Finished(Transcript("hello", "English", 1000, (SEGMENT,)))
 
@@ -45,7 +46,7 @@ def _work(*events, fault=None, closed=None):
 
 
 def _openai():
-    return partial(sse.openai_frames, output=OutputOptions())
+    return sse.OpenAiFrames(OutputOptions())
 
 
 async def _sent(request_, work, to_frames):
@@ -180,3 +181,35 @@ async def test_a_segment_that_was_cut_off_is_marked_and_so_is_the_whole(request_
         await _sent(request_, _work(SegmentDone(cut), SegmentDone(SEGMENT)), sse.SegmentFrames(OutputOptions()))
     )
     assert [b.get("complete") for b in bodies[1:]] == [False, True, False, None]
+
+
+def _labelled(*pairs):
+    return [SegmentLabelled(replace(SEGMENT, speaker=name, text=text)) for name, text in pairs]
+
+
+async def test_diarized_segments_are_events_with_the_ids_of_the_whole_answer(request_):
+    """Behind the deltas, once their speakers are known. Other formats have no such events."""
+    events = [TextDelta("hello"), SegmentDone(SEGMENT), *_labelled(("A", "hel"), ("B", "lo"))]
+    output = OutputOptions(ResponseFormat.DIARIZED_JSON)
+    bodies = _bodies(await _sent(request_, _work(*events), sse.OpenAiFrames(output)))
+    kinds = [body["type"].removeprefix("transcript.text.") for body in bodies]
+    assert kinds == ["delta", "segment", "segment", "done"]
+    segments = [TranscriptionTextSegmentEvent.model_validate(body, strict=True) for body in bodies[1:3]]
+    assert [(each.id, each.speaker, each.text) for each in segments] == [("seg_0", "A", "hel"), ("seg_1", "B", "lo")]
+    plain = _bodies(await _sent(request_, _work(*events), _openai()))
+    assert [body["type"].removeprefix("transcript.text.") for body in plain] == ["delta", "done"]
+
+
+async def test_our_own_events_have_segments_again_with_their_speakers(request_):
+    """At once without them, at the end with them, and both times the texts join to the whole."""
+    said = replace(SEGMENT, text="hello there", words=(replace(WORD, speaker="A"),), speaker="A")
+    events = [SegmentDone(said), *_labelled(("A", "hello"), ("B", "there"))]
+    frames = sse.SegmentFrames(OutputOptions(words=True))
+    _, first, *labelled, whole, _ = _bodies(await _sent(request_, _work(*events), frames))
+    assert (first["text"], first["chunk_index"]) == ("hello there", 0)
+    assert "speaker" not in json.dumps(first)
+    assert [(body["speaker"], body["text"], body["chunk_index"]) for body in labelled] == [
+        ("A", "hello", 0),
+        ("B", " there", 1),
+    ]
+    assert (whole["chunk_index"], whole["is_final"]) == (2, True)

@@ -12,7 +12,7 @@ from starlette.datastructures import UploadFile
 from asr_server.api.dependencies import CallerDep, Services, ServicesDep
 from asr_server.api.http import forms, responses, sse
 from asr_server.api.http.fields import TranscriptionForm
-from asr_server.api.http.schemas import TranscriptionBody, VerboseTranscriptionBody
+from asr_server.api.http.schemas import DiarizedTranscriptionBody, TranscriptionBody, VerboseTranscriptionBody
 from asr_server.core.errors import UnsupportedValue
 from asr_server.service.recordings.pipeline import Emit, Event, Finished, RunOptions, Started
 from asr_server.service.requests import ResponseFormat, TranscriptionRequest
@@ -25,7 +25,7 @@ router = APIRouter(tags=["audio"])
 @router.post("/inference", include_in_schema=False)
 @router.post(
     "/v1/audio/transcriptions",
-    response_model=TranscriptionBody | VerboseTranscriptionBody,
+    response_model=TranscriptionBody | VerboseTranscriptionBody | DiarizedTranscriptionBody,
     responses={
         200: {
             "description": "The transcript in the format asked for; with `stream`, server-sent events.",
@@ -46,7 +46,7 @@ async def create_transcription(request: Request, services: ServicesDep, caller: 
             work: sse.Work[Event] = partial(services.pipeline.transcribe, file.file, wanted, options)
             if wanted.output.response_format.is_subtitles:
                 work = partial(_subtitle_events, services, file, wanted, replace(options, deltas=False))
-            return await sse.respond(request, work, partial(sse.openai_frames, output=wanted.output))
+            return await sse.respond(request, work, sse.OpenAiFrames(wanted.output))
         return await responses.respond(request, services, wanted, file)
 
 
@@ -77,7 +77,7 @@ async def _subtitle_events(
 )
 async def stream_transcription(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Transcribe a recording and send each segment when it is finished. The form is that of the route above."""
-    async with forms.received(request, services, forms.transcription_request) as (wanted, file):
+    async with forms.received(request, services, forms.segments_request) as (wanted, file):
         if wanted.output.response_format not in (ResponseFormat.JSON, ResponseFormat.TEXT):
             raise UnsupportedValue("Only json and text can be streamed here.", param="response_format")
         if wanted.output.logprobs:

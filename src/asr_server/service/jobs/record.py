@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -21,6 +22,20 @@ def new_id() -> str:
 def is_id(name: str) -> bool:
     """Whether `new_id` may have made it."""
     return _ID.fullmatch(name) is not None
+
+
+def clips(request: Request) -> list[bytes]:
+    """The audio files of the speakers that the request names."""
+    return [speaker.clip for speaker in request.speakers.known] if request.speakers else []
+
+
+def with_clips(request: Request, audio_files: Iterable[bytes]) -> Request:
+    """The request with other audio files of the speakers that it names."""
+    if request.speakers is None:
+        return request
+    pairs = zip(request.speakers.known, audio_files, strict=False)
+    known = tuple(replace(speaker, clip=clip) for speaker, clip in pairs)
+    return replace(request, speakers=replace(request.speakers, known=known))
 
 
 class JobState(StrEnum):
@@ -53,7 +68,7 @@ class JobError:
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """One job. Times are Unix seconds, 0 for not yet.
+    """One job. Times are Unix seconds, 0 for not yet. `request`: without the clips of known speakers, which are files.
 
     `expires_at`: when it is removed, where that does not follow from `ended_at`.
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from io import SEEK_END
+from itertools import repeat
 from typing import BinaryIO
 
 from loguru import logger
@@ -24,7 +25,7 @@ from asr_server.core.errors import (
     TranscriptionFailed,
 )
 from asr_server.scheduling.job import Priority
-from asr_server.service.jobs.record import JobError, JobRecord, JobState, new_id
+from asr_server.service.jobs.record import JobError, JobRecord, JobState, clips, new_id, with_clips
 from asr_server.service.jobs.shares import JobLimits, WaitingJobs
 from asr_server.service.jobs.store import JobStore
 from asr_server.service.processor import RequestProcessor
@@ -110,7 +111,7 @@ class Jobs:
         store = self._opened()
         self.check_room(owner)
         record = JobRecord(new_id(), request, time.time(), owner=owner)
-        size_bytes = recording.seek(0, SEEK_END)
+        size_bytes = recording.seek(0, SEEK_END) + sum(map(len, clips(request)))
         self._arriving[owner] += 1
         self._arriving_bytes[owner] += size_bytes
         try:
@@ -123,6 +124,7 @@ class Jobs:
         finally:
             self._arriving[owner] -= 1
             self._arriving_bytes[owner] -= size_bytes
+        record = replace(record, request=with_clips(request, repeat(b"")))
         self._enqueue(record, size_bytes_stored)
         return record
 
@@ -277,11 +279,12 @@ class Jobs:
         """The answer, and how long the recording is."""
         options = RunOptions(Priority.BULK, self._limits.timeout_s, caller=record.owner)
         try:
+            request = await asyncio.to_thread(self._opened().request, record)
             with self._opened().recording(record.id) as recording:
                 while True:
                     try:
                         result, transcript = await self._processor.process(
-                            recording, record.request, options, self._on_event(record.id)
+                            recording, request, options, self._on_event(record.id)
                         )
                     except Overloaded:  # a job has been accepted already: it waits for callers who wait for an answer
                         await asyncio.sleep(_RETRY_S)

@@ -24,7 +24,7 @@ from asr_server.service.jobs.runner import Jobs
 from asr_server.service.jobs.shares import JobLimits
 from asr_server.service.jobs.store import JobStore
 from asr_server.service.recordings.pipeline import RunOptions, SegmentDone, Started
-from asr_server.service.requests import Result, TranscriptionRequest
+from asr_server.service.requests import KnownSpeaker, Result, SpeakerOptions, TranscriptionRequest
 
 REQUEST = TranscriptionRequest()
 RESULT = Result(b"words", "text/plain", file_name="subtitles.srt", time_source="mixed")
@@ -93,6 +93,19 @@ async def test_a_job_runs_as_bulk_work_and_keeps_its_result(tmp_path):
         assert (done.state, done.done_s, done.duration_s) == (JobState.SUCCEEDED, 9.0, 9.0)
         assert await jobs.result(taken.id) == RESULT
     assert processor.calls == [(REQUEST, RunOptions(Priority.BULK, timeout_s=50))]
+
+
+async def test_a_job_runs_with_the_voices_that_it_names(tmp_path):
+    """Their audio is read when the job runs, also by a later server, and takes no memory before."""
+    request = TranscriptionRequest(speakers=SpeakerOptions(known=(KnownSpeaker("Ann", b"RIFF\xff"),)))
+    processor = Scripted()
+    async with running(tmp_path, Scripted(None)) as jobs:
+        taken = await jobs.add(request, io.BytesIO(b"audio"))
+        assert taken.request.speakers.known == (KnownSpeaker("Ann", b""),)
+        await begun(jobs, taken.id)
+    async with running(tmp_path, processor) as jobs:
+        await ended(jobs, taken.id)
+    assert [given for given, _ in processor.calls] == [request]
 
 
 async def test_progress_is_reported(tmp_path):

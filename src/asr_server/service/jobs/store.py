@@ -1,4 +1,4 @@
-"""Jobs on disk: a folder for each, with the recording, the record and the result.
+"""Jobs on disk: a folder for each, with the recording, the clips of known speakers, the record and the result.
 
 Each file is written under another name and then renamed, so that a server that dies at any point leaves whole files.
 The directory may hold things of others: only folders with the name of a job are read, and only files of a job removed.
@@ -13,7 +13,8 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import repeat
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -23,11 +24,13 @@ from pydantic import TypeAdapter
 
 from asr_server.core.errors import JobsUnavailable
 from asr_server.service.jobs import migration
-from asr_server.service.jobs.record import JobRecord, is_id
+from asr_server.service.jobs.record import JobRecord, clips, is_id, with_clips
+from asr_server.service.requests import MAX_KNOWN_SPEAKERS, Request
 
 _RECORD, _RECORDING, _RESULT = "job.json", "recording", "result"
+_CLIPS = tuple(f"clip-{number}" for number in range(MAX_KNOWN_SPEAKERS))
 # In the order in which they are removed: a job that is removed in part must not look as if it had never been accepted.
-_FILES = (_RECORDING, _RESULT, "result.part", "job.part", _RECORD)
+_FILES = (_RECORDING, *_CLIPS, _RESULT, "result.part", "job.part", _RECORD)
 _JOBS, _UNREADABLE, _LOCK = "jobs", "unreadable-jobs", "lock"
 _FOLDER_BYTES = 4096
 # What a record that is no record makes the code above raise.
@@ -103,6 +106,8 @@ class JobStore:
             recording.seek(0)
             with (folder / _RECORDING).open("wb") as sink:
                 shutil.copyfileobj(recording, sink, 1024 * 1024)
+            for name, clip in zip(_CLIPS, clips(record.request), strict=False):
+                (folder / name).write_bytes(clip)
             self.update(record)
         except OSError as error:
             with suppress(JobsUnavailable):
@@ -111,20 +116,26 @@ class JobStore:
 
     def update(self, record: JobRecord) -> None:
         """Store a changed record."""
+        record = replace(record, request=with_clips(record.request, repeat(b"")))
         self._write(record.id, _RECORD, _stored_records.dump_json(_StoredRecord(2, record)))
 
     def end(self, record: JobRecord, result: bytes | None) -> None:
-        """Store how a job ended, with its result if it has one, and remove its recording."""
+        """Store how a job ended, with its result if it has one, and remove its audio."""
         try:
             self._write_end(record, result)
         except OSError:
-            self._remove_recording(record.id)  # it is not needed any more, and there may be space without it
+            self._remove_audio(record.id)  # it is not needed any more, and there may be space without it
             self._write_end(record, result)
-        self._remove_recording(record.id)
+        self._remove_audio(record.id)
 
     def recording(self, identity: str) -> BinaryIO:
         """The uploaded file, open for reading."""
         return (self._jobs / identity / _RECORDING).open("rb")
+
+    def request(self, record: JobRecord) -> Request:
+        """The request of a job that is not over, with its clips."""
+        count, folder = len(clips(record.request)), self._jobs / record.id
+        return with_clips(record.request, [(folder / name).read_bytes() for name in _CLIPS[:count]])
 
     def result(self, identity: str) -> bytes:
         """The result of a job that succeeded."""
@@ -174,8 +185,9 @@ class JobStore:
         else:
             logger.warning("job is unreadable and was moved", id=folder.name, reason=reason, place=str(place))
 
-    def _remove_recording(self, identity: str) -> None:
-        (self._jobs / identity / _RECORDING).unlink(missing_ok=True)
+    def _remove_audio(self, identity: str) -> None:
+        for name in (_RECORDING, *_CLIPS):
+            (self._jobs / identity / name).unlink(missing_ok=True)
 
     def _write_end(self, record: JobRecord, result: bytes | None) -> None:
         if result is not None:

@@ -8,6 +8,7 @@ import stat
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,13 @@ from asr_server.core.errors import JobsUnavailable
 from asr_server.service.jobs.record import JobRecord, JobState
 from asr_server.service.jobs.store import JobStore
 from asr_server.service.requests import (
+    ChannelMode,
+    KnownSpeaker,
     OutputOptions,
     ResponseFormat,
     Result,
     ServerVad,
+    SpeakerOptions,
     SubtitleRequest,
     TranscriptionRequest,
     TranslationRequest,
@@ -74,6 +78,21 @@ def test_a_finished_job_keeps_its_result_and_not_its_recording(store):
     assert store.records() == [done]
     with pytest.raises(FileNotFoundError):
         store.recording(FIRST)
+
+
+def test_clips_of_known_speakers_are_kept_until_the_job_is_over(store, tmp_path):
+    """As files, whatever bytes they have: a record would hold them in memory for as long as the job is known."""
+    known = (KnownSpeaker("Ann", b"RIFF\x00\xff"), KnownSpeaker("Bob", b"\x80"))
+    speakers = SpeakerOptions(2, 3, known)
+    request = SubtitleRequest(speakers=speakers, channel_mode=ChannelMode.AUTO, output=OUTPUT)
+    store.add(record(request=request), io.BytesIO(b"audio"))
+    (stored,) = store.records()
+    assert [speaker.clip for speaker in stored.request.speakers.known] == [b"", b""]
+    assert store.request(stored) == request
+    store.end(replace(stored, state=JobState.SUCCEEDED, result=RESULT), b"words")
+    assert {path.name for path in (tmp_path / "jobs" / FIRST).iterdir()} == {"job.json", "result"}
+    store.remove(FIRST)
+    assert not (tmp_path / "jobs" / FIRST).exists()
 
 
 # Records of the first layout, which had no number: one that waits and one that is done.

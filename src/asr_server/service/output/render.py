@@ -13,7 +13,7 @@ from asr_server.service.requests import OutputOptions, ResponseFormat, Result
 from asr_server.subtitle import srt, vtt
 from asr_server.subtitle.cue_config import CueConfig
 from asr_server.subtitle.cues import Cue
-from asr_server.text import languages
+from asr_server.text import joining, languages
 
 JSON = "application/json"
 # OpenAI's clients parse anything that looks like JSON; the text formats must not.
@@ -31,7 +31,9 @@ def render(transcript: Transcript, output: OutputOptions, cue_config: CueConfig)
                 content["cues"] = _cues(subtitles.cues(transcript, cue_config))
             return Result(dump(content), JSON)
         case ResponseFormat.TEXT:
-            return Result(f"{transcript.text}\n".encode(), TEXT)
+            return Result(f"{text(transcript)}\n".encode(), TEXT)
+        case ResponseFormat.DIARIZED_JSON:
+            return Result(dump(_diarized(transcript)), JSON)
         case ResponseFormat.SRT | ResponseFormat.VTT as subtitle_format:
             return Result(render_cues(subtitles.cues(transcript, cue_config), subtitle_format), TEXT)
 
@@ -40,6 +42,13 @@ def render_cues(cues: Sequence[Cue], response_format: ResponseFormat) -> bytes:
     """The cues as an SRT or VTT file."""
     write = vtt.render if response_format is ResponseFormat.VTT else srt.render
     return write(cues).encode()
+
+
+def text(transcript: Transcript) -> str:
+    """The text; where speakers were told apart, a line for each of their turns."""
+    if not any(segment.speaker for segment in transcript.segments):
+        return transcript.text
+    return joining.dialogue((segment.speaker or "", segment.text) for segment in transcript.segments)
 
 
 def plain(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
@@ -63,12 +72,18 @@ def language_codes(transcript: Transcript) -> list[dict[str, str]]:
 
 def words(spoken: Iterable[Word]) -> list[dict[str, Any]]:
     """Every word with its punctuation and its times in seconds, as OpenAI lists them, where the times come from, and
-    the confidence where it is known."""
+    the confidence and the speaker where they are known."""
     return [
         {"word": w.text, "start": w.start_ms / 1000, "end": w.end_ms / 1000, "source": w.source.value}
         | ({} if w.confidence is None else {"confidence": w.confidence})
+        | _speaker(w)
         for w in spoken
     ]
+
+
+def _speaker(spoken: Word | Segment) -> dict[str, str]:
+    """The field `speaker`, where speakers were told apart."""
+    return {} if spoken.speaker is None else {"speaker": spoken.speaker}
 
 
 def logprobs(segments: Iterable[Segment]) -> list[dict[str, Any]]:
@@ -116,7 +131,11 @@ def verbose(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
 
 def _cues(cues: Iterable[Cue]) -> list[dict[str, Any]]:
     """What SRT and VTT show, with the line breaks."""
-    return [{"start": cue.start_ms / 1000, "end": cue.end_ms / 1000, "text": "\n".join(cue.lines)} for cue in cues]
+    return [
+        {"start": cue.start_ms / 1000, "end": cue.end_ms / 1000, "text": "\n".join(cue.lines)}
+        | ({"speaker": cue.speaker} if cue.speaker else {})
+        for cue in cues
+    ]
 
 
 def _segment(number: int, segment: Segment) -> dict[str, Any]:
@@ -132,6 +151,29 @@ def _segment(number: int, segment: Segment) -> dict[str, Any]:
         "compression_ratio": segment.compression_ratio,
         "no_speech_prob": segment.no_speech_prob,
         "complete": segment.complete,
+    } | _speaker(segment)
+
+
+def _diarized(transcript: Transcript) -> dict[str, Any]:
+    """The content of diarized_json: OpenAI's fields and no others."""
+    return {
+        "task": "transcribe",
+        "duration": transcript.duration_ms / 1000,
+        "text": transcript.text,
+        "segments": [diarized_segment(i, segment) for i, segment in enumerate(transcript.segments)],
+        "usage": usage(transcript),
+    }
+
+
+def diarized_segment(number: int, segment: Segment) -> dict[str, Any]:
+    """A segment of diarized_json, which is also an event of its stream."""
+    return {
+        "type": "transcript.text.segment",
+        "id": f"seg_{number}",
+        "start": segment.start_ms / 1000,
+        "end": segment.end_ms / 1000,
+        "text": segment.text,
+        "speaker": segment.speaker,
     }
 
 

@@ -4,11 +4,12 @@ import json
 from dataclasses import replace
 
 import pytest
+from openai.types.audio import TranscriptionDiarized
 
 from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
 from asr_server.service.output.render import render
 from asr_server.service.requests import OutputOptions, ResponseFormat
-from asr_server.subtitle import srt
+from asr_server.subtitle import srt, vtt
 from asr_server.subtitle.cue_config import CueConfig
 
 WORDS = tuple(
@@ -112,3 +113,64 @@ def test_cues_of_verbose_json_are_those_of_srt():
 
 def _srt(transcript):
     return _render(transcript, ResponseFormat.SRT).content.decode()
+
+
+def _said(speaker, text, start_ms):
+    words = tuple(
+        Word(word, start_ms + 300 * i, start_ms + 300 * i + 300, TimeSource.ALIGNED, speaker=speaker)
+        for i, word in enumerate(text.split())
+    )
+    return Segment(start_ms, words[-1].end_ms, text, "English", (1,), -0.1, 0.0, words=words, speaker=speaker)
+
+
+DIALOGUE = Transcript(
+    "Are you there? Yes. I am here. Good.",
+    "English",
+    9_000,
+    (
+        _said("Ann", "Are you there?", 0),
+        _said("B", "Yes.", 1_000),
+        _said("B", "I am here.", 2_500),
+        _said("Ann", "Good.", 4_000),
+    ),
+)
+
+
+def test_diarized_json_is_openais():
+    """Its client's type takes the answer, and there is no field that the type does not have."""
+    content = _json(DIALOGUE, ResponseFormat.DIARIZED_JSON)
+    body = TranscriptionDiarized.model_validate(content, strict=True)
+    assert body.model_dump(exclude_unset=True) == content
+    assert not body.model_extra
+    assert not any(segment.model_extra for segment in body.segments)
+    assert [(s.id, s.speaker, s.text, s.start, s.end) for s in body.segments[:2]] == [
+        ("seg_0", "Ann", "Are you there?", 0.0, 0.9),
+        ("seg_1", "B", "Yes.", 1.0, 1.3),
+    ]
+    assert (body.task, body.text, body.duration) == ("transcribe", DIALOGUE.text, 9.0)
+    assert _json(NOTHING, ResponseFormat.DIARIZED_JSON)["segments"] == []
+
+
+def test_speakers_are_stated_where_they_are_told_apart():
+    """On segments, words and cues, and nowhere else."""
+    body = _json(DIALOGUE, ResponseFormat.VERBOSE_JSON, words=True, cues=True)
+    for listed in ("segments", "words", "cues"):
+        assert {item["speaker"] for item in body[listed]} == {"Ann", "B"}
+    assert [word["speaker"] for word in _json(DIALOGUE, ResponseFormat.JSON, words=True)["words"]][:4] == [
+        *["Ann"] * 3,
+        "B",
+    ]
+    assert "speaker" not in json.dumps(_json(SPEECH, ResponseFormat.VERBOSE_JSON, words=True, cues=True))
+
+
+def test_text_has_a_line_for_each_turn():
+    """Two segments of one speaker are one turn."""
+    assert _render(DIALOGUE, ResponseFormat.TEXT).content == b"Ann: Are you there?\nB: Yes. I am here.\nAnn: Good.\n"
+
+
+def test_subtitles_show_speakers():
+    """A change of speaker ends a cue; vtt names the speaker of each, srt where it changes."""
+    cues = vtt.parse(_render(DIALOGUE, ResponseFormat.VTT).content.decode())
+    assert [cue.speaker for cue in cues] == ["Ann", "B", "B", "Ann"]
+    names = [cue.text.partition(":")[0] for cue in srt.parse(_srt(DIALOGUE)) if ":" in cue.text]
+    assert names == ["Ann", "B", "Ann"]

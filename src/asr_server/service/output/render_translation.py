@@ -8,7 +8,7 @@ from asr_server.service.output import render
 from asr_server.service.requests import ResponseFormat, Result, TranslationRequest
 from asr_server.service.translations import TranslatedCues, TranslatedTranscript
 from asr_server.subtitle.cue_config import CueConfig
-from asr_server.text import languages
+from asr_server.text import joining, languages
 
 
 def render_cues(found: TranslatedCues, request: TranslationRequest, cue_config: CueConfig) -> Result:
@@ -20,7 +20,7 @@ def render_cues(found: TranslatedCues, request: TranslationRequest, cue_config: 
 def render_transcript(found: TranslatedTranscript, request: TranslationRequest) -> Result:
     """The transcript as json, verbose_json or text; where bilingual, the source text beside each translation."""
     if request.output.response_format is ResponseFormat.TEXT:
-        text = _pairs(found) if request.bilingual else f"{found.transcript.text}\n"
+        text = _pairs(found) if request.bilingual else f"{render.text(found.transcript)}\n"
         return _result(text.encode(), render.TEXT, found)
     is_verbose = request.output.response_format is ResponseFormat.VERBOSE_JSON
     content = (render.verbose if is_verbose else render.plain)(found.transcript, request.output) | _facts(found)
@@ -56,9 +56,11 @@ def _facts(found: TranslatedTranscript) -> dict[str, Any]:
 
 
 def _pairs(found: TranslatedTranscript) -> str:
-    """A block for each segment: the source, and the translation below it if there is one."""
+    """A block for each segment: the source, behind its speaker if that is known, and the translation below it if there
+    is one."""
+    sources = (joining.dialogue([(segment.speaker or "", segment.text)]) for segment in found.source.segments)
     blocks = [
-        f"{segment.text.strip()}\n{line.text}\n" if line.translated else f"{segment.text.strip()}\n"
-        for segment, line in zip(found.source.segments, found.lines, strict=True)
+        f"{source}\n{line.text}\n" if line.translated else f"{source}\n"
+        for source, line in zip(sources, found.lines, strict=True)
     ]
     return "\n".join(blocks) or "\n"

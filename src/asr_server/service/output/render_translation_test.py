@@ -82,3 +82,21 @@ def test_both_languages_in_text_and_subtitles():
     written = render_cues(cues, _request(ResponseFormat.VTT, bilingual=True), CueConfig()).content.decode()
     assert written.startswith("WEBVTT\n\n00:00:00.000 --> 00:00:00.900\nword 0\nmu'\n\n")
     assert written.endswith("\nword 1\n\n")
+
+
+def test_a_translation_keeps_its_speakers():
+    """On segments, before each source of a bilingual text, and before the cues where they change, in their room."""
+    said = tuple(replace(segment, speaker="AB"[i]) for i, segment in enumerate(SEGMENTS))
+    found = TranslatedTranscript(replace(SOURCE, segments=said), LINES, KLINGON)
+    assert [s["speaker"] for s in _json(found, ResponseFormat.VERBOSE_JSON)["segments"]] == ["A", "B"]
+    assert render_transcript(found, _request(ResponseFormat.TEXT)).content == b"A: mu'\nB: word 1\n"
+    both = render_transcript(found, _request(ResponseFormat.TEXT, bilingual=True)).content
+    assert both == b"A: word 0\nmu'\n\nB: word 1\n"
+
+    cues = tuple(Cue(1000 * i, 1000 * i + 900, "word", speaker="Ann") for i in range(2))
+    translated = Translated("one two three four five six seven eight", True, Reason.NONE)
+    found_cues = TranslatedCues(cues, (translated, translated), KLINGON)
+    written = render_cues(found_cues, _request(ResponseFormat.SRT), CueConfig(max_line_columns=39)).content.decode()
+    first, second = (block.split("\n", 2)[2] for block in written.strip().split("\n\n"))
+    assert first == "Ann: one two three four\nfive six seven eight"
+    assert second == "one two three four five six seven eight"

@@ -25,12 +25,13 @@ def cue_config(settings: Settings, output: OutputOptions) -> CueConfig:
         pause_ms=s_to_ms(settings.subtitle_pause_threshold),
         max_line_columns=output.max_line_chars,
         max_lines=output.max_lines,
+        speaker_style=output.speaker_style,
     )
 
 
 def cues(transcript: Transcript, config: CueConfig) -> list[Cue]:
     """The words of all segments, in order, as cues. A segment without words has no cue."""
-    passages = [Passage(segment.text, segment.words) for segment in transcript.segments]
+    passages = [Passage(segment.text, segment.words, segment.speaker or "") for segment in transcript.segments]
     return cue_segmentation.cues(passages, config, transcript.duration_ms)
 
 

@@ -4,7 +4,7 @@ from asr_server.core import settings
 from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
 from asr_server.service.output import subtitles
 from asr_server.service.requests import OutputOptions
-from asr_server.subtitle.cue_config import CueConfig
+from asr_server.subtitle.cue_config import CueConfig, SpeakerStyle
 
 
 def _segment(text, start, source):
@@ -25,8 +25,9 @@ def test_every_setting_arrives(monkeypatch):
     """Seconds of the environment become milliseconds of the rules."""
     for name, value in {"MAX_DURATION": 5, "MIN_DURATION": 1.5, "MIN_GAP": 0.04, "PAUSE_THRESHOLD": 0.7}.items():
         monkeypatch.setenv(f"SUBTITLE_{name}", str(value))
-    output = OutputOptions(max_line_chars=32, max_lines=1)
-    assert subtitles.cue_config(settings.load(), output) == CueConfig(5000, 1500, 40, 700, 32, 1)
+    output = OutputOptions(max_line_chars=32, max_lines=1, speaker_style=SpeakerStyle.DASH)
+    expected = CueConfig(5000, 1500, 40, 700, 32, 1, speaker_style=SpeakerStyle.DASH)
+    assert subtitles.cue_config(settings.load(), output) == expected
 
 
 def test_segments_become_cues_in_order():

@@ -1,0 +1,47 @@
+"""A double of what tells speakers apart: the turns are scripted, as the words of the fake engine are."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+
+from asr_server.core.audio import samples_to_ms
+from asr_server.core.errors import SpeakersUnavailable
+from asr_server.speakers.turns import Diarization, SpeakerCount, Turn
+
+
+class ScriptedSpeakers:
+    """Takes the place of `SpeakerClient`. `turns`: speaker, start and end in seconds. `is_lost`: its process ends."""
+
+    def __init__(self, turns: Sequence[tuple[int, float, float]]) -> None:
+        self.turns = tuple(Turn(who, round(1000 * start), round(1000 * end)) for who, start, end in turns)
+        self.is_lost = False
+
+    @asynccontextmanager
+    async def recording(self) -> AsyncGenerator[ScriptedRecording, None]:
+        yield ScriptedRecording(self)
+
+    async def close_idle(self) -> None:
+        """There is no process."""
+
+    async def close(self) -> None:
+        """There is no process."""
+
+
+class ScriptedRecording:
+    """The turns as far as the recording goes, of no more people than there may be."""
+
+    def __init__(self, script: ScriptedSpeakers) -> None:
+        self._script = script
+        self._samples = 0
+
+    async def push(self, samples) -> None:
+        self._samples += len(samples)
+
+    async def finish(self, count: SpeakerCount) -> Diarization:
+        if self._script.is_lost:
+            raise SpeakersUnavailable("The process that tells speakers apart was lost; try again.")
+        heard = [turn for turn in self._script.turns if turn.start_ms < samples_to_ms(self._samples)]
+        return Diarization(
+            tuple(Turn(min(turn.speaker, count.at_most - 1), turn.start_ms, turn.end_ms) for turn in heard)
+        )

@@ -1,0 +1,116 @@
+"""Arguments to requests."""
+
+import argparse
+from dataclasses import replace
+
+import pytest
+
+from asr_server.cli import requests
+from asr_server.cli.failure import UsageError
+from asr_server.cli.formats import Format
+from asr_server.cli.subtitles import add_arguments as add_subtitles
+from asr_server.cli.transcribe import add_arguments as add_transcribe
+from asr_server.service.requests import (
+    MAX_CLIPS_BYTES,
+    ChannelMode,
+    KnownSpeaker,
+    OutputOptions,
+    ResponseFormat,
+    SpeakerOptions,
+    SubtitleRequest,
+    TranslationRequest,
+    WordTimes,
+)
+from asr_server.subtitle.cue_config import SpeakerStyle
+
+NO_SPEAKERS = {
+    "speakers": False,
+    "num_speakers": None,
+    "min_speakers": None,
+    "max_speakers": None,
+    "known_speaker": [],
+    "channel_mode": None,
+    "speaker_style": None,
+}
+
+
+def _transcription(*words, wanted=(Format.VERBOSE_JSON,)):
+    parser = argparse.ArgumentParser()
+    add_transcribe(parser)
+    return requests.transcription_request(parser.parse_args(["a.wav", *words]), wanted)
+
+
+def _subtitles(*words):
+    parser = argparse.ArgumentParser()
+    add_subtitles(parser)
+    return requests.cue_request(parser.parse_args(["a.wav", *words]), [Format.SRT])
+
+
+@pytest.mark.parametrize(
+    ("given", "request_"),
+    [
+        ({}, SubtitleRequest(output=OutputOptions(ResponseFormat.VTT, max_line_chars=30, max_lines=1))),
+        ({"mode": "fast", "language": "German"}, SubtitleRequest(language="German", word_times=WordTimes.ESTIMATED)),
+        (
+            {"to": "de", "bilingual": True, "term": [("a", "b")], "model": "m", "hotword": ["x"]},
+            TranslationRequest(target_language="de", bilingual=True, glossary={"a": "b"}, model="m", hotwords=("x",)),
+        ),
+        ({"local": True, "model": "demo", "prompt": "p"}, SubtitleRequest(prompt="p")),
+    ],
+)
+def test_arguments_become_the_request(given, request_):
+    """With a target language a translation. With --local the model is a setting of the worker."""
+    output = OutputOptions(ResponseFormat.VTT, max_line_chars=30, max_lines=1)
+    defaults = {"language": None, "prompt": "", "hotword": [], "model": "", "local": False, "to": None, "term": []}
+    layout = {"mode": "accurate", "max_line_chars": 30, "max_lines": 1, "bilingual": False}
+    parsed = argparse.Namespace(**{**NO_SPEAKERS, **defaults, **layout, **given})
+    assert requests.cue_request(parsed, [Format.VTT]) == replace(request_, output=output)
+
+
+def test_speakers_are_told_apart_where_they_are_asked_for(tmp_path):
+    """By the option, or by the format that is made of them."""
+    clip = tmp_path / "ann=.wav"
+    clip.write_bytes(b"RIFF\xff")
+    assert _transcription().speakers is None
+    assert _transcription(wanted=[Format.DIARIZED_JSON]).speakers == SpeakerOptions()
+    stated = ("--speakers", "--max-speakers", "3", "--channel-mode", "mix", "--known-speaker", f"Ann={clip}")
+    request = _transcription(*stated)
+    assert request.speakers == SpeakerOptions(1, 3, (KnownSpeaker("Ann", b"RIFF\xff"),))
+    assert request.channel_mode is ChannelMode.MIX
+    request = _subtitles("--speakers", "--num-speakers", "2", "--speaker-style", "dash")
+    assert (request.speakers, request.channel_mode) == (SpeakerOptions(2, 2), ChannelMode.AUTO)
+    assert request.output.speaker_style is SpeakerStyle.DASH
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--num-speakers", "2"], "--num-speakers needs --speakers"),
+        (["--channel-mode", "split"], "--channel-mode needs --speakers"),
+        (["--speakers", "--num-speakers", "2", "--min-speakers", "1"], "exact"),
+        (["--speakers", "--min-speakers", "3", "--max-speakers", "2"], "more than"),
+        (["--speakers", "--channel-mode", "split", "--max-speakers", "2"], "--max-speakers contradicts"),
+        (["--speakers", *["--known-speaker", "a=b"] * 5], "at most 4"),
+        (["--speakers", "--known-speaker", "Ann=/nowhere.wav"], "cannot be read"),
+    ],
+)
+def test_options_that_contradict_each_other_are_named(words, said):
+    """Before anything is sent."""
+    with pytest.raises(UsageError, match=said):
+        _transcription(*words)
+
+
+def test_formats_and_styles_that_cannot_show_speakers_are_refused():
+    """json has none without words, and a translated cue is one text."""
+    with pytest.raises(UsageError, match="json does not show"):
+        _transcription("--speakers", wanted=[Format.JSON])
+    with pytest.raises(UsageError, match="--speaker-style needs"):
+        _subtitles("--speaker-style", "none")
+    with pytest.raises(UsageError, match="not for translations"):
+        _subtitles("--speakers", "--speaker-style", "dash", "--to", "de")
+
+
+def test_a_file_of_any_size_is_not_read_as_a_clip():
+    """A device has no end."""
+    with pytest.raises(UsageError, match=f"{MAX_CLIPS_BYTES:_} bytes"):
+        _transcription("--speakers", "--known-speaker", "Ann=/dev/zero")
