@@ -14,6 +14,7 @@ from unittest import mock
 from loguru import logger
 
 from asr_server import server as composition
+from asr_server.api.dependencies import Services
 from asr_server.cli import serve
 from asr_server.core.settings import Settings
 from asr_server.engine.aligning import AligningEngine
@@ -77,6 +78,12 @@ class InProcessServer(Server):
             while not self._server.started:
                 assert self._thread.is_alive(), self.log()
                 self._thread.join(0.005)
+
+    @property
+    def services(self) -> Services:
+        """What its routes use, for a test that puts a double in place of a part."""
+        found: Services = self._app.state.services
+        return found
 
     def log(self) -> str:
         """Everything that was logged for it, and what no server's thread has logged meanwhile."""

@@ -34,6 +34,7 @@ from asr_server.scheduling.observer import SchedulerObserver
 from asr_server.scheduling.request_clock import RequestClock
 from asr_server.scheduling.thread import EngineThread
 from asr_server.service.catalog import Catalog
+from asr_server.service.enrolment import Enrolment
 from asr_server.service.jobs.runner import Jobs
 from asr_server.service.jobs.shares import JobLimits
 from asr_server.service.jobs.store import JobStore
@@ -42,6 +43,7 @@ from asr_server.service.live_session.sessions import LiveSessions
 from asr_server.service.processor import RequestProcessor
 from asr_server.service.recordings.pipeline import PipelineResources, RecordingPipeline
 from asr_server.service.translations import Translations
+from asr_server.service.voices import VoiceStore
 from asr_server.speakers.client import SpeakerClient
 
 OnFailure = Callable[[EngineFailed], None]
@@ -221,6 +223,7 @@ def _services(
     accurate = clients.pop(DEFAULT)
     fast = clients[resolved.fast_model_id] if resolved.is_active("dual_model") else accurate
     engines = Engines(fast, accurate, metrics.live, clients)
+    voices = VoiceStore(settings.state_dir)
     return Services(
         settings=settings,
         plan=resolved,
@@ -235,10 +238,21 @@ def _services(
         translations=built.translations,
         drafting=built.drafting,
         jobs=Jobs(built.processor, _job_limits(settings), lambda: _job_store(settings)),
+        voices=voices,
+        enrolment=Enrolment(
+            built.speakers or _reason(resolved, "speakers"),
+            built.decoder,
+            voices,
+            time_limit_s=settings.request_timeout,
+        ),
         ephemeral_keys=ephemeral_keys,
         metrics=metrics,
         started_s=time.monotonic(),
     )
+
+
+def _reason(resolved: plan.Plan, name: str) -> str:
+    return next(option.reason for option in resolved.options if option.name == name)
 
 
 def _job_limits(settings: Settings) -> JobLimits:

@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from asr_server.scheduling.admission import Admission
     from asr_server.scheduling.thread import EngineThread
     from asr_server.service.catalog import Catalog
+    from asr_server.service.enrolment import Enrolment
     from asr_server.service.jobs.runner import Jobs
     from asr_server.service.live_session.sessions import LiveSessions
     from asr_server.service.processor import RequestProcessor
     from asr_server.service.recordings.pipeline import RecordingPipeline
     from asr_server.service.translations import Translations
+    from asr_server.service.voices import VoiceStore
 
 
 @dataclass(slots=True)
@@ -46,6 +48,8 @@ class Services:
     processor: RequestProcessor
     drafting: Drafting | None
     jobs: Jobs
+    voices: VoiceStore
+    enrolment: Enrolment
     ephemeral_keys: EphemeralKeys
     translations: Translations
     metrics: Metrics

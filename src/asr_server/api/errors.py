@@ -69,6 +69,8 @@ TABLE: dict[str, ErrorMapping] = {
     errors.SessionTaken.code: ErrorMapping(409, "invalid_request_error", 4009),
     errors.JobNotFound.code: ErrorMapping(404, "invalid_request_error", 4000),
     errors.JobNotFinished.code: ErrorMapping(409, "invalid_request_error", 4000),
+    errors.InvalidReference.code: _INVALID,
+    errors.SpeakerNotFound.code: ErrorMapping(404, "invalid_request_error", 4000),
     errors.SlowReader.code: ErrorMapping(408, "invalid_request_error", 1008),
     errors.Overloaded.code: ErrorMapping(429, "rate_limit_error", 1013, retry_after_s=1),
     # Twice more the same recording against the same limit would be two more limits' worth of work for nothing.
@@ -249,7 +251,7 @@ def _hint(path: str) -> str:
     """What a client with a wrong base URL is told; "" for other paths."""
     if path.endswith("/") and path != "/":
         return " Leave out the slash at its end."
-    if path.startswith(("/audio/", "/models", "/realtime", "/jobs")):
+    if path.startswith(("/audio/", "/models", "/realtime", "/jobs", "/speakers")):
         return f" Did you mean /v1{path}? The base URL for OpenAI's clients ends with /v1."
     if path.startswith("/v1/v1/"):
         return " It has /v1 twice: leave it out of the path or of the base URL."

@@ -22,6 +22,7 @@ COMMANDS = {
     "subtitles": "make subtitle files of recordings, also translated, and check subtitle files",
     "translate": "turn recordings into text in another language",
     "job": "show a job, fetch its result, remove it",
+    "speakers": "list, add and delete the voices by which a server recognises people",
     "live": "stream a file or the microphone to a server and show the text",
     "bench": "measure a running server: speed, latency, lag of live text",
     "wyoming": "let Home Assistant use a server through the Wyoming protocol",

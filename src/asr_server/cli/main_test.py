@@ -40,6 +40,8 @@ WRONG_ARGUMENTS = [
     ["live", "--file", "a.wav", "--speed", "1e-300"],
     ["job"],
     ["job", "job_x", "--wait", "--delete"],
+    ["speakers"],
+    ["speakers", "add", "Ann", "ann.wav"],
     ["bench", "--callers", "101"],
     ["bench", "--live", "-1"],
     ["models"],

@@ -33,6 +33,8 @@ AsrError
 |   |-- SessionTaken             session_taken
 |   |-- JobNotFound              job_not_found
 |   |-- JobNotFinished           job_not_finished
+|   |-- InvalidReference         invalid_reference
+|   |-- SpeakerNotFound          speaker_not_found
 |   `-- SlowReader               slow_reader
 |-- Overloaded                   rate_limit_exceeded: try again later
 |-- DeadlineExceeded             deadline_exceeded: the server's time limit, not the caller's
@@ -76,8 +78,6 @@ class AsrError(Exception):
 
 class InvalidInput(AsrError):
     """The request is invalid; sending it again fails again."""
-
-    code = "invalid_value"
 
 
 class MissingParameter(InvalidInput):
@@ -266,6 +266,18 @@ class JobNotFinished(InvalidInput):
     code = "job_not_finished"
 
 
+class InvalidReference(InvalidInput):
+    """A recording of a voice is too short or too long, has less than 1 s of speech, or has more than one voice."""
+
+    code = "invalid_reference"
+
+
+class SpeakerNotFound(InvalidInput):
+    """No voice with this id is stored: it was deleted, is another key's, or never existed."""
+
+    code = "speaker_not_found"
+
+
 class SlowReader(InvalidInput):
     """The client does not read what the server sends."""
 
@@ -315,8 +327,6 @@ class JobsUnavailable(AsrError):
 class TranslationError(AsrError):
     """The translation failed, but the transcription succeeded. Messages contain no text and no key."""
 
-    code = "translation_failed"
-
 
 class TranslationUnavailable(TranslationError):
     """No translation endpoint is configured, or it rejects this server; the message states what to do."""
@@ -333,8 +343,6 @@ class TranslationFailed(TranslationError):
 class EngineError(AsrError):
     """The engine failed on a valid request."""
 
-    code = "transcription_failed"
-
 
 class ModelUnavailable(EngineError):
     """The model cannot be loaded; the message states what to do."""
@@ -349,7 +357,7 @@ class DecoderUnavailable(EngineError):
 
 
 class SpeakersUnavailable(EngineError):
-    """The process that tells speakers apart was lost; try again."""
+    """The process that tells speakers apart was lost, or the voices in `STATE_DIR` cannot be used; try again."""
 
     code = "speakers_unavailable"
 

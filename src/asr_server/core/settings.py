@@ -117,7 +117,7 @@ class Settings(EngineSettings, BaseSettings):
 
     state_dir: Path = Field(
         Path("~/.local/state/asr-server"),
-        description="Directory for jobs, their recordings and results; each server needs its own.",
+        description="Directory for jobs, their recordings and results, and for voices; each server needs its own.",
     )
     job_ttl: float = Field(86_400.0, gt=0, description="Seconds for which a finished job and its result are kept.")
     job_timeout: float = Field(14_400.0, gt=0, le=604_800, description="Seconds after which a running job fails.")

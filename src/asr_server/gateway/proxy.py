@@ -1,7 +1,8 @@
 """HTTP requests through the gateway to the worker. Bodies and event streams pass as they arrive.
 
 If the worker dies before the first byte of the response, the request is sent once more to the next worker. That is safe
-even if the dead one had begun to work on it: a transcription has no side effect. Otherwise the client gets an error.
+even if the dead one had begun to work on it: a transcription has no side effect, and a voice replaces the one of the
+same name. Otherwise the client gets an error.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from asr_server.core.idle import IdleTimer
 from asr_server.speakers import wire
 from asr_server.speakers.live_speakers import LiveSpeakers
 from asr_server.speakers.models import Samples
+from asr_server.speakers.package import EMBEDDED, VOICE_MODEL
 from asr_server.speakers.turns import Diarization, SpeakerCount, Turn
 from asr_server.speakers.wire import Action, SpeakerRequest
 
@@ -56,6 +57,11 @@ class SpeakerClient:
     def pid(self) -> int | None:
         """The process, None while there is none."""
         return self._process.child.pid if self._process is not None else None
+
+    @property
+    def voice_model(self) -> str:
+        """The name of what makes the voice prints. Those of different models cannot be compared."""
+        return VOICE_MODEL if self._source == EMBEDDED else self._source
 
     @asynccontextmanager
     async def recording(self) -> AsyncGenerator[RecordingSpeakers, None]:

@@ -7,6 +7,8 @@ import sys
 from importlib import metadata
 
 EMBEDDED = "embedded"
+# What makes its voice prints. Stored prints are compared with those of the same model only.
+VOICE_MODEL = "pyannote community-1"
 DISTRIBUTION = "moonshine-voice"
 VERSION = "0.1.0"
 MACHINES = ("x86_64", "aarch64")

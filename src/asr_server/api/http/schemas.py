@@ -51,6 +51,32 @@ class JobDeletedBody(BaseModel):
     deleted: Literal[True] = True
 
 
+class SpeakerBody(BaseModel):
+    """A voice that has a name."""
+
+    id: str
+    object: Literal["speaker"] = "speaker"
+    name: str
+    consent: str = Field(description="On what ground it is stored.")
+    created_at: int = Field(description="Unix seconds.")
+    model: str = Field(description="What computed it; the voice is recognised where the server runs the same.")
+
+
+class SpeakerListBody(BaseModel):
+    """Voices, oldest first."""
+
+    object: Literal["list"] = "list"
+    data: list[SpeakerBody]
+
+
+class SpeakerDeletedBody(BaseModel):
+    """A voice is gone."""
+
+    id: str
+    object: Literal["speaker"] = "speaker"
+    deleted: Literal[True] = True
+
+
 class Usage(BaseModel):
     """Seconds of audio, started ones counted."""
 

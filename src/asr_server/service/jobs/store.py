@@ -26,6 +26,7 @@ from asr_server.core.errors import JobsUnavailable
 from asr_server.service.jobs import migration
 from asr_server.service.jobs.record import JobRecord, clips, is_id, with_clips
 from asr_server.service.requests import MAX_KNOWN_SPEAKERS, Request
+from asr_server.service.voices import UNREADABLE_VOICES, VOICES
 
 _RECORD, _RECORDING, _RESULT = "job.json", "recording", "result"
 _CLIPS = tuple(f"clip-{number}" for number in range(MAX_KNOWN_SPEAKERS))
@@ -33,6 +34,8 @@ _CLIPS = tuple(f"clip-{number}" for number in range(MAX_KNOWN_SPEAKERS))
 _FILES = (_RECORDING, *_CLIPS, _RESULT, "result.part", "job.part", _RECORD)
 _JOBS, _UNREADABLE, _LOCK = "jobs", "unreadable-jobs", "lock"
 _FOLDER_BYTES = 4096
+# All that servers put into the directory.
+_CONTENT = {_JOBS, _UNREADABLE, _LOCK, VOICES, UNREADABLE_VOICES}
 # What a record that is no record makes the code above raise.
 _DAMAGED = (FileNotFoundError, ValueError, TypeError, AttributeError, KeyError)
 
@@ -224,7 +227,7 @@ def _private(path: str, flags: int) -> int:
 def _close_to_others(directory: Path) -> None:
     """Take away what earlier versions let other users do. A directory that has things of others in it stays open."""
     with suppress(PermissionError):  # a volume of somebody else
-        if {path.name for path in directory.iterdir()} <= {_JOBS, _UNREADABLE, _LOCK}:
+        if {path.name for path in directory.iterdir()} <= _CONTENT:
             directory.chmod(directory.stat().st_mode & 0o700)
 
 

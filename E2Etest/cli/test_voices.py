@@ -1,0 +1,60 @@
+"""`asr-server speakers`, and the client behind it. People are tones."""
+
+import pytest
+
+from asr_server.speakers.conftest import tone
+from E2Etest import recordings
+from E2Etest.cli.commands import command
+from E2Etest.contract.test_voices import tell_apart
+
+
+@pytest.fixture(scope="module")
+def server(start):
+    """A server with a key."""
+    with start(API_KEYS="sk-speakers") as server:
+        yield tell_apart(server)
+
+
+@pytest.fixture
+def place(tmp_path):
+    """Recordings, and the key in a file."""
+    for name, hertz in (("ann.wav", 440), ("ann2.wav", 440), ("bob.wav", 1_000)):
+        (tmp_path / name).write_bytes(recordings.wav(tone(hertz, 3)))
+    (tmp_path / "key").write_text("sk-speakers")
+    return tmp_path
+
+
+def test_a_voice_is_added_listed_and_deleted(server, place):
+    """`add` prints the id, `list` a line for each voice; after `delete` there is none."""
+
+    def run(*arguments):
+        return command("speakers", *arguments, "--server", server.base, "--api-key-file", "key", cwd=place)
+
+    added = run("add", "Ann\x1b", "ann.wav", "--consent", "note")
+    assert (added.returncode, added.stdout) == (1, "")
+    assert added.stderr.startswith("asr-server speakers: invalid_value: ")
+    added = run("add", "Ann", "ann.wav", "ann2.wav", "--consent", "by letter")
+    assert (added.returncode, added.stderr) == (0, "")
+    identity = added.stdout.strip()
+    listed = run("list").stdout
+    assert listed.startswith(f"{identity}  20")
+    assert listed.endswith("  Ann  (by letter)\n")
+    refused = run("add", "Both", "ann.wav", "bob.wav", "--consent", "note")
+    assert (refused.returncode, refused.stderr.split(":")[1]) == (1, " invalid_reference")
+    assert run("delete", identity).returncode == 0
+    assert run("list").stdout == ""
+    assert run("delete", identity).stderr == "asr-server speakers: speaker_not_found: There is no voice of this id.\n"
+
+
+def test_what_is_not_there_is_said(server, place):
+    """A file, a server."""
+    missing = command(
+        *("speakers", "add", "Ann", "no.wav", "--consent", "x", "--server", server.base, "--api-key-file", "key"),
+        cwd=place,
+    )
+    assert (missing.returncode, missing.stderr) == (
+        1,
+        "asr-server speakers: no_such_file: no.wav: No such file or directory.\n",
+    )
+    nobody = command("speakers", "list", "--server", "http://127.0.0.1:1")
+    assert nobody.returncode == 3

@@ -1,0 +1,53 @@
+"""Voices by name with real people: recognised in other recordings, and references that are refused."""
+
+import asyncio
+import io
+
+import numpy as np
+import pytest
+
+from asr_server.audio.decode import Decoder
+from asr_server.audio.limits import DecodeLimits
+from asr_server.core.errors import InvalidReference
+from asr_server.service.enrolment import Candidate, Enrolment
+from asr_server.service.voices import VoiceStore, named
+from asr_server.speakers import package
+from asr_server.speakers.client import SpeakerClient
+from E2Etest import recordings
+from E2Etest.live.session import pcm_of
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(bool(package.missing()), reason="the models that tell speakers apart are not installed"),
+]
+
+
+class _Upload(io.BytesIO):
+    """A short WAV file is read without a descriptor."""
+
+
+def _clip(name):
+    (clip,) = recordings.real_clips(name)
+    return pcm_of(clip.path)
+
+
+async def _enrol(enrolment, name, pcm):
+    return await enrolment.enrol(Candidate(name, "a test"), [_Upload(recordings.wav(pcm))])
+
+
+async def test_people_are_recognised_in_other_recordings(tmp_path):
+    """Two who are stored and one who is not; a reference in which two of them speak is refused."""
+    speakers, decoder, store = SpeakerClient(package.EMBEDDED), Decoder(DecodeLimits(60.0)), VoiceStore(tmp_path)
+    enrolment = Enrolment(speakers, decoder, store, time_limit_s=100.0)
+    reader, announcer = _clip("librivox_0870"), _clip("phone_confbridge-mute-extended")
+    try:
+        await _enrol(enrolment, "Reader", reader)
+        await _enrol(enrolment, "Announcer", announcer[: 8 * 16_000])
+        with pytest.raises(InvalidReference, match="more than one voice"):
+            await _enrol(enrolment, "Both", np.concatenate([reader, announcer[: 6 * 16_000]]))
+        talk = [_clip("phone_vm-tmpexists"), _clip("jfk")[: 8 * 16_000], _clip("librivox_0920")]
+        found = await speakers.diarize(np.concatenate(talk) / np.float32(32_768))
+        names = named(found.voice_prints, await store.comparable("", speakers.voice_model))
+        assert names == ["Announcer", None, "Reader"]
+    finally:
+        await asyncio.gather(speakers.close(), decoder.close())

@@ -1,0 +1,78 @@
+"""`asr-server speakers`: the voices by which a server recognises people."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from asr_server.cli import arguments
+from asr_server.cli.failure import Exit, Failure, complain, no_server, shown
+
+if TYPE_CHECKING:
+    from asr_server.client.voices import VoiceClient
+
+EXAMPLES = (
+    "asr-server speakers list",
+    'asr-server speakers add Ann ann.wav ann2.mp3 --consent "By e-mail of 1 June"',
+    "asr-server speakers delete ID",
+)
+_CODES = "exit codes: 0 done; 1 refused, or there is no such voice or file; 2 wrong arguments; 3 no server"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of the command."""
+    arguments.explain(parser, EXAMPLES, _CODES)
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
+    listing = actions.add_parser("list", help="list the voices that are stored for the key")
+    adding = actions.add_parser("add", help="store the voice of a person; one of the same name is replaced")
+    adding.add_argument("name", metavar="NAME", help="the person's name, which transcripts show")
+    adding.add_argument(
+        "files", nargs="+", metavar="FILE", help="recordings of 2 to 60 s in which that person speaks alone"
+    )
+    adding.add_argument(
+        "--consent", required=True, metavar="NOTE", help="on what ground the voice is stored; the server keeps the note"
+    )
+    deleting = actions.add_parser("delete", help="delete a voice")
+    deleting.add_argument("id", metavar="ID", help="the id from the list: spk_...")
+    for action, act in ((listing, _list), (adding, _add), (deleting, _delete)):
+        arguments.add_server(action)
+        arguments.add_key(action)
+        action.set_defaults(run=_run, act=act)
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    from asr_server.client.connection import FileError, ServerUnreachable
+    from asr_server.client.voices import VoiceClient
+
+    server = arguments.server(parsed)
+    act: Callable[[VoiceClient, argparse.Namespace], None] = parsed.act
+    try:
+        with VoiceClient(server, key=arguments.key(parsed)) as client:
+            act(client, parsed)
+    except ServerUnreachable as error:
+        raise no_server(server) from error
+    except (FileError, Failure) as error:
+        complain("speakers", f"{error.code}: {error.message}")
+        return Exit.FAILED
+    return Exit.DONE
+
+
+def _list(client: VoiceClient, parsed: argparse.Namespace) -> None:
+    for voice in client.voices():
+        day = time.strftime("%Y-%m-%d", time.gmtime(voice.created_at))
+        print(f"{voice.id}  {day}  {shown(voice.name)}  ({shown(voice.consent)})")
+
+
+def _add(client: VoiceClient, parsed: argparse.Namespace) -> None:
+    try:
+        voice = client.add(parsed.name, consent=parsed.consent, recordings=parsed.files)
+    except OSError as error:
+        code = "no_such_file" if isinstance(error, FileNotFoundError) else "cannot_read"
+        raise Failure(code, f"{shown(str(error.filename))}: {error.strerror}.") from error
+    print(voice.id)
+
+
+def _delete(client: VoiceClient, parsed: argparse.Namespace) -> None:
+    client.delete(parsed.id)
