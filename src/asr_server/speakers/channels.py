@@ -21,6 +21,7 @@ Samples = NDArray[np.float32]
 Levels = NDArray[np.float64]
 
 MOST_S = 600.0  # of a recording; what comes later is not compared
+SILENCE_DB = -100.0  # the level of a frame without any sound
 
 _PRE_EMPHASIS = 0.95  # hum and rumble, which channels may share, are no speech
 _FRAME = 1024  # 64 ms: longer than a copy may be late, so a frame and its neighbours hold the same speech
@@ -30,7 +31,6 @@ _FFT = 2 * _WINDOW
 _MOST_LAG = SAMPLE_RATE // 20  # 50 ms
 
 # Levels in dB.
-_SILENCE = -100.0
 _OVER_FLOOR = 10.0  # a frame of speech is that much louder than the channel's noise,
 _BELOW_PEAK = 25.0  # and less than that below its loudest frames
 _FLOOR_PERCENTILE = 10
@@ -102,7 +102,7 @@ def frame_levels(samples: Samples, frame: int) -> Levels:
     """(channels, k * frame) float32 -> (channels, k): the level of each frame in dB, high frequencies raised."""
     signal = _emphasized(samples).reshape(len(samples), -1, frame)
     power = np.einsum("cfs,cfs->cf", signal, signal) / frame
-    return 10.0 * np.log10(power + 10.0 ** (_SILENCE / 10))
+    return 10.0 * np.log10(power + 10.0 ** (SILENCE_DB / 10))
 
 
 def highest_around(levels: Levels, reach: int) -> Levels:
@@ -207,7 +207,7 @@ class _Activity:
     def __init__(self, levels: Levels) -> None:
         enough = levels.shape[1] >= _LOUDEST_FRAMES
         self.levels = levels
-        empty = np.full(len(levels), _SILENCE)
+        empty = np.full(len(levels), SILENCE_DB)
         self.peaks = np.sort(levels, axis=1)[:, -_LOUDEST_FRAMES] if enough else empty
         self.floors = np.percentile(levels, _FLOOR_PERCENTILE, axis=1) if enough else empty
         self.clarity = self.peaks - self.floors

@@ -1,7 +1,8 @@
 """Cuts the channels of one recording, a speaker each, into spans of speech in the order in which they begin.
 
 Each channel is cut as if it were alone. A span is then divided at the pauses in which somebody else speaks, so that the
-spans of a conversation are its turns. Speech of another channel that is heard faintly in this one is no speech here.
+spans of a conversation are its turns. Where nothing but the crosstalk of another channel is heard, a channel is silenced
+before it is cut.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from numpy.typing import NDArray
 from asr_server.audio.segmentation.config import SegmentationConfig
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
 from asr_server.service.recordings.segmenter import Segmenter, SpeechSpan
-from asr_server.speakers.channels import ChannelFindings, frame_levels, highest_around
+from asr_server.speakers.channels import SILENCE_DB, ChannelFindings, frame_levels, highest_around
 from asr_server.speakers.turns import label
 
-_REACH = 2  # frames of 32 ms: how much earlier or later one channel hears another
-_OVER_CROSSTALK_DB = 6.0  # what is louder than the usual crosstalk by that is speech of the channel's own
+_OVER_CROSSTALK_DB = 6.0  # what is louder than the usual crosstalk by that is of the channel's own
+_REACH = 8  # frames, 256 ms: crosstalk may be late, and there is none in the short pauses of the other's speech
+_HOLD = 5  # frames before and after own speech that belong to it; less than `_REACH`
+_AHEAD = _REACH + _HOLD
 _LEAST_TURN = SAMPLE_RATE * 3 // 10  # samples of another's speech that divide a span
 
 
@@ -64,7 +67,7 @@ class ChannelSegmenter:
         kept = [channel.index for channel in self._channels]
         self._crosstalk_db = findings.crosstalk_db[np.ix_(kept, kept)]
         self._rest: NDArray[np.float32] = np.zeros((len(kept), 0), np.float32)
-        self._before = np.full((len(kept), _REACH), -np.inf)  # levels of the last frames
+        self._before = np.full((len(kept), _AHEAD), SILENCE_DB)  # levels of the last frames
         self._ready: list[tuple[int, int, SpeechSpan]] = []
         self._numbers = count()
 
@@ -72,7 +75,7 @@ class ChannelSegmenter:
         """The next samples, float32 (channels, n) at 16 kHz, finite. Returns the spans that are now final."""
         own = block[[channel.index for channel in self._channels]]
         self._rest = np.concatenate((self._rest, own), axis=1)
-        self._cut(max(0, self._rest.shape[1] // FRAME_SAMPLES - _REACH))
+        self._cut(max(0, self._rest.shape[1] // FRAME_SAMPLES - _AHEAD))
         return list(self._released())
 
     def finish(self) -> list[SpeechSpan]:
@@ -85,21 +88,21 @@ class ChannelSegmenter:
 
     def _cut(self, frames: int) -> None:
         """Give the next frames to the segmenters of their channels."""
-        if not frames:
-            return
         own = self._own(frames)
         ready, self._rest = np.split(self._rest, [frames * FRAME_SAMPLES], axis=1)
-        for place, channel in enumerate(self._channels):
-            channel.add(channel.segmenter.push(ready[place], own[place]))
+        ready = np.where(np.repeat(own, FRAME_SAMPLES, axis=1), ready, np.float32(0.0))
+        for channel, samples in zip(self._channels, ready, strict=True):
+            channel.add(channel.segmenter.push(samples))
 
     def _own(self, frames: int) -> NDArray[np.bool_]:
-        """Of the next frames, (channels, frames): which are louder than the crosstalk of the other channels."""
+        """Of the next frames, (channels, frames): where there is more than the crosstalk of the other channels."""
         whole = self._rest.shape[1] // FRAME_SAMPLES * FRAME_SAMPLES
         levels = np.concatenate((self._before, frame_levels(self._rest[:, :whole], FRAME_SAMPLES)), axis=1)
-        around = highest_around(levels, _REACH)[:, _REACH : _REACH + frames]
-        self._before = levels[:, frames : frames + _REACH]
+        self._before = levels[:, frames : frames + _AHEAD]
+        around = highest_around(levels, _REACH)
         heard = (around[:, None] + self._crosstalk_db[:, :, None]).max(axis=0)
-        return np.asarray(levels[:, _REACH : _REACH + frames] > heard + _OVER_CROSSTALK_DB)
+        over = highest_around(levels - heard, _HOLD)[:, _AHEAD : _AHEAD + frames]
+        return np.asarray(over > _OVER_CROSSTALK_DB)
 
     def _released(self) -> Iterator[SpeechSpan]:
         """Divide the spans during which all other speech is known; return those that nothing earlier can follow."""

@@ -75,18 +75,12 @@ class Segmenter:
         """The sample before which no later span begins."""
         return self._cutter.needed_from
 
-    def push(self, block: NDArray[np.float32], own: NDArray[np.bool_] | None = None) -> list[SpeechSpan]:
-        """The next samples, float32 (n,) at 16 kHz, finite. Returns the spans that are now final, at most 30 s each.
-
-        `own` (n / 512,), only for whole frames: where False, what is heard is the speech of another channel.
-        """
+    def push(self, block: NDArray[np.float32]) -> list[SpeechSpan]:
+        """The next samples, float32 (n,) at 16 kHz, finite. Returns the spans that are now final, at most 30 s each."""
         whole = np.concatenate((self._rest, block))
         frames, self._rest = np.split(whole, [len(whole) - len(whole) % FRAME_SAMPLES])
         self._keep(frames)
-        probabilities, power = self._scores(frames)
-        if own is not None:
-            probabilities = np.where(own, probabilities, np.float32(0.0))
-        return self._speech_spans(self._cutter.push(probabilities, power))
+        return self._speech_spans(self._cutter.push(*self._scores(frames)))
 
     def finish(self) -> list[SpeechSpan]:
         """The end of the recording: the last spans."""
