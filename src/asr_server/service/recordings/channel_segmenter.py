@@ -1,8 +1,7 @@
 """Cuts the channels of one recording, a speaker each, into spans of speech in the order in which they begin.
 
 Each channel is cut as if it were alone. A span is then divided at the pauses in which somebody else speaks, so that the
-spans of a conversation are its turns. Where nothing but the crosstalk of another channel is heard, a channel is silenced
-before it is cut.
+spans of a conversation are its turns. A channel is silenced where it has nothing but the crosstalk of another one.
 """
 
 from __future__ import annotations
