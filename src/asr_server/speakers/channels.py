@@ -49,7 +49,8 @@ _SURE_ALONE = round(3.0 * SAMPLE_RATE / _FRAME)
 _SURE_TOGETHER = round(30.0 * SAMPLE_RATE / _FRAME)
 _LOOK_EVERY_S = 5.0
 
-_CROSSTALK_OVER_FLOOR = 6.0
+_CROSSTALK_OVER_FLOOR = 3.0
+_MOST_CROSSTALK_SPREAD = 3.0  # measured: 0.2 with a wire, 2 in a room; noise 4, other speech 6 and more
 _LOUD = 15.0  # below the peak: where crosstalk stands out
 
 
@@ -107,6 +108,8 @@ def frame_levels(samples: Samples, frame: int) -> Levels:
 
 def highest_around(levels: Levels, reach: int) -> Levels:
     """(channels, k) -> (channels, k): the highest level of a frame and of `reach` frames on either side."""
+    if not levels.shape[1]:
+        return levels
     padded = np.pad(levels, ((0, 0), (reach, reach)), constant_values=-np.inf)
     highest: Levels = np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1, axis=1).max(axis=2)
     return highest
@@ -215,15 +218,15 @@ class _Activity:
         is_loud = self.peaks > self.peaks.max() - _SILENT_BELOW
         self.active = (levels > least[:, None]) & is_loud[:, None]
         self.speaks = self.active.sum(axis=1) >= _LOUDEST_FRAMES
-        self._around = highest_around(levels, 1)
+        self.around = highest_around(levels, 1)
 
     def alone(self, i: int, j: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """The frames in which channel `i` speaks and `j` does not, and the other way round.
 
         The gains of the channels may differ: the middle of the differences is where both speak alone the most.
         """
-        over = np.where(self.active[i], self.levels[i] - self._around[j], -np.inf)
-        under = np.where(self.active[j], self._around[i] - self.levels[j], np.inf)
+        over = np.where(self.active[i], self.levels[i] - self.around[j], -np.inf)
+        under = np.where(self.active[j], self.around[i] - self.levels[j], np.inf)
         counts = [((over >= offset + _APART).sum(), (under <= offset - _APART).sum()) for offset in _OFFSETS]
         best = max(range(len(_OFFSETS)), key=lambda place: (min(counts[place]), sum(counts[place])))
         return over >= _OFFSETS[best] + _APART, under <= _OFFSETS[best] - _APART
@@ -246,15 +249,17 @@ def _speech_share(voices: list[Voice], pairs: dict[tuple[int, int], _Pair], acti
 
 
 def _crosstalk(pairs: dict[tuple[int, int], _Pair], activity: _Activity) -> Levels:
-    """[from, to]: how loud a voice is in the channel of another, where that stands out from the noise there."""
-    around = highest_around(activity.levels, 1)
+    """[from, to]: how loud a voice is in the channel of another, where it is louder than the noise there, and always as
+    loud compared to the voice."""
     found = np.full((len(activity.levels),) * 2, -np.inf)
     for (i, j), pair in pairs.items():
         for source, target, alone in ((i, j, pair.alone[0]), (j, i, pair.alone[1])):
             loud = alone & (activity.levels[source] > activity.peaks[source] - _LOUD)
             if loud.sum() < _LOUDEST_FRAMES:
                 continue
-            heard = activity.levels[target, loud]
-            if np.median(heard) > activity.floors[target] + _CROSSTALK_OVER_FLOOR:
-                found[source, target] = np.median(heard - around[source, loud])
+            over_floor = np.median(activity.levels[target, loud]) - activity.floors[target]
+            differences = activity.around[target, loud] - activity.around[source, loud]
+            spread = np.ptp(np.percentile(differences, (25, 75)))
+            if over_floor > _CROSSTALK_OVER_FLOOR and spread < _MOST_CROSSTALK_SPREAD:
+                found[source, target] = np.median(differences)
     return found
