@@ -27,7 +27,8 @@ def conversation(speakers: Sequence[Sequence[Clip]], *, pause_s: float = 0.4, no
         for channel, own in enumerate(speakers)
         if turn < len(own)
     ]
-    track = np.zeros((len(speakers), sum(len(audio) + SAMPLE_RATE for _, audio in turns)), np.float32)
+    longest = sum(len(audio) + round((1 + abs(pause_s)) * SAMPLE_RATE) for _, audio in turns)
+    track = np.zeros((len(speakers), longest), np.float32)
     at, free = SAMPLE_RATE // 2, [0] * len(speakers)
     for channel, audio in turns:
         at = max(at, free[channel])
