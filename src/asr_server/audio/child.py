@@ -10,9 +10,11 @@ from typing import NoReturn
 import numpy as np
 
 from asr_server.audio import sandbox
-from asr_server.audio.demuxer import Demuxer
+from asr_server.audio.channels import interleaved, kept_channels
+from asr_server.audio.demuxer import AudioBlock, Demuxer
 from asr_server.audio.resample import Resampler, Samples
 from asr_server.audio.wire import (
+    CHANNELS,
     CLAIM,
     HEADER,
     MAX_PCM_BYTES,
@@ -83,7 +85,7 @@ def decode(request: DecodeRequest, source_fd: int, out_fd: int) -> FrameType:
     at once. A file that takes too much CPU time for its next block of audio ends the process.
     """
     sandbox.limit_cpu_from_now(request.first_cpu_s)
-    demuxer, resampler = Demuxer(source_fd, request.file_bytes), Resampler()
+    demuxer, output = Demuxer(source_fd, request.file_bytes), _Output(out_fd, request.max_channels)
     claimed_s = demuxer.claimed_s() or 0.0
     trusted_s = claimed_s if claimed_s <= request.max_audio_s else 0.0
     if trusted_s > 0:
@@ -91,7 +93,7 @@ def decode(request: DecodeRequest, source_fd: int, out_fd: int) -> FrameType:
     max_samples = round(request.max_audio_s * SAMPLE_RATE) + 1
     written = 0
     for block in demuxer.blocks():
-        written += _write_pcm(out_fd, resampler.push(block.samples, block.rate_hz))
+        written += output.write(block)
         sandbox.limit_cpu_from_now(request.block_cpu_s)
         if written > max_samples:
             return FrameType.AUDIO_TOO_LONG
@@ -99,7 +101,7 @@ def decode(request: DecodeRequest, source_fd: int, out_fd: int) -> FrameType:
             trusted_s = float("inf")
             if Demuxer(source_fd, request.file_bytes).is_longer_than(request.max_audio_s + _COUNT_SLACK_S):
                 return FrameType.AUDIO_TOO_LONG
-    written += _write_pcm(out_fd, resampler.flush())
+    written += output.flush()
     if written > max_samples:
         return FrameType.AUDIO_TOO_LONG
     if written < MIN_SAMPLES:
@@ -107,16 +109,39 @@ def decode(request: DecodeRequest, source_fd: int, out_fd: int) -> FrameType:
     return FrameType.END
 
 
-def _write_pcm(out_fd: int, samples: Samples) -> int:
-    """Frames of at most `MAX_PCM_BYTES`; returns the samples written."""
-    if not samples.size:
-        return 0
-    payload = np.ascontiguousarray(samples).data.cast("B")
-    for at in range(0, len(payload), MAX_PCM_BYTES):
-        piece = payload[at : at + MAX_PCM_BYTES]
-        _write(out_fd, HEADER.pack(FrameType.PCM, len(piece)))
-        _write(out_fd, piece)
-    return samples.size
+class _Output:
+    """Writes the PCM frames. The channels of the first block are those of the file."""
+
+    def __init__(self, out_fd: int, max_channels: int) -> None:
+        self._out_fd, self._max_channels = out_fd, max_channels
+        self._channels = 0  # unknown
+        self._resampler = Resampler()
+
+    def write(self, block: AudioBlock) -> int:
+        """Returns how many samples of each channel were written."""
+        if not self._channels:
+            found = len(block.samples)
+            self._channels = kept_channels(found, self._max_channels)
+            self._resampler = Resampler(self._channels)
+            if self._max_channels > 1:
+                _write(self._out_fd, HEADER.pack(FrameType.CHANNELS, CHANNELS.size) + CHANNELS.pack(found))
+        return self._pcm(self._resampler.push(interleaved(block.samples, self._channels), block.rate_hz))
+
+    def flush(self) -> int:
+        """The same for what the resampler still holds."""
+        return self._pcm(self._resampler.flush())
+
+    def _pcm(self, samples: Samples) -> int:
+        """Frames of at most `MAX_PCM_BYTES`, which end between two samples of all channels."""
+        if not samples.size:
+            return 0
+        payload = np.ascontiguousarray(samples).data.cast("B")
+        step = MAX_PCM_BYTES - MAX_PCM_BYTES % (4 * self._channels)
+        for at in range(0, len(payload), step):
+            piece = payload[at : at + step]
+            _write(self._out_fd, HEADER.pack(FrameType.PCM, len(piece)))
+            _write(self._out_fd, piece)
+        return len(samples)
 
 
 def _write(fd: int, data: bytes | memoryview) -> None:

@@ -1,8 +1,8 @@
-"""Any audio file to mono float32 at 16 kHz, under limits, in a child process. This process reads no byte of the file,
+"""Any audio file to float32 at 16 kHz, under limits, in a child process. This process reads no byte of the file,
 unless it is a short WAV whose samples need no decoding (see `plain_wav`).
 
 Formats, by content: WAV (also RF64 and W64), AIFF, AU, CAF, FLAC, MP3, AAC (ADTS), AMR, Ogg (Opus, Vorbis, FLAC,
-Speex), and the first audio track of MP4, MOV, M4A, Matroska and WebM. See `demuxer` for the mixing of channels,
+Speex), and the first audio track of MP4, MOV, M4A, Matroska and WebM. See `channels` for the mixing of channels,
 `resample` for the filter, `sandbox` for the limits.
 """
 
@@ -21,11 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asr_server.audio import plain_wav
+from asr_server.audio.channels import MAX_CHANNELS, kept_channels
 from asr_server.audio.frame_reader import FrameReader, IncompleteReply
 from asr_server.audio.launcher import ForkServer, ForkServerLost
 from asr_server.audio.limits import DecodeLimits, FileLimits
 from asr_server.audio.shares import FairShares
-from asr_server.audio.wire import CLAIM, MAX_PCM_BYTES, MIN_SAMPLES, DecodeRequest, FrameType
+from asr_server.audio.wire import CHANNELS, CLAIM, MAX_PCM_BYTES, MIN_SAMPLES, DecodeRequest, FrameType
 from asr_server.core.audio import SAMPLE_RATE, samples_to_s
 from asr_server.core.errors import (
     AsrError,
@@ -52,15 +53,28 @@ _ATTEMPTS = 3
 class Progress:
     """How long a recording claims to be, and how much of it was decoded, at 16 kHz.
 
-    `claimed_s` is 0 if unknown; it may be wrong, but is never over the limit.
+    `claimed_s` is 0 if unknown; it may be wrong, but is never over the limit. `decoded_samples` are those of one
+    channel. `file_channels` is known from the first block on, if `max_channels`, how many are kept, is over 1.
     """
 
     claimed_s: float = 0.0
     decoded_samples: int = 0
+    file_channels: int = 1
+    max_channels: int = 1
 
     @property
     def decoded_s(self) -> float:
         return samples_to_s(self.decoded_samples)
+
+    @property
+    def channels(self) -> int:
+        """How many a block has."""
+        return kept_channels(self.file_channels, self.max_channels)
+
+    @property
+    def sample_bytes(self) -> int:
+        """What a sample of all channels takes."""
+        return 4 * self.channels
 
 
 class Source(plain_wav.Readable, Protocol):
@@ -136,6 +150,19 @@ class Decoder:
             async for block in blocks:
                 yield np.nan_to_num(np.frombuffer(block, np.float32))
 
+    async def stream_channels(
+        self, source: Source, progress: Progress, caller: str = ""
+    ) -> AsyncGenerator[Samples, None]:
+        """The same with the channels apart: (channels, n) float32. More than `MAX_CHANNELS` are mixed to one.
+
+        `progress.file_channels` is how many the file has.
+        """
+        progress.max_channels = MAX_CHANNELS
+        async with aclosing(self._blocks(source, progress, caller)) as blocks:
+            async for block in blocks:
+                samples = np.nan_to_num(np.frombuffer(block, np.float32))
+                yield np.ascontiguousarray(samples.reshape(-1, progress.channels).T)
+
     @property
     def fork_server_pid(self) -> int | None:
         """Process id of the fork server; None before the first file and after its end."""
@@ -158,7 +185,7 @@ class Decoder:
         try:
             async with aclosing(self._decoded(source, progress, caller)) as blocks:
                 async for block in blocks:
-                    self.decoded_s += len(block) / (4 * SAMPLE_RATE)
+                    self.decoded_s += len(block) / (progress.sample_bytes * SAMPLE_RATE)
                     yield block
         except AsrError as error:
             self.failures[error.code] += 1
@@ -199,7 +226,7 @@ class Decoder:
             async with self._memory.taken(file.caller, file.limits.memory_bytes):
                 while True:
                     attempts += 1
-                    skipped_bytes = 4 * progress.decoded_samples
+                    skipped_bytes = progress.sample_bytes * progress.decoded_samples
                     try:
                         async with aclosing(self._attempt(file, progress)) as blocks:
                             async for block in blocks:
@@ -207,7 +234,7 @@ class Decoder:
                                 skipped_bytes -= len(block) - len(left)
                                 if left:
                                     attempts = 0
-                                    progress.decoded_samples += len(left) // 4
+                                    progress.decoded_samples += len(left) // progress.sample_bytes
                                     yield left
                         return
                     except ForkServerLost as lost:
@@ -224,19 +251,19 @@ class Decoder:
             # A place until the first block, and for each later one: a decode that waits for its slow reader keeps no
             # other from running.
             async with self._places.taken(file.caller):
-                process = await self._started(file, frames)
+                process = await self._started(file, frames, progress.max_channels)
                 block = await self._next(frames, process, progress)
             while block is not None:
                 yield block
                 async with self._places.taken(file.caller):
                     block = await self._next(frames, process, progress)
 
-    async def _started(self, file: _File, frames: FrameReader) -> subprocess.Popen[bytes]:
+    async def _started(self, file: _File, frames: FrameReader, max_channels: int) -> subprocess.Popen[bytes]:
         """Have a child begin. Raises `ForkServerLost` if none does, for which the file, still unread, is not to blame.
 
         The fork server passes requests on at once: one that does not is stopped or hangs, and is ended.
         """
-        process = await self._fork_server.send(self._request(file), file.fd, frames.write_fd)
+        process = await self._fork_server.send(self._request(file, max_channels), file.fd, frames.write_fd)
         frames.close_write_end()
         if not await frames.has_more(self._fork_server.answer_s, lambda: is_stopped(process.pid)):
             self._fork_server.end(process)
@@ -256,7 +283,7 @@ class Decoder:
     ) -> bytearray | None:
         """The next block, or None at the end. Raises the file's error, or `ForkServerLost`."""
         kind = FrameType.CLAIM
-        while kind is FrameType.CLAIM:
+        while kind in (FrameType.CLAIM, FrameType.CHANNELS):
             try:
                 kind, payload = await frames.next()
             except TimeoutError:
@@ -268,7 +295,9 @@ class Decoder:
                 raise self._error(FrameType.INVALID_AUDIO) from None
             if kind is FrameType.CLAIM:
                 progress.claimed_s = CLAIM.unpack(payload)[0]
-        if kind is FrameType.PCM:
+            if kind is FrameType.CHANNELS and not progress.decoded_samples:
+                progress.file_channels = max(1, CHANNELS.unpack(payload)[0])
+        if kind is FrameType.PCM and len(payload) % progress.sample_bytes == 0:
             return payload
         if kind is FrameType.END:
             return None
@@ -286,7 +315,7 @@ class Decoder:
             raise EmptyFile("The file is empty.", param="file")
         return _File(source_fd, file_bytes, caller, self._limits.of_file(file_bytes))
 
-    def _request(self, file: _File) -> DecodeRequest:
+    def _request(self, file: _File, max_channels: int) -> DecodeRequest:
         limits = file.limits
         return DecodeRequest(
             file.size_bytes,
@@ -295,6 +324,7 @@ class Decoder:
             limits.cpu_s,
             limits.first_cpu_s,
             limits.block_cpu_s,
+            max_channels,
         )
 
     def _error(self, kind: FrameType) -> AsrError:

@@ -1,4 +1,4 @@
-"""The first audio track of an open file, as mono float32 blocks at the track's own rate; runs in the child alone.
+"""The first audio track of an open file, as float32 blocks at the track's own rate; runs in the child alone.
 
 libavformat reads through `FileBytes`, which has one descriptor and no path. The demuxer is chosen here (see `sniff`),
 only the audio decoders listed here may be opened, and every request to open something else (external data
@@ -98,7 +98,7 @@ def _demuxer_of_file(fd: int) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class AudioBlock:
-    """Decoded audio at one rate: mono (n,) float32, finite; full scale is 1, louder is possible."""
+    """Decoded audio at one rate: (channels, n) float32, finite; full scale is 1, louder is possible."""
 
     samples: Samples
     rate_hz: int
@@ -249,7 +249,7 @@ class _FrameBuffer:
             self._format = kind
         if gap_s:
             yield from self.drain()
-            yield from _silence(round(gap_s * kind[2]), kind[2])
+            yield from _silence(round(gap_s * kind[2]), kind)
         self._planes.append(frame.to_ndarray())
         self._samples += frame.samples
         if self._samples >= kind[2]:
@@ -259,13 +259,14 @@ class _FrameBuffer:
         if self._planes:
             raw = np.concatenate(self._planes, axis=1)
             self._planes, self._samples = [], 0
-            yield AudioBlock(mix(_to_channels(raw, self._format)), self._format[2])
+            yield AudioBlock(_to_channels(raw, self._format), self._format[2])
 
 
-def _silence(samples: int, rate_hz: int) -> Iterator[AudioBlock]:
-    second: Samples = np.zeros(rate_hz, np.float32)
+def _silence(samples: int, kind: tuple[str, int, int]) -> Iterator[AudioBlock]:
+    _, channels, rate_hz = kind
+    second: Samples = np.zeros((channels, rate_hz), np.float32)
     for at in range(0, samples, rate_hz):
-        yield AudioBlock(second[: samples - at], rate_hz)
+        yield AudioBlock(second[:, : samples - at], rate_hz)
 
 
 def _check_format(kind: tuple[str, int, int]) -> None:
@@ -292,26 +293,6 @@ def _to_channels(raw: NDArray[np.generic], kind: tuple[str, int, int]) -> Sample
         signal -= np.float32(silence)
     signal *= np.float32(1.0 / scale)
     return signal
-
-
-def mix(channels: Samples) -> Samples:
-    """(channels, n) float32 -> (n,): the mean, as ffmpeg and the SDK do, unless the channels cancel each other.
-
-    A balanced line recorded as stereo has its voice in opposite phase, and the mean would be near silence. If the
-    mean has less than 1/20 of the energy that uncorrelated channels would leave in it (1 / channels), the first
-    channel that is at least half as strong as the strongest is used instead. The choice is made again about every
-    second.
-    """
-    count = channels.shape[0]
-    first: Samples = channels[0]
-    if count == 1:
-        return first
-    mean: Samples = channels.mean(axis=0, dtype=np.float32)
-    energies = np.einsum("cn,cn->c", channels, channels, dtype=np.float64)
-    if float(mean @ mean) >= 0.05 / count * float(energies.mean()):
-        return mean
-    strong: Samples = channels[int(np.argmax(energies >= 0.5 * energies.max()))]
-    return strong
 
 
 def _first_audio(container: av.container.InputContainer) -> av.AudioStream:

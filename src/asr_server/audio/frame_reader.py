@@ -11,14 +11,14 @@ from collections.abc import Callable
 from types import TracebackType
 
 from asr_server.audio.limits import FileLimits
-from asr_server.audio.wire import CLAIM, HEADER, MAX_PCM_BYTES, FrameType
+from asr_server.audio.wire import CHANNELS, CLAIM, HEADER, MAX_PCM_BYTES, FrameType
 
 _PIPE_BYTES = (
     262_144  # 4 s of audio: the child never waits for the reader of a short clip; 64 KiB, the default, costs wake-ups
 )
 _STEP_S = 0.5
 _KINDS = {int(kind): kind for kind in FrameType}
-_MAX_BYTES = {FrameType.PCM: MAX_PCM_BYTES, FrameType.CLAIM: CLAIM.size}
+_EXACT_BYTES = {FrameType.CLAIM: CLAIM.size, FrameType.CHANNELS: CHANNELS.size}
 
 
 class IncompleteReply(Exception):
@@ -71,7 +71,7 @@ class FrameReader:
         return False
 
     async def next(self) -> tuple[FrameType, bytearray]:
-        """The next frame: its kind and payload (PCM and CLAIM: float32 bytes).
+        """The next frame: its kind and payload (PCM, CLAIM and CHANNELS: as `wire` says).
 
         Raises `TimeoutError` once the wait for this block, or all waits for this file, take longer than the limits
         allow, and `IncompleteReply`. Time between two calls does not count.
@@ -80,7 +80,8 @@ class FrameReader:
         async with asyncio.timeout(max(0.0, min(self._next_s, self._left_s))):
             number, size = HEADER.unpack(await self._exactly(HEADER.size))
             kind = _KINDS.get(number)
-            if kind is None or size > _MAX_BYTES.get(kind, 0) or size % 4:
+            is_pcm = kind is FrameType.PCM and size <= MAX_PCM_BYTES and size % 4 == 0
+            if kind is None or not (is_pcm or size == _EXACT_BYTES.get(kind, 0)):
                 raise IncompleteReply
             payload = await self._exactly(size)
         self._left_s -= time.monotonic() - started_s

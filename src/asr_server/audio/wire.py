@@ -2,9 +2,10 @@
 
 A request is one SEQPACKET message: a JSON object with two file descriptors attached (the file, the write end of a
 pipe). The reply on that pipe is frames of `HEADER` (type, payload bytes, both uint32) and payload: `STARTED`, before
-the child reads the file; at most one `CLAIM`, the seconds that the file's headers claim, as float32; any number of
-`PCM` frames of float32 at 16 kHz; then exactly one other type, without payload. A pipe that ends without one means that
-the child died.
+the child reads the file; at most one `CLAIM`, the seconds that the file's headers claim, as float32; before the first
+`PCM`, and only if the request allows more than one channel, `CHANNELS`, the number of the file's channels, as uint32;
+any number of `PCM` frames of float32 at 16 kHz, interleaved if there are several channels (`kept_channels`); then
+exactly one other type, without payload. A pipe that ends without one means that the child died.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from enum import IntEnum
 from asr_server.core.audio import SAMPLE_RATE
 
 HEADER = struct.Struct("<II")
-MAX_PCM_BYTES = 128_000  # a frame is 2 s of audio at most: what one unread block may take of the server's memory
+MAX_PCM_BYTES = 128_000  # a frame is 2 s of mono at most: what one unread block may take of the server's memory
 CLAIM = struct.Struct("<f")
+CHANNELS = struct.Struct("<I")
 MIN_SAMPLES = SAMPLE_RATE // 10  # 0.1 s: less than any word
 REQUEST_BYTES = 1024  # a request message is shorter
 
 
 class FrameType(IntEnum):
-    """All but `PCM`, `CLAIM` and `STARTED` are outcomes and end the reply."""
+    """All but `PCM`, `CLAIM`, `CHANNELS` and `STARTED` are outcomes and end the reply."""
 
     PCM = 0
     END = 1
@@ -34,12 +36,13 @@ class FrameType(IntEnum):
     AUDIO_TOO_LONG = 5
     CLAIM = 6
     STARTED = 7
+    CHANNELS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeRequest:
     """The file's size, and limits on audio length, memory beyond what the child already has, and CPU time: in all,
-    until the first block of audio, and between two blocks."""
+    until the first block of audio, and between two blocks. `max_channels`: the most that are kept apart."""
 
     file_bytes: int
     max_audio_s: float
@@ -47,6 +50,7 @@ class DecodeRequest:
     cpu_s: float
     first_cpu_s: float
     block_cpu_s: float
+    max_channels: int = 1
 
     def to_bytes(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -62,6 +66,7 @@ class DecodeRequest:
             float(fields["cpu_s"]),
             float(fields["first_cpu_s"]),
             float(fields["block_cpu_s"]),
+            int(fields["max_channels"]),
         )
 
 

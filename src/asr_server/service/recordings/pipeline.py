@@ -22,7 +22,8 @@ from asr_server.core.errors import DeadlineExceeded
 from asr_server.core.transcript import Segment, Timings, Transcript
 from asr_server.engine.client import until
 from asr_server.scheduling.job import Priority
-from asr_server.service.recordings.segmenter import Segmenter, segmentation_config
+from asr_server.service.recordings.channels import ChannelPlan, channel_plan
+from asr_server.service.recordings.segmenter import segmentation_config
 from asr_server.service.recordings.span import SpanContext, SpanTask
 from asr_server.service.recordings.speakers import RecordingSpeakers
 from asr_server.service.requests import CONTEXT_IGNORED
@@ -167,29 +168,26 @@ class RecordingPipeline:
         engine = resources.engine_of(request.model)
         is_bulk, limit_s = options.priority is Priority.BULK, options.timeout_s or resources.timeout_s
         with engine.lease(), resources.admission.hold(time_limit_s=limit_s, bulk=is_bulk) as ticket:
-            assembly = _Assembly(emit, lambda done_s: resources.admission.progress(ticket, done_s), options.deltas)
-            speakers = self._speakers(request)
             try:
                 # Left in any way, the group first cancels what still runs: decoder, queued jobs, rows of the batch.
                 async with asyncio.TaskGroup() as group:
                     context = SpanContext(engine, group, request, deadline_s, options.deltas)
-                    producer = _Producer(resources, ticket, context, options, speakers)
+                    producer = _Producer(resources, ticket, context, options, self._speakers(request))
+                    assembly = _Assembly(emit, producer.on_done, options.deltas)
                     group.create_task(producer.run(source))
-                    if speakers is not None:
-                        group.create_task(speakers.run())
                     await assembly.run(producer)
-                    if speakers is not None:
-                        await assembly.label(speakers)
+                    await assembly.label(producer)
             except ExceptionGroup as failures:
                 # Only the assembly raises: there is one error, and callers want that and no group.
                 error = failures.exceptions[0]
                 raise error from error.__cause__
-            resources.admission.finish(ticket, producer.progress.decoded_s)
+            resources.admission.finish(ticket, producer.work_s)
         transcript = assembly.transcript(samples_to_ms(producer.progress.decoded_samples), request.language)
+        warnings = [producer.plan.warning] if producer.plan.warning else []
         if request.context and not engine.traits.uses_context:
             logger.warning(CONTEXT_IGNORED)
-            return replace(transcript, warnings=(CONTEXT_IGNORED,))
-        return transcript
+            warnings.append(CONTEXT_IGNORED)
+        return replace(transcript, warnings=tuple(warnings))
 
 
 class _Producer:
@@ -208,25 +206,41 @@ class _Producer:
         speakers: RecordingSpeakers | None,
     ) -> None:
         self.progress = Progress()
+        self.plan = ChannelPlan()
         self._channel: asyncio.Queue[SpanTask | Exception | None] = asyncio.Queue(resources.look_ahead)
         self._resources = resources
         self._ticket = ticket
         self._context = context
-        self._speakers = speakers
+        self.speakers = speakers
         self._priority = options.priority
         self._caller = options.caller
         self._is_first = True
+
+    @property
+    def tells_speakers(self) -> bool:
+        """Whether the request has speakers told apart, and they are."""
+        by_channel = self.plan.is_split and self._context.request.speakers is not None
+        return by_channel or self.speakers is not None
+
+    @property
+    def work_s(self) -> float:
+        """Seconds of audio to transcribe, as far as the recording is decoded."""
+        return self.plan.work * self.progress.decoded_s
 
     async def run(self, source: Source) -> None:
         """Fill the channel."""
         try:
             await self._produce(source)
-            if self._speakers is not None:
-                await self._speakers.end()
+            if self.speakers is not None:
+                await self.speakers.end()
             await self._channel.put(None)
         except Exception as error:
             # In its place in the channel: what was said before the damage is answered first.
             await self._channel.put(error)
+
+    def on_done(self, done_s: float) -> None:
+        """The recording is answered as far as that."""
+        self._resources.admission.progress(self._ticket, self.plan.work * done_s)
 
     async def next(self) -> SpanTask | None:
         """The next span; None at the end. Raises the error that ended the recording."""
@@ -236,19 +250,25 @@ class _Producer:
         return item
 
     async def _produce(self, source: Source) -> None:
-        segmenter = Segmenter(segmentation_config(self._context.request.chunking, self._context.engine.traits))
-        progress, admission = self.progress, self._resources.admission
-        async with aclosing(self._resources.decoder.stream(source, progress, self._caller)) as blocks:
+        request, decoder, progress = self._context.request, self._resources.decoder, self.progress
+        self.plan = plan = await channel_plan(decoder, source, request.channel_mode, self._caller)
+        if plan.is_split:
+            self.speakers = None
+        if self.speakers is not None:
+            self._context.group.create_task(self.speakers.run())
+        segmenter = plan.segmenter(segmentation_config(request.chunking, self._context.engine.traits))
+        admission = self._resources.admission
+        async with aclosing(plan.stream(decoder, source, progress, self._caller)) as blocks:
             async for block in blocks:
-                length_s = max(progress.claimed_s, progress.decoded_s)
+                length_s = plan.work * max(progress.claimed_s, progress.decoded_s)
                 admission.measure(self._ticket, length_s, bulk=length_s > _BULK_OVER_S)
-                if self._speakers is not None:
-                    await self._speakers.push(block)
+                if self.speakers is not None:
+                    await self.speakers.push(block)
                 for span in await asyncio.to_thread(segmenter.push, block):
                     await self._begin(span, length_s)
-            admission.measure(self._ticket, progress.decoded_s, bulk=progress.decoded_s > _BULK_OVER_S)
+            admission.measure(self._ticket, self.work_s, bulk=self.work_s > _BULK_OVER_S)
         for span in await asyncio.to_thread(segmenter.finish):
-            await self._begin(span, progress.decoded_s)
+            await self._begin(span, self.work_s)
 
     async def _begin(self, span: SpeechSpan, length_s: float) -> None:
         is_bulk = self._priority is Priority.INTERACTIVE and length_s > _BULK_OVER_S
@@ -285,10 +305,15 @@ class _Assembly:
             await self._add(task)
             task = await producer.next()
 
-    async def label(self, speakers: RecordingSpeakers) -> None:
-        """Give every segment its speaker. Raises `SpeakersUnavailable`."""
-        self._segments = list(await speakers.labels([segment for segment in self._segments if segment.text]))
-        for segment in self._segments:
+    async def label(self, producer: _Producer) -> None:
+        """Give every segment its speaker, if that is wanted. Raises `SpeakersUnavailable`."""
+        spoken = [segment for segment in self._segments if segment.text]
+        if producer.plan.is_split:
+            # Their channels have named them. A span that was halved may reach behind the beginning of the next one.
+            self._segments = sorted(spoken, key=lambda segment: segment.start_ms)
+        elif producer.speakers is not None:
+            self._segments = list(await producer.speakers.labels(spoken))
+        for segment in self._segments if producer.tells_speakers else ():
             await self._emit(SegmentLabelled(segment))
 
     def transcript(self, duration_ms: int, asked_language: str | None) -> Transcript:
@@ -322,7 +347,8 @@ class _Assembly:
 
     async def _in_main_language(self, task: SpanTask, result: SpanResult) -> SpanResult:
         """A short segment in another language than the speech before it is easily misheard: it is heard in that too."""
-        segment, main = result.segment, _main_language(self._segments)
+        segment = result.segment
+        main = _main_language([one for one in self._segments if one.speaker == segment.speaker])
         if not main or segment.language in ("", main) or segment.end_ms - segment.start_ms > _OUTLIER_MS:
             return result
         return await task.likelier(result, main)

@@ -26,7 +26,7 @@ class SpeechSpan:
 
     `audio`: float32 (end - start,) in [-1, 1]; a span that passes full scale is scaled down by its peak, as the SDK
     does with whole clips. `speech_regions`: where the voice detector found speech, [from, to) in samples.
-    `peak_probability`: the highest speech probability of a frame (0..1).
+    `peak_probability`: the highest speech probability of a frame (0..1). `speaker`: whose it is, if the channel tells.
     """
 
     start: int
@@ -34,6 +34,7 @@ class SpeechSpan:
     audio: NDArray[np.float32]
     peak_probability: float
     speech_regions: tuple[tuple[int, int], ...] = ()
+    speaker: str | None = None
 
     def part(self, start: int, end: int) -> SpeechSpan:
         """The samples [start, end) of the recording, which lie in the span; the peak stays that of the whole."""
@@ -68,6 +69,11 @@ class Segmenter:
         self._kept = np.zeros(0, np.float32)  # what a span may still need, from sample `_kept_from` on
         self._kept_from = 0
         self._peak = np.float32(1.0)
+
+    @property
+    def next_start(self) -> int:
+        """The sample before which no later span begins."""
+        return self._cutter.needed_from
 
     def push(self, block: NDArray[np.float32]) -> list[SpeechSpan]:
         """The next samples, float32 (n,) at 16 kHz, finite. Returns the spans that are now final, at most 30 s each."""

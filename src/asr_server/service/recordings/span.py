@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -128,7 +128,10 @@ class SpanTask:
         words = await word_times.words(
             self._context.engine, part, hypothesis.text, hypothesis.language, how, priority=self._priority
         )
-        return SpanResult(_segment(part, answer, word_confidence.rated(words, hypothesis)), answer)
+        rated = word_confidence.rated(words, hypothesis)
+        if part.speaker is not None:
+            rated = tuple(replace(word, speaker=part.speaker) for word in rated)
+        return SpanResult(_segment(part, answer, rated), answer)
 
 
 def _segment(span: SpeechSpan, answer: Answer, words: tuple[Word, ...]) -> Segment:
@@ -152,4 +155,5 @@ def _segment(span: SpeechSpan, answer: Answer, words: tuple[Word, ...]) -> Segme
         ),
         prompt_tokens=hypothesis.prompt_tokens,
         audio_tokens=hypothesis.audio_tokens,
+        speaker=span.speaker,
     )

@@ -1,0 +1,76 @@
+"""Calls of real people, one on each channel, with the English model that comes with the server."""
+
+import tempfile
+
+import numpy as np
+import pytest
+
+from asr_server import server
+from asr_server.core import settings
+from asr_server.engine import capabilities, plan
+from asr_server.engine.moonshine import package
+from asr_server.service.recordings.pipeline import RunOptions
+from asr_server.service.requests import ChannelMode, TranscriptionRequest
+from E2Etest import recordings
+from E2Etest.channels import conversation, noisy, people, through_telephone, with_crosstalk
+
+pytestmark = [pytest.mark.accuracy]
+
+
+@pytest.fixture
+async def english():
+    """What transcribes, in this process."""
+    chosen = settings.load(_env_file=None, model_id=package.MODEL_ID, speakers="off")
+    built = server.machinery(chosen, plan.resolve(chosen, capabilities.probe()))
+    yield built.pipeline
+    await built.close()
+
+
+async def _transcribe(pipeline, track, mode):
+    pcm = (np.clip(track, -1, 1) * 32_767).astype(np.int16)
+    with tempfile.TemporaryFile() as file:
+        file.write(recordings.wav(pcm.T.reshape(-1), channels=len(track)))
+        file.flush()
+        return await pipeline.transcribe(file, TranscriptionRequest(channel_mode=mode), RunOptions())
+
+
+def _errors(speakers, texts):
+    said = [recordings.plain_words(" ".join(clip.text for clip in own)) for own in speakers]
+    return [recordings.word_errors(a, recordings.plain_words(b)) for a, b in zip(said, texts, strict=True)]
+
+
+async def _check(pipeline, speakers, track, *, clean=None, more_errors=0):
+    """The words of each speaker are as right as those of the channel alone, which is `clean`."""
+    alone = [await _transcribe(pipeline, one[None], ChannelMode.MIX) for one in (track if clean is None else clean)]
+    transcript = await _transcribe(pipeline, track, ChannelMode.AUTO)
+    texts = [" ".join(one.text for one in transcript.segments if one.speaker == speaker) for speaker in "AB"]
+    least, found = _errors(speakers, [one.text for one in alone]), _errors(speakers, texts)
+    print(f"word errors by speaker: {found}, each channel alone: {least}")
+    assert sum(found) <= sum(least) + more_errors, texts
+
+
+async def test_words_by_speaker(english):
+    """A short call with speech at the same time."""
+    speakers = people("librivox_08", "phone_tt")
+    await _check(english, speakers, conversation(speakers, pause_s=-1.0))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("pause_s", [0.4, -1.0])
+async def test_words_by_speaker_of_a_long_call(english, pause_s):
+    """A minute and more, in turns and with overlaps, also over the telephone."""
+    speakers = people("librivox", "phone")
+    track = conversation(speakers, pause_s=pause_s)
+    await _check(english, speakers, track)
+    await _check(english, speakers, np.stack([through_telephone(one) for one in track]))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("pause_s", [0.4, -1.0])
+async def test_crosstalk_doubles_no_words(english, pause_s):
+    """20 dB below, also late: under each other's words both may lose one of them."""
+    speakers = people("librivox", "phone")
+    track = conversation(speakers, pause_s=pause_s, noise_db=-200.0)
+    for delay_ms in (0, 40):
+        heard = noisy(with_crosstalk(track, -20, delay_ms), -65)
+        await _check(english, speakers, heard, clean=noisy(track, -65), more_errors=2)

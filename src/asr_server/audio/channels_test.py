@@ -1,0 +1,88 @@
+"""Recordings whose channels are kept apart."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import BinaryIO
+
+import numpy as np
+import pytest
+import pytest_asyncio
+from numpy.typing import NDArray
+
+from asr_server.audio.conftest import encode, open_bytes, pcm16, read_all, tone, wav
+from asr_server.audio.decode import Decoder, Progress
+from asr_server.audio.limits import DecodeLimits
+from asr_server.audio.wire import MAX_PCM_BYTES
+from asr_server.core.audio import SAMPLE_RATE
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def decoder() -> AsyncIterator[Decoder]:
+    decoder = Decoder(DecodeLimits(max_audio_s=30.0))
+    yield decoder
+    await decoder.close()
+
+
+async def _channels(decoder: Decoder, file: BinaryIO, progress: Progress) -> list[NDArray[np.float32]]:
+    async with aclosing(decoder.stream_channels(file, progress)) as blocks:
+        return [block async for block in blocks]
+
+
+def _tones(count: int, rate_hz: int, seconds: float = 3.0) -> NDArray[np.float32]:
+    """A tone of another pitch in each channel."""
+    return np.concatenate([tone(seconds, rate_hz, hz=200.0 * (channel + 1)) for channel in range(count)])
+
+
+@pytest.mark.parametrize(("count", "rate_hz"), [(1, 16_000), (2, 16_000), (2, 44_100), (3, 8_000), (8, 48_000)])
+async def test_each_channel_is_what_it_is_alone(decoder: Decoder, count: int, rate_hz: int) -> None:
+    """Whatever their number and rate, in blocks that take no more memory than those of one channel."""
+    wave, progress = _tones(count, rate_hz), Progress()
+    with wav(pcm16(wave), rate_hz, channels=count) as file:
+        blocks = await _channels(decoder, file, progress)
+    assert (progress.file_channels, progress.channels) == (count, count)
+    assert progress.decoded_s == pytest.approx(3.0, abs=0.001)
+    assert max(block.nbytes for block in blocks) <= MAX_PCM_BYTES
+    kept = np.concatenate(blocks, axis=1)
+    for channel in range(count):
+        with wav(pcm16(wave[channel : channel + 1]), rate_hz) as file:
+            alone = await decoder.decode(file)
+        assert np.abs(kept[channel] - alone).max() < 1e-6, channel
+
+
+async def test_more_than_eight_channels_are_mixed(decoder: Decoder) -> None:
+    """As without the wish to keep them, and the caller is told how many there were."""
+    progress = Progress()
+    with wav(pcm16(_tones(9, SAMPLE_RATE)), channels=9) as file:
+        blocks = await _channels(decoder, file, progress)
+        mixed = await decoder.decode(file)
+    assert (progress.file_channels, progress.channels) == (9, 1)
+    assert np.array_equal(np.concatenate(blocks, axis=1), mixed[None])
+
+
+async def test_a_recording_with_other_channels_later_keeps_its_own(decoder: Decoder) -> None:
+    """In a chain of Oggs the first decides: later mono goes to the first of two channels, later stereo is mixed."""
+    links = []
+    for channels in (1, 2):
+        with encode("ogg", "flac", tone(2.0, SAMPLE_RATE, channels), SAMPLE_RATE) as file:
+            links.append(read_all(file))
+    for chain, levels in ((links[::-1], [[0.28, 0.28], [0.28, 0.0]]), (links, [[0.28, 0.28]])):
+        with open_bytes(b"".join(chain)) as file:
+            kept = np.concatenate(await _channels(decoder, file, Progress()), axis=1)
+        assert kept.shape[1] == pytest.approx(4 * SAMPLE_RATE, abs=10)
+        halves = kept.reshape(len(kept), 2, -1)
+        assert np.sqrt(np.mean(halves**2, axis=2)) == pytest.approx(np.array(levels), abs=0.01)
+
+
+async def test_the_seconds_decoded_are_those_of_the_recording() -> None:
+    """Two channels of 3 s are 3 s."""
+    decoder = Decoder(DecodeLimits(max_audio_s=30.0))
+    try:
+        with wav(pcm16(_tones(2, SAMPLE_RATE)), channels=2) as file:
+            await _channels(decoder, file, Progress())
+        assert decoder.decoded_s == pytest.approx(3.0, abs=0.001)
+    finally:
+        await decoder.close()

@@ -1,0 +1,265 @@
+"""Compares the channels of a recording: a person each, copies of one sound, or a stereo picture of one scene.
+
+Two people on channels of their own take turns. While one speaks, the other channel has its own noise or, fainter, the
+same voice. The difference of the two levels therefore has two clusters, far apart. In copies it has one, whatever their
+gains, and in a room or in music it moves little. Copies also have the same wave form, perhaps late or inverted, which a
+cross-correlation over all of the audio finds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asr_server.core.audio import SAMPLE_RATE
+
+Samples = NDArray[np.float32]
+Levels = NDArray[np.float64]
+
+MOST_S = 600.0  # of a recording; what comes later is not compared
+SILENCE_DB = -100.0  # the level of a frame without any sound
+
+_PRE_EMPHASIS = 0.95  # hum and rumble, which channels may share, are no speech
+_FRAME = 1024  # 64 ms: longer than a copy may be late, so a frame and its neighbours hold the same speech
+_PER_WINDOW = 4
+_WINDOW = _PER_WINDOW * _FRAME  # of the cross-correlation
+_FFT = 2 * _WINDOW
+_MOST_LAG = SAMPLE_RATE // 20  # 50 ms
+
+# Levels in dB.
+_OVER_FLOOR = 10.0  # a frame of speech is that much louder than the channel's noise,
+_BELOW_PEAK = 25.0  # and less than that below its loudest frames
+_FLOOR_PERCENTILE = 10
+_LOUDEST_FRAMES = 5  # a voice has so many; fewer are clicks
+_SILENT_BELOW = 40.0  # below the loudest channel
+# Crosstalk of 15 dB is apart from the voice itself by 30 dB.
+_APART = 12.0
+_OFFSETS = np.arange(-40.0, 41.0, 2.0)  # where the middle between the clusters may be: the gains may differ
+
+_LEAST_TURNS = 0.5  # of the speech of two people; the rest is spoken at the same time
+_LEAST_COPY_CORRELATION = 0.6
+_MOST_COPY_SPREAD = 7.0  # of the difference of levels; 50 ms apart, copies have 4 dB
+
+# Enough to decide before the end.
+_SURE_ALONE = round(3.0 * SAMPLE_RATE / _FRAME)
+_SURE_TOGETHER = round(30.0 * SAMPLE_RATE / _FRAME)
+_LOOK_EVERY_S = 5.0
+
+_CROSSTALK_OVER_FLOOR = 3.0
+_MOST_CROSSTALK_SPREAD = 3.0  # measured: 0.2 with a wire, 2 in a room; noise 4, other speech 6 and more
+_LOUD = 15.0  # below the peak: where crosstalk stands out
+
+
+class Relation(Enum):
+    """What two channels are to each other. SILENT: one of them has no speech."""
+
+    SILENT = auto()
+    APART = auto()
+    COPIES = auto()
+    STEREO = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """A channel that is no copy of an earlier one. `clearest`: of it and its copies, the one with the least noise."""
+
+    channel: int
+    clearest: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelFindings:
+    """What the channels of a recording are.
+
+    `are_people`: at least two channels have speech of their own, and no two are a stereo picture. `is_one`: all are
+    copies of one. `crosstalk_db` [from, to]: how loud a channel is in another, -inf where it is not heard.
+    `speech_share`: the time in which a channel speaks by the time of the recording, summed over the channels.
+    """
+
+    voices: tuple[Voice, ...]
+    are_people: bool
+    crosstalk_db: Levels
+    speech_share: float
+
+    @property
+    def is_one(self) -> bool:
+        return len(self.voices) == 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Two channels: their relation, whether more audio would not change it, and where each of them speaks alone."""
+
+    relation: Relation
+    is_sure: bool
+    alone: tuple[NDArray[np.bool_], NDArray[np.bool_]]
+
+
+def frame_levels(samples: Samples, frame: int) -> Levels:
+    """(channels, k * frame) float32 -> (channels, k): the level of each frame in dB, high frequencies raised."""
+    signal = _emphasized(samples).reshape(len(samples), -1, frame)
+    power = np.einsum("cfs,cfs->cf", signal, signal) / frame
+    return 10.0 * np.log10(power + 10.0 ** (SILENCE_DB / 10))
+
+
+def highest_around(levels: Levels, reach: int) -> Levels:
+    """(channels, k) -> (channels, k): the highest level of a frame and of `reach` frames on either side."""
+    if not levels.shape[1]:
+        return levels
+    padded = np.pad(levels, ((0, 0), (reach, reach)), constant_values=-np.inf)
+    highest: Levels = np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1, axis=1).max(axis=2)
+    return highest
+
+
+def _emphasized(samples: Samples) -> Levels:
+    before = np.concatenate((samples[:, :1], samples[:, :-1]), axis=1)
+    return samples.astype(np.float64) - _PRE_EMPHASIS * before
+
+
+class ChannelComparison:
+    """Compares the channels of one recording, block by block, in bounded memory."""
+
+    def __init__(self, channels: int) -> None:
+        self.channels = channels
+        self._pairs = list(combinations(range(channels), 2))
+        self._rest: Samples = np.zeros((channels, 0), np.float32)
+        self._levels: list[Levels] = []
+        self._cross = np.zeros((len(self._pairs), _FFT // 2 + 1), np.complex128)
+        self._energies = np.zeros(channels)
+        self._seen_s = self._looked_s = 0.0
+
+    def push(self, block: Samples) -> bool:
+        """The next samples, (channels, n) float32 at 16 kHz, finite. Returns whether more would not change anything."""
+        if self.channels == 1 or self._seen_s >= MOST_S:
+            return True
+        whole = np.concatenate((self._rest, block), axis=1)
+        count = whole.shape[1] // _WINDOW * _WINDOW
+        self._rest = whole[:, count:]
+        self._add(whole[:, :count])
+        self._seen_s += count / SAMPLE_RATE
+        if self._seen_s - self._looked_s < _LOOK_EVERY_S:
+            return False
+        self._looked_s = self._seen_s
+        activity = _Activity(self._all_levels())
+        return all(self._pair(number, activity).is_sure for number in range(len(self._pairs)))
+
+    def findings(self) -> ChannelFindings:
+        """What is known so far."""
+        activity = _Activity(self._all_levels())
+        pairs = {pair: self._pair(number, activity) for number, pair in enumerate(self._pairs)}
+        groups: list[list[int]] = []
+        for channel in range(self.channels):
+            for group in groups:
+                if pairs[group[0], channel].relation is Relation.COPIES:
+                    group.append(channel)
+                    break
+            else:
+                groups.append([channel])
+        voices = [Voice(group[0], max(group, key=lambda one: activity.clarity[one])) for group in groups]
+        speaking = [voice for voice in voices if activity.speaks[voice.channel]]
+        is_stereo = any(pair.relation is Relation.STEREO for pair in pairs.values())
+        return ChannelFindings(
+            tuple(voices),
+            len(speaking) > 1 and not is_stereo,
+            _crosstalk(pairs, activity),
+            _speech_share(voices, pairs, activity),
+        )
+
+    def _add(self, samples: Samples) -> None:
+        if not samples.size:
+            return
+        self._levels.append(frame_levels(samples, _FRAME))
+        windows = _emphasized(samples).reshape(self.channels, -1, _WINDOW)
+        spectra = np.fft.rfft(windows, _FFT, axis=2)
+        for number, (i, j) in enumerate(self._pairs):
+            self._cross[number] += (spectra[i] * spectra[j].conj()).sum(axis=0)
+        self._energies += np.einsum("cws,cws->c", windows, windows)
+
+    def _all_levels(self) -> Levels:
+        return np.concatenate([np.zeros((self.channels, 0)), *self._levels], axis=1)
+
+    def _pair(self, number: int, activity: _Activity) -> _Pair:
+        i, j = self._pairs[number]
+        nowhere = np.zeros(activity.active.shape[1], bool)
+        if not (activity.speaks[i] and activity.speaks[j]):
+            return _Pair(Relation.SILENT, False, (nowhere, nowhere))
+        alone = activity.alone(i, j)
+        both = activity.active[i] & activity.active[j]
+        least, turns = min(where.sum() for where in alone), alone[0] | alone[1]
+        if least >= _LOUDEST_FRAMES and turns.sum() >= _LEAST_TURNS * (turns | both).sum():
+            return _Pair(Relation.APART, bool(least >= _SURE_ALONE), alone)
+        is_copy = self._correlation(number) >= _LEAST_COPY_CORRELATION and activity.spread(i, j) <= _MOST_COPY_SPREAD
+        relation = Relation.COPIES if is_copy else Relation.STEREO
+        return _Pair(relation, bool(both.sum() >= _SURE_TOGETHER), (nowhere, nowhere))
+
+    def _correlation(self, number: int) -> float:
+        """The highest cross-correlation of two channels at any lag, whatever its sign: 0 to 1."""
+        i, j = self._pairs[number]
+        lags = np.fft.irfft(self._cross[number], _FFT)
+        near = np.concatenate((lags[: _MOST_LAG + 1], lags[-_MOST_LAG:]))
+        return float(np.abs(near).max() / np.sqrt(self._energies[i] * self._energies[j] + 1e-20))
+
+
+class _Activity:
+    """Where each channel has speech, by the levels (channels, k) of its frames."""
+
+    def __init__(self, levels: Levels) -> None:
+        enough = levels.shape[1] >= _LOUDEST_FRAMES
+        self.levels = levels
+        empty = np.full(len(levels), SILENCE_DB)
+        self.peaks = np.sort(levels, axis=1)[:, -_LOUDEST_FRAMES] if enough else empty
+        self.floors = np.percentile(levels, _FLOOR_PERCENTILE, axis=1) if enough else empty
+        self.clarity = self.peaks - self.floors
+        least = np.maximum(self.floors + _OVER_FLOOR, self.peaks - _BELOW_PEAK)
+        is_loud = self.peaks > self.peaks.max() - _SILENT_BELOW
+        self.active = (levels > least[:, None]) & is_loud[:, None]
+        self.speaks = self.active.sum(axis=1) >= _LOUDEST_FRAMES
+        self.around = highest_around(levels, 1)
+
+    def alone(self, i: int, j: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """The frames in which channel `i` speaks and `j` does not, and the other way round.
+
+        The gains of the channels may differ: the middle of the differences is where both speak alone the most.
+        """
+        over = np.where(self.active[i], self.levels[i] - self.around[j], -np.inf)
+        under = np.where(self.active[j], self.around[i] - self.levels[j], np.inf)
+        counts = [((over >= offset + _APART).sum(), (under <= offset - _APART).sum()) for offset in _OFFSETS]
+        best = max(range(len(_OFFSETS)), key=lambda place: (min(counts[place]), sum(counts[place])))
+        return over >= _OFFSETS[best] + _APART, under <= _OFFSETS[best] - _APART
+
+    def spread(self, i: int, j: int) -> float:
+        """How far the difference of the levels of two channels ranges where both speak, in dB, without outliers."""
+        whole = self.levels.shape[1] // _PER_WINDOW * _PER_WINDOW
+        parts = (self.active[i] & self.active[j])[:whole].reshape(-1, _PER_WINDOW)
+        power = (10.0 ** (self.levels[[i, j], :whole] / 10)).reshape(2, -1, _PER_WINDOW).mean(axis=2)
+        differences = 10.0 * np.log10(power[0] / power[1])[parts.sum(axis=1) >= _PER_WINDOW // 2]
+        return float(np.ptp(np.percentile(differences, (10, 90)))) if differences.size else np.inf
+
+
+def _speech_share(voices: list[Voice], pairs: dict[tuple[int, int], _Pair], activity: _Activity) -> float:
+    own = activity.active.copy()
+    for (i, j), pair in pairs.items():
+        own[i] &= ~pair.alone[1]
+        own[j] &= ~pair.alone[0]
+    return float(own[[voice.clearest for voice in voices]].sum() / max(1, own.shape[1]))
+
+
+def _crosstalk(pairs: dict[tuple[int, int], _Pair], activity: _Activity) -> Levels:
+    """[from, to]: how loud a voice is in the channel of another, where it is louder than the noise there, and always as
+    loud compared to the voice."""
+    found = np.full((len(activity.levels),) * 2, -np.inf)
+    for (i, j), pair in pairs.items():
+        for source, target, alone in ((i, j, pair.alone[0]), (j, i, pair.alone[1])):
+            loud = alone & (activity.levels[source] > activity.peaks[source] - _LOUD)
+            if loud.sum() < _LOUDEST_FRAMES:
+                continue
+            over_floor = np.median(activity.levels[target, loud]) - activity.floors[target]
+            differences = activity.around[target, loud] - activity.around[source, loud]
+            spread = np.ptp(np.percentile(differences, (25, 75)))
+            if over_floor > _CROSSTALK_OVER_FLOOR and spread < _MOST_CROSSTALK_SPREAD:
+                found[source, target] = np.median(differences)
+    return found
