@@ -42,6 +42,7 @@ from asr_server.service.live_session.inference import Engines
 from asr_server.service.live_session.sessions import LiveSessions
 from asr_server.service.processor import RequestProcessor
 from asr_server.service.recordings.pipeline import PipelineResources, RecordingPipeline
+from asr_server.service.speaker_names import SpeakerNames
 from asr_server.service.translations import Translations
 from asr_server.service.voices import VoiceStore
 from asr_server.speakers.client import SpeakerClient
@@ -192,6 +193,7 @@ def machinery(
         _LOOK_AHEAD * resolved.max_batch,
         others={name: each for name, each in clients.items() if name != DEFAULT},
         speakers=speakers,
+        names=SpeakerNames(speakers, decoder, VoiceStore(settings.state_dir)) if speakers else None,
     )
     pipeline = RecordingPipeline(resources)
     translations = Translations(settings)

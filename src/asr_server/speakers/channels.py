@@ -103,7 +103,8 @@ def frame_levels(samples: Samples, frame: int) -> Levels:
     """(channels, k * frame) float32 -> (channels, k): the level of each frame in dB, high frequencies raised."""
     signal = _emphasized(samples).reshape(len(samples), -1, frame)
     power = np.einsum("cfs,cfs->cf", signal, signal) / frame
-    return 10.0 * np.log10(power + 10.0 ** (SILENCE_DB / 10))
+    levels: Levels = 10.0 * np.log10(power + 10.0 ** (SILENCE_DB / 10))
+    return levels
 
 
 def highest_around(levels: Levels, reach: int) -> Levels:

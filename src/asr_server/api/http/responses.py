@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 async def respond(request: Request, services: Services, wanted: RecordingRequest, file: UploadFile) -> Response:
     """Process the request while the client is connected. Raises `Cancelled` when it leaves before the answer."""
-    options = RunOptions(caller=request.state.caller.share)
+    options = RunOptions(caller=request.state.caller.share, owner=request.state.caller.owner)
     work = services.processor.process(file.file, wanted, options)
     result, transcript = await while_connected(request.receive, work)
     request.state.log.update(log_fields(transcript))

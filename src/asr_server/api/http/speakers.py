@@ -16,7 +16,8 @@ from asr_server.api.disconnect import while_connected
 from asr_server.api.http import body, forms
 from asr_server.api.http.schemas import ErrorBody, SpeakerBody, SpeakerDeletedBody, SpeakerListBody
 from asr_server.core.errors import EmptyFile, InvalidValue, MissingParameter
-from asr_server.service.enrolment import MAX_RECORDING_S, MAX_RECORDINGS, MIN_RECORDING_S, Candidate
+from asr_server.service.enrolment import MAX_RECORDINGS, Candidate
+from asr_server.service.voice_prints import MAX_RECORDING_S, MIN_RECORDING_S
 from asr_server.service.voices import Voice
 
 router = APIRouter(prefix="/v1/speakers", tags=["speakers"])

@@ -42,7 +42,7 @@ async def create_transcription(request: Request, services: ServicesDep, caller: 
     """Transcribe a recording: WAV, FLAC, MP3, OGG, M4A, MP4, MOV, MKV, WebM, AIFF and more."""
     async with forms.received(request, services, forms.transcription_request) as (wanted, file):
         if wanted.stream:
-            options = RunOptions(deltas=True, caller=caller.share)
+            options = RunOptions(deltas=True, caller=caller.share, owner=caller.owner)
             work: sse.Work[Event] = partial(services.pipeline.transcribe, file.file, wanted, options)
             if wanted.output.response_format.is_subtitles:
                 work = partial(_subtitle_events, services, file, wanted, replace(options, deltas=False))
@@ -82,5 +82,7 @@ async def stream_transcription(request: Request, services: ServicesDep, caller: 
             raise UnsupportedValue("Only json and text can be streamed here.", param="response_format")
         if wanted.output.logprobs:
             raise UnsupportedValue("'include' is not served in this stream.", param="include")
-        work = partial(services.pipeline.transcribe, file.file, wanted, RunOptions(caller=caller.share))
+        work = partial(
+            services.pipeline.transcribe, file.file, wanted, RunOptions(caller=caller.share, owner=caller.owner)
+        )
         return await sse.respond(request, work, sse.SegmentFrames(wanted.output))

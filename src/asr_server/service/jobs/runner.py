@@ -277,7 +277,7 @@ class Jobs:
 
     async def _process(self, record: JobRecord) -> tuple[Result, float]:
         """The answer, and how long the recording is."""
-        options = RunOptions(Priority.BULK, self._limits.timeout_s, caller=record.owner)
+        options = RunOptions(Priority.BULK, self._limits.timeout_s, caller=record.owner, owner=record.owner)
         try:
             request = await asyncio.to_thread(self._opened().request, record)
             with self._opened().recording(record.id) as recording:

@@ -180,8 +180,8 @@ async def test_what_was_said_before_the_damage_is_answered_first(made, monkeypat
                     raise InvalidAudio("The file is damaged.")
 
     monkeypatch.setattr(Decoder, "stream_channels", damaged)
+    track = conversation(people("digits_george", "digits_jackson"), pause_s=3.0)
     with pytest.raises(InvalidAudio):
-        track = conversation(people("digits_george", "digits_jackson"), pause_s=3.0)
         await _transcribe(made, track, _request("split"))
     assert [type(event) for event in made.events][:2] == [Started, SegmentDone]
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from loguru import logger
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from asr_server.service.recordings.segmenter import SpeechSpan
     from asr_server.service.recordings.span import SpanResult
     from asr_server.service.requests import RecordingRequest
+    from asr_server.service.speaker_names import SpeakerNames
     from asr_server.speakers.client import SpeakerClient
 
 # "Okay" and "ja" are words of many languages. A longer segment tells which one it is in.
@@ -97,19 +99,21 @@ class RunOptions:
 
     `timeout_s`, by the engine's request clock: None means the server's limit for one request. `deltas`: whether
     `TextDelta`s are emitted. `caller`: who shares the decoders with others, "" where nobody is told apart.
+    `owner`: whose stored voices are recognised.
     """
 
     priority: Priority = Priority.INTERACTIVE
     timeout_s: float | None = None
     deltas: bool = False
     caller: str = ""
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineResources:
     """What all recordings share. `engine`: of the default model; `others`: of further models by name. `timeout_s`: the
     limit for one request. `look_ahead`: the number of spans of one recording that are decoded and queued before the
-    first of them is taken. `speakers`: None where speakers cannot be told apart."""
+    first of them is taken. `speakers`, `names`: None where speakers cannot be told apart."""
 
     decoder: Decoder
     engine: EngineClient
@@ -118,6 +122,7 @@ class PipelineResources:
     look_ahead: int = 16
     others: Mapping[str, EngineClient] = field(default_factory=dict)
     speakers: SpeakerClient | None = None
+    names: SpeakerNames | None = None
 
     def engine_of(self, model: str) -> EngineClient:
         """What transcribes for a name of a model: every name that is not another model's means the default."""
@@ -132,10 +137,6 @@ class RecordingPipeline:
 
     def __init__(self, resources: PipelineResources) -> None:
         self._resources = resources
-
-    def _speakers(self, request: RecordingRequest) -> RecordingSpeakers | None:
-        client = self._resources.speakers
-        return RecordingSpeakers(client, request.speakers) if client and request.speakers else None
 
     def check_room(self) -> None:
         """Raise `Overloaded` if a recording could not be answered in time. For the time before a body is read."""
@@ -168,11 +169,12 @@ class RecordingPipeline:
         engine = resources.engine_of(request.model)
         is_bulk, limit_s = options.priority is Priority.BULK, options.timeout_s or resources.timeout_s
         with engine.lease(), resources.admission.hold(time_limit_s=limit_s, bulk=is_bulk) as ticket:
+            speakers = await self._speakers(request, options)
             try:
                 # Left in any way, the group first cancels what still runs: decoder, queued jobs, rows of the batch.
                 async with asyncio.TaskGroup() as group:
                     context = SpanContext(engine, group, request, deadline_s, options.deltas)
-                    producer = _Producer(resources, ticket, context, options, self._speakers(request))
+                    producer = _Producer(resources, ticket, context, options, speakers)
                     assembly = _Assembly(emit, producer.on_done, options.deltas)
                     group.create_task(producer.run(source))
                     await assembly.run(producer)
@@ -188,6 +190,14 @@ class RecordingPipeline:
             logger.warning(CONTEXT_IGNORED)
             warnings.append(CONTEXT_IGNORED)
         return replace(transcript, warnings=tuple(warnings))
+
+    async def _speakers(self, request: RecordingRequest, options: RunOptions) -> RecordingSpeakers | None:
+        """Raises what is wrong with the clips of known speakers."""
+        client, names, wanted = self._resources.speakers, self._resources.names, request.speakers
+        if client is None or names is None or wanted is None:
+            return None
+        known = await names.known(wanted.known, options.caller)
+        return RecordingSpeakers(client, wanted, partial(names.of, known=known, owner=options.owner))
 
 
 class _Producer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from asr_server.core.errors import AsrError
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from asr_server.audio.decode import Samples
     from asr_server.service.requests import SpeakerOptions
     from asr_server.speakers.client import SpeakerClient
+    from asr_server.speakers.turns import VoicePrint
+
+Name = Callable[[Sequence["VoicePrint"]], Awaitable[list[str]]]
 
 # Blocks of 2 s that wait for their analysis: text comes that far ahead of the speakers.
 _WAITING_BLOCKS = 64
@@ -23,11 +26,13 @@ _WAITING_BLOCKS = 64
 class RecordingSpeakers:
     """One recording. `run` is a task of its own; it raises nothing, so that the text of the recording goes on.
 
-    The blocks are a bounded channel: a recording that is decoded faster than its speakers are told apart waits.
+    The blocks are a bounded channel: a recording that is decoded faster than its speakers are told apart waits. `name`:
+    finds the names of voices.
     """
 
-    def __init__(self, client: SpeakerClient, options: SpeakerOptions) -> None:
+    def __init__(self, client: SpeakerClient, options: SpeakerOptions, name: Name) -> None:
         self._client = client
+        self._name = name
         self._count = SpeakerCount(options.at_least, options.at_most or MAX_SPEAKERS)
         self._blocks: asyncio.Queue[Samples | None] = asyncio.Queue(_WAITING_BLOCKS)
         self._found: asyncio.Future[Diarization] = asyncio.get_running_loop().create_future()
@@ -55,5 +60,7 @@ class RecordingSpeakers:
 
     async def labels(self, segments: Sequence[Segment]) -> tuple[Segment, ...]:
         """The segments, each of one speaker. Raises `SpeakersUnavailable`."""
-        turns = (await self._found).turns
-        return labelled(segments, turns, [label(speaker) for speaker in range(MAX_SPEAKERS)])
+        found = await self._found
+        if not found.voice_prints:  # nobody speaks for long enough to be told from others
+            return labelled(segments, found.turns, [label(0)])
+        return labelled(segments, found.turns, await self._name(found.voice_prints))
