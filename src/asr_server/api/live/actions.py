@@ -36,6 +36,8 @@ class Query(_Endpointing):
     language: str = ""
     hotwords: str = Field("", max_length=MAX_TEXT_CHARS)
     words: Literal["none", "accurate", "fast"] = "none"
+    speakers: bool = False
+    channels: Literal["1", "2"] = "1"
     model: str = Field("", max_length=200)
     session_id: str = Field("", max_length=200)
     received: int = Field(0, ge=0)

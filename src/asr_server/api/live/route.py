@@ -15,8 +15,8 @@ from asr_server.api.live import actions, messages
 from asr_server.core.audio import s_to_samples
 from asr_server.core.errors import AsrError, InvalidInput, SessionTaken
 from asr_server.live.events import Audio, Configure, Detection, Event, Flush, GetCheckpoint, Reset, TurnConfig
+from asr_server.service.live_session.options import LiveSessionOptions
 from asr_server.service.live_session.session import Connection
-from asr_server.service.live_session.sessions import LiveSessionOptions
 from asr_server.service.requests import WordTimes
 from asr_server.text import languages
 
@@ -63,7 +63,7 @@ async def _connect(services: Services, query: actions.Query, socket: WebSocket) 
         manual = not services.settings.asr_use_server_vad
     rules = services.live.turn_config(manual=manual, language=language, context=query.hotwords, model=model)
     words, place = _WORD_TIMES[query.words], socket.state.place
-    options = LiveSessionOptions(rules, int(query.sample_rate), words, caller.owner, place)
+    options = LiveSessionOptions(rules, int(query.sample_rate), words, caller.owner, place, query.speakers)
     return await services.live.open(options)
 
 
@@ -81,6 +81,8 @@ def _hello(services: Services, connection: Connection, query: actions.Query) -> 
         "use_server_vad": session.rules.detection is Detection.VOICE,
         "endpointing": messages.endpointing(session.rules),
     }
+    if session.speakers is not None:
+        hello["speakers"] = not session.speakers.lost
     if query.session_id:
         hello |= {"resumed": True, "received_bytes": session.received_bytes}
     return hello

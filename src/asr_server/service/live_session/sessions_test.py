@@ -30,8 +30,9 @@ from asr_server.scheduling.quota import Quota
 from asr_server.scheduling.thread import EngineThread
 from asr_server.service.live_session import vad_frontend
 from asr_server.service.live_session.inference import Engines
+from asr_server.service.live_session.options import LiveSessionOptions
 from asr_server.service.live_session.outbox import Outgoing
-from asr_server.service.live_session.sessions import LiveSessionOptions, LiveSessions
+from asr_server.service.live_session.sessions import LiveSessions
 
 
 class Scripted:
