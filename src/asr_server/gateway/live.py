@@ -22,6 +22,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from asr_server.api.errors import TABLE, http_response, live_error_message
+from asr_server.api.live import two_channels
 from asr_server.api.live.actions import parse_query
 from asr_server.api.websocket_io import DISCARD
 from asr_server.core.errors import AsrError, InvalidInput, SessionTaken, WorkerLost
@@ -73,7 +74,10 @@ class LiveSockets:
         client = WebSocket(scope, receive, send)
         with self._worker.use():
             try:
-                await self._serve(client)
+                if two_channels.asked_for(client):
+                    await two_channels.serve(client, self)
+                else:
+                    await self._serve(client)
             except AsrError as error:
                 await _end_with_error(client, error)
             except Refused as refused:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fastapi import APIRouter, WebSocket
-from starlette.types import Message
+from starlette.types import Message, Receive, Scope, Send
 
 from asr_server.api import websocket_io
 from asr_server.api.dependencies import Services
 from asr_server.api.edge.access import Caller
 from asr_server.api.errors import live_error_message
-from asr_server.api.live import actions, messages
+from asr_server.api.live import actions, messages, two_channels
 from asr_server.core.audio import s_to_samples
 from asr_server.core.errors import AsrError, InvalidInput, SessionTaken
 from asr_server.live.events import Audio, Configure, Detection, Event, Flush, GetCheckpoint, Reset, TurnConfig
@@ -31,7 +31,15 @@ router.add_api_route("/ws/transcribe", websocket_io.refuse_plain_request, includ
 async def transcribe(socket: WebSocket) -> None:
     """Live transcription."""
     await socket.accept()
-    await websocket_io.serve(socket, _run(socket, socket.app.state.services), live_error_message)
+    if two_channels.asked_for(socket):
+        work = two_channels.serve(socket, _transcribe_one)
+    else:
+        work = _run(socket, socket.app.state.services)
+    await websocket_io.serve(socket, work, live_error_message)
+
+
+async def _transcribe_one(scope: Scope, receive: Receive, send: Send) -> None:
+    await transcribe(WebSocket(scope, receive, send))
 
 
 async def _run(socket: WebSocket, services: Services) -> None:
