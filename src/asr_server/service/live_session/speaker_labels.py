@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 
 from asr_server.core.audio import samples_to_ms
-from asr_server.core.transcript import TimeSource
+from asr_server.core.transcript import SpeakerRun, TimeSource
 from asr_server.live.events import Final, Partial
 from asr_server.service.live_session.final_words import WordTimestamps
 from asr_server.speakers.turns import Turn, label
@@ -24,14 +24,6 @@ _REACH_MS, _SETTLED_REACH_MS = 500, 2_000
 # Whatever the horizon is, labels do not change for longer than this: what may change is looked at with every turn.
 _LONGEST_HORIZON_MS = 30_000
 _UTTERANCES_KEPT, _TURNS_KEPT = 64, 512
-
-
-@dataclass(frozen=True, slots=True)
-class SpeakerRun:
-    """Text of one speaker without another's between; None: not known."""
-
-    speaker: str | None
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
