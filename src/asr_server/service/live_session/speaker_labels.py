@@ -12,15 +12,17 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 
 from asr_server.core.audio import samples_to_ms
-from asr_server.core.transcript import SpeakerRun, TimeSource
+from asr_server.core.transcript import SpeakerRun, TimeSource, Word
 from asr_server.live.events import Final, Partial
 from asr_server.service.live_session.final_words import WordTimestamps
+from asr_server.speakers import assignment
 from asr_server.speakers.turns import Turn, label
 from asr_server.text import words
 
 # A word between two turns has the speaker of the nearer one, if that is so near; before the horizon, while a turn may
 # still come, it has to be nearer.
 _REACH_MS, _SETTLED_REACH_MS = 500, 2_000
+_ROUNDING_MS = 0.5
 # Whatever the horizon is, labels do not change for longer than this: what may change is looked at with every turn.
 _LONGEST_HORIZON_MS = 30_000
 _UTTERANCES_KEPT, _TURNS_KEPT = 64, 512
@@ -134,36 +136,52 @@ class SpeakerLabels:
 
     def _label(self, utterance: _Utterance) -> UtteranceSpeakers:
         """The runs of an utterance, by all that is known. What the horizon has passed is fixed."""
-        runs, text, fixed_chars = utterance.fixed, utterance.committed, utterance.fixed_chars
-        ends = [fixed_chars + end for end in _word_ends(text[fixed_chars:])]
-        for start, end in pairwise([fixed_chars, *ends]):
-            start_ms, end_ms = self._time_ms(utterance, start, end)
-            settled = self._lost or end_ms <= self._settled_ms
-            runs = _appended(runs, SpeakerRun(self._speaker(start_ms, end_ms, settled=settled), text[start:end]))
-            if settled and start == utterance.fixed_chars:
+        runs, text, begin = utterance.fixed, utterance.committed, utterance.fixed_chars
+        ends = [begin + end for end in _word_ends(text[begin:])]
+        spoken = [self._word(utterance, start, end) for start, end in pairwise([begin, *ends])]
+        for end, word, who in zip(ends, spoken, self._speakers(spoken), strict=True):
+            runs = _appended(runs, SpeakerRun(who, text[begin:end]))
+            if begin == utterance.fixed_chars and self._is_settled(word):
                 utterance.fixed, utterance.fixed_chars = runs, end
+            begin = end
         settled = utterance.is_final and utterance.fixed_chars == len(text)
         return UtteranceSpeakers(utterance.sent.utterance, tuple(runs), settled)
 
-    def _time_ms(self, utterance: _Utterance, start: int, end: int) -> tuple[int, int]:
-        """When the word at these characters was said."""
-        aligned = utterance.times_ms.get(end)
-        return aligned or (self._said_ms(utterance.heard, start), self._said_ms(utterance.heard, end))
+    def _is_settled(self, word: Word) -> bool:
+        return self._lost or word.end_ms <= self._settled_ms
 
-    def _said_ms(self, heard: Sequence[tuple[int, int]], chars: int) -> int:
-        """When the first so many characters had been said."""
+    def _word(self, utterance: _Utterance, start: int, end: int) -> Word:
+        """The word at these characters, with its times."""
+        text = utterance.committed[start:end].strip()
+        if (aligned := utterance.times_ms.get(end)) is not None:
+            return Word(text, *aligned, TimeSource.ALIGNED)
+        end_ms = self._time_ms(utterance.heard, end, begins=False)
+        start_ms = min(end_ms, self._time_ms(utterance.heard, start, begins=True))
+        return Word(text, start_ms, end_ms, TimeSource.ESTIMATED)
+
+    def _time_ms(self, heard: Sequence[tuple[int, int]], chars: int, *, begins: bool) -> int:
+        """When the first so many characters had been said, or what is behind them `begins`."""
         for (before, from_ms), (reached, to_ms) in pairwise(heard):
-            if chars <= reached:
+            if chars <= reached - begins:
                 speech = _clipped(self._turns, from_ms, to_ms) or [(from_ms, to_ms)]
-                return _place_ms(speech, (chars - before) / (reached - before))
+                left_ms = sum(end - start for start, end in speech) * (chars - before) / (reached - before)
+                for start, end in speech:
+                    if left_ms <= end - start + (-_ROUNDING_MS if begins else _ROUNDING_MS):
+                        return round(start + left_ms)
+                    left_ms -= end - start
         return heard[-1][1]
 
-    def _speaker(self, start_ms: int, end_ms: int, *, settled: bool) -> str | None:
+    def _speakers(self, spoken: Sequence[Word]) -> list[str | None]:
         if self._lost or not self._turns:
-            return None
-        turn = min(self._turns, key=lambda turn: _distance_ms(turn, start_ms, end_ms))
-        reach_ms = _SETTLED_REACH_MS if settled else _REACH_MS
-        return label(turn.speaker) if _distance_ms(turn, start_ms, end_ms) <= reach_ms else None
+            return [None] * len(spoken)
+        found = zip(spoken, assignment.speakers(spoken, self._turns), strict=True)
+        return [label(who) if self._is_near_a_turn(word) else None for word, who in found]
+
+    def _is_near_a_turn(self, word: Word) -> bool:
+        reach_ms = _SETTLED_REACH_MS if self._is_settled(word) else _REACH_MS
+        return any(
+            turn.start_ms - reach_ms <= word.end_ms and word.start_ms <= turn.end_ms + reach_ms for turn in self._turns
+        )
 
 
 def _outside(turns: Iterable[Turn], changed: Sequence[Turn]) -> Iterator[Turn]:
@@ -187,21 +205,6 @@ def _clipped(turns: Sequence[Turn], start_ms: int, end_ms: int) -> list[tuple[in
         elif begin < end:
             regions.append((begin, end))
     return regions
-
-
-def _place_ms(regions: Sequence[tuple[int, int]], share: float) -> int:
-    """The time at which that share of the regions is over."""
-    left_ms = share * sum(end - start for start, end in regions)
-    for start, end in regions:
-        if left_ms <= end - start:
-            return round(start + left_ms)
-        left_ms -= end - start
-    return regions[-1][1]
-
-
-def _distance_ms(turn: Turn, start_ms: int, end_ms: int) -> int:
-    """How far a turn is from a word; of those that share time with it, the one that shares more is nearer."""
-    return max(turn.start_ms, start_ms) - min(turn.end_ms, end_ms)
 
 
 def _word_ends(text: str) -> list[int]:

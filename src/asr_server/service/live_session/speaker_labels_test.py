@@ -40,6 +40,17 @@ def test_no_word_is_said_in_a_pause():
     assert _runs(labels.on_text(_final("aaa bbb ccc ddd", 5_000))) == [("A", "aaa bbb"), ("B", " ccc ddd")]
 
 
+def test_a_change_of_speaker_comes_behind_the_sentence_and_not_within_the_word_where_the_turn_begins():
+    """The times of live words are estimates."""
+    labels = SpeakerLabels()
+    labels.on_turns([Turn(0, 0, 1_100), Turn(1, 1_100, 3_000)], 0)
+    labels.on_text(_partial("Are you sure?", 1_000))
+    assert _runs(labels.on_text(_final("Are you sure? I am not so sure", 3_000))) == [
+        ("A", "Are you sure?"),
+        ("B", " I am not so sure"),
+    ]
+
+
 def test_words_wait_for_their_turn_and_get_its_speaker_when_it_comes():
     """A text does not wait for the speakers."""
     labels = SpeakerLabels()
@@ -84,12 +95,12 @@ def test_changed_turns_replace_what_was_said_of_their_time_alone():
 def test_aligned_times_count_more_than_estimates():
     """The estimate puts a long word over most of the time."""
     labels = SpeakerLabels()
-    labels.on_turns([Turn(0, 0, 300), Turn(1, 300, 1_000)], 0)
-    labels.on_text(_final("supercalifragilistic a b", 1_000))
-    words = [("supercalifragilistic", 0, 250), ("a", 400, 500), ("b", 700, 800)]
+    labels.on_turns([Turn(0, 0, 1_200), Turn(1, 1_200, 4_000)], 0)
+    labels.on_text(_final("supercalifragilistic a b", 4_000))
+    words = [("supercalifragilistic", 0, 1_000), ("a", 1_600, 2_000), ("b", 2_800, 3_200)]
     timed = WordTimestamps(1, tuple(Word(*word, TimeSource.ALIGNED) for word in words))
     assert [word.speaker for word in labels.on_words(timed).words] == ["A", "B", "B"]
-    (update,) = labels.on_turns([], 900)
+    (update,) = labels.on_turns([], 3_300)
     assert _runs(update) == [("A", "supercalifragilistic"), ("B", " a b")]
 
 
