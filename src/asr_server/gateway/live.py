@@ -136,6 +136,7 @@ class LiveSockets:
                 await client.send_text(session.replay.hello_for_client(resumed.hello))
                 for final in session.replay.finals_after(received):
                     await client.send_text(final)
+                await _send_notice(client, session)
         except BaseException:
             self._release(session)
             raise
@@ -158,7 +159,8 @@ class LiveSockets:
         """The session goes on in a fresh one. Raises `WorkerLost` when that happens too often in one place."""
         if session.replay.unproductive_restarts >= _ATTEMPTS:
             raise WorkerLost("The worker process ended again and again over this session.")
-        query = [(name, value) for name, value in session.query if name not in ("session_id", "received")]
+        own = session.replay.worker_query
+        query = [pair for pair in session.query if pair[0] not in ("session_id", "received", *own)] + list(own.items())
         opened = await self._reach_worker(scope, query)
         session.worker = opened.worker
         if not opened.refused and (config := session.replay.restarted(opened.hello)) is not None:
@@ -199,6 +201,7 @@ class LiveSockets:
                 if restarted.refused:
                     await _pass_on_refusal(client, restarted)
                     return
+                await _send_notice(client, session)
         finally:
             reader.cancel()
             await asyncio.gather(reader, return_exceptions=True)
@@ -239,6 +242,12 @@ def _resuming(session: RelayedSession, received: int) -> Query:
     replay = session.replay
     own = {"session_id": replay.worker_session_id, "received": str(replay.worker_utterance(received))}
     return [(name, value) for name, value in session.query if name not in own] + list(own.items())
+
+
+async def _send_notice(client: WebSocket, session: RelayedSession) -> None:
+    """Tell the client that another worker has taken over, where it makes a difference."""
+    if (notice := session.replay.take_notice()) is not None:
+        await client.send_text(notice)
 
 
 async def _pass_on_refusal(client: WebSocket, refusal: _WorkerSession) -> None:

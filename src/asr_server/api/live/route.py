@@ -71,7 +71,9 @@ async def _connect(services: Services, query: actions.Query, socket: WebSocket) 
         manual = not services.settings.asr_use_server_vad
     rules = services.live.turn_config(manual=manual, language=language, context=query.hotwords, model=model)
     words, place = _WORD_TIMES[query.words], socket.state.place
-    options = LiveSessionOptions(rules, int(query.sample_rate), words, caller.owner, place, query.speakers)
+    options = LiveSessionOptions(
+        rules, int(query.sample_rate), words, caller.owner, place, query.speakers, query.first_speaker
+    )
     return await services.live.open(options)
 
 

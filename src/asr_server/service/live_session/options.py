@@ -25,7 +25,7 @@ class LiveSessionOptions:
 
     `words`: whether and how the words of finals get their times. `owner`: whose it is, "" where there are no keys.
     `place`: in the quota of its caller, which a session keeps while it waits for its client. `speakers`: whether they
-    are told apart.
+    are told apart. `first_speaker`: how many letters others had before, in another process.
     """
 
     rules: TurnConfig
@@ -34,6 +34,7 @@ class LiveSessionOptions:
     owner: str = ""
     place: Place | None = None
     speakers: bool = False
+    first_speaker: int = 0
 
 
 @dataclass(frozen=True, slots=True)

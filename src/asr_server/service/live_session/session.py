@@ -50,7 +50,7 @@ from asr_server.service.live_session.options import LiveSessionOptions, Shared
 from asr_server.service.live_session.outbox import Outbox, Outgoing
 from asr_server.service.live_session.session_speakers import SessionSpeakers
 from asr_server.service.live_session.session_stats import SessionOutcome, SessionStats
-from asr_server.service.live_session.speaker_labels import SpeakersLost, UtteranceSpeakers
+from asr_server.service.live_session.speaker_labels import SpeakerLabels, SpeakersLost, UtteranceSpeakers
 from asr_server.service.turns import turns
 
 _SLICE_BYTES, _SLICE_COST_S = 4 * 1024, 0.002  # 128 ms at 16 kHz, and about how long they take
@@ -101,7 +101,7 @@ class LiveSession:
         self.ended = False  # nobody can resume it
         self.speakers: SessionSpeakers | None = None
         if options.speakers and shared.speakers is not None:
-            self.speakers = SessionSpeakers(shared.speakers, self._send_speakers)
+            self.speakers = SessionSpeakers(shared.speakers, SpeakerLabels(options.first_speaker), self._send_speakers)
             config = replace(config, on_samples=self.speakers.hear)
         self.machine = LiveMachine(config)
         self._shared, self._ticket = shared, ticket

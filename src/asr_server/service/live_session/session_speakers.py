@@ -27,9 +27,14 @@ class SessionSpeakers:
     `labels`: gets the texts of the session, and says whose they are.
     """
 
-    def __init__(self, source: LiveSpeakerSource, send: Callable[[UtteranceSpeakers | SpeakersLost], None]) -> None:
+    def __init__(
+        self,
+        source: LiveSpeakerSource,
+        labels: SpeakerLabels,
+        send: Callable[[UtteranceSpeakers | SpeakersLost], None],
+    ) -> None:
         self._send = send
-        self.labels = SpeakerLabels()
+        self.labels = labels
         self.lost = False
         self._waiting: list[Samples] = []
         self._waiting_samples = 0

@@ -62,9 +62,11 @@ class _Utterance:
 
 
 class SpeakerLabels:
-    """Of one session. What `on_text`, `on_turns` and `lose` return is taken as sent."""
+    """Of one session. What `on_text`, `on_turns` and `lose` return is taken as sent. `first`: the index of the first
+    speaker's letter."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: int = 0) -> None:
+        self._first = first
         self._turns: list[Turn] = []
         self._settled_ms = 0
         self._lost = False
@@ -175,7 +177,7 @@ class SpeakerLabels:
         if self._lost or not self._turns:
             return [None] * len(spoken)
         found = zip(spoken, assignment.speakers(spoken, self._turns), strict=True)
-        return [label(who) if self._is_near_a_turn(word) else None for word, who in found]
+        return [label(self._first + who) if self._is_near_a_turn(word) else None for word, who in found]
 
     def _is_near_a_turn(self, word: Word) -> bool:
         reach_ms = _SETTLED_REACH_MS if self._is_settled(word) else _REACH_MS
