@@ -129,14 +129,13 @@ class LiveSession:
     # -- connections -------------------------------------------------------------------------------------------------
 
     def connect(self, received: int = 0) -> Connection:
-        """A new connection: it gets the finals after utterance `received`, then the open utterance as it stands.
+        """A new connection: it gets the finals after utterance `received` and the labels of those before, then the open
+        utterance as it stands.
 
         The connection that had the session before ends with `SessionTaken`.
         """
         self._outbox.close(SessionTaken("The session goes on over another connection."))
-        self._outbox = Outbox(
-            [kept for kept in self._finals if isinstance(kept.message, Final) and kept.message.utterance > received]
-        )
+        self._outbox = Outbox([missed for kept in self._finals if (missed := _missed(kept, received)) is not None])
         self.detached.clear()
         if (partial := self.machine.current_partial) is not None:
             self._outbox.put(self._labelled(Outgoing(partial, self._arrivals.lag_ms(partial.end_samples))))
@@ -352,6 +351,13 @@ class LiveSession:
         known = error if isinstance(error, AsrError) else AsrError("The server failed on this audio.")
         logger.opt(exception=error.__cause__).warning("live answer failed", session=self.log_name, code=known.code)
         return TranscribeFailed(ticket, known.code, known.message)
+
+
+def _missed(kept: Outgoing, received: int) -> Outgoing | None:
+    """What a client needs of a final: nothing but the present labels, if it has the finals up to `received`."""
+    if isinstance(kept.message, Final) and kept.message.utterance > received:
+        return kept
+    return Outgoing(kept.speakers) if kept.speakers is not None and kept.speakers.runs else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -66,7 +66,7 @@ async def test_speakers_hear_what_the_session_counts(make, speech):
     again = await live.resume(connection.session.id, 0)
     await again.send(Audio(speech[_SECOND + 1 :]))
     sent = speech[:_SECOND] + speech
-    await _heard(speakers, (again.session.machine.clock_samples - 4_096) / 16_000)
+    await _heard(speakers, (len(sent) // 2 - 5_000) / 16_000)
     heard = np.concatenate(speakers.sessions[0].audio)
     assert np.array_equal(heard, np.frombuffer(sent, "<i2")[: len(heard)].astype(np.float32) / 32_768)
     assert len(speakers.sessions) == 1
@@ -107,7 +107,7 @@ async def test_a_dead_or_silent_process_costs_no_word_and_is_reported_once(make,
 
 
 async def test_a_client_that_comes_back_gets_finals_with_the_labels_they_have_now(make, speech):
-    """What was refined while it was away is not lost."""
+    """What was refined while it was away is not lost, also of finals that it has."""
     speakers = ScriptedSpeakers([Turn(0, 0, 60_000)], horizon_ms=3_000)
     live = make(Scripted(lambda item: "good morning"), speakers=speakers)
     connection = await opened(live, speakers=True)
@@ -118,7 +118,11 @@ async def test_a_client_that_comes_back_gets_finals_with_the_labels_they_have_no
     (first,) = await _until(again, lambda out: True)
     assert isinstance(first.message, Final)
     assert (_runs(first.speakers), first.speakers.settled) == ([("A", "good morning")], True)
-    again.session.end()
+    live.disconnect(again, clean=False)
+    third = await live.resume(connection.session.id, first.message.utterance)
+    (update,) = await _until(third, lambda out: True)
+    assert update.message == first.speakers
+    third.session.end()
 
 
 async def test_without_speakers_asked_for_nothing_is_said_of_them(make, speech):
