@@ -26,7 +26,8 @@ from asr_server.scheduling.job import AnyJob, Priority
 from asr_server.scheduling.observer import JobEnd, SchedulerObserver
 from asr_server.server import Machinery, machinery
 from asr_server.service.live_session.inference import Engines
-from asr_server.service.live_session.sessions import LiveSessionOptions, LiveSessions
+from asr_server.service.live_session.options import LiveSessionOptions
+from asr_server.service.live_session.sessions import LiveSessions
 from asr_training.released_layout import random_checkpoint
 from E2Etest.bench import engines
 from E2Etest.bench.engines import percentiles

@@ -26,6 +26,7 @@ EXAMPLES = (
     "asr-server live --file talk.mp3",
     "asr-server live --mic -l en                     Ctrl-C ends it, after the last words",
     "asr-server live --mic -o talk.srt --hotword Kubernetes",
+    "asr-server live --mic --speakers                A: what one says, and B: what another says",
     "asr-server live --mic --server https://asr.example.org --api-key-file key.txt",
 )
 _CODES = "exit codes: 0 done; 1 it failed; 2 wrong arguments; 3 no server; 130 Ctrl-C before the end of a file"
@@ -65,6 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     arguments.add_language(parser)
     arguments.add_hotwords(parser)
+    parser.add_argument(
+        "--speakers", action="store_true", help="tell speakers apart: a line is written when its speakers are settled"
+    )
     arguments.add_formats(parser, _FORMATS, several=False)
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="write the text to this file too, each line when it is final"
@@ -97,6 +101,7 @@ def _run(parsed: argparse.Namespace) -> int:
         hotwords=tuple(parsed.hotword),
         token=arguments.key(parsed),
         words="fast" if wanted[0] in formats.CUE_FORMATS else "",
+        speakers=parsed.speakers,
     )
     return live(
         LiveCommand(
@@ -118,6 +123,8 @@ def live(command: LiveCommand) -> int:
         chunks = _file(command.file, command.speed) if command.file else _microphone(command.device)
         with _connect(command) as client, _view(command) as view:
             ended = _stream(client, chunks, view)
+            if client.speakers_lost:
+                complain("live", client.speakers_lost)
     except BrokenPipeError:  # of standard output, not of the connection
         raise
     except (OSError, LiveError, WebSocketException, _SourceError) as error:
@@ -150,9 +157,11 @@ def _view(command: LiveCommand) -> Iterator[View]:
             views.append(LineView(sys.stdout))
         else:
             views.append(FinalsWriter(sys.stdout, command.wanted))
-        for view in views:
-            stack.callback(view.close)
-        yield View(views, timed=command.options.words != "")
+        for each in views:
+            stack.callback(each.close)
+        view = View(views, timed=command.options.words != "", speakers=command.options.speakers)
+        stack.callback(view.release)
+        yield view
 
 
 class _SourceError(Exception):

@@ -12,7 +12,7 @@ from asr_server.cli.formats import Format
 from asr_server.cli.live import LiveCommand, live
 from asr_server.cli.live_view import FinalsWriter, LineView, View
 from asr_server.client.live import Line
-from asr_server.core.transcript import TimeSource, Word
+from asr_server.core.transcript import SpeakerRun, TimeSource, Word
 from asr_server.subtitle import srt, vtt
 
 
@@ -147,6 +147,8 @@ def test_a_microphone_that_is_not_there_is_answered_with_those_that_are(monkeypa
 class _Drained:
     """A session that its server ends in order after one line, as a server that shuts down does."""
 
+    speakers_lost = ""
+
     def __enter__(self):
         return self
 
@@ -201,3 +203,35 @@ def test_a_missing_file_or_server_is_one_line_on_stderr(tmp_path, capsys):
     """No traceback."""
     assert live(LiveCommand("http://127.0.0.1:1", tmp_path / "none.wav")) == 1
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def _labelled(number, runs, *, settled=False, ending="pause"):
+    text = "".join(text for _, text in runs)
+    speakers = tuple(SpeakerRun(*run) for run in runs)
+    return replace(_line(text, "", ending), utterance=number, speakers=speakers, speakers_settled=settled)
+
+
+def test_a_final_is_written_when_its_speakers_are_settled_and_none_overtakes_another():
+    """A line for each speaker, by the last labels; what is not settled at the end is written as it is."""
+    out = io.StringIO()
+    view = View([LineView(out)], speakers=True)
+    view.show(_labelled(1, [("A", "hello you")]))
+    view.show(_labelled(2, [("A", "bye")], settled=True))
+    assert out.getvalue() == ""
+    view.show(_labelled(1, [("A", "hello"), ("B", " you")], settled=True))
+    assert out.getvalue() == "A: hello\nB: you\nA: bye\n"
+    assert view.show(_labelled(3, [("B", "so"), (None, " long")], ending="flush"))
+    view.release()
+    assert out.getvalue().endswith("A: bye\nB: so\nlong\n")
+
+
+def test_a_cue_has_the_words_of_one_speaker():
+    """By the last labels, which may have come behind the words."""
+    out = io.StringIO()
+    view = View([FinalsWriter(out, Format.SRT)], timed=True, speakers=True)
+    line = replace(_timed(0)[1], speakers=(SpeakerRun("A", "turn on the lights"),))
+    view.show(line)
+    view.show(
+        replace(line, speakers=(SpeakerRun("A", "turn on"), SpeakerRun("B", " the lights")), speakers_settled=True)
+    )
+    assert len(srt.parse(out.getvalue())) == 2

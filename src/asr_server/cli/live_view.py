@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import shutil
+from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TextIO
 
 from asr_server.cli import formats
 from asr_server.cli.formats import Format
 from asr_server.client.live import Line
+from asr_server.core.transcript import Word
 from asr_server.subtitle.cue_config import CueConfig
 from asr_server.subtitle.cue_segmentation import cues
 from asr_server.subtitle.cues import Cue
 from asr_server.subtitle.units import Passage
+from asr_server.text import words
 
 _BOLD, _PLAIN, _CLEAR = "\x1b[1m", "\x1b[0m", "\r\x1b[2K"
 
@@ -27,11 +31,11 @@ class LineView:
 
     def show(self, line: Line) -> None:
         """Replace the open line."""
-        if line.words:  # the text was shown before its times came
+        if line.words and not line.speakers:  # the text was shown before its times came
             return
         if line.final:
             if line.text:
-                self._write((_CLEAR if self._terminal else "") + line.text + "\n")
+                self._write((_CLEAR if self._terminal else "") + _spoken(line) + "\n")
         elif self._terminal:
             self._write(_CLEAR + _fit(line, shutil.get_terminal_size().columns - 1))
 
@@ -64,10 +68,10 @@ class FinalsWriter:
         if not line.final or not line.text:
             return
         if self._wanted is Format.TEXT:
-            self._write(f"{line.text}\n")
+            self._write(f"{_spoken(line)}\n")
         elif line.words:
             self._untimed = None
-            self._write_cues(cues([Passage(line.text, line.words)], CueConfig(), round(1000 * line.end_s)))
+            self._write_cues(cues(_passages(line), CueConfig(), round(1000 * line.end_s)))
         else:
             self.close()
             self._untimed = line
@@ -92,21 +96,64 @@ class FinalsWriter:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All that shows or writes lines. `timed`: finals come a second time, with the times of their words."""
+    """All that shows or writes lines. `timed`: finals come a second time, with the times of their words. `speakers`:
+    finals come again when their speakers change, and are shown when these are settled or nothing more comes."""
 
     views: Sequence[LineView | FinalsWriter]
     timed: bool = False
+    speakers: bool = False
+    _held: dict[int, Line] = field(default_factory=dict)
 
     def show(self, line: Line) -> bool:
         """Returns whether it was the last line."""
+        is_last = line.ending == "flush" and not (self.timed and line.text and not line.words)
+        if self.speakers and line.final and line.text:
+            self._held[line.utterance] = line
+        else:
+            self._show(line)
+        while self._held and self._is_complete(next(iter(self._held.values()))):
+            self._show(self._held.pop(next(iter(self._held))))
+        return is_last
+
+    def release(self) -> None:
+        """Show what is still held: nothing more comes."""
+        for line in self._held.values():
+            self._show(line)
+        self._held.clear()
+
+    def _is_complete(self, line: Line) -> bool:
+        return line.speakers_settled and bool(line.words or not self.timed)
+
+    def _show(self, line: Line) -> None:
         for view in self.views:
             view.show(line)
-        return line.ending == "flush" and not (self.timed and line.text and not line.words)
 
     def clear(self) -> None:
         """Remove the open line, so that a message can take its place."""
         for view in self.views:
             view.clear()
+
+
+def _spoken(line: Line) -> str:
+    """The text; where speakers are told apart, a line for each run of one speaker."""
+    if not line.speakers:
+        return line.text
+    texts = ((run.speaker, run.text.strip()) for run in line.speakers)
+    return "\n".join(f"{speaker}: {text}" if speaker else text for speaker, text in texts)
+
+
+def _passages(line: Line) -> list[Passage]:
+    """The words of a line, those of each speaker by themselves."""
+    if not line.speakers:
+        return [Passage(line.text, line.words)]
+    spoken = [word.text for word in line.words]
+    ends = accumulate(len(gap) + len(word) for gap, word in zip(words.gaps(line.text, spoken), spoken, strict=True))
+    run_ends = list(accumulate(len(run.text) for run in line.speakers))
+    of_runs: list[list[Word]] = [[] for _ in run_ends]
+    for word, end in zip(line.words, ends, strict=True):
+        of_runs[min(bisect_left(run_ends, end), len(of_runs) - 1)].append(word)
+    passages = zip(line.speakers, of_runs, strict=True)
+    return [Passage(run.text.strip(), own, run.speaker or "") for run, own in passages if own]
 
 
 def _fit(line: Line, columns: int) -> str:

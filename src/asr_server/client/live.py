@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,11 +26,12 @@ from websockets.exceptions import ConnectionClosed, ConnectionClosedOK, InvalidS
 from websockets.sync.client import ClientConnection, connect
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.core.transcript import TimeSource, Word
+from asr_server.core.transcript import SpeakerRun, TimeSource, Word
 from asr_server.live.replay_buffer import ControlFrame, ReplayBuffer
 
 # What is kept to be sent again after a cut: a minute at 48 kHz and more.
 _BUFFER_BYTES = 8 * 1024 * 1024
+_LINES_KEPT = 64  # words and speakers of a line may follow it
 
 
 class LiveError(Exception):
@@ -43,7 +45,8 @@ class LiveError(Exception):
 @dataclass(frozen=True, slots=True)
 class LiveOptions:
     """How a session begins. None and "" leave the choice to the server. `hotwords`: names and terms to expect. `token`:
-    the key, where the server has keys. `words`: "accurate" or "fast" for word times, "" for none."""
+    the key, where the server has keys. `words`: "accurate" or "fast" for word times, "" for none. `speakers`: tell them
+    apart. `channels`: 2 for samples of two channels in turn, where each channel is a speaker."""
 
     language: str = ""
     sample_rate_hz: int = SAMPLE_RATE
@@ -51,6 +54,8 @@ class LiveOptions:
     hotwords: tuple[str, ...] = ()
     token: str = ""
     words: Literal["", "accurate", "fast"] = ""
+    speakers: bool = False
+    channels: Literal[1, 2] = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,9 @@ class Line:
 
     `committed` only grows. `ending` is "" while the utterance is open, then `pause`, `cut`, `flush` or `close`. Times
     are seconds since the session began. With word times, a final that has text comes a second time, with its `words`.
+
+    `speaker`: with two channels, whose line it is. `speakers`: where they are told apart, the committed text in runs of
+    one speaker; a line comes again when they change, until `speakers_settled`.
     """
 
     utterance: int
@@ -70,6 +78,9 @@ class Line:
     end_s: float
     lag_ms: int
     words: tuple[Word, ...] = ()
+    speaker: str | None = None
+    speakers: tuple[SpeakerRun, ...] = ()
+    speakers_settled: bool = False
 
     @property
     def text(self) -> str:
@@ -83,7 +94,10 @@ class Line:
 
 
 class LiveClient:
-    """One session. It survives its connection: `resume` continues where audio stopped arriving."""
+    """One session. It survives its connection: `resume` continues where audio stopped arriving.
+
+    `speakers_lost`: why the server does not tell speakers apart any more, "" while it does.
+    """
 
     def __init__(self, server: str, options: LiveOptions | None = None) -> None:
         self._url = server.rstrip("/").replace("http", "ws", 1) + "/ws/transcribe"
@@ -92,7 +106,9 @@ class LiveClient:
         # what it sends again must come before what `send` adds.
         self._lock = threading.Lock()
         self._buffer: ReplayBuffer[ControlFrame] = ReplayBuffer()
-        self._received = 0
+        self._received = [0] * self._options.channels  # the last final of each
+        self._lines: OrderedDict[int, Line] = OrderedDict()  # the last one of the latest utterances
+        self.speakers_lost = ""
         self.hello: dict[str, Any] = {}
         self._socket = self._connect({})
         if self._options.hotwords:
@@ -112,7 +128,7 @@ class LiveClient:
         return str(self.hello["session_id"])
 
     def send(self, pcm: bytes) -> None:
-        """The next audio: 16-bit little-endian mono at `sample_rate_hz`, cut anywhere.
+        """The next audio: 16-bit little-endian at `sample_rate_hz`, mono or two channels in turn, cut anywhere.
 
         Raises `ConnectionClosed`; the audio is kept all the same, and `resume` sends it again.
         """
@@ -124,7 +140,7 @@ class LiveClient:
                 self._buffer.keep_last(_BUFFER_BYTES)
 
     def flush(self) -> None:
-        """End the utterance; a line whose `ending` is `flush` answers."""
+        """End the utterance; a line whose `ending` is `flush` answers, with two channels one of each."""
         self._act(action="flush")
 
     def reset(self) -> None:
@@ -141,7 +157,6 @@ class LiveClient:
         Raises `LiveError` for a message that the server refused; the session goes on. Raises `ConnectionClosed` where
         the connection broke.
         """
-        final: Line | None = None
         while True:
             try:
                 message = json.loads(self._socket.recv(timeout=wait_s))
@@ -149,14 +164,31 @@ class LiveClient:
                 return
             if "error" in message:
                 raise LiveError(message["code"], message["error"]["message"])
-            if "text" in message:
-                line = _line(message)
-                if line.final:
-                    self._received = line.utterance
-                    final = line
-                yield line
-            elif "words" in message and final is not None and message["utterance"] == final.utterance:
-                yield replace(final, words=tuple(map(_word, message["words"])))
+            yield from self._on_message(message)
+
+    def _on_message(self, message: dict[str, Any]) -> Iterator[Line]:
+        number, status = message.get("utterance", 0), message.get("status")
+        if "text" in message:
+            line = _line(message)
+            if line.final:
+                self._received[(number - 1) % len(self._received)] = number
+            yield self._kept(line)
+        elif status == "speakers_unavailable":
+            self.speakers_lost = message["message"]
+        elif status == "speakers_restarted":
+            for line in [line for line in self._lines.values() if line.final and not line.speakers_settled]:
+                yield self._kept(replace(line, speakers_settled=True))
+        elif number in self._lines and "words" in message:
+            yield self._kept(replace(self._lines[number], words=tuple(map(_word, message["words"]))))
+        elif number in self._lines and message.get("type") == "speaker_update":
+            settled = message["speakers_settled"]
+            yield self._kept(replace(self._lines[number], speakers=_runs(message), speakers_settled=settled))
+
+    def _kept(self, line: Line) -> Line:
+        self._lines[line.utterance] = line
+        if len(self._lines) > _LINES_KEPT:
+            self._lines.popitem(last=False)
+        return line
 
     def resume(self) -> None:
         """Connect again to the same session, and send again what had not arrived: audio, and actions between it.
@@ -167,7 +199,7 @@ class LiveClient:
         with suppress(OSError):
             self.cut()  # ends a `lines` that still waits for the old connection
         with self._lock:
-            fresh = self._connect({"session_id": self.session_id, "received": str(self._received)})
+            fresh = self._connect({"session_id": self.session_id, "received": ",".join(map(str, self._received))})
             self._buffer.resume(int(self.hello["received_bytes"]))
             if self._buffer.lost_bytes:
                 fresh.close()
@@ -201,6 +233,8 @@ class LiveClient:
     def _connect(self, extra: dict[str, str]) -> ClientConnection:
         options = self._options
         query = {"sample_rate": str(options.sample_rate_hz), "language": options.language, "words": options.words}
+        query |= {"speakers": "true"} if options.speakers else {}
+        query |= {"channels": str(options.channels)} if options.channels > 1 else {}
         query |= extra
         if options.use_server_vad is not None:
             query["use_server_vad"] = str(options.use_server_vad).lower()
@@ -231,7 +265,12 @@ def _rejection(rejected: InvalidStatus) -> LiveError:
 
 
 def _word(word: dict[str, Any]) -> Word:
-    return Word(word["word"], round(1000 * word["start"]), round(1000 * word["end"]), TimeSource(word["source"]))
+    times_ms = round(1000 * word["start"]), round(1000 * word["end"])
+    return Word(word["word"], *times_ms, TimeSource(word["source"]), speaker=word.get("speaker"))
+
+
+def _runs(message: dict[str, Any]) -> tuple[SpeakerRun, ...]:
+    return tuple(SpeakerRun(run["speaker"], run["text"]) for run in message.get("speakers", ()))
 
 
 def _line(message: dict[str, Any]) -> Line:
@@ -244,6 +283,9 @@ def _line(message: dict[str, Any]) -> Line:
         start_s=message["start"],
         end_s=message["end"],
         lag_ms=message["lag_ms"],
+        speaker=message.get("speaker"),
+        speakers=_runs(message),
+        speakers_settled=message.get("speakers_settled", False),
     )
 
 

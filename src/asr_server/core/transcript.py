@@ -71,6 +71,14 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
+class SpeakerRun:
+    """Text of one speaker without another's between, white space included. `speaker`: None where it is not known."""
+
+    speaker: str | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Timings:
     """Where the time of a request went, in milliseconds.
 

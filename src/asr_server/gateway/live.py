@@ -22,6 +22,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from asr_server.api.errors import TABLE, http_response, live_error_message
+from asr_server.api.live import two_channels
 from asr_server.api.live.actions import parse_query
 from asr_server.api.websocket_io import DISCARD
 from asr_server.core.errors import AsrError, InvalidInput, SessionTaken, WorkerLost
@@ -73,7 +74,10 @@ class LiveSockets:
         client = WebSocket(scope, receive, send)
         with self._worker.use():
             try:
-                await self._serve(client)
+                if two_channels.asked_for(client):
+                    await two_channels.serve(client, self)
+                else:
+                    await self._serve(client)
             except AsrError as error:
                 await _end_with_error(client, error)
             except Refused as refused:
@@ -132,6 +136,7 @@ class LiveSockets:
                 await client.send_text(session.replay.hello_for_client(resumed.hello))
                 for final in session.replay.finals_after(received):
                     await client.send_text(final)
+                await _send_notice(client, session)
         except BaseException:
             self._release(session)
             raise
@@ -154,7 +159,8 @@ class LiveSockets:
         """The session goes on in a fresh one. Raises `WorkerLost` when that happens too often in one place."""
         if session.replay.unproductive_restarts >= _ATTEMPTS:
             raise WorkerLost("The worker process ended again and again over this session.")
-        query = [(name, value) for name, value in session.query if name not in ("session_id", "received")]
+        own = session.replay.worker_query
+        query = [pair for pair in session.query if pair[0] not in ("session_id", "received", *own)] + list(own.items())
         opened = await self._reach_worker(scope, query)
         session.worker = opened.worker
         if not opened.refused and (config := session.replay.restarted(opened.hello)) is not None:
@@ -195,6 +201,7 @@ class LiveSockets:
                 if restarted.refused:
                     await _pass_on_refusal(client, restarted)
                     return
+                await _send_notice(client, session)
         finally:
             reader.cancel()
             await asyncio.gather(reader, return_exceptions=True)
@@ -235,6 +242,12 @@ def _resuming(session: RelayedSession, received: int) -> Query:
     replay = session.replay
     own = {"session_id": replay.worker_session_id, "received": str(replay.worker_utterance(received))}
     return [(name, value) for name, value in session.query if name not in own] + list(own.items())
+
+
+async def _send_notice(client: WebSocket, session: RelayedSession) -> None:
+    """Tell the client that another worker has taken over, where it makes a difference."""
+    if (notice := session.replay.take_notice()) is not None:
+        await client.send_text(notice)
 
 
 async def _pass_on_refusal(client: WebSocket, refusal: _WorkerSession) -> None:

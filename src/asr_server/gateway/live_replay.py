@@ -14,6 +14,7 @@ from typing import Any
 
 from asr_server.core.audio import s_to_ms
 from asr_server.gateway.client_input import ActionKind, ClientInput
+from asr_server.gateway.live_speakers import ShownSpeakers
 from asr_server.text.stable_merge import continued, without_beginning
 
 _CHECKPOINT_EVERY_S = 5.0  # of audio: so much silence is held at most beside an open utterance
@@ -57,6 +58,9 @@ class LiveReplay:
         # utterance at whose beginning they may come again.
         self._carried_over: tuple[int, str] = (0, "")
         self._finals: OrderedDict[int, str] = OrderedDict()
+        self._tells_speakers = "speakers" in hello
+        self._speakers = ShownSpeakers()
+        self._notice: str | None = None  # that another worker has taken over, where it makes a difference
 
     @property
     def log_name(self) -> str:
@@ -88,7 +92,22 @@ class LiveReplay:
         self._time_offset_s = self.input.seconds(self.input.buffer.start)
         self._replayed_end = self.input.buffer.end
         self._pending_config = self.input.restart()
+        if self._tells_speakers:
+            self._notice = json.dumps({"status": "speakers_restarted"})
+            self._speakers.restarted()
+            for number, final in self._finals.items():  # no worker knows anything of their voices any more
+                self._finals[number] = json.dumps({**json.loads(final), "speakers_settled": True})
         return self._pending_config
+
+    @property
+    def worker_query(self) -> dict[str, str]:
+        """What the next worker's query has besides the client's."""
+        return {"first_speaker": str(self._speakers.first_unused)} if self._tells_speakers else {}
+
+    def take_notice(self) -> str | None:
+        """What the client is told when another worker has taken over; once."""
+        notice, self._notice = self._notice, None
+        return notice
 
     def resumed(self, hello: Message) -> int:
         """The same worker was reached again. Returns how many bytes of audio are lost to it."""
@@ -118,6 +137,8 @@ class LiveReplay:
             return self._final(message, raw, now_s) if message["is_final"] else self._partial(message, raw, now_s)
         if "words" in message:
             return self._words(message)
+        if message.get("type") == "speaker_update":
+            return self._speaker_update(message)
         kind = _ANSWERED_KINDS.get(message.get("status"))
         if kind is None:
             return raw
@@ -130,6 +151,17 @@ class LiveReplay:
             for word in message["words"]
         ]
         return json.dumps({**message, "utterance": message["utterance"] + self._utterance_offset, "words": words})
+
+    def _speaker_update(self, message: Message) -> str | None:
+        """Other labels of a text that the client has, by the session's numbers."""
+        number = message["utterance"] + self._utterance_offset
+        runs = self._speakers.on_update(number, message["speakers"])
+        if runs is None:
+            return None
+        changed = {"speakers": runs, "speakers_settled": message["speakers_settled"]}
+        if number in self._finals:
+            self._finals[number] = json.dumps({**json.loads(self._finals[number]), **changed})
+        return json.dumps({**message, "utterance": number, **changed})
 
     def _answer(self, kind: ActionKind, message: Message, raw: str) -> str | None:
         if kind is ActionKind.CONFIG and self._pending_config is not None:
@@ -155,6 +187,7 @@ class LiveReplay:
         text, committed, _ = self._consistent_text(mapped)
         self._shown = _Shown(number, committed, mapped["end"])
         sent = {**mapped, "text": text, "committed": committed, "tentative": text[len(committed) :]}
+        sent |= self._runs(mapped, committed)
         return raw if sent == message else json.dumps(sent)
 
     def _final(self, message: Message, raw: str, now_s: float) -> str | None:
@@ -166,7 +199,7 @@ class LiveReplay:
                 self.input.on_repeated_empty_final()
             return None
         text, _, not_in_final = self._consistent_text(mapped)
-        sent = {**mapped, "text": text, "committed": text}
+        sent = {**mapped, "text": text, "committed": text} | self._runs(mapped, text)
         raw = raw if sent == message else json.dumps(sent)
         for_client = mapped["ending"] != "flush" or self.input.on_flush_answer(start, end)
         self._shown, self._carried_over = None, (number + 1, not_in_final)
@@ -198,6 +231,12 @@ class LiveReplay:
             "end": end_s,
             "lag_ms": lag_ms,
         }
+
+    def _runs(self, mapped: Message, committed: str) -> Message:
+        """The speakers of the committed text that the client gets, where they are told apart."""
+        if "speakers" not in mapped:
+            return {}
+        return {"speakers": self._speakers.on_text(mapped["utterance"], committed, mapped["speakers"])}
 
     def _consistent_text(self, mapped: Message) -> tuple[str, str, str]:
         """Text and committed words that agree with what the client has seen, and what the text has not reached of it.

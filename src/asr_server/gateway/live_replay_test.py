@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 
 import numpy as np
 from hypothesis import given, settings
@@ -17,16 +18,19 @@ from asr_server.live.events import Audio, Configure, Flush, GetCheckpoint, Inter
 from asr_server.live.session import LiveMachine
 from asr_server.live.table import State
 from asr_server.service.live_session.outbox import Outgoing
+from asr_server.speakers.turns import label
 
 _SETTINGS = settings(max_examples=80, deadline=None, derandomize=True)
 _FRAME_BYTES = 2 * 512  # of the voice detector
 
 
 class _Worker:
-    """A session behind its wire: frames in, messages out, as late as told."""
+    """A session behind its wire: frames in, messages out, as late as told. `first_speaker`: None without speakers."""
 
-    def __init__(self, number, rng, delay, longest_s):
+    def __init__(self, number, rng, delay, longest_s, first_speaker=None):
         self.hello = {"status": "connected", "session_id": f"live_{number}", "sample_rate": SAMPLE_RATE}
+        self._first_speaker, self._voices = first_speaker, random.Random(number)
+        self.hello |= {} if first_speaker is None else {"speakers": True}
         self._run = Run(LiveMachine(config(max_utterance_samples=longest_s * SAMPLE_RATE)), rng, delay=delay)
         self.contexts = {}
         self.messages = []
@@ -65,9 +69,22 @@ class _Worker:
             self.contexts[asked.utterance] = asked.context
         actions, self._run.actions = self._run.actions, []
         found = (messages.render(Outgoing(action)) for action in actions)
-        found = [json.dumps(message) for message in found if message is not None]
+        found = [each for message in found if message is not None for each in self._labelled(message)]
+        found = [json.dumps(message) for message in found]
         self.messages += found
         self._finals += [message for message in found if json.loads(message).get("is_final")]
+
+    def _labelled(self, message):
+        """The message with the speaker of each word, at random, and sometimes behind it with others."""
+        if self._first_speaker is None or not message.get("committed"):
+            return [message]
+        update = {"type": "speaker_update", "utterance": message["utterance"], "speakers_settled": True}
+        updates = [update | {"speakers": self._runs(message)}] if self._voices.random() < 0.5 else []
+        return [message | {"speakers": self._runs(message), "speakers_settled": False}, *updates]
+
+    def _runs(self, message):
+        words = re.findall(r"\s*\S+", message["committed"])
+        return [{"speaker": label(self._first_speaker + self._voices.randrange(3)), "text": word} for word in words]
 
 
 class _Client:
@@ -77,10 +94,10 @@ class _Client:
     longest utterance is long enough for all.
     """
 
-    def __init__(self, rng, *, delay=0.0, crashes=0.0, longest_s=4):
+    def __init__(self, rng, *, delay=0.0, crashes=0.0, longest_s=4, speakers=False):
         self._rng, self._delay, self._crashes, self._longest_s = rng, delay, crashes, longest_s
         self._workers = 1
-        self._worker = _Worker(1, rng, delay, longest_s)
+        self._worker = _Worker(1, rng, delay, longest_s, 0 if speakers else None)
         self.replay = LiveReplay(self._worker.hello)
         self.told = []
         self.contexts = {}
@@ -154,9 +171,13 @@ class _Client:
 
     def _crash(self):
         self._workers += 1
-        self._worker = _Worker(self._workers, self._rng, self._delay, self._longest_s)
+        first_speaker = self.replay.worker_query.get("first_speaker")
+        first_speaker = None if first_speaker is None else int(first_speaker)
+        self._worker = _Worker(self._workers, self._rng, self._delay, self._longest_s, first_speaker)
         if (first := self.replay.restarted(self._worker.hello)) is not None:
             self._worker.send(first)
+        if (notice := self.replay.take_notice()) is not None:
+            self.told.append(json.loads(notice))
 
     @property
     def finals(self):
@@ -278,6 +299,61 @@ def test_a_committed_word_is_never_taken_back_and_the_shown_audio_never_shrinks(
         if message["is_partial"]:
             assert message["end"] >= reached.get(number, 0.0)
         committed[number], reached[number] = message["committed"], message["end"]
+
+
+@_SETTINGS
+@given(**_CASES)
+def test_labels_stay_when_a_worker_dies_and_no_letter_means_two_people(seed, sentences, delay):
+    """Runs are the committed text that the client has. The next worker labels other words alone, by other letters."""
+    frames = _frames(random.Random(seed), sentences, acts=False)
+    client = _talk(frames, _Client(random.Random(seed), delay=delay, crashes=0.05, speakers=True))
+    committed, shown, kept, used, seen = {}, {}, {}, set(), set()
+    for message in client.told:
+        if message.get("status") == "speakers_restarted":
+            kept, used = dict(shown), set(seen)
+            continue
+        number = message["utterance"]
+        committed[number] = message.get("committed", committed.get(number))
+        if "speakers" not in message:
+            continue
+        assert "".join(run["text"] for run in message["speakers"]) == committed[number]
+        shown[number] = [run["speaker"] for run in message["speakers"] for _ in run["text"]]
+        old = kept.get(number, [])
+        assert shown[number][: len(old)] == old
+        assert not used & {*shown[number][len(old) :]}
+        seen |= {*shown[number]} - {None}
+
+
+def test_a_client_that_comes_back_gets_finals_with_the_labels_they_have_now():
+    """Those of the last update; behind another worker they are settled."""
+    replay = LiveReplay({"session_id": "live_1", "sample_rate": SAMPLE_RATE, "speakers": True})
+    final = {"text": "one two", "committed": "one two", "tentative": "", "is_final": True, "utterance": 1, "start": 0.0}
+    final |= {"end": 0.0, "lag_ms": 0, "ending": "pause", "speakers_settled": False}
+    runs = [[{"speaker": who, "text": "one two"}] for who in "AB"]
+    replay.on_message(json.dumps(final | {"speakers": runs[0]}), 0.0)
+    update = {"type": "speaker_update", "utterance": 1, "speakers": runs[1], "speakers_settled": False}
+    assert json.loads(replay.on_message(json.dumps(update), 0.0)) == update
+    replay.restarted({"session_id": "live_2"})
+    (found,) = map(json.loads, replay.finals_after(0))
+    assert (found["speakers"], found["speakers_settled"]) == (runs[1], True)
+    assert replay.worker_query == {"first_speaker": "2"}
+    assert json.loads(replay.take_notice()) == {"status": "speakers_restarted"}
+    assert replay.take_notice() is None
+
+
+def test_the_next_worker_labels_utterances_by_the_session_s_numbers():
+    """Its first one is the session's second here, in texts and in updates."""
+    replay = LiveReplay({"session_id": "live_1", "sample_rate": SAMPLE_RATE, "speakers": True})
+    replay.add_audio(bytes(4 * SAMPLE_RATE), 0.0)
+    text = {"text": "one", "committed": "one", "tentative": "", "lag_ms": 0, "speakers_settled": False}
+    text |= {"utterance": 1, "start": 0.0, "end": 1.0, "speakers": [{"speaker": "A", "text": "one"}]}
+    replay.on_message(json.dumps(text | {"is_final": True, "ending": "pause"}), 0.0)
+    replay.restarted({"session_id": "live_2"})
+    partial = json.loads(replay.on_message(json.dumps(text | {"is_final": False}), 0.0))
+    runs = [{"speaker": "B", "text": "one"}]
+    update = {"type": "speaker_update", "utterance": 1, "speakers": runs, "speakers_settled": False}
+    changed = json.loads(replay.on_message(json.dumps(update), 0.0))
+    assert (partial["utterance"], changed["utterance"], changed["speakers"]) == (2, 2, runs)
 
 
 def test_silence_is_not_kept():

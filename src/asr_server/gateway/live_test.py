@@ -41,6 +41,7 @@ class _Sessions:
         session = asked or f"live_{len(self.audio)}"
         mine.add(session)
         resumed = {"resumed": True, "received_bytes": len(self.audio[session])} if asked else {}
+        resumed |= {"speakers": True} if "speakers=true" in request.query else {}
         self.audio.setdefault(session, b"")
         await say({"status": "connected", "session_id": session, "sample_rate": 16_000, **resumed})
         while (message := await receive())["type"] == "websocket.receive":
@@ -200,6 +201,42 @@ def test_a_session_can_be_resumed_with_its_own_place_alone(sessions, gateway_wit
             assert second.receive_json()["resumed"] is True
             assert first.receive_json()["error"]["code"] == "session_taken"
             assert _flushed(second) == "0 bytes"
+
+
+def test_a_client_is_told_when_the_next_worker_knows_no_voice_of_the_session(sessions, workers, client):
+    """Whose labels begin behind those that were given; once for each worker."""
+    with client.socket(f"{PATH}?speakers=true") as socket:
+        assert socket.receive_json()["speakers"] is True
+        for _ in range(2):
+            client.portal.call(workers.processes[-1].kill)
+            assert socket.receive_json() == {"status": "speakers_restarted"}
+        assert _flushed(socket) == "0 bytes"
+    queries = [parse_qs(request.query) for request in workers.requests]
+    assert [query.get("first_speaker") for query in queries] == [None, ["0"], ["0"]]
+    assert all(query["speakers"] == ["true"] for query in queries)
+
+
+def test_two_channels_are_two_sessions_of_the_next_worker_too(sessions, workers, client):
+    """Each is sent again what had no final, and the client resumes both under one id."""
+    with client.socket(f"{PATH}?channels=2") as socket:
+        identity = socket.receive_json()["session_id"]
+        socket.send_bytes(b"aabb" * 500 + b"a")
+        client.portal.call(workers.processes[0].kill)
+        socket.send_bytes(b"abb" + b"aabb" * 99)
+        socket.send_text('{"action": "flush"}')
+        finals = sorted(
+            (final["speaker"], final["utterance"], final["text"])
+            for final in (socket.receive_json(), socket.receive_json())
+        )
+        assert finals == [("A", 1, "1200 bytes"), ("B", 2, "1200 bytes")]
+    assert [sessions.audio[f"live_{number}"] for number in (2, 3)] in (
+        [b"aa" * 600, b"bb" * 600],
+        [b"bb" * 600, b"aa" * 600],
+    )
+    with client.socket(f"{PATH}?channels=2&session_id={identity}&received=1,0") as socket:
+        hello = socket.receive_json()
+        assert (hello["session_id"], hello["resumed"], hello["received_bytes"]) == (identity, True, 2_400)
+        assert socket.receive_json()["utterance"] == 2
 
 
 def _until(holds):

@@ -25,7 +25,7 @@ class LiveMachineConfig:
     such a pause at which the utterance is cut; one that is longer in all ends in its next long pause.
     `separate_final_engine`: for the default model, partials come from a less accurate engine than finals. None of them
     serves as a final or commits a word; the engine of the finals is asked too after `confirm_every_samples` without a
-    pause.
+    pause. `on_samples`: gets all audio that the clock counts, in order.
     """
 
     voice: Callable[[], Probability]
@@ -40,6 +40,7 @@ class LiveMachineConfig:
     commit: CommitRules = field(default_factory=CommitRules)
     separate_final_engine: bool = False
     confirm_every_samples: int = 5 * SAMPLE_RATE
+    on_samples: Callable[[Samples], None] = lambda samples: None
 
 
 @dataclass(frozen=True, slots=True)

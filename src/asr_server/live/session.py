@@ -82,7 +82,7 @@ class LiveMachine:
             TurnAction.COUNT_SILENCE: lambda: self._trim(0),
             TurnAction.DISCARD: self._discard,
             TurnAction.IGNORE: self._ignore,
-            TurnAction.CATCH_UP: self._catch_up,
+            TurnAction.CATCH_UP: lambda: self._requests.request_partial(self._current_part()),
         }
 
     # -- for the caller ----------------------------------------------------------------------------------------------
@@ -164,11 +164,15 @@ class LiveMachine:
 
     def _process_frames(self, frames: Iterable[Samples]) -> None:
         for samples in frames:
-            self._clock += len(samples)
-            self._frame = Frame(samples, self._probability_of(samples))
+            self._count(samples)
+            self._frame = Frame(samples, self._probability(np.pad(samples, (0, FRAME_SAMPLES - len(samples)))))
             self._step(self._signal(self._frame.probability))
             if self._is_full():
                 self._step(Signal.FULL)
+
+    def _count(self, samples: Samples) -> None:
+        self._clock += len(samples)
+        self._config.on_samples(samples)
 
     def _is_full(self) -> bool:
         """Whether the part is as long as one may be, or in a long pause the utterance."""
@@ -188,9 +192,9 @@ class LiveMachine:
         rest = self._framing.flush()
         self._framing.clear()
         self._step(Signal.RESET)
-        unframed = sum(len(samples) for samples in rest)
-        self._clock += unframed
-        self._discarded += unframed
+        for samples in rest:
+            self._count(samples)
+            self._discarded += len(samples)
         self._apply(self._rules)
         self._out.append(ResetDone(discarded))
 
@@ -230,9 +234,6 @@ class LiveMachine:
         return Checkpoint(self._clock - sum(len(frame.samples) for frame in self._prefix_audio), self._number)
 
     # -- frames ------------------------------------------------------------------------------------------------------
-
-    def _probability_of(self, samples: Samples) -> float:
-        return self._probability(np.pad(samples, (0, FRAME_SAMPLES - len(samples))))
 
     def _signal(self, probability: float) -> Signal:
         if self._state is State.CLOSED:
@@ -381,9 +382,6 @@ class LiveMachine:
 
     def _ignore(self) -> None:
         self._discarded += len(self._frame.samples)
-
-    def _catch_up(self) -> None:
-        self._requests.request_partial(self._current_part())
 
     @property
     def _open_samples(self) -> int:

@@ -137,6 +137,21 @@ def test_every_ended_utterance_gets_one_final_in_order_and_every_flush_its_own(e
 
 @_SETTINGS
 @given(_events(), st.integers(0, 2**32))
+def test_whoever_hears_the_audio_has_the_clock_of_the_session(events, seed):
+    """Also behind a reset in the middle of a frame: what is transcribed lies there in the audio where it says."""
+    heard = []
+    run = Run(LiveMachine(config(on_samples=heard.append)), random.Random(seed))
+    for event in [*events, Audio(speech([1, 2, 3]).astype("<i2").tobytes())]:
+        run.feed(event)
+    whole = np.concatenate(heard)
+    assert len(whole) == run.session.clock_samples
+    assert run.requests
+    for request in run.requests:
+        assert np.array_equal(whole[request.start_samples : request.end_samples], request.audio)
+
+
+@_SETTINGS
+@given(_events(), st.integers(0, 2**32))
 def test_at_most_one_request_is_under_way(events, seed):
     """A new ticket is issued only when the last was answered or forgotten."""
     run = _fed(events, seed)

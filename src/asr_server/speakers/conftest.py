@@ -1,10 +1,15 @@
-"""A double of what tells speakers apart: a person is a tone. It listens to the samples, so that a file can be heard."""
+"""Doubles of what tells speakers apart: one by tones in the samples, for recordings, and one by a script, for live sessions."""
 
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 import numpy as np
 
 from asr_server.core.audio import SAMPLE_RATE
+from asr_server.core.errors import AsrError
 from asr_server.speakers.turns import Diarization, Turn
 
 _FRAME = 512
@@ -20,7 +25,7 @@ def tone(hertz, seconds, *, loudness=0.3):
 
 
 class ToneSpeakers:
-    """Voice prints are spectra, (256,) float32 of length 1. `calls`: how many recordings were looked at."""
+    """A person is a tone. It listens to the samples, so that a file can be heard. Voice prints are spectra, (256,) float32 of length 1. `calls`: how many recordings were looked at."""
 
     voice_model = "tones"
 
@@ -53,3 +58,62 @@ def _spectra(samples):
 def _voice(spectra):
     mean = spectra.mean(axis=0)
     return (mean / np.linalg.norm(mean)).astype(np.float32)
+
+
+@dataclass
+class ScriptedSpeakers:
+    """The source, and the speakers of its sessions. `turns`: what is true.
+
+    `doubt_ms`: for so long after its beginning a turn is said to be that of speaker 9. `horizon_ms`: how far the
+    horizon lies behind the audio. `fails_ms`, `hangs_ms`: the audio at which it fails, or answers no more.
+    """
+
+    turns: list[Turn]
+    doubt_ms: int = 0
+    horizon_ms: int = 2_000
+    fails_ms: float = float("inf")
+    hangs_ms: float = float("inf")
+    refusal: AsrError | None = None
+    sessions: list[ScriptedSession] = field(default_factory=list)
+
+    def check_live(self):
+        if self.refusal is not None:
+            raise self.refusal
+
+    async def live(self):
+        self.sessions.append(ScriptedSession(self))
+        return self.sessions[-1]
+
+
+@dataclass
+class ScriptedSession:
+    script: ScriptedSpeakers
+    samples: int = 0
+    settled_ms: int = 0
+    closed: bool = False
+    audio: list[np.ndarray] = field(default_factory=list)
+    said: dict[int, Turn] = field(default_factory=dict)
+
+    async def push(self, samples):
+        script = self.script
+        self.samples += len(samples)
+        self.audio.append(samples)
+        heard_ms = self.samples // 16
+        if heard_ms > script.hangs_ms:
+            await asyncio.Event().wait()
+        if heard_ms > script.fails_ms:
+            raise AsrError("The process was lost.")
+        self.settled_ms = max(0, heard_ms - script.horizon_ms)
+        changed = []
+        for number, turn in enumerate(script.turns):
+            if turn.start_ms >= heard_ms:
+                continue
+            speaker = 9 if heard_ms - turn.start_ms < script.doubt_ms else turn.speaker
+            now = replace(turn, speaker=speaker, end_ms=min(turn.end_ms, heard_ms))
+            if self.said.get(number) != now:
+                self.said[number] = now
+                changed.append(now)
+        return tuple(changed)
+
+    async def close(self):
+        self.closed = True

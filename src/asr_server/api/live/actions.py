@@ -36,6 +36,9 @@ class Query(_Endpointing):
     language: str = ""
     hotwords: str = Field("", max_length=MAX_TEXT_CHARS)
     words: Literal["none", "accurate", "fast"] = "none"
+    speakers: bool = False
+    first_speaker: int = Field(0, ge=0, le=20_000)  # a gateway's: the letters before have been used
+    channels: Literal["1", "2"] = "1"
     model: str = Field("", max_length=200)
     session_id: str = Field("", max_length=200)
     received: int = Field(0, ge=0)

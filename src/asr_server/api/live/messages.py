@@ -18,6 +18,7 @@ from asr_server.live.events import (
 )
 from asr_server.service.live_session.final_words import WordTimestamps
 from asr_server.service.live_session.outbox import Outgoing
+from asr_server.service.live_session.speaker_labels import SpeakersLost, UtteranceSpeakers
 from asr_server.service.output.render import words as render_words
 from asr_server.text import languages
 
@@ -26,9 +27,13 @@ def render(outgoing: Outgoing) -> dict[str, Any] | None:
     """The message for the client; None for what this protocol does not send."""
     match outgoing.message:
         case Partial() as partial:
-            return _text(partial, outgoing.lag_ms, partial.committed, partial.tentative)
+            return _text(partial, outgoing, partial.committed, partial.tentative)
         case Final() as final:
-            return {**_text(final, outgoing.lag_ms, final.text, ""), "ending": final.ending.value}
+            return {**_text(final, outgoing, final.text, ""), "ending": final.ending.value}
+        case UtteranceSpeakers(utterance=utterance) as speakers:
+            return {"type": "speaker_update", "utterance": utterance, **_speakers(speakers)}
+        case SpeakersLost(message=reason):
+            return {"status": "speakers_unavailable", "message": reason}
         case WordTimestamps(utterance=utterance, words=words):
             return {"utterance": utterance, "words": render_words(words)}
         case ResetDone():
@@ -54,9 +59,9 @@ def endpointing(rules: TurnConfig) -> str:
     return "manual" if rules.detection is Detection.MANUAL else "auto"
 
 
-def _text(result: Partial | Final, lag_ms: int, committed: str, tentative: str) -> dict[str, Any]:
+def _text(result: Partial | Final, outgoing: Outgoing, committed: str, tentative: str) -> dict[str, Any]:
     final = isinstance(result, Final)
-    return {
+    message = {
         "text": result.text,
         "is_partial": not final,
         "is_final": final,
@@ -67,5 +72,11 @@ def _text(result: Partial | Final, lag_ms: int, committed: str, tentative: str) 
         "end": round(samples_to_s(result.end_samples), 3),
         "language": result.language,
         "language_code": languages.code(result.language),
-        "lag_ms": lag_ms,
+        "lag_ms": outgoing.lag_ms,
     }
+    return message | _speakers(outgoing.speakers) if outgoing.speakers is not None else message
+
+
+def _speakers(speakers: UtteranceSpeakers) -> dict[str, Any]:
+    runs = [{"speaker": run.speaker, "text": run.text} for run in speakers.runs]
+    return {"speakers": runs, "speakers_settled": speakers.settled}

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fastapi import APIRouter, WebSocket
-from starlette.types import Message
+from starlette.types import Message, Receive, Scope, Send
 
 from asr_server.api import websocket_io
 from asr_server.api.dependencies import Services
 from asr_server.api.edge.access import Caller
 from asr_server.api.errors import live_error_message
-from asr_server.api.live import actions, messages
+from asr_server.api.live import actions, messages, two_channels
 from asr_server.core.audio import s_to_samples
 from asr_server.core.errors import AsrError, InvalidInput, SessionTaken
 from asr_server.live.events import Audio, Configure, Detection, Event, Flush, GetCheckpoint, Reset, TurnConfig
+from asr_server.service.live_session.options import LiveSessionOptions
 from asr_server.service.live_session.session import Connection
-from asr_server.service.live_session.sessions import LiveSessionOptions
 from asr_server.service.requests import WordTimes
 from asr_server.text import languages
 
@@ -31,7 +31,15 @@ router.add_api_route("/ws/transcribe", websocket_io.refuse_plain_request, includ
 async def transcribe(socket: WebSocket) -> None:
     """Live transcription."""
     await socket.accept()
-    await websocket_io.serve(socket, _run(socket, socket.app.state.services), live_error_message)
+    if two_channels.asked_for(socket):
+        work = two_channels.serve(socket, _transcribe_one)
+    else:
+        work = _run(socket, socket.app.state.services)
+    await websocket_io.serve(socket, work, live_error_message)
+
+
+async def _transcribe_one(scope: Scope, receive: Receive, send: Send) -> None:
+    await transcribe(WebSocket(scope, receive, send))
 
 
 async def _run(socket: WebSocket, services: Services) -> None:
@@ -63,7 +71,9 @@ async def _connect(services: Services, query: actions.Query, socket: WebSocket) 
         manual = not services.settings.asr_use_server_vad
     rules = services.live.turn_config(manual=manual, language=language, context=query.hotwords, model=model)
     words, place = _WORD_TIMES[query.words], socket.state.place
-    options = LiveSessionOptions(rules, int(query.sample_rate), words, caller.owner, place)
+    options = LiveSessionOptions(
+        rules, int(query.sample_rate), words, caller.owner, place, query.speakers, query.first_speaker
+    )
     return await services.live.open(options)
 
 
@@ -81,6 +91,8 @@ def _hello(services: Services, connection: Connection, query: actions.Query) -> 
         "use_server_vad": session.rules.detection is Detection.VOICE,
         "endpointing": messages.endpointing(session.rules),
     }
+    if session.speakers is not None:
+        hello["speakers"] = not session.speakers.lost
     if query.session_id:
         hello |= {"resumed": True, "received_bytes": session.received_bytes}
     return hello

@@ -19,6 +19,7 @@ from asr_server.live.events import (
     UtteranceStarted,
 )
 from asr_server.service.live_session.final_words import WordTimestamps
+from asr_server.service.live_session.speaker_labels import SpeakersLost, UtteranceSpeakers
 
 Message = (
     UtteranceStarted
@@ -30,20 +31,25 @@ Message = (
     | Checkpoint
     | SessionError
     | WordTimestamps
+    | UtteranceSpeakers
+    | SpeakersLost
 )
 
 # With what the socket itself buffers this stays under 2 MiB a session.
 LIMIT_BYTES = 1024 * 1024
 _MESSAGE_BYTES = 400  # what a message takes besides its text, on the wire and here
+_RUN_BYTES = 100  # the same for a run of one speaker, with the name
 _CHARACTER_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message. `lag_ms`: how long ago the last audio arrived that it is about; 0 if it is about none."""
+    """A message. `lag_ms`: how long ago the last audio arrived that it is about; 0 if it is about none. `speakers`: of
+    a text, where speakers are told apart."""
 
     message: Message
     lag_ms: int = 0
+    speakers: UtteranceSpeakers | None = None
 
 
 class Outbox:
@@ -55,7 +61,7 @@ class Outbox:
 
     def __init__(self, missed: Iterable[Outgoing] = (), *, limit_bytes: int = LIMIT_BYTES) -> None:
         self._waiting = deque(missed)
-        self._bytes = sum(_size(outgoing.message) for outgoing in self._waiting)
+        self._bytes = sum(map(_size, self._waiting))
         self._limit_bytes = limit_bytes + self._bytes
         self._wake = asyncio.Event()
         self._closed = False
@@ -71,9 +77,9 @@ class Outbox:
         if self._closed:
             return
         if self._waiting and _replaces(outgoing.message, self._waiting[-1].message):
-            self._bytes -= _size(self._waiting.pop().message)
+            self._bytes -= _size(self._waiting.pop())
         self._waiting.append(outgoing)
-        self._bytes += _size(outgoing.message)
+        self._bytes += _size(outgoing)
         if self._bytes > self._limit_bytes:
             self._waiting.clear()
             self._bytes = 0
@@ -91,7 +97,7 @@ class Outbox:
         while True:
             while self._waiting:
                 outgoing = self._waiting.popleft()
-                self._bytes -= _size(outgoing.message)
+                self._bytes -= _size(outgoing)
                 yield outgoing
             if self._closed:
                 break
@@ -102,17 +108,25 @@ class Outbox:
 
 
 def _replaces(new: Message, old: Message) -> bool:
-    return isinstance(new, Partial) and isinstance(old, Partial) and new.utterance == old.utterance
+    if isinstance(new, Partial) and isinstance(old, Partial):
+        return new.utterance == old.utterance
+    return isinstance(new, UtteranceSpeakers) and isinstance(old, UtteranceSpeakers) and new.utterance == old.utterance
 
 
-def _size(message: Message) -> int:
+def _size(outgoing: Outgoing) -> int:
+    return _message_size(outgoing.message) + (_message_size(outgoing.speakers) if outgoing.speakers else 0)
+
+
+def _message_size(message: Message) -> int:
     match message:
         case Partial() | Final():
             # The text goes out whole and in its parts.
             return _MESSAGE_BYTES + 2 * _CHARACTER_BYTES * len(message.text)
         case WordTimestamps():
             return _MESSAGE_BYTES * (1 + len(message.words))
-        case SessionError():
+        case UtteranceSpeakers():
+            return _MESSAGE_BYTES + sum(_RUN_BYTES + _CHARACTER_BYTES * len(run.text) for run in message.runs)
+        case SessionError() | SpeakersLost():
             return _MESSAGE_BYTES + _CHARACTER_BYTES * len(message.message)
         case _:
             return _MESSAGE_BYTES

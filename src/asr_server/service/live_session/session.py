@@ -12,8 +12,8 @@ import functools
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
 
 from loguru import logger
 
@@ -31,6 +31,7 @@ from asr_server.live.events import (
     Flush,
     Interrupted,
     Partial,
+    ResetDone,
     ResultKind,
     Transcribe,
     TranscribeFailed,
@@ -41,13 +42,15 @@ from asr_server.live.session import LiveMachine
 from asr_server.live.table import State
 from asr_server.scheduling.admission import AdmissionTicket
 from asr_server.scheduling.job import Priority
-from asr_server.scheduling.shared_bytes import PIECE_BYTES, SharedBytes
-from asr_server.service.live_session.final_words import FinalWordTimes
+from asr_server.scheduling.shared_bytes import PIECE_BYTES
+from asr_server.service.live_session.final_words import FinalWordTimes, WordTimestamps
 from asr_server.service.live_session.inbox import Disconnected, Inbox, Incoming
-from asr_server.service.live_session.inference import Engines, LiveInference
+from asr_server.service.live_session.inference import LiveInference
+from asr_server.service.live_session.options import LiveSessionOptions, Shared
 from asr_server.service.live_session.outbox import Outbox, Outgoing
+from asr_server.service.live_session.session_speakers import SessionSpeakers
 from asr_server.service.live_session.session_stats import SessionOutcome, SessionStats
-from asr_server.service.requests import WordTimes
+from asr_server.service.live_session.speaker_labels import SpeakerLabels, SpeakersLost, UtteranceSpeakers
 from asr_server.service.turns import turns
 
 _SLICE_BYTES, _SLICE_COST_S = 4 * 1024, 0.002  # 128 ms at 16 kHz, and about how long they take
@@ -78,32 +81,16 @@ class _ArrivalTimes:
         return max(0, s_to_ms(time.monotonic() - self.times_s[place]))
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """What all sessions of the process share. `timeout_s`: the time limit of each answer.
-
-    `paces`: who has one of these may process a slice of audio, of the sessions that send faster than one speaks, by
-    their priority; they leave half of the time to others.
-    """
-
-    engines: Engines
-    timeout_s: float
-    memory: SharedBytes = field(default_factory=SharedBytes)
-    paces: Mapping[Priority, asyncio.Lock] = field(
-        default_factory=lambda: {Priority.INTERACTIVE: asyncio.Lock(), Priority.BULK: asyncio.Lock()}
-    )
-
-
 class LiveSession:
     """Made by `LiveSessions`; clients reach it through a `Connection`. `ticket`: its place in the admission."""
 
     def __init__(
         self,
         identity: str,
+        options: LiveSessionOptions,
         config: LiveMachineConfig,
         shared: Shared,
         ticket: AdmissionTicket,
-        words: WordTimes = WordTimes.NONE,
     ) -> None:
         engines = shared.engines
         self.id = identity
@@ -112,6 +99,10 @@ class LiveSession:
         self.received_bytes = 0
         self.rules = config.rules  # as last configured, also while that still waits in the inbox
         self.ended = False  # nobody can resume it
+        self.speakers: SessionSpeakers | None = None
+        if options.speakers and shared.speakers is not None:
+            self.speakers = SessionSpeakers(shared.speakers, SpeakerLabels(options.first_speaker), self._send_speakers)
+            config = replace(config, on_samples=self.speakers.hear)
         self.machine = LiveMachine(config)
         self._shared, self._ticket = shared, ticket
         self._share = shared.memory.share()
@@ -123,7 +114,7 @@ class LiveSession:
         self._finals: deque[Outgoing] = deque(maxlen=_FINALS_KEPT)
         self._inference = LiveInference(engines, identity, shared.timeout_s)
         self._requests: dict[int, asyncio.Task[TranscribeResult]] = {}
-        self._word_times = FinalWordTimes(engines.of, words, lambda timed: self._outbox.put(Outgoing(timed)))
+        self._word_times = FinalWordTimes(engines.of, options.words, self._send_words)
         # The machine has changed. Whoever waits clears it before, and then checks what it waits for.
         self._machine_changed = asyncio.Event()
         with logger.contextualize(session=self.log_name):
@@ -138,17 +129,16 @@ class LiveSession:
     # -- connections -------------------------------------------------------------------------------------------------
 
     def connect(self, received: int = 0) -> Connection:
-        """A new connection: it gets the finals after utterance `received`, then the open utterance as it stands.
+        """A new connection: it gets the finals after utterance `received` and the labels of those before, then the open
+        utterance as it stands.
 
         The connection that had the session before ends with `SessionTaken`.
         """
         self._outbox.close(SessionTaken("The session goes on over another connection."))
-        self._outbox = Outbox(
-            [kept for kept in self._finals if isinstance(kept.message, Final) and kept.message.utterance > received]
-        )
+        self._outbox = Outbox([missed for kept in self._finals if (missed := _missed(kept, received)) is not None])
         self.detached.clear()
         if (partial := self.machine.current_partial) is not None:
-            self._outbox.put(Outgoing(partial, self._arrivals.lag_ms(partial.end_samples)))
+            self._outbox.put(self._labelled(Outgoing(partial, self._arrivals.lag_ms(partial.end_samples))))
         return Connection(self, self._outbox)
 
     def is_current(self, outbox: Outbox) -> bool:
@@ -209,6 +199,8 @@ class LiveSession:
         self.ended = True
         self._task.cancel()
         self._word_times.close()
+        if self.speakers is not None:
+            self.speakers.close()
         self._machine_changed.set()
         for request in list(self._requests.values()):
             request.cancel()
@@ -293,7 +285,7 @@ class LiveSession:
                         self._requests[ticket].cancel()
                 case _:
                     self.stats.count(action)
-                    self._send(Outgoing(action, self._lag_ms(action)))
+                    self._send(self._labelled(Outgoing(action, self._lag_ms(action))))
         self._machine_changed.set()
 
     def _send(self, outgoing: Outgoing) -> None:
@@ -301,6 +293,25 @@ class LiveSession:
             self._finals.append(outgoing)
             self._word_times.on_final(outgoing.message)
         self._outbox.put(outgoing)
+
+    def _labelled(self, outgoing: Outgoing) -> Outgoing:
+        """The message; a text with its speakers, where they are told apart."""
+        match outgoing.message:
+            case Partial() | Final() if self.speakers is not None:
+                return replace(outgoing, speakers=self.speakers.labels.on_text(outgoing.message))
+            case ResetDone(utterance=int(discarded)) if self.speakers is not None:
+                self.speakers.labels.discard(discarded)
+        return outgoing
+
+    def _send_speakers(self, message: UtteranceSpeakers | SpeakersLost) -> None:
+        if isinstance(message, UtteranceSpeakers):
+            for place, kept in enumerate(self._finals):
+                if isinstance(kept.message, Final) and kept.message.utterance == message.utterance:
+                    self._finals[place] = replace(kept, speakers=message)
+        self._outbox.put(Outgoing(message))
+
+    def _send_words(self, timed: WordTimestamps) -> None:
+        self._outbox.put(Outgoing(self.speakers.labels.on_words(timed) if self.speakers is not None else timed))
 
     def _lag_ms(self, action: Action) -> int:
         if isinstance(action, Partial | Final | UtteranceEnded):
@@ -340,6 +351,13 @@ class LiveSession:
         known = error if isinstance(error, AsrError) else AsrError("The server failed on this audio.")
         logger.opt(exception=error.__cause__).warning("live answer failed", session=self.log_name, code=known.code)
         return TranscribeFailed(ticket, known.code, known.message)
+
+
+def _missed(kept: Outgoing, received: int) -> Outgoing | None:
+    """What a client needs of a final: nothing but the present labels, if it has the finals up to `received`."""
+    if isinstance(kept.message, Final) and kept.message.utterance > received:
+        return kept
+    return Outgoing(kept.speakers) if kept.speakers is not None and kept.speakers.runs else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,38 +13,24 @@ from loguru import logger
 
 from asr_server.core.api_keys import fingerprint
 from asr_server.core.audio import SAMPLE_RATE, s_to_samples
-from asr_server.core.errors import SessionNotFound, SessionTaken, ShuttingDown
+from asr_server.core.errors import SessionNotFound, SessionTaken, ShuttingDown, UnsupportedValue
 from asr_server.live.config import LiveMachineConfig
 from asr_server.live.events import Detection, ResultKind, TurnConfig
 from asr_server.service.live_session import vad_frontend
 from asr_server.service.live_session.inference import Engines, MeanTime
-from asr_server.service.live_session.session import Connection, LiveSession, Shared
+from asr_server.service.live_session.options import LiveSessionOptions, Shared
+from asr_server.service.live_session.session import Connection, LiveSession
 from asr_server.service.live_session.session_stats import SessionOutcome
-from asr_server.service.requests import CONTEXT_IGNORED, WordTimes
+from asr_server.service.requests import CONTEXT_IGNORED
 
 if TYPE_CHECKING:
     from asr_server.core.settings import Settings
     from asr_server.scheduling.admission import Admission
-    from asr_server.scheduling.quota import Place
+    from asr_server.speakers.live_speakers import LiveSpeakerSource
 
 _DRAIN_TIMEOUT_S = 20.0
 _GOODBYE_TIMEOUT_S = 2.0
 _LEAVE_GRACE_S = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class LiveSessionOptions:
-    """How a session begins.
-
-    `words`: whether and how the words of finals get their times. `owner`: whose it is, "" where there are no keys.
-    `place`: in the quota of its caller, which a session keeps while it waits for its client.
-    """
-
-    rules: TurnConfig
-    input_rate_hz: int = SAMPLE_RATE
-    words: WordTimes = WordTimes.NONE
-    owner: str = ""
-    place: Place | None = None
 
 
 @dataclass(slots=True)
@@ -60,10 +46,16 @@ class _Entry:
 class LiveSessions:
     """Made once by the server."""
 
-    def __init__(self, settings: Settings, engines: Engines, admission: Admission) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        engines: Engines,
+        admission: Admission,
+        speakers: LiveSpeakerSource | None = None,
+    ) -> None:
         self._settings = settings
         self._engines = engines
-        self._shared = Shared(engines, settings.request_timeout)
+        self._shared = Shared(engines, settings.request_timeout, speakers)
         self._admission = admission
         self._open: dict[str, _Entry] = {}
         self._detached: dict[str, asyncio.TimerHandle] = {}  # of the sessions that wait
@@ -111,8 +103,14 @@ class LiveSessions:
             logger.warning(CONTEXT_IGNORED)
 
     async def open(self, options: LiveSessionOptions) -> Connection:
-        """A connection to a new session. Raises `ShuttingDown`, `Overloaded`, `ModelUnavailable`."""
+        """A connection to a new session.
+
+        Raises `ShuttingDown`, `Overloaded`, `ModelUnavailable`, and `UnsupportedValue` where speakers are asked for
+        that this server cannot tell apart.
+        """
         self._check_room()
+        if options.speakers:
+            self._check_speakers()
         await asyncio.to_thread(vad_frontend.warm_up)
         self._check_room()  # again: draining may have begun meanwhile, and would not end a session opened after it
         identity = f"live_{secrets.token_hex(4)}.{secrets.token_urlsafe(16)}"
@@ -123,7 +121,7 @@ class LiveSessions:
             self.prepare(options.rules)
             if options.place is not None:
                 begun.enter_context(options.place.kept(identity, lambda: self._drop(identity)))
-            session = LiveSession(identity, self._config(options), self._shared, ticket, options.words)
+            session = LiveSession(identity, options, self._config(options), self._shared, ticket)
             self._open[identity] = _Entry(session, options.owner, begun.pop_all())
         return session.connect()
 
@@ -149,6 +147,11 @@ class LiveSessions:
         if self._draining:
             raise ShuttingDown("The server is shutting down.")
         self._admission.check_limit()
+
+    def _check_speakers(self) -> None:
+        if self._shared.speakers is None:
+            raise UnsupportedValue("This server does not tell speakers apart.", param="speakers")
+        self._shared.speakers.check_live()
 
     async def _wait_until_detached(self, session: LiveSession) -> None:
         """A client that closed and came back at once: what it sent before, and its close, may still be on their way."""

@@ -3,13 +3,10 @@
 import asyncio
 import itertools
 import threading
-import time
-import wave
 
 import numpy as np
 import pytest
 
-from asr_server import demo
 from asr_server.core import settings
 from asr_server.core.errors import (
     AsrError,
@@ -21,95 +18,25 @@ from asr_server.core.errors import (
 )
 from asr_server.engine import capabilities, plan, registry
 from asr_server.engine.client import EngineClient
-from asr_server.engine.protocol import Finish, Hypothesis, Utterance
+from asr_server.engine.protocol import Finish, Utterance
 from asr_server.live.events import Audio, Configure, Ending, Final, Flush, Partial, SessionError
 from asr_server.scheduling.admission import Admission
 from asr_server.scheduling.job import Priority
-from asr_server.scheduling.ports import RowDone, RowFailed
 from asr_server.scheduling.quota import Quota
 from asr_server.scheduling.thread import EngineThread
 from asr_server.service.live_session import vad_frontend
+from asr_server.service.live_session.conftest import Scripted, opened, until_flush
 from asr_server.service.live_session.inference import Engines
+from asr_server.service.live_session.options import LiveSessionOptions
 from asr_server.service.live_session.outbox import Outgoing
-from asr_server.service.live_session.sessions import LiveSessionOptions, LiveSessions
-
-
-class Scripted:
-    """A batch that answers by `script(item)`: a text, a text and its `Finish`, an error, or None for never."""
-
-    free_slots = urgent_slots = 8
-
-    def __init__(self, script=lambda item: "words"):
-        self.script, self.rows, self.seen, self.loaded = script, {}, [], False
-
-    def load(self):
-        self.loaded = True
-
-    def unload(self):
-        self.loaded = False
-
-    def admit(self, key, item, urgent=False):
-        self.rows[key] = item
-        self.seen.append(item)
-
-    def step(self, begin_s=None):
-        time.sleep(0.001)
-        for key, item in list(self.rows.items()):
-            said = self.script(item)
-            if said is None:
-                continue
-            del self.rows[key]
-            if isinstance(said, Exception):
-                yield RowFailed(key, said)
-            else:
-                text, finish = said if isinstance(said, tuple) else (said, Finish.END)
-                yield RowDone(key, Hypothesis(text, "English", (1,), (-0.1,), finish, 1, 1, 1))
-
-    def drop(self, key):
-        self.rows.pop(key, None)
-
-
-@pytest.fixture(scope="session")
-def speech():
-    """The bundled recording and a pause: bytes."""
-    with wave.open(str(demo.sample().recording)) as recording:
-        return recording.readframes(recording.getnframes()) + bytes(28_800)
-
-
-@pytest.fixture
-def make():
-    threads = []
-
-    def build(batch, accurate=None, **changes):
-        engines = [EngineThread(b, idle_timeout_s=0) for b in (batch, accurate) if b is not None]
-        threads.extend(engines)
-        clients = [EngineClient(engine) for engine in engines]
-        values = settings.load(_env_file=None, model_id="demo", **changes)
-        return LiveSessions(values, Engines(clients[0], clients[-1]), Admission(1000.0))
-
-    yield build
-    for thread in threads:
-        thread.close()
-
-
-async def _open(live):
-    return await live.open(LiveSessionOptions(live.turn_config()))
-
-
-async def _until_flush(connection):
-    messages = []
-    async for outgoing in connection.messages():
-        messages.append(outgoing.message)
-        if isinstance(outgoing.message, Final) and outgoing.message.ending is Ending.FLUSH:
-            return messages
-    return messages
+from asr_server.service.live_session.sessions import LiveSessions
 
 
 async def test_the_model_is_loaded_when_a_session_opens(make):
     """Not when the first words come: whoever speaks at once would wait for it."""
     batch = Scripted()
     live = make(batch)
-    await _open(live)
+    await opened(live)
     while not batch.loaded:  # noqa: ASYNC110 - another thread loads
         await asyncio.sleep(0.005)
 
@@ -121,7 +48,7 @@ async def test_a_final_is_what_the_engine_says_of_the_same_audio(make, speech, m
     asked, admit = [], engine.admit
     monkeypatch.setattr(engine, "admit", lambda key, item, urgent=False: asked.append(item) or admit(key, item, urgent))
     live = make(engine)
-    connection = await _open(live)
+    connection = await opened(live)
     session = connection.session
     twice = speech[:-28_800] + speech  # one utterance, long enough that words are committed in it
     for at in range(0, len(twice), 32_000):
@@ -129,7 +56,7 @@ async def test_a_final_is_what_the_engine_says_of_the_same_audio(make, speech, m
         while session._inbox or session.machine.busy:  # noqa: ASYNC110 - every second of it is answered
             await asyncio.sleep(0.005)
     await connection.send(Flush())
-    messages = await _until_flush(connection)
+    messages = await until_flush(connection)
     final = next(m for m in messages if isinstance(m, Final))
     committed = [m.committed for m in messages if isinstance(m, Partial)][-1]
     audio = np.frombuffer(twice, "<i2").astype(np.float32)[final.start_samples : final.end_samples] / 32_768
@@ -146,12 +73,12 @@ async def test_a_final_is_what_the_engine_says_of_the_same_audio(make, speech, m
 async def test_partials_ask_the_fast_engine_and_finals_the_accurate_one(make, speech):
     """With two engines each gets its own work, and the final comes from the accurate one."""
     fast, accurate = Scripted(lambda item: "quick words"), Scripted(lambda item: "right words")
-    connection = await _open(make(fast, accurate))
+    connection = await opened(make(fast, accurate))
     for at in range(0, len(speech), 3_000):
         await connection.send(Audio(speech[at : at + 3_000]))
         await asyncio.sleep(0.003)
     await connection.send(Flush())
-    messages = await _until_flush(connection)
+    messages = await until_flush(connection)
     assert [m.text for m in messages if isinstance(m, Final)] == ["right words", ""]
     assert {m.text for m in messages if isinstance(m, Partial)} <= {"quick words", "right words"}
     assert len(fast.seen) >= 2
@@ -175,12 +102,12 @@ async def test_a_final_that_loops_is_heard_in_halves(make, speech, finish):
         return [item for item in batch.seen if item.last][-1]
 
     batch = Scripted(script)
-    connection = await _open(make(batch))
+    connection = await opened(make(batch))
     for at in range(0, len(speech), 3_000):
         await connection.send(Audio(speech[at : at + 3_000]))
         await asyncio.sleep(0.003)
     await connection.send(Flush())
-    finals = [m for m in await _until_flush(connection) if isinstance(m, Final)]
+    finals = [m for m in await until_flush(connection) if isinstance(m, Final)]
     assert [m.text for m in finals] == ["first last", ""]
     halves = [item for item in batch.seen if item.session is None][-2:]
     assert np.array_equal(np.concatenate([half.audio for half in halves]), whole().audio)
@@ -190,22 +117,22 @@ async def test_a_final_that_loops_is_heard_in_halves(make, speech, finish):
 async def test_an_engine_that_fails_leaves_the_session_usable(make, speech):
     """The error is told, the final closes the utterance, and the next one is heard."""
     batch = Scripted(lambda item: TranscriptionFailed("broken"))
-    connection = await _open(make(batch))
+    connection = await opened(make(batch))
     await connection.send(Audio(speech[:64_000]))
     await connection.send(Flush())
-    messages = await _until_flush(connection)
+    messages = await until_flush(connection)
     assert {m.code for m in messages if isinstance(m, SessionError)} == {"transcription_failed"}
     batch.script = lambda item: "words"
     await connection.send(Audio(speech))
     await connection.send(Flush())
-    assert [m.text for m in await _until_flush(connection) if isinstance(m, Final)] == ["words", ""]
+    assert [m.text for m in await until_flush(connection) if isinstance(m, Final)] == ["words", ""]
     connection.session.end()
 
 
 @pytest.mark.nightly
 async def test_a_hung_engine_stops_the_intake_and_memory_stays_bounded(make, speech):
     """Ten minutes of speech in one frame: about two minutes are taken in, the rest waits as it came."""
-    connection = await _open(make(Scripted(lambda item: None)))
+    connection = await opened(make(Scripted(lambda item: None)))
     loud = speech[: 2 * 32_000]
     await connection.send(Audio(loud * 300))
     machine = connection.session.machine
@@ -220,7 +147,7 @@ async def test_a_hung_engine_stops_the_intake_and_memory_stays_bounded(make, spe
 async def test_what_a_cut_off_client_missed_is_kept_for_a_while_and_no_longer(make, speech):
     """Within the time the final is given out again; afterwards the session is unknown."""
     live = make(Scripted(), ws_resume_s=0.2)
-    connection = await _open(live)
+    connection = await opened(live)
     await connection.send(Audio(speech))
     live.disconnect(connection, clean=False)
     again = await live.resume(connection.session.id, 0)
@@ -241,7 +168,7 @@ async def test_a_client_that_left_in_order_finds_the_final_of_what_it_had_said(m
     """Its leaving ends the utterance, as a flush does; a connection that broke leaves it open for the next."""
     for clean in (True, False):
         live = make(Scripted())
-        connection = await _open(live)
+        connection = await opened(live)
         await connection.send(Audio(speech[:64_000]))
         live.disconnect(connection, clean=clean)
         again = await live.resume(connection.session.id, 0)
@@ -249,7 +176,7 @@ async def test_a_client_that_left_in_order_finds_the_final_of_what_it_had_said(m
             await asyncio.sleep(0.3)
             assert not connection.session._finals
             await again.send(Flush())
-        finals = [m for m in await _until_flush(again) if isinstance(m, Final)]
+        finals = [m for m in await until_flush(again) if isinstance(m, Final)]
         assert [(f.text, f.ending) for f in finals if f.text] == [("words", Ending.FLUSH)]
         connection.session.end()
 
@@ -258,7 +185,7 @@ async def test_a_client_that_left_in_order_finds_the_final_of_what_it_had_said(m
 async def test_a_client_that_comes_back_gets_the_finals_that_it_has_not(make, received):
     """Those behind the last that it names, each once."""
     live = make(Scripted())
-    connection = await _open(live)
+    connection = await opened(live)
     for number in (1, 2, 3):
         connection.session._send(Outgoing(Final(number, "words", "English", 0, 1, Ending.CUT)))
     live.disconnect(connection, clean=False)
@@ -275,7 +202,7 @@ async def _collect(connection, finals):
 async def test_draining_refuses_new_sessions_and_ends_the_open_ones_with_their_finals(make, speech):
     """Every open utterance gets its final; then the connection ends with `ShuttingDown`."""
     live = make(Scripted())
-    connection = await _open(live)
+    connection = await opened(live)
     await connection.send(Audio(speech[:64_000]))
     drained = asyncio.create_task(live.drain())
     finals = []
@@ -285,35 +212,35 @@ async def test_draining_refuses_new_sessions_and_ends_the_open_ones_with_their_f
     await drained
     assert [(f.text, f.ending) for f in finals] == [("words", Ending.CLOSE)]
     with pytest.raises(ShuttingDown):
-        await _open(live)
+        await opened(live)
 
 
 async def test_a_fault_of_ours_ends_the_session_with_an_error(make, speech, monkeypatch):
     """The client is told instead of waiting for ever."""
-    connection = await _open(make(Scripted()))
+    connection = await opened(make(Scripted()))
     monkeypatch.setattr(connection.session.machine, "_signal", lambda probability: 1 / 0)
     await connection.send(Audio(speech))
     with pytest.raises(Exception, match="server failed"):
-        await _until_flush(connection)
+        await until_flush(connection)
 
 
 async def test_a_fault_of_ours_in_an_answer_ends_the_session_too(make, speech, monkeypatch):
     """It is found where nobody waits for it, and the client is told all the same."""
-    connection = await _open(make(Scripted()))
+    connection = await opened(make(Scripted()))
     monkeypatch.setattr(connection.session.machine._requests, "on_result", lambda result: 1 / 0)
     await connection.send(Audio(speech))
     with pytest.raises(AsrError, match="server failed"):
-        await asyncio.wait_for(_until_flush(connection), 10)
+        await asyncio.wait_for(until_flush(connection), 10)
 
 
 async def test_a_session_that_failed_cannot_be_resumed(make, speech, monkeypatch):
     """Nobody works on it any more: its client opens another one instead of talking to nobody."""
     live = make(Scripted())
-    connection = await _open(live)
+    connection = await opened(live)
     monkeypatch.setattr(connection.session.machine, "_signal", lambda probability: 1 / 0)
     await connection.send(Audio(speech))
     with pytest.raises(AsrError, match="server failed"):
-        await _until_flush(connection)
+        await until_flush(connection)
     live.disconnect(connection, clean=False)
     with pytest.raises(SessionNotFound):
         await live.resume(connection.session.id, 0)
@@ -321,7 +248,7 @@ async def test_a_session_that_failed_cannot_be_resumed(make, speech, monkeypatch
 
 async def test_all_finals_that_are_kept_are_given_out_however_long(make):
     """A client that comes back without any is not taken for one that does not read."""
-    connection = await _open(make(Scripted()))
+    connection = await opened(make(Scripted()))
     text = "word " * 200
     for number in range(1, 257):
         connection.session._send(Outgoing(Final(number, text, "English", 0, 1, Ending.CUT)))
@@ -333,7 +260,7 @@ async def test_all_finals_that_are_kept_are_given_out_however_long(make):
 async def test_audio_that_waits_for_room_is_not_taken_from_a_connection_that_lost_the_session(make):
     """The next connection was told how much had arrived, and sends the rest itself."""
     live = make(Scripted())
-    connection = await _open(live)
+    connection = await opened(live)
     session = connection.session
     session._process = lambda incoming: asyncio.Event().wait()
     late = asyncio.create_task(connection.send(Audio(bytes(33 * 1024 * 1024))))
@@ -354,7 +281,7 @@ async def test_a_session_that_opens_while_all_are_drained_is_refused(make, monke
     live = make(Scripted())
     loading = threading.Event()
     monkeypatch.setattr(vad_frontend, "warm_up", loading.wait)
-    opening = asyncio.create_task(_open(live))
+    opening = asyncio.create_task(opened(live))
     await asyncio.sleep(0)
     draining = asyncio.create_task(live.drain())
     await asyncio.sleep(0)
@@ -393,7 +320,7 @@ async def test_an_open_session_keeps_its_engines_loaded_and_gives_them_back():
     live = LiveSessions(
         settings.load(_env_file=None, model_id="demo"), Engines(*map(EngineClient, threads)), Admission(1000.0)
     )
-    connection = await _open(live)
+    connection = await opened(live)
     assert loaded_after(3_600.0) == (True, True)
     live.disconnect(connection, clean=False)
     assert loaded_after(3_600.0) == (True, True)
@@ -407,13 +334,13 @@ async def test_tiny_pieces_wait_together(make, speech):
     live = make(Scripted(lambda item: f"{len(item.audio)} samples"))
     finals = []
     for size in (len(speech), 1):
-        connection = await _open(live)
+        connection = await opened(live)
         for at in range(0, len(speech), size):
             await connection.send(Audio(speech[at : at + size]))
         assert len(connection.session._inbox) <= 3 + len(speech) / 4_096
         assert connection.session.received_bytes == len(speech)
         await connection.send(Flush())
-        finals.append([m for m in await _until_flush(connection) if isinstance(m, Final)])
+        finals.append([m for m in await until_flush(connection) if isinstance(m, Final)])
     assert finals[0] == finals[1]
     await live.drain()
 
@@ -421,7 +348,7 @@ async def test_tiny_pieces_wait_together(make, speech):
 async def test_what_waits_is_bounded_by_what_it_takes(make, speech):
     """Thousands of actions make the client wait before they fill the memory."""
     live = make(Scripted())
-    connection = await _open(live)
+    connection = await opened(live)
     rules = live.turn_config(context="kitchen lights " * 1_000)
 
     async def ask():
@@ -448,8 +375,8 @@ async def test_all_sessions_together_hold_a_bounded_amount(make):
     """
     live = make(Scripted())
     memory = live._shared.memory
-    greedy = [await _open(live) for _ in range(8)]
-    speaker = await _open(live)
+    greedy = [await opened(live) for _ in range(8)]
+    speaker = await opened(live)
     for connection in (*greedy, speaker):
         connection.session._process = _never
     frames = [asyncio.create_task(connection.send(Audio(bytes(15 * 1024 * 1024)))) for connection in greedy]
@@ -471,13 +398,13 @@ async def test_all_sessions_together_hold_a_bounded_amount(make):
 async def test_what_waits_in_sessions_is_counted_with_recordings(make):
     """In seconds of audio, until it is answered or the session ends; a full server opens no more sessions."""
     live = make(Scripted())
-    first, second = await _open(live), await _open(live)
+    first, second = await opened(live), await opened(live)
     for connection in (first, second):
         connection.session._process = _never
         await connection.send(Audio(bytes(32_000 * 497)))
     assert live._admission.held_s == 2 * 497
     with pytest.raises(Overloaded):
-        await _open(live)
+        await opened(live)
     live.disconnect(first, clean=False)
     assert live._admission.held_s == 2 * 497
     live.disconnect(await live.resume(first.session.id, 0), clean=False, resumable=False)
@@ -489,7 +416,7 @@ async def test_what_waits_in_sessions_is_counted_with_recordings(make):
 async def test_an_open_utterance_is_counted_until_its_final(make, speech):
     """A speaker's audio is accepted and has no final yet; a silent session holds nothing."""
     live = make(Scripted())
-    connection = await _open(live)
+    connection = await opened(live)
     session = connection.session
     for audio, is_open in ((bytes(32_000), False), (speech[: len(speech) // 2], True)):
         await connection.send(Audio(audio))
@@ -526,7 +453,7 @@ async def test_an_abandoned_session_ends_when_its_caller_needs_the_place(make):
 async def test_of_many_connections_that_resume_at_once_the_last_gets_the_session(make):
     """The others are told at once, and do not take it in turns."""
     live = make(Scripted())
-    connection = await _open(live)
+    connection = await opened(live)
     resumes = [asyncio.create_task(live.resume(connection.session.id, 0)) for _ in range(20)]
     *earlier, last = await asyncio.gather(*resumes, return_exceptions=True)
     assert all(isinstance(refused, SessionTaken) for refused in earlier)
@@ -539,7 +466,7 @@ async def test_who_sends_faster_than_one_speaks_is_not_ahead_of_others(make):
     """Live work goes first; a recording over the same connection has no more right than one in a file, and less when
     its client is gone. A speaker whose connection broke keeps going first."""
     live = make(Scripted())
-    speaker, sender = await _open(live), await _open(live)
+    speaker, sender = await opened(live), await opened(live)
     await speaker.send(Audio(bytes(9 * 32_000)))
     await sender.send(Audio(bytes(60 * 32_000)))
     assert (speaker.session._priority, sender.session._priority) == (Priority.PARTIAL, Priority.INTERACTIVE)
@@ -555,7 +482,7 @@ async def test_who_sends_faster_than_one_speaks_is_not_ahead_of_others(make):
 async def test_sessions_process_audio_in_turn(make):
     """However many have audio waiting, a round of the event loop has a slice of one, and others get their turn."""
     live = make(Scripted())
-    connections = [await _open(live) for _ in range(10)]
+    connections = [await opened(live) for _ in range(10)]
     machines = [connection.session.machine for connection in connections]
     for connection in connections:
         await connection.send(Audio(bytes(5 * 32_000)))
@@ -574,10 +501,10 @@ async def test_abandoned_recordings_are_transcribed_one_after_the_other(make, sp
     batch = Scripted(lambda item: None)
     live = make(batch)
     for _ in range(5):
-        connection = await _open(live)
+        connection = await opened(live)
         await connection.send(Audio(speech * 8))
         live.disconnect(connection, clean=False)
-    speaker = await _open(live)
+    speaker = await opened(live)
     await speaker.send(Audio(speech[:64_000]))
     await asyncio.sleep(1.0)
     sessions = {item.session.partition(":")[0] for item in batch.seen}

@@ -1,0 +1,84 @@
+"""Two channels over one live socket: each person is transcribed as if alone, also where both speak."""
+
+import random
+
+import numpy as np
+import pytest
+
+from asr_server.client.live import LiveClient, LiveOptions
+from E2Etest.live.session import act, data, finals, open_session, receive, stream
+
+pytestmark = pytest.mark.websocket
+
+
+@pytest.fixture(scope="module")
+def call(speech, talk):
+    """Two people who speak at the same time, int16: the first twice, the second once and later."""
+    return talk, np.concatenate(
+        [np.zeros(12_000, np.int16), speech, np.zeros(len(talk) - len(speech) - 12_000, np.int16)]
+    )
+
+
+def _interleaved(call):
+    return data(np.stack(call, axis=1).reshape(-1))
+
+
+def _cuts(body, rng):
+    at = 0
+    while at < len(body):
+        size = rng.choice([1, 3, 641, 5_001, 14_400])
+        yield body[at : at + size]
+        at += size
+
+
+def _alone(server, call):
+    return [[final for final in finals(stream(server, [data(pcm)])) if final[0]] for pcm in call]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_each_channel_has_the_finals_that_it_has_alone(live_server, call, seed):
+    """Texts and times are the same, however the frames are cut, and the two are told apart."""
+    messages = []
+    with open_session(live_server, channels=2) as socket:
+        for piece in _cuts(_interleaved(call), random.Random(seed)):
+            socket.send(piece)
+        act(socket, "flush")
+        while sum(m.get("ending") == "flush" for m in messages) < 2:
+            messages.append(receive(socket))
+    of_channel = [[m for m in messages if m.get("speaker") == name] for name in "AB"]
+    assert [finals(of) for of in of_channel] == _alone(live_server, call)
+    first, second = ([m for m in of if m.get("is_final") and m["text"]] for of in of_channel)
+    assert second[0]["start"] < first[0]["end"]  # both spoke at once
+    for message in messages:
+        assert "".join(run["text"] for run in message["speakers"]) == message["committed"]
+        assert {run["speaker"] for run in message["speakers"]} <= {message["speaker"]}
+
+
+def test_a_connection_that_breaks_loses_and_doubles_nothing_of_either_channel(live_server, call):
+    """The client of the package resumes both where they had arrived."""
+    body, rng = _interleaved(call), random.Random(7)
+    client, lines = LiveClient(live_server.base, LiveOptions(channels=2)), {}
+    for place in sorted(rng.sample(range(1, len(body)), 10)):
+        client.send(body[client._buffer.end : place])
+        if rng.random() < 0.5:
+            lines |= {line.utterance: line for line in client.lines(wait_s=0.02)}
+        client.cut()
+        client.resume()
+    client.send(body[client._buffer.end :])
+    client.flush()
+    ended = set()
+    for line in client.lines():
+        lines[line.utterance] = line
+        ended |= {line.speaker} if line.ending == "flush" else set()
+        if len(ended) == 2:
+            break
+    client.close()
+    found = [
+        [
+            (line.text, line.start_s, line.end_s, line.ending)
+            for _, line in sorted(lines.items())
+            if line.speaker == name
+        ]
+        for name in "AB"
+    ]
+    assert [[line for line in of if line[0]] for of in found] == _alone(live_server, call)

@@ -1,0 +1,315 @@
+"""Two channels over one live socket: a session for each, whose messages say which of the two speaks.
+
+Both are sessions of one channel, which the server or the gateway serves as any other. This divides the audio, joins the
+answers to actions, and gives the utterances of channel 1 odd numbers and those of channel 2 even ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from array import array
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.types import ASGIApp, Message, Scope
+from starlette.websockets import WebSocket, WebSocketState
+
+from asr_server.api.errors import live_error_message
+from asr_server.api.live.actions import parse_action
+from asr_server.api.websocket_io import DISCARD
+from asr_server.core.errors import InvalidInput, InvalidValue, SessionNotFound
+from asr_server.scheduling.quota import Place
+from asr_server.scheduling.shared_bytes import PIECE_BYTES
+from asr_server.service.turns import TimeSlice
+
+NAMES = ("A", "B")
+_FRAME_BYTES = 4  # a sample of each channel
+_BETWEEN_IDS = "~"
+_REPLACED = {"channels", "speakers", "session_id", "received"}  # in the query of each session
+_JOINED = {"buffer_reset", "configured", "settled"}  # answers that the client gets once
+_SHUTDOWN, _BROKEN, _FAILED = 1001, 1006, 1011
+_MOST_DIGITS = 18
+_END_S = 30.0  # for the last finals of a channel at a shutdown
+
+Json = dict[str, Any]
+
+
+def asked_for(client: WebSocket) -> bool:
+    """Whether the query of this socket asks for two channels."""
+    return client.query_params.get("channels") == str(len(NAMES))
+
+
+async def serve(client: WebSocket, one: ASGIApp) -> None:
+    """One connection; `one` serves a socket of one channel. Raises `InvalidValue`, `SessionNotFound`."""
+    queries = list(_queries(client.scope))
+    connection = _Connection(client, one, queries)
+    try:
+        await connection.run()
+    finally:
+        await connection.cancel()
+
+
+def _queries(scope: Scope) -> Iterator[str]:
+    """The query of each channel's session."""
+    given = parse_qsl(scope["query_string"].decode("latin-1"))
+    values = dict(given)
+    kept = [(name, value) for name, value in given if name not in _REPLACED]
+    identity = values.get("session_id", "")
+    if not identity:
+        yield from (urlencode(kept) for _ in NAMES)
+        return
+    received = (values.get("received") or "0,0").split(",")
+    if len(received) != len(NAMES) or not all(number.isascii() and number.isdigit() for number in received):
+        raise InvalidValue("With two channels 'received' has the last final of each: '5,4'.", param="received")
+    sessions = identity.split(_BETWEEN_IDS)
+    if len(sessions) != len(NAMES):
+        raise SessionNotFound("This is no id of a session with two channels; open a new one.", param="session_id")
+    for channel, (session, last) in enumerate(zip(sessions, received, strict=True)):
+        number = (int(last[:_MOST_DIGITS]) + 1 - channel) // len(NAMES)
+        yield urlencode([*kept, ("session_id", session), ("received", str(number))])
+
+
+class _SharedPlace:
+    """The caller's place, which both sessions keep together and lose together."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._evict: dict[str, Callable[[], None]] = {}
+        self._kept = ExitStack()
+
+    @contextmanager
+    def kept(self, session: str, evict: Callable[[], None]) -> Iterator[None]:
+        """As `Place.kept`, for one of the two."""
+        self._evict[session] = evict
+        if len(self._evict) == len(NAMES):
+            self._kept.enter_context(self._place.kept(_BETWEEN_IDS.join(self._evict), self._evict_both))
+        try:
+            yield
+        finally:
+            self._evict.pop(session)
+            self._kept.close()
+
+    def _evict_both(self) -> None:
+        for evict in list(self._evict.values()):
+            evict()
+
+
+class _Channel:
+    """The session of one channel, behind a socket that exists in this process alone. `closed`: how it was closed."""
+
+    def __init__(
+        self, number: int, scope: Scope, one: ASGIApp, pass_on: Callable[[_Channel, Message], Awaitable[None]]
+    ):
+        self.number = number
+        self.name = NAMES[number]
+        self.hello: Json | None = None
+        self.skip_bytes = 0  # of its audio: it has them already
+        self.answers: dict[str, deque[Json]] = {status: deque() for status in _JOINED}  # the other channel owes its own
+        self.closed: tuple[int, str] | None = None
+        self._pass_on = pass_on
+        self._inbox: asyncio.Queue[Message] = asyncio.Queue()
+        self._changed = asyncio.Event()  # a message was taken, a first one sent, or the session has left
+        self._inbox.put_nowait({"type": "websocket.connect"})
+        self.task = asyncio.ensure_future(one(scope, self._receive, self._send))
+        self.task.add_done_callback(lambda _: self._changed.set())
+
+    async def opened(self) -> bool:
+        """Wait for the first message. Returns whether the session is open."""
+        while self.hello is None and not self.task.done():
+            await self._next_change()
+        return self.hello is not None
+
+    async def put(self, message: Message) -> None:
+        """The next message of the client, as soon as the one before was taken."""
+        while not self._inbox.empty() and not self.task.done():
+            await self._next_change()
+        self._inbox.put_nowait(message)
+
+    def end(self, code: int, reason: str | None = None) -> None:
+        """The client is gone; what it had sent comes first."""
+        self._inbox.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
+
+    async def _next_change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    async def _receive(self) -> Message:
+        message = await self._inbox.get()
+        self._changed.set()
+        return message
+
+    async def _send(self, message: Message) -> None:
+        if message["type"] == "websocket.close":
+            self.closed = message.get("code", 1000), message.get("reason") or ""
+        elif message["type"] != "websocket.accept":
+            await self._pass_on(self, message)
+        self._changed.set()
+
+
+class _Connection:
+    """One connection of the client, and the two sessions behind it."""
+
+    def __init__(self, client: WebSocket, one: ASGIApp, queries: list[str]) -> None:
+        self._client = client
+        self._one = one
+        self._queries = queries
+        self._channels: list[_Channel] = []
+        self._greeted = asyncio.Event()  # the client has the first message
+        self._sending = asyncio.Lock()
+        self._rest = b""  # of a frame of both channels that is not complete
+        self._slice = TimeSlice()
+
+    async def run(self) -> None:
+        """Until the client or a session ends it."""
+        scope = self._client.scope
+        state = {**scope["state"], "place": _SharedPlace(scope["state"]["place"])}
+        for number, query in enumerate(self._queries):  # one after the other: the second needs no answer if one fails
+            own = {**scope, "query_string": query.encode("latin-1"), "state": state}
+            channel = _Channel(number, own, self._one, self._pass_on)
+            self._channels.append(channel)
+            if not await channel.opened():
+                for other in self._channels[:-1]:
+                    other.end(_BROKEN if "session_id=" in query else DISCARD)
+                await self._close(channel)
+                return
+        await self._send_json(self._hello())
+        self._greeted.set()
+        reader = asyncio.create_task(self._read())
+        try:
+            await asyncio.wait({reader, *(channel.task for channel in self._channels)}, return_when="FIRST_COMPLETED")
+            if reader.done():
+                reader.result()
+                await asyncio.wait({channel.task for channel in self._channels})
+                return
+        finally:
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
+        ended = next(channel for channel in self._channels if channel.task.done())
+        if ended.closed is None or ended.closed[0] != _SHUTDOWN:  # at a shutdown each sends its final and ends itself
+            for channel in self._channels:
+                channel.end(_BROKEN)
+        await self._close(ended)
+
+    async def cancel(self) -> None:
+        """End what is still there."""
+        for channel in self._channels:
+            channel.task.cancel()
+        await asyncio.gather(*(channel.task for channel in self._channels), return_exceptions=True)
+
+    async def _close(self, ended: _Channel) -> None:
+        """Close the connection as this channel did, when the other one is done."""
+        await asyncio.wait({channel.task for channel in self._channels}, timeout=_END_S)
+        if self._client.application_state in (WebSocketState.CONNECTING, WebSocketState.CONNECTED):
+            await self._client.close(*(ended.closed or (_FAILED, "")))
+
+    # -- from the client ---------------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        """Until the client is gone."""
+        while True:
+            message = await self._client.receive()
+            if message["type"] == "websocket.disconnect":
+                for channel in self._channels:
+                    channel.end(message.get("code", _BROKEN), message.get("reason"))
+                return
+            if (pcm := message.get("bytes")) is not None:
+                await self._divide(pcm)
+            else:
+                await self._act(message.get("text") or "")
+
+    async def _divide(self, pcm: bytes) -> None:
+        parts = [bytearray() for _ in NAMES]
+        data = self._rest + pcm
+        whole = len(data) - len(data) % _FRAME_BYTES
+        self._rest = data[whole:]
+        for at in range(0, whole, PIECE_BYTES):
+            samples = array("H", data[at : min(at + PIECE_BYTES, whole)])
+            for number, part in enumerate(parts):
+                part += samples[number :: len(NAMES)].tobytes()
+            await self._slice.next_round()
+        for channel, part in zip(self._channels, parts, strict=True):
+            skipped = min(channel.skip_bytes, len(part))
+            channel.skip_bytes -= skipped
+            if len(part) > skipped:
+                await channel.put({"type": "websocket.receive", "bytes": bytes(part[skipped:])})
+
+    async def _act(self, text: str) -> None:
+        try:
+            action = parse_action(text)
+        except InvalidInput as error:
+            await self._send_json(live_error_message(error))
+            return
+        if action.action == "ping":
+            await self._send_json({"status": "pong"})
+            return
+        for channel in self._channels:
+            await channel.put({"type": "websocket.receive", "text": text})
+
+    # -- from the sessions -------------------------------------------------------------------------------------------
+
+    def _hello(self) -> Json:
+        first, second = (channel.hello or {} for channel in self._channels)
+        identity = _BETWEEN_IDS.join([first["session_id"], second["session_id"]])
+        hello = {**first, "session_id": identity, "channels": len(NAMES)}
+        if "received_bytes" in first:
+            received = [first["received_bytes"], second["received_bytes"]]
+            common = min(received) // 2 * 2  # whole samples
+            for channel, had in zip(self._channels, received, strict=True):
+                channel.skip_bytes = had - common
+            hello["received_bytes"] = common * len(NAMES)
+        return hello
+
+    async def _pass_on(self, channel: _Channel, message: Message) -> None:
+        """A message of one session's, before it closes."""
+        if message["type"] != "websocket.send":  # it refuses the handshake
+            await self._client.send(message)
+            return
+        if channel.hello is not None:
+            await self._greeted.wait()
+        content = json.loads(message["text"])
+        status = content.get("status")
+        if status == "connected":
+            channel.hello = content
+        elif status in _JOINED:
+            await self._join(channel, status, content)
+        else:
+            await self._send_json(_of_channel(channel, content))
+
+    async def _join(self, channel: _Channel, status: str, content: Json) -> None:
+        """An answer to an action, which the client gets when both sessions have answered."""
+        other = self._channels[1 - channel.number]
+        if not other.answers[status]:
+            channel.answers[status].append(content)
+            return
+        answered = other.answers[status].popleft()
+        if status == "settled":
+            first, second = (content, answered) if channel.number == 0 else (answered, content)
+            # Odd numbers are the first session's, even ones the second's: all of both up to this one are finished.
+            utterance = min(2 * first["utterance"], 2 * second["utterance"] + 1)
+            content = {**content, "utterance": utterance, "seconds": min(first["seconds"], second["seconds"])}
+        await self._send_json(content)
+
+    async def _send_json(self, content: Json) -> None:
+        async with self._sending:
+            if self._client.application_state is WebSocketState.CONNECTING:
+                await self._client.accept()
+            if self._client.application_state is WebSocketState.CONNECTED:
+                await self._client.send_json(content)
+
+
+def _of_channel(channel: _Channel, content: Json) -> Json:
+    """The message of one session, as the client gets it."""
+    named = {**content, "speaker": channel.name}
+    if "utterance" in content:
+        named["utterance"] = len(NAMES) * content["utterance"] - 1 + channel.number
+    if "text" in content:
+        committed = content["committed"]
+        named["speakers"] = [{"speaker": channel.name, "text": committed}] if committed else []
+        named["speakers_settled"] = content["is_final"]
+    if "words" in content:
+        named["words"] = [{**word, "speaker": channel.name} for word in content["words"]]
+    return named

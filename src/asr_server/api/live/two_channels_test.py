@@ -1,0 +1,112 @@
+"""Two channels over one live socket: answers, places and resuming. Their words are tested in E2Etest/contract."""
+
+import pytest
+from starlette.testclient import WebSocketDenialResponse
+from starlette.websockets import WebSocketDisconnect
+
+PATH = "/ws/transcribe?endpointing=manual&channels=2"
+KEY = {"api-key": "sk-first"}
+
+
+def _answers(socket, action, count):
+    socket.send_text(action)
+    return [socket.receive_json() for _ in range(count)]
+
+
+def test_each_channel_has_its_own_final_and_other_actions_one_answer(serve):
+    """A flush ends an utterance in both; numbers are odd for channel 1 and even for channel 2."""
+    with serve().socket(PATH) as socket:
+        assert socket.receive_json()["channels"] == 2
+        for number in (1, 2):
+            finals = _answers(socket, '{"action": "flush"}', 2)
+            found = sorted((final["speaker"], final["utterance"], final["ending"]) for final in finals)
+            assert found == [("A", 2 * number - 1, "flush"), ("B", 2 * number, "flush")]
+        socket.send_bytes(bytes(4 * 16_000))
+        _answers(socket, '{"action": "flush"}', 2)
+        (settled,) = _answers(socket, '{"action": "settled"}', 1)
+        assert (settled["seconds"], settled["utterance"]) == (1.0, 6)
+        assert _answers(socket, '{"action": "reset"}', 1) == [{"status": "buffer_reset"}]
+        (configured,) = _answers(socket, '{"action": "config", "language": "de"}', 1)
+        assert (configured["status"], configured["language"]) == ("configured", "de")
+        assert _answers(socket, '{"action": "ping"}', 1) == [{"status": "pong"}]
+        (refused,) = _answers(socket, '{"action": "dance"}', 1)
+        assert refused["code"] == "invalid_value"
+
+
+@pytest.mark.parametrize("sizes", [(1,), (1_001, 2, 4_099)])
+def test_a_client_that_comes_back_sends_on_from_the_last_whole_frame(serve, sizes):
+    """A frame has a sample of each channel; what arrived of the next one is sent again."""
+    client = serve()
+    with client.socket(PATH) as socket:
+        identity = socket.receive_json()["session_id"]
+        for size in sizes:
+            socket.send_bytes(bytes(size))
+        _answers(socket, '{"action": "settled"}', 1)
+    with client.socket(f"{PATH}&session_id={identity}&received=0,0") as socket:
+        hello = socket.receive_json()
+        assert (hello["session_id"], hello["resumed"]) == (identity, True)
+        assert hello["received_bytes"] == sum(sizes) // 4 * 4
+
+
+def test_a_client_that_comes_back_gets_of_each_channel_the_finals_that_it_lacks(serve):
+    """By the last one that it has of each."""
+    client = serve()
+    with client.socket(PATH) as socket:
+        identity = socket.receive_json()["session_id"]
+        for _ in range(3):
+            _answers(socket, '{"action": "flush"}', 2)
+    with client.socket(f"{PATH}&session_id={identity}&received=1,4") as socket:
+        socket.receive_json()
+        assert sorted(socket.receive_json()["utterance"] for _ in range(3)) == [3, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        ("&session_id=live_1~live_2&received=5", "invalid_value"),
+        ("&session_id=live_1~live_2&received=5,-4", "invalid_value"),
+        ("&session_id=live_1&received=5,4", "session_not_found"),
+        ("&session_id=live_1~live_2~live_3", "session_not_found"),
+        ("&session_id=live_1~live_2", "session_not_found"),
+        ("&sample_rate=7", "invalid_value"),
+        ("&model=none", "model_not_found"),
+    ],
+)
+def test_what_is_wrong_is_said_once_and_ends_the_connection(serve, query, code):
+    """With the close code of the error, as for one channel."""
+    with serve().socket(f"{PATH}{query}") as socket:
+        assert socket.receive_json()["code"] == code
+        with pytest.raises(WebSocketDisconnect):
+            socket.receive_json()
+
+
+def test_both_sessions_have_one_place_which_they_keep_and_lose_together(serve):
+    """A key with one place can resume them, and gets the place of those that it left behind."""
+    client = serve(api_keys="sk-first", key_max_requests=1)
+    with client.socket(PATH, headers=KEY) as socket:
+        first = socket.receive_json()["session_id"]
+        with pytest.raises(WebSocketDenialResponse), client.socket(PATH, headers=KEY):
+            pass
+    with client.socket(f"{PATH}&session_id={first}", headers=KEY) as socket:
+        assert socket.receive_json()["resumed"] is True
+    assert client.get("/health", headers=KEY).json()["live"]["sessions"] == 2
+    with client.socket(PATH, headers=KEY) as socket:
+        second = socket.receive_json()["session_id"]
+        assert client.get("/health", headers=KEY).json()["live"]["sessions"] == 2
+    with client.socket(f"{PATH}&session_id={first}", headers=KEY) as socket:
+        assert socket.receive_json()["code"] == "session_not_found"
+    assert second != first
+
+
+def test_a_second_connection_takes_both_sessions_over(serve):
+    """The first is told so once, and closed with 4009."""
+    client = serve()
+    with client.socket(PATH) as first:
+        identity = first.receive_json()["session_id"]
+        with client.socket(f"{PATH}&session_id={identity}") as second:
+            assert second.receive_json()["resumed"] is True
+            assert first.receive_json()["code"] == "session_taken"
+            with pytest.raises(WebSocketDisconnect) as closed:
+                first.receive_json()
+            assert closed.value.code == 4009
+            assert len(_answers(second, '{"action": "flush"}', 2)) == 2

@@ -1,0 +1,38 @@
+"""Runs of text that workers have labelled one after the other; with a whole session in live_replay_test."""
+
+from asr_server.gateway.live_speakers import ShownSpeakers
+
+
+def _runs(*runs):
+    return [{"speaker": who, "text": text} for who, text in runs]
+
+
+def test_what_the_next_worker_did_not_say_itself_has_no_speaker():
+    """It words the utterance otherwise, and the client keeps the text that it has seen and what follows it."""
+    shown = ShownSpeakers()
+    shown.on_text(1, "turn on", _runs(("A", "turn on")))
+    shown.restarted()
+    found = shown.on_text(1, "turn on the light", _runs(("B", "turned on a light")))
+    assert found == _runs(("A", "turn on"), (None, " the light"))
+
+
+def test_the_next_worker_labels_what_follows():
+    """Also where the text of the beginning is another one; neighbours of one speaker are one run."""
+    shown = ShownSpeakers()
+    shown.on_text(1, "turn on", _runs(("A", "turn on")))
+    shown.restarted()
+    said = _runs(("B", "turned on the"), ("A", " light"))
+    assert shown.on_text(1, "turn on the light", said) == _runs(("A", "turn on"), ("B", " the"), ("A", " light"))
+    assert shown.on_update(1, _runs(("A", "turned on the light"))) == _runs(("A", "turn on the light"))
+
+
+def test_a_text_that_the_client_has_not_seen_is_not_refined():
+    """It was made from less audio than what the client has."""
+    assert ShownSpeakers().on_update(1, _runs(("A", "turn on"))) is None
+
+
+def test_letters_behind_z_are_counted_on():
+    """AB is the 28th speaker; a name is no letter."""
+    shown = ShownSpeakers()
+    shown.on_text(1, "turn on the", _runs(("AB", "turn"), (None, " on"), ("Ann", " the")))
+    assert shown.first_unused == 28

@@ -1,0 +1,94 @@
+"""Live sessions over an engine thread whose batch answers by a script."""
+
+from __future__ import annotations
+
+import time
+import wave
+
+import pytest
+
+from asr_server import demo
+from asr_server.core import settings
+from asr_server.engine.client import EngineClient
+from asr_server.engine.protocol import Finish, Hypothesis
+from asr_server.live.events import Ending, Final
+from asr_server.scheduling.admission import Admission
+from asr_server.scheduling.ports import RowDone, RowFailed
+from asr_server.scheduling.thread import EngineThread
+from asr_server.service.live_session.inference import Engines
+from asr_server.service.live_session.options import LiveSessionOptions
+from asr_server.service.live_session.sessions import LiveSessions
+
+
+class Scripted:
+    """A batch that answers by `script(item)`: a text, a text and its `Finish`, an error, or None for never."""
+
+    free_slots = urgent_slots = 8
+
+    def __init__(self, script=lambda item: "words"):
+        self.script, self.rows, self.seen, self.loaded = script, {}, [], False
+
+    def load(self):
+        self.loaded = True
+
+    def unload(self):
+        self.loaded = False
+
+    def admit(self, key, item, urgent=False):
+        self.rows[key] = item
+        self.seen.append(item)
+
+    def step(self, begin_s=None):
+        time.sleep(0.001)
+        for key, item in list(self.rows.items()):
+            said = self.script(item)
+            if said is None:
+                continue
+            del self.rows[key]
+            if isinstance(said, Exception):
+                yield RowFailed(key, said)
+            else:
+                text, finish = said if isinstance(said, tuple) else (said, Finish.END)
+                yield RowDone(key, Hypothesis(text, "English", (1,), (-0.1,), finish, 1, 1, 1))
+
+    def drop(self, key):
+        self.rows.pop(key, None)
+
+
+@pytest.fixture(scope="session")
+def speech():
+    """The bundled recording and a pause: bytes."""
+    with wave.open(str(demo.sample().recording)) as recording:
+        return recording.readframes(recording.getnframes()) + bytes(28_800)
+
+
+@pytest.fixture
+def make():
+    """Makes the sessions of a server over batches that answer by a script."""
+    threads = []
+
+    def build(batch, accurate=None, speakers=None, **changes):
+        engines = [EngineThread(b, idle_timeout_s=0) for b in (batch, accurate) if b is not None]
+        threads.extend(engines)
+        clients = [EngineClient(engine) for engine in engines]
+        values = settings.load(_env_file=None, model_id="demo", **changes)
+        return LiveSessions(values, Engines(clients[0], clients[-1]), Admission(1000.0), speakers)
+
+    yield build
+    for thread in threads:
+        thread.close()
+
+
+async def opened(live, **options):
+    """A connection to a new session."""
+    return await live.open(LiveSessionOptions(live.turn_config(), **options))
+
+
+async def until_flush(connection):
+    """The messages up to the final that answers a flush."""
+    messages = []
+    async for outgoing in connection.messages():
+        messages.append(outgoing.message)
+        if isinstance(outgoing.message, Final) and outgoing.message.ending is Ending.FLUSH:
+            return messages
+    return messages

@@ -1,0 +1,55 @@
+"""How a live session begins, and what all live sessions share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from asr_server.core.audio import SAMPLE_RATE
+from asr_server.scheduling.job import Priority
+from asr_server.scheduling.shared_bytes import SharedBytes
+from asr_server.service.requests import WordTimes
+
+if TYPE_CHECKING:
+    from asr_server.live.events import TurnConfig
+    from asr_server.scheduling.quota import Place
+    from asr_server.service.live_session.inference import Engines
+    from asr_server.speakers.live_speakers import LiveSpeakerSource
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSessionOptions:
+    """How a session begins.
+
+    `words`: whether and how the words of finals get their times. `owner`: whose it is, "" where there are no keys.
+    `place`: in the quota of its caller, which a session keeps while it waits for its client. `speakers`: whether they
+    are told apart. `first_speaker`: how many letters others had before, in another process.
+    """
+
+    rules: TurnConfig
+    input_rate_hz: int = SAMPLE_RATE
+    words: WordTimes = WordTimes.NONE
+    owner: str = ""
+    place: Place | None = None
+    speakers: bool = False
+    first_speaker: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all sessions of the process share. `timeout_s`: the time limit of each answer. `speakers`: what tells them
+    apart; None where nothing does.
+
+    `paces`: who has one of these may process a slice of audio, of the sessions that send faster than one speaks, by
+    their priority; they leave half of the time to others.
+    """
+
+    engines: Engines
+    timeout_s: float
+    speakers: LiveSpeakerSource | None = None
+    memory: SharedBytes = field(default_factory=SharedBytes)
+    paces: Mapping[Priority, asyncio.Lock] = field(
+        default_factory=lambda: {Priority.INTERACTIVE: asyncio.Lock(), Priority.BULK: asyncio.Lock()}
+    )

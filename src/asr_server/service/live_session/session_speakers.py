@@ -1,0 +1,96 @@
+"""The speakers of a live session, told apart beside recognition, which never waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+import numpy as np
+from loguru import logger
+
+from asr_server.core.audio import SAMPLE_RATE
+from asr_server.core.errors import AsrError
+from asr_server.live.events import Samples
+from asr_server.service.live_session.speaker_labels import SpeakerLabels, SpeakersLost, UtteranceSpeakers
+from asr_server.speakers.live_speakers import LiveSpeakers, LiveSpeakerSource
+
+# As much is given at once, if so much is there: each call has its cost.
+_PUSH_SAMPLES = SAMPLE_RATE // 4
+# What may wait, about 2 MB. Who speaks is then so far behind what was said that it cannot follow.
+MAX_WAITING_SAMPLES = 30 * SAMPLE_RATE
+
+
+class SessionSpeakers:
+    """Of one session. `send`: gets changes of labels that were sent, and once why there are no more, if that happens.
+
+    `labels`: gets the texts of the session, and says whose they are.
+    """
+
+    def __init__(
+        self,
+        source: LiveSpeakerSource,
+        labels: SpeakerLabels,
+        send: Callable[[UtteranceSpeakers | SpeakersLost], None],
+    ) -> None:
+        self._send = send
+        self.labels = labels
+        self.lost = False
+        self._waiting: list[Samples] = []
+        self._waiting_samples = 0
+        self._enough = asyncio.Event()
+        self._task = asyncio.create_task(self._run(source))
+
+    def hear(self, samples: Samples) -> None:
+        """The next audio, mono at 16 kHz."""
+        if self.lost:
+            return
+        self._waiting.append(samples)
+        self._waiting_samples += len(samples)
+        if self._waiting_samples > MAX_WAITING_SAMPLES:
+            self.close()
+            self._lose("the server is too busy to follow this session.")
+        elif self._waiting_samples >= _PUSH_SAMPLES:
+            self._enough.set()
+
+    def close(self) -> None:
+        """No more audio comes, and nothing is reported any more."""
+        self._task.cancel()
+
+    async def _run(self, source: LiveSpeakerSource) -> None:
+        try:
+            await self._listen(source)
+        except AsrError as error:
+            self._lose(error.message)
+        except Exception as error:  # the words of the session do not depend on it
+            logger.opt(exception=error).error("live speakers failed")
+            self._lose("the server failed; the log has the details.")
+
+    async def _listen(self, source: LiveSpeakerSource) -> None:
+        speakers = await source.live()
+        try:
+            while True:
+                await self._enough.wait()
+                await self._push(speakers)
+        finally:
+            with suppress(AsrError):
+                await speakers.close()
+
+    async def _push(self, speakers: LiveSpeakers) -> None:
+        audio = np.concatenate(self._waiting)
+        self._waiting.clear()
+        self._waiting_samples = 0
+        self._enough.clear()
+        settled_ms = speakers.settled_ms
+        changed = await speakers.push(audio)
+        if changed or speakers.settled_ms != settled_ms:
+            for update in self.labels.on_turns(changed, speakers.settled_ms):
+                self._send(update)
+
+    def _lose(self, reason: str) -> None:
+        self.lost = True
+        self._waiting.clear()
+        self._waiting_samples = 0
+        self._send(SpeakersLost(f"Speakers are not told apart any more: {reason}"))
+        for update in self.labels.lose():
+            self._send(update)

@@ -1,0 +1,147 @@
+"""The speakers of a live session over scripted ones: slow, dead or wrong, they cost no word and no time."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from asr_server.core.errors import UnsupportedValue
+from asr_server.live.events import Audio, Final, Flush, Reset
+from asr_server.service.live_session.conftest import Scripted, opened, until_flush
+from asr_server.service.live_session.session_speakers import MAX_WAITING_SAMPLES
+from asr_server.service.live_session.speaker_labels import SpeakersLost, UtteranceSpeakers
+from asr_server.speakers.conftest import ScriptedSpeakers
+from asr_server.speakers.turns import Turn
+
+_SECOND = 32_000  # bytes
+
+
+def _runs(speakers):
+    return [(run.speaker, run.text) for run in speakers.runs]
+
+
+async def _until(connection, found):
+    """The messages up to the first for which `found` says so."""
+    outgoing = []
+    async with asyncio.timeout(20):
+        async for each in connection.messages():
+            outgoing.append(each)
+            if found(each):
+                break
+    return outgoing
+
+
+async def _heard(speakers, seconds):
+    """Wait until the speakers have that much audio."""
+    async with asyncio.timeout(20):
+        while not speakers.sessions or speakers.sessions[0].samples < 16_000 * seconds:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+async def test_finals_have_speakers_and_their_labels_are_refined_up_to_the_horizon(make, speech):
+    """The final comes at once, with a first guess; two updates follow: the true speaker, and that it is settled."""
+    speakers = ScriptedSpeakers([Turn(0, 0, 60_000)], doubt_ms=6_000, horizon_ms=8_000)
+    connection = await opened(make(Scripted(lambda item: "good morning"), speakers=speakers), speakers=True)
+    await connection.send(Audio(speech + bytes(12 * _SECOND)))
+    *before, settled = await _until(connection, lambda out: getattr(out.message, "settled", False))
+    (final,) = [out for out in before if isinstance(out.message, Final)]
+    updates = [out.message for out in before if isinstance(out.message, UtteranceSpeakers)]
+    assert [*map(_runs, updates)][-1] == [("A", "good morning")]
+    assert _runs(settled.message) == [("A", "good morning")]
+    assert not final.speakers.settled
+    texts = ["".join(run.text for run in each.runs) for each in [final.speakers, *updates, settled.message]]
+    assert set(texts) == {"good morning"}
+    connection.session.end()
+
+
+async def test_speakers_hear_what_the_session_counts(make, speech):
+    """Over a reset and another connection: their clock is that of the texts."""
+    speakers = ScriptedSpeakers([])
+    live = make(Scripted(), speakers=speakers)
+    connection = await opened(live, speakers=True)
+    await connection.send(Audio(speech[:_SECOND]))
+    await connection.send(Reset())
+    await connection.send(Audio(speech[: _SECOND + 1]))
+    live.disconnect(connection, clean=False)
+    again = await live.resume(connection.session.id, 0)
+    await again.send(Audio(speech[_SECOND + 1 :]))
+    sent = speech[:_SECOND] + speech
+    await _heard(speakers, (len(sent) // 2 - 5_000) / 16_000)
+    heard = np.concatenate(speakers.sessions[0].audio)
+    assert np.array_equal(heard, np.frombuffer(sent, "<i2")[: len(heard)].astype(np.float32) / 32_768)
+    assert len(speakers.sessions) == 1
+    again.session.end()
+
+
+@pytest.mark.parametrize("fault", ["fails_ms", "hangs_ms"])
+async def test_a_dead_or_silent_process_costs_no_word_and_is_reported_once(make, speech, fault):
+    """All finals come; labels given before stay, and later words have none."""
+    truth = [Turn(0, 0, 600_000)]
+    speakers = ScriptedSpeakers(truth, horizon_ms=0, **{fault: len(speech) // 32 + 500})
+    connection = await opened(make(Scripted(lambda item: "words"), speakers=speakers), speakers=True)
+    await connection.send(Audio(speech))
+    first = (await _until(connection, lambda out: isinstance(out.message, Final)))[-1]
+    await _heard(speakers, len(speech) / _SECOND - 0.3)
+    for _ in range(2 * MAX_WAITING_SAMPLES // (len(speech) // 2)):
+        await connection.send(Audio(speech))
+    await connection.send(Flush())
+    rest = await _until(
+        connection, lambda out: getattr(out.message, "ending", None) and out.message.ending.value == "flush"
+    )
+    finals = [out for out in rest if isinstance(out.message, Final) and out.message.text]
+    assert len(finals) >= 2 * MAX_WAITING_SAMPLES // (len(speech) // 2)
+    assert _runs(finals[-1].speakers) == [(None, "words")]
+    assert finals[-1].speakers.settled
+    assert [type(out.message) for out in rest].count(SpeakersLost) == 1
+    assert "A" in {
+        run.speaker
+        for out in [first, *rest]
+        for each in [out.speakers or out.message]
+        if isinstance(each, UtteranceSpeakers)
+        for run in each.runs
+    }
+    async with asyncio.timeout(5):
+        while not speakers.sessions[0].closed:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    connection.session.end()
+
+
+async def test_a_client_that_comes_back_gets_finals_with_the_labels_they_have_now(make, speech):
+    """What was refined while it was away is not lost, also of finals that it has."""
+    speakers = ScriptedSpeakers([Turn(0, 0, 60_000)], horizon_ms=3_000)
+    live = make(Scripted(lambda item: "good morning"), speakers=speakers)
+    connection = await opened(live, speakers=True)
+    await connection.send(Audio(speech + bytes(8 * _SECOND)))
+    live.disconnect(connection, clean=False)
+    await _heard(speakers, len(speech) / _SECOND + 7.5)
+    again = await live.resume(connection.session.id, 0)
+    (first,) = await _until(again, lambda out: True)
+    assert isinstance(first.message, Final)
+    assert (_runs(first.speakers), first.speakers.settled) == ([("A", "good morning")], True)
+    live.disconnect(again, clean=False)
+    third = await live.resume(connection.session.id, first.message.utterance)
+    (update,) = await _until(third, lambda out: True)
+    assert update.message == first.speakers
+    third.session.end()
+
+
+async def test_without_speakers_asked_for_nothing_is_said_of_them(make, speech):
+    """Nothing is made for such a session."""
+    speakers = ScriptedSpeakers([Turn(0, 0, 60_000)])
+    connection = await opened(make(Scripted(), speakers=speakers))
+    await connection.send(Audio(speech))
+    await connection.send(Flush())
+    messages = await until_flush(connection)
+    assert not [m for m in messages if isinstance(m, UtteranceSpeakers)]
+    assert speakers.sessions == []
+    assert connection.session.speakers is None
+
+
+async def test_speakers_that_the_server_cannot_tell_apart_are_refused(make):
+    """With the reason, before a session is made."""
+    refusal = UnsupportedValue("SPEAKERS=off", param="speakers")
+    for speakers in (None, ScriptedSpeakers([], refusal=refusal)):
+        live = make(Scripted(), speakers=speakers)
+        with pytest.raises(UnsupportedValue):
+            await opened(live, speakers=True)
+        assert len(live) == 0
