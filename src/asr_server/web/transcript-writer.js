@@ -1,0 +1,75 @@
+// Writes the segments of a file into the rows of its transcript, in the order in which the server sends them.
+
+import { LANGUAGES } from "./languages.js";
+import { People, labelled } from "./speakers.js";
+import { addGap, placed, rowsOf } from "./transcript.js";
+
+/** Text whose speakers are known later is written at once, and gets them at the end. */
+export class Writer {
+  #store;
+  #id;
+  #writing = Promise.resolve();
+  #last = 0; // the order key of the last row
+  #gaps = [];
+  #known = []; // rows that came with a speaker
+  #turns = []; // who spoke in the rows that came without
+  #people = new People((changes) => this.update(changes));
+  #anonymous = false; // rows have come without a speaker
+
+  constructor(store, id) {
+    this.#store = store;
+    this.#id = id;
+  }
+
+  /** Returns how many rows the segment has. */
+  segment(segment) {
+    const { text, start, end, speaker, language } = segment;
+    // The server heard speech there.
+    if (!text) addGap(this.#gaps, start, end);
+    if (speaker && this.#anonymous) {
+      this.#turns.push({ start, end, speaker });
+      this.#people.meet([segment]);
+      return 0;
+    }
+    const rows = text ? this.#cut(segment) : [];
+    this.#people.meet(rows);
+    if (rows.length && this.#last === 0) this.update(spoken(language));
+    if (rows.length) this.#queue(() => this.#store.putRows(this.#id, rows));
+    this.#last = Math.max(this.#last, ...rows.map(({ n }) => n));
+    return rows.length;
+  }
+
+  update(changes) {
+    this.#queue(() => this.#store.update(this.#id, changes));
+  }
+
+  /** Write what is left to be written, and wait for the store. */
+  async close() {
+    if (this.#gaps.length) this.update({ gaps: this.#gaps });
+    if (this.#turns.length) this.#queue(() => this.#label());
+    await this.#writing;
+  }
+
+  #cut(segment) {
+    const rows = rowsOf(segment, this.#last);
+    if (segment.speaker) return placed(this.#known, rows);
+    this.#anonymous = true;
+    return rows;
+  }
+
+  /** The rows as they are now: they may have been corrected since they came. */
+  async #label() {
+    const turns = this.#turns.sort((a, b) => a.start - b.start);
+    await this.#store.putRows(this.#id, labelled(await this.#store.rows(this.#id), turns));
+  }
+
+  #queue(work) {
+    this.#writing = this.#writing.then(work);
+  }
+}
+
+/** The fields for the language of a transcript, by its English name. */
+export function spoken(name) {
+  const code = Object.keys(LANGUAGES).find((one) => LANGUAGES[one] === name) ?? "";
+  return name === "auto" ? {} : { language: name, languageCode: code };
+}
