@@ -229,7 +229,7 @@ function draft(change) {
 }
 
 function edit(change, before) {
-  made(view.history.edit(change, before));
+  return made(view.history.edit(change, before));
 }
 
 function undo() {
@@ -242,10 +242,11 @@ function redo() {
   made(view.history.redo());
 }
 
-function made(change) {
+async function made(change) {
   if (!change) return;
-  put(change);
+  const shown = put(change);
   write(change);
+  await shown;
 }
 
 async function changed({ type, id, here, removed, put: keys, rows }) {
@@ -288,7 +289,11 @@ function rename() {
 
 function speakerMenu(row, button) {
   const { id } = transcript;
-  const give = (speaker) => edit({ put: [{ ...view.history.row(row.n), speaker, chosen: true }] });
+  const change = async (rows) => {
+    await edit({ put: rows });
+    view.speakerButton(row.n)?.focus({ preventScroll: true }); // the one that was pressed may have gone
+  };
+  const give = (speaker) => change([{ ...view.history.row(row.n), speaker, chosen: true }]);
   openSpeakerMenu(button, row.speaker, view.people, {
     rename: (speaker, name) => store.update(id, withName(view.people, speaker, name)),
     give,
@@ -298,7 +303,7 @@ function speakerMenu(row, button) {
       give(speaker);
     },
     merge(from, to) {
-      edit({ put: merged(view.history.rows, from, to) });
+      change(merged(view.history.rows, from, to));
       toast(t("speakers.merged"), { action: t("reader.undo"), run: undo });
     },
   });

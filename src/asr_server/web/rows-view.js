@@ -60,6 +60,10 @@ export class RowsView {
     return this.#items.get(n)?.querySelector(".line-text");
   }
 
+  speakerButton(n) {
+    return this.#items.get(n)?.querySelector(".speaker, .person");
+  }
+
   /** Make the buttons of this item the ones that Tab reaches: thousands of rows would keep it from going on. */
   reach(item) {
     for (const button of this.#list.querySelectorAll('.line > button[tabindex="0"]')) button.tabIndex = -1;

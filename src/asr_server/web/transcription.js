@@ -54,7 +54,7 @@ export async function giveUp(item, count, problem) {
 
 /** The answer of the server; the rows are written on the way. */
 async function received(item, sound, health, { signal, report, counted }) {
-  let duration = 0;
+  let [duration, done] = [0, 0];
   const writer = new Writer(store, item.id);
   const started = stream(sound, fieldsOf(item.options, health), {
     sent: (fraction) => report(fraction < 1 ? { state: "uploading", fraction } : { state: "transcribing", fraction: null, seconds: 0 }),
@@ -65,7 +65,9 @@ async function received(item, sound, health, { signal, report, counted }) {
     },
     segment: (segment) => {
       counted(writer.segment(segment));
-      report({ state: "transcribing", fraction: duration ? Math.min(1, segment.end / duration) : null, seconds: segment.end });
+      // Speakers come once more from the beginning on.
+      done = Math.max(done, segment.end);
+      report({ state: "transcribing", fraction: duration ? Math.min(1, done / duration) : null, seconds: done });
     },
   });
   const abort = () => started.abort();
