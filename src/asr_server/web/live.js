@@ -144,7 +144,7 @@ function made(found) {
   const speakers = hasOption(server.health, "speakers") && ui.speakers.checked ? "true" : "";
   const query = { language: ui.language.value, hotwords: ui.hotwords.value.trim(), words, speakers };
   const date = new Intl.DateTimeFormat(i18n.language, { dateStyle: "medium", timeStyle: "short" }).format();
-  const options = { language: ui.language.value, hotwords: ui.hotwords.value.trim() };
+  const options = { language: query.language, hotwords: query.hotwords, speakers: speakers && "auto" };
   const metadata = { title: t("live.untitled", { date }), model: server.health?.model_id ?? "", options };
   recording = new LiveRecording(store, { query, metadata, found, translate }, events());
   recording.translateInto(ui.target.value);

@@ -67,7 +67,7 @@ function fillPerson(item, speaker) {
     button.setAttribute("aria-haspopup", "dialog");
     item.append(button);
   }
-  button.title = speaker.name || t("speakers.unknown");
+  button.title = speaker.name ? t("speakers.of", { name: speaker.name }) : t("speakers.unknown");
   button.setAttribute("aria-label", button.title);
   button.onclick = () => speaker.menu(button);
 }

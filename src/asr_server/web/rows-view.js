@@ -169,13 +169,18 @@ export class RowsView {
     else fillSpeaker(item, Object.keys(this.people).length ? { name: "", menu } : null);
   }
 
-  /** Show the speakers of all rows again. */
-  showSpeakers() {
-    const rows = this.history.rows;
-    rows.forEach((row, i) => {
+  /** Show the speakers of all rows again, in slices. */
+  async showSpeakers() {
+    const turn = this.#turn;
+    let since = performance.now();
+    for (let i = 0; i < this.history.rows.length; i++) {
+      const row = this.history.rows[i];
       const item = this.#items.get(row.n);
-      if (item) this.#showSpeaker(item, row, rows[i - 1]);
-    });
+      if (item) this.#showSpeaker(item, row, this.history.rows[i - 1]);
+      if (performance.now() - since < SLICE_MS) continue;
+      since = await breathe();
+      if (turn !== this.#turn) return;
+    }
   }
 
   // -- marks ----------------------------------------------------------------------------------------------------------

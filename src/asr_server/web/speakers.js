@@ -99,11 +99,11 @@ export class People {
 
 /** The rows that change when it becomes known who spoke: `turns` are [{start, end, speaker}] in order. A row of several
  * speakers is split; one whose speaker was chosen by hand keeps it. Of rows behind the last turn nothing is known. Both are
- * in order. */
-export function labelled(rows, turns) {
+ * in order; `next` is the order key of the row behind the last one. */
+export function labelled(rows, turns, next = undefined) {
   if (!turns.length) return [];
   const end = Math.max(...turns.map((turn) => turn.end));
-  return rows.flatMap((row, i) => (row.chosen || row.start >= end ? [] : divided(row, rows[i + 1]?.n, turns)));
+  return rows.flatMap((row, i) => (row.chosen || row.start >= end ? [] : divided(row, rows[i + 1]?.n ?? next, turns)));
 }
 
 /** The rows that are no longer as they were when `speaker` of all rows in `from` is `to`. */

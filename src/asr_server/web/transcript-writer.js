@@ -4,6 +4,8 @@ import { LANGUAGES } from "./languages.js";
 import { People, labelled } from "./speakers.js";
 import { addGap, placed, rowsOf } from "./transcript.js";
 
+const SLICE = 100; // rows that get their speakers in one task
+
 /** Text whose speakers are known later is written at once, and gets them at the end. */
 export class Writer {
   #store;
@@ -57,10 +59,15 @@ export class Writer {
     return rows;
   }
 
-  /** The rows as they are now: they may have been corrected since they came. */
+  /** Rows are read when it is their turn: they may have been corrected since they came. */
   async #label() {
     const turns = this.#turns.sort((a, b) => a.start - b.start);
-    await this.#store.putRows(this.#id, labelled(await this.#store.rows(this.#id), turns));
+    const order = (await this.#store.rows(this.#id)).map(({ n }) => n);
+    for (let at = 0; at < order.length; at += SLICE) {
+      const rows = await this.#store.rowsAt(this.#id, order.slice(at, at + SLICE));
+      const found = labelled(rows, turns, order[at + SLICE]);
+      if (found.length) await this.#store.putRows(this.#id, found);
+    }
   }
 
   #queue(work) {

@@ -60,6 +60,15 @@ test("text that comes before its speakers is kept as it was corrected meanwhile,
   assert.deepEqual((await store.get(id)).speakers, { A: "Maria", B: "" });
 });
 
+test("hundreds of rows get their speakers, each row of two speakers a key of its own", async () => {
+  const { store, id, writer } = await begun();
+  const starts = Array.from({ length: 250 }, (_, i) => 2 * i);
+  for (const start of starts) writer.segment(segment(start, "yes no"));
+  for (const start of starts) for (const [at, text, speaker] of [[start, "yes", "A"], [start + 0.5, "no", "B"]]) writer.segment(segment(at, text, { speaker }));
+  await writer.close();
+  assert.deepEqual(await seen(store, id), starts.flatMap(() => [["A", "yes"], ["B", "no"]]));
+});
+
 test("where a stream breaks off before all speakers are known, the others stay unknown", async () => {
   const { store, id, writer } = await begun();
   writer.segment(segment(0, "hello you."));
