@@ -14,6 +14,7 @@ export class Writer {
   #last = 0; // the order key of the last row
   #gaps = [];
   #known = []; // rows that came with a speaker
+  #seen = new Set(); // segments that came with a speaker
   #turns = []; // who spoke in the rows that came without
   #people = new People((changes) => this.update(changes));
   #anonymous = false; // rows have come without a speaker
@@ -33,6 +34,7 @@ export class Writer {
       this.#people.meet([segment]);
       return 0;
     }
+    if (speaker && this.#again(segment)) return 0;
     const rows = text ? this.#cut(segment) : [];
     this.#people.meet(rows);
     if (rows.length && this.#last === 0) this.update(spoken(language));
@@ -57,6 +59,14 @@ export class Writer {
     if (segment.speaker) return placed(this.#known, rows);
     this.#anonymous = true;
     return rows;
+  }
+
+  /** Where the channel tells the speaker, segments come with it, and again when all speakers are known. */
+  #again({ start, end, text }) {
+    const key = JSON.stringify([start, end, text]);
+    const again = this.#seen.has(key);
+    this.#seen.add(key);
+    return again;
   }
 
   /** Rows are read when it is their turn: they may have been corrected since they came. */

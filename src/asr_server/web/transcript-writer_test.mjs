@@ -34,6 +34,8 @@ test("speech at the same time on another channel is put in its place", async () 
   const before = await store.rows(id);
   writer.segment(segment(3, "Yes.", { speaker: "B" }));
   writer.segment(segment(20, "Go on.", { speaker: "B" }));
+  // All of them once more, when the whole recording is known.
+  assert.equal(writer.segment(segment(3, "Yes.", { speaker: "B" })), 0);
   await writer.close();
   const rows = await store.rows(id);
   const starts = rows.map(({ start }) => start);
