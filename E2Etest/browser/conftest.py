@@ -128,6 +128,13 @@ def browser(playwright, chromium):
 
 
 @pytest.fixture
+def beeping(launch):
+    """A browser with the microphone that Chromium makes itself."""
+    with launch("--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream") as browser:
+        yield browser
+
+
+@pytest.fixture
 def speaking(launch, tmp_path):
     """Start a browser into whose microphone the bundled recording is spoken, `times` over, with pauses between."""
 

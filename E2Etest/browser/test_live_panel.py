@@ -1,6 +1,5 @@
 """The Live panel before a socket that the test answers: what it shows of lines, of the model and of the microphone."""
 
-import json
 import re
 
 import pytest
@@ -10,57 +9,13 @@ from asr_server.engine.fake_script import FakeScript
 from asr_server.translator.conftest import ScriptedLlm, refusal
 from E2Etest.browser.conftest import PHONE, opened
 from E2Etest.browser.looking import looked_at
+from E2Etest.browser.speech import Speech
 from E2Etest.browser.states import SCHEMES, SIZES
 from E2Etest.browser.storing import TALK, kept
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-HELLO = {"status": "connected", "session_id": "live_1", "window_max_s": 30}
 LONG = "The lamp in the kitchen is on again. " * 40
-
-
-class Speech:
-    """The server's end of the page's socket. Each line is said in a second."""
-
-    def __init__(self, page):
-        self.count = 0
-        self._route = None
-        page.route_web_socket(re.compile("/ws/transcribe"), self._opened)
-
-    def _opened(self, route):
-        self._route = route
-        route.on_message(self._received)
-        self._send(HELLO)
-
-    def _received(self, message):
-        if isinstance(message, str) and json.loads(message)["action"] == "flush":
-            self.final("", ending="flush")
-
-    def _send(self, message):
-        self._route.send(json.dumps(message))
-
-    def partial(self, committed, tentative=""):
-        """The open line."""
-        self._line(committed, tentative, is_final=False)
-
-    def final(self, text, ending="pause"):
-        """The end of the open line."""
-        self._line(text, "", is_final=True, ending=ending)
-        self.count += 1
-
-    def _line(self, committed, tentative, **more):
-        times = {"utterance": self.count + 1, "start": self.count, "end": self.count + 1, "lag_ms": 40}
-        language = {"language": "English", "language_code": "en"}
-        self._send(
-            {"text": committed + tentative, "committed": committed, "tentative": tentative, **times, **language, **more}
-        )
-
-
-@pytest.fixture
-def beeping(launch):
-    """A browser with the microphone that Chromium makes itself."""
-    with launch("--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream") as browser:
-        yield browser
 
 
 def _start(page):

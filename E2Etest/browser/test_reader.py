@@ -305,16 +305,16 @@ def test_the_spoken_word_of_a_long_recording_is_kept_in_sight_until_one_scrolls(
 def test_what_is_known_of_the_words_is_shown(browser, page_server):
     """Speakers with their names, rows that were cut off, uncertain words, speech without words, a translation."""
     first, second = _two()
-    first["speaker"], second["speaker"], second["complete"] = "S1", "S2", False
+    first["speaker"], second["speaker"], second["complete"] = "A", "B", False
     for i, word in enumerate(first["words"]):
         word["confidence"] = 0.2 if i == 3 else 0.95
     with opened(browser, page_server.base, "transcripts", viewport=WIDE) as watched:
         page = watched.page
         made = stored(
-            page, [first, second], hum(30), durationS=30, speakers={"S1": "Maria"}, gaps=[{"start": 9, "end": 12}]
+            page, [first, second], hum(30), durationS=30, speakers={"A": "Maria"}, gaps=[{"start": 9, "end": 12}]
         )
         _open(page, made)
-        assert page.locator(".speaker").all_inner_texts() == ["Maria", "Speaker S2"]
+        assert page.locator(".speaker").all_inner_texts() == ["Maria", "Speaker B"]
         page.locator(".speaker").nth(1).click()
         page.keyboard.type("Ben")
         page.keyboard.press("Enter")

@@ -1,6 +1,7 @@
 // Captions: the last lines of what is said over the whole screen, in large type on black. Escape leaves.
 
 import { find, make } from "./dom.js";
+import { paintSpeaker, speakerName, turnsOf } from "./speakers.js";
 
 const LINES = 4; // more do not fit at this size
 const SIZES = [1, 1.35, 1.8, 0.75]; // of the type, as a share of what fits by default
@@ -31,22 +32,32 @@ export class Captions {
   }
 
   /** Not every browser gives the whole screen; without it the captions fill the window. */
-  show(lines) {
+  show(lines, names) {
     this.#dialog.showModal();
     this.#dialog.requestFullscreen?.().catch(() => {});
-    this.update(lines);
+    this.update(lines, names);
   }
 
   close() {
     if (this.#dialog.open) this.#dialog.close();
   }
 
-  update(lines) {
+  /** `names` of the speakers: {id: name}. */
+  update(lines, names) {
     if (!this.open) return;
+    let last;
     const shown = lastLines(lines).map((line) => {
-      const text = make("p", { dir: "auto", lang: line.languageCode ?? "" }, line.committed, make("span", { textContent: line.tentative }));
-      const parts = line.translation ? [text, make("p", { className: "translation", dir: "auto", textContent: line.translation })] : [text];
-      return make("li", {}, ...parts);
+      const turns = turnsOf(line).map(({ speaker, text }) => {
+        const named = speaker !== undefined && speaker !== last;
+        last = speaker;
+        const name = named ? [make("b", { textContent: `${speakerName(speaker, names)}: ` })] : [];
+        const turn = make("p", { dir: "auto", lang: line.languageCode ?? "" }, ...name, text);
+        if (named) paintSpeaker(turn, speaker, names);
+        return turn;
+      });
+      turns.at(-1).append(make("span", { textContent: line.tentative }));
+      const translation = line.translation ? [make("p", { className: "translation", dir: "auto", textContent: line.translation })] : [];
+      return make("li", {}, ...turns, ...translation);
     });
     this.#list.replaceChildren(...shown);
   }

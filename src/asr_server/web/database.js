@@ -82,6 +82,7 @@ function within(id) {
 
 export class MemoryDatabase {
   #tables = Object.fromEntries(TABLES.map((table) => [table, new Map()])); // JSON of the key -> [key, value]
+  #changing = Promise.resolve(); // changes are made one after the other, as transactions are
 
   async get(table, key) {
     return this.#get(table, key);
@@ -98,7 +99,13 @@ export class MemoryDatabase {
     return behind.slice(0, count).map(([key, value]) => [key, structuredClone(value)]);
   }
 
-  async change(tables, work) {
+  change(tables, work) {
+    const mine = this.#changing.then(() => this.#change(work));
+    this.#changing = mine.catch(() => {});
+    return mine;
+  }
+
+  async #change(work) {
     const changes = await work(async (table, key) => this.#get(table, key));
     for (const [table, key, value] of changes ?? []) {
       const entries = this.#tables[table];

@@ -9,17 +9,18 @@ import { make, save } from "./dom.js";
 import { hasOption } from "./health.js";
 import { i18n, t } from "./i18n.js";
 import { namedIn } from "./languages.js";
+import { moveIn, place } from "./menu.js";
+import { speakerName } from "./speakers.js";
 import { store } from "./store.js";
 import { toast } from "./toast.js";
 import { translateTranscript } from "./translation.js";
 
 const TRANSLATIONS = { none: "export.translation_none", both: "export.translation_both", only: "export.translation_only" };
-const EDGE = 8; // pixels between the menu and the window
 
 let menus = 0;
 
 export function wordings() {
-  return { speaker: (id) => t("export.speaker", { id }), cut: t("export.cut") };
+  return { speaker: (id) => speakerName(id), cut: t("export.cut") };
 }
 
 export function exportMenu(button, getTranscript) {
@@ -37,7 +38,7 @@ export function exportMenu(button, getTranscript) {
     menu.querySelector("button").focus();
   };
   menu.ontoggle = ({ newState }) => button.setAttribute("aria-expanded", String(newState === "open"));
-  menu.onkeydown = (event) => move(menu, event);
+  menu.onkeydown = (event) => moveIn(menu, event);
 }
 
 async function fill(menu, { transcript, rows }) {
@@ -103,26 +104,4 @@ async function translate(transcript, target) {
 function choice(label, values) {
   const select = make("select", {}, ...values.map(([value, name]) => new Option(name, value)));
   return { select, field: make("label", { className: "small" }, t(label), select) };
-}
-
-/** Below the button, or above it where there is more room. */
-function place(menu, button) {
-  const [own, at] = [menu.getBoundingClientRect(), button.getBoundingClientRect()];
-  const below = innerHeight - at.bottom - EDGE >= own.height || innerHeight - at.bottom > at.top;
-  // A button on the right has its menu to the left, away from the scroll bar.
-  const left = at.left + at.right > innerWidth ? at.right - own.width : at.left;
-  menu.style.left = `${Math.max(EDGE, Math.min(left, innerWidth - own.width - EDGE))}px`;
-  menu.style.top = below ? `${at.bottom + 4}px` : "auto";
-  menu.style.bottom = below ? "auto" : `${innerHeight - at.top + 4}px`;
-  menu.style.maxHeight = `${(below ? innerHeight - at.bottom : at.top) - EDGE - 4}px`;
-}
-
-/** Arrow keys go through the commands. */
-function move(menu, event) {
-  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-  const commands = [...menu.querySelectorAll("button")];
-  const at = commands.indexOf(document.activeElement);
-  if (!step || at < 0) return;
-  event.preventDefault();
-  commands.at((at + step) % commands.length).focus();
 }

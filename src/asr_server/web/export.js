@@ -21,7 +21,7 @@ export const formats = [
   { id: "txt", ending: "txt", type: "text/plain", label: "export.txt", write: (t) => paragraphsAsText(t, false) },
   { id: "txt-times", ending: "times.txt", type: "text/plain", label: "export.txt_times", write: (t) => paragraphsAsText(t, true) },
   { id: "srt", ending: "srt", type: "application/x-subrip", label: "export.srt", write: (t) => srt(subtitles(t)) },
-  { id: "vtt", ending: "vtt", type: "text/vtt", label: "export.vtt", write: (t) => vtt(subtitles(t)) },
+  { id: "vtt", ending: "vtt", type: "text/vtt", label: "export.vtt", write: (t) => vtt(subtitles(t, { voices: true })) },
   { id: "docx", ending: "docx", type: DOCX, label: "export.docx", write: (t) => docx(t.transcript.title, facts(t), paragraphs(t), cutNote(t)) },
   { id: "md", ending: "md", type: "text/markdown", label: "export.md", write: markdown },
   { id: "csv", ending: "csv", type: "text/csv", label: "export.csv", write: csv },
@@ -141,30 +141,37 @@ function escapedMarkdown(text) {
   return line.replace(/^(\s*)([#+-]|\d+[.)])/, (_, blank, mark) => `${blank}${mark.slice(0, -1)}\\${mark.at(-1)}`);
 }
 
-function subtitles({ transcript, rows, words }) {
+/** The cues of all rows. `voices`: each has its speaker as `voice`; otherwise the name stands before the text where the speaker
+ * changes. */
+function subtitles(t, { voices = false } = {}) {
   let last;
-  const spoken = rows.map((row) => {
-    const speaker = row.speaker === last ? "" : speakerOf({ transcript, words }, row.speaker);
+  const spoken = t.rows.map((row) => {
+    const speaker = speakerOf(t, row.speaker);
+    const changes = row.speaker !== last;
     last = row.speaker;
-    return { ...row, lead: speaker ? `${speaker}: ` : "" };
+    if (voices) return { ...row, voice: speaker };
+    return speaker && changes ? led(row, `${speaker}: `) : row;
   });
-  const cut = spoken.flatMap((row) => withTranslation(row, cuesOf([row])));
+  const cut = spoken.flatMap((row) => withTranslation(row, cuesOf([row])).map((cue) => ({ ...cue, voice: row.voice })));
   // Cues of neighbouring rows may overlap where speakers do.
   return cut.map((c, i) => ({ ...c, end: cut[i + 1]?.start > c.start ? Math.min(c.end, cut[i + 1].start) : c.end }));
 }
 
+/** A row with a name before its text, which takes room and no time. */
+function led(row, lead) {
+  const { start } = row;
+  return { ...row, text: lead + row.text, words: [{ text: lead, start, end: start }, ...pieces(row)] };
+}
+
 /** The cues of a row with its translation below: each word of that goes to the cue of its estimated time. */
-function withTranslation({ start, end, translation, lead }, cues) {
+function withTranslation({ start, end, translation }, cues) {
   const texts = cues.map(() => "");
   for (const piece of translation ? pieces({ start, end, text: translation }) : []) {
     const middle = (piece.start + piece.end) / 2;
     const at = cues.findIndex((c) => middle < c.end);
     texts[at < 0 ? cues.length - 1 : at] += piece.text;
   }
-  return cues.map((c, i) => {
-    const first = i === 0 ? lead : "";
-    return { ...c, text: [first + c.text, texts[i].replaceAll(/\s+/g, " ").trim()].filter(Boolean).join("\n") };
-  });
+  return cues.map((c, i) => ({ ...c, text: [c.text, texts[i].replaceAll(/\s+/g, " ").trim()].filter(Boolean).join("\n") }));
 }
 
 function csv(t) {

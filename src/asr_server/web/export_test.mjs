@@ -143,3 +143,12 @@ test("a zip has every file under its own name", async () => {
   assert.ok(all["other/other.srt"].startsWith("1\n00:00:00,500 --> "));
   assert.equal(Object.keys(all).length, 12);
 });
+
+test("cues name their speaker: WebVTT each in a tag, SubRip before the text within its width", () => {
+  const rows = [row(1, 0, 4, "one two three four five six seven eight nine ten eleven", { speaker: "a" }), row(2, 5, 6, "yes", { speaker: "a" }), row(3, 7, 8, "no", { speaker: "b" })];
+  const speakers = { a: "Anna & <Co>" };
+  assert.deepEqual(text("vtt", rows, { speakers }).match(/^<v .*?>/gm), ["<v Anna &amp; &lt;Co&gt;>", "<v Anna &amp; &lt;Co&gt;>", "<v Speaker b>"]);
+  const lines = text("srt", rows, { speakers: { a: "Professor Anna Maria of the Faculty" } }).split("\n");
+  assert.deepEqual(lines.filter((line) => line.includes(": ")), ["Professor Anna Maria of the Faculty: one", "Speaker b: no"]);
+  assert.ok(lines.every((line) => line.length <= 42));
+});

@@ -9,7 +9,7 @@ import { clock, find, icon, make, save, say } from "./dom.js";
 import { droppedFiles } from "./dropped-files.js";
 import { exportMenu, wordings } from "./export-menu.js";
 import { hasOption, modelNote, watch } from "./health.js";
-import { i18n, t } from "./i18n.js";
+import { i18n, t, text } from "./i18n.js";
 import { fill } from "./languages.js";
 import * as library from "./library.js";
 import { notice } from "./notice.js";
@@ -29,6 +29,7 @@ const STATES = {
   failed: "files.state_failed",
   cancelled: "files.state_cancelled",
 };
+const MOST_SPEAKERS = 12; // of the choice: of more people, nobody knows the exact number
 const LOOK_MS = 300; // after a change, for transcriptions that ended with a page
 
 const queue = new Queue(transcribe, changed);
@@ -42,6 +43,7 @@ let model = ""; // what keeps it from transcribing
 export function begin() {
   fill(find("files-language"));
   fill(find("files-target"));
+  for (let count = 2; count <= MOST_SPEAKERS; count++) find("files-speakers").append(numberOption(count));
   find("files-input").onchange = ({ target }) => {
     take([...target.files]);
     target.value = ""; // so that the same file can be chosen again
@@ -62,6 +64,7 @@ export function begin() {
     if (!health) return;
     limits = health.limits;
     find("files-target-field").hidden = !hasOption(health, "translation");
+    find("files-speakers-field").hidden = !hasOption(health, "speakers");
     showLimits();
   }, 10);
   store.onchange(({ type }) => {
@@ -79,7 +82,7 @@ export function open() {
 
 export async function take(files) {
   if (!files.length) return;
-  const options = { language: find("files-language").value, hotwords: find("files-hotwords").value.trim(), target: target() };
+  const options = { language: find("files-language").value, hotwords: find("files-hotwords").value.trim(), target: chosen("target"), speakers: chosen("speakers") };
   const alone = files.length === 1 && !queue.busy;
   notice("files", null);
   let item = null;
@@ -152,8 +155,15 @@ function remove(item) {
   summarize();
 }
 
-function target() {
-  return find("files-target-field").hidden ? "" : find("files-target").value;
+/** The choice of a field that not every server has. */
+function chosen(name) {
+  return find(`files-${name}-field`).hidden ? "" : find(`files-${name}`).value;
+}
+
+function numberOption(count) {
+  const option = new Option("", String(count));
+  text(option, "files.speakers_count", { count });
+  return option;
 }
 
 // -- what is shown ------------------------------------------------------------------------------------------------------

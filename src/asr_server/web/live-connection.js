@@ -5,6 +5,7 @@
 // its own bytes: `#base` is its start. docs/websocket.md, "When the connection breaks", specifies this.
 
 import { ReplayBuffer } from "./replay-buffer.js";
+import { SpeakerIds } from "./speakers.js";
 import { addGap } from "./transcript.js";
 
 const FIRST_DELAY_MS = 250;
@@ -30,9 +31,12 @@ export class LiveConnection {
   #received = 0;
   #tries = 0;
   #windowSeconds = 30;
+  #ids;
 
-  /** `from`: the position of the first byte that will be pushed, where an earlier recording goes on. */
-  constructor({ limitBytes, bytesPerSecond, from = 0 }) {
+  /** `from`: the position of the first byte that will be pushed, where an earlier recording goes on; `speakers`: the ids of its
+   * speakers. */
+  constructor({ limitBytes, bytesPerSecond, from = 0, speakers = [] }) {
+    this.#ids = new SpeakerIds(speakers);
     this.buffer = new ReplayBuffer(limitBytes, from);
     this.bytesPerSecond = bytesPerSecond;
     this.#sent = this.#finalized = from;
@@ -59,6 +63,7 @@ export class LiveConnection {
       this.#base = this.#sent;
       this.#received = 0;
       this.#number += 1;
+      this.#ids.fresh();
     } else {
       this.#base = this.#sent - message.received_bytes; // lost bytes are not in the server's count
     }
@@ -83,6 +88,8 @@ export class LiveConnection {
       key: `${this.#number}.${message.utterance}`,
       committed: message.committed,
       tentative: message.tentative,
+      speakers: this.#runs(message.speakers),
+      settled: message.speakers_settled !== false,
       final: message.is_final,
       ending: message.ending ?? "",
       start: from + message.start,
@@ -96,8 +103,21 @@ export class LiveConnection {
   /** A message with the times of the words of a final: {key, words}, with times since recording began. */
   words(message) {
     const from = this.#base / this.bytesPerSecond;
-    const words = message.words.map((word) => ({ ...word, start: from + word.start, end: from + word.end }));
+    const words = message.words.map(({ speaker, ...word }) => {
+      const times = { ...word, start: from + word.start, end: from + word.end };
+      return speaker ? { ...times, speaker: this.#ids.of(speaker) } : times;
+    });
     return { key: `${this.#number}.${message.utterance}`, words };
+  }
+
+  /** A message that says better than before who spoke: {key, speakers, settled}. */
+  speakers(message) {
+    const key = `${this.#number}.${message.utterance}`;
+    return { key, speakers: this.#runs(message.speakers), settled: message.speakers_settled };
+  }
+
+  #runs(runs = []) {
+    return runs.map(({ speaker, text }) => ({ speaker: speaker ? this.#ids.of(speaker) : null, text }));
   }
 
   /** The next bytes to send, or null. */

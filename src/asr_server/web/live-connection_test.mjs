@@ -164,3 +164,28 @@ test("where sound was lost is known, and losses near each other are one gap", ()
   }
   assert.equal(slow.gaps.length, 1);
 });
+
+test("speakers of a line, of its words and of a later update have ids that a new session does not use again", () => {
+  const liveConnection = new LiveConnection({ limitBytes: 100 * SECOND, bytesPerSecond: SECOND, speakers: ["A", "Maria"] });
+  const speakers = [{ speaker: "A", text: "a" }, { speaker: null, text: " b" }, { speaker: "Maria", text: " c" }];
+  const ids = () => {
+    const { key, ...line } = liveConnection.text(final(1, 0, 1, { speakers, speakers_settled: false }));
+    const { words } = liveConnection.words({ utterance: 1, words: [{ word: "a", start: 0, end: 1, speaker: "A" }, { word: "b", start: 1, end: 2, speaker: null }] });
+    const update = liveConnection.speakers({ utterance: 1, speakers, speakers_settled: true });
+    assert.deepEqual([update.key, update.speakers, update.settled, line.settled], [key, line.speakers, true, false]);
+    return [...line.speakers.map(({ speaker }) => speaker), ...words.map(({ speaker }) => speaker)];
+  };
+  liveConnection.hello(hello());
+  assert.deepEqual(ids(), ["B", null, "Maria", "B", undefined]);
+  liveConnection.hello(resumed(0));
+  assert.deepEqual(ids()[0], "B");
+  liveConnection.hello(hello({ session_id: "live_2" }));
+  assert.deepEqual(ids(), ["C", null, "Maria", "C", undefined]);
+});
+
+test("a line of a server that tells nobody apart has no speakers, and nothing of it is waited for", () => {
+  const liveConnection = made();
+  liveConnection.hello(hello());
+  const { speakers, settled } = liveConnection.text(final(1, 0, 1));
+  assert.deepEqual([speakers, settled], [[], true]);
+});

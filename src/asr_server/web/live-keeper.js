@@ -2,6 +2,8 @@
 //
 // What the store has not confirmed is in `tail()`, small enough to be written at once when the page goes away.
 
+import { People, labelled } from "./speakers.js";
+
 const PIECE_S = 0.5;
 const MOST_TAIL_S = 60; // of sound that a slow disk has not taken
 export const LINE_STEP = 2 ** 24; // of row numbers, for each line: it may be cut anew, and readers split its rows
@@ -16,7 +18,8 @@ export class Keeper {
   #bytesPerSecond;
   #pieces = []; // {at, bytes}: not confirmed by the store, in order; the last one is still growing
   #writing = Promise.resolve();
-  #lines = new Map(); // key of a line -> {number, rows}
+  #lines = new Map(); // key of a line -> {number, segment, rows}
+  #people = new People((changes) => this.update(changes));
   #nextLine;
   #finalEnd; // seconds up to which the lines are final
   #open = null; // the line that is being spoken
@@ -61,7 +64,7 @@ export class Keeper {
       return [];
     }
     if (this.#open?.key === line.key) this.#open = null;
-    const rows = this.#put(line.key, { start: line.start, end: line.end, text: line.committed });
+    const rows = this.#put(line.key, { start: line.start, end: line.end, text: line.committed, speakers: line.speakers });
     this.#finalEnd = Math.max(this.#finalEnd, line.end);
     // Behind its rows: what `live` counts is in the store.
     this.update({ durationS: this.soundEnd / this.#bytesPerSecond, live: { lines: this.#nextLine, finalEnd: this.#finalEnd } });
@@ -71,11 +74,10 @@ export class Keeper {
   /** Keep the open line as it is now: no final will come. */
   keepOpen() {
     if (!this.#open) return false;
-    const { start, end, committed, tentative } = this.#open;
-    const text = (committed + tentative).trim();
+    const { start, end, committed, tentative, speakers } = this.#open;
+    const text = committed + tentative;
     this.#open = null;
-    if (text) this.#put("open", { start, end, text, complete: false });
-    return Boolean(text);
+    return this.#put("open", { start, end, text, speakers, complete: false }).length > 0;
   }
 
   /** The open line is transcribed again by a new session. */
@@ -89,13 +91,24 @@ export class Keeper {
     return segment ? this.#put(key, { ...segment, words }) : [];
   }
 
+  /** Who said what of a line, known now or better than before: runs [{speaker, text}]. Returns its rows. */
+  speakers(key, speakers) {
+    if (this.#open?.key === key) this.#open = { ...this.#open, speakers };
+    const segment = this.#lines.get(key)?.segment;
+    return segment ? this.#put(key, { ...segment, speakers }) : [];
+  }
+
   /** The translation of the row of this number and text. Returns the key of its line, or "". */
   translated(n, text, translation) {
     for (const [key, { rows }] of this.#lines) {
       const row = rows.find((one) => one.n === n && one.text.trim() === text.trim());
       if (!row) continue;
       row.translation = translation;
-      this.#queue(() => this.#store.putRows(this.#id, [row]));
+      this.#queue(async () => {
+        // It may have been corrected since it was put.
+        const [now] = await this.#store.rowsAt(this.#id, [n]);
+        if (now?.text === row.text) await this.#store.putRows(this.#id, [{ ...now, translation }]);
+      });
       return key;
     }
     return "";
@@ -131,10 +144,21 @@ export class Keeper {
       if (before?.translation) row.translation = before.translation;
     }
     this.#lines.set(key, { number: line.number, segment, rows });
-    const gone = old.map(({ n }) => n).filter((n) => !rows.some((row) => row.n === n));
-    this.#queue(() => this.#store.putRows(this.#id, rows));
-    if (gone.length) this.#queue(() => this.#store.removeRows(this.#id, gone));
+    this.#people.meet(rows);
+    this.#queue(() => this.#replace(line.number, old, rows));
     return rows;
+  }
+
+  /** Put rows in the place of those that were put before. If these have been corrected, only the speakers are new. */
+  async #replace(number, old, rows) {
+    const now = await this.#store.rowsAt(this.#id, old.map(({ n }) => n));
+    if (old.every((row, i) => now[i]?.text === row.text && now[i].speaker === row.speaker)) {
+      const gone = old.map(({ n }) => n).filter((n) => !rows.some((row) => row.n === n));
+      return this.#store.changeRows(this.#id, gone, rows);
+    }
+    const [from, until] = [number * LINE_STEP, (number + 1) * LINE_STEP];
+    const corrected = (await this.#store.rows(this.#id)).filter(({ n }) => n > from && n <= until);
+    return this.#store.putRows(this.#id, labelled(corrected, rows));
   }
 
   #write(piece) {

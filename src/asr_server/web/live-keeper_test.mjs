@@ -165,3 +165,49 @@ test("a line that never becomes final is kept as one that is not complete", asyn
   await keeper.settle();
   assert.deepEqual((await store.rows(id)).map(({ text, complete }) => [text, complete]), [["turn on", false]]);
 });
+
+const runs = (...pairs) => pairs.map(([speaker, text]) => ({ speaker, text }));
+const seen = (rows) => rows.map(({ speaker, text }) => [speaker, text]);
+const SAID = "I think so no you do";
+
+test("speakers of a line cut its rows, and what is known better later cuts them anew", async () => {
+  const { store, id, keeper } = await begun();
+  keeper.line(line("1.1", 0, 7, SAID, { speakers: runs([null, SAID]) }));
+  keeper.line(line("1.2", 8, 9, "well", { speakers: runs(["B", "well"]) }));
+  await keeper.settle();
+  assert.deepEqual(seen(await store.rows(id)), [[undefined, SAID], ["B", "well"]]);
+  keeper.speakers("1.1", runs(["A", "I think so no"], ["B", " you do"]));
+  keeper.words("1.1", SAID.split(" ").map((word, i) => ({ word, start: i, end: i + 0.5, speaker: "A" })));
+  keeper.speakers("1.1", runs(["A", "I think so"], ["B", " no you do"]));
+  await keeper.settle();
+  const rows = await store.rows(id);
+  assert.deepEqual(seen(rows), [["A", "I think so"], ["B", "no you do"], ["B", "well"]]);
+  assert.deepEqual(rows.map(({ start }) => start), [0, 3, 8]);
+  assert.deepEqual(Object.keys((await store.get(id)).speakers), ["B", "A"]);
+});
+
+test("rows that were corrected keep that when their speakers become known, and the translation of the old text is dropped", async () => {
+  const { store, id, keeper } = await begun();
+  const [put] = keeper.line(line("1.1", 0, 7, SAID, { speakers: runs([null, SAID]) }));
+  keeper.line(line("1.2", 8, 9, "mine", { speakers: runs(["A", "mine"]) }));
+  await keeper.settle();
+  const [first, second] = await store.rows(id);
+  await store.putRows(id, [{ ...first, text: "I think sew no you do" }, { ...second, speaker: "C", chosen: true }]);
+  assert.equal(keeper.translated(put.n, SAID, "Ich denke schon nein du"), "1.1");
+  keeper.speakers("1.1", runs(["A", "I think so"], ["B", " no you do"]));
+  keeper.speakers("1.2", runs(["B", "mine"]));
+  await keeper.settle();
+  const rows = await store.rows(id);
+  assert.deepEqual(seen(rows), [["A", "I think sew"], ["B", "no you do"], ["C", "mine"]]);
+  assert.equal(rows[0].n, first.n);
+  assert.ok(rows.every(({ translation }) => translation === undefined));
+});
+
+test("the open line is kept with what is known of its speakers", async () => {
+  const { store, id, keeper } = await begun();
+  keeper.line({ key: "1.1", start: 0, end: 3, committed: "turn on", tentative: " no", final: false, speakers: runs([null, "turn on"]) });
+  keeper.speakers("1.1", runs(["A", "turn on"]));
+  assert.equal(keeper.keepOpen(), true);
+  await keeper.settle();
+  assert.deepEqual(seen(await store.rows(id)), [["A", "turn on no"]]);
+});

@@ -14,7 +14,7 @@ const BUFFER_BYTES = 180 * BYTES_PER_SECOND;
 // Of kept sound that is read again while the microphone is open: 58 MB.
 export const MOST_AGAIN_BYTES = 1800 * BYTES_PER_SECOND;
 const READ_BYTES = 10 * BYTES_PER_SECOND;
-const WORDS_MS = 3000; // the times of words come within that, or not at all
+const WORDS_MS = 3000; // the times of words, and who said them, come within that, or not at all
 const POLL_MS = 50;
 
 export class LiveRecording {
@@ -34,9 +34,10 @@ export class LiveRecording {
   #sentAgain = Promise.resolve();
   #said = false; // whether there are any words
   #wordless = new Set(); // keys of final lines whose words have no times yet
+  #unsettled = new Set(); // keys of final lines whose speakers may still change
 
   /** `options`: {query, metadata, found, translate}; `query` is the socket's, `metadata` the transcript's. `on`: {state(name),
-   * connection(name, detail), line(line), fresh(), translated(key, text), translation(problem), error(error),
+   * connection(name, detail), line(line), speakers(key, speakers), unlabelled(), fresh(), translated(key, text), translation(problem), error(error),
    * sound(level, seconds), full(), gone(), ended({id, said, error})}. */
   constructor(store, options, on) {
     this.#store = store;
@@ -44,14 +45,18 @@ export class LiveRecording {
     this.#on = on;
     this.#found = options.found ?? null;
     const from = this.#found?.from ?? 0;
+    const speakers = Object.keys(this.#found?.transcript.speakers ?? {});
     const again = Math.min(MOST_AGAIN_BYTES, (this.#found?.soundBytes ?? 0) - from);
-    this.#connection = new LiveConnection({ limitBytes: BUFFER_BYTES + again, bytesPerSecond: BYTES_PER_SECOND, from });
+    this.#connection = new LiveConnection({ limitBytes: BUFFER_BYTES + again, bytesPerSecond: BYTES_PER_SECOND, from, speakers });
     this.#socket = new LiveSocket(this.#connection, options.query, {
       state: (name, detail) => this.#connected(name, detail),
       line: (line) => this.#line(line),
       words: ({ key, words }) => this.#words(key, words),
+      speakers: (update) => this.#speakers(update),
+      unlabelled: on.unlabelled,
       fresh: () => {
         this.#keeper.dropOpen();
+        this.#unsettled.clear();
         on.fresh();
       },
       error: on.error,
@@ -125,7 +130,7 @@ export class LiveRecording {
     this.#become("finishing");
     this.#microphone?.close();
     await this.#flush();
-    for (let waited = 0; this.#wordless.size && waited < WORDS_MS; waited += POLL_MS) await later(POLL_MS);
+    for (let waited = 0; (this.#wordless.size || this.#unsettled.size) && waited < WORDS_MS; waited += POLL_MS) await later(POLL_MS);
     await this.end();
   }
 
@@ -232,6 +237,7 @@ export class LiveRecording {
     if (rows.length) {
       this.#said = true;
       this.#wordless.add(line.key);
+      if (!line.settled) this.#unsettled.add(line.key);
       setTimeout(() => this.#translate(line.key), WORDS_MS);
     }
     this.#on.line(line);
@@ -243,7 +249,15 @@ export class LiveRecording {
     this.#wordless.delete(key);
   }
 
-  /** Once the words of a line have their times, its rows stay as they are. */
+  #speakers({ key, speakers, settled }) {
+    if (this.state === "ended") return;
+    this.#keeper.speakers(key, speakers);
+    if (settled) this.#unsettled.delete(key);
+    if (!this.#wordless.has(key)) this.#translate(key);
+    this.#on.speakers(key, speakers);
+  }
+
+  /** Once the words of a line have their times, its rows are cut anew only where their speakers change. */
   #translate(key) {
     for (const { n, text, translation } of this.#keeper.rows(key)) if (!translation) this.#translator.add(n, text);
   }

@@ -24,8 +24,8 @@ export class LiveSocket {
   #changes = {}; // of the configuration since the page connected: every new connection sends them again
   #ended = false;
 
-  /** `on`: {state(name, detail), line(line), words({key, words}), fresh(), error(error)}; states: connecting, live, waiting,
-   * closed. */
+  /** `on`: {state(name, detail), line(line), words({key, words}), speakers({key, speakers, settled}), unlabelled(), fresh(),
+   * error(error)}; states: connecting, live, waiting, closed. */
   constructor(liveConnection, query, on) {
     this.#connection = liveConnection;
     this.#query = query;
@@ -84,6 +84,10 @@ export class LiveSocket {
       if (this.#connection.connected) this.#on.error(this.#lastError);
     } else if (message.status === "connected") {
       this.#onHello(message);
+    } else if (message.type === "speaker_update") {
+      this.#on.speakers(this.#connection.speakers(message));
+    } else if (message.status === "speakers_unavailable") {
+      this.#on.unlabelled();
     } else if ("text" in message) {
       this.#onLine(this.#connection.text(message));
     } else if (message.words) {
@@ -94,6 +98,7 @@ export class LiveSocket {
   #onHello(message) {
     if (this.#connection.hello(message)) this.#on.fresh();
     this.#on.state("live", { lostSeconds: this.#connection.lostSeconds });
+    if (message.speakers === false) this.#on.unlabelled();
     this.#sendChanges();
     this.#pump();
   }

@@ -47,7 +47,8 @@ const { LiveSocket } = await import("./live-socket.js");
 function opened(query = {}) {
   const liveConnection = new LiveConnection({ limitBytes: 10_000, bytesPerSecond: 1000 });
   const heard = [];
-  const on = { state() {}, line() {}, words: (words) => heard.push(words), fresh() {}, error() {} };
+  const told = (what) => void heard.push(what);
+  const on = { state() {}, line() {}, words: told, speakers: told, unlabelled: () => told("unlabelled"), fresh() {}, error() {} };
   const socket = new LiveSocket(liveConnection, query, on);
   socket.open();
   const next = () => {
@@ -106,4 +107,22 @@ test("the words of a line are told with its key", () => {
   first.hello();
   first.tell({ utterance: 1, words: [{ word: "on", start: 0, end: 1 }] });
   assert.deepEqual(heard, [{ key: "1.1", words: [{ word: "on", start: 0, end: 1 }] }]);
+});
+
+test("who spoke is told with the key of the line, and that nobody can say it any more", () => {
+  const { first, heard } = opened({ speakers: "true" });
+  assert.equal(first.url.searchParams.get("speakers"), "true");
+  first.hello({ speakers: true });
+  const speakers = [{ speaker: "A", text: "on" }];
+  first.tell({ type: "speaker_update", utterance: 1, speakers, speakers_settled: true });
+  first.tell({ status: "speakers_unavailable", message: "gone" });
+  assert.deepEqual(heard, [{ key: "1.1", speakers, settled: true }, "unlabelled"]);
+});
+
+test("a session that has lost its speakers says so when it goes on", () => {
+  const { first, heard, next } = opened({ speakers: "true" });
+  first.hello({ speakers: true });
+  first.cut(1006);
+  next().hello({ resumed: true, received_bytes: 0, speakers: false });
+  assert.deepEqual(heard, ["unlabelled"]);
 });

@@ -1,26 +1,31 @@
-// The live transcript: a line for each utterance, committed words solid, tentative words grey, its translation below.
+// The live transcript: a line for each utterance, committed words solid, tentative words grey, its translation below. Where
+// speakers are told apart, each turn of an utterance stands alone, with its name where the speaker changes.
 
 import { clock, icon, make } from "./dom.js";
 import { t } from "./i18n.js";
 import { Follow } from "./live-follow.js";
 import { LINE_STEP } from "./live-keeper.js";
+import { openSpeakerMenu } from "./speaker-menu.js";
+import { paintSpeaker, speakerName, turnsOf } from "./speakers.js";
 
 export class LiveView {
+  names = {}; // of the speakers: {id: name}
   #list;
   #sheet;
   #latest;
   #announcer;
-  #replay;
+  #on;
   #follow = new Follow();
   #lines = new Map(); // key -> {line, element, ...}
 
-  /** `parts`: the elements {list, sheet, latest, announcer}; `replay(line)` plays its sound. */
-  constructor({ list, sheet, latest, announcer }, replay) {
+  /** `parts`: the elements {list, sheet, latest, announcer}. `on`: {replay(line), rename(id, name)}: play the sound of a line; a
+   * speaker gets a name. */
+  constructor({ list, sheet, latest, announcer }, on) {
     this.#list = list;
     this.#sheet = sheet;
     this.#latest = latest;
     this.#announcer = announcer;
-    this.#replay = replay;
+    this.#on = on;
     sheet.addEventListener("scroll", () => this.#scrolled(() => this.#follow.scrolled(sheet)), { passive: true });
     latest.onclick = () => {
       this.#scrolled(() => this.#follow.toEnd(sheet));
@@ -30,7 +35,7 @@ export class LiveView {
     new ResizeObserver(() => this.#grown()).observe(sheet);
   }
 
-  /** All lines in order: {key, start, end, committed, tentative, final, translation?}. */
+  /** All lines in order: {key, start, end, committed, tentative, speakers, final, translation?}. */
   get lines() {
     return [...this.#lines.values()].map(({ line }) => line);
   }
@@ -52,22 +57,36 @@ export class LiveView {
     }
     const entry = this.#lines.get(line.key) ?? this.#add(line);
     entry.line = { ...line, translation: entry.line.translation };
-    entry.solid.textContent = line.committed;
-    entry.grey.textContent = line.tentative;
     entry.element.classList.toggle("open", !line.final);
-    entry.text.lang = line.languageCode ?? "";
+    this.#fill(entry);
     // Screen readers get final words only.
-    if (line.final) this.#announcer.textContent = line.committed;
+    if (line.final) this.#announcer.textContent = spokenText(line, this.names);
     this.#grown();
   }
 
+  /** Who said what of a line, known now or better than before. */
+  speak(key, speakers) {
+    const entry = this.#lines.get(key);
+    if (!entry) return;
+    entry.line = { ...entry.line, speakers };
+    this.#fill(entry);
+    this.#grown();
+  }
+
+  /** Show these names of the speakers. */
+  call(names) {
+    this.names = { ...names };
+    for (const entry of this.#lines.values()) this.#name(entry);
+  }
+
   /** Show the rows of an earlier recording, a line for each utterance. */
-  restore(rows, languageCode) {
+  restore(rows, { languageCode, speakers }) {
     this.clear();
+    this.names = { ...speakers };
     const lines = Map.groupBy?.(rows, numberOf) ?? grouped(rows);
     for (const [number, parts] of lines) {
       const text = (name) => parts.map((row) => row[name] ?? "").join(" ").trim();
-      const line = { key: `kept ${number}`, start: parts[0].start, end: parts.at(-1).end, committed: text("text"), tentative: "", languageCode };
+      const line = { key: `kept ${number}`, start: parts[0].start, end: parts.at(-1).end, committed: text("text"), tentative: "", languageCode, speakers: runsOf(parts) };
       this.show({ ...line, final: parts.every((row) => row.complete) });
       this.translate(line.key, text("translation"), "");
     }
@@ -93,6 +112,7 @@ export class LiveView {
   }
 
   clear() {
+    this.names = {};
     this.#lines.clear();
     this.#list.replaceChildren();
     this.#announcer.textContent = "";
@@ -100,23 +120,70 @@ export class LiveView {
   }
 
   #add(line) {
-    const solid = make("span", { className: "solid" });
-    const grey = make("span", { className: "grey" });
-    const text = make("p", { dir: "auto" }, solid, grey);
+    const turns = make("div", { className: "turns" });
     const time = clock(line.start);
     const play = make("button", { type: "button", className: "icon replay" }, icon("play"));
     play.setAttribute("aria-label", t("live.replay", { time }));
-    const element = make("li", {}, make("time", { textContent: time }), text, play);
-    const entry = { line, element, solid, grey, text };
-    play.onclick = () => this.#replay(entry.line);
+    const element = make("li", {}, make("time", { textContent: time }), turns, play);
+    element.dataset.key = line.key;
+    const entry = { line, element, turns };
+    play.onclick = () => this.#on.replay(entry.line);
     this.#lines.set(line.key, entry);
     this.#list.append(element);
     return entry;
   }
 
+  /** Elements that are there stay: a text that is selected, or a name that has the focus, is not lost with each word. */
+  #fill(entry) {
+    const { line, turns, element } = entry;
+    const wanted = turnsOf(line);
+    while (turns.children.length > wanted.length) turns.lastChild.remove();
+    wanted.forEach(({ text }, i) => {
+      const turn = turns.children[i] ?? turns.appendChild(emptyTurn());
+      const [solid, grey] = turn.lastChild.children;
+      turn.lastChild.lang = line.languageCode ?? "";
+      solid.textContent = text;
+      grey.textContent = i === wanted.length - 1 ? line.tentative : "";
+    });
+    this.#name(entry);
+    this.#nameAt(element.nextElementSibling);
+  }
+
+  #nameAt(element) {
+    const entry = this.#lines.get(element?.dataset.key);
+    if (entry) this.#name(entry);
+  }
+
+  /** Put the names where the speaker is not that of the turn before. */
+  #name({ line, turns, element }) {
+    const before = this.#lines.get(element.previousElementSibling?.dataset.key);
+    let last = before && turnsOf(before.line).at(-1).speaker;
+    turnsOf(line).forEach(({ speaker }, i) => {
+      const turn = turns.children[i];
+      paintSpeaker(turn, speaker, this.names);
+      turn.classList.toggle("voiced", speaker !== undefined);
+      this.#showName(turn, speaker === last ? undefined : speaker);
+      last = speaker;
+    });
+  }
+
+  #showName(turn, speaker) {
+    let button = turn.querySelector(".speaker");
+    if (speaker === undefined) return void button?.remove();
+    if (!button) {
+      button = make("button", { type: "button", className: "speaker", title: t("speakers.name") });
+      button.setAttribute("aria-haspopup", "dialog");
+      turn.prepend(button);
+    }
+    button.textContent = speakerName(speaker, this.names);
+    button.onclick = () => openSpeakerMenu(button, speaker, this.names, { rename: this.#on.rename });
+  }
+
   #remove(key) {
+    const next = this.#lines.get(key)?.element.nextElementSibling;
     this.#lines.get(key)?.element.remove();
     this.#lines.delete(key);
+    this.#nameAt(next);
   }
 
   #grown() {
@@ -127,6 +194,22 @@ export class LiveView {
     move();
     this.#latest.hidden = this.#follow.following;
   }
+}
+
+function emptyTurn() {
+  const [solid, grey] = ["solid", "grey"].map((className) => make("span", { className }));
+  return make("div", { className: "turn" }, make("p", { dir: "auto" }, solid, grey));
+}
+
+/** A line as text, with the names of its speakers. */
+export function spokenText(line, names) {
+  return turnsOf(line)
+    .map(({ speaker, text }) => (speaker === undefined ? "" : `${speakerName(speaker, names)}: `) + text.trim())
+    .join("\n");
+}
+
+function runsOf(rows) {
+  return rows.some(({ speaker }) => speaker !== undefined) ? rows.map(({ speaker, text }, i) => ({ speaker, text: (i ? " " : "") + text })) : [];
 }
 
 function numberOf(row) {

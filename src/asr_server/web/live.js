@@ -16,11 +16,12 @@ import { LINE_STEP } from "./live-keeper.js";
 import { LiveRecording } from "./live-recording.js";
 import { keepTail, leftOf } from "./live-recovery.js";
 import { Replay } from "./live-replay.js";
-import { LiveView } from "./live-view.js";
+import { LiveView, spokenText } from "./live-view.js";
 import { fillDevices } from "./microphone.js";
 import { notice } from "./notice.js";
 import { Problem } from "./problem.js";
 import * as reader from "./reader.js";
+import { withName } from "./speakers.js";
 import { store } from "./store.js";
 import { toast } from "./toast.js";
 import { storage } from "./web-storage.js";
@@ -41,11 +42,11 @@ const replay = new Replay();
 const ui = {};
 
 export function begin() {
-  for (const name of ["start", "pause", "lag", "heard", "connection", "translation", "language", "device", "hotwords", "target"])
+  for (const name of ["start", "pause", "lag", "heard", "connection", "translation", "language", "device", "hotwords", "target", "speakers", "unlabelled"])
     ui[name] = find(`live-${name}`);
   meter = new Meter();
   const parts = { list: find("live-lines"), sheet: find("live-sheet"), latest: find("live-latest"), announcer: find("live-announcer") };
-  view = new LiveView(parts, playLine);
+  view = new LiveView(parts, { replay: playLine, rename: nameSpeaker });
   captions = new Captions();
   offer = new InterruptedOffer({
     busy: () => state() !== "idle",
@@ -72,7 +73,7 @@ function listen() {
   ui.device.onchange = changeDevice;
   find("live-copy").onclick = () => copy(plain());
   exportMenu(find("live-export"), kept);
-  find("live-captions").onclick = () => captions.show(view.lines);
+  find("live-captions").onclick = () => captions.show(view.lines, view.names);
   navigator.mediaDevices?.addEventListener("devicechange", listDevices);
   addEventListener("beforeunload", (event) => state() !== "idle" && event.preventDefault());
   addEventListener("pagehide", keep);
@@ -84,7 +85,9 @@ function listen() {
   i18n.onchange(() => {
     listDevices();
     become(state());
+    view.call(view.names);
   });
+  store.onchange(({ type, id }) => type === "transcript" && id === shownId && callSpeakers());
   store.onproblem((code) => state() !== "idle" && notice("live", new Problem(code)));
 }
 
@@ -133,13 +136,15 @@ function made(found) {
   failures = 0;
   ui.lag.textContent = ui.heard.textContent = "";
   say(ui.translation, "");
+  ui.unlabelled.hidden = true;
   // The rows behind the last final come again.
   if (found) showKept(found, found.rows.filter(({ n }) => n <= found.lines * LINE_STEP));
   else view.clear();
   const words = hasOption(server.health, "aligner") ? "accurate" : "fast";
-  const query = { language: ui.language.value, hotwords: ui.hotwords.value.trim(), words };
+  const speakers = hasOption(server.health, "speakers") && ui.speakers.checked ? "true" : "";
+  const query = { language: ui.language.value, hotwords: ui.hotwords.value.trim(), words, speakers };
   const date = new Intl.DateTimeFormat(i18n.language, { dateStyle: "medium", timeStyle: "short" }).format();
-  const options = { language: ui.language.value, hotwords: ui.hotwords.value.trim() };
+  const options = { language: query.language, hotwords: query.hotwords, speakers: speakers && "auto" };
   const metadata = { title: t("live.untitled", { date }), model: server.health?.model_id ?? "", options };
   recording = new LiveRecording(store, { query, metadata, found, translate }, events());
   recording.translateInto(ui.target.value);
@@ -154,9 +159,14 @@ function events() {
     connection,
     line: showLine,
     fresh: () => view.dropOpen(),
+    speakers(key, speakers) {
+      view.speak(key, speakers);
+      captions.update(view.lines, view.names);
+    },
+    unlabelled: () => (ui.unlabelled.hidden = false),
     translated(key, translation) {
       view.translate(key, translation, ui.target.value);
-      captions.update(view.lines);
+      captions.update(view.lines, view.names);
     },
     translation: (problem) => say(ui.translation, problem ? t("live.translation_failed", { reason: problem.text }) : ""),
     error: showError,
@@ -215,7 +225,7 @@ function showSound(level, seconds) {
 
 function showLine(line) {
   view.show(line);
-  captions.update(view.lines);
+  captions.update(view.lines, view.names);
   text(ui.lag, "live.behind", { seconds: (line.lagMs / 1000).toFixed(1) });
   if (line.language) ui.heard.textContent = nameOf(line.languageCode) || line.language;
   refresh();
@@ -255,6 +265,7 @@ function showError(error) {
 function showServer(answer) {
   server = answer;
   find("live-target-field").hidden = !hasOption(answer.health, "translation");
+  find("live-speakers-field").hidden = !hasOption(answer.health, "speakers");
   refresh();
 }
 
@@ -266,6 +277,7 @@ function become(name) {
   const now = state();
   text(find("live-start-word"), WORDS[now]);
   ui.start.disabled = name === "starting";
+  ui.speakers.disabled = now !== "idle"; // a session has them from its beginning
   ui.start.dataset.state = now;
   ui.start.title = now === "finishing" ? t("live.finishing_about") : "";
   ui.pause.hidden = now !== "live" && now !== "paused";
@@ -297,8 +309,20 @@ function refresh() {
 
 function showKept({ transcript }, rows) {
   shownId = transcript.id;
-  view.restore(rows, transcript.languageCode);
+  view.restore(rows, transcript);
   refresh();
+}
+
+function nameSpeaker(speaker, name) {
+  store.update(shownId, withName(view.names, speaker, name));
+}
+
+/** Speakers may be named in the reader too. */
+async function callSpeakers() {
+  const found = await store.get(shownId);
+  if (!found || JSON.stringify(found.speakers) === JSON.stringify(view.names)) return;
+  view.call({ ...view.names, ...found.speakers });
+  captions.update(view.lines, view.names);
 }
 
 /** What is kept of the lines that are shown. */
@@ -318,5 +342,5 @@ function listDevices() {
 }
 
 function plain() {
-  return view.finished.map((line) => line.committed.trim()).join("\n");
+  return view.finished.map((line) => spokenText(line, view.names)).join("\n");
 }

@@ -22,6 +22,8 @@ import { beginPointer } from "./reader-pointer.js";
 import { RowEditor } from "./row-editor.js";
 import { RowHistory } from "./row-history.js";
 import { RowsView } from "./rows-view.js";
+import { closeSpeakerMenu, openSpeakerMenu } from "./speaker-menu.js";
+import { freeLetter, merged, speakerColour, withName } from "./speakers.js";
 import { store } from "./store.js";
 import { toast } from "./toast.js";
 import { Waveform, peaksOf } from "./waveform.js";
@@ -54,7 +56,7 @@ export function current() {
 export function begin() {
   player = new Player(find("reader-player"), { time: follow, unplayable: noPlayer, loaded: drawPeaks });
   waveform = new Waveform(find("reader-waveform"), { seek: (seconds) => player.seek(seconds) });
-  view = new RowsView(find("reader-rows"), { rename: renameSpeaker });
+  view = new RowsView(find("reader-rows"), { speaker: speakerMenu });
   view.unsure = kept.getItem(KEPT_UNSURE) === "true";
   editor = new RowEditor(find("reader-rows"), view, { draft, edit });
   finder = new Finder(view, { edit, replaced: (count) => toast(t("reader.replaced", { count }), { action: t("reader.undo"), run: undo }) });
@@ -109,6 +111,7 @@ export function close() {
   if (!transcript) return;
   editor.finish();
   finder.close();
+  closeSpeakerMenu();
   leaving.abort();
   leaving = new AbortController();
   player.close();
@@ -173,8 +176,8 @@ function showRows() {
   find("reader-rows").classList.toggle("two", rows.some((row) => row.translation));
   find("reader-empty").hidden = rows.length > 0 || transcript.state === "open";
   const gaps = transcript.gaps ?? [];
-  const speakers = getComputedStyle(find("reader"));
-  const colour = (speaker) => speaker !== undefined && speakers.getPropertyValue(`--speaker-${view.colourOf(speaker)}`);
+  const style = getComputedStyle(find("reader"));
+  const colour = (speaker) => speaker !== undefined && style.getPropertyValue(`--speaker-${speakerColour(speaker, view.people)}`);
   waveform.show({ rows, gaps, colour, durationS: player.durationS || transcript.durationS });
   find("reader-gaps").replaceChildren(...gaps.map(gapButton));
   find("reader-gaps-field").hidden = !gaps.length;
@@ -226,7 +229,7 @@ function draft(change) {
 }
 
 function edit(change, before) {
-  made(view.history.edit(change, before));
+  return made(view.history.edit(change, before));
 }
 
 function undo() {
@@ -239,10 +242,11 @@ function redo() {
   made(view.history.redo());
 }
 
-function made(change) {
+async function made(change) {
   if (!change) return;
-  put(change);
+  const shown = put(change);
   write(change);
+  await shown;
 }
 
 async function changed({ type, id, here, removed, put: keys, rows }) {
@@ -253,9 +257,12 @@ async function changed({ type, id, here, removed, put: keys, rows }) {
     const found = await store.get(id);
     if (mine !== turn || !found) return;
     const ended = transcript.state === "open" && found.state !== "open";
+    const renamed = JSON.stringify(transcript.speakers) !== JSON.stringify(found.speakers);
     transcript = found;
-    view.people = { ...found.speakers };
-    view.nameSpeakers();
+    if (renamed) {
+      view.people = { ...found.speakers };
+      view.showSpeakers();
+    }
     // A recording had less sound, or none, when it was opened.
     if (ended && found.kind === "live" && player.paused) openSound(await store.sound(id), mine);
     showTranscript();
@@ -268,7 +275,8 @@ async function changed({ type, id, here, removed, put: keys, rows }) {
   const news = arrived.filter((row) => view.history.row(row.n) !== row);
   const gone = removed.filter((n) => view.history.row(n) && !keys.includes(n));
   if (mine !== turn || (!news.length && !gone.length)) return;
-  put(view.history.apply({ remove: gone, put: news }));
+  editor.arrived(news);
+  put(view.history.arrive({ remove: gone, put: news }));
 }
 
 function rename() {
@@ -279,11 +287,25 @@ function rename() {
   });
 }
 
-function renameSpeaker(speaker, element) {
-  editInline(element, {
-    value: transcript.speakers?.[speaker] ?? element.textContent,
-    label: t("reader.speaker_name"),
-    save: (name) => store.update(transcript.id, { speakers: { ...transcript.speakers, [speaker]: name } }),
+function speakerMenu(row, button) {
+  const { id } = transcript;
+  const change = async (rows) => {
+    await edit({ put: rows });
+    view.speakerButton(row.n)?.focus({ preventScroll: true }); // the one that was pressed may have gone
+  };
+  const give = (speaker) => change([{ ...view.history.row(row.n), speaker, chosen: true }]);
+  openSpeakerMenu(button, row.speaker, view.people, {
+    rename: (speaker, name) => store.update(id, withName(view.people, speaker, name)),
+    give,
+    create() {
+      const speaker = freeLetter(Object.keys(view.people));
+      store.update(id, withName(view.people, speaker, ""));
+      give(speaker);
+    },
+    merge(from, to) {
+      change(merged(view.history.rows, from, to));
+      toast(t("speakers.merged"), { action: t("reader.undo"), run: undo });
+    },
   });
 }
 

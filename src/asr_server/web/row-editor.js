@@ -62,6 +62,14 @@ export class RowEditor {
     else this.#on.edit({ remove: [row.n] }, [before]);
   }
 
+  /** Rows come from elsewhere. If the text of the one that is edited has changed there, editing ends. */
+  arrived(rows) {
+    const row = this.#text && rows.find(({ n }) => n === this.#before.n);
+    if (!row) return;
+    if (row.text !== this.#view.history.row(row.n)?.text) this.#close();
+    else if (row.speaker !== undefined) this.#before = { ...this.#before, speaker: row.speaker };
+  }
+
   #close() {
     clearTimeout(this.#timer);
     const text = this.#text;

@@ -45,6 +45,21 @@ export class RowHistory {
     return { remove, put };
   }
 
+  /** A change from elsewhere. Where it gives rows a speaker, the rows of all edits get it too. Where it changes the text of a row
+   * that was edited, nothing can be undone any more: that would bring the text back beside the new one. */
+  arrive(change) {
+    const { remove = [], put = [] } = change;
+    const known = put.map((row) => [row, this.row(row.n)]);
+    const other = new Set([...remove, ...known.filter(([row, was]) => was?.text !== row.text).map(([row]) => row.n)]);
+    const given = new Map(known.filter(([row, was]) => was && was.speaker !== row.speaker).map(([row, was]) => [row.n, { from: was.speaker, to: row.speaker }]));
+    const edits = [...this.#past, ...this.#future].flatMap(({ undo, redo }) => [undo, redo]);
+    if (edits.some((edit) => [...edit.remove, ...edit.put.map(({ n }) => n)].some((n) => other.has(n)))) {
+      this.#past = [];
+      this.#future = [];
+    } else if (given.size) for (const edit of edits) edit.put = edit.put.map((row) => spokenBy(row, given.get(row.n)));
+    return this.apply(change);
+  }
+
   /** An edit. `before` are the rows to come back to, if they are not the present ones. */
   edit({ remove = [], put = [] }, before = []) {
     const touched = [...remove, ...put.map((row) => row.n)];
@@ -83,4 +98,8 @@ export class RowHistory {
     }
     return low;
   }
+}
+
+function spokenBy(row, given) {
+  return given && row.speaker === given.from ? { ...row, speaker: given.to } : row;
 }

@@ -53,3 +53,21 @@ test("rows that arrive between do not get lost by undoing, and a new edit ends r
   history.edit({ remove: [2] });
   assert.deepEqual([history.canUndo, history.canRedo], [true, false]);
 });
+
+test("undoing keeps a speaker that became known after the edit", () => {
+  const history = filled(1, 2);
+  history.edit({ put: [row(1, "corrected")] });
+  history.arrive({ put: [{ ...row(1, "corrected"), speaker: "A" }, { ...row(2), speaker: "B" }, row(3, "new")] });
+  history.undo();
+  assert.deepEqual(history.rows, [{ ...row(1), speaker: "A" }, { ...row(2), speaker: "B" }, row(3, "new")]);
+  history.redo();
+  assert.deepEqual([history.row(1).text, history.row(1).speaker], ["corrected", "A"]);
+});
+
+test("an edit is not undone when its row was split elsewhere, which would bring its text twice", () => {
+  const history = filled(1, 9);
+  history.edit({ put: [row(1, "one two")] });
+  history.arrive({ put: [row(1, "one"), row(5, "two")] });
+  assert.equal(history.canUndo, false);
+  assert.deepEqual(texts(history), ["one", "two", "row 9"]);
+});

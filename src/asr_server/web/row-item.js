@@ -1,6 +1,6 @@
 // One row of the reader as an element: time, speaker, text, translation, and what is to know about it.
 
-import { clock, make } from "./dom.js";
+import { clock, icon, make } from "./dom.js";
 import { t } from "./i18n.js";
 
 /** A list item for the row `n`, without content. */
@@ -36,15 +36,38 @@ function paragraph(body, className, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Show who speaks from here on: {name, colour (a number), rename()}; null shows nobody. */
+/** Show who speaks: {name, opens, menu(button)}. A row that opens a turn has the name above it. The name "" says that the speaker is
+ * not known; null shows nothing. */
 export function fillSpeaker(item, speaker) {
+  const shown = speaker?.opens && speaker.name;
+  item.classList.toggle("voiced", Boolean(speaker));
+  fillName(item, shown ? speaker : null);
+  fillPerson(item, speaker && !shown ? speaker : null);
+}
+
+/** The name above the first row of a turn. */
+function fillName(item, speaker) {
   let button = item.querySelector(".speaker");
   if (!speaker) return void button?.remove();
   if (!button) {
-    button = make("button", { type: "button", title: t("reader.rename_speaker") });
+    button = make("button", { type: "button", className: "speaker", title: t("speakers.change") });
+    button.setAttribute("aria-haspopup", "dialog");
     item.querySelector(".line-body").prepend(button);
   }
-  button.className = `speaker speaker-${speaker.colour}`;
   button.textContent = speaker.name;
-  button.onclick = () => speaker.rename(button);
+  button.onclick = () => speaker.menu(button);
+}
+
+/** A button of the same menu for further rows, with the name for screen readers. */
+function fillPerson(item, speaker) {
+  let button = item.querySelector(".person");
+  if (!speaker) return void button?.remove();
+  if (!button) {
+    button = make("button", { type: "button", className: "person", tabIndex: item.firstChild.tabIndex }, icon("person"));
+    button.setAttribute("aria-haspopup", "dialog");
+    item.append(button);
+  }
+  button.title = speaker.name ? t("speakers.of", { name: speaker.name }) : t("speakers.unknown");
+  button.setAttribute("aria-label", button.title);
+  button.onclick = () => speaker.menu(button);
 }

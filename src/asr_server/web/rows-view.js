@@ -4,10 +4,10 @@
 // more elements than there are rows. A browser without them marks the row alone.
 
 import { make } from "./dom.js";
-import { t } from "./i18n.js";
 import { fillItem, fillSpeaker, itemOf } from "./row-item.js";
 import { RowHistory } from "./row-history.js";
 import { wordsIn } from "./row-words.js";
+import { paintSpeaker, speakerName } from "./speakers.js";
 import { lastBefore } from "./transcript.js";
 
 const BLOCK = 20; // rows
@@ -37,9 +37,8 @@ export class RowsView {
   #painting = false;
   #turn = 0; // counts calls of `show`: a later one ends the earlier
   people = {}; // speakers of the transcript: {id: name}
-  #colours = new Map(); // id of a speaker -> number of its colour
 
-  /** `on`: {rename(speaker, element)}. */
+  /** `on`: {speaker(row, button)}: the menu of its speaker is asked for. */
   constructor(list, on) {
     this.#list = list;
     this.#on = on;
@@ -59,6 +58,10 @@ export class RowsView {
 
   textOf(n) {
     return this.#items.get(n)?.querySelector(".line-text");
+  }
+
+  speakerButton(n) {
+    return this.#items.get(n)?.querySelector(".speaker, .person");
   }
 
   /** Make the buttons of this item the ones that Tab reaches: thousands of rows would keep it from going on. */
@@ -160,24 +163,24 @@ export class RowsView {
 
   #showSpeaker(item, row, before) {
     const id = row.speaker;
-    if (id === undefined || id === before?.speaker) return fillSpeaker(item, null);
-    const name = this.people[id] || t("reader.speaker", { name: id });
-    fillSpeaker(item, { name, colour: this.colourOf(id), rename: (element) => this.#on.rename(id, element) });
+    const menu = (button) => this.#on.speaker(this.history.row(row.n), button);
+    paintSpeaker(item, id, this.people);
+    if (id !== undefined) fillSpeaker(item, { name: speakerName(id, this.people), opens: id !== before?.speaker, menu });
+    else fillSpeaker(item, Object.keys(this.people).length ? { name: "", menu } : null);
   }
 
-  /** A number from 0 to 7. */
-  colourOf(speaker) {
-    if (!this.#colours.has(speaker)) this.#colours.set(speaker, this.#colours.size % 8);
-    return this.#colours.get(speaker);
-  }
-
-  /** Show the names of the speakers again. */
-  nameSpeakers() {
-    const rows = this.history.rows;
-    rows.forEach((row, i) => {
+  /** Show the speakers of all rows again, in slices. */
+  async showSpeakers() {
+    const turn = this.#turn;
+    let since = performance.now();
+    for (let i = 0; i < this.history.rows.length; i++) {
+      const row = this.history.rows[i];
       const item = this.#items.get(row.n);
-      if (item && row.speaker !== undefined) this.#showSpeaker(item, row, rows[i - 1]);
-    });
+      if (item) this.#showSpeaker(item, row, this.history.rows[i - 1]);
+      if (performance.now() - since < SLICE_MS) continue;
+      since = await breathe();
+      if (turn !== this.#turn) return;
+    }
   }
 
   // -- marks ----------------------------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 // store.open()                 await it once before anything else; calling it again is harmless
 // store.persistent             false where the browser keeps nothing and all is lost with the tab (private windows)
 // list(), get(id)              transcripts, newest first; one of them, or null
-// create(metadata), update(id, changes)   the transcript as it is then, or null if it is gone
+// create(metadata), update(id, changes)   the transcript as it is then, or null if it is gone; `changes` may be a function
+//                              of the transcript as it is now, which no other tab changes meanwhile
 // rows(id), rowsAt(id, ns), putRows(id, rows), removeRows(id, ns), changeRows(id, ns to remove, rows to put)
 // putSound(id, file), appendSound(id, blob), sound(id) -> Blob | null    a playable WAV of PCM pieces (16 kHz, 16 bit, mono)
 // remove(id), removeAll()      -> undo(); really removed after UNDO_S
@@ -90,7 +91,7 @@ export class Store {
     const written = await this.#write(["transcripts"], async (read) => {
       const now = await read("transcripts", [id, 0]);
       if (!now) return null;
-      changed = { ...now, ...changes, id, changedAt: Date.now() };
+      changed = { ...now, ...(typeof changes === "function" ? changes(now) : changes), id, changedAt: Date.now() };
       return [["transcripts", [id, 0], changed]];
     });
     if (changes.state !== undefined && changes.state !== "open") this.#claims.release(id);

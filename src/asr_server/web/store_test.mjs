@@ -126,3 +126,11 @@ test("a write that fails is reported and throws nothing", async () => {
   assert.equal(await store.putRows(id, [{ ...row(1), text: () => {} }]), false);
   assert.deepEqual(codes, ["storage_failed"]);
 });
+
+test("a change that follows from what is stored sees what others have stored meanwhile", async () => {
+  const store = await opened();
+  const { id } = await store.create({});
+  const add = (name) => store.update(id, ({ speakers }) => ({ speakers: { ...speakers, [name]: "" } }));
+  await Promise.all(["A", "B", "C"].map(add));
+  assert.deepEqual(Object.keys((await store.get(id)).speakers).sort(), ["A", "B", "C"]);
+});

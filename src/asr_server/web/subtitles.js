@@ -1,6 +1,6 @@
 // Segments of a transcript to subtitle cues, and cues to SRT and WebVTT.
 //
-// A segment is {start, end, text, words?}, a cue {start, end, text}; all times are seconds. Rows of a transcript are such
+// A segment is {start, end, text, words?}, a cue {start, end, text, voice?}; all times are seconds. Rows of a transcript are such
 // segments. A word is {word or text, start, end}. Where a segment has no word times, the time of a word is estimated from
 // its length.
 
@@ -56,7 +56,7 @@ function unmarked(text) {
 
 /** The whole WebVTT file. */
 export function vtt(cues) {
-  return `WEBVTT\n\n${cues.map((c) => `${span(c, ".")}\n${escaped(c.text)}\n\n`).join("")}`;
+  return `WEBVTT\n\n${cues.map((c) => `${span(c, ".")}\n${c.voice ? `<v ${escaped(c.voice)}>` : ""}${escaped(c.text)}\n\n`).join("")}`;
 }
 
 /** Cue text with what WebVTT reserves written out (section 4.2.2). */

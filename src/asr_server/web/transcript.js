@@ -1,7 +1,7 @@
 // Rows of a transcript: cut from what the server sends, edited with the times kept, split, joined and searched.
 //
-// A row is {n, start, end, text, words?, speaker?, translation?, complete}. `n` orders the rows; new rows are STEP apart, so
-// that a row can be put between two others. `words` are [{text, start, end, confidence?}]; their texts joined, blanks
+// A row is {n, start, end, text, words?, speaker?, chosen?, translation?, complete}. `n` orders the rows; new rows are STEP apart,
+// so that a row can be put between two others. `chosen` says that its speaker was chosen by hand. `words` are [{text, start, end, confidence?}]; their texts joined, blanks
 // included, are the row's text. Times are seconds of the recording. Rows are never changed, only replaced.
 
 import { pieces, width } from "./subtitles.js";
@@ -24,17 +24,32 @@ const NO_BLANK_BEHIND = new RegExp(`[${UNSPACED}\\u3000-\\u303f\\uff00-\\uffef]$
 const LETTER = /[\p{L}\p{M}\p{N}]/u;
 const OPENING = /[\p{Ps}\p{Pi}"'¿¡]+$/u;
 
-/** Rows of a segment {start, end, text, words?, speaker?, complete?} as the server sends it: they end at sentences and
- * pauses. Without word times, the times of the rows are estimated, and they have no `words`. The first row follows `after`. */
+/** Rows of a segment {start, end, text, words?, speaker?, speakers?, complete?} as the server sends it: they end at sentences,
+ * pauses and changes of speaker. `speakers` are runs [{speaker, text}] whose texts joined are the text. Without word times,
+ * the times of the rows are estimated, and they have no `words`. The first row follows `after`. */
 export function rowsOf(segment, after = 0) {
   const words = timed(segment);
   const units = words ?? pieces({ start: segment.start, end: segment.end, text: segment.text.trim() });
-  return grouped(units).map((group, i) => {
-    const known = trimmed(group);
+  return grouped(spoken(units, segment)).map((group, i) => {
+    const known = trimmed(group).map(({ speaker, ...unit }) => unit);
     const row = { n: after + (i + 1) * STEP, start: known[0].start, end: known.at(-1).end, text: textOf(known) };
     if (words) row.words = known;
-    if (segment.speaker !== undefined) row.speaker = segment.speaker;
+    if (group[0].speaker !== undefined) row.speaker = group[0].speaker;
     return { ...row, complete: segment.complete !== false };
+  });
+}
+
+/** Give new rows the order keys that put them in the order of time among `known`, rows in order that nobody else adds to, and
+ * add them to it. Speakers on channels of their own speak at the same time. */
+export function placed(known, rows) {
+  return rows.map((row) => {
+    const at = lastBefore(known, row.start);
+    const [before, next] = [known[at]?.n ?? 0, known[at + 1]?.n];
+    // A third: a reader that splits the row before takes the middle.
+    const n = next === undefined ? before + STEP : before + (next - before) / 3;
+    const mine = { ...row, n };
+    known.splice(at + 1, 0, mine);
+    return mine;
   });
 }
 
@@ -140,18 +155,33 @@ function timed({ text, words }) {
   if (!words?.length) return null;
   const found = [];
   let at = 0;
-  for (const { word, start, end, confidence } of words) {
+  for (const { word, start, end, confidence, speaker } of words) {
     const core = word.trim();
     const from = text.indexOf(core, at);
     if (from < 0 || !core) return null;
     const between = text.slice(at, from);
     const opening = found.length ? (between.match(OPENING)?.[0] ?? "") : between;
     if (found.length) found.at(-1).text += between.slice(0, between.length - opening.length);
-    found.push({ text: opening + core, start, end: Math.max(start, end), ...(confidence === undefined ? {} : { confidence }) });
+    const more = { ...(confidence === undefined ? {} : { confidence }), ...(speaker ? { speaker } : {}) };
+    found.push({ text: opening + core, start, end: Math.max(start, end), ...more });
     at = from + core.length;
   }
   found.at(-1).text += text.slice(at);
   return found;
+}
+
+/** Each unit with its speaker: of the run in which it begins, else its own, else of the whole segment. */
+function spoken(units, { text, speaker, speakers = [] }) {
+  // Words with times have the blanks before the text, estimated ones do not.
+  let at = /^\s/u.test(units[0]?.text ?? "") ? 0 : text.length - text.trimStart().length;
+  let [run, until] = [0, speakers[0]?.text.length ?? 0];
+  return units.map((unit) => {
+    const from = at + unit.text.search(/\S|$/u);
+    at += unit.text.length;
+    while (run < speakers.length - 1 && from >= until) until += speakers[++run].text.length;
+    const found = speakers[run]?.speaker ?? unit.speaker ?? speaker ?? undefined;
+    return found === undefined ? unit : { ...unit, speaker: found };
+  });
 }
 
 function grouped(units) {
@@ -168,6 +198,7 @@ function grouped(units) {
 
 /** Whether a row ends before `next`. A small letter behind a full stop shows an abbreviation. */
 function ends(open, next) {
+  if (next.speaker !== open.at(-1).speaker) return true;
   const pause = next.start - open.at(-1).end;
   if (pause >= PAUSE_S) return true;
   if (!SENTENCE_END.test(open.at(-1).text) || /^\P{L}*\p{Ll}/u.test(next.text)) return false;

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { between, edited, findAll, joined, lastBefore, replaceAll, rowsOf, split, STEP, wordsOf } from "./transcript.js";
+import { between, edited, findAll, joined, lastBefore, placed, replaceAll, rowsOf, split, STEP, wordsOf } from "./transcript.js";
 
 /** A segment as the server sends it, `each` seconds a word; `pauses` are seconds of silence before the words at these indexes. */
 function segment(text, { each = 0.4, start = 0, pauses = {} } = {}) {
@@ -67,6 +67,30 @@ test("rows keep what the segment says of itself, and have keys with room between
     [low, splits] = [n, splits + 1];
   }
   assert.ok(splits > 40 && splits < 100);
+});
+
+test("a change of speaker begins a row, whoever says it: the words, or runs of the text", () => {
+  const said = segment('I think so. No, you do! "Yes," he said');
+  const speakers = ["A", "A", "A", "B", "B", "B", null, null, null];
+  const words = said.words.map((word, i) => ({ ...word, speaker: speakers[i] }));
+  const seen = (rows) => rows.map(({ speaker, text }) => [speaker, text]);
+  const wanted = [["A", "I think so."], ["B", "No, you do!"], ["C", '"Yes," he said']];
+  const found = rowsOf({ ...said, words, speaker: "C" });
+  assert.deepEqual(seen(found), wanted);
+  assert.ok(found.every((row) => whole(row) === row.text && row.words.every((word) => word.speaker === undefined)));
+  const runs = [{ speaker: "A", text: "I think so." }, { speaker: "B", text: " No, you do!" }, { speaker: "C", text: ' "Yes," he said' }];
+  for (const given of [said, { ...said, words: undefined }, { ...said, words }]) assert.deepEqual(seen(rowsOf({ ...given, speakers: runs })), wanted);
+  assert.deepEqual(seen(rowsOf({ start: 0, end: 2, text: " one two", speakers: [{ speaker: "A", text: " one" }, { speaker: null, text: " two" }] })), [["A", "one"], [undefined, "two"]]);
+});
+
+test("new rows are placed in the order of time between those that are known", () => {
+  const known = [];
+  const put = (...starts) => placed(known, starts.map((start) => ({ start, text: String(start) }))).map(({ n }) => n);
+  assert.deepEqual(put(0, 10, 20), [STEP, 2 * STEP, 3 * STEP]);
+  put(12, 14, 30, -1);
+  assert.deepEqual(known.map(({ start }) => start), [-1, 0, 10, 12, 14, 20, 30]);
+  assert.ok(known.every(({ n }, i) => n > (known[i - 1]?.n ?? 0)));
+  assert.ok(!known.some(({ n }) => n === between(2 * STEP, 3 * STEP)));
 });
 
 test("words that do not belong to the text give no times", () => {

@@ -3,10 +3,9 @@
 import { get } from "./api.js";
 import { hasOption } from "./health.js";
 import { t } from "./i18n.js";
-import { LANGUAGES } from "./languages.js";
 import { Problem } from "./problem.js";
 import { store } from "./store.js";
-import { addGap, rowsOf } from "./transcript.js";
+import { Writer, spoken } from "./transcript-writer.js";
 import { translateTranscript } from "./translation.js";
 import { stream } from "./upload.js";
 
@@ -55,27 +54,20 @@ export async function giveUp(item, count, problem) {
 
 /** The answer of the server; the rows are written on the way. */
 async function received(item, sound, health, { signal, report, counted }) {
-  const { language, hotwords } = item.options;
-  const aligns = hasOption(health, "aligner");
-  let writing = Promise.resolve();
-  let [last, duration] = [0, 0];
-  const gaps = [];
-  const started = stream(sound, { language, hotwords, return_timestamps: "true", mode: aligns ? "accurate" : "fast" }, {
+  let [duration, done] = [0, 0];
+  const writer = new Writer(store, item.id);
+  const started = stream(sound, fieldsOf(item.options, health), {
     sent: (fraction) => report(fraction < 1 ? { state: "uploading", fraction } : { state: "transcribing", fraction: null, seconds: 0 }),
     duration: (seconds) => {
       duration = seconds;
       report({ durationS: seconds });
-      writing = writing.then(() => store.update(item.id, { durationS: seconds }));
+      writer.update({ durationS: seconds });
     },
     segment: (segment) => {
-      const rows = segment.text ? rowsOf(segment, last) : [];
-      // The server heard speech there.
-      if (!segment.text) addGap(gaps, segment.start, segment.end);
-      if (last === 0 && rows.length) writing = writing.then(() => store.update(item.id, spoken(segment.language)));
-      if (rows.length) writing = writing.then(() => store.putRows(item.id, rows));
-      last = rows.at(-1)?.n ?? last;
-      counted(rows.length);
-      report({ state: "transcribing", fraction: duration ? Math.min(1, segment.end / duration) : null, seconds: segment.end });
+      counted(writer.segment(segment));
+      // Speakers come once more from the beginning on.
+      done = Math.max(done, segment.end);
+      report({ state: "transcribing", fraction: duration ? Math.min(1, done / duration) : null, seconds: done });
     },
   });
   const abort = () => started.abort();
@@ -84,9 +76,16 @@ async function received(item, sound, health, { signal, report, counted }) {
     return await started.done;
   } finally {
     signal.removeEventListener("abort", abort);
-    if (gaps.length) writing = writing.then(() => store.update(item.id, { gaps }));
-    await writing;
+    await writer.close();
   }
+}
+
+/** The fields of the form. `speakers` of the options: "" does not tell them apart, else their number, or "auto". */
+export function fieldsOf({ language, hotwords, speakers = "" }, health) {
+  const fields = { language, hotwords, return_timestamps: "true", mode: hasOption(health, "aligner") ? "accurate" : "fast" };
+  // The transcript may come from another server.
+  if (!speakers || !hasOption(health, "speakers")) return fields;
+  return { ...fields, speakers: "true", num_speakers: speakers === "auto" ? "" : speakers, channel_mode: "auto" };
 }
 
 /** A failed translation leaves the transcript as it is: the item tells of it, and the export menu translates again. */
@@ -98,12 +97,6 @@ async function translate(item, signal, report) {
   } catch (problem) {
     if (!signal.aborted) report({ note: `${t("files.translation_failed")} ${problem.text ?? ""}`.trim() });
   }
-}
-
-/** The fields for the language of a transcript, by its English name. */
-function spoken(name) {
-  const code = Object.keys(LANGUAGES).find((one) => LANGUAGES[one] === name) ?? "";
-  return name === "auto" ? {} : { language: name, languageCode: code };
 }
 
 function canPlay(type) {

@@ -175,11 +175,14 @@ def test_the_close_codes_of_the_page_are_the_servers():
 def test_the_live_messages_of_the_page_are_the_servers():
     """Every field that is read is written by the server, every action that is sent is known to it."""
     sent = set(re.findall(r'"(\w+)"', _source(route, messages, errors)))
+    sent |= {"speakers", "speakers_settled", "speaker_update", "speakers_unavailable"}
     assert _used("live-connection.js", "message") | _used("live-socket.js", "message") <= sent | {"error", "message"}
     actions = set(re.findall(r'"?action"?: ?"(\w+)"', SCRIPTS["live-socket.js"]))
     assert actions
     assert actions <= set(get_args(live_actions.Action.model_fields["action"].annotation))
-    assert re.findall(r'status === "(\w+)"', SCRIPTS["live-socket.js"]) == ["connected"]
+    statuses = re.findall(r'(?:status|type) === "(\w+)"', SCRIPTS["live-socket.js"])
+    assert statuses == ["connected", "speaker_update", "speakers_unavailable"]
+    assert set(statuses) <= sent
 
 
 def test_the_events_of_a_file_are_the_servers():
@@ -229,6 +232,9 @@ def test_the_colours_can_be_sent_apart(scheme):
     for text in ("ink", "soft", "grey", "accent", "red"):
         for ground in ("paper", "card", "wash", "red-wash") if text == "ink" else ("paper", "card", "wash"):
             assert _contrast(palette[text], palette[ground]) >= 4.5, (text, ground)
+    for speaker in range(8):
+        for ground in ("paper", "card", "wash"):
+            assert _contrast(palette[f"speaker-{speaker}"], palette[ground]) >= 4.5, (speaker, ground)
     assert _contrast(palette["on-accent"], palette["accent"]) >= 4.5
     for part in ("edge", "amber", "accent"):
         for ground in ("paper", "card"):
