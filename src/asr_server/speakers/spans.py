@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +18,9 @@ from asr_server.speakers.windows import Overlap, Piece
 _CLEAR_S = 1.0
 # Two pieces of one speaker that are nearer belong to one turn.
 _GAP_MS = 50
+# A pause of one speaker that is shorter belongs to the turn, unless another speaks in it: people pause that long inside
+# a sentence.
+_LONGEST_PAUSE_MS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +66,26 @@ def turns(spans: Sequence[Span]) -> tuple[Turn, ...]:
     latest: dict[int, int] = {}  # the place of each speaker's latest turn
     for span in sorted(spans, key=lambda span: (span.begin, span.end)):
         start_ms, end_ms = samples_to_ms(span.begin), samples_to_ms(span.end)
-        place = latest.get(span.speaker)
-        if place is None or start_ms > found[place].end_ms + _GAP_MS:
+        if not _continues(found, latest, span, start_ms):
             latest[span.speaker] = len(found)
             found.append(Turn(span.speaker, start_ms, end_ms, span.confidence))
             continue
+        place = latest[span.speaker]
         turn = found[place]
         before, after = turn.end_ms - turn.start_ms, max(0, end_ms - turn.end_ms)
         confidence = (turn.confidence * before + span.confidence * after) / max(1, before + after)
         found[place] = replace(turn, end_ms=max(turn.end_ms, end_ms), confidence=confidence)
     return tuple(found)
+
+
+def _continues(found: Sequence[Turn], latest: Mapping[int, int], span: Span, start_ms: int) -> bool:
+    """Whether the span belongs to its speaker's latest turn: after a short pause in which nobody else speaks."""
+    if span.speaker not in latest:
+        return False
+    until_ms = found[latest[span.speaker]].end_ms
+    others = (found[place] for speaker, place in latest.items() if speaker != span.speaker)
+    quiet = start_ms - until_ms <= _LONGEST_PAUSE_MS and all(turn.end_ms <= until_ms for turn in others)
+    return start_ms <= until_ms + _GAP_MS or quiet
 
 
 def _span(begin: int, end: int, likeness: Vectors) -> Span:
