@@ -44,17 +44,16 @@ def attributed(pieces: Sequence[Piece], overlaps: Sequence[Overlap], centres: Ve
     """Who speaks in each piece and in each overlap. `centres`: (speakers, D), at least one."""
     heard = [piece for piece in pieces if piece.voice is not None]
     voices = np.array([piece.voice for piece in heard], np.float64).reshape(len(heard), centres.shape[1])
-    likeness = clustering.unit(voices) @ centres.T
-    # What a track is like as a whole decides for its short pieces, and who it is where several speak.
-    tracks: dict[tuple[int, int], Vectors] = defaultdict(lambda: np.zeros(len(centres)))
-    own = {}
-    for piece, like in zip(heard, likeness, strict=True):
-        tracks[piece.track] += piece.duration_s * like
-        if piece.voice_s >= _CLEAR_S:
-            own[piece] = like
-    spans = [_span(piece.begin, piece.end, own.get(piece, tracks[piece.track])) for piece in pieces]
+    likeness = dict(zip(heard, clustering.unit(voices) @ centres.T, strict=True))
+    spans = [_span(piece.begin, piece.end, likeness.get(piece, np.zeros(len(centres)))) for piece in pieces]
+    tracks: dict[tuple[int, int], list[Piece]] = defaultdict(list)
+    for piece in heard:
+        tracks[piece.track].append(piece)
     for overlap in overlaps:
-        spans += [_span(overlap.begin, overlap.end, tracks[track]) for track in overlap.tracks]
+        for track in overlap.tracks:
+            if own := tracks[track]:
+                nearest = min(own, key=lambda piece: _distance(piece, overlap))
+                spans.append(_span(overlap.begin, overlap.end, likeness[nearest]))
     # Speech too short to be recognised is that of whoever speaks nearest to it; of speaker 0 if there is nobody.
     known = [span for span in spans if span.speaker >= 0] or [Span(0, 0, 0, 0.0)]
     return [span if span.speaker >= 0 else of_nearest(span, known) for span in spans]
@@ -99,5 +98,9 @@ def _span(begin: int, end: int, likeness: Vectors) -> Span:
 
 def of_nearest(span: Span, known: Sequence[Span]) -> Span:
     """The span as that of whoever speaks nearest to it."""
-    near = min(known, key=lambda near: max(near.begin - span.end, span.begin - near.end))
-    return replace(span, speaker=near.speaker)
+    return replace(span, speaker=min(known, key=lambda near: _distance(near, span)).speaker)
+
+
+def _distance(one: Span | Piece, other: Span | Overlap) -> int:
+    """The samples between them; less than 0 where they overlap."""
+    return max(one.begin - other.end, other.begin - one.end)
