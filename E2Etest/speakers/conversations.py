@@ -22,6 +22,7 @@ from E2Etest.speakers.voices import USUAL_RMS, Phrase, voices
 OVERLAPS_S = (0.2, 1.0)
 TELEPHONE_HZ = (300, 3400)
 MUSIC_DB = -12.0
+MINUTES = (2, 3, 4, 6, 10)
 MOST_LENGTH_S = 12 * 60
 
 
@@ -99,6 +100,11 @@ def conversation(seed: int, speakers: int, seconds: float, sound: Sound = Sound.
         tuple(SpokenWord(word, one.speaker) for one in placed for word in one.phrase.words),
         sum(a.speaker != b.speaker for a, b in pairwise(placed)),
     )
+
+
+def usual(seed: int, sound: Sound = Sound.ROOM) -> Conversation:
+    """2 to 4 people, 2 to 10 minutes. The algorithm was chosen on seeds below 100, and is measured on others."""
+    return conversation(seed, 2 + seed % 3, 60 * MINUTES[seed % len(MINUTES)], sound)
 
 
 @dataclass(frozen=True)
