@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +18,9 @@ from asr_server.speakers.windows import Overlap, Piece
 _CLEAR_S = 1.0
 # Two pieces of one speaker that are nearer belong to one turn.
 _GAP_MS = 50
+# A pause of one speaker that is shorter belongs to the turn, unless another speaks in it: people pause that long inside
+# a sentence.
+_LONGEST_PAUSE_MS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +44,16 @@ def attributed(pieces: Sequence[Piece], overlaps: Sequence[Overlap], centres: Ve
     """Who speaks in each piece and in each overlap. `centres`: (speakers, D), at least one."""
     heard = [piece for piece in pieces if piece.voice is not None]
     voices = np.array([piece.voice for piece in heard], np.float64).reshape(len(heard), centres.shape[1])
-    likeness = clustering.unit(voices) @ centres.T
-    # What a track is like as a whole decides for its short pieces, and who it is where several speak.
-    tracks: dict[tuple[int, int], Vectors] = defaultdict(lambda: np.zeros(len(centres)))
-    own = {}
-    for piece, like in zip(heard, likeness, strict=True):
-        tracks[piece.track] += piece.duration_s * like
-        if piece.voice_s >= _CLEAR_S:
-            own[piece] = like
-    spans = [_span(piece.begin, piece.end, own.get(piece, tracks[piece.track])) for piece in pieces]
+    likeness = dict(zip(heard, clustering.unit(voices) @ centres.T, strict=True))
+    spans = [_span(piece.begin, piece.end, likeness.get(piece, np.zeros(len(centres)))) for piece in pieces]
+    tracks: dict[tuple[int, int], list[Piece]] = defaultdict(list)
+    for piece in heard:
+        tracks[piece.track].append(piece)
     for overlap in overlaps:
-        spans += [_span(overlap.begin, overlap.end, tracks[track]) for track in overlap.tracks]
+        for track in overlap.tracks:
+            if own := tracks[track]:
+                nearest = min(own, key=lambda piece: _distance(piece, overlap))
+                spans.append(_span(overlap.begin, overlap.end, likeness[nearest]))
     # Speech too short to be recognised is that of whoever speaks nearest to it; of speaker 0 if there is nobody.
     known = [span for span in spans if span.speaker >= 0] or [Span(0, 0, 0, 0.0)]
     return [span if span.speaker >= 0 else of_nearest(span, known) for span in spans]
@@ -63,16 +65,26 @@ def turns(spans: Sequence[Span]) -> tuple[Turn, ...]:
     latest: dict[int, int] = {}  # the place of each speaker's latest turn
     for span in sorted(spans, key=lambda span: (span.begin, span.end)):
         start_ms, end_ms = samples_to_ms(span.begin), samples_to_ms(span.end)
-        place = latest.get(span.speaker)
-        if place is None or start_ms > found[place].end_ms + _GAP_MS:
+        if not _continues(found, latest, span, start_ms):
             latest[span.speaker] = len(found)
             found.append(Turn(span.speaker, start_ms, end_ms, span.confidence))
             continue
+        place = latest[span.speaker]
         turn = found[place]
         before, after = turn.end_ms - turn.start_ms, max(0, end_ms - turn.end_ms)
         confidence = (turn.confidence * before + span.confidence * after) / max(1, before + after)
         found[place] = replace(turn, end_ms=max(turn.end_ms, end_ms), confidence=confidence)
     return tuple(found)
+
+
+def _continues(found: Sequence[Turn], latest: Mapping[int, int], span: Span, start_ms: int) -> bool:
+    """Whether the span belongs to its speaker's latest turn: after a short pause in which nobody else speaks."""
+    if span.speaker not in latest:
+        return False
+    until_ms = found[latest[span.speaker]].end_ms
+    others = (found[place] for speaker, place in latest.items() if speaker != span.speaker)
+    quiet = start_ms - until_ms <= _LONGEST_PAUSE_MS and all(turn.end_ms <= until_ms for turn in others)
+    return start_ms <= until_ms + _GAP_MS or quiet
 
 
 def _span(begin: int, end: int, likeness: Vectors) -> Span:
@@ -86,5 +98,9 @@ def _span(begin: int, end: int, likeness: Vectors) -> Span:
 
 def of_nearest(span: Span, known: Sequence[Span]) -> Span:
     """The span as that of whoever speaks nearest to it."""
-    near = min(known, key=lambda near: max(near.begin - span.end, span.begin - near.end))
-    return replace(span, speaker=near.speaker)
+    return replace(span, speaker=min(known, key=lambda near: _distance(near, span)).speaker)
+
+
+def _distance(one: Span | Piece, other: Span | Overlap) -> int:
+    """The samples between them; less than 0 where they overlap."""
+    return max(one.begin - other.end, other.begin - one.end)

@@ -1,0 +1,91 @@
+"""The measures on cases whose results are known by hand."""
+
+import math
+
+import pytest
+
+from asr_training.scoring import distance
+from E2Etest.speakers.conversations import Speech, SpokenWord
+from E2Etest.speakers.measures import DiarizationError, aligned, diarization_error, speaker_words
+
+
+def _speech(*parts):
+    return [Speech(*part) for part in parts]
+
+
+TWO = _speech(("a", 0, 10), ("b", 10, 20))
+
+
+@pytest.mark.parametrize(
+    ("reference", "found", "seconds"),
+    [
+        pytest.param(TWO, _speech(("x", 10, 20), ("y", 0, 10)), (20, 0, 0, 0), id="other names"),
+        pytest.param(TWO, _speech(("x", 0, 12), ("y", 12, 20)), (20, 0, 0, 2), id="a late change"),
+        pytest.param(TWO, _speech(("x", 0, 20)), (20, 0, 0, 10), id="two people become one"),
+        pytest.param(TWO, _speech(("x", 0, 10), ("y", 10, 17), ("z", 17, 20)), (20, 0, 0, 3), id="one becomes two"),
+        pytest.param(TWO, _speech(("x", 0, 9), ("y", 13, 20)), (20, 4, 0, 0), id="missed"),
+        pytest.param(TWO, _speech(("x", 0, 10), ("y", 10, 25)), (20, 0, 5, 0), id="heard in silence"),
+        pytest.param(TWO, _speech(("x", 0, 12), ("y", 10, 20)), (20, 0, 2, 0), id="overlap that there is not"),
+        pytest.param(
+            _speech(("a", 0, 10), ("b", 6, 20)), _speech(("x", 0, 13), ("y", 13, 20)), (24, 4, 0, 3), id="overlap"
+        ),
+        pytest.param(TWO, _speech(("x", 0, 8), ("x", 5, 10), ("y", 10, 20)), (20, 0, 0, 0), id="overlap with itself"),
+        pytest.param(TWO, [], (20, 20, 0, 0), id="nothing found"),
+        pytest.param([], _speech(("x", 1, 3)), (0, 0, 2, 0), id="nobody speaks"),
+        pytest.param([], [], (0, 0, 0, 0), id="nothing at all"),
+    ],
+)
+def test_seconds_of_diarization_errors(reference, found, seconds):
+    """Speech of the reference, missed, false alarms, confused."""
+    error = diarization_error(reference, found)
+    assert (error.reference_s, error.missed_s, error.false_alarm_s, error.confused_s) == pytest.approx(seconds)
+
+
+def test_nothing_is_scored_within_the_collar():
+    """Of 20 s with four edges at 0, 10, 10 and 20 s, 19 s are left, and of a change that is 2 s late 1.75 s."""
+    error = diarization_error(TWO, _speech(("x", 0, 12), ("y", 12, 20)), collar_s=0.25)
+    assert (error.reference_s, error.confused_s) == pytest.approx((19.0, 1.75))
+    assert diarization_error(TWO, _speech(("x", -0.2, 10.2), ("y", 9.8, 20.2)), collar_s=0.25).rate == 0
+
+
+def test_the_rate_is_of_the_speech_of_all_recordings_together():
+    """A short recording weighs less than a long one; errors without any speech have no finite rate."""
+    assert (DiarizationError(90, 1, 2, 3) + DiarizationError(10, 0, 0, 4)).rate == pytest.approx(0.1)
+    assert DiarizationError(0, 0, 1, 0).rate == math.inf
+    assert DiarizationError(0, 0, 0, 0).rate == 0
+
+
+def _words(text):
+    """`a:one b:two` as words with speakers; `-` is none."""
+    parts = [part.split(":") for part in text.split()]
+    return [SpokenWord(word, None if speaker == "-" else speaker) for speaker, word in parts]
+
+
+@pytest.mark.parametrize(
+    ("reference", "found", "recognized", "wrong"),
+    [
+        pytest.param("a:one a:two b:three", "x:one x:two y:three", 3, 0, id="other names"),
+        pytest.param("a:one a:two b:three b:four", "x:one x:two x:three y:four", 4, 1, id="on the border"),
+        pytest.param("a:one a:two b:three", "x:one x:two x:three", 3, 1, id="two people become one"),
+        pytest.param("a:one a:two b:three", "x:one x:too y:three", 2, 0, id="a word that was not recognised"),
+        pytest.param("a:one a:two b:three", "x:one y:so x:two y:three", 3, 0, id="a word too many"),
+        pytest.param("a:one a:two b:three", "x:one -:two y:three", 3, 1, id="a word without a speaker"),
+        pytest.param("a:one", "-:one", 1, 1, id="no speaker at all"),
+        pytest.param("a:one", "", 0, 0, id="no words"),
+        pytest.param("a:yes b:yes a:yes", "x:yes y:yes x:yes", 3, 0, id="the same word by turns"),
+    ],
+)
+def test_words_with_the_wrong_speaker(reference, found, recognized, wrong):
+    """Recognised words, and those of them that another person is said to have spoken."""
+    result = speaker_words(_words(reference), _words(found))
+    assert (result.recognized, result.wrong_speaker) == (recognized, wrong)
+
+
+def test_an_alignment_has_the_fewest_word_errors():
+    """Pairs are in order and of equal words, and the rest costs what the measure of word errors says."""
+    said, written = list("abcdeab"), list("acxdabb")
+    pairs = aligned(said, written)
+    assert pairs == sorted(pairs)
+    assert all(said[i] == written[j] for i, j in pairs)
+    gaps = zip([(-1, -1), *pairs], [*pairs, (len(said), len(written))], strict=True)
+    assert sum(max(i2 - i1, j2 - j1) - 1 for (i1, j1), (i2, j2) in gaps) == distance(said, written)
