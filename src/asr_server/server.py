@@ -235,7 +235,7 @@ def _services(
         catalog=Catalog.of(resolved, settings.aliases),
         decoder=built.decoder,
         pipeline=built.pipeline,
-        live=LiveSessions(settings, engines, built.admission),
+        live=LiveSessions(settings, engines, built.admission, built.speakers),
         processor=built.processor,
         translations=built.translations,
         drafting=built.drafting,

@@ -1,4 +1,4 @@
-"""Doubles of what tells speakers apart: one by tones in the samples, for recordings, and one by a script, for live sessions."""
+"""Doubles of what tells speakers apart: by tones in the samples, for recordings, and by a script, for live sessions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ def tone(hertz, seconds, *, loudness=0.3):
 
 
 class ToneSpeakers:
-    """A person is a tone. It listens to the samples, so that a file can be heard. Voice prints are spectra, (256,) float32 of length 1. `calls`: how many recordings were looked at."""
+    """A person is a tone. It listens to the samples, so that a file can be heard.
+
+    Voice prints are spectra, (256,) float32 of length 1. `calls`: how many recordings were looked at.
+    """
 
     voice_model = "tones"
 
