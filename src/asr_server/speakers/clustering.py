@@ -19,14 +19,15 @@ Vectors = NDArray[np.float64]
 
 # Mean cosine of the pieces of two clusters from which they are merged at once. It is 0.6 and more for pieces of one
 # person, 0.38 and less for those of two. That of the means of clusters would grow with their size, also between people.
-_MERGE_COSINE = 0.45
+_MERGE_COSINE = 0.42
 # Without PLDA there is no second stage that merges, and the first has to go as far as it should.
 _MERGE_COSINE_ALONE = 0.4
 # The square matrix of similarities has this side at most. The other pieces go to the most similar cluster.
 _MOST_COMPARED = 1500
-# VBx: the weight of one piece's evidence, and that of the prior against many speakers. Any ratio from 5 to 10 gives
-# the same speakers; published recipes have more overlap between pieces and therefore less weight for each.
-_EVIDENCE, _PRIOR = 0.35, 2.0
+# VBx: the weight of one piece's evidence, and that of the prior against many speakers. With twice the prior, a voice of
+# five seconds beside a minute of a similar one is lost. Published recipes have more overlap between pieces and
+# therefore less weight for each.
+_EVIDENCE, _PRIOR = 0.35, 1.0
 _ITERATIONS, _CONVERGED = 40, 1e-4
 _LEAST_SHARE = 1e-5  # of all speech: a speaker with less than this is none
 # Rounds of k-means after a speaker was added.
