@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from asr_server.service import voices as voices_module
-from asr_server.service.enrolment import Enrolment
 from asr_server.speakers.conftest import ToneSpeakers, tone
 from E2Etest import recordings
 from E2Etest.contract.test_access import FIRST, SECOND
@@ -16,20 +15,11 @@ ANN, BOB = recordings.wav(tone(440, 3)), recordings.wav(tone(1_000, 3))
 FIELDS = {"name": "Canary Ann", "consent": "canary note of 1 June"}
 
 
-def tell_apart(server):
-    """Have the server tell tones apart."""
-    services = server.services
-    services.enrolment = Enrolment(
-        ToneSpeakers(), services.decoder, services.voices, time_limit_s=services.settings.request_timeout
-    )
-    return server
-
-
 @pytest.fixture(scope="module")
 def keyed(start):
     """Two keys; the directory is kept when it is started again."""
-    with start(API_KEYS=f"{FIRST},{SECOND}", MAX_UPLOAD_MB="4") as server:
-        yield tell_apart(server)
+    with start(speakers=ToneSpeakers(), API_KEYS=f"{FIRST},{SECOND}", MAX_UPLOAD_MB="4") as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)
@@ -101,8 +91,8 @@ def test_a_name_is_stored_once(keyed):
 
 def test_voices_are_there_after_a_restart(start):
     """Until they are deleted."""
-    with start() as server:
-        voice = tell_apart(server).client.post("/v1/speakers", data=FIELDS, files={"file": ("a.wav", ANN)}).json()
+    with start(speakers=ToneSpeakers()) as server:
+        voice = server.client.post("/v1/speakers", data=FIELDS, files={"file": ("a.wav", ANN)}).json()
         state = str(server.state)
     with start(STATE_DIR=state) as server:
         assert server.client.get("/v1/speakers").json()["data"] == [voice]
@@ -164,8 +154,8 @@ def test_there_is_a_bound_for_each_key(keyed, monkeypatch):
 
 def test_a_server_without_speakers_stores_no_voice_and_deletes_those_it_has(start):
     """What was stored while speakers were told apart is not locked in."""
-    with start() as server:
-        assert tell_apart(server).client.post("/v1/speakers", data=FIELDS, files={"file": ("a.wav", ANN)}).is_success
+    with start(speakers=ToneSpeakers()) as server:
+        assert server.client.post("/v1/speakers", data=FIELDS, files={"file": ("a.wav", ANN)}).is_success
         state = str(server.state)
     with start(STATE_DIR=state, SPEAKERS="off") as server:
         answer = server.client.post("/v1/speakers", data=FIELDS, files={"file": ("a.wav", ANN)})
@@ -178,8 +168,8 @@ def test_a_server_without_speakers_stores_no_voice_and_deletes_those_it_has(star
 def test_where_nothing_can_be_stored_it_is_said(start, tmp_path):
     """503, for the list too; the server goes on."""
     (tmp_path / "file").write_text("no directory")
-    with start(STATE_DIR=str(tmp_path / "file")) as server:
-        answer = tell_apart(server).client.post("/v1/speakers", data=FIELDS, files={"file": ("a.wav", ANN)})
+    with start(speakers=ToneSpeakers(), STATE_DIR=str(tmp_path / "file")) as server:
+        answer = server.client.post("/v1/speakers", data=FIELDS, files={"file": ("a.wav", ANN)})
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "speakers_unavailable")
         assert "retry-after" in answer.headers
         assert server.transcribe(recordings.sample()[0]).status_code == 200
