@@ -1,6 +1,7 @@
 """Voices by name over HTTP: stored of recordings, listed, deleted, kept over a restart. People are tones."""
 
 import json
+from contextlib import asynccontextmanager
 
 import httpx
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from asr_server.service import voices as voices_module
 from asr_server.speakers.conftest import ToneSpeakers, tone
+from asr_server.speakers.turns import Diarization, Turn
 from E2Etest import recordings
 from E2Etest.contract.test_access import FIRST, SECOND
 
@@ -99,6 +101,41 @@ def test_voices_are_there_after_a_restart(start):
         assert server.client.delete(f"/v1/speakers/{voice['id']}").status_code == 200
     with start(STATE_DIR=state) as server:
         assert server.client.get("/v1/speakers").json()["data"] == []
+
+
+class _AnnSpeaks(ToneSpeakers):
+    """In every recording that is transcribed."""
+
+    @asynccontextmanager
+    async def recording(self):
+        yield self
+
+    async def push(self, samples):
+        """Whatever is heard."""
+
+    async def finish(self, count):
+        said = await self.diarize(tone(440, 2) / np.float32(32_768))
+        return Diarization((Turn(0, 0, 60_000),), said.voice_prints)
+
+
+def test_a_person_is_named_in_the_recordings_of_the_key_that_stored_the_voice(start, sample):
+    """In requests and jobs; not in those of another key, and not after the voice is deleted. A letter stands then."""
+    fields = {"model": "demo", "response_format": "diarized_json"}
+    with start(speakers=_AnnSpeaks(), API_KEYS=f"{FIRST},{SECOND}") as server:
+
+        def names(key):
+            headers = {"Authorization": f"Bearer {key}"}
+            form = {"data": fields, "files": {"file": sample[0]}, "headers": headers}
+            answer = server.client.post("/v1/audio/transcriptions", **form).json()
+            job = server.client.post("/v1/jobs", **form).json()["id"]
+            server.client.get(f"/v1/jobs/{job}/events", headers=headers)
+            of_job = server.client.get(f"/v1/jobs/{job}/result", headers=headers).json()
+            return {segment["speaker"] for body in (answer, of_job) for segment in body["segments"]}
+
+        voice = enrol(server).json()
+        assert (names(FIRST), names(SECOND)) == ({FIELDS["name"]}, {"A"})
+        assert as_key(server, FIRST, "DELETE", f"/{voice['id']}").status_code == 200
+        assert names(FIRST) == {"A"}
 
 
 TWO_PEOPLE = recordings.wav(np.concatenate([tone(440, 3), tone(1_000, 3)]))
