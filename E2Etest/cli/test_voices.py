@@ -2,17 +2,16 @@
 
 import pytest
 
-from asr_server.speakers.conftest import tone
+from asr_server.speakers.conftest import ToneSpeakers, tone
 from E2Etest import recordings
 from E2Etest.cli.commands import command
-from E2Etest.contract.test_voices import tell_apart
 
 
 @pytest.fixture(scope="module")
 def server(start):
     """A server with a key."""
-    with start(API_KEYS="sk-speakers") as server:
-        yield tell_apart(server)
+    with start(speakers=ToneSpeakers(), API_KEYS="sk-speakers") as server:
+        yield server
 
 
 @pytest.fixture

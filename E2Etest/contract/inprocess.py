@@ -14,13 +14,13 @@ from unittest import mock
 from loguru import logger
 
 from asr_server import server as composition
-from asr_server.api.dependencies import Services
 from asr_server.cli import serve
 from asr_server.core.settings import Settings
 from asr_server.engine.aligning import AligningEngine
 from asr_server.engine.fake import FakeAligner, FakeEngine
 from asr_server.engine.fake_script import FakeScript
 from asr_server.engine.registry import pass_tokens
+from asr_server.speakers.conftest import ToneSpeakers
 from E2Etest.contract.scripted_speakers import ScriptedSpeakers
 from E2Etest.contract.word_spotter import text_of
 from E2Etest.process import Server
@@ -46,7 +46,7 @@ class InProcessServer(Server):
         folder: Path,
         *,
         script: FakeScript | None = None,
-        speakers: ScriptedSpeakers | None = None,
+        speakers: ScriptedSpeakers | ToneSpeakers | None = None,
         **settings: str,
     ) -> None:
         listener = socket.create_server(("127.0.0.1", 0))
@@ -78,12 +78,6 @@ class InProcessServer(Server):
             while not self._server.started:
                 assert self._thread.is_alive(), self.log()
                 self._thread.join(0.005)
-
-    @property
-    def services(self) -> Services:
-        """What its routes use, for a test that puts a double in place of a part."""
-        found: Services = self._app.state.services
-        return found
 
     def log(self) -> str:
         """Everything that was logged for it, and what no server's thread has logged meanwhile."""

@@ -1,14 +1,15 @@
 """Voices by name over HTTP: stored of recordings, listed, deleted, kept over a restart. People are tones."""
 
 import json
+from contextlib import asynccontextmanager
 
 import httpx
 import numpy as np
 import pytest
 
 from asr_server.service import voices as voices_module
-from asr_server.service.enrolment import Enrolment
 from asr_server.speakers.conftest import ToneSpeakers, tone
+from asr_server.speakers.turns import Diarization, Turn
 from E2Etest import recordings
 from E2Etest.contract.test_access import FIRST, SECOND
 
@@ -16,20 +17,11 @@ ANN, BOB = recordings.wav(tone(440, 3)), recordings.wav(tone(1_000, 3))
 FIELDS = {"name": "Canary Ann", "consent": "canary note of 1 June"}
 
 
-def tell_apart(server):
-    """Have the server tell tones apart."""
-    services = server.services
-    services.enrolment = Enrolment(
-        ToneSpeakers(), services.decoder, services.voices, time_limit_s=services.settings.request_timeout
-    )
-    return server
-
-
 @pytest.fixture(scope="module")
 def keyed(start):
     """Two keys; the directory is kept when it is started again."""
-    with start(API_KEYS=f"{FIRST},{SECOND}", MAX_UPLOAD_MB="4") as server:
-        yield tell_apart(server)
+    with start(speakers=ToneSpeakers(), API_KEYS=f"{FIRST},{SECOND}", MAX_UPLOAD_MB="4") as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)
@@ -101,14 +93,49 @@ def test_a_name_is_stored_once(keyed):
 
 def test_voices_are_there_after_a_restart(start):
     """Until they are deleted."""
-    with start() as server:
-        voice = tell_apart(server).client.post("/v1/speakers", data=FIELDS, files={"file": ("a.wav", ANN)}).json()
+    with start(speakers=ToneSpeakers()) as server:
+        voice = server.client.post("/v1/speakers", data=FIELDS, files={"file": ("a.wav", ANN)}).json()
         state = str(server.state)
     with start(STATE_DIR=state) as server:
         assert server.client.get("/v1/speakers").json()["data"] == [voice]
         assert server.client.delete(f"/v1/speakers/{voice['id']}").status_code == 200
     with start(STATE_DIR=state) as server:
         assert server.client.get("/v1/speakers").json()["data"] == []
+
+
+class _AnnSpeaks(ToneSpeakers):
+    """In every recording that is transcribed."""
+
+    @asynccontextmanager
+    async def recording(self):
+        yield self
+
+    async def push(self, samples):
+        """Whatever is heard."""
+
+    async def finish(self, count):
+        said = await self.diarize(tone(440, 2) / np.float32(32_768))
+        return Diarization((Turn(0, 0, 60_000),), said.voice_prints)
+
+
+def test_a_person_is_named_in_the_recordings_of_the_key_that_stored_the_voice(start, sample):
+    """In requests and jobs; not in those of another key, and not after the voice is deleted. A letter stands then."""
+    fields = {"model": "demo", "response_format": "diarized_json"}
+    with start(speakers=_AnnSpeaks(), API_KEYS=f"{FIRST},{SECOND}") as server:
+
+        def names(key):
+            headers = {"Authorization": f"Bearer {key}"}
+            form = {"data": fields, "files": {"file": sample[0]}, "headers": headers}
+            answer = server.client.post("/v1/audio/transcriptions", **form).json()
+            job = server.client.post("/v1/jobs", **form).json()["id"]
+            server.client.get(f"/v1/jobs/{job}/events", headers=headers)
+            of_job = server.client.get(f"/v1/jobs/{job}/result", headers=headers).json()
+            return {segment["speaker"] for body in (answer, of_job) for segment in body["segments"]}
+
+        voice = enrol(server).json()
+        assert (names(FIRST), names(SECOND)) == ({FIELDS["name"]}, {"A"})
+        assert as_key(server, FIRST, "DELETE", f"/{voice['id']}").status_code == 200
+        assert names(FIRST) == {"A"}
 
 
 TWO_PEOPLE = recordings.wav(np.concatenate([tone(440, 3), tone(1_000, 3)]))
@@ -164,8 +191,8 @@ def test_there_is_a_bound_for_each_key(keyed, monkeypatch):
 
 def test_a_server_without_speakers_stores_no_voice_and_deletes_those_it_has(start):
     """What was stored while speakers were told apart is not locked in."""
-    with start() as server:
-        assert tell_apart(server).client.post("/v1/speakers", data=FIELDS, files={"file": ("a.wav", ANN)}).is_success
+    with start(speakers=ToneSpeakers()) as server:
+        assert server.client.post("/v1/speakers", data=FIELDS, files={"file": ("a.wav", ANN)}).is_success
         state = str(server.state)
     with start(STATE_DIR=state, SPEAKERS="off") as server:
         answer = server.client.post("/v1/speakers", data=FIELDS, files={"file": ("a.wav", ANN)})
@@ -178,8 +205,8 @@ def test_a_server_without_speakers_stores_no_voice_and_deletes_those_it_has(star
 def test_where_nothing_can_be_stored_it_is_said(start, tmp_path):
     """503, for the list too; the server goes on."""
     (tmp_path / "file").write_text("no directory")
-    with start(STATE_DIR=str(tmp_path / "file")) as server:
-        answer = tell_apart(server).client.post("/v1/speakers", data=FIELDS, files={"file": ("a.wav", ANN)})
+    with start(speakers=ToneSpeakers(), STATE_DIR=str(tmp_path / "file")) as server:
+        answer = server.client.post("/v1/speakers", data=FIELDS, files={"file": ("a.wav", ANN)})
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "speakers_unavailable")
         assert "retry-after" in answer.headers
         assert server.transcribe(recordings.sample()[0]).status_code == 200

@@ -50,6 +50,12 @@ class ToneSpeakers:
         heard = np.array(pitches)
         return Diarization(tuple(turns), tuple(_voice(spectra[heard == pitch]) for pitch in people))
 
+    async def close_idle(self):
+        """There is no process."""
+
+    async def close(self):
+        """There is no process."""
+
 
 def _spectra(samples):
     """(frames, 256), zeros for frames of silence."""
