@@ -2,7 +2,7 @@
 //
 // What the store has not confirmed is in `tail()`, small enough to be written at once when the page goes away.
 
-import { People, labelled } from "./speakers.js";
+import { People, Turns, labelled } from "./speakers.js";
 
 const PIECE_S = 0.5;
 const MOST_TAIL_S = 60; // of sound that a slow disk has not taken
@@ -158,7 +158,7 @@ export class Keeper {
     }
     const [from, until] = [number * LINE_STEP, (number + 1) * LINE_STEP];
     const corrected = (await this.#store.rows(this.#id)).filter(({ n }) => n > from && n <= until);
-    return this.#store.putRows(this.#id, labelled(corrected, rows));
+    return this.#store.putRows(this.#id, labelled(corrected, new Turns(rows)));
   }
 
   #write(piece) {

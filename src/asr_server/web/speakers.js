@@ -88,22 +88,64 @@ export class People {
     this.#update = update;
   }
 
-  /** Those who speak in these rows. */
+  /** Those who speak in these rows or segments. */
   meet(rows) {
     const before = this.#met.size;
-    for (const { speaker } of rows) if (speaker !== undefined) this.#met.add(speaker);
+    for (const { speaker } of rows) if (speaker) this.#met.add(speaker);
     const ids = [...this.#met];
     if (ids.length > before) this.#update(({ speakers }) => ({ speakers: { ...unnamed(ids), ...speakers } }));
   }
 }
 
-/** The rows that change when it becomes known who spoke: `turns` are [{start, end, speaker}] in order. A row of several
- * speakers is split; one whose speaker was chosen by hand keeps it. Of rows behind the last turn nothing is known. Both are
- * in order; `next` is the order key of the row behind the last one. */
+/** Who spoke when: segments or rows [{start, end, speaker, words?}] of which each has one speaker, or none. */
+export class Turns {
+  #turns;
+  #words = new Map(); // times of a word -> its speaker
+  end; // of the last one, in seconds
+
+  constructor(segments) {
+    this.#turns = [...segments].sort((a, b) => a.start - b.start);
+    this.end = Math.max(...segments.map(({ end }) => end));
+    for (const { speaker, words = [] } of segments) {
+      for (const word of words) {
+        const times = timesOf(word);
+        // Two who say a word at the very same time, each on a channel.
+        this.#words.set(times, this.#words.has(times) && this.#words.get(times) !== speaker ? null : speaker);
+      }
+    }
+  }
+
+  /** Who said each word of a row, or undefined: by the times of its words. A word that was put in is that of its neighbour, and
+   * where no word is known, the middle of each counts. People speak at the same time, so times alone may mislead. */
+  of(words) {
+    const known = words.map((word) => this.#words.get(timesOf(word)) ?? undefined);
+    if (known.every((speaker) => speaker === undefined)) return words.map(({ start, end }) => this.#at((start + end) / 2));
+    return known.map((speaker, i) => speaker ?? nearest(known, i));
+  }
+
+  #at(seconds) {
+    const at = lastBefore(this.#turns, seconds);
+    const [turn, next] = [this.#turns[at], this.#turns[at + 1]];
+    const later = !turn || (next && seconds >= turn.end && seconds - turn.end > next.start - seconds);
+    return (later ? next : turn).speaker ?? undefined;
+  }
+}
+
+function timesOf({ start, end }) {
+  return `${start} ${end}`;
+}
+
+function nearest(known, at) {
+  for (let distance = 1; ; distance++) {
+    const found = known[at - distance] ?? known[at + distance];
+    if (found !== undefined) return found;
+  }
+}
+
+/** The rows that change when it becomes known who spoke. A row of several speakers is split; one whose speaker was chosen by hand
+ * keeps it. Of rows behind the last turn nothing is known. `rows` are in order; `next` is the order key of the row behind them. */
 export function labelled(rows, turns, next = undefined) {
-  if (!turns.length) return [];
-  const end = Math.max(...turns.map((turn) => turn.end));
-  return rows.flatMap((row, i) => (row.chosen || row.start >= end ? [] : divided(row, rows[i + 1]?.n ?? next, turns)));
+  return rows.flatMap((row, i) => (row.chosen || row.start >= turns.end ? [] : divided(row, rows[i + 1]?.n ?? next, turns)));
 }
 
 /** The rows that are no longer as they were when `speaker` of all rows in `from` is `to`. */
@@ -113,7 +155,7 @@ export function merged(rows, from, to) {
 
 function divided(row, next, turns) {
   const words = wordsOf(row);
-  const speakers = words.map(({ start, end }) => speakerAt(turns, (start + end) / 2) ?? row.speaker);
+  const speakers = turns.of(words).map((speaker) => speaker ?? row.speaker);
   const parts = [];
   let [rest, cut, at] = [row, 0, 0];
   words.forEach((word, i) => {
@@ -134,13 +176,4 @@ function divided(row, next, turns) {
 
 function of(row, speaker) {
   return speaker === undefined ? row : { ...row, speaker };
-}
-
-/** Who speaks at this time, or nearest to it. */
-function speakerAt(turns, seconds) {
-  const at = lastBefore(turns, seconds);
-  const [turn, next] = [turns[at], turns[at + 1]];
-  if (!turn) return next.speaker;
-  if (seconds < turn.end || !next) return turn.speaker;
-  return seconds - turn.end <= next.start - seconds ? turn.speaker : next.speaker;
 }

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { i18n } from "./i18n.js";
-import { SpeakerIds, freeLetter, labelled, merged, speakerColour, speakerName, turnsOf, withName } from "./speakers.js";
+import { SpeakerIds, Turns, freeLetter, labelled, merged, speakerColour, speakerName, turnsOf, withName } from "./speakers.js";
 
 i18n.use("en", { speakers: { unnamed: "Speaker {id}" } });
 
@@ -55,7 +55,7 @@ test("rows get the speaker of their time, and a row of several is split without 
     { start: 4, end: 5, speaker: "A" },
     { start: 5, end: 5.6, speaker: "B" },
   ];
-  const found = labelled(rows, turns);
+  const found = labelled(rows, new Turns(turns));
   assert.deepEqual(seen(found), [
     [1024, "A", "hello you there."],
     [2048, "B", "yes I am here."],
@@ -67,20 +67,28 @@ test("rows get the speaker of their time, and a row of several is split without 
 });
 
 test("a row between two others is split between their keys", () => {
-  const found = labelled([row(1, 0, "yes no"), row(2, 5, "so")], [{ start: 0, end: 0.5, speaker: "A" }, { start: 0.5, end: 9, speaker: "B" }]);
+  const found = labelled([row(1, 0, "yes no"), row(2, 5, "so")], new Turns([{ start: 0, end: 0.5, speaker: "A" }, { start: 0.5, end: 9, speaker: "B" }]));
   assert.deepEqual(seen(found), [[1, "A", "yes"], [1.5, "B", "no"], [2, "B", "so"]]);
 });
 
 test("what was corrected or chosen by hand stays, and what has not changed is not written", () => {
   const edited = { ...row(1, 0, "corrected words"), words: undefined };
   const rows = [edited, row(2, 2, "mine", { speaker: "C", chosen: true }), row(3, 4, "known", { speaker: "B" }), row(4, 60, "not yet known")];
-  const found = labelled(rows, [{ start: 0, end: 1, speaker: "A" }, { start: 2, end: 8, speaker: "B" }]);
+  const found = labelled(rows, new Turns([{ start: 0, end: 1, speaker: "A" }, { start: 2, end: 8, speaker: "B" }]));
   assert.deepEqual(found, [{ ...edited, speaker: "A" }]);
-  assert.deepEqual(labelled(rows, []), []);
+});
+
+test("of two who speak at the same time, each word is of the one who said it, and a word put in is of its neighbours", () => {
+  const [long, short] = [row(1024, 0, "so I went there and saw it"), row(2048, 1.1, "really oh", { words: undefined })];
+  const words = [{ start: 1.1, end: 1.6 }, { start: 1.6, end: 2.1 }];
+  const turns = new Turns([{ start: 0, end: 3.5, speaker: "A", words: long.words }, { start: 1.1, end: 2.1, speaker: "B", words }]);
+  const corrected = { ...long, words: long.words.with(3, { text: "over there ", start: 1.55, end: 1.95 }), text: "so I went over there and saw it" };
+  const heard = { ...short, words: words.map((word, i) => ({ ...word, text: ["really ", "oh"][i] })) };
+  assert.deepEqual(seen(labelled([corrected, heard], turns)), [[1024, "A", corrected.text], [2048, "B", "really oh"]]);
 });
 
 test("a turn of nobody known leaves its rows as they are", () => {
-  assert.deepEqual(labelled([row(1, 0, "who is it", { speaker: "A" })], [{ start: 0, end: 9 }]), []);
+  assert.deepEqual(labelled([row(1, 0, "who is it", { speaker: "A" })], new Turns([{ start: 0, end: 9, speaker: null }])), []);
 });
 
 test("two speakers become one", () => {

@@ -1,45 +1,38 @@
 // Writes the segments of a file into the rows of its transcript, in the order in which the server sends them.
 
 import { LANGUAGES } from "./languages.js";
-import { People, labelled } from "./speakers.js";
+import { People, Turns, labelled } from "./speakers.js";
 import { addGap, placed, rowsOf } from "./transcript.js";
 
 const SLICE = 100; // rows that get their speakers in one task
 
-/** Text whose speakers are known later is written at once, and gets them at the end. */
+/** Segments come when their text is known. Where speakers are told apart, all come again at the end, one for each turn. */
 export class Writer {
   #store;
   #id;
   #writing = Promise.resolve();
-  #last = 0; // the order key of the last row
+  #rows = []; // in order, as they were cut
   #gaps = [];
-  #known = []; // rows that came with a speaker
-  #seen = new Set(); // segments that came with a speaker
-  #turns = []; // who spoke in the rows that came without
+  #turns = [];
   #people = new People((changes) => this.update(changes));
-  #anonymous = false; // rows have come without a speaker
 
   constructor(store, id) {
     this.#store = store;
     this.#id = id;
   }
 
-  /** Returns how many rows the segment has. */
+  /** Returns how many rows are new. */
   segment(segment) {
-    const { text, start, end, speaker, language } = segment;
-    // The server heard speech there.
-    if (!text) addGap(this.#gaps, start, end);
-    if (speaker && this.#anonymous) {
-      this.#turns.push({ start, end, speaker });
-      this.#people.meet([segment]);
+    if (segment.speaker !== undefined) {
+      this.#turns.push(segment);
       return 0;
     }
-    if (speaker && this.#again(segment)) return 0;
-    const rows = text ? this.#cut(segment) : [];
-    this.#people.meet(rows);
-    if (rows.length && this.#last === 0) this.update(spoken(language));
+    const { text, start, end, language } = segment;
+    // The server heard speech there.
+    if (!text) addGap(this.#gaps, start, end);
+    if (text && !this.#rows.length) this.update(spoken(language));
+    const rows = text ? placed(this.#rows, rowsOf(segment)) : [];
     if (rows.length) this.#queue(() => this.#store.putRows(this.#id, rows));
-    this.#last = Math.max(this.#last, ...rows.map(({ n }) => n));
     return rows.length;
   }
 
@@ -50,28 +43,14 @@ export class Writer {
   /** Write what is left to be written, and wait for the store. */
   async close() {
     if (this.#gaps.length) this.update({ gaps: this.#gaps });
+    this.#people.meet(this.#turns);
     if (this.#turns.length) this.#queue(() => this.#label());
     await this.#writing;
   }
 
-  #cut(segment) {
-    const rows = rowsOf(segment, this.#last);
-    if (segment.speaker) return placed(this.#known, rows);
-    this.#anonymous = true;
-    return rows;
-  }
-
-  /** Where the channel tells the speaker, segments come with it, and again when all speakers are known. */
-  #again({ start, end, text }) {
-    const key = JSON.stringify([start, end, text]);
-    const again = this.#seen.has(key);
-    this.#seen.add(key);
-    return again;
-  }
-
   /** Rows are read when it is their turn: they may have been corrected since they came. */
   async #label() {
-    const turns = this.#turns.sort((a, b) => a.start - b.start);
+    const turns = new Turns(this.#turns);
     const order = (await this.#store.rows(this.#id)).map(({ n }) => n);
     for (let at = 0; at < order.length; at += SLICE) {
       const rows = await this.#store.rowsAt(this.#id, order.slice(at, at + SLICE));

@@ -19,30 +19,32 @@ async function begun() {
 
 const seen = async (store, id) => (await store.rows(id)).map(({ speaker, text }) => [speaker, text]);
 
-test("segments with a speaker become rows with it, and the transcript lists the speakers in their order", async () => {
+/** The segments without and, at the end, with their speakers. */
+function told(writer, segments) {
+  for (const { speaker, ...one } of segments) writer.segment(one);
+  for (const one of segments) assert.equal(writer.segment(one), 0);
+}
+
+test("rows have the speakers that come at the end, and the transcript lists them in their order", async () => {
   const { store, id, writer } = await begun();
-  for (const [start, text, speaker] of [[0, "Hello you.", "B"], [2, "Hello.", "A"], [4, "Well.", "B"]]) assert.equal(writer.segment(segment(start, text, { speaker })), 1);
+  told(writer, [[0, "Hello you.", "B"], [2, "Hello.", "A"], [4, "Well.", null]].map(([start, text, speaker]) => segment(start, text, { speaker })));
   await writer.close();
-  assert.deepEqual(await seen(store, id), [["B", "Hello you."], ["A", "Hello."], ["B", "Well."]]);
+  assert.deepEqual(await seen(store, id), [["B", "Hello you."], ["A", "Hello."], [undefined, "Well."]]);
   const { speakers, language, languageCode } = await store.get(id);
   assert.deepEqual([Object.entries(speakers), language, languageCode], [[["B", ""], ["A", ""]], "English", "en"]);
 });
 
-test("speech at the same time on another channel is put in its place", async () => {
+test("what is said at the same time on another channel is put in its place and has its speaker", async () => {
   const { store, id, writer } = await begun();
-  writer.segment(segment(0, "one two three four. ".repeat(8).trim(), { speaker: "A" }));
-  const before = await store.rows(id);
-  writer.segment(segment(3, "Yes.", { speaker: "B" }));
-  writer.segment(segment(20, "Go on.", { speaker: "B" }));
-  // All of them once more, when the whole recording is known.
-  assert.equal(writer.segment(segment(3, "Yes.", { speaker: "B" })), 0);
+  const long = "one two three four. ".repeat(8).trim();
+  told(writer, [segment(0, long, { speaker: "A" }), segment(3.1, "Yes.", { speaker: "B" }), segment(20, "Go on.", { speaker: "B" })]);
   await writer.close();
   const rows = await store.rows(id);
   const starts = rows.map(({ start }) => start);
   assert.deepEqual(starts, [...starts].sort((a, b) => a - b));
   assert.equal(new Set(rows.map(({ n }) => n)).size, rows.length);
-  assert.deepEqual(rows.filter(({ speaker }) => speaker === "A").map(({ n }) => n).slice(0, before.length), before.map(({ n }) => n));
-  assert.deepEqual(rows.filter(({ speaker }) => speaker === "B").map(({ text }) => text), ["Yes.", "Go on."]);
+  const said = (speaker) => rows.filter((row) => row.speaker === speaker).map(({ text }) => text);
+  assert.deepEqual([said("A").join(" "), said("B")], [long, ["Yes.", "Go on."]]);
 });
 
 test("text that comes before its speakers is kept as it was corrected meanwhile, with its keys", async () => {
