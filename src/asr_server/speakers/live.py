@@ -47,7 +47,7 @@ class LiveDiarizer:
         self._windows = 0
         self._speakers: dict[Piece, int] = {}  # pieces in order, and whose they are
         self._overlaps: list[Overlap] = []
-        self._count = 0
+        self._final: set[int] = set()  # speakers with settled speech, whose numbers never mean anybody else
         self._told: tuple[Turn, ...] = ()
 
     @property
@@ -96,22 +96,21 @@ class LiveDiarizer:
 
     def _numbered(self, clusters: dict[Piece, int], count: int) -> list[int]:
         """The speaker of each cluster: the one with whom it shares most speech, and of that most settled speech."""
-        shared = np.zeros((count, self._count))
+        shared = np.zeros((count, MAX_SPEAKERS))
         spoken = np.zeros(count)
         for piece, cluster in clusters.items():
             spoken[cluster] += piece.duration_s
             if self._speakers[piece] != _UNKNOWN:
                 shared[cluster, self._speakers[piece]] += piece.duration_s * (2 if self._is_settled(piece) else 1)
         numbers = [_UNKNOWN] * count
-        while shared.size and shared.max() > 0:
-            cluster, speaker = divmod(int(shared.argmax()), self._count)
+        while shared.max() > 0:
+            cluster, speaker = divmod(int(shared.argmax()), MAX_SPEAKERS)
             numbers[cluster] = speaker
             shared[cluster, :] = shared[:, speaker] = 0
+        free = [n for n in range(MAX_SPEAKERS) if n not in self._final and n not in self._speakers.values()]
         for cluster in range(count):
-            is_new = numbers[cluster] == _UNKNOWN and spoken[cluster] >= _NEW_SPEAKER_S
-            if is_new and self._count < MAX_SPEAKERS:
-                numbers[cluster] = self._count
-                self._count += 1
+            if numbers[cluster] == _UNKNOWN and spoken[cluster] >= _NEW_SPEAKER_S and free:
+                numbers[cluster] = free.pop(0)
         return numbers
 
     def _unsettled(self) -> list[Span]:
@@ -141,6 +140,8 @@ class LiveDiarizer:
         for piece in [piece for piece in self._speakers if self._is_settled(piece)]:
             if piece.voice is None or self._speakers[piece] == _UNKNOWN:
                 del self._speakers[piece]
+            else:
+                self._final.add(self._speakers[piece])
         while len(self._speakers) > _MOST_PIECES:
             most = Counter(self._speakers.values()).most_common(1)[0][0]
             del self._speakers[next(piece for piece, speaker in self._speakers.items() if speaker == most)]

@@ -74,6 +74,15 @@ def test_people_keep_their_numbers():
     assert [speaker for speaker, *_ in told(numbered(*parts))][-2:] == [0, 1]
 
 
+def test_a_number_that_was_given_in_vain_is_given_again():
+    """Somebody who was taken for another for a moment does not become a third."""
+    diarizer = LiveDiarizer(NumberedVoices().models)
+    told(numbered((1, 4), (2, 3)), diarizer)
+    assert set(diarizer._speakers.values()) == {0, 1}
+    diarizer._speakers = dict.fromkeys(diarizer._speakers, 0)
+    assert {speaker for speaker, *_ in told(numbered((2, 2)), diarizer)} == {0, 1}
+
+
 def test_a_short_sound_is_nobody_new():
     """It goes to whoever speaks nearest to it."""
     assert {speaker for speaker, *_ in told(numbered((1, 6), (0, 0.6), (2, 0.8), (0, 3), (1, 3)))} == {0}
