@@ -16,10 +16,10 @@ from asr_server.speakers import clustering, spans
 from asr_server.speakers.clustering import Pieces
 from asr_server.speakers.models import WINDOW_SAMPLES, Samples
 from asr_server.speakers.spans import Span
-from asr_server.speakers.turns import SpeakerCount, Turn
+from asr_server.speakers.turns import MAX_SPEAKERS, SpeakerCount, Turn
 from asr_server.speakers.windows import Models, Overlap, Piece, Window, analyse
 
-# Labels of what was said so long ago never change.
+# Labels of what was said so long ago never change. A piece that began so long ago is settled as a whole.
 HORIZON_S = 15.0
 _HORIZON_SAMPLES = int(HORIZON_S * SAMPLE_RATE)
 _STEP_SAMPLES = SAMPLE_RATE
@@ -39,27 +39,31 @@ class LiveDiarizer:
     """One session. It keeps 10 s of sound and a bounded number of voice vectors. For one thread."""
 
     def __init__(self, models: Models) -> None:
-        self.settled_ms = 0
         self._models = models
         self._sound = np.zeros(0, np.float32)
         self._end = 0  # samples so far
         self._done = 0  # the sample up to which there are pieces
+        self._settled = 0  # the sample up to which no label changes
         self._windows = 0
         self._speakers: dict[Piece, int] = {}  # pieces in order, and whose they are
         self._overlaps: list[Overlap] = []
-        self._count = 0
+        self._final: set[int] = set()  # speakers with settled speech, whose numbers never mean anybody else
         self._told: tuple[Turn, ...] = ()
 
+    @property
+    def settled_ms(self) -> int:
+        """Up to here no label changes any more."""
+        return samples_to_ms(self._settled)
+
     def push(self, samples: Samples) -> tuple[Turn, ...]:
-        """The next samples -> the turns that are not settled, if any of them is new or has changed."""
+        """The next samples, at most 2 s -> all turns behind `settled_ms`, if any of them is new or has changed."""
         self._sound = np.concatenate([self._sound, samples])[-WINDOW_SAMPLES:]
         self._end += len(samples)
         if self._end - _EDGE_SAMPLES - self._done < _STEP_SAMPLES:
             return ()
         self._listen()
-        settled = max(0, self._end - _HORIZON_SAMPLES)
-        turns = spans.turns(self._unsettled(samples_to_ms(settled)))
-        self._settle(settled)
+        turns = spans.turns(self._unsettled())
+        self._settle()
         if turns == self._told:
             return ()
         self._told = turns
@@ -92,25 +96,25 @@ class LiveDiarizer:
 
     def _numbered(self, clusters: dict[Piece, int], count: int) -> list[int]:
         """The speaker of each cluster: the one with whom it shares most speech, and of that most settled speech."""
-        shared = np.zeros((count, self._count))
+        shared = np.zeros((count, MAX_SPEAKERS))
         spoken = np.zeros(count)
         for piece, cluster in clusters.items():
             spoken[cluster] += piece.duration_s
             if self._speakers[piece] != _UNKNOWN:
                 shared[cluster, self._speakers[piece]] += piece.duration_s * (2 if self._is_settled(piece) else 1)
         numbers = [_UNKNOWN] * count
-        while shared.size and shared.max() > 0:
-            cluster, speaker = divmod(int(shared.argmax()), self._count)
+        while shared.max() > 0:
+            cluster, speaker = divmod(int(shared.argmax()), MAX_SPEAKERS)
             numbers[cluster] = speaker
             shared[cluster, :] = shared[:, speaker] = 0
+        free = [n for n in range(MAX_SPEAKERS) if n not in self._final and n not in self._speakers.values()]
         for cluster in range(count):
-            if numbers[cluster] == _UNKNOWN and spoken[cluster] >= _NEW_SPEAKER_S:
-                numbers[cluster] = self._count
-                self._count += 1
+            if numbers[cluster] == _UNKNOWN and spoken[cluster] >= _NEW_SPEAKER_S and free:
+                numbers[cluster] = free.pop(0)
         return numbers
 
-    def _unsettled(self, settled_ms: int) -> list[Span]:
-        pieces = [piece for piece in self._speakers if samples_to_ms(piece.end) > self.settled_ms]
+    def _unsettled(self) -> list[Span]:
+        pieces = [piece for piece in self._speakers if not self._is_settled(piece)]
         known = [piece for piece in pieces if self._speakers[piece] != _UNKNOWN]
         found = [Span(piece.begin, piece.end, self._speakers[piece], 1.0) for piece in known]
         for piece in pieces:
@@ -125,16 +129,19 @@ class LiveDiarizer:
             found += [Span(overlap.begin, overlap.end, speaker, 1.0) for speaker in sorted(several)]
         return found
 
-    def _is_settled(self, piece: Piece) -> bool:
-        return samples_to_ms(piece.end) <= self.settled_ms
+    def _is_settled(self, part: Piece | Overlap) -> bool:
+        return part.end <= self._settled
 
-    def _settle(self, settled: int) -> None:
-        self.settled_ms = samples_to_ms(settled)
-        self._overlaps = [overlap for overlap in self._overlaps if samples_to_ms(overlap.end) > self.settled_ms]
-        pieces = [piece for piece in self._speakers if self._is_settled(piece)]
-        for piece in pieces:
+    def _settle(self) -> None:
+        horizon = self._end - _HORIZON_SAMPLES
+        begun = [part.end for part in (*self._speakers, *self._overlaps) if part.begin < horizon]
+        self._settled = max(0, horizon, *begun)
+        self._overlaps = [overlap for overlap in self._overlaps if not self._is_settled(overlap)]
+        for piece in [piece for piece in self._speakers if self._is_settled(piece)]:
             if piece.voice is None or self._speakers[piece] == _UNKNOWN:
                 del self._speakers[piece]
+            else:
+                self._final.add(self._speakers[piece])
         while len(self._speakers) > _MOST_PIECES:
             most = Counter(self._speakers.values()).most_common(1)[0][0]
             del self._speakers[next(piece for piece, speaker in self._speakers.items() if speaker == most)]

@@ -76,10 +76,12 @@ def analyse(models: Models, window: Window) -> tuple[list[Piece], list[Overlap]]
     """The speech in the used part of a window of up to 10 s."""
     active = models.segmentation(window.sound)
     frame = WINDOW_SAMPLES / len(active)
-    low, high = (round((edge - window.begin) / frame) for edge in window.used)
+    # Frames that the used part begins or ends in are cut there, so that windows have neither gaps nor doubles.
+    low = math.floor((window.used[0] - window.begin) / frame)
+    high = math.ceil((window.used[1] - window.begin) / frame)
 
     def place(of_frame: int) -> int:
-        return min(window.begin + round(of_frame * frame), window.used[1])
+        return min(max(window.begin + round(of_frame * frame), window.used[0]), window.used[1])
 
     alone = active & (active.sum(axis=1, keepdims=True) == 1)
     pieces, overlaps = [], []

@@ -58,8 +58,11 @@ def serve(requests: BinaryIO, answers: BinaryIO, models: Models) -> None:
         text_bytes, number_bytes = wire.sizes(header)
         content, samples = wire.unpacked(requests.read(text_bytes), requests.read(number_bytes))
         sandbox.limit_cpu_from_now(_REQUEST_CPU_S)
+        request = wire.SpeakerRequest(**content)
+        for dropped in request.dropped:
+            recordings.pop(dropped, None)
         try:
-            answer = _answer(wire.SpeakerRequest(**content), samples, recordings, models)
+            answer = _answer(request, samples, recordings, models)
         except Exception as error:  # it concerns one recording
             answer = wire.packed({"error": type(error).__name__})
         answers.write(answer)
@@ -76,8 +79,6 @@ def _answer(request: wire.SpeakerRequest, samples: Samples, recordings: dict[int
             recording.push(samples)
         case "finish", RecordingDiarizer() as recording:
             return wire.diarization_message(recording.finish(SpeakerCount(request.at_least, request.at_most)))
-        case "close", _:
-            recordings.pop(request.analysis, None)
         case _:
             return wire.packed({"error": "unknown"})
     return wire.packed({})

@@ -1,0 +1,114 @@
+"""Live sessions. Who speaks is in the samples; with real models and people see models_test.py."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asr_server.core.audio import SAMPLE_RATE
+from asr_server.speakers import live
+from asr_server.speakers.conftest import NumberedVoices, numbered
+from asr_server.speakers.live import HORIZON_S, LiveDiarizer
+
+SESSIONS = st.lists(
+    st.tuples(st.sampled_from([0, 0, 1, 1, 2, 3, 12, 23]), st.floats(0.1, 9.0)), min_size=1, max_size=10
+).map(lambda parts: numbered(*parts))
+
+
+def blocks(sound, block_samples=4_000):
+    return [sound[begin : begin + block_samples] for begin in range(0, len(sound), block_samples)]
+
+
+@given(SESSIONS, st.sampled_from([1_600, 4_000, 17_000, 32_000]))
+def test_labels_behind_the_horizon_never_change(sound, block_samples):
+    """No turn begins before what was settled already. The horizon only moves on, and is never behind its promise."""
+    diarizer = LiveDiarizer(NumberedVoices().models)
+    heard_ms = settled_ms = 0
+    for block in blocks(sound, block_samples):
+        found = diarizer.push(block)
+        heard_ms += 1000 * len(block) / SAMPLE_RATE
+        assert all(turn.start_ms >= settled_ms for turn in found)
+        assert all(turn.end_ms <= heard_ms for turn in found)
+        assert settled_ms <= diarizer.settled_ms <= heard_ms
+        assert diarizer.settled_ms >= heard_ms - 1000 * (HORIZON_S + 1.6)
+        settled_ms = diarizer.settled_ms
+
+
+@given(SESSIONS)
+def test_windows_have_neither_gaps_nor_doubles(sound):
+    """What is said is heard once, but for the end that is not yet looked at."""
+    found = np.zeros(len(sound), int)
+    diarizer = LiveDiarizer(NumberedVoices().models)
+    seen = set()
+    for block in blocks(sound):
+        diarizer.push(block)
+        for part in {*diarizer._speakers, *diarizer._overlaps} - seen:
+            seen.add(part)
+            found[part.begin : part.end] += 1
+    assert found.max(initial=0) <= 1
+    spoken = (sound > 0)[: diarizer._done]
+    changes = np.count_nonzero(np.diff(spoken)) + 2
+    # A piece that is settled as soon as it is there is not seen above.
+    assert np.count_nonzero((found[: diarizer._done] > 0) != spoken) <= changes * 272
+
+
+def told(sound, diarizer=None):
+    """Who is said to speak, as (speaker, start, end) in seconds, in the end."""
+    diarizer, turns = diarizer or LiveDiarizer(NumberedVoices().models), []
+    for block in blocks(sound):
+        settled_ms = diarizer.settled_ms
+        if found := diarizer.push(block):
+            turns = [turn for turn in turns if turn.end_ms <= settled_ms] + list(found)
+    return [(turn.speaker, round(turn.start_ms / 1000, 1), round(turn.end_ms / 1000, 1)) for turn in turns]
+
+
+def test_who_speaks_is_known_within_two_seconds():
+    """Windows are a second apart, and unsure of their last half second."""
+    for seconds in (1.5, 1.75, 2.25, 2.5):
+        assert told(numbered((1, 5), (2, seconds)))[-1] == (1, 5.0, 6.0 if seconds < 2.5 else 7.0)
+
+
+def test_people_keep_their_numbers():
+    """Also after others have spoken for a minute, and after a long silence."""
+    parts = [(1, 5), (2, 5), (3, 30), (2, 20), (0, 40), (1, 5), (2, 5), (0, 2)]
+    assert [speaker for speaker, *_ in told(numbered(*parts))][-2:] == [0, 1]
+
+
+def test_a_number_that_was_given_in_vain_is_given_again():
+    """Somebody who was taken for another for a moment does not become a third."""
+    diarizer = LiveDiarizer(NumberedVoices().models)
+    told(numbered((1, 4), (2, 3)), diarizer)
+    assert set(diarizer._speakers.values()) == {0, 1}
+    diarizer._speakers = dict.fromkeys(diarizer._speakers, 0)
+    assert {speaker for speaker, *_ in told(numbered((2, 2)), diarizer)} == {0, 1}
+
+
+def test_a_short_sound_is_nobody_new():
+    """It goes to whoever speaks nearest to it."""
+    assert {speaker for speaker, *_ in told(numbered((1, 6), (0, 0.6), (2, 0.8), (0, 3), (1, 3)))} == {0}
+
+
+def test_people_who_speak_at_once_both_speak():
+    found = told(numbered((1, 4.2), (12, 0.6), (2, 4.2), (0, 2)))
+    assert found == [(0, 0.0, 4.8), (1, 4.2, 9.0)]
+
+
+def test_the_memory_of_a_session_is_bounded(monkeypatch):
+    """However long it is, and whoever spoke little is not forgotten for those who spoke much."""
+    monkeypatch.setattr(live, "_MOST_PIECES", 30)
+    diarizer = LiveDiarizer(NumberedVoices().models)
+    told(numbered((2, 4), (1, 4)), diarizer)
+    for _ in range(8):
+        told(numbered((1, 20), (3, 1.5), (0, 1)), diarizer)
+        assert len(diarizer._speakers) <= 30
+        assert len(diarizer._sound) == 10 * SAMPLE_RATE
+        assert not diarizer._overlaps
+    assert set(diarizer._speakers.values()) == {0, 1, 2}
+
+
+def test_the_number_of_people_is_bounded(monkeypatch):
+    """Further voices are given to whoever speaks nearest to them."""
+    monkeypatch.setattr(live, "MAX_SPEAKERS", 2)
+    found = told(numbered((1, 5), (2, 5), (3, 5), (4, 5), (0, 3)))
+    assert {speaker for speaker, *_ in found} == {0, 1}
+    assert found[-1][2] == pytest.approx(20, abs=0.1)

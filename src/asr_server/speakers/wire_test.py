@@ -1,0 +1,39 @@
+"""Messages between the server and the process that tells speakers apart."""
+
+import numpy as np
+import pytest
+
+from asr_server.speakers import wire
+from asr_server.speakers.turns import MAX_SPEAKERS, Diarization, Turn
+
+
+def received(message):
+    """The two parts of a message."""
+    text_bytes, number_bytes = wire.sizes(message[: wire.HEADER.size])
+    body = message[wire.HEADER.size :]
+    assert len(body) == text_bytes + number_bytes
+    return wire.unpacked(body[:text_bytes], body[text_bytes:])
+
+
+@pytest.mark.parametrize("speakers", [0, 1, 3])
+def test_a_diarization_arrives_as_it_was_sent(speakers):
+    """But for digits of the confidence that mean nothing."""
+    prints = tuple(np.random.default_rng(0).normal(size=(speakers, 256)).astype(np.float32))
+    sent = Diarization((Turn(0, 5, 7_200_000, 0.25), Turn(39, 6, 7, 1.0)), prints)
+    found = wire.diarization(*received(wire.diarization_message(sent)))
+    assert found.turns == sent.turns
+    assert np.array_equal(found.voice_prints, sent.voice_prints)
+
+
+def test_the_longest_recording_fits():
+    """Two hours in which the speaker changes 30 times a second: of that, as much as a hundredth of the limit takes."""
+    turns = tuple(Turn(MAX_SPEAKERS - 1, 7_000_000 + place, 7_000_001, 0.123456789) for place in range(2_160))
+    assert len(wire.diarization_message(Diarization(turns))) <= wire.MAX_JSON_BYTES / 100
+
+
+def test_messages_over_the_limits_are_neither_sent_nor_read():
+    """What is sent over them would cost all recordings their process."""
+    with pytest.raises(ValueError, match="a message of"):
+        wire.packed({"text": "x" * wire.MAX_JSON_BYTES})
+    with pytest.raises(ValueError, match="a message of"):
+        wire.sizes(wire.HEADER.pack(2, wire.MAX_NUMBER_BYTES + 1))
