@@ -134,7 +134,8 @@ class LiveDiarizer:
 
     def _settle(self) -> None:
         horizon = self._end - _HORIZON_SAMPLES
-        begun = [part.end for part in (*self._speakers, *self._overlaps) if part.begin < horizon]
+        parts: list[Piece | Overlap] = [*self._speakers, *self._overlaps]
+        begun = [part.end for part in parts if part.begin < horizon]
         self._settled = max(0, horizon, *begun)
         self._overlaps = [overlap for overlap in self._overlaps if not self._is_settled(overlap)]
         for piece in [piece for piece in self._speakers if self._is_settled(piece)]:
