@@ -20,7 +20,7 @@ from asr_server.engine.aligning import AligningEngine
 from asr_server.engine.fake import FakeAligner, FakeEngine
 from asr_server.engine.fake_script import FakeScript
 from asr_server.engine.registry import pass_tokens
-from asr_server.speakers.conftest import ToneSpeakers
+from asr_server.speakers.conftest import ScriptedLiveSpeakers, ToneSpeakers
 from E2Etest.contract.scripted_speakers import ScriptedSpeakers
 from E2Etest.contract.word_spotter import text_of
 from E2Etest.process import Server
@@ -46,7 +46,7 @@ class InProcessServer(Server):
         folder: Path,
         *,
         script: FakeScript | None = None,
-        speakers: ScriptedSpeakers | ToneSpeakers | None = None,
+        speakers: ScriptedSpeakers | ScriptedLiveSpeakers | ToneSpeakers | None = None,
         **settings: str,
     ) -> None:
         listener = socket.create_server(("127.0.0.1", 0))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from asr_server.client.live import LiveClient, LiveOptions
-from asr_server.speakers.conftest import ScriptedSpeakers
+from asr_server.speakers.conftest import ScriptedLiveSpeakers
 from asr_server.speakers.turns import Turn
 from E2Etest.live.session import act, data, open_session, pieces, receive, stream, upto_flush
 
@@ -36,7 +36,7 @@ def test_labels_are_the_truth_when_they_are_settled_and_settled_ones_never_chang
     """Every turn is doubted at first. The texts of the runs are the committed text in every message."""
     audio, turns = conversation
     body, end = data(audio), 32 * turns[0].end_ms
-    speakers = ScriptedSpeakers(turns, doubt_ms=5_500, horizon_ms=6_000)
+    speakers = ScriptedLiveSpeakers(turns, doubt_ms=5_500, horizon_ms=6_000)
     with start(speakers=speakers) as server, open_session(server, speakers="true") as socket:
         assert socket.hello["speakers"] is True
         socket.send(body[:end])
@@ -62,7 +62,7 @@ def test_labels_are_the_truth_when_they_are_settled_and_settled_ones_never_chang
 def test_words_have_the_speakers_of_their_text(start, conversation):
     """Also those that were aligned after the final."""
     audio, turns = conversation
-    with start(speakers=ScriptedSpeakers(turns)) as server:
+    with start(speakers=ScriptedLiveSpeakers(turns)) as server:
         messages = stream(server, pieces(data(audio), 8_000), speakers="true", words="accurate")
     timed = {m["utterance"]: {word["speaker"] for word in m["words"]} for m in messages if "words" in m}
     assert (timed[1], timed[2]) == ({"A"}, {"B"})
@@ -71,7 +71,7 @@ def test_words_have_the_speakers_of_their_text(start, conversation):
 def test_a_lost_process_is_reported_and_takes_no_word_away(start, conversation):
     """The texts and times are those of a session without speakers, and a client that comes back is told."""
     audio, turns = conversation
-    with start(speakers=ScriptedSpeakers(turns, fails_ms=turns[1].end_ms)) as server:
+    with start(speakers=ScriptedLiveSpeakers(turns, fails_ms=turns[1].end_ms)) as server:
         plain = stream(server, pieces(data(audio), 8_000))
         with open_session(server, speakers="true") as socket:
             for piece in pieces(data(audio), 8_000):
@@ -90,9 +90,9 @@ def test_a_lost_process_is_reported_and_takes_no_word_away(start, conversation):
     assert (_speakers(finals[3]), finals[3]["speakers_settled"]) == ([None], True)
 
 
-def test_a_server_that_cannot_tell_speakers_apart_refuses_the_session(live_server):
+def test_a_server_that_cannot_tell_speakers_apart_refuses_the_session(start):
     """Nobody waits for labels that never come."""
-    with open_session(live_server, speakers="true") as socket:
+    with start(SPEAKERS="off") as server, open_session(server, speakers="true") as socket:
         assert socket.hello["code"] == "unsupported_value"
         assert socket.hello["error"]["param"] == "speakers"
 
@@ -101,7 +101,7 @@ def test_the_client_of_the_package_has_the_speakers_of_its_lines(start, conversa
     """A line comes again when its speakers change."""
     audio, turns = conversation
     lines = []
-    with start(speakers=ScriptedSpeakers(turns, horizon_ms=3_000)) as server:
+    with start(speakers=ScriptedLiveSpeakers(turns, horizon_ms=3_000)) as server:
         client = LiveClient(server.base, LiveOptions(speakers=True))
         client.send(data(audio))
         for line in client.lines():

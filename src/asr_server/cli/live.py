@@ -17,7 +17,7 @@ from typing import Any
 from asr_server.cli import arguments, formats, pcm
 from asr_server.cli.failure import Exit, Failure, UsageError, complain, no_server, shown
 from asr_server.cli.formats import Format
-from asr_server.cli.live_view import FinalsWriter, LineView, View
+from asr_server.cli.live_view import FinalsWriter, InOrder, LineView, View, has_speakers
 from asr_server.cli.parser import did_you_mean
 from asr_server.client.live import ConnectionClosed, LiveClient, LiveError, LiveOptions, WebSocketException
 from asr_server.core.audio import SAMPLE_RATE
@@ -66,9 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     arguments.add_language(parser)
     arguments.add_hotwords(parser)
-    parser.add_argument(
-        "--speakers", action="store_true", help="tell speakers apart: a line is written when its speakers are settled"
-    )
+    parser.add_argument("--speakers", action="store_true", help="tell speakers apart: A, B and so on")
     arguments.add_formats(parser, _FORMATS, several=False)
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="write the text to this file too, each line when it is final"
@@ -143,6 +141,7 @@ def _connect(command: LiveCommand) -> LiveClient:
 @contextmanager
 def _view(command: LiveCommand) -> Iterator[View]:
     """What shows the lines and writes the finals. Raises `OSError`, and `_SourceError` for a file that exists."""
+    timed = command.options.words != ""
     with ExitStack() as stack:
         views: list[LineView | FinalsWriter] = []
         if command.output is not None:
@@ -157,11 +156,17 @@ def _view(command: LiveCommand) -> Iterator[View]:
             views.append(LineView(sys.stdout))
         else:
             views.append(FinalsWriter(sys.stdout, command.wanted))
-        for each in views:
-            stack.callback(each.close)
-        view = View(views, timed=command.options.words != "", speakers=command.options.speakers)
-        stack.callback(view.release)
-        yield view
+        shown_in = [_in_order(view, timed=timed) for view in views] if command.options.speakers else views
+        for view in shown_in:
+            stack.callback(view.close)
+        yield View(shown_in, timed)
+
+
+def _in_order(view: LineView | FinalsWriter, *, timed: bool) -> InOrder:
+    """A display need not wait until no label will change; what is written can."""
+    if isinstance(view, LineView):
+        return InOrder(view, has_speakers)
+    return InOrder(view, lambda line: line.speakers_settled and bool(line.words or not timed))
 
 
 class _SourceError(Exception):

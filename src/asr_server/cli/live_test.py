@@ -10,7 +10,7 @@ import pytest
 from asr_server import demo
 from asr_server.cli.formats import Format
 from asr_server.cli.live import LiveCommand, live
-from asr_server.cli.live_view import FinalsWriter, LineView, View
+from asr_server.cli.live_view import FinalsWriter, InOrder, LineView, View, has_speakers
 from asr_server.client.live import Line
 from asr_server.core.transcript import SpeakerRun, TimeSource, Word
 from asr_server.subtitle import srt, vtt
@@ -211,27 +211,25 @@ def _labelled(number, runs, *, settled=False, ending="pause"):
     return replace(_line(text, "", ending), utterance=number, speakers=speakers, speakers_settled=settled)
 
 
-def test_a_final_is_written_when_its_speakers_are_settled_and_none_overtakes_another():
-    """A line for each speaker, by the last labels; what is not settled at the end is written as it is."""
+def test_finals_wait_for_their_speakers_and_none_overtakes_another():
+    """A line for each speaker, once; what has none at the end is shown as it is."""
     out = io.StringIO()
-    view = View([LineView(out)], speakers=True)
-    view.show(_labelled(1, [("A", "hello you")]))
-    view.show(_labelled(2, [("A", "bye")], settled=True))
+    view = InOrder(LineView(out), has_speakers)
+    view.show(_labelled(1, [("A", "hello"), (None, " you")]))
+    view.show(_labelled(2, [("A", "bye")]))
     assert out.getvalue() == ""
-    view.show(_labelled(1, [("A", "hello"), ("B", " you")], settled=True))
+    view.show(_labelled(1, [("A", "hello"), ("B", " you")]))
+    view.show(_labelled(1, [("A", "hello you")], settled=True))
     assert out.getvalue() == "A: hello\nB: you\nA: bye\n"
-    assert view.show(_labelled(3, [("B", "so"), (None, " long")], ending="flush"))
-    view.release()
+    view.show(_labelled(3, [("B", "so"), (None, " long")]))
+    view.close()
     assert out.getvalue().endswith("A: bye\nB: so\nlong\n")
 
 
 def test_a_cue_has_the_words_of_one_speaker():
     """By the last labels, which may have come behind the words."""
     out = io.StringIO()
-    view = View([FinalsWriter(out, Format.SRT)], timed=True, speakers=True)
-    line = replace(_timed(0)[1], speakers=(SpeakerRun("A", "turn on the lights"),))
-    view.show(line)
-    view.show(
-        replace(line, speakers=(SpeakerRun("A", "turn on"), SpeakerRun("B", " the lights")), speakers_settled=True)
-    )
+    line = replace(_timed(0)[1], utterance=1)
+    writer = FinalsWriter(out, Format.SRT)
+    writer.show(replace(line, speakers=(SpeakerRun("A", "turn on"), SpeakerRun("B", " the lights"))))
     assert len(srt.parse(out.getvalue())) == 2

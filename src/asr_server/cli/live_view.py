@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import TextIO
 
@@ -94,39 +94,56 @@ class FinalsWriter:
         self._out.flush()
 
 
+class InOrder:
+    """Passes lines on to a view: open ones at once, finals in their order and once, each when it is ready."""
+
+    def __init__(self, view: LineView | FinalsWriter, is_ready: Callable[[Line], bool]) -> None:
+        self._view = view
+        self._is_ready = is_ready
+        self._waiting: dict[int, Line] = {}
+        self._passed = 0
+
+    def show(self, line: Line) -> None:
+        """A line, or another version of it."""
+        if not line.final:
+            self._view.show(line)
+        elif line.text and line.utterance > self._passed:
+            self._waiting[line.utterance] = line
+            while self._waiting and self._is_ready(next(iter(self._waiting.values()))):
+                self._pass_first()
+
+    def clear(self) -> None:
+        """Remove the open line, so that a message can take its place."""
+        self._view.clear()
+
+    def close(self) -> None:
+        """Nothing more comes: pass on what waits."""
+        while self._waiting:
+            self._pass_first()
+        self._view.close()
+
+    def _pass_first(self) -> None:
+        self._passed = next(iter(self._waiting))
+        self._view.show(self._waiting.pop(self._passed))
+
+
+def has_speakers(line: Line) -> bool:
+    """Whether the speaker of every word is known, or will never be."""
+    return line.speakers_settled or all(run.speaker is not None for run in line.speakers)
+
+
 @dataclass(frozen=True, slots=True)
 class View:
-    """All that shows or writes lines. `timed`: finals come a second time, with the times of their words. `speakers`:
-    finals come again when their speakers change, and are shown when these are settled or nothing more comes."""
+    """All that shows or writes lines. `timed`: finals come a second time, with the times of their words."""
 
-    views: Sequence[LineView | FinalsWriter]
+    views: Sequence[LineView | FinalsWriter | InOrder]
     timed: bool = False
-    speakers: bool = False
-    _held: dict[int, Line] = field(default_factory=dict)
 
     def show(self, line: Line) -> bool:
         """Returns whether it was the last line."""
-        is_last = line.ending == "flush" and not (self.timed and line.text and not line.words)
-        if self.speakers and line.final and line.text:
-            self._held[line.utterance] = line
-        else:
-            self._show(line)
-        while self._held and self._is_complete(next(iter(self._held.values()))):
-            self._show(self._held.pop(next(iter(self._held))))
-        return is_last
-
-    def release(self) -> None:
-        """Show what is still held: nothing more comes."""
-        for line in self._held.values():
-            self._show(line)
-        self._held.clear()
-
-    def _is_complete(self, line: Line) -> bool:
-        return line.speakers_settled and bool(line.words or not self.timed)
-
-    def _show(self, line: Line) -> None:
         for view in self.views:
             view.show(line)
+        return line.ending == "flush" and not (self.timed and line.text and not line.words)
 
     def clear(self) -> None:
         """Remove the open line, so that a message can take its place."""

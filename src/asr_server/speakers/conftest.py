@@ -72,8 +72,8 @@ def _voice(spectra):
 
 
 @dataclass
-class ScriptedSpeakers:
-    """The source, and the speakers of its sessions. `turns`: what is true.
+class ScriptedLiveSpeakers:
+    """Takes the place of `SpeakerClient`. `turns`: what is true.
 
     `doubt_ms`: for so long after its beginning a turn is said to be that of speaker 9. `horizon_ms`: how far the
     horizon lies behind the audio. `fails_ms`, `hangs_ms`: the audio at which it fails, or answers no more.
@@ -85,20 +85,26 @@ class ScriptedSpeakers:
     fails_ms: float = float("inf")
     hangs_ms: float = float("inf")
     refusal: AsrError | None = None
-    sessions: list[ScriptedSession] = field(default_factory=list)
+    sessions: list[ScriptedLiveSession] = field(default_factory=list)
 
     def check_live(self):
         if self.refusal is not None:
             raise self.refusal
 
+    async def close_idle(self):
+        """There is no process."""
+
+    async def close(self):
+        """There is no process."""
+
     async def live(self):
-        self.sessions.append(ScriptedSession(self))
+        self.sessions.append(ScriptedLiveSession(self))
         return self.sessions[-1]
 
 
 @dataclass
-class ScriptedSession:
-    script: ScriptedSpeakers
+class ScriptedLiveSession:
+    script: ScriptedLiveSpeakers
     samples: int = 0
     settled_ms: int = 0
     closed: bool = False

@@ -125,7 +125,7 @@ class LiveDiarizer:
         for piece in known:
             tracks.setdefault(piece.track, Counter())[self._speakers[piece]] += piece.end - piece.begin
         for overlap in self._overlaps:
-            several = {tracks[track].most_common(1)[0][0] for track in overlap.tracks if track in tracks}
+            several = {_most(tracks[track]) for track in overlap.tracks if track in tracks}
             found += [Span(overlap.begin, overlap.end, speaker, 1.0) for speaker in sorted(several)]
         return found
 
@@ -144,5 +144,10 @@ class LiveDiarizer:
             else:
                 self._final.add(self._speakers[piece])
         while len(self._speakers) > _MOST_PIECES:
-            most = Counter(self._speakers.values()).most_common(1)[0][0]
+            most = _most(Counter(self._speakers.values()))
             del self._speakers[next(piece for piece, speaker in self._speakers.items() if speaker == most)]
+
+
+def _most(counts: Counter[int]) -> int:
+    """What occurs most often. `Counter.most_common` would import a module, which the confined process cannot."""
+    return max(counts, key=counts.__getitem__)

@@ -16,7 +16,7 @@ from asr_server.service.live_session.speaker_labels import SpeakerLabels, Speake
 from asr_server.speakers.live_speakers import LiveSpeakers, LiveSpeakerSource
 
 # As much is given at once, if so much is there: each call has its cost.
-_PUSH_SAMPLES = SAMPLE_RATE // 4
+_PUSH_SAMPLES = SAMPLE_RATE // 2
 # What may wait, about 2 MB. Who speaks is then so far behind what was said that it cannot follow.
 MAX_WAITING_SAMPLES = 30 * SAMPLE_RATE
 

@@ -10,7 +10,7 @@ from asr_server.live.events import Audio, Final, Flush, Reset
 from asr_server.service.live_session.conftest import Scripted, opened, until_flush
 from asr_server.service.live_session.session_speakers import MAX_WAITING_SAMPLES
 from asr_server.service.live_session.speaker_labels import SpeakersLost, UtteranceSpeakers
-from asr_server.speakers.conftest import ScriptedSpeakers
+from asr_server.speakers.conftest import ScriptedLiveSpeakers
 from asr_server.speakers.turns import Turn
 
 _SECOND = 32_000  # bytes
@@ -40,7 +40,7 @@ async def _heard(speakers, seconds):
 
 async def test_finals_have_speakers_and_their_labels_are_refined_up_to_the_horizon(make, speech):
     """The final comes at once, with a first guess; two updates follow: the true speaker, and that it is settled."""
-    speakers = ScriptedSpeakers([Turn(0, 0, 60_000)], doubt_ms=6_000, horizon_ms=8_000)
+    speakers = ScriptedLiveSpeakers([Turn(0, 0, 60_000)], doubt_ms=6_000, horizon_ms=8_000)
     connection = await opened(make(Scripted(lambda item: "good morning"), speakers=speakers), speakers=True)
     await connection.send(Audio(speech + bytes(12 * _SECOND)))
     *before, settled = await _until(connection, lambda out: getattr(out.message, "settled", False))
@@ -56,7 +56,7 @@ async def test_finals_have_speakers_and_their_labels_are_refined_up_to_the_horiz
 
 async def test_speakers_hear_what_the_session_counts(make, speech):
     """Over a reset and another connection: their clock is that of the texts."""
-    speakers = ScriptedSpeakers([])
+    speakers = ScriptedLiveSpeakers([])
     live = make(Scripted(), speakers=speakers)
     connection = await opened(live, speakers=True)
     await connection.send(Audio(speech[:_SECOND]))
@@ -66,7 +66,7 @@ async def test_speakers_hear_what_the_session_counts(make, speech):
     again = await live.resume(connection.session.id, 0)
     await again.send(Audio(speech[_SECOND + 1 :]))
     sent = speech[:_SECOND] + speech
-    await _heard(speakers, (len(sent) // 2 - 5_000) / 16_000)
+    await _heard(speakers, (len(sent) // 2 - 8_600) / 16_000)
     heard = np.concatenate(speakers.sessions[0].audio)
     assert np.array_equal(heard, np.frombuffer(sent, "<i2")[: len(heard)].astype(np.float32) / 32_768)
     assert len(speakers.sessions) == 1
@@ -77,11 +77,11 @@ async def test_speakers_hear_what_the_session_counts(make, speech):
 async def test_a_dead_or_silent_process_costs_no_word_and_is_reported_once(make, speech, fault):
     """All finals come; labels given before stay, and later words have none."""
     truth = [Turn(0, 0, 600_000)]
-    speakers = ScriptedSpeakers(truth, horizon_ms=0, **{fault: len(speech) // 32 + 500})
+    speakers = ScriptedLiveSpeakers(truth, horizon_ms=0, **{fault: len(speech) // 32 + 500})
     connection = await opened(make(Scripted(lambda item: "words"), speakers=speakers), speakers=True)
     await connection.send(Audio(speech))
     first = (await _until(connection, lambda out: isinstance(out.message, Final)))[-1]
-    await _heard(speakers, len(speech) / _SECOND - 0.3)
+    await _heard(speakers, len(speech) / _SECOND - 0.6)
     for _ in range(2 * MAX_WAITING_SAMPLES // (len(speech) // 2)):
         await connection.send(Audio(speech))
     await connection.send(Flush())
@@ -108,12 +108,12 @@ async def test_a_dead_or_silent_process_costs_no_word_and_is_reported_once(make,
 
 async def test_a_client_that_comes_back_gets_finals_with_the_labels_they_have_now(make, speech):
     """What was refined while it was away is not lost, also of finals that it has."""
-    speakers = ScriptedSpeakers([Turn(0, 0, 60_000)], horizon_ms=3_000)
+    speakers = ScriptedLiveSpeakers([Turn(0, 0, 60_000)], horizon_ms=3_000)
     live = make(Scripted(lambda item: "good morning"), speakers=speakers)
     connection = await opened(live, speakers=True)
     await connection.send(Audio(speech + bytes(8 * _SECOND)))
     live.disconnect(connection, clean=False)
-    await _heard(speakers, len(speech) / _SECOND + 7.5)
+    await _heard(speakers, len(speech) / _SECOND + 7.4)
     again = await live.resume(connection.session.id, 0)
     (first,) = await _until(again, lambda out: True)
     assert isinstance(first.message, Final)
@@ -127,7 +127,7 @@ async def test_a_client_that_comes_back_gets_finals_with_the_labels_they_have_no
 
 async def test_without_speakers_asked_for_nothing_is_said_of_them(make, speech):
     """Nothing is made for such a session."""
-    speakers = ScriptedSpeakers([Turn(0, 0, 60_000)])
+    speakers = ScriptedLiveSpeakers([Turn(0, 0, 60_000)])
     connection = await opened(make(Scripted(), speakers=speakers))
     await connection.send(Audio(speech))
     await connection.send(Flush())
@@ -140,7 +140,7 @@ async def test_without_speakers_asked_for_nothing_is_said_of_them(make, speech):
 async def test_speakers_that_the_server_cannot_tell_apart_are_refused(make):
     """With the reason, before a session is made."""
     refusal = UnsupportedValue("SPEAKERS=off", param="speakers")
-    for speakers in (None, ScriptedSpeakers([], refusal=refusal)):
+    for speakers in (None, ScriptedLiveSpeakers([], refusal=refusal)):
         live = make(Scripted(), speakers=speakers)
         with pytest.raises(UnsupportedValue):
             await opened(live, speakers=True)
