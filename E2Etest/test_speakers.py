@@ -1,0 +1,165 @@
+"""Who said what, in conversations of real people, through the whole server with the English model."""
+
+import base64
+from functools import reduce
+from operator import add
+
+import numpy as np
+import pytest
+
+from asr_server.core.audio import SAMPLE_RATE
+from asr_server.engine.moonshine import package
+from E2Etest import recordings
+from E2Etest.bench.speakers import FIRST_SEED, diarized, transcribed_words
+from E2Etest.process import ready
+from E2Etest.speakers.conversations import SpokenWord, conversation, film_music, usual
+from E2Etest.speakers.measures import diarization_error, speaker_words
+from E2Etest.speakers.voices import voices
+
+pytestmark = [pytest.mark.accuracy, pytest.mark.integration]
+
+CONVERSATIONS = 20
+
+
+@pytest.fixture(scope="module")
+def english(tmp_path_factory):
+    """A server with the English model loaded."""
+    with ready(tmp_path_factory.mktemp("speakers") / "log", MODEL_ID=package.MODEL_ID) as server:
+        yield server
+
+
+def _diarized(server, audio, **fields):
+    """The segments of diarized_json for float32 (n,), or (channels, n)."""
+    pcm = (np.atleast_2d(audio) * 32767).astype(np.int16)
+    file = recordings.wav(pcm.T.ravel(), channels=len(pcm))
+    answer = server.transcribe(file, response_format="diarized_json", **fields)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["segments"]
+
+
+def _words(segments):
+    return [SpokenWord(text, part["speaker"]) for part in segments for text in recordings.plain_words(part["text"])]
+
+
+def _speakers(segments):
+    return {part["speaker"] for part in segments}
+
+
+def test_two_people_are_two_speakers_and_words_are_given_to_who_said_them(english):
+    """In a minute, without being told how many there are."""
+    talk = conversation(seed=50, speakers=2, seconds=60)
+    segments = _diarized(english, talk.mono())
+    assert _speakers(segments) == {"A", "B"}
+    result = speaker_words(talk.words, _words(segments))
+    assert result.recognized > 0.4 * len(talk.words)
+    assert result.rate <= 0.1
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(7200)
+def test_conversations_of_two_to_four_people(english):
+    """The figures that docs/speakers.md states, on conversations on which nothing was chosen."""
+    talks = [usual(seed) for seed in range(FIRST_SEED, FIRST_SEED + CONVERSATIONS)]
+    turns = [diarized(talk, "embedded").turns for talk in talks]
+    right = [
+        len({turn.speaker for turn in found}) == len(talk.speakers) for talk, found in zip(talks, turns, strict=True)
+    ]
+    assert sum(right) >= 0.9 * len(talks)
+    errors = [diarization_error(talk.speech, found, 0.25) for talk, found in zip(talks, turns, strict=True)]
+    assert reduce(add, errors).rate <= 0.08
+    words = reduce(add, (speaker_words(talk.words, transcribed_words(english, talk)) for talk in talks))
+    assert words.rate <= 0.04
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_a_channel_each_gives_every_word_to_who_said_it(english):
+    """Also where both speak at once."""
+    talk = conversation(seed=51, speakers=2, seconds=60)
+    segments = _diarized(english, talk.channels(), channel_mode="split")
+    assert _speakers(segments) == {"A", "B"}
+    for name, speaker in zip("AB", talk.speakers, strict=True):
+        said = [word for word in talk.words if word.speaker == speaker]
+        heard = [word for word in _words(segments) if word.speaker == name]
+        assert speaker_words(said, heard).recognized > 0.4 * len(said)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("speaker", sorted(voices()))
+def test_one_person_is_one_speaker(english, speaker):
+    """With pauses of a second, whoever it is."""
+    pause = np.zeros(SAMPLE_RATE, np.float32)
+    alone = np.concatenate([part for phrase in voices()[speaker] for part in (phrase.audio, pause)])
+    assert _speakers(_diarized(english, alone)) == {"A"}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("level", [0.0, 0.003])
+def test_nobody_speaks(english, level):
+    """In silence and in noise there are no segments."""
+    noise = np.random.default_rng(0).normal(0, 1, 20 * SAMPLE_RATE).astype(np.float32) * np.float32(level)
+    assert _diarized(english, noise) == []
+
+
+@pytest.mark.nightly
+def test_music_has_one_speaker_at_most(english):
+    """A recogniser may hear words in it."""
+    assert len(_speakers(_diarized(english, np.tile(film_music(), 3)))) <= 1
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_many_turns(english):
+    """At least forty changes of speaker."""
+    talk = conversation(seed=52, speakers=2, seconds=240)
+    assert talk.changes >= 40
+    assert _speakers(_diarized(english, talk.mono())) == {"A", "B"}
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_turns_of_a_third_of_a_second(english):
+    """Too short to tell two people apart by: every segment has a speaker, and there are not more of them."""
+    length = round(0.3 * SAMPLE_RATE)
+    first, second = (np.concatenate([p.audio for p in voices()[name]]) for name in ("allison", "librivox-reader"))
+    places = range(0, 20 * SAMPLE_RATE, length)
+    pieces = [(first if i % 2 else second)[at : at + length] for i, at in enumerate(places)]
+    assert len(_speakers(_diarized(english, np.concatenate(pieces)))) <= 2
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("fields", "most"), [({"num_speakers": "1"}, 1), ({"num_speakers": "40"}, 40)])
+def test_another_number_of_speakers_than_there_are(english, fields, most):
+    """One is one; of forty there are as many as there is speech for, and the words are all there."""
+    talk = conversation(seed=53, speakers=2, seconds=40)
+    segments = _diarized(english, talk.mono(), **fields)
+    assert 1 <= len(_speakers(segments)) <= most
+    assert speaker_words(talk.words, _words(segments)).recognized > 0.4 * len(talk.words)
+
+
+def _reference(content):
+    return f"data:audio/wav;base64,{base64.b64encode(content).decode()}"
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("reference", "code"),
+    [
+        pytest.param(_reference(recordings.wav(np.zeros(4 * SAMPLE_RATE, np.int16))), "invalid_reference", id="silence"),
+        pytest.param(_reference(b"%PDF-1.7 " + bytes(5000)), "invalid_audio", id="no sound"),
+        pytest.param("https://example.com/voice.wav", "invalid_value", id="an address"),
+        pytest.param("data:audio/wav;base64,!!!!", "invalid_value", id="no base64"),
+    ],
+)
+def test_a_reference_that_is_no_voice_is_refused(english, reference, code):
+    """With a code that says why, and the field."""
+    talk = conversation(seed=53, speakers=2, seconds=20)
+    answer = english.transcribe(
+        recordings.wav((talk.mono() * 32767).astype(np.int16)),
+        response_format="diarized_json",
+        **{"known_speaker_names[]": "agent", "known_speaker_references[]": reference},
+    )
+    assert answer.status_code == 400
+    assert (answer.json()["error"]["code"], answer.json()["error"]["param"]) == (code, "known_speaker_references")
