@@ -112,7 +112,7 @@ def _network(path: str, last: tuple[int | None, int | None]) -> onnxruntime.Infe
     try:
         network = models.session(path)
     except Exception as error:  # onnxruntime's errors have no common class
-        raise WeightsError(f"{_name(path)}: {_short(error)}") from error
+        raise _unusable(path, error) from error
     shape = network.get_inputs()[0].shape
     differs = [want and isinstance(have, int) and have != want for have, want in zip(shape[1:], last, strict=False)]
     if len(shape) != 3 or any(differs):
@@ -134,7 +134,7 @@ def _output(path: str, network: onnxruntime.InferenceSession, given: Sequence[ND
     try:
         return network.run(None, dict(zip(names, given, strict=True)))[0]
     except Exception as error:
-        raise WeightsError(f"{_name(path)}: {_short(error)}") from error
+        raise _unusable(path, error) from error
 
 
 def _noise(*shape: int) -> NDArray[np.float32]:
@@ -145,5 +145,6 @@ def _name(path: str) -> str:
     return os.path.basename(path)
 
 
-def _short(error: Exception) -> str:
-    return f"onnxruntime cannot run it ({' '.join(str(error).split())[:_MOST_CHARACTERS]})"
+def _unusable(path: str, error: Exception) -> WeightsError:
+    message = " ".join(str(error).replace(path, _name(path)).split())[:_MOST_CHARACTERS]
+    return WeightsError(f"{_name(path)}: onnxruntime cannot run it ({message})")
