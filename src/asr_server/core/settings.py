@@ -112,7 +112,8 @@ class Settings(EngineSettings, BaseSettings):
     speakers: str = Field(
         "auto",
         min_length=1,
-        description="What tells speakers apart: `embedded` (a bundled model), `off`, or `auto`: bundled where it runs.",
+        description="What tells speakers apart: `embedded` (bundled models), a directory or hub id of ONNX files, "
+        "`off`, or `auto`: bundled where they run.",
     )
 
     state_dir: Path = Field(

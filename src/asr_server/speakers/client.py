@@ -27,7 +27,7 @@ _BLOCK_SAMPLES = 32_000
 class SpeakerClient:
     """Tells the speakers of many recordings apart, at the same time. For one event loop.
 
-    `source` names the models (see `model_files`). Every method raises `SpeakersUnavailable` if the process was lost:
+    `source` names the models (see `model_source`). Every method raises `SpeakersUnavailable` if the process was lost:
     the recording's analysis is lost with it, and the next one starts another process.
     """
 

@@ -1,10 +1,12 @@
 """Log-mel features as the Kaldi toolkit computes them, which models for voices are trained on.
 
-80 bands from 20 Hz to 8 kHz, Hamming windows of 25 ms every 10 ms, pre-emphasis 0.97, no dithering. Source: Kaldi's
-feature-fbank.cc with the options of the WeSpeaker recipe.
+80 bands from 20 Hz to 8 kHz, windows of 25 ms every 10 ms, pre-emphasis 0.97, no dithering. Source: Kaldi's
+feature-fbank.cc and feature-window.cc with the options of the WeSpeaker and the 3D-Speaker recipes.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,16 +20,28 @@ FRAME_SAMPLES, HOP_SAMPLES = 400, 160
 _FFT = 512
 _LOWEST_HZ, _HIGHEST_HZ = 20.0, 8000.0
 _PRE_EMPHASIS = 0.97
-_SCALE = 32_768  # Kaldi works on 16-bit numbers
 _LEAST_ENERGY = np.finfo(np.float32).eps
 
 
-def features(samples: NDArray[np.float32], scale: float = _SCALE) -> Features:
+@dataclass(frozen=True, slots=True, eq=False)
+class Recipe:
+    """What models were trained on: samples of at most `scale`, and the window, (400,) float32."""
+
+    scale: float
+    window: Features
+
+
+WESPEAKER = Recipe(scale=32_768, window=np.hamming(FRAME_SAMPLES).astype(np.float32))
+# Kaldi's default window, named after its author.
+THREE_D_SPEAKER = Recipe(scale=1, window=(np.hanning(FRAME_SAMPLES) ** 0.85).astype(np.float32))
+
+
+def features(samples: NDArray[np.float32], recipe: Recipe = WESPEAKER) -> Features:
     """(n,) float32 at 16 kHz, |x| <= 1 -> (frames, 80) float32, each band with mean 0. n >= 400."""
-    frames = np.lib.stride_tricks.sliding_window_view(samples, FRAME_SAMPLES)[::HOP_SAMPLES] * np.float32(scale)
+    frames = np.lib.stride_tricks.sliding_window_view(samples, FRAME_SAMPLES)[::HOP_SAMPLES] * np.float32(recipe.scale)
     frames = frames - frames.mean(axis=1, keepdims=True)
     previous = np.concatenate([frames[:, :1], frames[:, :-1]], axis=1)
-    spectrum = np.fft.rfft((frames - _PRE_EMPHASIS * previous) * _WINDOW, _FFT)
+    spectrum = np.fft.rfft((frames - _PRE_EMPHASIS * previous) * recipe.window, _FFT)
     power = (spectrum.real**2 + spectrum.imag**2).astype(np.float32)
     logs = np.log(np.maximum(power @ _FILTERS, _LEAST_ENERGY))
     centred: Features = logs - logs.mean(axis=0)
@@ -48,4 +62,3 @@ def _filters() -> Features:
 
 
 _FILTERS = _filters()
-_WINDOW = np.hamming(FRAME_SAMPLES).astype(np.float32)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.speakers import filterbank
+from asr_server.speakers.filterbank import WESPEAKER, Recipe
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -28,6 +29,7 @@ LOCAL_SPEAKERS = 3
 # Exports of the segmentation give a class for each set of up to two of three speakers, in this order.
 _SETS = [(), *((k,) for k in range(LOCAL_SPEAKERS)), *itertools.combinations(range(LOCAL_SPEAKERS), 2)]
 _MEMBERS = np.array([[k in chosen for k in range(LOCAL_SPEAKERS)] for chosen in _SETS])
+CLASSES = len(_SETS)
 
 
 def session(model: bytes | str) -> onnxruntime.InferenceSession:
@@ -53,7 +55,7 @@ class Segmentation:
         window = np.zeros((1, 1, WINDOW_SAMPLES), np.float32)
         window[0, 0, : len(samples)] = samples
         (found,) = self._network.run(None, {self._input: window})
-        if found.shape[-1] == len(_SETS):
+        if found.shape[-1] == CLASSES:
             active: Activity = _MEMBERS[found[0].argmax(axis=-1)]
         else:
             active = found[0] > 0.5
@@ -63,14 +65,14 @@ class Segmentation:
 class Embedding:
     """The voice of one person."""
 
-    def __init__(self, network: onnxruntime.InferenceSession, scale: float = 32_768) -> None:
+    def __init__(self, network: onnxruntime.InferenceSession, recipe: Recipe = WESPEAKER) -> None:
         self._network = network
-        self._scale = scale
+        self._recipe = recipe
         self._inputs = [each.name for each in network.get_inputs()]
 
     def __call__(self, samples: Samples) -> VoicePrint:
         """(n,) float32, n >= 400 -> (dimensions,) float32. Half a second is too short to tell people apart by."""
-        frames = filterbank.features(samples, self._scale)[None]
+        frames = filterbank.features(samples, self._recipe)[None]
         given = [frames, np.ones(frames.shape[:2], np.float32)]  # the second: a weight for each frame
         (found, *_) = self._network.run(None, dict(zip(self._inputs, given, strict=False)))
         voice: VoicePrint = found[0].astype(np.float32)

@@ -17,7 +17,7 @@ from loguru import logger
 from numpy.typing import NDArray
 
 from asr_server.core.errors import SpeakersUnavailable
-from asr_server.speakers import wire
+from asr_server.speakers import model_source, wire
 from asr_server.speakers.wire import SpeakerRequest
 
 # Loading takes a second, from a slow disk many; an answer more if other processes keep the machine busy.
@@ -46,7 +46,8 @@ class SpeakerProcess:
 
     @classmethod
     async def start(cls, source: str) -> SpeakerProcess:
-        """`source`: see `model_files`. Raises `SpeakersUnavailable`."""
+        """`source`: see `model_source`. Raises `SpeakersUnavailable`."""
+        source = await asyncio.to_thread(model_source.located, source)
         try:
             child = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", "asr_server.speakers.worker", source),
@@ -108,6 +109,10 @@ class SpeakerProcess:
             await self._kill()
             raise SpeakersUnavailable("The process that tells speakers apart was lost; try again.") from error
         self._has_answered = True
+        if reason := answer.content.get("unusable"):
+            logger.error("the models that tell speakers apart cannot be loaded", reason=reason)
+            await self._kill()
+            raise SpeakersUnavailable(f"SPEAKERS: {reason}.")
         if "error" in answer.content:
             logger.error("a recording's speakers cannot be told apart", error=answer.content["error"])
             raise SpeakersUnavailable("The speakers of this recording cannot be told apart.")

@@ -12,13 +12,14 @@ import gc
 import os
 import signal
 import sys
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from asr_server.audio import sandbox
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.speakers import model_files, wire
+from asr_server.speakers.embedded_weights import WeightsError
 from asr_server.speakers.live import LiveDiarizer
 from asr_server.speakers.models import Samples
 from asr_server.speakers.recording import RecordingDiarizer
@@ -42,7 +43,11 @@ def main() -> None:
         os.nice(_NICENESS)  # recognition first
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
         score.write("1000")  # short of memory, the kernel kills this process rather than the server
-    models = model_files.load(sys.argv[1])
+    try:
+        models = model_files.load(sys.argv[1])
+    except WeightsError as error:
+        refuse(sys.stdin.buffer, sys.stdout.buffer, str(error))
+        return
     _warm_up(models)
     gc.collect()
     sandbox.prepare((0, 1, 2), os.getppid())
@@ -54,9 +59,8 @@ def main() -> None:
 def serve(requests: BinaryIO, answers: BinaryIO, models: Models) -> None:
     """Answer requests until there are no more."""
     recordings: dict[int, Diarizer] = {}
-    while header := requests.read(wire.HEADER.size):
-        text_bytes, number_bytes = wire.sizes(header)
-        content, samples = wire.unpacked(requests.read(text_bytes), requests.read(number_bytes))
+    while message := _read(requests):
+        content, samples = message
         sandbox.limit_cpu_from_now(_REQUEST_CPU_S)
         request = wire.SpeakerRequest(**content)
         for dropped in request.dropped:
@@ -67,6 +71,21 @@ def serve(requests: BinaryIO, answers: BinaryIO, models: Models) -> None:
             answer = wire.packed({"error": type(error).__name__})
         answers.write(answer)
         answers.flush()
+
+
+def refuse(requests: BinaryIO, answers: BinaryIO, reason: str) -> None:
+    """Answer the first request with the reason why none can be answered."""
+    if _read(requests):
+        answers.write(wire.packed({"unusable": reason}))
+        answers.flush()
+
+
+def _read(requests: BinaryIO) -> tuple[dict[str, Any], Samples] | None:
+    header = requests.read(wire.HEADER.size)
+    if not header:
+        return None
+    text_bytes, number_bytes = wire.sizes(header)
+    return wire.unpacked(requests.read(text_bytes), requests.read(number_bytes))
 
 
 def _answer(request: wire.SpeakerRequest, samples: Samples, recordings: dict[int, Diarizer], models: Models) -> bytes:
