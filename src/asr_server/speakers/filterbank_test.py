@@ -35,7 +35,9 @@ def test_loudness_changes_nothing():
     """Each band is without its mean. Models that want samples of other sizes get the same from them."""
     found = filterbank.features(speech())
     assert np.allclose(filterbank.features(100 * speech()), found, atol=1e-3)
-    assert np.allclose(filterbank.features(speech(), replace(filterbank.WESPEAKER, scale=1)), found, atol=0.05)  # the least energy is nearer
+    assert np.allclose(
+        filterbank.features(speech(), replace(filterbank.WESPEAKER, scale=1)), found, atol=0.05
+    )  # the least energy is nearer
 
 
 def test_silence_is_finite():

@@ -70,8 +70,8 @@ def _embedding(path: str) -> tuple[Embedding, int]:
         )
     recipe = _RECIPES[framework]
     normalize_samples = int(recipe is THREE_D_SPEAKER)
-    facts = {"normalize_samples": normalize_samples, "feature_normalize_type": "global-mean"}
-    _expect(path, network, {"sample_rate": SAMPLE_RATE, **facts})
+    facts = {"sample_rate": SAMPLE_RATE, "normalize_samples": normalize_samples}
+    _expect(path, network, facts | {"feature_normalize_type": "global-mean"})
     sizes = []
     for frames in _TRIED_FRAMES:
         given = [_noise(1, frames, BANDS), np.ones((1, frames), np.float32)]
