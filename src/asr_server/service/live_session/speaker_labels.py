@@ -46,7 +46,7 @@ class SpeakersLost:
 
 @dataclass(slots=True, eq=False)
 class _Utterance:
-    """`heard`: up to which characters a hypothesis reached, and up to which time its audio; both only grow.
+    """`heard`: up to which characters a hypothesis reached, and up to which time its audio, in order.
 
     `fixed`: the beginning of the runs, whose labels are behind the horizon. `times_ms`: of the words by where they end
     in the text, if they were aligned. `sent`: what the client has.
@@ -80,6 +80,8 @@ class SpeakerLabels:
             utterance = self._utterances[number] = _Utterance([began], UtteranceSpeakers(number, ()))
         utterance.is_final = isinstance(message, Final)
         utterance.committed = message.text if isinstance(message, Final) else message.committed
+        while utterance.heard[-1][0] > len(message.text):  # more than was said: what is heard at an onset may repeat
+            utterance.heard.pop()
         chars, time_ms = utterance.heard[-1]
         if len(message.text) > chars:
             utterance.heard.append((len(message.text), max(time_ms, samples_to_ms(message.end_samples))))

@@ -33,6 +33,15 @@ def test_a_word_is_that_of_whoever_spoke_between_the_last_hypothesis_without_it_
     assert _runs(labels.on_text(_partial("yes I think no no", 2_000))) == [("A", "yes I think"), ("B", " no no")]
 
 
+def test_a_hypothesis_that_had_more_than_was_said_does_not_count():
+    """At an onset a model may hear one sound again and again."""
+    labels = SpeakerLabels()
+    labels.on_turns([Turn(0, 0, 1_000), Turn(1, 1_000, 2_000)], 0)
+    labels.on_text(_partial("yes yes yes yes yes yes yes yes", 500, committed=""))
+    labels.on_text(_partial("yes I think", 1_000))
+    assert _runs(labels.on_text(_partial("yes I think no no", 2_000))) == [("A", "yes I think"), ("B", " no no")]
+
+
 def test_no_word_is_said_in_a_pause():
     """Nobody speaks for three of five seconds: half of the text lies before the pause, and half behind it."""
     labels = SpeakerLabels()
