@@ -142,6 +142,7 @@ def test_a_job_gives_what_the_request_gives(server, talk):
     assert events(server, job["id"])[-1]["status"] == "succeeded"
     result = server.client.get(f"/v1/jobs/{job['id']}/result").json()
     assert result["segments"] == server.transcribe(talk, response_format="diarized_json", **named).json()["segments"]
+    assert {segment["speaker"] for segment in result["segments"]} == {NAME, "A"}
     assert {path.name for path in (server.state / "jobs" / job["id"]).iterdir()} == {"job.json", "result"}
 
 
