@@ -3,14 +3,18 @@
 import json
 import re
 
+import numpy as np
 import pytest
 from playwright.sync_api import expect
 
+from asr_server.engine.fake_script import FakeScript, Rule
+from E2Etest import recordings
 from E2Etest.browser.conftest import PHONE, opened
 from E2Etest.browser.looking import looked_at
 from E2Etest.browser.speech import Speech
 from E2Etest.browser.states import SCHEMES, SIZES
 from E2Etest.browser.storing import conversation, hum, kept, rows_of, stored, until, words_of
+from E2Etest.speakers import conversations
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -101,6 +105,29 @@ def test_the_speakers_of_a_file_are_shown_and_named(browser, page_server, sample
             ("B", "Hello."),
             ("A", "Well, then."),
         ]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("channels", [1, 2])
+def test_two_people_of_a_real_recording_are_told_apart(browser, start, channels):
+    """By their voices, and by their channels: nothing of the server is scripted but the words."""
+    words = " ".join(f"word{number}" for number in range(40))
+    talk = conversations.conversation(seed=3, speakers=2, seconds=40)
+    track = talk.mono()[None] if channels == 1 else talk.channels()
+    wav = recordings.wav((track * 32_767).astype(np.int16).T.reshape(-1), channels=channels)
+    script = FakeScript(rules=(Rule(text=words),))
+    with start(script=script) as server, opened(browser, server.base, "files", viewport=WIDE) as watched:
+        page = watched.page
+        page.select_option("#files-speakers", "2")
+        page.set_input_files("#files-input", [{"name": "talk.wav", "mimeType": "audio/wav", "buffer": wav}])
+        expect(page.locator("#reader-rows .speaker").first).to_be_visible()
+        until(page, "async () => (await (await pageModule('store.js')).store.list())[0].state === 'complete'")
+        (found,) = kept(page)
+        rows = found["rows"]
+        assert {row["speaker"] for row in rows} == set(found["speakers"]) == {"A", "B"}
+        assert [row["start"] for row in rows] == sorted(row["start"] for row in rows)
+        changes = [row["speaker"] for i, row in enumerate(rows) if not i or row["speaker"] != rows[i - 1]["speaker"]]
+        assert page.locator("#reader-rows .speaker").all_inner_texts() == [f"Speaker {speaker}" for speaker in changes]
 
 
 @pytest.mark.nightly

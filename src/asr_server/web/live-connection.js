@@ -89,7 +89,6 @@ export class LiveConnection {
       committed: message.committed,
       tentative: message.tentative,
       speakers: this.#runs(message.speakers),
-      settled: message.speakers_settled !== false,
       final: message.is_final,
       ending: message.ending ?? "",
       start: from + message.start,
@@ -110,10 +109,9 @@ export class LiveConnection {
     return { key: `${this.#number}.${message.utterance}`, words };
   }
 
-  /** A message that says better than before who spoke: {key, speakers, settled}. */
+  /** A message that says better than before who spoke: {key, speakers}. */
   speakers(message) {
-    const key = `${this.#number}.${message.utterance}`;
-    return { key, speakers: this.#runs(message.speakers), settled: message.speakers_settled };
+    return { key: `${this.#number}.${message.utterance}`, speakers: this.#runs(message.speakers) };
   }
 
   #runs(runs = []) {

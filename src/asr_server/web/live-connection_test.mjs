@@ -169,10 +169,10 @@ test("speakers of a line, of its words and of a later update have ids that a new
   const liveConnection = new LiveConnection({ limitBytes: 100 * SECOND, bytesPerSecond: SECOND, speakers: ["A", "Maria"] });
   const speakers = [{ speaker: "A", text: "a" }, { speaker: null, text: " b" }, { speaker: "Maria", text: " c" }];
   const ids = () => {
-    const { key, ...line } = liveConnection.text(final(1, 0, 1, { speakers, speakers_settled: false }));
+    const { key, ...line } = liveConnection.text(final(1, 0, 1, { speakers }));
     const { words } = liveConnection.words({ utterance: 1, words: [{ word: "a", start: 0, end: 1, speaker: "A" }, { word: "b", start: 1, end: 2, speaker: null }] });
-    const update = liveConnection.speakers({ utterance: 1, speakers, speakers_settled: true });
-    assert.deepEqual([update.key, update.speakers, update.settled, line.settled], [key, line.speakers, true, false]);
+    const update = liveConnection.speakers({ utterance: 1, speakers });
+    assert.deepEqual(update, { key, speakers: line.speakers });
     return [...line.speakers.map(({ speaker }) => speaker), ...words.map(({ speaker }) => speaker)];
   };
   liveConnection.hello(hello());
@@ -183,9 +183,8 @@ test("speakers of a line, of its words and of a later update have ids that a new
   assert.deepEqual(ids(), ["C", null, "Maria", "C", undefined]);
 });
 
-test("a line of a server that tells nobody apart has no speakers, and nothing of it is waited for", () => {
+test("a line of a server that tells nobody apart has no speakers", () => {
   const liveConnection = made();
   liveConnection.hello(hello());
-  const { speakers, settled } = liveConnection.text(final(1, 0, 1));
-  assert.deepEqual([speakers, settled], [[], true]);
+  assert.deepEqual(liveConnection.text(final(1, 0, 1)).speakers, []);
 });

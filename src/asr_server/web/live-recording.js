@@ -34,7 +34,7 @@ export class LiveRecording {
   #sentAgain = Promise.resolve();
   #said = false; // whether there are any words
   #wordless = new Set(); // keys of final lines whose words have no times yet
-  #unsettled = new Set(); // keys of final lines whose speakers may still change
+  #nameless = new Set(); // keys of final lines with words whose speaker is not known yet
 
   /** `options`: {query, metadata, found, translate}; `query` is the socket's, `metadata` the transcript's. `on`: {state(name),
    * connection(name, detail), line(line), speakers(key, speakers), unlabelled(), fresh(), translated(key, text), translation(problem), error(error),
@@ -53,10 +53,13 @@ export class LiveRecording {
       line: (line) => this.#line(line),
       words: ({ key, words }) => this.#words(key, words),
       speakers: (update) => this.#speakers(update),
-      unlabelled: on.unlabelled,
+      unlabelled: () => {
+        this.#nameless = null; // nobody will be known any more
+        on.unlabelled();
+      },
       fresh: () => {
         this.#keeper.dropOpen();
-        this.#unsettled.clear();
+        this.#nameless?.clear();
         on.fresh();
       },
       error: on.error,
@@ -130,7 +133,7 @@ export class LiveRecording {
     this.#become("finishing");
     this.#microphone?.close();
     await this.#flush();
-    for (let waited = 0; (this.#wordless.size || this.#unsettled.size) && waited < WORDS_MS; waited += POLL_MS) await later(POLL_MS);
+    for (let waited = 0; (this.#wordless.size || this.#nameless?.size) && waited < WORDS_MS; waited += POLL_MS) await later(POLL_MS);
     await this.end();
   }
 
@@ -237,7 +240,7 @@ export class LiveRecording {
     if (rows.length) {
       this.#said = true;
       this.#wordless.add(line.key);
-      if (!line.settled) this.#unsettled.add(line.key);
+      this.#awaitNames(line);
       setTimeout(() => this.#translate(line.key), WORDS_MS);
     }
     this.#on.line(line);
@@ -249,12 +252,17 @@ export class LiveRecording {
     this.#wordless.delete(key);
   }
 
-  #speakers({ key, speakers, settled }) {
+  #speakers({ key, speakers }) {
     if (this.state === "ended") return;
-    this.#keeper.speakers(key, speakers);
-    if (settled) this.#unsettled.delete(key);
+    if (this.#keeper.speakers(key, speakers).length) this.#awaitNames({ key, speakers });
     if (!this.#wordless.has(key)) this.#translate(key);
     this.#on.speakers(key, speakers);
+  }
+
+  /** At the end, wait for the speakers of a final line that are not known yet. */
+  #awaitNames({ key, speakers }) {
+    if (speakers.some(({ speaker }) => !speaker)) this.#nameless?.add(key);
+    else this.#nameless?.delete(key);
   }
 
   /** Once the words of a line have their times, its rows are cut anew only where their speakers change. */

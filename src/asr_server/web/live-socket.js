@@ -24,7 +24,7 @@ export class LiveSocket {
   #changes = {}; // of the configuration since the page connected: every new connection sends them again
   #ended = false;
 
-  /** `on`: {state(name, detail), line(line), words({key, words}), speakers({key, speakers, settled}), unlabelled(), fresh(),
+  /** `on`: {state(name, detail), line(line), words({key, words}), speakers({key, speakers}), unlabelled(), fresh(),
    * error(error)}; states: connecting, live, waiting, closed. */
   constructor(liveConnection, query, on) {
     this.#connection = liveConnection;

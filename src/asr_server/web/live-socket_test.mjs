@@ -116,7 +116,7 @@ test("who spoke is told with the key of the line, and that nobody can say it any
   const speakers = [{ speaker: "A", text: "on" }];
   first.tell({ type: "speaker_update", utterance: 1, speakers, speakers_settled: true });
   first.tell({ status: "speakers_unavailable", message: "gone" });
-  assert.deepEqual(heard, [{ key: "1.1", speakers, settled: true }, "unlabelled"]);
+  assert.deepEqual(heard, [{ key: "1.1", speakers }, "unlabelled"]);
 });
 
 test("a session that has lost its speakers says so when it goes on", () => {
