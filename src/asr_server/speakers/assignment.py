@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,8 @@ _CHANGE_MS = {Boundary.TIED: 800.0, Boundary.NONE: 400.0, Boundary.CLAUSE: 200.0
 _PAUSE_MS = 300
 # A word is not known to be outside of a speaker's turns by more than this.
 _FAR_MS = 2000.0
+# A time before all words and turns.
+_NEVER_MS = -1e12
 
 
 def speakers(words: Sequence[Word], turns: Sequence[Turn]) -> list[int]:
@@ -49,13 +51,26 @@ def _change_ms(before: Word, after: Word) -> float:
 
 def _outside_ms(words: Sequence[Word], turns: Sequence[Turn]) -> NDArray[np.float64]:
     """(words, speakers): how much of each word is outside of each speaker's turns; if all of it, also how far."""
-    starts, ends = np.array([w.start_ms for w in words], float), np.array([w.end_ms for w in words], float)
+    starts, ends = np.array([(w.start_ms, w.end_ms) for w in words], float).T
     outside = np.empty((len(words), max(turn.speaker for turn in turns) + 1))
     for speaker in range(outside.shape[1]):
-        own = [turn for turn in turns if turn.speaker == speaker]
-        inside, distance = np.zeros(len(words)), np.full(len(words), _FAR_MS)
-        for turn in own:
-            inside += np.maximum(0, np.minimum(ends, turn.end_ms) - np.maximum(starts, turn.start_ms))
-            distance = np.minimum(distance, np.maximum(0, np.maximum(turn.start_ms - ends, starts - turn.end_ms)))
-        outside[:, speaker] = np.maximum(0, ends - starts - inside) + distance
+        speech = _speech(turn for turn in turns if turn.speaker == speaker)
+        spoken = np.concatenate([[0.0], np.cumsum(speech[:, 1] - speech[:, 0])])
+        edges, times = np.append(_NEVER_MS, speech), np.append(0.0, np.stack([spoken[:-1], spoken[1:]], axis=1))
+        inside = np.interp(ends, edges, times) - np.interp(starts, edges, times)
+        before, after = np.append(_NEVER_MS, speech[:, 1]), np.append(speech[:, 0], -_NEVER_MS)
+        place = np.searchsorted(speech[:, 0], ends)  # the first turn that begins behind the word
+        distance = np.maximum(0, np.minimum(starts - before[place], after[place] - ends))
+        outside[:, speaker] = np.maximum(0, ends - starts - inside) + np.minimum(distance, _FAR_MS)
     return outside
+
+
+def _speech(turns: Iterable[Turn]) -> NDArray[np.float64]:
+    """(n, 2): begin and end of the times in which there is any of the turns, in order and disjoint."""
+    speech: list[tuple[int, int]] = []
+    for begin, end in sorted((turn.start_ms, turn.end_ms) for turn in turns):
+        if speech and begin <= speech[-1][1]:
+            speech[-1] = (speech[-1][0], max(speech[-1][1], end))
+        else:
+            speech.append((begin, end))
+    return np.array(speech, float).reshape(-1, 2)

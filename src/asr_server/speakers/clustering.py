@@ -24,6 +24,8 @@ _MERGE_COSINE = 0.42
 _MERGE_COSINE_ALONE = 0.4
 # The square matrix of similarities has this side at most. The other pieces go to the most similar cluster.
 _MOST_COMPARED = 1500
+# Real recordings of many people have fewer clusters; sounds that are no voices make one each.
+_MOST_CLUSTERS = 200
 # VBx: the weight of one piece's evidence, and that of the prior against many speakers. With twice the prior, a voice of
 # five seconds beside a minute of a similar one is lost. Published recipes have more overlap between pieces and
 # therefore less weight for each.
@@ -67,7 +69,8 @@ def voices(pieces: Pieces, count: SpeakerCount, plda: Plda | None) -> Vectors:
     chosen = np.sort(np.argsort(-weights, kind="stable")[:_MOST_COMPARED])
     stop = _MERGE_COSINE if plda else _MERGE_COSINE_ALONE
     groups = _agglomerate(directions[chosen], weights[chosen], stop=stop)
-    centres = _means(directions[chosen], weights[chosen], _members(groups))
+    largest = np.sort(np.argsort(-np.bincount(groups, weights[chosen]), kind="stable")[:_MOST_CLUSTERS])
+    centres = _means(directions[chosen], weights[chosen], _members(groups)[:, largest])
     if plda is not None:
         members = _members((directions @ centres.T).argmax(axis=1), len(centres))
         shares = _vbx(plda(pieces.embeddings), plda.variance, weights / _PIECE_S, members)
@@ -89,8 +92,10 @@ def _agglomerate(directions: Vectors, weights: Vectors, *, stop: float = -1.0, a
     similarity = directions @ directions.T
     np.fill_diagonal(similarity, -np.inf)
     groups = np.arange(len(directions))
+    nearest = similarity.argmax(axis=1)
     for _ in range(len(directions) - at_least):
-        first, second = divmod(int(similarity.argmax()), len(directions))
+        first = int(similarity[np.arange(len(nearest)), nearest].argmax())
+        second = int(nearest[first])
         if similarity[first, second] < stop:
             break
         groups[groups == second] = first
@@ -98,6 +103,9 @@ def _agglomerate(directions: Vectors, weights: Vectors, *, stop: float = -1.0, a
         weights[first] += weights[second]
         similarity[first, :] = similarity[:, first] = both / weights[first]
         similarity[second, :] = similarity[:, second] = similarity[first, first] = -np.inf
+        # A mean is not above both of its parts, so all others keep the nearest that they had.
+        changed = np.flatnonzero((nearest == first) | (nearest == second))
+        nearest[changed] = similarity[changed].argmax(axis=1)
     return np.unique(groups, return_inverse=True)[1]
 
 

@@ -117,10 +117,10 @@ class LiveDiarizer:
         pieces = [piece for piece in self._speakers if not self._is_settled(piece)]
         known = [piece for piece in pieces if self._speakers[piece] != _UNKNOWN]
         found = [Span(piece.begin, piece.end, self._speakers[piece], 1.0) for piece in known]
-        for piece in pieces:
-            waited = self._done - piece.end >= _WAIT_SAMPLES
-            if self._speakers[piece] == _UNKNOWN and waited and found:
-                found.append(spans.of_nearest(Span(piece.begin, piece.end, _UNKNOWN, 0.0), found))
+        if found:
+            waited = [piece for piece in pieces if self._done - piece.end >= _WAIT_SAMPLES]
+            unknown = [piece for piece in waited if self._speakers[piece] == _UNKNOWN]
+            found += spans.of_nearest([Span(piece.begin, piece.end, _UNKNOWN, 0.0) for piece in unknown], found)
         tracks: dict[tuple[int, int], Counter[int]] = {}
         for piece in known:
             tracks.setdefault(piece.track, Counter())[self._speakers[piece]] += piece.end - piece.begin

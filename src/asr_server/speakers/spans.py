@@ -56,7 +56,8 @@ def attributed(pieces: Sequence[Piece], overlaps: Sequence[Overlap], centres: Ve
                 spans.append(_span(overlap.begin, overlap.end, likeness[nearest]))
     # Speech too short to be recognised is that of whoever speaks nearest to it; of speaker 0 if there is nobody.
     known = [span for span in spans if span.speaker >= 0] or [Span(0, 0, 0, 0.0)]
-    return [span if span.speaker >= 0 else of_nearest(span, known) for span in spans]
+    named = iter(of_nearest([span for span in spans if span.speaker < 0], known))
+    return [span if span.speaker >= 0 else next(named) for span in spans]
 
 
 def turns(spans: Sequence[Span]) -> tuple[Turn, ...]:
@@ -96,9 +97,11 @@ def _span(begin: int, end: int, likeness: Vectors) -> Span:
     return Span(begin, end, speaker, float(np.clip(1 - others.max(), 0, 1)) if len(others) else 1.0)
 
 
-def of_nearest(span: Span, known: Sequence[Span]) -> Span:
-    """The span as that of whoever speaks nearest to it."""
-    return replace(span, speaker=min(known, key=lambda near: _distance(near, span)).speaker)
+def of_nearest(unknown: Sequence[Span], known: Sequence[Span]) -> list[Span]:
+    """Each span as that of whoever speaks nearest to it."""
+    begins, ends = np.array([(span.begin, span.end) for span in known]).T
+    places = [int(np.maximum(begins - span.end, span.begin - ends).argmin()) for span in unknown]
+    return [replace(span, speaker=known[place].speaker) for span, place in zip(unknown, places, strict=True)]
 
 
 def _distance(one: Span | Piece, other: Span | Overlap) -> int:

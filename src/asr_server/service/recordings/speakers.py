@@ -62,5 +62,8 @@ class RecordingSpeakers:
         """The segments, each of one speaker. Raises `SpeakersUnavailable`."""
         found = await self._found
         if not found.voice_prints:  # nobody speaks for long enough to be told from others
-            return labelled(segments, found.turns, [label(0)])
-        return labelled(segments, found.turns, await self._name(found.voice_prints))
+            names = [label(0)]
+        else:
+            names = await self._name(found.voice_prints)
+        # Hours of words and of turns of many people take half a second.
+        return await asyncio.to_thread(labelled, segments, found.turns, names)
