@@ -270,9 +270,13 @@ async def test_a_result_that_cannot_be_kept_fails_the_job_for_good(tmp_path, mon
 
 async def test_what_cannot_be_removed_stays_a_job(tmp_path, monkeypatch):
     """A directory that has become read-only: the caller is told so, and not that the job is gone."""
-    async with running(tmp_path, Scripted(RESULT, None)) as jobs:
-        done, runs = [await jobs.add(REQUEST, io.BytesIO(b"audio")) for _ in range(2)]
+    processor = Scripted(RESULT, None)
+    async with running(tmp_path, processor) as jobs:
+        done = await jobs.add(REQUEST, io.BytesIO(b"audio"))
         await ended(jobs, done.id)
+        runs = await jobs.add(REQUEST, io.BytesIO(b"audio"))
+        while len(processor.calls) < 2:  # noqa: ASYNC110 - a call sets no event
+            await asyncio.sleep(0.001)
         with monkeypatch.context() as read_only:
             read_only.setattr(JobStore, "remove", _refusing)
             for job in (done, runs):
