@@ -49,6 +49,7 @@ async def _check(pipeline, speakers, track, *, clean=None, more_errors=0):
     assert sum(found) <= sum(least) + more_errors, texts
 
 
+@pytest.mark.nightly
 async def test_words_by_speaker(english):
     """A short call with speech at the same time."""
     speakers = people("librivox_08", "phone_tt")

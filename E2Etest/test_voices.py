@@ -35,6 +35,7 @@ async def _enrol(enrolment, name, pcm):
     return await enrolment.enrol(Candidate(name, "a test"), [_Upload(recordings.wav(pcm))])
 
 
+@pytest.mark.nightly
 async def test_people_are_recognised_in_other_recordings(tmp_path):
     """Two who are stored and one who is not; a reference in which two of them speak is refused."""
     speakers, decoder, store = SpeakerClient(package.EMBEDDED), Decoder(DecodeLimits(60.0)), VoiceStore(tmp_path)

@@ -45,6 +45,7 @@ def test_a_voice_is_added_listed_and_deleted(server, place):
     assert run("delete", identity).stderr == "asr-server speakers: speaker_not_found: There is no voice of this id.\n"
 
 
+@pytest.mark.nightly
 def test_what_is_not_there_is_said(server, place):
     """A file, a server."""
     missing = command(

@@ -35,7 +35,7 @@ def _alone(server, call):
     return [[final for final in finals(stream(server, [data(pcm)])) if final[0]] for pcm in call]
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_each_channel_has_the_finals_that_it_has_alone(live_server, call, seed):
     """Texts and times are the same, however the frames are cut, and the two are told apart."""
     messages = []

@@ -42,7 +42,9 @@ def _mono() -> Track:
         pytest.param(lambda: _call(), id="turns"),
         pytest.param(lambda: _call(pause_s=-1.0), id="overlaps of a second"),
         pytest.param(lambda: _call(noise_db=-45.0), id="noise"),
-        pytest.param(lambda: np.stack([through_telephone(one) for one in _call()]), id="telephone"),
+        pytest.param(
+            lambda: np.stack([through_telephone(one) for one in _call()]), id="telephone", marks=pytest.mark.nightly
+        ),
         pytest.param(lambda: np.stack([_call()[0], 0.1 * _call()[1]]), id="gains that differ by 20 dB"),
         pytest.param(lambda: with_crosstalk(_call(), -20), id="crosstalk"),
         pytest.param(lambda: with_crosstalk(_call(pause_s=-1.0), -15), id="crosstalk of 15 dB, with overlaps"),
@@ -70,7 +72,7 @@ def test_people_on_channels_of_their_own(track):
         pytest.param(lambda mono: -late(mono, 50), id="inverted, 50 ms late"),
         pytest.param(lambda mono: noisy(0.3 * late(mono, 30), -50), id="late, fainter, with noise"),
         pytest.param(lambda mono: through_telephone(mono), id="through a telephone"),
-        pytest.param(lambda mono: late(through_telephone(mono), 35), id="through a telephone, late"),
+        pytest.param(lambda mono: late(through_telephone(mono), 35), id="telephone, late", marks=pytest.mark.nightly),
         pytest.param(lambda mono: np.tanh(6 * mono), id="compressed"),
     ],
 )
