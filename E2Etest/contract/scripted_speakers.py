@@ -23,9 +23,11 @@ class ScriptedSpeakers:
     def __init__(self, turns: Sequence[tuple[int, float, float]]) -> None:
         self.turns = tuple(Turn(who, round(1000 * start), round(1000 * end)) for who, start, end in turns)
         self.is_lost = False
+        self.pid: int | None = None  # there is no process, but the server asks
 
     @asynccontextmanager
     async def recording(self) -> AsyncGenerator[ScriptedRecording, None]:
+        self.pid = 1
         yield ScriptedRecording(self)
 
     async def diarize(self, samples, count: SpeakerCount | None = None) -> Diarization:

@@ -65,6 +65,15 @@ def test_diarized_json_has_a_segment_for_each_turn(server, talk, sample):
     assert len(answer.segments[1].text.split()) < len(sample[1].split())
 
 
+def test_health_says_whether_their_process_is_there(server, speakers, talk):
+    """It is started for the first recording whose speakers are asked for, and ends when it is idle."""
+    speakers.pid = None
+    server.transcribe(talk)
+    assert server.health()["speakers_state"] == "unloaded"
+    server.transcribe(talk, response_format="diarized_json")
+    assert server.health()["speakers_state"] == "loaded"
+
+
 def test_the_stream_has_deltas_and_then_the_same_segments(server, talk):
     """OpenAI's events, the segments behind the last delta."""
     whole = server.transcribe(talk, response_format="diarized_json").json()

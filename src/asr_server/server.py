@@ -234,6 +234,7 @@ def _services(
         admission=built.admission,
         catalog=Catalog.of(resolved, settings.aliases),
         decoder=built.decoder,
+        speakers=built.speakers,
         pipeline=built.pipeline,
         live=LiveSessions(settings, engines, built.admission, built.speakers),
         processor=built.processor,

@@ -29,12 +29,14 @@ if TYPE_CHECKING:
     from asr_server.service.recordings.pipeline import RecordingPipeline
     from asr_server.service.translations import Translations
     from asr_server.service.voices import VoiceStore
+    from asr_server.speakers.client import SpeakerClient
 
 
 @dataclass(slots=True)
 class Services:
-    """Everything that a route may call. `engines`: by the names of their models, "" for the default. `drafting`: None
-    where no model drafts for the default. `ready` turns true after the preload, `draining` at shutdown."""
+    """Everything that a route may call. `engines`: by the names of their models, "" for the default. `speakers`: None
+    where voices are not told apart. `drafting`: None where no model drafts for the default. `ready` turns true after
+    the preload, `draining` at shutdown."""
 
     settings: Settings
     plan: Plan
@@ -43,6 +45,7 @@ class Services:
     admission: Admission
     catalog: Catalog
     decoder: Decoder
+    speakers: SpeakerClient | None
     pipeline: RecordingPipeline
     live: LiveSessions
     processor: RequestProcessor

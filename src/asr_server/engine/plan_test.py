@@ -334,6 +334,36 @@ def test_what_the_english_model_cannot_do_refuses():
     assert all(word in str(refusal.value) for word in ("DEVICE=cuda", "DTYPE=bfloat16", "CPU only", "float32 only"))
 
 
+def test_speakers_are_told_apart_by_the_models_of_a_directory_or_of_the_hub(tmp_path):
+    """The directory is looked at when the server starts, the hub when speakers are first asked for."""
+    for name in ("segmentation.onnx", "embedding.ort"):
+        (tmp_path / name).touch()
+    for source, where in ((str(tmp_path), "of a directory"), ("owner/voices", "of the hub")):
+        option = _option(plan.resolve(_settings(speakers=source), NO_GPU), "speakers")
+        assert (option.active, option.value) == (True, source)
+        assert where in option.reason
+
+
+@pytest.mark.parametrize(
+    ("files", "word"),
+    [
+        (None, "no such directory, and it is no hub id"),
+        (["embedding.onnx"], "neither segmentation.onnx, segmentation.ort nor model.onnx"),
+        (["model.onnx"], "neither embedding.onnx nor embedding.ort"),
+        (["model.onnx", "embedding.onnx", "plda.npz"], "it has plda.npz alone"),
+    ],
+)
+def test_a_directory_without_the_models_of_speakers_refuses(tmp_path, files, word):
+    """With the names of the files that are looked for."""
+    directory = tmp_path / "models"
+    if files is not None:
+        directory.mkdir()
+        for name in files:
+            (directory / name).touch()
+    with pytest.raises(plan.PlanError, match=f"SPEAKERS={directory}: .*{word}"):
+        plan.resolve(_settings(speakers=str(directory)), NO_GPU)
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [

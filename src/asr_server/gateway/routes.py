@@ -109,6 +109,7 @@ class GatewayRoutes:
             aligner_id=self._plan.aligner_id,
             aligner_state="unloaded",
             aligner_error="",
+            speakers_state="unloaded",
             live=LiveBody(sessions=0, waiting=0, limit=0),
             limits=LimitsBody(upload_bytes=self._settings.max_upload_bytes, audio_s=self._settings.max_audio_s),
             jobs=0,

@@ -33,6 +33,7 @@ class ToneSpeakers:
     """
 
     voice_model = "tones"
+    pid = None
 
     def __init__(self):
         self.calls = 0

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import threading
 from collections import deque
 from collections.abc import Iterable
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -47,7 +49,7 @@ class SpeakerProcess:
     @classmethod
     async def start(cls, source: str) -> SpeakerProcess:
         """`source`: see `model_source`. Raises `SpeakersUnavailable`."""
-        source = await asyncio.to_thread(model_source.located, source)
+        source = await asyncio.wrap_future(_locating(source))
         try:
             child = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", "asr_server.speakers.worker", source),
@@ -172,6 +174,21 @@ def _waiting(queue: deque[asyncio.Future[None]]) -> deque[asyncio.Future[None]]:
     while queue and queue[0].done():
         queue.popleft()
     return queue
+
+
+def _locating(source: str) -> Future[str]:
+    """`model_source.located` on a thread that does not keep the server from ending."""
+    located: Future[str] = Future()
+
+    def run() -> None:
+        located.set_running_or_notify_cancel()
+        try:
+            located.set_result(model_source.located(source))
+        except BaseException as error:
+            located.set_exception(error)
+
+    threading.Thread(target=run, name="speakers-locate", daemon=True).start()
+    return located
 
 
 def _environment() -> dict[str, str]:

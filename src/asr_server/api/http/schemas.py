@@ -329,6 +329,7 @@ class HealthBody(BaseModel):
     aligner_id: str
     aligner_state: Literal["unloaded", "loading", "loaded", "failed"]
     aligner_error: str = Field(description="Why the aligner could not be loaded; empty when it could.")
+    speakers_state: Literal["unloaded", "loaded"] = Field(description="Of the process that tells speakers apart.")
     queue: QueueBody
     live: LiveBody
     limits: LimitsBody

@@ -57,6 +57,7 @@ async def health(services: ServicesDep) -> HealthBody:
         aligner_id=info.aligner_id,
         aligner_state=info.aligner_state.value,
         aligner_error=info.aligner_error,
+        speakers_state="loaded" if services.speakers is not None and services.speakers.pid is not None else "unloaded",
         queue=_queue(services, snapshot),
         jobs=services.jobs.pending,
         live=_live(services),
