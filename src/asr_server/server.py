@@ -235,7 +235,7 @@ def _services(
         catalog=Catalog.of(resolved, settings.aliases),
         decoder=built.decoder,
         pipeline=built.pipeline,
-        live=LiveSessions(settings, engines, built.admission, built.speakers),
+        live=LiveSessions(settings, engines, built.admission, built.speakers, voices),
         processor=built.processor,
         translations=built.translations,
         drafting=built.drafting,
