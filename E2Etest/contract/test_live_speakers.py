@@ -1,11 +1,17 @@
 """Speakers on the live socket, with scripted ones: labels, their refinement, and their loss."""
 
+import asyncio
+from types import SimpleNamespace
+
+import httpx
 import numpy as np
 import pytest
 
 from asr_server.client.live import LiveClient, LiveOptions
-from asr_server.speakers.conftest import ScriptedLiveSpeakers
+from asr_server.speakers.conftest import ScriptedLiveSpeakers, ToneSpeakers, tone
 from asr_server.speakers.turns import Turn
+from E2Etest import recordings
+from E2Etest.contract.test_access import FIRST, SECOND
 from E2Etest.live.session import act, data, open_session, pieces, receive, stream, upto_flush
 
 pytestmark = pytest.mark.websocket
@@ -88,6 +94,28 @@ def test_a_lost_process_is_reported_and_takes_no_word_away(start, conversation):
     finals = {m["utterance"]: m for m in messages if m.get("is_final")}
     assert _speakers(finals[1]) == ["A"]
     assert (_speakers(finals[3]), finals[3]["speakers_settled"]) == ([None], True)
+
+
+def test_a_stored_voice_names_its_person_for_the_key_that_stored_it_and_for_no_other(start, conversation):
+    """In place of the letter, before the label is settled."""
+    audio, turns = conversation
+    ann = tone(440, 3)
+    (voice,) = asyncio.run(ToneSpeakers().diarize(ann / np.float32(32_768))).voice_prints
+    speakers = ScriptedLiveSpeakers(turns, voices={1: voice}, voice_ms=1_000, horizon_ms=6_000)
+    settled = {FIRST: {}, SECOND: {}}
+    with start(speakers=speakers, API_KEYS=f"{FIRST},{SECOND}") as server:
+        form = {"data": {"name": "Ann", "consent": "a test"}, "files": {"file": ("a.wav", recordings.wav(ann))}}
+        headers = {"Authorization": f"Bearer {FIRST}"}
+        assert httpx.post(f"{server.base}/v1/speakers", headers=headers, **form).status_code == 201
+        for key, labels in settled.items():
+            caller = SimpleNamespace(key=key, live_url=server.live_url)
+            with open_session(caller, speakers="true") as socket:
+                socket.send(data(audio))
+                for message in _until_settled(socket, 3):
+                    if message["speakers_settled"]:
+                        labels[message["utterance"]] = _speakers(message)
+    assert settled[FIRST] == {1: ["A"], 2: ["Ann"], 3: ["A"]}
+    assert settled[SECOND] == {1: ["A"], 2: ["B"], 3: ["A"]}
 
 
 def test_a_server_that_cannot_tell_speakers_apart_refuses_the_session(start):

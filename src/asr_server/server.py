@@ -236,7 +236,7 @@ def _services(
         decoder=built.decoder,
         speakers=built.speakers,
         pipeline=built.pipeline,
-        live=LiveSessions(settings, engines, built.admission, built.speakers),
+        live=LiveSessions(settings, engines, built.admission, built.speakers, voices),
         processor=built.processor,
         translations=built.translations,
         drafting=built.drafting,

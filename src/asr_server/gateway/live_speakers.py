@@ -11,10 +11,12 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from functools import reduce
 
+from asr_server.speakers.turns import MAX_SPEAKERS
+
 Runs = list[dict[str, str | None]]  # {"speaker", "text"}, in order
 
 _UTTERANCES_KEPT = 256
-_LETTERS = re.compile("[A-Z]{1,3}")  # as `speakers.turns.label` has them; a name of such letters does no harm here
+_LETTERS = re.compile("[A-Z]{1,3}")  # as `speakers.turns.label` has them
 
 
 class ShownSpeakers:
@@ -22,6 +24,7 @@ class ShownSpeakers:
 
     def __init__(self) -> None:
         self.first_unused = 0
+        self._first = 0  # of the present worker's speakers
         self._shown: OrderedDict[int, Runs] = OrderedDict()
         self._by_others: dict[int, Runs] = {}  # the beginnings that workers before this one have labelled
 
@@ -43,12 +46,14 @@ class ShownSpeakers:
     def restarted(self) -> None:
         """Another worker takes over."""
         self._by_others = dict(self._shown)
+        self._first = self.first_unused
 
     def _see(self, runs: Runs) -> None:
         for run in runs:
             if run["speaker"] and _LETTERS.fullmatch(run["speaker"]):
                 number = reduce(lambda value, letter: 26 * value + ord(letter) - ord("A") + 1, run["speaker"], 0)
-                self.first_unused = max(self.first_unused, number)
+                if number <= self._first + MAX_SPEAKERS:  # otherwise it is the name of a stored voice
+                    self.first_unused = max(self.first_unused, number)
 
 
 def _text(runs: Iterable[dict[str, str | None]]) -> str:

@@ -36,3 +36,25 @@ def test_letters_behind_z_are_counted_on():
     shown = ShownSpeakers()
     shown.on_text(1, "turn on the", _runs(("AB", "turn"), (None, " on"), ("Ann", " the")))
     assert shown.first_unused == 28
+
+
+def test_names_of_stored_voices_stay_names():
+    """The next worker may know the same person again. A name of capital letters is not counted as a speaker."""
+    shown = ShownSpeakers()
+    shown.on_text(1, "turn on", _runs(("B", "turn"), ("BOB", " on")))
+    shown.restarted()
+    assert shown.first_unused == 2
+    said = _runs(("C", "turn on"), ("BOB", " the"), ("C", " light"))
+    assert shown.on_text(1, "turn on the light", said) == _runs(("B", "turn"), ("BOB", " on the"), ("C", " light"))
+    assert shown.first_unused == 3
+
+
+def test_the_letters_of_the_next_worker_begin_behind_those_before():
+    """Each worker has 40 at most, so that the 42nd letter is no name there."""
+    shown = ShownSpeakers()
+    shown.on_text(1, "turn on", _runs(("A", "turn"), ("AP", " on")))
+    assert shown.first_unused == 1
+    shown.on_text(1, "turn on", _runs(("B", "turn on")))
+    shown.restarted()
+    shown.on_text(1, "turn on the", _runs(("B", "turn on"), ("AP", " the")))
+    assert shown.first_unused == 42

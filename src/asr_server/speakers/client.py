@@ -18,7 +18,7 @@ from asr_server.speakers.live_speakers import LiveSpeakers
 from asr_server.speakers.models import Samples
 from asr_server.speakers.package import EMBEDDED, VOICE_MODEL
 from asr_server.speakers.process import Answer, SpeakerProcess
-from asr_server.speakers.turns import Diarization, SpeakerCount, Turn
+from asr_server.speakers.turns import Diarization, SpeakerCount, Turn, VoicePrint
 from asr_server.speakers.wire import Action, SpeakerRequest
 
 _BLOCK_SAMPLES = 32_000
@@ -132,6 +132,7 @@ class _LiveSpeakers:
 
     def __init__(self, analysis: _Analysis) -> None:
         self.settled_ms = 0
+        self.voice_prints: dict[int, VoicePrint] = {}
         self._analysis = analysis
 
     async def push(self, samples: Samples) -> tuple[Turn, ...]:
@@ -141,6 +142,8 @@ class _LiveSpeakers:
             if newer := wire.turns(answer.content):
                 changed = (*_until(self.settled_ms, changed), *newer)
             self.settled_ms = answer.content["settled_ms"]
+            if (prints := wire.voice_prints(answer.content, answer.numbers)) is not None:
+                self.voice_prints = prints
         return changed
 
     async def close(self) -> None:

@@ -34,9 +34,7 @@ class ToneSpeakers:
 
     voice_model = "tones"
     pid = None
-
-    def __init__(self):
-        self.calls = 0
+    calls = 0
 
     async def diarize(self, samples, count=None):
         """A turn for each run of a tone, whatever `count` says."""
@@ -73,14 +71,18 @@ def _voice(spectra):
 
 
 @dataclass
-class ScriptedLiveSpeakers:
+class ScriptedLiveSpeakers(ToneSpeakers):
     """Takes the place of `SpeakerClient`. `turns`: what is true.
+
+    `voices`: the voice of each speaker, who is heard well enough for it after `voice_ms` of speech.
 
     `doubt_ms`: for so long after its beginning a turn is said to be that of speaker 9. `horizon_ms`: how far the
     horizon lies behind the audio. `fails_ms`, `hangs_ms`: the audio at which it fails, or answers no more.
     """
 
     turns: list[Turn]
+    voices: dict[int, np.ndarray] = field(default_factory=dict)
+    voice_ms: int = 3_000
     doubt_ms: int = 0
     horizon_ms: int = 2_000
     fails_ms: float = float("inf")
@@ -91,12 +93,6 @@ class ScriptedLiveSpeakers:
     def check_live(self):
         if self.refusal is not None:
             raise self.refusal
-
-    async def close_idle(self):
-        """There is no process."""
-
-    async def close(self):
-        """There is no process."""
 
     async def live(self):
         self.sessions.append(ScriptedLiveSession(self))
@@ -111,6 +107,7 @@ class ScriptedLiveSession:
     closed: bool = False
     audio: list[np.ndarray] = field(default_factory=list)
     said: dict[int, Turn] = field(default_factory=dict)
+    voice_prints: dict[int, np.ndarray] = field(default_factory=dict)
 
     async def push(self, samples):
         script = self.script
@@ -131,7 +128,13 @@ class ScriptedLiveSession:
             if self.said.get(number) != now:
                 self.said[number] = now
                 changed.append(now)
+        heard = {number for number in script.voices if self._spoken_ms(number) >= script.voice_ms}
+        if heard != set(self.voice_prints):
+            self.voice_prints = {number: script.voices[number] for number in heard}
         return tuple(changed)
+
+    def _spoken_ms(self, speaker):
+        return sum(turn.end_ms - turn.start_ms for turn in self.said.values() if turn.speaker == speaker)
 
     async def close(self):
         self.closed = True

@@ -16,7 +16,7 @@ from asr_server.speakers import clustering, spans
 from asr_server.speakers.clustering import Pieces
 from asr_server.speakers.models import WINDOW_SAMPLES, Samples
 from asr_server.speakers.spans import Span
-from asr_server.speakers.turns import MAX_SPEAKERS, SpeakerCount, Turn
+from asr_server.speakers.turns import MAX_SPEAKERS, SpeakerCount, Turn, VoicePrint
 from asr_server.speakers.windows import Models, Overlap, Piece, Window, analyse
 
 # Labels of what was said so long ago never change. A piece that began so long ago is settled as a whole.
@@ -25,6 +25,10 @@ _HORIZON_SAMPLES = int(HORIZON_S * SAMPLE_RATE)
 _STEP_SAMPLES = SAMPLE_RATE
 # The network is unsure about the last moments of a window.
 _EDGE_SAMPLES = SAMPLE_RATE // 2
+# How much speech of a speaker there is when their voice is told, first and then more exactly. At 2 s a person is taken
+# for somebody else seven times as often as at 4 s (docs/speakers.md). After 12 s more speech changes little, and the
+# beginning of a turn that goes on so long is about to pass the horizon, behind which no name is given any more.
+VOICE_PRINT_S = (3.0, 6.0, 12.0)
 # A voice that is not yet known becomes a speaker with so much speech. A sound that is no voice rarely lasts as long.
 _NEW_SPEAKER_S = 1.0
 # Speech without a voice of its own waits so long for what follows, before the nearest speaker gets it.
@@ -49,6 +53,8 @@ class LiveDiarizer:
         self._overlaps: list[Overlap] = []
         self._final: set[int] = set()  # speakers with settled speech, whose numbers never mean anybody else
         self._told: tuple[Turn, ...] = ()
+        self._reached: dict[int, int] = {}  # how many steps of `VOICE_PRINT_S` each speaker has reached
+        self._voice_prints: dict[int, VoicePrint] = {}
 
     @property
     def settled_ms(self) -> int:
@@ -68,6 +74,26 @@ class LiveDiarizer:
             return ()
         self._told = turns
         return turns
+
+    def take_voice_prints(self) -> dict[int, VoicePrint] | None:
+        """The mean voices of all speakers of whom enough was heard; None if none is new or gone since the last call.
+
+        A speaker is gone who was taken for another for a moment: the number may then be that of somebody else.
+        """
+        spoken: dict[int, list[Piece]] = {}
+        for piece in spans.clear(list(self._speakers)):
+            spoken.setdefault(self._speakers[piece], []).append(piece)
+        spoken.pop(_UNKNOWN, None)
+        before = self._reached
+        steps = {speaker: max(_steps(pieces), before.get(speaker, 0)) for speaker, pieces in spoken.items()}
+        self._reached = {speaker: reached for speaker, reached in steps.items() if reached}
+        if self._reached == before:
+            return None
+        self._voice_prints = {
+            speaker: self._voice_prints[speaker] if reached == before.get(speaker) else _mean_voice(spoken[speaker])
+            for speaker, reached in self._reached.items()
+        }
+        return self._voice_prints
 
     def _listen(self) -> None:
         begin, until = self._end - len(self._sound), self._end - _EDGE_SAMPLES
@@ -146,6 +172,19 @@ class LiveDiarizer:
         while len(self._speakers) > _MOST_PIECES:
             most = _most(Counter(self._speakers.values()))
             del self._speakers[next(piece for piece, speaker in self._speakers.items() if speaker == most)]
+
+
+def _steps(pieces: list[Piece]) -> int:
+    spoken_s = sum(piece.duration_s for piece in pieces)
+    return sum(spoken_s >= enough_s for enough_s in VOICE_PRINT_S)
+
+
+def _mean_voice(pieces: list[Piece]) -> VoicePrint:
+    """As in `Diarization.voice_prints`: the mean direction, where a longer piece counts more."""
+    durations_s = np.array([[piece.duration_s] for piece in pieces])
+    directions = clustering.unit(np.array([piece.voice for piece in pieces], np.float64))
+    mean: VoicePrint = clustering.unit((durations_s * directions).sum(axis=0, keepdims=True))[0].astype(np.float32)
+    return mean
 
 
 def _most(counts: Counter[int]) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_server.speakers.turns import Turn
+from asr_server.speakers.turns import Turn, VoicePrint
 
 
 class LiveSpeakers(Protocol):
@@ -16,6 +17,10 @@ class LiveSpeakers(Protocol):
     @property
     def settled_ms(self) -> int:
         """Turns that end before this time of the session never change any more."""
+
+    @property
+    def voice_prints(self) -> Mapping[int, VoicePrint]:
+        """The voices of the speakers of whom enough was heard. Another mapping takes its place when any changes."""
 
     async def push(self, samples: NDArray[np.float32]) -> tuple[Turn, ...]:
         """The next audio, mono at 16 kHz -> the turns that are new or have changed, in milliseconds of the session.
@@ -29,6 +34,10 @@ class LiveSpeakers(Protocol):
 
 class LiveSpeakerSource(Protocol):
     """Makes the `LiveSpeakers` of each session."""
+
+    @property
+    def voice_model(self) -> str:
+        """The name of what makes the voice prints. Those of different models cannot be compared."""
 
     def check_live(self) -> None:
         """Raise `UnsupportedValue`, with the reason, where this server cannot tell live speakers apart."""

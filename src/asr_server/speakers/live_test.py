@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.speakers import live
 from asr_server.speakers.conftest import NumberedVoices, numbered
-from asr_server.speakers.live import HORIZON_S, LiveDiarizer
+from asr_server.speakers.live import HORIZON_S, VOICE_PRINT_S, LiveDiarizer
 
 SESSIONS = st.lists(
     st.tuples(st.sampled_from([0, 0, 1, 1, 2, 3, 12, 23]), st.floats(0.1, 9.0)), min_size=1, max_size=10
@@ -112,3 +112,53 @@ def test_the_number_of_people_is_bounded(monkeypatch):
     found = told(numbered((1, 5), (2, 5), (3, 5), (4, 5), (0, 3)))
     assert {speaker for speaker, *_ in found} == {0, 1}
     assert found[-1][2] == pytest.approx(20, abs=0.1)
+
+
+def voices_told(sound):
+    """Each report, with the seconds of audio that it came after."""
+    diarizer, reports = LiveDiarizer(NumberedVoices().models), []
+    for number, block in enumerate(blocks(sound), start=1):
+        diarizer.push(block)
+        if (prints := diarizer.take_voice_prints()) is not None:
+            reports.append((number / 4, prints))
+    return reports
+
+
+def test_a_voice_is_told_after_three_six_and_twelve_seconds_of_its_speech():
+    """Not before, at most 2 s later, and not again, however long the speech goes on."""
+    reports = voices_told(numbered((1, 30)))
+    assert [set(prints) for _, prints in reports] == [{0}] * 3
+    for (at_s, _), enough_s in zip(reports, VOICE_PRINT_S, strict=True):
+        assert enough_s <= at_s <= enough_s + 2
+    silent = voices_told(numbered((1, 2.5), (0, 30)))
+    assert silent == []
+
+
+def test_a_voice_that_is_told_is_that_of_its_speaker():
+    """Of length 1. The voices of others come with it unchanged."""
+    reports = voices_told(numbered((1, 13), (2, 5), (0, 2)))
+    (_, before), (_, after) = reports[-2:]
+    assert set(after) == {0, 1}
+    assert after[0] is before[0]
+    people = np.eye(64)[[1, 2]]
+    voices = np.array([after[0], after[1]])
+    assert voices.dtype == np.float32
+    assert np.linalg.norm(voices, axis=1) == pytest.approx(1, abs=1e-6)
+    assert (voices @ people.T).argmax(axis=1).tolist() == [0, 1]
+    assert (voices @ people.T).max(axis=1).min() > 0.9
+
+
+def test_more_speech_makes_a_voice_more_exact():
+    """The voice after 12 s is nearer to the person than those of single pieces are."""
+    first, *_, last = [prints[0] for _, prints in voices_told(numbered((1, 30)))]
+    assert last @ np.eye(64)[1] > max(first @ np.eye(64)[1], 1 / np.hypot(1, 0.8))
+
+
+def test_a_speaker_who_was_taken_for_another_is_withdrawn():
+    """Otherwise the next person with that number would have the name of somebody else."""
+    diarizer = LiveDiarizer(NumberedVoices().models)
+    told(numbered((1, 5), (2, 5)), diarizer)
+    assert set(diarizer.take_voice_prints()) == {0, 1}
+    assert diarizer.take_voice_prints() is None
+    diarizer._speakers = dict.fromkeys(diarizer._speakers, 0)
+    assert set(diarizer.take_voice_prints()) == {0}

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_server.speakers.turns import Diarization, Turn
+from asr_server.speakers.turns import Diarization, Turn, VoicePrint
 
 HEADER = struct.Struct("<II")  # bytes of JSON, bytes of numbers
 # A block of samples is 2 s. Two hours in which the speaker changes 30 times a second have 216,000 turns, 8 MB.
@@ -58,9 +59,19 @@ def unpacked(text: bytes, raw: bytes) -> tuple[dict[str, Any], NDArray[np.float3
     return json.loads(text), np.frombuffer(raw, np.float32)
 
 
-def turns_message(changed: tuple[Turn, ...], settled_ms: int) -> bytes:
-    """The answer to push of a live session."""
-    return packed({"turns": _listed(changed), "settled_ms": settled_ms})
+def turns_message(changed: tuple[Turn, ...], settled_ms: int, prints: Mapping[int, VoicePrint] | None = None) -> bytes:
+    """The answer to push of a live session. `prints`: those of all speakers, if any has changed."""
+    content = {"turns": _listed(changed), "settled_ms": settled_ms}
+    if prints is None:
+        return packed(content)
+    return packed({**content, "voices": list(prints)}, np.array(list(prints.values()), np.float32))
+
+
+def voice_prints(content: dict[str, Any], numbers: NDArray[np.float32]) -> dict[int, VoicePrint] | None:
+    """The `prints` of `turns_message`."""
+    if (speakers := content.get("voices")) is None:
+        return None
+    return dict(zip(speakers, numbers.reshape(len(speakers), -1) if speakers else (), strict=True))
 
 
 def diarization_message(found: Diarization) -> bytes:

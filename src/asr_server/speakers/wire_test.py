@@ -25,6 +25,17 @@ def test_a_diarization_arrives_as_it_was_sent(speakers):
     assert np.array_equal(found.voice_prints, sent.voice_prints)
 
 
+@pytest.mark.parametrize("speakers", [(), (3,), (0, 7)])
+def test_live_voices_arrive_as_they_were_sent(speakers):
+    """None at all is another message than no change."""
+    sent = {number: np.random.default_rng(number).normal(size=256).astype(np.float32) for number in speakers}
+    found = wire.voice_prints(*received(wire.turns_message((), 5, sent)))
+    assert list(found) == list(speakers)
+    assert all(np.array_equal(found[number], sent[number]) for number in speakers)
+    unchanged, numbers = received(wire.turns_message((Turn(0, 5, 6),), 5))
+    assert wire.voice_prints(unchanged, numbers) is None
+
+
 def test_the_longest_recording_fits():
     """Two hours in which the speaker changes 30 times a second: of that, as much as a hundredth of the limit takes."""
     turns = tuple(Turn(MAX_SPEAKERS - 1, 7_000_000 + place, 7_000_001, 0.123456789) for place in range(2_160))

@@ -93,7 +93,8 @@ def _answer(request: wire.SpeakerRequest, samples: Samples, recordings: dict[int
         case "start", _:
             recordings[request.analysis] = LiveDiarizer(models) if request.live else RecordingDiarizer(models)
         case "push", LiveDiarizer() as session:
-            return wire.turns_message(session.push(samples), session.settled_ms)
+            changed = session.push(samples)
+            return wire.turns_message(changed, session.settled_ms, session.take_voice_prints())
         case "push", RecordingDiarizer() as recording:
             recording.push(samples)
         case "finish", RecordingDiarizer() as recording:

@@ -67,12 +67,12 @@ def make():
     """Makes the sessions of a server over batches that answer by a script."""
     threads = []
 
-    def build(batch, accurate=None, speakers=None, **changes):
+    def build(batch, accurate=None, speakers=None, voices=None, **changes):
         engines = [EngineThread(b, idle_timeout_s=0) for b in (batch, accurate) if b is not None]
         threads.extend(engines)
         clients = [EngineClient(engine) for engine in engines]
         values = settings.load(_env_file=None, model_id="demo", **changes)
-        return LiveSessions(values, Engines(clients[0], clients[-1]), Admission(1000.0), speakers)
+        return LiveSessions(values, Engines(clients[0], clients[-1]), Admission(1000.0), speakers, voices)
 
     yield build
     for thread in threads:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import functools
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from asr_server.live.events import TurnConfig
     from asr_server.scheduling.quota import Place
     from asr_server.service.live_session.inference import Engines
+    from asr_server.service.voices import Voice, VoiceStore
     from asr_server.speakers.live_speakers import LiveSpeakerSource
 
 
@@ -40,7 +42,7 @@ class LiveSessionOptions:
 @dataclass(frozen=True, slots=True)
 class Shared:
     """What all sessions of the process share. `timeout_s`: the time limit of each answer. `speakers`: what tells them
-    apart; None where nothing does.
+    apart; None where nothing does. `voices`: those that have names; None where none are stored.
 
     `paces`: who has one of these may process a slice of audio, of the sessions that send faster than one speaks, by
     their priority; they leave half of the time to others.
@@ -49,7 +51,14 @@ class Shared:
     engines: Engines
     timeout_s: float
     speakers: LiveSpeakerSource | None = None
+    voices: VoiceStore | None = None
     memory: SharedBytes = field(default_factory=SharedBytes)
     paces: Mapping[Priority, asyncio.Lock] = field(
         default_factory=lambda: {Priority.INTERACTIVE: asyncio.Lock(), Priority.BULK: asyncio.Lock()}
     )
+
+    def voices_of(self, owner: str) -> Callable[[], Awaitable[list[Voice]]] | None:
+        """Reads the owner's voices that can be compared with those of live speakers."""
+        if self.speakers is None or self.voices is None:
+            return None
+        return functools.partial(self.voices.comparable, owner, self.speakers.voice_model)

@@ -101,7 +101,10 @@ class LiveSession:
         self.ended = False  # nobody can resume it
         self.speakers: SessionSpeakers | None = None
         if options.speakers and shared.speakers is not None:
-            self.speakers = SessionSpeakers(shared.speakers, SpeakerLabels(options.first_speaker), self._send_speakers)
+            labels = SpeakerLabels(options.first_speaker)
+            self.speakers = SessionSpeakers(
+                shared.speakers, labels, self._send_speakers, shared.voices_of(options.owner)
+            )
             config = replace(config, on_samples=self.speakers.hear)
         self.machine = LiveMachine(config)
         self._shared, self._ticket = shared, ticket

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
 from loguru import logger
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.core.errors import AsrError
+from asr_server.core.errors import AsrError, SpeakersUnavailable
 from asr_server.live.events import Samples
 from asr_server.service.live_session.speaker_labels import SpeakerLabels, SpeakersLost, UtteranceSpeakers
+from asr_server.service.voices import NamedVoice
 from asr_server.speakers.live_speakers import LiveSpeakers, LiveSpeakerSource
+from asr_server.speakers.turns import VoicePrint
 
 # As much is given at once, if so much is there: each call has its cost.
 _PUSH_SAMPLES = SAMPLE_RATE // 2
@@ -24,7 +26,8 @@ MAX_WAITING_SAMPLES = 30 * SAMPLE_RATE
 class SessionSpeakers:
     """Of one session. `send`: gets changes of labels that were sent, and once why there are no more, if that happens.
 
-    `labels`: gets the texts of the session, and says whose they are.
+    `labels`: gets the texts of the session, and says whose they are. `voices`: reads those that have names; None where
+    none can be stored.
     """
 
     def __init__(
@@ -32,7 +35,9 @@ class SessionSpeakers:
         source: LiveSpeakerSource,
         labels: SpeakerLabels,
         send: Callable[[UtteranceSpeakers | SpeakersLost], None],
+        voices: Callable[[], Awaitable[Sequence[NamedVoice]]] | None = None,
     ) -> None:
+        self._voices = voices
         self._send = send
         self.labels = labels
         self.lost = False
@@ -81,11 +86,24 @@ class SessionSpeakers:
         self._waiting.clear()
         self._waiting_samples = 0
         self._enough.clear()
-        settled_ms = speakers.settled_ms
+        settled_ms, voice_prints = speakers.settled_ms, speakers.voice_prints
         changed = await speakers.push(audio)
-        if changed or speakers.settled_ms != settled_ms:
+        is_new_voice = speakers.voice_prints is not voice_prints
+        if is_new_voice:
+            await self._recognise(speakers.voice_prints)
+        if changed or is_new_voice or speakers.settled_ms != settled_ms:
             for update in self.labels.on_turns(changed, speakers.settled_ms):
                 self._send(update)
+
+    async def _recognise(self, voice_prints: Mapping[int, VoicePrint]) -> None:
+        if self._voices is None:
+            return
+        try:
+            voices = await self._voices()
+        except SpeakersUnavailable as error:  # everybody keeps the name or letter that they have
+            logger.warning("live speakers are not recognised", reason=error.message)
+        else:
+            self.labels.recognise(voice_prints, voices)
 
     def _lose(self, reason: str) -> None:
         self.lost = True

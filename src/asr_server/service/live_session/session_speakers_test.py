@@ -10,6 +10,7 @@ from asr_server.live.events import Audio, Final, Flush, Reset
 from asr_server.service.live_session.conftest import Scripted, opened, until_flush
 from asr_server.service.live_session.session_speakers import MAX_WAITING_SAMPLES
 from asr_server.service.live_session.speaker_labels import SpeakersLost, UtteranceSpeakers
+from asr_server.service.voices import Voice, VoiceStore
 from asr_server.speakers.conftest import ScriptedLiveSpeakers
 from asr_server.speakers.turns import Turn
 
@@ -145,3 +146,50 @@ async def test_speakers_that_the_server_cannot_tell_apart_are_refused(make):
         with pytest.raises(UnsupportedValue):
             await opened(live, speakers=True)
         assert len(live) == 0
+
+
+_ANN = np.eye(4, dtype=np.float32)[0]
+
+
+class _CountedStore(VoiceStore):
+    """`read`: how often its voices were read."""
+
+    read = 0
+
+    async def voices(self, owner):
+        self.read += 1
+        return await super().voices(owner)
+
+
+def _voice(**changes):
+    return Voice(**{"name": "Ann", "voice_print": _ANN, "model": "tones", "consent": "a test"} | changes)
+
+
+async def _settled_labels(make, speech, store, **options):
+    """Who spoke in a session of one person with Ann's voice."""
+    speakers = ScriptedLiveSpeakers([Turn(0, 0, 60_000)], voices={0: _ANN}, horizon_ms=8_000)
+    live = make(Scripted(lambda item: "good morning"), speakers=speakers, voices=store)
+    connection = await opened(live, speakers=True, **options)
+    await connection.send(Audio(speech + bytes(12 * _SECOND)))
+    outgoing = await _until(connection, lambda out: getattr(out.message, "settled", False))
+    connection.session.end()
+    return [run.speaker for run in outgoing[-1].message.runs]
+
+
+async def test_a_stored_voice_names_its_person_and_is_read_once_for_each_new_voice(make, speech, tmp_path):
+    """Of the session's owner, and made by the model that tells the speakers apart."""
+    store = _CountedStore(tmp_path)
+    await store.put("owner", _voice())
+    store.read = 0
+    assert await _settled_labels(make, speech, store, owner="owner") == ["Ann"]
+    assert store.read == 1
+    assert await _settled_labels(make, speech, store, owner="another") == ["A"]
+    await store.put("owner", _voice(model="another"))
+    assert await _settled_labels(make, speech, store, owner="owner") == ["A"]
+
+
+async def test_where_voices_cannot_be_read_speakers_have_letters(make, speech, tmp_path):
+    """They are told apart all the same."""
+    (tmp_path / "speakers").mkdir()
+    (tmp_path / "speakers" / "owner").symlink_to("owner")
+    assert await _settled_labels(make, speech, VoiceStore(tmp_path), owner="owner") == ["A"]

@@ -26,6 +26,7 @@ from asr_server.service.requests import CONTEXT_IGNORED
 if TYPE_CHECKING:
     from asr_server.core.settings import Settings
     from asr_server.scheduling.admission import Admission
+    from asr_server.service.voices import VoiceStore
     from asr_server.speakers.live_speakers import LiveSpeakerSource
 
 _DRAIN_TIMEOUT_S = 20.0
@@ -52,10 +53,11 @@ class LiveSessions:
         engines: Engines,
         admission: Admission,
         speakers: LiveSpeakerSource | None = None,
+        voices: VoiceStore | None = None,
     ) -> None:
         self._settings = settings
         self._engines = engines
-        self._shared = Shared(engines, settings.request_timeout, speakers)
+        self._shared = Shared(engines, settings.request_timeout, speakers, voices)
         self._admission = admission
         self._open: dict[str, _Entry] = {}
         self._detached: dict[str, asyncio.TimerHandle] = {}  # of the sessions that wait

@@ -7,7 +7,7 @@ one before had not was said between the two places; within that it is put in pro
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 
@@ -15,8 +15,10 @@ from asr_server.core.audio import samples_to_ms
 from asr_server.core.transcript import SpeakerRun, TimeSource, Word
 from asr_server.live.events import Final, Partial
 from asr_server.service.live_session.final_words import WordTimestamps
+from asr_server.service.live_session.live_names import LiveNames
+from asr_server.service.voices import NamedVoice
 from asr_server.speakers import assignment
-from asr_server.speakers.turns import Turn, label
+from asr_server.speakers.turns import Turn, VoicePrint
 from asr_server.text import words
 
 # A word between two turns has the speaker of the nearer one, if that is so near; before the horizon, while a turn may
@@ -66,7 +68,7 @@ class SpeakerLabels:
     speaker's letter."""
 
     def __init__(self, first: int = 0) -> None:
-        self._first = first
+        self._names = LiveNames(first)
         self._turns: list[Turn] = []
         self._settled_ms = 0
         self._lost = False
@@ -109,6 +111,10 @@ class SpeakerLabels:
         self._settled_ms = max(self._settled_ms, settled_ms, known_ms - _LONGEST_HORIZON_MS)
         return self._changes()
 
+    def recognise(self, voice_prints: Mapping[int, VoicePrint], voices: Sequence[NamedVoice]) -> None:
+        """Name the speakers anew by these voices. The next `on_turns` returns what that changes."""
+        self._names.recognise(voice_prints, voices)
+
     def lose(self) -> list[UtteranceSpeakers]:
         """No more turns come: labels stay as they are, and what is said from now on has none."""
         for utterance in self._utterances.values():
@@ -144,9 +150,11 @@ class SpeakerLabels:
         ends = [begin + end for end in _word_ends(text[begin:])]
         spoken = [self._word(utterance, start, end) for start, end in pairwise([begin, *ends])]
         for end, word, who in zip(ends, spoken, self._speakers(spoken), strict=True):
-            runs = _appended(runs, SpeakerRun(who, text[begin:end]))
+            runs = _appended(runs, SpeakerRun(None if who is None else self._names.of(who), text[begin:end]))
             if begin == utterance.fixed_chars and self._is_settled(word):
                 utterance.fixed, utterance.fixed_chars = runs, end
+                if who is not None:
+                    self._names.settle(who)
             begin = end
         settled = utterance.is_final and utterance.fixed_chars == len(text)
         return UtteranceSpeakers(utterance.sent.utterance, tuple(runs), settled)
@@ -175,11 +183,11 @@ class SpeakerLabels:
                     left_ms -= end - start
         return heard[-1][1]
 
-    def _speakers(self, spoken: Sequence[Word]) -> list[str | None]:
+    def _speakers(self, spoken: Sequence[Word]) -> list[int | None]:
         if self._lost or not self._turns:
             return [None] * len(spoken)
         found = zip(spoken, assignment.speakers(spoken, self._turns), strict=True)
-        return [label(self._first + who) if self._is_near_a_turn(word) else None for word, who in found]
+        return [who if self._is_near_a_turn(word) else None for word, who in found]
 
     def _is_near_a_turn(self, word: Word) -> bool:
         reach_ms = _SETTLED_REACH_MS if self._is_settled(word) else _REACH_MS

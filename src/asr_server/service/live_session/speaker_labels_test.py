@@ -1,5 +1,6 @@
 """Whose the committed words of a live session are."""
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -7,6 +8,7 @@ from asr_server.core.transcript import TimeSource, Word
 from asr_server.live.events import Ending, Final, Partial
 from asr_server.service.live_session.final_words import WordTimestamps
 from asr_server.service.live_session.speaker_labels import SpeakerLabels
+from asr_server.service.voices import NamedVoice
 from asr_server.speakers.turns import Turn
 
 _MS = 16  # samples
@@ -132,6 +134,45 @@ def test_without_more_turns_labels_stay_and_new_words_have_none():
     assert (_runs(update), update.settled) == ([("A", "one two")], True)
     text = labels.on_text(_final("three four five", 4_000, start_ms=2_000, utterance=2))
     assert (_runs(text), text.settled) == ([(None, "three four five")], True)
+
+
+_ANN = np.array([1, 0], np.float32)
+_STORED = [NamedVoice(name="Ann", voice_print=_ANN)]
+
+
+def test_a_name_takes_the_place_of_the_letter_in_all_that_may_still_change():
+    """Of finals and of the open utterance, with the next turns."""
+    labels = SpeakerLabels()
+    labels.on_turns([Turn(1, 0, 4_000)], 0)
+    labels.on_text(_final("one two", 1_000))
+    labels.on_text(_partial("three four", 3_000, start_ms=2_000, utterance=2))
+    labels.recognise({1: _ANN}, _STORED)
+    updates = labels.on_turns([], 500)
+    assert [_runs(update) for update in updates] == [[("Ann", "one two")], [("Ann", "three four")]]
+    assert _runs(labels.on_text(_partial("three four five", 4_000, start_ms=2_000, utterance=2))) == [
+        ("Ann", "three four five")
+    ]
+
+
+def test_a_speaker_with_a_word_behind_the_horizon_keeps_the_letter():
+    """Also in later utterances: one person has one label."""
+    labels = SpeakerLabels()
+    labels.on_turns([Turn(0, 0, 4_000)], 1_000)
+    labels.on_text(_partial("one two", 1_000))
+    labels.on_text(_partial("one two three four", 2_000))
+    labels.recognise({0: _ANN}, _STORED)
+    assert labels.on_turns([], 1_000) == []
+    assert _runs(labels.on_text(_final("five six", 4_000, start_ms=3_000, utterance=2))) == [("A", "five six")]
+
+
+def test_a_name_that_comes_with_the_horizon_is_in_time():
+    """It is given before the horizon moves on."""
+    labels = SpeakerLabels()
+    labels.on_turns([Turn(0, 0, 1_000)], 0)
+    labels.on_text(_final("one two", 1_000))
+    labels.recognise({0: _ANN}, _STORED)
+    (update,) = labels.on_turns([], 1_000)
+    assert (_runs(update), update.settled) == ([("Ann", "one two")], True)
 
 
 def test_a_discarded_utterance_has_no_labels_any_more():
