@@ -38,7 +38,11 @@ def _diarized(server, audio, **fields):
 
 
 def _words(segments):
-    return [SpokenWord(text, part["speaker"]) for part in segments for text in recordings.plain_words(part["text"])]
+    return [
+        SpokenWord(text, part["speaker"], part["start"], part["end"])
+        for part in segments
+        for text in recordings.plain_words(part["text"])
+    ]
 
 
 def _speakers(segments):
@@ -147,7 +151,9 @@ def _reference(content):
 @pytest.mark.parametrize(
     ("reference", "code"),
     [
-        pytest.param(_reference(recordings.wav(np.zeros(4 * SAMPLE_RATE, np.int16))), "invalid_reference", id="silence"),
+        pytest.param(
+            _reference(recordings.wav(np.zeros(4 * SAMPLE_RATE, np.int16))), "invalid_reference", id="silence"
+        ),
         pytest.param(_reference(b"%PDF-1.7 " + bytes(5000)), "invalid_audio", id="no sound"),
         pytest.param("https://example.com/voice.wav", "invalid_value", id="an address"),
         pytest.param("data:audio/wav;base64,!!!!", "invalid_value", id="no base64"),
