@@ -38,7 +38,11 @@ def _diarized(server, audio, **fields):
 
 
 def _words(segments):
-    return [SpokenWord(text, part["speaker"]) for part in segments for text in recordings.plain_words(part["text"])]
+    return [
+        SpokenWord(text, part["speaker"], part["start"], part["end"])
+        for part in segments
+        for text in recordings.plain_words(part["text"])
+    ]
 
 
 def _speakers(segments):

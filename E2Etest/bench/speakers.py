@@ -107,7 +107,7 @@ def transcribed_words(server: ServerProcess, talk: Conversation, **fields: objec
     answer = server.transcribe(audio, **options)
     assert answer.status_code == 200, answer.text
     return [
-        SpokenWord(text, word["speaker"])
+        SpokenWord(text, word["speaker"], word["start"], word["end"])
         for word in answer.json()["words"]
         for text in recordings.plain_words(word["word"])
     ]

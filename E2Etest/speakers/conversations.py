@@ -46,10 +46,12 @@ class Speech:
 
 @dataclass(frozen=True)
 class SpokenWord:
-    """A word of a transcript or of the reference, and who is said to have spoken it."""
+    """A word of a transcript and when it was said, or of the reference and between what times; and who spoke it."""
 
     text: str
     speaker: str | None
+    start_s: float = 0.0
+    end_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,11 @@ def conversation(seed: int, speakers: int, seconds: float, sound: Sound = Sound.
         tracks,
         _music(rng, length) if sound is Sound.MUSIC else _noise(rng, length, _noise_db(rng, sound)),
         tuple(sorted((part for one in placed for part in one.speech), key=lambda part: (part.start_s, part.speaker))),
-        tuple(SpokenWord(word, one.speaker) for one in placed for word in one.phrase.words),
+        tuple(
+            SpokenWord(word, one.speaker, one.speech[0].start_s, one.speech[-1].end_s)
+            for one in placed
+            for word in one.phrase.words
+        ),
         sum(a.speaker != b.speaker for a, b in pairwise(placed)),
     )
 

@@ -11,6 +11,9 @@ from scipy.optimize import linear_sum_assignment
 
 from E2Etest.speakers.conversations import Speech, SpokenWord
 
+# The times of words are wrong by less.
+NEAR_S = 1.0
+
 
 @dataclass(frozen=True)
 class DiarizationError:
@@ -87,22 +90,25 @@ class SpeakerWords:
 def speaker_words(reference: Sequence[SpokenWord], found: Sequence[SpokenWord]) -> SpeakerWords:
     """Words that both texts have in an alignment with the fewest word errors, by the best mapping of speakers.
 
-    Words that were not recognised have no speaker to compare. A word without a speaker has the wrong one.
+    Words that were not recognised have no speaker to compare. A word without a speaker has the wrong one. A word is not
+    taken for one that was said more than `NEAR_S` before or after it: without this rule, of two people who say digits
+    the one who is not recognised would be compared with the other.
     """
-    pairs = aligned([word.text for word in reference], [word.text for word in found])
+    pairs = aligned(reference, found)
     counts = Counter((reference[i].speaker, found[j].speaker) for i, j in pairs if found[j].speaker is not None)
     true, heard = sorted({a or "" for a, _ in counts}), sorted({b or "" for _, b in counts})
     table = np.array([[counts[a, b] for b in heard] for a in true]).reshape(len(true), len(heard))
     return SpeakerWords(len(pairs), len(pairs) - int(table[linear_sum_assignment(-table)].sum()))
 
 
-def aligned(said: Sequence[str], written: Sequence[str]) -> list[tuple[int, int]]:
+def aligned(said: Sequence[SpokenWord], written: Sequence[SpokenWord]) -> list[tuple[int, int]]:
     """Where each word of one sequence is in the other: pairs of places, of an alignment with the fewest word errors."""
-    distances = _distances(said, written)
+    equal = _equal(said, written)
+    distances = _distances(equal)
     pairs = []
     i, j = len(said), len(written)
     while i and j:
-        if said[i - 1] == written[j - 1] and distances[i, j] == distances[i - 1, j - 1]:
+        if equal[i - 1, j - 1] and distances[i, j] == distances[i - 1, j - 1]:
             i, j = i - 1, j - 1
             pairs.append((i, j))
         elif distances[i, j] == distances[i - 1, j - 1] + 1:
@@ -114,6 +120,16 @@ def aligned(said: Sequence[str], written: Sequence[str]) -> list[tuple[int, int]
     return pairs[::-1]
 
 
+def _equal(said: Sequence[SpokenWord], written: Sequence[SpokenWord]) -> np.ndarray:
+    """bool (len(said), len(written)): the same text at about the same time."""
+    numbers = {text: number for number, text in enumerate({word.text for word in [*said, *written]})}
+    left = np.array([(numbers[word.text], word.start_s, word.end_s) for word in said]).reshape(-1, 3)
+    right = np.array([(numbers[word.text], word.start_s, word.end_s) for word in written]).reshape(-1, 3)
+    before = left[:, None, 1] - right[None, :, 2] > NEAR_S
+    after = right[None, :, 1] - left[:, None, 2] > NEAR_S
+    return (left[:, None, 0] == right[None, :, 0]) & ~before & ~after
+
+
 def _activity(speech: Sequence[Speech], middles: np.ndarray) -> np.ndarray:
     """float64 (speakers, times): 1 where each one speaks."""
     names = sorted({part.speaker for part in speech})
@@ -123,16 +139,14 @@ def _activity(speech: Sequence[Speech], middles: np.ndarray) -> np.ndarray:
     return active
 
 
-def _distances(said: Sequence[str], written: Sequence[str]) -> np.ndarray:
-    """int32 (len(said) + 1, len(written) + 1): the Levenshtein distance of each pair of beginnings."""
-    numbers = {word: number for number, word in enumerate({*said, *written})}
-    columns = np.array([numbers[word] for word in written], np.int32)
-    places = np.arange(len(written) + 1, dtype=np.int32)
-    rows = np.empty((len(said) + 1, len(written) + 1), np.int32)
+def _distances(equal: np.ndarray) -> np.ndarray:
+    """int32 (n + 1, m + 1): the Levenshtein distance of each pair of beginnings, from bool (n, m)."""
+    places = np.arange(equal.shape[1] + 1, dtype=np.int32)
+    rows = np.empty((len(equal) + 1, len(places)), np.int32)
     rows[0] = places
-    for i, word in enumerate(said, 1):
+    for i, row in enumerate(equal, 1):
         rows[i, 0] = i
-        rows[i, 1:] = np.minimum(rows[i - 1, :-1] + (columns != numbers[word]), rows[i - 1, 1:] + 1)
+        rows[i, 1:] = np.minimum(rows[i - 1, :-1] + ~row, rows[i - 1, 1:] + 1)
         # An insertion costs one a place, so the best way along a row is a running minimum without that slope.
         rows[i] = np.minimum.accumulate(rows[i] - places) + places
     return rows

@@ -81,11 +81,20 @@ def test_words_with_the_wrong_speaker(reference, found, recognized, wrong):
     assert (result.recognized, result.wrong_speaker) == (recognized, wrong)
 
 
+def test_a_word_is_not_taken_for_one_that_was_said_elsewhere():
+    """Of two people who say the same, one is not recognised: the words of the other are still that one's."""
+    said = [SpokenWord(word, who, at, at + 1) for who, at in (("a", 0), ("b", 5), ("a", 10)) for word in ("one", "two")]
+    heard = [SpokenWord(word, who, at, at + 0.5) for who, at in (("x", 5.2), ("y", 10.2)) for word in ("one", "two")]
+    assert aligned(said, heard) == [(2, 0), (3, 1), (4, 2), (5, 3)]
+    result = speaker_words(said, heard)
+    assert (result.recognized, result.wrong_speaker) == (4, 0)
+
+
 def test_an_alignment_has_the_fewest_word_errors():
     """Pairs are in order and of equal words, and the rest costs what the measure of word errors says."""
-    said, written = list("abcdeab"), list("acxdabb")
+    said, written = ([SpokenWord(letter, "a") for letter in text] for text in ("abcdeab", "acxdabb"))
     pairs = aligned(said, written)
     assert pairs == sorted(pairs)
-    assert all(said[i] == written[j] for i, j in pairs)
+    assert all(said[i].text == written[j].text for i, j in pairs)
     gaps = zip([(-1, -1), *pairs], [*pairs, (len(said), len(written))], strict=True)
-    assert sum(max(i2 - i1, j2 - j1) - 1 for (i1, j1), (i2, j2) in gaps) == distance(said, written)
+    assert sum(max(i2 - i1, j2 - j1) - 1 for (i1, j1), (i2, j2) in gaps) == distance("abcdeab", "acxdabb")
