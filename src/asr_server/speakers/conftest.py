@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from pathlib import Path
 
 import numpy as np
+import pytest
+import soundfile
 
+from asr_server import demo
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AsrError
 from asr_server.speakers.models import WINDOW_SAMPLES
@@ -180,3 +184,12 @@ def numbered(*parts):
     said = np.concatenate([np.full(round(seconds * SAMPLE_RATE), who, np.float32) for who, seconds in parts])
     noise = np.random.default_rng(len(said)).uniform(0, 0.5, len(said)).astype(np.float32)
     return np.where(said, said + noise, 0).astype(np.float32)
+
+
+@pytest.fixture(scope="package")
+def conversation():
+    """20 s of two real people who speak in turns, (n,) float32 at 16 kHz. It changes at 4.5, 7.5 and 13.4 s."""
+    one, _ = soundfile.read(demo.speech().recording, dtype="float32")
+    folder = Path(__file__).parents[3] / "E2Etest" / "real_speech"
+    two, four = (soundfile.read(folder / f"librivox_{name}.flac", dtype="float32")[0] for name in ("0880", "0870"))
+    return np.concatenate([one[:72_000], two, one[82_000:], four])

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asr_server.core.audio import SAMPLE_RATE
@@ -19,6 +19,7 @@ def blocks(sound, block_samples=4_000):
     return [sound[begin : begin + block_samples] for begin in range(0, len(sound), block_samples)]
 
 
+@settings(max_examples=50)
 @given(SESSIONS, st.sampled_from([1_600, 4_000, 17_000, 32_000]))
 def test_labels_behind_the_horizon_never_change(sound, block_samples):
     """No turn begins before what was settled already. The horizon only moves on, and is never behind its promise."""
@@ -34,6 +35,7 @@ def test_labels_behind_the_horizon_never_change(sound, block_samples):
         settled_ms = diarizer.settled_ms
 
 
+@settings(max_examples=50)
 @given(SESSIONS)
 def test_windows_have_neither_gaps_nor_doubles(sound):
     """What is said is heard once, but for the end that is not yet looked at."""

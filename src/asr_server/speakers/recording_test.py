@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asr_server.core.audio import SAMPLE_RATE
@@ -30,6 +30,7 @@ def turns(found):
     return [(turn.speaker, turn.start_ms, turn.end_ms) for turn in found.turns]
 
 
+@settings(max_examples=50)
 @given(CONVERSATIONS, st.sampled_from([1600, 7_777, 32_000, 160_000, 200_001]))
 def test_how_it_is_fed_in_changes_nothing(sound, block_samples):
     """Blocks of any size give the same turns and voices."""
@@ -38,6 +39,7 @@ def test_how_it_is_fed_in_changes_nothing(sound, block_samples):
     assert np.array_equal(parts.voice_prints, whole.voice_prints)
 
 
+@settings(max_examples=50)
 @given(CONVERSATIONS)
 def test_windows_have_neither_gaps_nor_doubles(sound):
     """Every moment is in one piece or one overlap at most, and whoever speaks is heard, but for a frame at his ends."""
