@@ -7,8 +7,9 @@ from dataclasses import dataclass
 # Tokens of the row that is planned for: 30 s of audio (390), 360 new tokens, 146 for the prompt around it.
 ROW_TOKENS = 896
 # Of the memory that is free after the weights, this much may hold keys and values unless KV_BUDGET_MB says otherwise;
-# the rest is for activations, and on a CPU for everybody else, the aligner among them. On a GPU the aligner's memory is
-# left out before. Rows take half of it at most, live sessions the rest.
+# the rest is for activations, and on a CPU for everybody else, such as the aligner and the process that tells speakers
+# apart, which takes 150 MB. On a GPU the aligner's memory is left out before. Rows take half of it at most, live
+# sessions the rest.
 _SHARE = {"cuda": 0.6, "cpu": 0.25}
 _MIB = 1024 * 1024
 
