@@ -150,6 +150,18 @@ def test_a_voice_that_is_told_is_that_of_its_speaker():
     assert (voices @ people.T).max(axis=1).min() > 0.9
 
 
+def test_a_voice_is_not_told_twice_for_the_same_amount_of_speech():
+    """Pieces go from one speaker to another and back while labels are refined."""
+    diarizer = LiveDiarizer(NumberedVoices().models)
+    told(numbered((1, 5), (0, 2)), diarizer)
+    assert set(diarizer.take_voice_prints()) == {0}
+    pieces = diarizer._speakers
+    diarizer._speakers = dict(list(pieces.items())[:1])
+    assert diarizer.take_voice_prints() is None
+    diarizer._speakers = pieces
+    assert diarizer.take_voice_prints() is None
+
+
 def test_more_speech_makes_a_voice_more_exact():
     """The voice after 12 s is nearer to the person than those of single pieces are."""
     first, *_, last = [prints[0] for _, prints in voices_told(numbered((1, 30)))]

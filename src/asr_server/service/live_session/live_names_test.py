@@ -55,6 +55,16 @@ def test_a_settled_name_is_given_to_nobody_else():
     assert (names.of(0), names.of(1)) == ("Ann", "B")
 
 
+def test_a_speaker_with_a_settled_name_takes_no_other_one():
+    """Ann's voice is rather like Bob's, who speaks as well."""
+    names, stored = LiveNames(), _voices(Ann=_ANN, Bob=_BOB)
+    ann = _between(_ANN, _BOB, 0.75)
+    names.recognise({0: ann}, stored)
+    names.settle(0)
+    names.recognise({0: ann, 1: _between(_BOB, _CYD, 0.6)}, stored)
+    assert (names.of(0), names.of(1)) == ("Ann", "Bob")
+
+
 def test_of_two_similar_speakers_the_name_goes_to_the_more_similar_one():
     """When the second one is heard the first one loses it."""
     names, stored = LiveNames(), _voices(Ann=_ANN)
