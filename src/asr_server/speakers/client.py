@@ -81,8 +81,7 @@ class SpeakerClient:
     async def close(self) -> None:
         """End the process for good. What is under way raises `SpeakersUnavailable`, what comes later `ShuttingDown`."""
         self._closed = True
-        async with self._starting:  # one that is being started is ended as well
-            process, self._process = self._process, None
+        process, self._process = self._process, None
         if process is not None:
             await process.end()
 
@@ -100,7 +99,11 @@ class SpeakerClient:
             if self._closed:
                 raise ShuttingDown("The server is stopping.")
             if self._process is None or not self._process.is_running:
-                self._process = await SpeakerProcess.start(self._source)
+                process = await SpeakerProcess.start(self._source)
+                if self._closed:  # meanwhile
+                    await process.end()
+                    raise ShuttingDown("The server is stopping.")
+                self._process = process
             return self._process
 
 

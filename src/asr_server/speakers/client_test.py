@@ -42,7 +42,8 @@ async def labels(client: SpeakerClient, sound: np.ndarray) -> list[Turn]:
 
 async def test_recordings_and_sessions_beside_each_other(client: SpeakerClient, conversation: np.ndarray) -> None:
     """Each gets what is its own: the turns, in any blocks, of as many people as are asked for."""
-    sound = conversation[:210_000]
+    sound = conversation[:210_000].copy()
+    sound[160_000:190_000] += conversation[220_000:250_000]  # both speak
     whole, one, live = await asyncio.gather(
         client.diarize(sound), client.diarize(sound[:80_000], SpeakerCount(1, 1)), labels(client, sound)
     )
@@ -51,8 +52,9 @@ async def test_recordings_and_sessions_beside_each_other(client: SpeakerClient, 
     assert {turn.speaker for turn in one.turns} == {0}
     assert live == sorted(live, key=lambda turn: turn.start_ms)
     for turns in (whole.turns, live):
-        (other,) = [(turn.start_ms, turn.end_ms) for turn in turns if turn.speaker == 1]
-        assert other == (pytest.approx(4_700, abs=200), pytest.approx(7_300, abs=200))
+        first, second = [(turn.start_ms, turn.end_ms) for turn in turns if turn.speaker == 1]
+        assert first == (pytest.approx(4_700, abs=200), pytest.approx(7_300, abs=200))
+        assert second == (pytest.approx(10_000, abs=400), pytest.approx(11_800, abs=400))
 
 
 async def test_the_process_is_confined(client: SpeakerClient, conversation: np.ndarray) -> None:

@@ -1,0 +1,74 @@
+"""Requests and answers without a process. Who speaks is in the samples; see client_test.py for the confined process."""
+
+import io
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from asr_server.audio import sandbox
+from asr_server.speakers import wire, worker
+from asr_server.speakers.conftest import NumberedVoices, numbered
+from asr_server.speakers.turns import MAX_SPEAKERS
+from asr_server.speakers.wire import SpeakerRequest
+
+
+@pytest.fixture(autouse=True)
+def no_cpu_limit(monkeypatch):
+    """It would be that of the tests."""
+    monkeypatch.setattr(sandbox, "limit_cpu_from_now", lambda cpu_s: None)
+
+
+def answers(requests, models=None):
+    """The content of the answer to each request, which is a `SpeakerRequest` and perhaps samples."""
+    sent = b"".join(wire.packed(asdict(request), *samples) for request, *samples in requests)
+    received = io.BytesIO()
+    worker.serve(io.BytesIO(sent), received, models or NumberedVoices().models)
+    received.seek(0)
+    found = []
+    while header := received.read(wire.HEADER.size):
+        found.append(wire.unpacked(*[received.read(size) for size in wire.sizes(header)])[0])
+    return found
+
+
+def recording(number, *blocks, live=False):
+    return [(SpeakerRequest("start", number, live),), *((SpeakerRequest("push", number), block) for block in blocks)]
+
+
+FINISH = SpeakerRequest("finish", 1, at_most=MAX_SPEAKERS)
+
+
+def test_recordings_and_sessions_are_kept_apart():
+    """Requests of several come in any order."""
+    one, two = recording(1, numbered((1, 6))), recording(2, numbered((2, 6), (3, 6)))
+    mixed = [request for pair in zip(one, two, strict=True) for request in pair]
+    found = answers([*mixed, *recording(3, numbered((4, 3)), live=True), (FINISH,), (replace(FINISH, analysis=2),)])
+    assert [answer.get("speakers") for answer in found[-2:]] == [1, 2]
+    assert found[-3]["turns"] == [[0, 0, 2500, 1.0]]
+
+
+def test_the_error_of_a_recording_leaves_the_others():
+    """Also if memory runs out."""
+
+    def embedding(sound):
+        if sound.max() > 9:
+            raise MemoryError
+        return NumberedVoices().embedding(sound)
+
+    models = replace(NumberedVoices().models, embedding=embedding)
+    broken = numbered((1, 14))
+    broken[32_000:] = 9.5
+    found = answers([*recording(1, numbered((1, 7))), *recording(2, broken), (FINISH,)], models)
+    assert found[-2] == {"error": "MemoryError"}
+    assert found[-1]["speakers"] == 1
+
+
+def test_what_is_dropped_is_forgotten():
+    """Before the request that says so."""
+    found = answers([*recording(1, numbered((1, 6))), (replace(FINISH, dropped=(1, 77)),)])
+    assert found[-1] == {"error": "unknown"}
+
+
+@pytest.mark.parametrize("action", ["push", "finish"])
+def test_what_was_never_begun_is_unknown(action):
+    assert answers([(SpeakerRequest(action, 5), np.zeros(10, np.float32))]) == [{"error": "unknown"}]
