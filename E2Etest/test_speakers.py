@@ -14,11 +14,12 @@ from E2Etest.bench.speakers import FIRST_SEED, diarized, transcribed_words
 from E2Etest.process import ready
 from E2Etest.speakers.conversations import SpokenWord, conversation, film_music, usual
 from E2Etest.speakers.measures import diarization_error, speaker_words
-from E2Etest.speakers.voices import voices
+from E2Etest.speakers.voices import SENTENCES, voices
 
 pytestmark = [pytest.mark.accuracy, pytest.mark.integration]
 
 CONVERSATIONS = 20
+WORD_CONVERSATIONS = 10
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +62,8 @@ def test_two_people_are_two_speakers_and_words_are_given_to_who_said_them(englis
 
 @pytest.mark.nightly
 @pytest.mark.timeout(7200)
-def test_conversations_of_two_to_four_people(english):
-    """The figures that docs/speakers.md states, on conversations on which nothing was chosen."""
+def test_conversations_of_two_to_four_people():
+    """The right number in nine of ten, and at most 8 % of errors, on conversations on which nothing was chosen."""
     talks = [usual(seed) for seed in range(FIRST_SEED, FIRST_SEED + CONVERSATIONS)]
     turns = [diarized(talk, "embedded").turns for talk in talks]
     right = [
@@ -71,7 +72,15 @@ def test_conversations_of_two_to_four_people(english):
     assert sum(right) >= 0.9 * len(talks)
     errors = [diarization_error(talk.speech, found, 0.25) for talk, found in zip(talks, turns, strict=True)]
     assert reduce(add, errors).rate <= 0.08
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+def test_words_of_people_who_speak_in_sentences(english):
+    """The English model dates digits too badly to be measured by them; docs/speakers.md has the figure with them."""
+    talks = [usual(FIRST_SEED + place, among=SENTENCES) for place in range(WORD_CONVERSATIONS)]
     words = reduce(add, (speaker_words(talk.words, transcribed_words(english, talk)) for talk in talks))
+    assert words.recognized > 0.5 * sum(len(talk.words) for talk in talks)
     assert words.rate <= 0.04
 
 

@@ -23,6 +23,8 @@ LONGEST_INNER_PAUSE_S = 0.5
 MARGIN_S = 0.15
 USUAL_RMS = 0.06
 SEVERAL = "several"
+# The others say digits, of which the English model often skips some or dates them by seconds wrong.
+SENTENCES = ("allison", "cmu-1", "jfk", "librivox-reader")
 # The recording has pauses of about a second, and turns of a conversation have not.
 _KENNEDY = (
     "And so, my fellow Americans,",

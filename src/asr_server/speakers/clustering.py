@@ -27,7 +27,7 @@ _MOST_COMPARED = 1500
 # Real recordings of many people have fewer clusters; sounds that are no voices make one each.
 _MOST_CLUSTERS = 200
 # VBx: the weight of one piece's evidence, and that of the prior against many speakers. With twice the prior, a voice of
-# five seconds beside a minute of a similar one is lost. Published recipes have more overlap between pieces and
+# five seconds beside half a minute of another is lost. Published recipes have more overlap between pieces and
 # therefore less weight for each.
 _EVIDENCE, _PRIOR = 0.35, 1.0
 _ITERATIONS, _CONVERGED = 40, 1e-4
