@@ -96,15 +96,20 @@ class SpeakerClient:
 
     async def _running(self) -> SpeakerProcess:
         async with self._starting:
-            if self._closed:
-                raise ShuttingDown("The server is stopping.")
+            self._check_open()
             if self._process is None or not self._process.is_running:
                 process = await SpeakerProcess.start(self._source)
-                if self._closed:  # meanwhile
+                try:
+                    self._check_open()  # it may have been closed meanwhile
+                except ShuttingDown:
                     await process.end()
-                    raise ShuttingDown("The server is stopping.")
+                    raise
                 self._process = process
             return self._process
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ShuttingDown("The server is stopping.")
 
 
 class _Analysis:

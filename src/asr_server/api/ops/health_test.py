@@ -72,6 +72,7 @@ def app(batch):
         plan=plan.resolve(settings, capabilities.probe()),
         engines={"": SimpleNamespace(info=EngineInfo("scripted", "demo", "cpu", "float32"))},
         drafting=None,
+        speakers=None,
         thread=thread,
         admission=Admission(100.0),
         jobs=SimpleNamespace(pending=0),
