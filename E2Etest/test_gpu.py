@@ -19,6 +19,7 @@ def _run(*arguments):
     )
 
 
+@pytest.mark.nightly
 def test_without_a_gpu_nothing_is_measured_and_it_fails(tmp_path):
     """With a reason, and no file that could be taken for a result."""
     done = _run("--out", str(tmp_path / "gpu.json"))

@@ -47,6 +47,7 @@ async def test_models_as_files_give_the_same_turns_and_voices(directory):
     assert np.array_equal(found.voice_prints, wanted.voice_prints)
 
 
+@pytest.mark.nightly
 async def test_a_request_names_the_fault_and_the_next_one_loads_again(directory):
     """The server need not be started anew after the directory was put right."""
     whole = (directory / "embedding.ort").read_bytes()

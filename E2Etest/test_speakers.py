@@ -51,8 +51,8 @@ def _speakers(segments):
 
 
 def test_two_people_are_two_speakers_and_words_are_given_to_who_said_them(english):
-    """In a minute, without being told how many there are."""
-    talk = conversation(seed=50, speakers=2, seconds=60)
+    """Without being told how many there are."""
+    talk = conversation(seed=50, speakers=2, seconds=40)
     segments = _diarized(english, talk.mono())
     assert _speakers(segments) == {"A", "B"}
     result = speaker_words(talk.words, _words(segments))

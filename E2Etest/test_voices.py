@@ -54,6 +54,7 @@ async def test_people_are_recognised_in_other_recordings(tmp_path):
         await asyncio.gather(speakers.close(), decoder.close())
 
 
+@pytest.mark.nightly
 async def test_people_are_recognised_while_they_speak(tmp_path):
     """The one who is stored, and not the other, by voices that the process tells of them."""
     speakers, decoder, store = SpeakerClient(package.EMBEDDED), Decoder(DecodeLimits(60.0)), VoiceStore(tmp_path)

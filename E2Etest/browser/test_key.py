@@ -12,6 +12,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize("wrong", ["", pytest.param("sk-wrong", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
 def test_without_a_right_key_the_page_says_so_and_with_it_it_hears(speaking, guarded, wrong):
     """The words under the notice name the way out; the microphone is let go until then."""
     _, words = recordings.sample()

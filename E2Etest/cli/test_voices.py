@@ -23,6 +23,7 @@ def place(tmp_path):
     return tmp_path
 
 
+@pytest.mark.nightly
 def test_a_voice_is_added_listed_and_deleted(server, place):
     """`add` prints the id, `list` a line for each voice; after `delete` there is none."""
 

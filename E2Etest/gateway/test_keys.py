@@ -69,6 +69,7 @@ def test_a_right_key_gets_files_and_streams(keyed, sample, headers):
 
 
 @pytest.mark.parametrize("how", [{"key": FIRST}, {"query": f"?token={SECOND}"}], ids=["header", "query"])
+@pytest.mark.nightly
 def test_a_right_key_gets_a_live_session(keyed, sample, speech, how):
     """By header as programs do, by query as pages do."""
     with _socket(keyed, **how) as socket:
@@ -110,6 +111,7 @@ def test_a_wrong_key_gets_nothing(keyed, sample):
 @pytest.mark.parametrize(
     "by_query", [pytest.param(False, id="header"), pytest.param(True, id="query", marks=pytest.mark.nightly)]
 )
+@pytest.mark.nightly
 def test_a_session_with_a_key_survives_the_death_of_its_worker(keyed, sample, speech, by_query):
     """In the middle of speech; the next worker is shown the same key."""
     how = {"query": f"?token={SECOND}"} if by_query else {"key": SECOND}
@@ -123,6 +125,7 @@ def test_a_session_with_a_key_survives_the_death_of_its_worker(keyed, sample, sp
 @pytest.mark.parametrize(
     "crash", [pytest.param(False, id="alive"), pytest.param(True, id="crashed", marks=pytest.mark.nightly)]
 )
+@pytest.mark.nightly
 def test_a_session_is_resumed_by_its_key_alone(keyed, sample, speech, crash):
     """Another key gets what an unknown id gets. The right one may come by header once and by query once."""
     with _socket(keyed, key=FIRST) as socket:

@@ -65,7 +65,10 @@ def test_what_is_not_there_is_not_there(alone, gateway, method, path, status):
     assert _same(alone, gateway, method, path)[0] == status
 
 
-@pytest.mark.parametrize("response_format", ["json", "text", "srt", "vtt", "verbose_json"])
+@pytest.mark.parametrize(
+    "response_format",
+    ["json", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("text", "srt", "vtt", "verbose_json"))],
+)
 def test_every_format_is_the_same(alone, gateway, sample, response_format):
     """The words in every shape; verbose_json but for the last digits of its probabilities."""
     fields = {"model": "whisper-1", "response_format": response_format}

@@ -317,6 +317,7 @@ async def _described(port):
         ("other", "is no asr-server"),
     ],
 )
+@pytest.mark.nightly
 async def test_a_server_that_cannot_be_used_is_logged_and_told(kind, reason, tmp_path):
     """At the start, to Home Assistant, and with every utterance that fails."""
     log = []

@@ -71,7 +71,7 @@ def test_people_on_channels_of_their_own(track):
         pytest.param(lambda mono: noisy(0.1 * mono, -65), id="fainter by 20 dB, with noise"),
         pytest.param(lambda mono: -late(mono, 50), id="inverted, 50 ms late"),
         pytest.param(lambda mono: noisy(0.3 * late(mono, 30), -50), id="late, fainter, with noise"),
-        pytest.param(lambda mono: through_telephone(mono), id="through a telephone"),
+        pytest.param(lambda mono: through_telephone(mono), id="telephone", marks=pytest.mark.nightly),
         pytest.param(lambda mono: late(through_telephone(mono), 35), id="telephone, late", marks=pytest.mark.nightly),
         pytest.param(lambda mono: np.tanh(6 * mono), id="compressed"),
     ],

@@ -40,6 +40,7 @@ async def labels(client: SpeakerClient, sound: np.ndarray) -> list[Turn]:
     return turns
 
 
+@pytest.mark.nightly
 async def test_recordings_and_sessions_beside_each_other(client: SpeakerClient, conversation: np.ndarray) -> None:
     """Each gets what is its own: the turns, in any blocks, of as many people as are asked for."""
     sound = conversation[:210_000].copy()

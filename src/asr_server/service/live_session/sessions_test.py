@@ -329,6 +329,7 @@ async def test_an_open_session_keeps_its_engines_loaded_and_gives_them_back():
     assert loaded_after(2.0) == (False, False)
 
 
+@pytest.mark.nightly
 async def test_tiny_pieces_wait_together(make, speech):
     """However small the pieces that come at once, what waits is few events, and the words are those of one piece."""
     live = make(Scripted(lambda item: f"{len(item.audio)} samples"))

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from asr_server.core.errors import AsrError
 from asr_server.core.transcript import Segment
 from asr_server.service.recordings.speaker_labels import labelled
 from asr_server.speakers.turns import MAX_SPEAKERS, Diarization, SpeakerCount, label
@@ -43,12 +42,15 @@ class RecordingSpeakers:
             async with self._client.recording() as recording:
                 while (block := await self._blocks.get()) is not None:
                     await recording.push(block)
-                self._found.set_result(await recording.finish(self._count))
-        except AsrError as error:
+                found = await recording.finish(self._count)
+        except Exception as error:
             self._found.set_exception(error)
             self._found.exception()  # it is raised by `labels`, unless the recording failed before
+            # So that `push` does not wait. What is left then is cancelled together with the recording.
             while await self._blocks.get() is not None:
                 pass
+        else:
+            self._found.set_result(found)
 
     async def push(self, block: Samples) -> None:
         """The next samples: (n,) float32, mono, 16 kHz. The analysis scales them: they may be louder than 1."""
