@@ -31,6 +31,7 @@ def _clips(condition):
     return [clip for clip in recordings.clips() if condition(clip)]
 
 
+@pytest.mark.nightly
 def test_short_clips_in_voices_never_heard(server):
     """At most 5 % word errors on phrases and digits, some with noise, in espeak-ng voices held out of training."""
     clips = _clips(lambda c: c.kind in SHORT and c.voice not in FESTIVAL)

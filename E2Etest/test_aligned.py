@@ -86,6 +86,7 @@ def test_a_long_clip_is_aligned_to_its_end(distances):
     assert found[-20:].mean() <= 50
 
 
+@pytest.mark.nightly
 def test_the_words_are_placed_better_than_by_counting_letters(distances):
     """The plain estimate, given where the speech begins and ends, is further off."""
     told, estimated = [], []

@@ -169,7 +169,7 @@ def test_the_first_message_describes_the_audio(server):
 
 @pytest.mark.websocket
 @pytest.mark.parametrize(
-    "query", [{"endpointing": "manual"}, {"use_server_vad": "false"}], ids=lambda query: next(iter(query))
+    "query", [{"endpointing": "manual"}, pytest.param({"use_server_vad": "false"}, marks=pytest.mark.nightly)]
 )
 def test_a_flush_is_answered_by_the_one_final_with_all_that_was_said(server, spoken, query):
     """Also across a pause; what came before are partials, each of the whole text so far."""

@@ -75,6 +75,7 @@ def test_every_log_line_is_json_and_none_holds_what_was_said(tmp_path, sample, f
     assert sample[1] not in text
 
 
+@pytest.mark.nightly
 def test_a_wrong_setting_stops_the_start_in_words(tmp_path):
     """Exit code 2, the name, the value and a way out; no traceback."""
     for settings, words in (

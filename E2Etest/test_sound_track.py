@@ -8,7 +8,6 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from _pytest.mark import ParameterSet
 
 from asr_server import web
 from asr_server.audio.conftest import film, open_bytes
@@ -33,10 +32,6 @@ FORMS = {
     "webm": ("webm", "libopus", {}),
     "live": ("matroska", "libopus", {"live": "1"}),
 }
-
-
-def _nightly(form: str) -> ParameterSet:
-    return pytest.param(form, marks=pytest.mark.nightly)
 
 
 def _video(container: str, codec: str, options: dict[str, str]) -> bytes:
@@ -83,7 +78,8 @@ def _sound(content: bytes, folder: Path) -> bytes | None:
     return made.read_bytes() if made.exists() else None
 
 
-@pytest.mark.parametrize("form", [_nightly(form) if form != "mp4" else form for form in FORMS])
+@pytest.mark.nightly
+@pytest.mark.parametrize("form", FORMS)
 async def test_the_sound_of_a_video_is_heard_as_before(tmp_path, form):
     """Sample by sample, from a small part of the bytes; of two tracks the first."""
     content = _video(*FORMS[form])

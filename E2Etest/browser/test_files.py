@@ -76,6 +76,7 @@ def three():
     return recordings.wav(np.concatenate([recordings.samples(), pause] * 3))
 
 
+@pytest.mark.nightly
 def test_several_files_become_transcripts_and_a_zip(browser, page_server, sample, shots, tmp_path):
     """Each with its text, word times and sound in the store; what is wrong with one is told beside it."""
     with opened(browser, page_server.base, "files") as watched:

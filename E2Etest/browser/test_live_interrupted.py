@@ -38,7 +38,8 @@ def _finals(page):
     return page.locator("#live-lines li:not(.open) p").all_inner_texts()
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(3, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("times", [1, 3])
 def test_a_reload_in_mid_recording_loses_no_word_and_no_second(speaking, page_server, times):
     """In the middle of a sentence: the sound up to the reload is kept, and its words come from that."""
     _, words = recordings.sample()

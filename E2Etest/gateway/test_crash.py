@@ -146,6 +146,7 @@ def test_a_worker_that_does_not_stay_up_is_given_up_and_tried_again_later(tmp_pa
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.nightly
 def test_a_worker_does_not_outlive_its_gateway(tmp_path, fake_sample):
     """`kill -9` to the gateway: the worker sees the end of its input, and leaves."""
     with running(tmp_path / "log", GATEWAY_MODE="true", **fake_sample) as server:

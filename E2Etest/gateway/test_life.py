@@ -119,6 +119,7 @@ def test_preload_starts_the_worker_before_the_first_request(tmp_path, fake_sampl
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.nightly
 def test_sigterm_drains_through_the_gateway(tmp_path, speech, long, fake_sample):
     """A request under way gets its words, live sessions their final and 1001; both processes are gone, exit 0."""
     server = ServerProcess(tmp_path / "log", GATEWAY_MODE="true", PRELOAD="true", **fake_sample)

@@ -102,6 +102,7 @@ def test_all_of_a_recording_sent_at_once_survives_too(gateway, talk, calm):
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.nightly
 def test_configuration_and_answers_survive(gateway, speech):
     """What was answered is not answered again; language and detector stay as they were set."""
     with open_session(gateway) as socket:

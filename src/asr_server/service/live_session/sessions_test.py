@@ -42,6 +42,7 @@ async def test_the_model_is_loaded_when_a_session_opens(make):
 
 
 @pytest.mark.torch
+@pytest.mark.nightly
 async def test_a_final_is_what_the_engine_says_of_the_same_audio(make, speech, monkeypatch):
     """The bundled model: live equals one offline run, given the words that were committed before."""
     engine = registry.build(plan.resolve(settings.load(_env_file=None, model_id="demo"), capabilities.probe()))
