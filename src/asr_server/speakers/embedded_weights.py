@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_server.speakers.package import DISTRIBUTION, VERSION, missing
+from asr_server.core.bundled_package import DISTRIBUTION, VERSION
+from asr_server.speakers.package import missing
 
 _LIBRARY = "moonshine_voice/libmoonshine.so"
 

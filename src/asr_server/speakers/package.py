@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import platform
 import sys
-from importlib import metadata
+
+from asr_server.core.bundled_package import DISTRIBUTION, VERSION, installed
 
 EMBEDDED = "embedded"
 # What makes its voice prints. Stored prints are compared with those of the same model only.
 VOICE_MODEL = "pyannote community-1"
-DISTRIBUTION = "moonshine-voice"
-VERSION = "0.1.0"
 MACHINES = ("x86_64", "aarch64")
 
 
@@ -18,8 +17,4 @@ def missing() -> str:
     """Why the models cannot be used on this machine; "" if they can."""
     if sys.platform != "linux" or platform.machine() not in MACHINES:
         return f"{DISTRIBUTION} {VERSION} has the models for Linux on x86-64 and arm64 only"
-    try:
-        version = metadata.version(DISTRIBUTION)
-    except metadata.PackageNotFoundError:
-        version = ""
-    return "" if version == VERSION else f"the package {DISTRIBUTION}=={VERSION} is not installed"
+    return "" if installed() else f"the package {DISTRIBUTION}=={VERSION} is not installed"

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from asr_server.core.bundled_package import DISTRIBUTION, VERSION, installed
 from asr_server.core.errors import ModelUnavailable
+
+__all__ = ["DISTRIBUTION", "LANGUAGE", "MODEL_ID", "REMEDY", "VERSION", "ModelFiles", "installed", "locate"]
 
 MODEL_ID = "moonshine-tiny-en"
 LANGUAGE = "English"
-DISTRIBUTION = "moonshine-voice"
-# Later releases fetch the weights at run time instead of containing them.
-VERSION = "0.1.0"
 _DIRECTORY = "moonshine_voice/assets/tiny-en"
 REMEDY = f"pip install --force-reinstall --no-deps {DISTRIBUTION}=={VERSION}"
 _NO_WHEEL = (
@@ -35,14 +35,6 @@ class ModelFiles:
     def size_bytes(self) -> int:
         """Their size on disk."""
         return sum(path.stat().st_size for path in (self.encoder, self.decoder, self.tokenizer))
-
-
-def installed() -> bool:
-    """Whether the distribution is there in the version that contains the weights."""
-    try:
-        return metadata.version(DISTRIBUTION) == VERSION
-    except metadata.PackageNotFoundError:
-        return False
 
 
 def locate() -> ModelFiles:
