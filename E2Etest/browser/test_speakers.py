@@ -232,18 +232,24 @@ def _refine(speech, speakers, *, settled):
     speech.send({"type": "speaker_update", "utterance": 1, "speakers": speakers, "speakers_settled": settled})
 
 
+def _recording(page, page_server):
+    """Begin a recording whose speakers are told apart."""
+    _with_speakers(page, page_server)
+    page.reload()
+    page.check("#live-speakers")
+    speech = Speech(page)
+    page.click("#live-start")
+    expect(page.locator("#live-start")).to_have_text("Stop")
+    return speech
+
+
 @pytest.mark.nightly
 def test_live_turns_have_names_that_are_refined_edited_and_kept(beeping, page_server):
     """Each turn stands alone with its name where the speaker changes, in the captions too; what the server knows better
     later and what people call each other is kept with the rows."""
     with opened(beeping, page_server.base) as watched:
         page = watched.page
-        _with_speakers(page, page_server)
-        page.reload()
-        page.check("#live-speakers")
-        speech = Speech(page)
-        page.click("#live-start")
-        expect(page.locator("#live-start")).to_have_text("Stop")
+        speech = _recording(page, page_server)
         expect(page.locator("#live-speakers")).to_be_disabled()
         speech.send_line(
             "I think so no", " you", is_final=False, speakers=[_run(None, "I think so no")], speakers_settled=False
@@ -282,12 +288,7 @@ def test_a_server_that_loses_its_speakers_says_so_and_the_words_go_on(beeping, p
     """What was known stays."""
     with opened(beeping, page_server.base) as watched:
         page = watched.page
-        _with_speakers(page, page_server)
-        page.reload()
-        page.check("#live-speakers")
-        speech = Speech(page)
-        page.click("#live-start")
-        expect(page.locator("#live-start")).to_have_text("Stop")
+        speech = _recording(page, page_server)
         speech.final("One", speakers=[_run("A", "One")], speakers_settled=True)
         speech.send({"status": "speakers_unavailable", "message": "gone"})
         expect(page.locator("#live-unlabelled")).to_be_visible()
