@@ -1,0 +1,132 @@
+"""The contract of a speech engine: sentences in, samples out, as rows of a batch that moves in steps.
+
+One row is one sentence. Rows join with `admit`, move with `step`, leave when they are done or with `drop`, as in
+`engine/protocol.py`; the engine thread drives both. `conformance_test` holds every speech engine to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+from asr_server.scheduling.ports import Batch
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+# Hz, of every speech engine and every answer: what OpenAI's `pcm` has, and Qwen3-TTS makes.
+SPEECH_RATE = 24_000
+
+
+class SpeechFinish(StrEnum):
+    """Why a row ended."""
+
+    END = "end"  # the engine spoke the sentence to its end
+    BUDGET = "budget"  # the most frames that a sentence of this length may take: the audio may be cut short
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VoiceSample:
+    """A recording of a voice to imitate.
+
+    `audio`: float32 (n,), mono, `SPEECH_RATE`, finite, in [-1, 1]. `text`: what is said in it, "" if that is not known.
+    `key`: a digest of both, under which what an engine derives from them is kept.
+    """
+
+    audio: NDArray[np.float32]
+    text: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sentence:
+    """One row's work.
+
+    `text`: at most `MAX_SENTENCE_CHARS`, without control characters. `voice`: an id of `SpeechTraits.voices`, "" with a
+    `sample`. `language`: a code of `SpeechTraits.languages`. `speed`: 0.25 to 4, for engines that change it themselves;
+    others get 1. `instructions`: how to speak. `seed`: makes sampling repeatable. `sample`: a voice to imitate.
+    """
+
+    text: str
+    voice: str = ""
+    language: str = "en"
+    speed: float = 1.0
+    instructions: str = ""
+    seed: int = 0
+    sample: VoiceSample | None = None
+
+
+# What a splitter makes of longer ones is spoken as several rows.
+MAX_SENTENCE_CHARS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenSentence:
+    """The answer for one row, after its last samples. `samples`: how many there were, all deltas together.
+
+    `text_tokens`, `frames`: what the row cost where the engine counts them, else 0.
+    """
+
+    finish: SpeechFinish
+    samples: int
+    text_tokens: int = 0
+    frames: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """A voice that a request can name. `languages`: codes of those it speaks well; all of the engine's if empty."""
+
+    id: str
+    description: str
+    languages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechTraits:
+    """What distinguishes one speech engine from another for those who prepare its work.
+
+    `voices`: by their own names; `openai_voices` maps OpenAI's names to those. `languages`: codes (ISO 639-1, or 639-3
+    where there is none). `imitates`: whether it takes a `sample`, and nothing else where `voices` is empty.
+    `follows_instructions`: whether `instructions` change its answers. `changes_speed`: whether it takes `speed`.
+    `samples_randomly`: whether `seed` changes its answers.
+    """
+
+    voices: tuple[Voice, ...]
+    openai_voices: dict[str, str] = field(default_factory=dict)
+    languages: tuple[str, ...] = ("en",)
+    imitates: bool = False
+    follows_instructions: bool = False
+    changes_speed: bool = False
+    samples_randomly: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechInfo:
+    """What a speech engine says about itself; as last published, safe from any thread."""
+
+    name: str
+    model_id: str
+    device: str = "cpu"
+    dtype: str = ""
+    slots: int = 0
+    pid: int | None = None
+
+
+class SpeechEngine(Batch, Protocol):
+    """A `Batch` with typed items: `admit` takes a `Sentence`, `RowDelta` carries float32 samples (n,), mono, at
+    `SPEECH_RATE`, in [-1, 1], and `RowDone` a `SpokenSentence`.
+
+    A row's samples are those that it has alone, in any batch and order. `load` raises `ModelUnavailable` with what to
+    do; `admit` raises what is wrong with one sentence; `drop` stops a row between two steps.
+    """
+
+    @property
+    def traits(self) -> SpeechTraits:
+        """Known without loading."""
+
+    @property
+    def info(self) -> SpeechInfo:
+        """Never waits."""
