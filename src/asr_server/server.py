@@ -43,6 +43,7 @@ from asr_server.service.live_session.sessions import LiveSessions
 from asr_server.service.processor import RequestProcessor
 from asr_server.service.recordings.pipeline import PipelineResources, RecordingPipeline
 from asr_server.service.speaker_names import SpeakerNames
+from asr_server.service.speech.build import Speech, build_speech
 from asr_server.service.translations import Translations
 from asr_server.service.voices import VoiceStore
 from asr_server.speakers.client import SpeakerClient
@@ -136,6 +137,7 @@ class Machinery:
     pipeline: RecordingPipeline
     translations: Translations
     processor: RequestProcessor
+    speech: Speech
 
     async def close(self) -> None:
         """End the connections, the decoder's child and the engine's thread."""
@@ -143,6 +145,7 @@ class Machinery:
         await self.decoder.close()
         if self.speakers is not None:
             await self.speakers.close()
+        await self.speech.close()
         await asyncio.to_thread(self.thread.close)
 
 
@@ -199,7 +202,17 @@ def machinery(
     translations = Translations(settings)
     processor = RequestProcessor(pipeline, translations, settings, clock)
     return Machinery(
-        engines, thread, clients, drafting, admission, decoder, speakers, pipeline, translations, processor
+        engines,
+        thread,
+        clients,
+        drafting,
+        admission,
+        decoder,
+        speakers,
+        pipeline,
+        translations,
+        processor,
+        build_speech(settings, resolved),
     )
 
 
@@ -241,9 +254,10 @@ def _services(
         translations=built.translations,
         drafting=built.drafting,
         jobs=Jobs(built.processor, _job_limits(settings), lambda: _job_store(settings)),
+        speech=built.speech.processor,
         voices=voices,
         enrolment=Enrolment(
-            built.speakers or _reason(resolved, "speakers"),
+            built.speakers or resolved.reason("speakers"),
             built.decoder,
             voices,
             time_limit_s=settings.request_timeout,
@@ -252,10 +266,6 @@ def _services(
         metrics=metrics,
         started_s=time.monotonic(),
     )
-
-
-def _reason(resolved: plan.Plan, name: str) -> str:
-    return next(option.reason for option in resolved.options if option.name == name)
 
 
 def _job_limits(settings: Settings) -> JobLimits:
@@ -293,6 +303,7 @@ async def _end_idle_processes(built: Machinery, settings: Settings) -> None:
         await built.decoder.close_idle()
         if built.speakers is not None:
             await built.speakers.close_idle()
+        await built.speech.encoder.close_idle()
 
 
 async def _trim_heap() -> None:

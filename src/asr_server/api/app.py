@@ -13,7 +13,7 @@ from asr_server import __version__
 from asr_server.api import errors
 from asr_server.api.edge.access import PROBES, AccessRules
 from asr_server.api.edge.install import install_middleware
-from asr_server.api.http import jobs, models, speakers, subtitles, texts, transcriptions, translations
+from asr_server.api.http import jobs, models, speakers, speech, subtitles, texts, transcriptions, translations
 from asr_server.api.live import route as live
 from asr_server.api.ops import health, metrics, page
 from asr_server.api.realtime import route as realtime
@@ -34,7 +34,7 @@ def create(lifespan: Callable[[FastAPI], AsyncIterator[None]] | Lifespan, rules:
     app = FastAPIOffline(
         title="asr-server",
         version=__version__,
-        description="Speech to text on Qwen3-ASR, over the protocols that OpenAI's clients speak.",
+        description="Speech to text on Qwen3-ASR, and text to speech, over the protocols that OpenAI's clients speak.",
         redoc_url=None,
         redirect_slashes=False,  # the address in a redirect would be the one behind a proxy
         lifespan=lifespan,
@@ -49,6 +49,7 @@ def create(lifespan: Callable[[FastAPI], AsyncIterator[None]] | Lifespan, rules:
         texts,
         jobs,
         speakers,
+        speech,
         live,
         secrets,
         realtime,

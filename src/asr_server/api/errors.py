@@ -71,6 +71,7 @@ TABLE: dict[str, ErrorMapping] = {
     errors.JobNotFinished.code: ErrorMapping(409, "invalid_request_error", 4000),
     errors.InvalidReference.code: _INVALID,
     errors.SpeakerNotFound.code: ErrorMapping(404, "invalid_request_error", 4000),
+    errors.TextTooLong.code: _INVALID,
     errors.SlowReader.code: ErrorMapping(408, "invalid_request_error", 1008),
     errors.Overloaded.code: ErrorMapping(429, "rate_limit_error", 1013, retry_after_s=1),
     # Twice more the same recording against the same limit would be two more limits' worth of work for nothing.
@@ -84,6 +85,8 @@ TABLE: dict[str, ErrorMapping] = {
     errors.ModelUnavailable.code: ErrorMapping(503, "server_error", 1013, retry_after_s=10),
     errors.DecoderUnavailable.code: ErrorMapping(503, "server_error", 1013, retry_after_s=1),
     errors.SpeakersUnavailable.code: ErrorMapping(503, "server_error", 1013, retry_after_s=1),
+    errors.SpeechUnavailable.code: ErrorMapping(501, "server_error", 1011, final=True),
+    errors.SpeechFailed.code: ErrorMapping(503, "server_error", 1013, retry_after_s=1),
     errors.EngineOutOfMemory.code: ErrorMapping(503, "server_error", 1013, retry_after_s=5),
     errors.EngineFailed.code: ErrorMapping(503, "server_error", 1012, retry_after_s=5),
     errors.WorkerLost.code: ErrorMapping(503, "server_error", 1012, retry_after_s=1),

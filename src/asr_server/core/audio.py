@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 SAMPLE_RATE = 16_000  # Hz: the feature extractor of Qwen3-ASR and the Silero VAD take no other
+# Hz, of all speech that the server makes: what OpenAI's `pcm` has, and Qwen3-TTS makes.
+SPEECH_RATE = 24_000
 
 # The Silero VAD was trained on frames of this length alone. Segmentation and endpointing decide once a frame.
 FRAME_SAMPLES = 512

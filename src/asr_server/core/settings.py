@@ -20,6 +20,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from asr_server.core.engine_settings import EngineSettings
 from asr_server.core.hosts import is_loopback
 from asr_server.core.setting_types import LogLevel
+from asr_server.core.speech_settings import SpeechSettings
 
 _KEY = re.compile(r"[A-Za-z0-9._~+/=-]+")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@,]+", re.IGNORECASE)
@@ -39,7 +40,7 @@ _SUPERSEDED = {
 }
 
 
-class Settings(EngineSettings, BaseSettings):
+class Settings(EngineSettings, SpeechSettings, BaseSettings):
     """All settings. They do not change while the server runs."""
 
     model_config = SettingsConfigDict(

@@ -12,7 +12,14 @@ from pathlib import Path
 
 from asr_server.core.setting_types import Dtype
 from asr_server.core.settings import Settings
-from asr_server.engine import encoder_options, machine_options, model_options, remote_options, speaker_options
+from asr_server.engine import (
+    encoder_options,
+    machine_options,
+    model_options,
+    remote_options,
+    speaker_options,
+    speech_options,
+)
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.moonshine import package as moonshine
 from asr_server.engine.numa import Node
@@ -70,6 +77,10 @@ class Plan:
     def value(self, name: str) -> str:
         """The value of an option, "" where it is inactive or unknown."""
         return next((option.value for option in self.options if option.name == name), "")
+
+    def reason(self, name: str) -> str:
+        """Why an option is as it is."""
+        return next(option.reason for option in self.options if option.name == name)
 
     @property
     def cuda_graphs(self) -> bool:
@@ -256,6 +267,7 @@ def _others(settings: Settings, model_id: str, capabilities: Capabilities, confl
 
 def _server_conflicts(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
     yield from speaker_options.conflicts(settings)
+    yield from speech_options.conflicts(settings)
     if settings.use_granian and "granian" not in capabilities.packages:
         yield "USE_GRANIAN: Granian is not installed: pip install -r requirements-granian.txt, or unset it."
 
@@ -292,6 +304,7 @@ def _beside(settings: Settings, model_id: str) -> Iterator[Option]:
     yield Option("gateway_mode", settings.gateway_mode, "", _GATEWAY_REASONS[settings.gateway_mode])
     yield _translation(settings)
     yield speaker_options.option(settings)
+    yield speech_options.option(settings)
     yield from model_options.options(settings, model_id)
     yield remote_options.use_vllm(settings)
     yield Option("use_granian", settings.use_granian, "", _SERVER_REASONS[settings.use_granian])

@@ -51,6 +51,23 @@ class JobDeletedBody(BaseModel):
     deleted: Literal[True] = True
 
 
+class VoiceBody(BaseModel):
+    """A voice that speaks."""
+
+    id: str
+    object: Literal["voice"] = "voice"
+    description: str
+    languages: list[str]
+    alias_of: str | None = Field(None, description="The engine's voice that one of OpenAI's names stands for.")
+
+
+class VoiceListBody(BaseModel):
+    """All voices that speak."""
+
+    object: Literal["list"] = "list"
+    data: list[VoiceBody]
+
+
 class SpeakerBody(BaseModel):
     """A voice that has a name."""
 

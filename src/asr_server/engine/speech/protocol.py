@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# Hz, of every speech engine and every answer: what OpenAI's `pcm` has, and Qwen3-TTS makes.
-SPEECH_RATE = 24_000
+# The longest text of one row. Longer sentences are cut at a clause and spoken as several.
+MAX_SENTENCE_CHARS = 400
 
 
 class SpeechFinish(StrEnum):
@@ -31,7 +31,7 @@ class SpeechFinish(StrEnum):
 class VoiceSample:
     """A recording of a voice to imitate.
 
-    `audio`: float32 (n,), mono, `SPEECH_RATE`, finite, in [-1, 1]. `text`: what is said in it, "" if that is not known.
+    `audio`: float32 (n,), mono, 24 kHz, finite, in [-1, 1]. `text`: what is said in it, "" if that is not known.
     `key`: a digest of both, under which what an engine derives from them is kept.
     """
 
@@ -45,21 +45,16 @@ class Sentence:
     """One row's work.
 
     `text`: at most `MAX_SENTENCE_CHARS`, without control characters. `voice`: an id of `SpeechTraits.voices`, "" with a
-    `sample`. `language`: a code of `SpeechTraits.languages`. `speed`: 0.25 to 4, for engines that change it themselves;
-    others get 1. `instructions`: how to speak. `seed`: makes sampling repeatable. `sample`: a voice to imitate.
+    `sample`. `language`: a code of `SpeechTraits.languages`. `instructions`: how to speak. `seed`: makes sampling
+    repeatable. `sample`: a voice to imitate.
     """
 
     text: str
     voice: str = ""
     language: str = "en"
-    speed: float = 1.0
     instructions: str = ""
     seed: int = 0
     sample: VoiceSample | None = None
-
-
-# What a splitter makes of longer ones is spoken as several rows.
-MAX_SENTENCE_CHARS = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +85,7 @@ class SpeechTraits:
 
     `voices`: by their own names; `openai_voices` maps OpenAI's names to those. `languages`: codes (ISO 639-1, or 639-3
     where there is none). `imitates`: whether it takes a `sample`, and nothing else where `voices` is empty.
-    `follows_instructions`: whether `instructions` change its answers. `changes_speed`: whether it takes `speed`.
-    `samples_randomly`: whether `seed` changes its answers.
+    `follows_instructions`: whether `instructions` change its answers. `samples_randomly`: whether `seed` does.
     """
 
     voices: tuple[Voice, ...]
@@ -99,7 +93,6 @@ class SpeechTraits:
     languages: tuple[str, ...] = ("en",)
     imitates: bool = False
     follows_instructions: bool = False
-    changes_speed: bool = False
     samples_randomly: bool = False
 
 
@@ -117,7 +110,7 @@ class SpeechInfo:
 
 class SpeechEngine(Batch, Protocol):
     """A `Batch` with typed items: `admit` takes a `Sentence`, `RowDelta` carries float32 samples (n,), mono, at
-    `SPEECH_RATE`, in [-1, 1], and `RowDone` a `SpokenSentence`.
+    24 kHz, in [-1, 1], and `RowDone` a `SpokenSentence`.
 
     A row's samples are those that it has alone, in any batch and order. `load` raises `ModelUnavailable` with what to
     do; `admit` raises what is wrong with one sentence; `drop` stops a row between two steps.

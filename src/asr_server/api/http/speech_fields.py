@@ -1,0 +1,83 @@
+"""The body of speech requests, and what its fields mean."""
+
+from __future__ import annotations
+
+import unicodedata
+from fnmatch import fnmatchcase
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from asr_server.audio.encoding.formats import MAX_PAUSE_MS, MAX_SPEED, MIN_SPEED, SpeechFormat
+from asr_server.core.errors import InvalidValue, MissingParameter, UnknownModel
+from asr_server.service.speech.requests import (
+    DEFAULT_MODEL,
+    DEFAULT_VOICE,
+    MAX_INSTRUCTIONS_CHARS,
+    SpeechRequest,
+)
+
+# Names that applications have built in. All mean what speaks on this server.
+SPEECH_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts", "espeak", "qwen-tts")
+_PATTERNS = ("tts-1*", "gpt-4o-mini-tts*", "Qwen/Qwen3-TTS-*")
+# What the text may have of characters that do not print.
+_SPACES = "\t\n\r\u2028\u2029"
+
+
+def _printable(text: str) -> str:
+    if any(unicodedata.category(char) in ("Cc", "Cs") and char not in _SPACES for char in text):
+        raise ValueError("it has control characters")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_printable)]
+
+
+class VoiceId(BaseModel):
+    """OpenAI's other form of a voice."""
+
+    id: str = Field(max_length=200)
+
+
+class SpeechBody(BaseModel):
+    """`POST /v1/audio/speech`."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    input: Text = Field(description="The text to speak.")
+    model: str = Field(DEFAULT_MODEL, max_length=200, description="Any of OpenAI's names for speech models.")
+    voice: str | VoiceId = Field(DEFAULT_VOICE, description="OpenAI's names, and those of `GET /v1/audio/voices`.")
+    instructions: Text = Field("", max_length=MAX_INSTRUCTIONS_CHARS, description="How to speak, where the engine can.")
+    response_format: SpeechFormat = SpeechFormat.MP3
+    speed: float = Field(1.0, ge=MIN_SPEED, le=MAX_SPEED, description="At the same pitch.")
+    stream_format: Literal["audio", "sse"] = "audio"
+    language: str | None = Field(
+        None, max_length=60, description="A BCP 47 tag or an English name; not given: that of the text's script."
+    )
+    seed: int = Field(0, ge=0, lt=2**63, description="Another one makes another answer where the engine samples.")
+    spell_out: bool = Field(True, description="Speak numbers, dates and currency in words.")
+    pause_ms: int = Field(250, ge=0, le=MAX_PAUSE_MS, description="Silence between two sentences.")
+
+
+def speech_request(body: SpeechBody) -> SpeechRequest:
+    """What the body asks for. Raises `InvalidValue`, `MissingParameter` and `UnknownModel`."""
+    if not body.input.strip():
+        raise MissingParameter("There is no text to speak.", param="input")
+    if body.model not in SPEECH_MODELS and not any(fnmatchcase(body.model, pattern) for pattern in _PATTERNS):
+        names = ", ".join(SPEECH_MODELS)
+        raise UnknownModel(f"The speech model does not exist on this server, which knows: {names}.", param="model")
+    voice = body.voice if isinstance(body.voice, str) else body.voice.id
+    if len(voice) > 200:
+        raise InvalidValue("The name of the voice is too long.", param="voice")
+    return SpeechRequest(
+        text=body.input,
+        model=body.model,
+        voice=voice,
+        language=body.language or None,
+        format=body.response_format,
+        speed=body.speed,
+        instructions=body.instructions,
+        seed=body.seed,
+        spell_out=body.spell_out,
+        pause_ms=body.pause_ms,
+    )

@@ -1,0 +1,31 @@
+"""The settings of speech output. A part of `core/settings.py`."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+
+class SpeechSettings(BaseModel):
+    """What speaks, and its limits."""
+
+    speech: str = Field(
+        "auto",
+        min_length=1,
+        description="What speaks: `espeak` (small and offline), a directory or hub id of Qwen3-TTS, `off`, or `auto`: "
+        "eSpeak NG where it is installed.",
+    )
+    speech_clone_model: str = Field(
+        "", description="A Base checkpoint of Qwen3-TTS (directory or hub id), which imitates voices."
+    )
+    speech_language: str = Field(
+        "en", min_length=2, max_length=20, description="Language of texts in Latin letters whose request names none."
+    )
+    max_speech_chars: int = Field(
+        20_000, ge=1, le=200_000, description="Longest text of a request, in characters; longer ones are jobs."
+    )
+    max_queue_speech_s: float = Field(
+        14_400.0, gt=0, description="Limit of accepted but unspoken seconds of speech; more work gets 429."
+    )
+    audio_cache_mb: float = Field(
+        64.0, ge=0, description="MiB of spoken answers that are kept for the same request; 0: none."
+    )

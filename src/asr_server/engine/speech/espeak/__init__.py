@@ -1,0 +1,1 @@
+"""The speech engine `espeak`: eSpeak NG, small and offline, in child processes."""

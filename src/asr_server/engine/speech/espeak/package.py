@@ -1,0 +1,49 @@
+"""Where the library and the voices of eSpeak NG are: in an installed Python package, or in the system's.
+
+The library is loaded in child processes only. It is under the GPL and so stays a program of its own; and it is C code
+that reads the callers' text.
+"""
+
+from __future__ import annotations
+
+import ctypes.util
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+ESPEAK = "espeak"
+PACKAGE = "espeakng-loader"
+_SYSTEM_DATA = tuple(
+    Path(root, "espeak-ng-data")
+    for root in ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/share", "/usr/lib")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """`path`: of the shared library. `data`: the directory with languages and voices."""
+
+    path: str
+    data: Path
+
+
+@cache
+def find() -> Library | None:
+    """That of the Python package, else that of the system; None if there is neither."""
+    spec = find_spec("espeakng_loader")
+    if spec is not None and spec.origin is not None:
+        directory = Path(spec.origin).parent
+        library, data = directory / "libespeak-ng.so", directory / "espeak-ng-data"
+        if library.is_file() and data.is_dir():
+            return Library(str(library), data)
+    name = ctypes.util.find_library("espeak-ng")
+    data = next((path for path in _SYSTEM_DATA if path.is_dir()), None)
+    return Library(name, data) if name is not None and data is not None else None
+
+
+def missing() -> str:
+    """Why this machine cannot speak with it; "" if it can."""
+    if find() is not None:
+        return ""
+    return f"eSpeak NG is not there: pip install {PACKAGE}, or install the system's package espeak-ng"

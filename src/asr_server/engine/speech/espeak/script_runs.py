@@ -1,0 +1,73 @@
+"""A sentence as runs of one script each, with the language that eSpeak NG is to speak them in.
+
+The library can change its language inside a text, but reads files for that, and the sandbox lets it open none.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+from asr_server.core.errors import InvalidInput
+from asr_server.text import target_languages
+from asr_server.text.script_names import LETTERS
+
+# The language of letters in a sentence of another language, by the first word of their Unicode names.
+_LANGUAGES = {
+    "LATIN": "en-us",
+    "CYRILLIC": "ru",
+    "GREEK": "el",
+    "ARABIC": "ar",
+    "HEBREW": "he",
+    "DEVANAGARI": "hi",
+    "BENGALI": "bn",
+    "GURMUKHI": "pa",
+    "GUJARATI": "gu",
+    "TAMIL": "ta",
+    "TELUGU": "te",
+    "KANNADA": "kn",
+    "MALAYALAM": "ml",
+    "SINHALA": "si",
+    "THAI": "th",
+    "MYANMAR": "my",
+    "GEORGIAN": "ka",
+    "ARMENIAN": "hy",
+    "ETHIOPIC": "am",
+    "HANGUL": "ko",
+    "CJK": "cmn",
+    "BOPOMOFO": "cmn",
+    "HIRAGANA": "ja",
+    "KATAKANA": "ja",
+}
+
+
+def script_runs(text: str, language: str) -> list[tuple[str, str]]:
+    """The text in order, cut where the script of its letters changes, each part with its language.
+
+    What is not a letter belongs to the part before it. Letters of a script without a language stay with their
+    neighbours.
+    """
+    own = _own_letters(language)
+    runs: list[tuple[str, str]] = []
+    for char in text:
+        spoken_in = _language(char, language, own) if char.isalpha() else ""
+        if not runs:
+            runs.append((spoken_in, char))
+        elif not spoken_in or runs[-1][0] in ("", spoken_in):
+            runs[-1] = (runs[-1][0] or spoken_in, runs[-1][1] + char)
+        else:
+            runs.append((spoken_in, char))
+    return [(spoken_in or language, part) for spoken_in, part in runs]
+
+
+def _own_letters(language: str) -> frozenset[str]:
+    try:
+        script = target_languages.find(language).script
+    except InvalidInput:  # the library speaks a few that CLDR does not list, all in Latin letters
+        script = "Latn"
+    letters = LETTERS.get(script, frozenset({"LATIN"}))
+    return letters - {"CJK"} if script == "Kore" else letters  # it reads Chinese characters as Chinese
+
+
+def _language(char: str, language: str, own: frozenset[str]) -> str:
+    name = unicodedata.name(unicodedata.normalize("NFKC", char)[0], "").partition(" ")[0]
+    return language if name in own else _LANGUAGES.get(name, "")

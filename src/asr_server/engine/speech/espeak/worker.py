@@ -1,0 +1,110 @@
+"""The process of eSpeak NG: loads the library once, then forks one confined child for each sentence.
+
+Run as `python -m asr_server.engine.speech.espeak.worker LIBRARY DATA` with pipes as standard input and output. The
+library reads files when a voice is chosen, and nothing can be opened in the sandbox: so a child chooses its voice
+first, is confined, and only then speaks the caller's text. It keeps nothing of one caller for another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import signal
+import sys
+from typing import NoReturn
+
+from asr_server.audio import sandbox
+from asr_server.engine.speech.espeak.wire import (
+    FAILED,
+    MAX_FRAME_BYTES,
+    MAX_REQUEST_BYTES,
+    OUTCOME,
+    REQUEST_HEADER,
+    SAMPLES_HEADER,
+    SPOKEN,
+    SpeakRequest,
+)
+
+# speak_lib.h
+_AUDIO_OUTPUT_SYNCHRONOUS, _POS_CHARACTER, _CHARS_UTF8 = 2, 1, 1
+# A sentence takes 10 to 50 ms and no memory worth mentioning.
+_MEMORY_BYTES = 64 * 2**20
+_CPU_S = 10.0
+_STARTED = b"1"
+
+_SYNTH_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
+
+
+def main() -> None:
+    """Answer requests until the server closes the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which drains first
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+        score.write("1000")  # short of memory, the kernel kills this process rather than the server
+    library = _load(*sys.argv[1:3])
+    gc.freeze()  # a collection in a child would touch, and so copy, the pages that it shares with this process
+    os.write(1, _STARTED)
+    while header := _read(REQUEST_HEADER.size):
+        (size,) = REQUEST_HEADER.unpack(header)
+        if size > MAX_REQUEST_BYTES:
+            return
+        body = _read(size)
+        child = os.fork()
+        if child == 0:
+            _speak(library, body)
+        _, status = os.waitpid(child, 0)
+        outcome = SPOKEN if os.waitstatus_to_exitcode(status) == 0 else FAILED
+        _write(SAMPLES_HEADER.pack(0) + OUTCOME.pack(outcome))
+
+
+def _load(path: str, data: str) -> ctypes.CDLL:
+    library = ctypes.CDLL(path)
+    if library.espeak_Initialize(_AUDIO_OUTPUT_SYNCHRONOUS, 0, data.encode(), 0) <= 0:
+        raise OSError("eSpeak NG does not accept its data")
+    return library
+
+
+def _speak(library: ctypes.CDLL, body: bytes) -> NoReturn:
+    """Write the samples of one sentence, and exit: 0 if it was spoken to its end."""
+    code = 1
+    try:
+        request = SpeakRequest.from_bytes(body)
+        chosen = library.espeak_SetVoiceByName(request.voice.encode())
+        callback = _SYNTH_CALLBACK(_written)
+        library.espeak_SetSynthCallback(callback)
+        sandbox.prepare((1,), os.getppid())
+        sandbox.lock(_MEMORY_BYTES, _CPU_S)
+        text = ctypes.create_string_buffer(request.text.encode())
+        if chosen == 0:
+            code = library.espeak_Synth(text, len(text), 0, _POS_CHARACTER, 0, _CHARS_UTF8, None, None)
+    finally:
+        os._exit(int(code != 0))  # skips the clean-up of the interpreter, which belongs to the parent
+
+
+def _written(samples: object, count: int, _: object) -> int:
+    if samples and count > 0:
+        block = ctypes.string_at(samples, 2 * count)  # type: ignore[arg-type]
+        for begin in range(0, len(block), MAX_FRAME_BYTES):
+            piece = block[begin : begin + MAX_FRAME_BYTES]
+            _write(SAMPLES_HEADER.pack(len(piece)) + piece)
+    return 0
+
+
+def _read(size: int) -> bytes:
+    """As many bytes, or fewer at the end of the requests."""
+    parts = []
+    while size and (part := os.read(0, size)):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _write(data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(1, rest) :]
+
+
+if __name__ == "__main__":
+    main()

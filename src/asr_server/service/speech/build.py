@@ -1,0 +1,62 @@
+"""Builds what turns texts into speech: the engine on its thread, the encoder, the cache."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from loguru import logger
+
+from asr_server.audio.encoding.client import AudioEncoder
+from asr_server.engine.speech.client import SpeechClient
+from asr_server.engine.speech.espeak.engine import EspeakEngine
+from asr_server.scheduling.admission import Admission
+from asr_server.scheduling.model import ModelState
+from asr_server.scheduling.thread import EngineThread
+from asr_server.service.speech.cache import SpeechCache
+from asr_server.service.speech.synthesis import SpeechEngines, SpeechProcessor
+
+if TYPE_CHECKING:
+    from asr_server.core.settings import Settings
+    from asr_server.engine.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """`thread`: that of the engine, None where the server is silent."""
+
+    processor: SpeechProcessor
+    encoder: AudioEncoder
+    thread: EngineThread | None
+
+    async def close(self) -> None:
+        """End the engine and the encoder."""
+        if self.thread is not None:
+            await asyncio.to_thread(self.thread.close)
+        await self.encoder.close()
+
+
+def build_speech(settings: Settings, resolved: Plan) -> Speech:
+    """Build it; the engine is loaded by its first sentence."""
+    thread, engines = _espeak(settings) if resolved.is_active("speech") else (None, resolved.reason("speech"))
+    admission = Admission(
+        settings.max_queue_speech_s,
+        time_limit_s=settings.request_timeout,
+        engine_s=(lambda: thread.recordings_s) if thread is not None else lambda: 0.0,
+    )
+    encoder = AudioEncoder(idle_timeout_s=settings.idle_timeout)
+    cache = SpeechCache(int(settings.audio_cache_mb * 2**20))
+    processor = SpeechProcessor(engines, encoder, admission, cache, settings, settings.request_timeout)
+    return Speech(processor, encoder, thread)
+
+
+def _espeak(settings: Settings) -> tuple[EngineThread, SpeechEngines]:
+    """On a thread of its own, so that it never waits for a step of recognition."""
+    engine = EspeakEngine()
+    thread = EngineThread(engine, idle_timeout_s=settings.idle_timeout, on_state=_log_state)
+    return thread, SpeechEngines(SpeechClient(thread, engine.traits, engine.info.model_id))
+
+
+def _log_state(model: str, state: ModelState, took_s: float) -> None:
+    logger.info("speech engine", state=state.value, took_s=round(took_s, 3))
