@@ -1,10 +1,12 @@
-"""The audio format inside the server, mono at one rate, and the conversions between samples and time."""
+"""The audio formats inside the server, mono at one rate each, and the conversions between samples and time."""
 
 from __future__ import annotations
 
 import math
 
 SAMPLE_RATE = 16_000  # Hz: the feature extractor of Qwen3-ASR and the Silero VAD take no other
+# Hz, of every speech engine and every spoken answer: what OpenAI's `pcm` has, and Qwen3-TTS makes.
+SPEECH_RATE = 24_000
 
 # The Silero VAD was trained on frames of this length alone. Segmentation and endpointing decide once a frame.
 FRAME_SAMPLES = 512

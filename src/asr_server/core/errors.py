@@ -1,59 +1,6 @@
 """The domain error tree. Errors are independent of HTTP and WebSockets; `api/errors.py` maps `code` to both.
 
-AsrError
-|-- InvalidInput                 the request is invalid and fails again
-|   |-- MissingParameter         missing_required_parameter
-|   |-- InvalidValue             invalid_value
-|   |-- UnsupportedValue         unsupported_value
-|   |-- UnknownParameter         unknown_parameter
-|   |-- InvalidType              invalid_type
-|   |-- InvalidEvent             invalid_event
-|   |-- NothingToCommit          input_audio_buffer_commit_empty
-|   |-- ItemNotFound             item_not_found
-|   |-- InvalidKey               invalid_api_key
-|   |-- MissingKey               missing_api_key
-|   |-- ForeignOrigin            origin_not_allowed
-|   |-- ForeignHost              host_not_allowed
-|   |-- WebSocketOnly            upgrade_required
-|   |-- InvalidLanguage          invalid_language_format
-|   |-- UnsupportedLanguage      unsupported_language
-|   |-- MalformedBody            malformed_body
-|   |-- UnsupportedContentType   unsupported_content_type
-|   |-- UnsupportedEncoding      unsupported_encoding
-|   |-- UnknownModel             model_not_found
-|   |-- FileTooLarge             file_too_large
-|   |-- UploadStalled            upload_stalled
-|   |-- EmptyFile                empty_file
-|   |-- InvalidAudio             invalid_audio
-|   |-- NoAudioTrack             no_audio_track
-|   |-- AudioTooShort            audio_too_short
-|   |-- AudioTooLong             audio_too_long
-|   |-- SessionNotFound          session_not_found
-|   |-- SessionExpired           session_expired
-|   |-- SessionTaken             session_taken
-|   |-- JobNotFound              job_not_found
-|   |-- JobNotFinished           job_not_finished
-|   |-- InvalidReference         invalid_reference
-|   |-- SpeakerNotFound          speaker_not_found
-|   `-- SlowReader               slow_reader
-|-- Overloaded                   rate_limit_exceeded: try again later
-|-- DeadlineExceeded             deadline_exceeded: the server's time limit, not the caller's
-|-- ShuttingDown                 shutting_down
-|-- Cancelled                    request_cancelled: the caller disconnected
-|-- JobsUnavailable              jobs_unavailable: the directory for jobs cannot be used
-|-- UploadsUnavailable           uploads_unavailable: no space on the disk for an upload
-|-- TranslationError             failures of the translation endpoint and its settings
-|   |-- TranslationUnavailable   translation_unavailable: not configured or rejected; a retry fails again
-|   `-- TranslationFailed        translation_failed: the endpoint returned no usable answer
-`-- EngineError                  failures of the server or its configuration
-    |-- ModelUnavailable         model_unavailable: cannot be loaded; the message states what to do
-    |-- DecoderUnavailable       decoder_unavailable: the process that decodes audio was lost; try again
-    |-- SpeakersUnavailable      speakers_unavailable: the process that tells speakers apart was lost; try again
-    |-- EngineOutOfMemory        engine_out_of_memory
-    |-- EngineFailed             engine_failed: the accelerator is lost and the process ends; try again
-    |-- WorkerLost               worker_lost: the process ended during the request; try again
-    |-- WorkerUnavailable        worker_unavailable: the process fails repeatedly
-    `-- TranscriptionFailed      transcription_failed
+docs/errors.md lists the codes.
 """
 
 from __future__ import annotations
@@ -354,6 +301,12 @@ class DecoderUnavailable(EngineError):
     """The process that decodes audio was lost three times in a row; try again."""
 
     code = "decoder_unavailable"
+
+
+class EncoderUnavailable(EngineError):
+    """The process that encodes audio was lost, or the audio cannot be encoded; try again."""
+
+    code = "encoder_unavailable"
 
 
 class SpeakersUnavailable(EngineError):

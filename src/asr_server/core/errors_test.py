@@ -10,13 +10,6 @@ def test_every_leaf_has_a_code_of_its_own():
     assert errors.AsrError.code not in codes
 
 
-def test_the_tree_in_the_docstring_is_the_tree():
-    """The drawing names every leaf with its code, and nothing else."""
-    drawn = [line for line in (errors.__doc__ or "").splitlines() if "--" in line and "_" in line]
-    for leaf in errors.leaves():
-        assert any(leaf.__name__ in line and leaf.code in line for line in drawn), leaf
-
-
 def test_retry_after_stays_where_clients_honour_it():
     """OpenAI's clients ignore hints outside 1..60 s."""
     assert errors.Overloaded("x", retry_after_s=0).retry_after_s == 1

@@ -10,14 +10,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
+from asr_server.core.audio import SPEECH_RATE as SPEECH_RATE
 from asr_server.scheduling.ports import Batch
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-# Hz, of every speech engine and every answer: what OpenAI's `pcm` has, and Qwen3-TTS makes.
-SPEECH_RATE = 24_000
 
 
 class SpeechFinish(StrEnum):
