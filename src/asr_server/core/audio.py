@@ -1,4 +1,4 @@
-"""The audio format inside the server, mono at one rate, and the conversions between samples and time."""
+"""The audio formats inside the server, mono at one rate each, and the conversions between samples and time."""
 
 from __future__ import annotations
 

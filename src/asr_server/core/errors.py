@@ -309,6 +309,12 @@ class DecoderUnavailable(EngineError):
     code = "decoder_unavailable"
 
 
+class EncoderUnavailable(EngineError):
+    """The process that encodes audio was lost, or the audio cannot be encoded; try again."""
+
+    code = "encoder_unavailable"
+
+
 class SpeakersUnavailable(EngineError):
     """The process that tells speakers apart was lost, or the voices in `STATE_DIR` cannot be used; try again."""
 

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import itertools
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from loguru import logger
-
-from asr_server.core.errors import ShuttingDown
+from asr_server.audio.worker_process import Answer, WorkerClient
 from asr_server.core.idle import IdleTimer
-from asr_server.speakers import wire
+from asr_server.speakers import process, wire
 from asr_server.speakers.live_speakers import LiveSpeakers
 from asr_server.speakers.models import Samples
 from asr_server.speakers.package import EMBEDDED, VOICE_MODEL
-from asr_server.speakers.process import Answer, SpeakerProcess
+from asr_server.speakers.process import SpeakerProcess
 from asr_server.speakers.turns import Diarization, SpeakerCount, Turn, VoicePrint
 from asr_server.speakers.wire import Action, SpeakerRequest
 
 _BLOCK_SAMPLES = 32_000
 
 
-class SpeakerClient:
+class SpeakerClient(WorkerClient[SpeakerProcess]):
     """Tells the speakers of many recordings apart, at the same time. For one event loop.
 
     `source` names the models (see `model_source`). Every method raises `SpeakersUnavailable` if the process was lost:
@@ -32,17 +28,8 @@ class SpeakerClient:
     """
 
     def __init__(self, source: str, *, idle_timeout_s: float = 0.0) -> None:
+        super().__init__(idle_timeout_s)
         self._source = source
-        self._process: SpeakerProcess | None = None
-        self._starting = asyncio.Lock()
-        self._closed = False
-        self._numbers = itertools.count()
-        self._idle = IdleTimer(idle_timeout_s)
-
-    @property
-    def pid(self) -> int | None:
-        """The process, None while there is none."""
-        return self._process.pid if self._process is not None and self._process.is_running else None
 
     @property
     def voice_model(self) -> str:
@@ -71,19 +58,8 @@ class SpeakerClient:
             await recording.push(samples)
             return await recording.finish(count or SpeakerCount())
 
-    async def close_idle(self) -> None:
-        """End the process if it was out of use for the idle timeout."""
-        if self._process is not None and self._idle.expired:
-            logger.info("speakers unloaded", idle_s=round(self._idle.idle_s))
-            process, self._process = self._process, None
-            await process.end()
-
-    async def close(self) -> None:
-        """End the process for good. What is under way raises `SpeakersUnavailable`, what comes later `ShuttingDown`."""
-        self._closed = True
-        process, self._process = self._process, None
-        if process is not None:
-            await process.end()
+    async def _start(self) -> SpeakerProcess:
+        return await process.started(self._source)
 
     async def _begun(self, *, is_live: bool) -> _Analysis:
         analysis = _Analysis(await self._running(), next(self._numbers), self._idle, is_live=is_live)
@@ -93,23 +69,6 @@ class SpeakerClient:
             analysis.close()
             raise
         return analysis
-
-    async def _running(self) -> SpeakerProcess:
-        async with self._starting:
-            self._check_open()
-            if self._process is None or not self._process.is_running:
-                process = await SpeakerProcess.start(self._source)
-                try:
-                    self._check_open()  # it may have been closed meanwhile
-                except ShuttingDown:
-                    await process.end()
-                    raise
-                self._process = process
-            return self._process
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ShuttingDown("The server is stopping.")
 
 
 class _Analysis:
@@ -150,7 +109,7 @@ class _LiveSpeakers:
             if newer := wire.turns(answer.content):
                 changed = (*_until(self.settled_ms, changed), *newer)
             self.settled_ms = answer.content["settled_ms"]
-            if (prints := wire.voice_prints(answer.content, answer.numbers)) is not None:
+            if (prints := wire.voice_prints(answer.content, answer.data)) is not None:
                 self.voice_prints = prints
         return changed
 
@@ -172,7 +131,7 @@ class RecordingSpeakers:
     async def finish(self, count: SpeakerCount) -> Diarization:
         """All turns. Nothing can be pushed afterwards."""
         answer = await self._analysis.ask("finish", at_least=count.at_least, at_most=count.at_most)
-        return wire.diarization(answer.content, answer.numbers)
+        return wire.diarization(answer.content, answer.data)
 
 
 def _blocks(samples: Samples) -> Iterator[Samples]:

@@ -1,22 +1,17 @@
-"""The process that tells speakers apart: one thread, any number of recordings, one request at a time.
+"""The process that tells speakers apart: any number of recordings, one request at a time.
 
-Run as `python -m asr_server.speakers.worker SOURCE` with pipes as standard input and output. It ends when the server
-closes its input or dies. It is confined like a decoder once its models are loaded: it can open, connect and start
-nothing.
+Run as `python -m asr_server.speakers.worker SOURCE` with pipes as standard input and output.
 """
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import os
-import signal
 import sys
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from asr_server.audio import sandbox
+from asr_server.audio import messages, worker
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.speakers import model_files, wire
 from asr_server.speakers.embedded_weights import WeightsError
@@ -33,60 +28,36 @@ Diarizer = RecordingDiarizer | LiveDiarizer
 _MEMORY_BYTES = 512 * 2**20
 # A block takes less than a second, the end of a recording of eight hours three.
 _REQUEST_CPU_S = 120.0
-_NO_LIMIT_S = 2.0**31  # the limit above begins anew with each request
-_NICENESS = 5
 
 
 def main() -> None:
     """Answer requests until the server closes the pipe."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which drains first
-    with contextlib.suppress(OSError):
-        os.nice(_NICENESS)  # recognition first
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-        score.write("1000")  # short of memory, the kernel kills this process rather than the server
+    worker.prepare()
     try:
         models = model_files.load(sys.argv[1])
     except WeightsError as error:
         refuse(sys.stdin.buffer, sys.stdout.buffer, str(error))
         return
     _warm_up(models)
-    gc.collect()
-    sandbox.prepare((0, 1, 2), os.getppid())
-    sandbox.lock(_MEMORY_BYTES, _NO_LIMIT_S)
+    worker.confine(_MEMORY_BYTES)
     serve(sys.stdin.buffer, sys.stdout.buffer, models)
     os._exit(0)
 
 
 def serve(requests: BinaryIO, answers: BinaryIO, models: Models) -> None:
     """Answer requests until there are no more."""
-    recordings: dict[int, Diarizer] = {}
-    while message := _read(requests):
-        content, samples = message
-        sandbox.limit_cpu_from_now(_REQUEST_CPU_S)
-        request = wire.SpeakerRequest(**content)
-        for dropped in request.dropped:
-            recordings.pop(dropped, None)
-        try:
-            answer = _answer(request, samples, recordings, models)
-        except Exception as error:  # it concerns one recording
-            answer = wire.packed({"error": type(error).__name__})
-        answers.write(answer)
-        answers.flush()
+
+    def answer(content: dict[str, Any], data: bytes, recordings: dict[int, Diarizer]) -> bytes:
+        return _answer(wire.SpeakerRequest(**content), np.frombuffer(data, np.float32), recordings, models)
+
+    worker.serve(requests, answers, answer, _REQUEST_CPU_S)
 
 
 def refuse(requests: BinaryIO, answers: BinaryIO, reason: str) -> None:
     """Answer the first request with the reason why none can be answered."""
-    if _read(requests):
-        answers.write(wire.packed({"unusable": reason}))
+    if worker.read(requests):
+        answers.write(messages.packed({"unusable": reason}))
         answers.flush()
-
-
-def _read(requests: BinaryIO) -> tuple[dict[str, Any], Samples] | None:
-    header = requests.read(wire.HEADER.size)
-    if not header:
-        return None
-    text_bytes, number_bytes = wire.sizes(header)
-    return wire.unpacked(requests.read(text_bytes), requests.read(number_bytes))
 
 
 def _answer(request: wire.SpeakerRequest, samples: Samples, recordings: dict[int, Diarizer], models: Models) -> bytes:
@@ -101,8 +72,8 @@ def _answer(request: wire.SpeakerRequest, samples: Samples, recordings: dict[int
         case "finish", RecordingDiarizer() as recording:
             return wire.diarization_message(recording.finish(SpeakerCount(request.at_least, request.at_most)))
         case _:
-            return wire.packed({"error": "unknown"})
-    return wire.packed({})
+            return messages.packed({"error": "unknown"})
+    return messages.packed({})
 
 
 def _warm_up(models: Models) -> None:

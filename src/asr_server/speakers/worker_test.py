@@ -6,8 +6,8 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from asr_server.audio import sandbox
-from asr_server.speakers import wire, worker
+from asr_server.audio import messages, sandbox, worker
+from asr_server.speakers import worker as speakers_worker
 from asr_server.speakers.conftest import NumberedVoices, numbered
 from asr_server.speakers.turns import MAX_SPEAKERS
 from asr_server.speakers.wire import SpeakerRequest
@@ -21,13 +21,16 @@ def no_cpu_limit(monkeypatch):
 
 def answers(requests, models=None):
     """The content of the answer to each request, which is a `SpeakerRequest` and perhaps samples."""
-    sent = b"".join(wire.packed(asdict(request), *samples) for request, *samples in requests)
+    sent = b"".join(
+        messages.packed({**asdict(request), "dropped": []}, *(block.tobytes() for block in samples))
+        for request, *samples in requests
+    )
     received = io.BytesIO()
-    worker.serve(io.BytesIO(sent), received, models or NumberedVoices().models)
+    speakers_worker.serve(io.BytesIO(sent), received, models or NumberedVoices().models)
     received.seek(0)
     found = []
-    while header := received.read(wire.HEADER.size):
-        found.append(wire.unpacked(*[received.read(size) for size in wire.sizes(header)])[0])
+    while answer := worker.read(received):
+        found.append(answer[0])
     return found
 
 
@@ -61,12 +64,6 @@ def test_the_error_of_a_recording_leaves_the_others():
     found = answers([*recording(1, numbered((1, 7))), *recording(2, broken), (FINISH,)], models)
     assert found[-2] == {"error": "MemoryError"}
     assert found[-1]["speakers"] == 1
-
-
-def test_what_is_dropped_is_forgotten():
-    """Before the request that says so."""
-    found = answers([*recording(1, numbered((1, 6))), (replace(FINISH, dropped=(1, 77)),)])
-    assert found[-1] == {"error": "unknown"}
 
 
 @pytest.mark.parametrize("action", ["push", "finish"])

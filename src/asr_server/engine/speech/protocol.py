@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
+from asr_server.core.audio import SPEECH_RATE as SPEECH_RATE
 from asr_server.scheduling.ports import Batch
 
 if TYPE_CHECKING:

@@ -1,0 +1,105 @@
+"""The files of spoken answers, encoded in a process that is started when it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from loguru import logger
+from numpy.typing import NDArray
+
+from asr_server.audio.encoding.formats import EncodingOptions
+from asr_server.audio.worker_process import Answer, WorkerClient, WorkerProcess
+from asr_server.core.audio import SPEECH_RATE
+from asr_server.core.errors import EncoderUnavailable, Overloaded
+
+# A request has at most a second of sound, so that others need not wait long.
+_BLOCK_SAMPLES = SPEECH_RATE
+# Each takes memory in the process: see `_MEMORY_BYTES` in `worker`.
+_MAX_STREAMS = 200
+
+
+class EncoderProcess(WorkerProcess):
+    """It raises `EncoderUnavailable`."""
+
+    module = "asr_server.audio.encoding.worker"
+    purpose = "encodes audio"
+    unavailable = EncoderUnavailable
+
+
+class AudioEncoder(WorkerClient[EncoderProcess]):
+    """Encodes the files of many requests, at the same time. For one event loop.
+
+    Every method raises `EncoderUnavailable` if the process was lost: the files under way are lost with it, and the next
+    one starts another process.
+    """
+
+    def __init__(self, *, idle_timeout_s: float = 0.0) -> None:
+        super().__init__(idle_timeout_s)
+        self._streams = 0
+
+    @asynccontextmanager
+    async def stream(self, options: EncodingOptions) -> AsyncGenerator[EncodedStream, None]:
+        """One file; what is known of it is forgotten when the block ends. Raises `Overloaded` beyond 200."""
+        if self._streams >= _MAX_STREAMS:
+            raise Overloaded("Too many spoken answers are being encoded; try again later.")
+        self._streams += 1
+        self._idle.hold()
+        try:
+            process, number = await self._running(), next(self._numbers)
+            try:
+                stream = EncodedStream(process, number)
+                await stream.start(options)
+                yield stream
+            finally:
+                process.drop(number)
+        finally:
+            self._idle.release()
+            self._streams -= 1
+
+    async def _start(self) -> EncoderProcess:
+        return await EncoderProcess.start()
+
+
+class EncodedStream:
+    """One file. One call at a time.
+
+    `samples` is how many at `SPEECH_RATE` the file holds: after decoding where that is exact (PCM, WAV, FLAC), else
+    before encoding. It is complete after `finish`.
+    """
+
+    def __init__(self, process: EncoderProcess, number: int) -> None:
+        self.samples = 0
+        self._process = process
+        self._number = number
+
+    async def start(self, options: EncodingOptions) -> None:
+        await self._ask("start", options=asdict(options))
+
+    async def push(self, samples: NDArray[np.float32], *, ends_sentence: bool = False) -> bytes:
+        """What is ready of the file. `samples`: float32 (n,), mono, `SPEECH_RATE`. Beyond [-1, 1] they are clipped.
+
+        Raises `EncoderUnavailable`, also if one of them is not finite. Nothing can be pushed afterwards.
+        """
+        ready = bytearray()
+        for begin in range(0, max(1, len(samples)), _BLOCK_SAMPLES):
+            block = np.ascontiguousarray(samples[begin : begin + _BLOCK_SAMPLES], np.float32).tobytes()
+            is_end = ends_sentence and begin + _BLOCK_SAMPLES >= len(samples)
+            ready += await self._ask("push", block, ends_sentence=is_end)
+        return bytes(ready)
+
+    async def finish(self) -> bytes:
+        """The rest. Nothing can be pushed afterwards."""
+        return await self._ask("finish")
+
+    async def _ask(self, action: str, data: bytes = b"", **fields: Any) -> bytes:
+        content = {"action": action, "stream": self._number, **fields}
+        answer: Answer = await self._process.request(content, data)
+        if "error" in answer.content:
+            logger.error("a spoken answer cannot be encoded", error=answer.content["error"])
+            raise EncoderUnavailable("The audio of this answer cannot be encoded.")
+        self.samples = answer.content.get("samples", self.samples)
+        return answer.data

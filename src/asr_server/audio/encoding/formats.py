@@ -1,0 +1,58 @@
+"""The formats of spoken answers, and what can be asked of the encoder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+MIN_SPEED, MAX_SPEED = 0.25, 4.0
+MAX_PAUSE_MS = 10_000
+MIN_LUFS, MAX_LUFS = -40.0, -10.0
+
+
+class SpeechFormat(StrEnum):
+    """All are mono with 24 kHz. WAV and PCM have 16 bits, little-endian; Opus is in Ogg, AAC in ADTS."""
+
+    MP3 = "mp3"
+    OPUS = "opus"
+    AAC = "aac"
+    FLAC = "flac"
+    WAV = "wav"
+    PCM = "pcm"
+
+    @property
+    def media_type(self) -> str:
+        return _MEDIA_TYPES[self]
+
+
+_MEDIA_TYPES = {
+    SpeechFormat.MP3: "audio/mpeg",
+    SpeechFormat.OPUS: "audio/ogg",
+    SpeechFormat.AAC: "audio/aac",
+    SpeechFormat.FLAC: "audio/flac",
+    SpeechFormat.WAV: "audio/wav",
+    SpeechFormat.PCM: "audio/pcm",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EncodingOptions:
+    """What becomes of the sentences of one request. Raises ValueError for a number out of its range.
+
+    `speed`: 2 takes half of the time at the same pitch. `pause_ms`: between two sentences, at speed 1. `trim`: of the
+    silence around a sentence, 30 ms are left at each end. `loudness_lufs`: by BS.1770; None leaves the level as it is.
+    """
+
+    format: SpeechFormat
+    speed: float = 1.0
+    pause_ms: int = 250
+    trim: bool = True
+    loudness_lufs: float | None = None
+
+    def __post_init__(self) -> None:
+        if not MIN_SPEED <= self.speed <= MAX_SPEED:
+            raise ValueError(f"speed {self.speed}")
+        if not 0 <= self.pause_ms <= MAX_PAUSE_MS:
+            raise ValueError(f"pause_ms {self.pause_ms}")
+        if self.loudness_lufs is not None and not MIN_LUFS <= self.loudness_lufs <= MAX_LUFS:
+            raise ValueError(f"loudness_lufs {self.loudness_lufs}")

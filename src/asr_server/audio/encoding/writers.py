@@ -1,0 +1,137 @@
+"""Samples to the bytes of a file, written from its beginning to its end without going back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Protocol
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+
+from asr_server.audio.encoding.formats import SpeechFormat
+from asr_server.audio.encoding.sentences import Samples
+from asr_server.audio.encoding.wav import wav_header
+from asr_server.core.audio import SPEECH_RATE
+
+
+class Writer(Protocol):
+    """The file of one request. `samples` is how many were written."""
+
+    samples: int
+
+    def write(self, samples: Samples) -> bytes:
+        """What is ready of the file. Samples over full scale are clipped."""
+
+    def finish(self) -> bytes:
+        """The rest."""
+
+
+def writer(speech_format: SpeechFormat) -> Writer:
+    """A new file."""
+    if speech_format is SpeechFormat.PCM:
+        return PcmWriter()
+    if speech_format is SpeechFormat.WAV:
+        return PcmWriter(wav_header(None))
+    return LibavWriter(_CODECS[speech_format])
+
+
+def rounded(samples: Samples) -> NDArray[np.int16]:
+    """The nearest numbers in 16 bits; full scale is 32768."""
+    return np.rint(samples * np.float32(32_768)).clip(-32_768, 32_767).astype("<i2")
+
+
+class PcmWriter:
+    """Int16, little-endian, after a header."""
+
+    def __init__(self, header: bytes = b"") -> None:
+        self.samples = 0
+        self._header = header
+
+    def write(self, samples: Samples) -> bytes:
+        self.samples += len(samples)
+        header, self._header = self._header, b""
+        return header + rounded(samples).tobytes()
+
+    def finish(self) -> bytes:
+        return self._header
+
+
+@dataclass(frozen=True, slots=True)
+class _Codec:
+    name: str
+    sample_format: str
+    container: str
+    bits_per_s: int | None = None
+    options: dict[str, str] = field(default_factory=dict)
+
+
+_CODECS = {
+    # The Xing header states the length, which is not known when it is written.
+    SpeechFormat.MP3: _Codec("libmp3lame", "fltp", "mp3", 64_000, {"write_xing": "0", "id3v2_version": "0"}),
+    SpeechFormat.OPUS: _Codec("libopus", "flt", "ogg", 48_000, {"page_duration": "100000"}),
+    SpeechFormat.AAC: _Codec("aac", "fltp", "adts", 64_000),
+    SpeechFormat.FLAC: _Codec("flac", "s16", "flac"),
+}
+# A page or frame is written when it is complete. No version number of a library and no random number is in the file.
+_CONTAINER_OPTIONS = {"fflags": "+bitexact", "flush_packets": "1", "metadata_header_padding": "0"}
+
+
+class LibavWriter:
+    """A file of one of libav's encoders."""
+
+    def __init__(self, codec: _Codec) -> None:
+        self.samples = 0
+        self._written = _Written()
+        options = _CONTAINER_OPTIONS | codec.options
+        self._container = av.open(self._written, "w", format=codec.container, options=options)
+        self._stream = self._container.add_stream(
+            codec.name, rate=SPEECH_RATE, layout="mono", format=codec.sample_format
+        )
+        if codec.bits_per_s is not None:
+            self._stream.bit_rate = codec.bits_per_s
+        self._stream.codec_context.thread_count = 1
+        self._stream.codec_context.flags |= av.codec.context.Flags.bitexact
+        self._container.start_encoding()
+        self._format = codec.sample_format
+        self._block_samples = self._stream.codec_context.frame_size
+        self._rest = np.zeros(0, np.float32)  # less than a block
+
+    def write(self, samples: Samples) -> bytes:
+        samples = np.concatenate((self._rest, samples))
+        until = len(samples) - len(samples) % self._block_samples
+        for begin in range(0, until, self._block_samples):
+            self._encode(samples[begin : begin + self._block_samples])
+        self._rest = samples[until:].copy()
+        return self._written.taken()
+
+    def finish(self) -> bytes:
+        if len(self._rest):
+            self._encode(self._rest)
+        self._container.mux(self._stream.encode(None))
+        self._container.close()
+        return self._written.taken()
+
+    def _encode(self, block: Samples) -> None:
+        content = rounded(block) if self._format == "s16" else block.clip(-1, 1)
+        frame = av.AudioFrame.from_ndarray(content[np.newaxis], format=self._format, layout="mono")
+        frame.sample_rate, frame.time_base, frame.pts = SPEECH_RATE, Fraction(1, SPEECH_RATE), self.samples
+        self.samples += len(block)
+        self._container.mux(self._stream.encode(frame))
+
+
+class _Written:
+    """A file that can only be written at its end."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def write(self, data: bytes) -> int:
+        self._bytes += data
+        return len(data)
+
+    def taken(self) -> bytes:
+        taken = bytes(self._bytes)
+        self._bytes.clear()
+        return taken
