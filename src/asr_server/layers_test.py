@@ -78,6 +78,7 @@ ONLY_IN = {
     "babel": {"text"},
     "wcwidth": {"text"},
     "budoux": {"text"},
+    "sentencex": {"text.sentences"},
     "rich": {"cli"},
     "prometheus_client": {"api.metrics", "api.ops", "gateway"},
 }

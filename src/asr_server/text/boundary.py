@@ -9,7 +9,8 @@ from functools import lru_cache
 _TAIL = re.compile(r"[^\w\u0300-\u036f]*$")
 # Includes scripts that occur in translations alone: Armenian, Ethiopic, Khmer, Burmese, Tibetan.
 _CLAUSE = re.compile("[,;:、，；：､،؛—–՝፣၊]")
-_SENTENCE = re.compile("[.!?…。．！？｡।॥؟۔։።។။།]")
+SENTENCE_MARKS = ".!?…。．！？｡।॥؟۔։።។။།"
+_SENTENCE = re.compile(f"[{SENTENCE_MARKS}]")
 # Abbreviations whose full stop ends no sentence. A single letter is one too: "Dr. Who", "J. S. Bach".
 _TITLES = re.compile(r"mr|mrs|ms|dr|prof|st|sr|jr|vs|hr|fr|nr|bzw|sra|srta|mme|mlle", re.IGNORECASE)
 # Ordinals as in dates, "am 3. Mai". "at 10." at the end of a sentence looks the same; years and sums are longer.

@@ -1,0 +1,232 @@
+"""Sentences of a text, whole and as it arrives."""
+
+import re
+import time
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asr_server.text import sentences as module
+from asr_server.text.sentences import MAX_CHARACTERS, SentenceStream, sentences
+
+# Between bars, the sentences.
+EXAMPLES = {
+    "en": [
+        "Dr. Smith called at 3 p.m. to confirm.",
+        "It is 3 p.m.|He left.|Call Mr. J. Smith.|See Fig. 3 of the U.S. Constitution, etc.",
+        "No.|Yes!|Really?|It costs $3.50, i.e. 3 and a half.|Wow...|Well... maybe.",
+        '"Is it?" he asked.|He said "no."|(It was late.)|We left!',
+        "Read v1.2.3 on www.Example.Com.|5 people did.",
+        "1. Do this.|2. Do that.|A. Or this.",
+    ],
+    "de": [
+        "Am 3. Mai kam Dr. Müller z. B. aus der 2. Etage.|Es war, d. h. blieb, kalt.",
+        "»Ja.«|Er ging.|»Gut«, sagte sie.|„Nein.“|Schluss!",
+    ],
+    "fr": ["« Ça va ? » dit-il.|M. Dupont et Mme. Roux sont là.|Bonjour !|Oui."],
+    "es": ["¿Qué?|¡Hola!|El Sr. García vive en EE. UU. desde ayer.|Bien."],
+    "it": ["Il Sig. Rossi è qui.|Perché?|Così."],
+    "pt": ["O Sr. Silva veio.|Tudo bem?|Não."],
+    "ru": ["Привет, мир!|А. С. Пушкин жил в г. Москва, т. е. здесь.|Да."],
+    "zh": ["你好。|今天涨了3.5元！|是吗？|“好。”|他说…|对吗?|对。"],
+    "ja": ["今日は。|元気ですか？|「はい。」|終わり"],
+    "ko": ["안녕하세요.|3.5는 좋네요!|그래요?"],
+    "hi": ["नमस्ते।|यह 3.5 है।|ठीक?|हाँ।"],
+    "ar": ["مرحبا.|كيف حالك؟|نعم، 3.5."],
+    "th": ["สวัสดีครับ วันนี้อากาศดี ใช่ไหม?|ใช่"],
+}
+UNSPACED = {"zh", "ja"}
+WORDS = [
+    "Dr",
+    "p.m",
+    "z",
+    "M",
+    "3",
+    "10",
+    "No",
+    "Mai",
+    "yes",
+    "Word",
+    "好",
+    "か",
+    "한글",
+    "नम",
+    "ไทย",
+    "ب",
+    "x" * 120,
+    "é́",
+]
+MARKS = [
+    ".",
+    "!",
+    "?",
+    "...",
+    "…",
+    "。",
+    "？",
+    "।",
+    "؟",
+    ",",
+    "、",
+    ":",
+    ";",
+    '"',
+    "“",
+    "”",
+    "»",
+    "«",
+    "(",
+    ")",
+    "-",
+    "–",
+]
+ODD = ["\ud83d", "\ude00", "😀", "👩‍👩‍👧", "\u0301", "\u200b", "\u2028", "\x00", "१", "٣", "1) ", "- ", "# ", "_"]
+BLANKS = [" ", "  ", "\n", "\n\n", "\r\n", "\r", "\t", "\xa0", "\u3000"]
+TEXTS = st.lists(st.sampled_from(WORDS + MARKS + BLANKS * 3 + ODD), max_size=60).map("".join) | st.text(max_size=60)
+LANGUAGES = st.sampled_from([*EXAMPLES, "xx", "pt-BR", "ZH_cn", ""])
+
+
+def _texts(text, language):
+    return [sentence.text for sentence in sentences(text, language)]
+
+
+def _spoken(text):
+    return [char for char in text if char.isalnum()]
+
+
+@pytest.mark.parametrize("language", EXAMPLES)
+def test_sentences_of_every_script(language):
+    """Abbreviations, initials, ordinals, numbers and quotes do not end a sentence."""
+    for example in EXAMPLES[language]:
+        expected = example.split("|")
+        assert _texts(("" if language in UNSPACED else " ").join(expected), language) == expected
+
+
+def test_paragraphs_and_list_items_end_sentences_and_wrapped_lines_do_not():
+    """Also without an end mark. A short line before a capital is a heading."""
+    text = (
+        "A heading\n"
+        "These words, as in many letters, are wrapped by a mail program, also before\n"
+        "Names. The list:\n- one\n- two\n  goes on\n1. three\n\nlower\r\n\r\nEnd"
+    )
+    assert _texts(text, "en") == [
+        "A heading",
+        "These words, as in many letters, are wrapped by a mail program, also before\nNames.",
+        "The list:",
+        "- one",
+        "- two\n  goes on",
+        "1. three",
+        "lower",
+        "End",
+    ]
+
+
+def test_what_nobody_says_is_no_sentence():
+    """Neither dots nor pictures, and dots do not begin one."""
+    assert _texts("...", "en") == _texts("😀 !\n\n—\n", "en") == _texts("", "en") == []
+    assert _texts("... and so on. ... !! Yes", "en") == ["... and so on. ... !!", "Yes"]
+
+
+def test_a_long_sentence_is_cut_at_a_clause_or_a_blank_or_between_graphemes():
+    """In this order of preference, in the second half of the most that a sentence may have."""
+    clauses = "one two, " + "three " * 40 + "four, " + "five " * 60
+    assert _texts(clauses, "en")[0].endswith(" four,")
+    blanks = "word " * 100
+    assert [len(text) for text in _texts(blanks, "en")] == [399, 99]
+    assert _texts("数据，" * 200, "zh")[0].endswith("，")
+    family = "👩‍👩‍👧"
+    assert all(
+        re.fullmatch(f"(a{family})+|(a{family})*a|{family}(a{family})*a?", s) for s in _texts(f"a{family}" * 200, "en")
+    )
+
+
+@given(TEXTS | TEXTS.map(lambda text: text * 40), LANGUAGES)
+def test_nothing_is_lost_or_doubled_or_too_long(text, language):
+    """Whatever the text: the sentences are parts of it, in order, with all its letters and digits."""
+    found = sentences(text, language)
+    assert all(text[s.start : s.end] == s.text == s.text.strip() for s in found)
+    assert all(0 < len(s.text) <= MAX_CHARACTERS and _spoken(s.text) for s in found)
+    assert all(a.end <= b.start for a, b in pairwise(found))
+    assert _spoken("".join(s.text for s in found)) == _spoken(text)
+
+
+@given(TEXTS | TEXTS.map(lambda text: text * 40), LANGUAGES, st.lists(st.integers(1, 500), min_size=1, max_size=20))
+def test_a_stream_has_the_sentences_of_the_whole(text, language, sizes):
+    """However it is cut into pieces; and no more than the longest sentence waits."""
+    stream, found, at = SentenceStream(language), [], 0
+    while at < len(text):
+        size = sizes[at % len(sizes)]
+        found += stream.push(text[at : at + size])
+        assert len(stream._waiting) <= MAX_CHARACTERS
+        at += size
+    assert found + stream.flush() == _texts(text, language)
+    assert stream.flush() == []
+
+
+@given(TEXTS, LANGUAGES)
+def test_a_stream_of_single_characters_has_the_sentences_of_the_whole(text, language):
+    """Also where a number, a pair of surrogates or the end of a line is cut."""
+    stream = SentenceStream(language)
+    assert [s for char in text for s in stream.push(char)] + stream.flush() == _texts(text, language)
+
+
+@pytest.mark.parametrize(
+    ("language", "pieces", "expected"),
+    [
+        ("en", ["Hel", "lo.", " ", "H", "ow are"], [[], [], [], ["Hello."], []]),
+        ("en", ["It is 3.", "5 now!", " Y"], [[], [], ["It is 3.5 now!"]]),
+        ("en", ["Dr.", " Smith", " came at 3 p.m.", " The", " end"], [[], [], [], [], ["Dr. Smith came at 3 p.m."]]),
+        ("en", ["A title\n", "\n", "Text"], [[], ["A title"], []]),
+        ("en", ["- one\n", "- t", "wo"], [[], ["- one"], []]),
+        ("zh", ["你好。", "今"], [[], ["你好。"]]),
+        ("en", ["word " * 80, "w"], [[], ["word " * 79 + "word"]]),
+    ],
+)
+def test_a_sentence_comes_as_soon_as_it_is_over(language, pieces, expected):
+    """Not before the next one has begun, and not later."""
+    stream = SentenceStream(language)
+    assert [stream.push(piece) for piece in pieces] == expected
+
+
+HOSTILE = {
+    "no blank": "a",
+    "dots": ".",
+    "marks": "\u0301",
+    "abbreviations": "Dr. ",
+    "initials": "a. B. ",
+    "quotes": "“",
+    "Chinese": "你好。",
+    "brackets": "((",
+    "lines": "\n",
+    "short lines": "a\n",
+    "blanks": " ",
+    "blanks between": " a" + " " * 399,
+    "families": "👩‍👩‍👧",
+}
+
+
+def _cost(text):
+    """Processor time, the least of three: another process can only add to it."""
+    times = []
+    for _ in range(3):
+        before = time.process_time()
+        sentences(text, "en")
+        times.append(time.process_time() - before)
+    return min(times)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_the_work_grows_with_the_text(name):
+    """Eight times the text takes less than 24 times as long. Quadratic work would take 64 times."""
+    unit = HOSTILE[name]
+    _cost(unit * 10)
+    assert _cost(unit * (160_000 // len(unit))) < 24 * _cost(unit * (20_000 // len(unit)))
+
+
+def test_the_work_does_not_grow_with_abbreviations_that_are_all_different():
+    """What is known of words is bounded."""
+    assert len(sentences(" ".join(f"w{n}. X" for n in range(20_000)), "fr")) == 20_001
+    info = module._ends_before.cache_info()
+    assert info.currsize <= info.maxsize < 20_000
