@@ -35,18 +35,19 @@ class SpeechTimes:
 class SpeechClient:
     """Submits sentences for one speech engine to its thread.
 
-    `model`: its name there. `deadline_s` is by `clock`: what is not spoken by then ends with `DeadlineExceeded`.
+    `model_id`: what speaks. `model`: its name on the thread. `deadline_s` is by `clock`: what is not spoken by then ends with `DeadlineExceeded`.
     """
 
-    def __init__(self, thread: EngineThread, traits: SpeechTraits, model: str = DEFAULT) -> None:
+    def __init__(self, thread: EngineThread, traits: SpeechTraits, model_id: str, model: str = DEFAULT) -> None:
         self.traits = traits
+        self.model_id = model_id
         self.clock = thread.request_clock
         self._thread = thread
-        self.model = model
+        self._model = model
 
     def lease(self) -> AbstractContextManager[None]:
         """Keep the engine loaded until the block ends."""
-        return self._thread.lease(model=self.model)
+        return self._thread.lease(model=self._model)
 
     def speak(
         self, sentence: Sentence, *, priority: Priority, duration_s: float, deadline_s: float | None = None
@@ -55,7 +56,7 @@ class SpeechClient:
 
         Raises `ShuttingDown` when no new work is taken, and `EngineFailed`.
         """
-        job = Job[SpokenSentence](sentence, priority, duration_s, deadline_s, self.model)
+        job = Job[SpokenSentence](sentence, priority, duration_s, deadline_s, self._model)
         return SpeechStream(self._thread, job)
 
 

@@ -72,16 +72,16 @@ def prepare(request: SpeechRequest, engines: SpeechEngines, settings: SpeechSett
     rows = tuple(Sentence(text, voice, language, instructions, request.seed, request.sample) for text in texts)
     encoding = EncodingOptions(request.format, speed=request.speed, pause_ms=request.pause_ms)
     ignored = ("instructions",) if request.instructions and not follows else ()
-    key = _key(client.model, rows, encoding)
+    key = _key(client.model_id, rows, encoding)
     return SpeechScript(client, len(request.text), spans, rows, encoding, key, ignored)
 
 
-def _key(model: str, rows: tuple[Sentence, ...], encoding: EncodingOptions) -> str:
+def _key(model_id: str, rows: tuple[Sentence, ...], encoding: EncodingOptions) -> str:
     """A digest of what the answer depends on."""
     first = rows[0]
     sample = first.sample.key if first.sample is not None else ""
     voice = (first.voice, first.language, first.instructions, first.seed, sample)
-    parts = [model, [row.text for row in rows], voice, repr(encoding)]
+    parts = [model_id, [row.text for row in rows], voice, repr(encoding)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

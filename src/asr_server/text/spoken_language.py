@@ -1,0 +1,5 @@
+"""Language by script."""
+
+
+def language_of(text: str, default: str) -> str:
+    return default
