@@ -63,6 +63,7 @@ ONLY_IN = {
         "audio",
         "speakers",
         "engine.client",
+        "engine.speech.client",
         "engine.remote",
         "service",
         "api",
