@@ -122,7 +122,7 @@ def _tell(metrics: Metrics) -> OnState:
 
 @dataclass(frozen=True, slots=True)
 class Machinery:
-    """What turns recordings into text, without a wire: the server's core, and all of a command that runs alone.
+    """What turns recordings into text and texts into speech, without a wire: the server's core, and all of a command that runs alone.
 
     `engines` and `clients`: of each model by name, "" for the default. `drafting`: None where nothing is drafted.
     """
@@ -159,15 +159,7 @@ def machinery(
 ) -> Machinery:
     """Build it; each model is loaded by its first job."""
     heartbeat, clock = Heartbeat(), RequestClock(patience_s=settings.request_timeout)
-    engines: dict[str, AligningEngine] = {}
-    for name, model in _by_name(resolved).items():
-        engines[name] = registry.build_aligning(
-            model,
-            idle_timeout_s=settings.idle_timeout,
-            on_progress=heartbeat.tick,
-            request_clock=clock,
-            beside=engines.values(),
-        )
+    engines = _engines(resolved, settings.idle_timeout, heartbeat, clock)
     thread = EngineThread(
         engines[DEFAULT],
         others={name: engine for name, engine in engines.items() if name != DEFAULT},
@@ -214,6 +206,22 @@ def machinery(
         processor,
         build_speech(settings, resolved),
     )
+
+
+def _engines(
+    resolved: plan.Plan, idle_timeout_s: float, heartbeat: Heartbeat, clock: RequestClock
+) -> dict[str, AligningEngine]:
+    """Each model's, by its name."""
+    engines: dict[str, AligningEngine] = {}
+    for name, model in _by_name(resolved).items():
+        engines[name] = registry.build_aligning(
+            model,
+            idle_timeout_s=idle_timeout_s,
+            on_progress=heartbeat.tick,
+            request_clock=clock,
+            beside=engines.values(),
+        )
+    return engines
 
 
 def _speakers(settings: Settings, resolved: plan.Plan) -> SpeakerClient | None:
