@@ -122,7 +122,8 @@ def _tell(metrics: Metrics) -> OnState:
 
 @dataclass(frozen=True, slots=True)
 class Machinery:
-    """What turns recordings into text and texts into speech, without a wire: the server's core, and all of a command that runs alone.
+    """What turns recordings into text and texts into speech, without a wire: the server's core, and all of a command
+    that runs alone.
 
     `engines` and `clients`: of each model by name, "" for the default. `drafting`: None where nothing is drafted.
     """
