@@ -35,8 +35,8 @@ class SpeechTimes:
 class SpeechClient:
     """Submits sentences for one speech engine to its thread.
 
-    `model_id`: what speaks. `model`: its name on the thread. `deadline_s` is by `clock`: what is not spoken by then ends
-    with `DeadlineExceeded`.
+    `model_id`: what speaks. `model`: its name on the thread. `deadline_s` is by `clock`: what is not spoken by then
+    ends with `DeadlineExceeded`.
     """
 
     def __init__(self, thread: EngineThread, traits: SpeechTraits, model_id: str, model: str = DEFAULT) -> None:
