@@ -21,6 +21,7 @@ from asr_server.audio.encoding.formats import SpeechFormat
 from asr_server.audio.encoding.wav import HEADER_BYTES, wav_file
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import AsrError, Cancelled
+from asr_server.engine.speech.protocol import SpeechTraits, Voice
 from asr_server.service.speech.cache import SpokenAnswer
 from asr_server.service.speech.requests import AudioChunk, SentenceBegun, SpeechDone, SpeechEvent, SpeechRequest
 from asr_server.service.speech.script import SpeechScript
@@ -70,16 +71,17 @@ async def stream_samples(request: Request, services: ServicesDep) -> Response:
 async def list_voices(services: ServicesDep) -> VoiceListBody:
     """The voices that speech requests can name: OpenAI's names, and the engine's own."""
     traits = services.speech.engines.named.traits
-    own = [
-        VoiceBody(id=voice.id, description=voice.description, languages=list(voice.languages or traits.languages))
-        for voice in traits.voices
-    ]
-    by_id = {voice.id: voice for voice in own}
+    own = {voice.id: _voice_body(voice, traits) for voice in traits.voices}
     openai = [
-        by_id[engine].model_copy(update={"id": name, "alias_of": engine})
+        own[engine].model_copy(update={"id": name, "alias_of": engine})
         for name, engine in sorted(traits.openai_voices.items())
     ]
-    return VoiceListBody(data=[*openai, *own])
+    return VoiceListBody(data=[*openai, *own.values()])
+
+
+def _voice_body(voice: Voice, traits: SpeechTraits) -> VoiceBody:
+    languages = list(voice.languages or traits.languages)
+    return VoiceBody(id=voice.id, description=voice.description, languages=languages, alias_of=None)
 
 
 async def _received(request: Request, services: Services) -> SpeechBody:

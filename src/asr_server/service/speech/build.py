@@ -15,7 +15,8 @@ from asr_server.scheduling.admission import Admission
 from asr_server.scheduling.model import ModelState
 from asr_server.scheduling.thread import EngineThread
 from asr_server.service.speech.cache import SpeechCache
-from asr_server.service.speech.synthesis import SpeechEngines, SpeechProcessor
+from asr_server.service.speech.script import SpeechEngines
+from asr_server.service.speech.synthesis import SpeechProcessor
 
 if TYPE_CHECKING:
     from asr_server.core.settings import Settings

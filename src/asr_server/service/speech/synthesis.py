@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import astuple, dataclass, replace
 
@@ -111,7 +111,7 @@ class SpeechProcessor:
         with ExitStack() as stack:
             stack.enter_context(prepared.client.lease())
             ahead: deque[SpeechStream] = deque()
-            stack.callback(lambda: [stream.cancel() for stream in ahead])
+            stack.callback(_cancel, ahead)
             rows = iter(prepared.rows)
 
             def queue_next() -> None:
@@ -169,6 +169,11 @@ class _SentenceInProgress:
         times = self._stream.times
         first_s = self._first_s - began_s if self._first_s else 0.0
         return SpeechTimings(*(1000 * part for part in (times.queue_s, times.infer_s, self._encode_s, first_s)))
+
+
+def _cancel(streams: Iterable[SpeechStream]) -> None:
+    for stream in streams:
+        stream.cancel()
 
 
 def _sum(all_so_far: SpeechTimings, sentence: SpeechTimings) -> SpeechTimings:

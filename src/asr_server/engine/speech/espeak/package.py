@@ -34,9 +34,9 @@ def find() -> Library | None:
     spec = find_spec("espeakng_loader")
     if spec is not None and spec.origin is not None:
         directory = Path(spec.origin).parent
-        library, data = directory / "libespeak-ng.so", directory / "espeak-ng-data"
-        if library.is_file() and data.is_dir():
-            return Library(str(library), data)
+        library = Library(str(directory / "libespeak-ng.so"), directory / "espeak-ng-data")
+        if Path(library.path).is_file() and library.data.is_dir():
+            return library
     name = ctypes.util.find_library("espeak-ng")
     data = next((path for path in _SYSTEM_DATA if path.is_dir()), None)
     return Library(name, data) if name is not None and data is not None else None
