@@ -40,7 +40,7 @@ _SUPERSEDED = {
 }
 
 
-class Settings(EngineSettings, SpeechSettings, BaseSettings):
+class Settings(SpeechSettings, EngineSettings, BaseSettings):
     """All settings. They do not change while the server runs."""
 
     model_config = SettingsConfigDict(

@@ -30,6 +30,7 @@ ON = {
     "gateway_mode": {"gateway_mode": True},
     "translation": {"openai_base_url": "http://127.0.0.1:1/v1", "translate_model": "any"},
     "speakers": {"speakers": "embedded"},
+    "speech": {"speech": "espeak"},
 }
 ENCODERS = ("onnx_encoder_path", "trt_encoder_path", "use_causal_encoder")
 # A model that runs elsewhere has none of what concerns a model here.
