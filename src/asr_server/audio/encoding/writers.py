@@ -74,6 +74,8 @@ _CODECS = {
     SpeechFormat.AAC: _Codec("aac", "fltp", "adts", 64_000),
     SpeechFormat.FLAC: _Codec("flac", "s16", "flac"),
 }
+# FFmpeg recognizes no MP3 file of two frames, and none of these formats has a file without sound.
+_MIN_LOSSY_SAMPLES = SPEECH_RATE // 10
 # A page or frame is written when it is complete. No version number of a library and no random number is in the file.
 _CONTAINER_OPTIONS = {"fflags": "+bitexact", "flush_packets": "1", "metadata_header_padding": "0"}
 
@@ -98,17 +100,22 @@ class LibavWriter:
 
     def write(self, samples: Samples) -> bytes:
         if len(samples):
-            content = rounded(samples) if self._format == "s16" else samples.clip(-1, 1)
-            frame = av.AudioFrame.from_ndarray(content[np.newaxis], format=self._format, layout="mono")
-            frame.sample_rate, frame.time_base, frame.pts = SPEECH_RATE, Fraction(1, SPEECH_RATE), self.samples
-            self.samples += len(samples)
-            self._container.mux(self._stream.encode(frame))
+            self._encode(samples)
         return self._written.taken()
 
     def finish(self) -> bytes:
+        if self._format != "s16" and self.samples < _MIN_LOSSY_SAMPLES:
+            self._encode(np.zeros(_MIN_LOSSY_SAMPLES - self.samples, np.float32))
         self._container.mux(self._stream.encode(None))
         self._container.close()
         return self._written.taken()
+
+    def _encode(self, samples: Samples) -> None:
+        content = rounded(samples) if self._format == "s16" else samples.clip(-1, 1)
+        frame = av.AudioFrame.from_ndarray(content[np.newaxis], format=self._format, layout="mono")
+        frame.sample_rate, frame.time_base, frame.pts = SPEECH_RATE, Fraction(1, SPEECH_RATE), self.samples
+        self.samples += len(samples)
+        self._container.mux(self._stream.encode(frame))
 
 
 class _Written:
