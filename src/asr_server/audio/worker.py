@@ -34,6 +34,7 @@ def prepare() -> None:
 def confine(memory_bytes: int) -> None:
     """After everything is imported and loaded. `memory_bytes` comes on top of what that takes."""
     gc.collect()
+    gc.freeze()
     sandbox.prepare((0, 1, 2), os.getppid())
     sandbox.lock(memory_bytes, _NO_LIMIT_S)
 
@@ -59,8 +60,10 @@ def serve(
     while request := read(requests):
         content, data = request
         sandbox.limit_cpu_from_now(cpu_s)
-        for number in content.pop("dropped"):
-            kept.pop(number, None)
+        if dropped := content.pop("dropped"):
+            for number in dropped:
+                kept.pop(number, None)
+            gc.collect()  # some of it may be in cycles, such as those of PyAV's containers
         try:
             message = answer(content, data, kept)
         except Exception as error:  # it concerns one of those that are kept

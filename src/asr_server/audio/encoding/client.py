@@ -11,15 +11,17 @@ import numpy as np
 from loguru import logger
 from numpy.typing import NDArray
 
-from asr_server.audio.encoding.formats import EncodingOptions
+from asr_server.audio.encoding.formats import EncodingOptions, SpeechFormat
 from asr_server.audio.worker_process import Answer, WorkerClient, WorkerProcess
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import EncoderUnavailable, Overloaded
 
 # A request has at most a second of sound, so that others need not wait long.
 _BLOCK_SAMPLES = SPEECH_RATE
-# Each takes memory in the process: see `_MEMORY_BYTES` in `worker`.
-_MAX_STREAMS = 200
+# What a file takes in the process at most: the encoder, the filters, and the silence and the speech that wait. Together
+# they stay below `_MEMORY_BYTES` of `worker`.
+_FILE_MIB = dict.fromkeys(SpeechFormat, 2) | {SpeechFormat.FLAC: 9}
+_MAX_MIB = 900
 
 
 class EncoderProcess(WorkerProcess):
@@ -39,14 +41,18 @@ class AudioEncoder(WorkerClient[EncoderProcess]):
 
     def __init__(self, *, idle_timeout_s: float = 0.0) -> None:
         super().__init__(idle_timeout_s)
-        self._streams = 0
+        self._mib = 0
 
     @asynccontextmanager
     async def stream(self, options: EncodingOptions) -> AsyncGenerator[EncodedStream, None]:
-        """One file; what is known of it is forgotten when the block ends. Raises `Overloaded` beyond 200."""
-        if self._streams >= _MAX_STREAMS:
+        """One file; what is known of it is forgotten when the block ends.
+
+        Raises `Overloaded` if there are 450 already, or 100 of FLAC.
+        """
+        mib = _FILE_MIB[options.format]
+        if self._mib + mib > _MAX_MIB:
             raise Overloaded("Too many spoken answers are being encoded; try again later.")
-        self._streams += 1
+        self._mib += mib
         self._idle.hold()
         try:
             process, number = await self._running(), next(self._numbers)
@@ -58,7 +64,7 @@ class AudioEncoder(WorkerClient[EncoderProcess]):
                 process.drop(number)
         finally:
             self._idle.release()
-            self._streams -= 1
+            self._mib -= mib
 
     async def _start(self) -> EncoderProcess:
         return await EncoderProcess.start()

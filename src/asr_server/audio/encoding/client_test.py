@@ -131,7 +131,7 @@ async def test_many_files_beside_each_other(encoder: AudioEncoder) -> None:
 
 async def test_there_is_a_bound_on_how_many(encoder: AudioEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who comes later is refused, until one has ended."""
-    monkeypatch.setattr(client_module, "_MAX_STREAMS", 1)
+    monkeypatch.setattr(client_module, "_MAX_MIB", 2)
     async with encoder.stream(PCM):
         with pytest.raises(Overloaded):
             await encoded(encoder, PCM)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from asr_server.audio.encoding.formats import EncodingOptions
 from asr_server.audio.encoding.loudness import LoudnessNormalizer
 from asr_server.audio.encoding.sentences import Frame, Samples, SentenceJoiner
-from asr_server.audio.encoding.tempo import BLOCK_SAMPLES, Tempo
+from asr_server.audio.encoding.tempo import Tempo
 from asr_server.audio.encoding.writers import writer
 
 
@@ -20,7 +20,6 @@ class SpeechFile:
         self._joiner = SentenceJoiner(trim=options.trim, pause_ms=options.pause_ms)
         self._normalizer = None if options.loudness_lufs is None else LoudnessNormalizer(options.loudness_lufs)
         self._tempo = None if options.speed == 1 else Tempo(options.speed)
-        self._tempo_rest = np.zeros(0, np.float32)  # less than a block
         self._writer = writer(options.format)
 
     @property
@@ -40,11 +39,12 @@ class SpeechFile:
         return self._encoded(frames, is_last=True) + self._writer.finish()
 
     def _encoded(self, frames: Iterator[Frame], *, is_last: bool) -> bytes:
-        blocks = self._leveled(frames, is_last=is_last)
-        joined = np.concatenate([np.zeros(0, np.float32), *blocks])
+        samples = _joined(self._leveled(frames, is_last=is_last))
         if self._tempo is not None:
-            joined = np.concatenate([np.zeros(0, np.float32), *self._sped(self._tempo, joined, is_last=is_last)])
-        return self._writer.write(joined)
+            samples = _joined(self._tempo.push(samples))
+            if is_last:
+                samples = _joined([samples, *self._tempo.finish()])
+        return self._writer.write(samples)
 
     def _leveled(self, frames: Iterator[Frame], *, is_last: bool) -> Iterator[Samples]:
         for frame in frames:
@@ -55,11 +55,6 @@ class SpeechFile:
         if is_last and self._normalizer is not None:
             yield from self._normalizer.finish()
 
-    def _sped(self, tempo: Tempo, samples: Samples, *, is_last: bool) -> Iterator[Samples]:
-        samples = np.concatenate((self._tempo_rest, samples))
-        until = len(samples) if is_last else len(samples) - len(samples) % BLOCK_SAMPLES
-        self._tempo_rest = samples[until:].copy()
-        for begin in range(0, until, BLOCK_SAMPLES):
-            yield from tempo.push(samples[begin : min(begin + BLOCK_SAMPLES, until)])
-        if is_last:
-            yield from tempo.finish()
+
+def _joined(blocks: Iterable[Samples]) -> Samples:
+    return np.concatenate([np.zeros(0, np.float32), *blocks])

@@ -17,8 +17,8 @@ from asr_server.audio.encoding.formats import EncodingOptions, SpeechFormat
 from asr_server.audio.encoding.speech_file import SpeechFile
 from asr_server.core.audio import SPEECH_RATE
 
-# On top of what the warm-up takes.
-_MEMORY_BYTES = 512 * 2**20
+# On top of what the warm-up takes: the files, and their blocks on the way from one step to the next.
+_MEMORY_BYTES = 1_024 * 2**20
 _REQUEST_CPU_S = 30.0
 
 

@@ -74,6 +74,8 @@ _CODECS = {
     SpeechFormat.AAC: _Codec("aac", "fltp", "adts", 64_000),
     SpeechFormat.FLAC: _Codec("flac", "s16", "flac"),
 }
+# FFmpeg recognizes no MP3 file of two frames, and none of these formats has a file without sound.
+_MIN_LOSSY_SAMPLES = SPEECH_RATE // 10
 # A page or frame is written when it is complete. No version number of a library and no random number is in the file.
 _CONTAINER_OPTIONS = {"fflags": "+bitexact", "flush_packets": "1", "metadata_header_padding": "0"}
 
@@ -95,29 +97,24 @@ class LibavWriter:
         self._stream.codec_context.flags |= av.codec.context.Flags.bitexact
         self._container.start_encoding()
         self._format = codec.sample_format
-        self._block_samples = self._stream.codec_context.frame_size
-        self._rest = np.zeros(0, np.float32)  # less than a block
 
     def write(self, samples: Samples) -> bytes:
-        samples = np.concatenate((self._rest, samples))
-        until = len(samples) - len(samples) % self._block_samples
-        for begin in range(0, until, self._block_samples):
-            self._encode(samples[begin : begin + self._block_samples])
-        self._rest = samples[until:].copy()
+        if len(samples):
+            self._encode(samples)
         return self._written.taken()
 
     def finish(self) -> bytes:
-        if len(self._rest):
-            self._encode(self._rest)
+        if self._format != "s16" and self.samples < _MIN_LOSSY_SAMPLES:
+            self._encode(np.zeros(_MIN_LOSSY_SAMPLES - self.samples, np.float32))
         self._container.mux(self._stream.encode(None))
         self._container.close()
         return self._written.taken()
 
-    def _encode(self, block: Samples) -> None:
-        content = rounded(block) if self._format == "s16" else block.clip(-1, 1)
+    def _encode(self, samples: Samples) -> None:
+        content = rounded(samples) if self._format == "s16" else samples.clip(-1, 1)
         frame = av.AudioFrame.from_ndarray(content[np.newaxis], format=self._format, layout="mono")
         frame.sample_rate, frame.time_base, frame.pts = SPEECH_RATE, Fraction(1, SPEECH_RATE), self.samples
-        self.samples += len(block)
+        self.samples += len(samples)
         self._container.mux(self._stream.encode(frame))
 
 

@@ -1,0 +1,23 @@
+"""What can be asked of the encoder."""
+
+import pytest
+
+from asr_server.audio.encoding.formats import EncodingOptions, SpeechFormat
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"speed": 0.24},
+        {"speed": 4.01},
+        {"speed": float("nan")},
+        {"pause_ms": -1},
+        {"pause_ms": 10_001},
+        {"loudness_lufs": 0.0},
+        {"loudness_lufs": float("nan")},
+    ],
+)
+def test_numbers_out_of_their_range(fault):
+    """They would take memory, or make noise."""
+    with pytest.raises(ValueError, match=next(iter(fault))):
+        EncodingOptions(SpeechFormat.PCM, **fault)

@@ -1,0 +1,78 @@
+"""How samples arrive changes no byte of any file, and the bytes of PCM are the samples."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asr_server.audio.encoding.conftest import silence, tone
+from asr_server.audio.encoding.formats import EncodingOptions, SpeechFormat
+from asr_server.audio.encoding.speech_file import SpeechFile
+
+SENTENCES = [
+    np.concatenate([silence(0.1), tone(150, 0.3), silence(0.07), tone(170, 0.2), silence(0.2)]),
+    tone(210, 0.15),
+    silence(0.05),
+]
+OPTIONS = st.builds(
+    EncodingOptions,
+    format=st.sampled_from(SpeechFormat),
+    speed=st.sampled_from([1.0, 0.3, 0.7, 1.3, 3.1]),
+    pause_ms=st.sampled_from([0, 15, 250]),
+    trim=st.booleans(),
+    loudness_lufs=st.sampled_from([None, -30.0, -14.0]),
+)
+
+
+def encoded(options, sentences, cuts=()):
+    """`cuts`: at how many samples of a sentence a new piece begins."""
+    file, found = SpeechFile(options), b""
+    for sentence in sentences:
+        pieces = np.split(sentence, sorted(cut for cut in cuts if cut < len(sentence)))
+        for place, piece in enumerate(pieces, 1):
+            found += file.push(piece, ends_sentence=place == len(pieces))
+    return found + file.finish(), file.samples
+
+
+@settings(max_examples=40)
+@given(OPTIONS, st.lists(st.integers(0, 16_000), max_size=30))
+def test_how_samples_arrive_changes_no_byte(options, cuts):
+    """Pieces of any size, also empty ones."""
+    assert encoded(options, SENTENCES, cuts) == encoded(options, SENTENCES)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("speech_format", SpeechFormat)
+@pytest.mark.parametrize("speed", [1.0, 0.25, 0.9, 1.7, 4.0])
+def test_long_sentences_sample_by_sample(speech_format, speed):
+    """Also over many pages and frames."""
+    sentences = [np.concatenate([sentence] * 8) for sentence in SENTENCES]
+    options = EncodingOptions(speech_format, speed=speed, loudness_lufs=-20.0)
+    assert encoded(options, sentences, range(1, 40_000, 7)) == encoded(options, sentences)
+
+
+@given(st.lists(st.floats(-1.5, 1.5, width=32), max_size=2_000))
+@settings(max_examples=20)
+def test_pcm_is_the_rounded_input(values):
+    """At speed 1, without trimming and loudness: 16 bits, little-endian, clipped at full scale."""
+    sound = np.array(values, np.float32)
+    file, samples = encoded(EncodingOptions(SpeechFormat.PCM, trim=False), [sound])
+    expected = [max(-32_768, min(32_767, round(float(value) * 32_768))) for value in sound]
+    assert np.frombuffer(file, "<i2").tolist() == expected
+    assert samples == len(values)
+
+
+def test_speed_applies_to_pauses_as_well():
+    """The whole request takes half of its time."""
+    plain, fast = (
+        encoded(EncodingOptions(SpeechFormat.PCM, speed=speed, pause_ms=500), [tone(200, 1), tone(200, 1)])
+        for speed in (1.0, 2.0)
+    )
+    assert plain[1] == 2 * 24_000 + 12_000
+    assert fast[1] == plain[1] / 2
+
+
+@pytest.mark.parametrize("bad", [np.nan, -np.inf])
+def test_samples_that_are_not_finite(bad):
+    with pytest.raises(ValueError, match="finite"):
+        encoded(EncodingOptions(SpeechFormat.PCM), [np.array([0, bad], np.float32)])
