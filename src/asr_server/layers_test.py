@@ -80,6 +80,7 @@ ONLY_IN = {
     "wcwidth": {"text"},
     "budoux": {"text"},
     "sentencex": {"text.sentences"},
+    "num2words": {"text.number_words"},
     "rich": {"cli"},
     "prometheus_client": {"api.metrics", "api.ops", "gateway"},
 }
