@@ -18,12 +18,16 @@ import numpy as np
 from loguru import logger
 from numpy.typing import NDArray
 
+from asr_server.core.audio import samples_to_s
 from asr_server.core.errors import SpeakersUnavailable
 from asr_server.speakers import model_source, wire
 from asr_server.speakers.wire import SpeakerRequest
 
-# Loading takes a second, from a slow disk many; an answer more if other processes keep the machine busy.
-_START_S, _ANSWER_S = 60.0, 150.0
+# Loading takes a second, from a slow disk many.
+_START_S = 60.0
+# How long an answer may take; a process that takes longer hangs. An idle core takes 0.11 s for each second of sound,
+# and at the end 0.0001 s for each second of the recording. The rest is for machines that other processes keep busy.
+_LATE_S, _PER_SOUND_S, _PER_RECORDING_S = 15.0, 5.0, 0.01
 # While recordings wait, one of them follows after so many requests of live sessions.
 _LIVE_IN_A_ROW = 4
 
@@ -34,6 +38,20 @@ class Answer:
 
     content: dict[str, Any]
     numbers: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """What a request has the process do. `samples`: the next ones. `ends_s`: how long the recording is that it ends."""
+
+    samples: NDArray[np.float32] | None = None
+    ends_s: float = 0.0
+
+    @property
+    def limit_s(self) -> float:
+        """How long the answer may take."""
+        sound_s = 0.0 if self.samples is None else samples_to_s(len(self.samples))
+        return _LATE_S + _PER_SOUND_S * sound_s + _PER_RECORDING_S * self.ends_s
 
 
 class SpeakerProcess:
@@ -70,15 +88,14 @@ class SpeakerProcess:
     def is_running(self) -> bool:
         return self._child.returncode is None
 
-    async def ask(
-        self, request: SpeakerRequest, samples: NDArray[np.float32] | None = None, *, is_live: bool
-    ) -> Answer:
-        """The answer to one request. Raises `SpeakersUnavailable`.
+    async def ask(self, request: SpeakerRequest, work: Work, *, is_live: bool) -> Answer:
+        """The answer to one request. Raises `SpeakersUnavailable`, also for all that wait if it takes longer than the
+        work can.
 
         Cancelling returns at once. A request that was sent is still answered before the next one is.
         """
         await self._turns.take(is_live=is_live)
-        self._exchange = exchange = asyncio.create_task(self._exchanged(request, samples))
+        self._exchange = exchange = asyncio.create_task(self._exchanged(request, work))
         exchange.add_done_callback(self._on_exchanged)
         return await asyncio.shield(exchange)
 
@@ -97,13 +114,13 @@ class SpeakerProcess:
         if not exchange.cancelled():
             exchange.exception()  # whoever asked may have gone
 
-    async def _exchanged(self, request: SpeakerRequest, samples: NDArray[np.float32] | None) -> Answer:
+    async def _exchanged(self, request: SpeakerRequest, work: Work) -> Answer:
         dropped, self._dropped = self._dropped, []
-        message = wire.packed(asdict(replace(request, dropped=tuple(dropped))), samples)
+        message = wire.packed(asdict(replace(request, dropped=tuple(dropped))), work.samples)
         try:
             if not self.is_running:
                 raise BrokenPipeError
-            async with asyncio.timeout(_ANSWER_S if self._has_answered else _START_S):
+            async with asyncio.timeout(work.limit_s + (0 if self._has_answered else _START_S)):
                 answer = await self._sent(message)
         except (OSError, asyncio.IncompleteReadError, TimeoutError, ValueError) as error:
             if self.is_running:

@@ -11,11 +11,12 @@ import signal
 import sys
 from contextlib import suppress
 
+import numpy as np
 import pytest
 
 from asr_server.core.errors import SpeakersUnavailable
 from asr_server.speakers import process
-from asr_server.speakers.process import SpeakerProcess, Turns
+from asr_server.speakers.process import SpeakerProcess, Turns, Work
 from asr_server.speakers.wire import SpeakerRequest
 
 # Answers with the number of the analysis, those that are dropped, and how many requests came so far. An analysis below
@@ -51,7 +52,7 @@ async def running():
 
 
 async def ask(running, analysis, *, is_live=False):
-    return (await running.ask(SpeakerRequest("push", analysis), is_live=is_live)).content
+    return (await running.ask(SpeakerRequest("push", analysis), Work(), is_live=is_live)).content
 
 
 async def test_a_cancelled_caller_leaves_at_once_and_the_next_one_gets_its_own_answer(running):
@@ -90,13 +91,23 @@ async def test_all_that_wait_are_told_that_the_process_was_lost(running, fatal):
 
 
 async def test_a_process_that_hangs_is_killed(running, monkeypatch):
-    """What waits behind it is told so."""
+    """What waits behind it is told so, as a live session that then goes on without speakers."""
     await ask(running, 1)
-    monkeypatch.setattr(process, "_ANSWER_S", 0.1)
+    monkeypatch.setattr(process, "_LATE_S", 0.1)
     os.kill(running.pid, signal.SIGSTOP)
-    found = await asyncio.gather(ask(running, 1), ask(running, 2), return_exceptions=True)
+    found = await asyncio.gather(ask(running, 1), ask(running, 2, is_live=True), return_exceptions=True)
     assert [type(each) for each in found] == [SpeakersUnavailable] * 2
     assert not running.is_running
+
+
+@pytest.mark.parametrize("work", [Work(np.zeros(32_000, np.float32)), Work(ends_s=7_200)])
+async def test_more_work_may_take_longer(running, monkeypatch, work):
+    """Two seconds of sound, or the end of two hours, where a request without either has no time at all."""
+    await ask(running, 1)
+    monkeypatch.setattr(process, "_LATE_S", 0.0)
+    assert await running.ask(SpeakerRequest("push", 1), work, is_live=False)
+    with pytest.raises(SpeakersUnavailable):
+        await ask(running, 1)
 
 
 async def test_ending_the_process_ends_what_is_under_way(running):
