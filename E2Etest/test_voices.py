@@ -10,6 +10,7 @@ from asr_server.audio.decode import Decoder
 from asr_server.audio.limits import DecodeLimits
 from asr_server.core.errors import InvalidReference
 from asr_server.service.enrolment import Candidate, Enrolment
+from asr_server.service.speaker_names import SpeakerNames
 from asr_server.service.voices import VoiceStore, named
 from asr_server.speakers import package
 from asr_server.speakers.client import SpeakerClient
@@ -37,7 +38,7 @@ async def _enrol(enrolment, name, pcm):
 
 @pytest.mark.nightly
 async def test_people_are_recognised_in_other_recordings(tmp_path):
-    """Two who are stored and one who is not; a reference in which two of them speak is refused."""
+    """Two who are stored and one who is not, also with a channel each; a reference of two of them is refused."""
     speakers, decoder, store = SpeakerClient(package.EMBEDDED), Decoder(DecodeLimits(60.0)), VoiceStore(tmp_path)
     enrolment = Enrolment(speakers, decoder, store, time_limit_s=100.0)
     reader, announcer = _clip("librivox_0870"), _clip("phone_confbridge-mute-extended")
@@ -50,6 +51,9 @@ async def test_people_are_recognised_in_other_recordings(tmp_path):
         found = await speakers.diarize(np.concatenate(talk) / np.float32(32_768))
         names = named(found.voice_prints, await store.comparable("", speakers.voice_model))
         assert names == ["Announcer", None, "Reader"]
+        channels = dict(zip("ABC", [part / np.float32(32_768) for part in talk], strict=True))
+        of_channels = (await SpeakerNames(speakers, decoder, store).recording((), "", "")).of_channels
+        assert await of_channels(channels) == {"A": "Announcer", "B": "B", "C": "Reader"}
     finally:
         await asyncio.gather(speakers.close(), decoder.close())
 

@@ -188,10 +188,11 @@ def test_nothing_of_a_speaker_is_logged(server, talk):
 
 
 def test_a_server_that_does_not_tell_speakers_apart_says_so(start, talk):
-    """Before the recording is decoded, and for jobs before they are taken."""
+    """Before the recording is decoded, and for jobs before they are taken; also where only the names need voices."""
     with start(SPEAKERS="off") as without:
-        for path in ("/v1/audio/transcriptions", "/v1/jobs"):
-            form = {"files": {"file": ("a.wav", talk)}, "data": {"response_format": "diarized_json"}}
-            error = without.client.post(path, **form).json()["error"]
+        split = {"channel_mode": "split", "known_speaker_names[]": NAME, "known_speaker_references[]": CLIP}
+        for path, fields in (("/v1/audio/transcriptions", {}), ("/v1/jobs", {}), ("/v1/audio/transcriptions", split)):
+            data = {"response_format": "diarized_json", **fields}
+            error = without.client.post(path, files={"file": ("a.wav", talk)}, data=data).json()["error"]
             assert (error["code"], error["param"]) == ("unsupported_value", "speakers")
             assert "SPEAKERS=off" in error["message"]

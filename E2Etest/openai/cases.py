@@ -85,7 +85,7 @@ _SEEN = (
     Case(3, "verbose-language", "The language is its English name in lower case, the task `transcribe`"),
     Case(4, "diarized", "`diarized_json`: segments with speaker, text and times; the first to speak is A"),
     Case(4, "diarized-stream", "... streamed: deltas, then the segments, then `done`"),
-    Case(4, "known-speaker", "The reference of a known speaker may have more than 1 MiB"),
+    Case(4, "known-speaker", "A known speaker has their name; the reference may have more than 1 MiB"),
     Case(5, "logprobs", "Requested: each token with its bytes, which make up the text"),
     Case(5, "no-logprobs", "Not requested: none"),
     Case(6, "chunking-auto", '`chunking_strategy="auto"`'),

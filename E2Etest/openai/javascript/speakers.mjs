@@ -34,6 +34,7 @@ add(4, "known-speaker", async () => {
   const clip = readFileSync(recording("voice"));
   assert.ok(clip.length > 2 ** 20);
   const known_speaker_references = [`data:audio/wav;base64,${clip.toString("base64")}`];
-  const { text } = await create({ known_speaker_names: ["agent"], known_speaker_references, ...FORMAT });
+  const { text, segments } = await create({ known_speaker_names: ["agent"], known_speaker_references, ...FORMAT });
   assert.equal(text, WORDS);
+  assert.deepEqual([...new Set(segments.map(({ speaker }) => speaker))], ["agent"]);
 });

@@ -52,3 +52,4 @@ def known_speaker():
     reference = "data:audio/wav;base64," + base64.b64encode(clip).decode()
     content = _diarized("sample", known_speaker_names=["agent"], known_speaker_references=[reference])
     assert content["text"] == WORDS
+    assert {segment["speaker"] for segment in content["segments"]} == {"agent"}

@@ -20,8 +20,9 @@ from asr_server.audio import messages
 from asr_server.core.errors import EngineError, ShuttingDown
 from asr_server.core.idle import IdleTimer
 
-# Loading takes a second, from a slow disk many; an answer more if other processes keep the machine busy.
-_START_S, _ANSWER_S = 60.0, 150.0
+# Loading takes a second, from a slow disk many. An answer takes that long where it has little to do and other processes
+# keep the machine busy.
+_START_S, _LATE_S = 60.0, 15.0
 # While recordings wait, one of them follows after so many requests of live work.
 _LIVE_IN_A_ROW = 4
 
@@ -74,13 +75,16 @@ class WorkerProcess:
     def is_running(self) -> bool:
         return self._child.returncode is None
 
-    async def request(self, content: dict[str, Any], data: bytes = b"", *, is_live: bool = False) -> Answer:
-        """The answer to one request. Raises `unavailable`.
+    async def request(
+        self, content: dict[str, Any], data: bytes = b"", *, is_live: bool = False, work_s: float = 0.0
+    ) -> Answer:
+        """The answer to one request. Raises `unavailable`, also for all that wait if it takes longer than `work_s`, the
+        most that the work may take, and some more.
 
         Cancelling returns at once. A request that was sent is still answered before the next one is.
         """
         await self._turns.take(is_live=is_live)
-        self._exchange = exchange = asyncio.create_task(self._exchanged(content, data))
+        self._exchange = exchange = asyncio.create_task(self._exchanged(content, data, work_s))
         exchange.add_done_callback(self._on_exchanged)
         return await asyncio.shield(exchange)
 
@@ -99,13 +103,13 @@ class WorkerProcess:
         if not exchange.cancelled():
             exchange.exception()  # whoever asked may have gone
 
-    async def _exchanged(self, content: dict[str, Any], data: bytes) -> Answer:
+    async def _exchanged(self, content: dict[str, Any], data: bytes, work_s: float) -> Answer:
         dropped, self._dropped = self._dropped, []
         message = messages.packed({**content, "dropped": dropped}, data)
         try:
             if not self.is_running:
                 raise BrokenPipeError
-            async with asyncio.timeout(_ANSWER_S if self._has_answered else _START_S):
+            async with asyncio.timeout(_LATE_S + work_s + (0 if self._has_answered else _START_S)):
                 answer = await self._sent(message)
         except (OSError, asyncio.IncompleteReadError, TimeoutError, ValueError) as error:
             if self.is_running:

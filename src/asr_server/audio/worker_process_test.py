@@ -90,7 +90,7 @@ async def test_all_that_wait_are_told_that_the_process_was_lost(running, fatal):
 async def test_a_process_that_hangs_is_killed(running, monkeypatch):
     """What waits behind it is told so."""
     await ask(running, 1)
-    monkeypatch.setattr(worker_process, "_ANSWER_S", 0.1)
+    monkeypatch.setattr(worker_process, "_LATE_S", 0.1)
     os.kill(running.pid, signal.SIGSTOP)
     found = await asyncio.gather(ask(running, 1), ask(running, 2), return_exceptions=True)
     assert [type(each) for each in found] == [SpeakersUnavailable] * 2

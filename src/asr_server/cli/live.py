@@ -27,6 +27,7 @@ EXAMPLES = (
     "asr-server live --mic -l en                     Ctrl-C ends it, after the last words",
     "asr-server live --mic -o talk.srt --hotword Kubernetes",
     "asr-server live --mic --speakers                A: what one says, and B: what another says",
+    "asr-server live --file call.wav --channels 2    the same of two people, each on a channel",
     "asr-server live --mic --server https://asr.example.org --api-key-file key.txt",
 )
 _CODES = "exit codes: 0 done; 1 it failed; 2 wrong arguments; 3 no server; 130 Ctrl-C before the end of a file"
@@ -67,6 +68,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_language(parser)
     arguments.add_hotwords(parser)
     parser.add_argument("--speakers", action="store_true", help="tell speakers apart: A, B and so on")
+    parser.add_argument(
+        "--channels",
+        type=int,
+        choices=(1, 2),
+        default=1,
+        help="2: a person on each channel, A on the first, B on the second",
+    )
     arguments.add_formats(parser, _FORMATS, several=False)
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="write the text to this file too, each line when it is final"
@@ -94,12 +102,20 @@ def _run(parsed: argparse.Namespace) -> int:
         raise UsageError("live writes one format.")
     if parsed.device and not parsed.mic:
         raise UsageError("--device is for --mic.")
+    if parsed.channels > 1 and parsed.speakers:
+        raise UsageError("--channels 2 contradicts --speakers: its channels are the speakers.")
+    if parsed.channels > 1 and wanted[0] in formats.CUE_FORMATS:
+        raise UsageError(
+            "--channels 2 writes text alone: cues of people who speak at once are not in order before the end. "
+            "'asr-server subtitles --speakers --channel-mode split' makes them of a recording."
+        )
     options = LiveOptions(
         language=parsed.language or "",
         hotwords=tuple(parsed.hotword),
         token=arguments.key(parsed),
         words="fast" if wanted[0] in formats.CUE_FORMATS else "",
         speakers=parsed.speakers,
+        channels=parsed.channels,
     )
     return live(
         LiveCommand(
@@ -118,7 +134,7 @@ def _run(parsed: argparse.Namespace) -> int:
 def live(command: LiveCommand) -> int:
     """Returns an `Exit`. Ctrl-C is the orderly end of a microphone. Raises `NoServer`."""
     try:
-        chunks = _file(command.file, command.speed) if command.file else _microphone(command.device)
+        chunks = _file(command) if command.file else _microphone(command.device, command.options.channels)
         with _connect(command) as client, _view(command) as view:
             ended = _stream(client, chunks, view)
             if client.speakers_lost:
@@ -159,7 +175,7 @@ def _view(command: LiveCommand) -> Iterator[View]:
         shown_in = [_in_order(view, timed=timed) for view in views] if command.options.speakers else views
         for view in shown_in:
             stack.callback(view.close)
-        yield View(shown_in, timed)
+        yield View(shown_in, timed, command.options.channels)
 
 
 def _in_order(view: LineView | FinalsWriter, *, timed: bool) -> InOrder:
@@ -255,14 +271,16 @@ class _Sender(threading.Thread):
                 time.sleep(pcm.CHUNK_MS / 1000)
 
 
-def _file(path: Path, speed: float) -> Iterator[bytes]:
+def _file(command: LiveCommand) -> Iterator[bytes]:
+    path, channels = command.file, command.options.channels
+    assert path is not None
     try:
-        return pcm.paced(asyncio.run(pcm.decoded(path)), speed)
+        return pcm.paced(asyncio.run(pcm.decoded(path, channels)), command.speed, channels)
     except Failure as failure:
         raise _SourceError(f"{shown(str(path))}: {failure.message}") from None
 
 
-def _microphone(device: str | None) -> Iterator[bytes]:
+def _microphone(device: str | None, channels: int) -> Iterator[bytes]:
     try:
         import sounddevice
     except (ImportError, OSError):  # OSError: the package is there, the PortAudio library is not
@@ -270,15 +288,17 @@ def _microphone(device: str | None) -> Iterator[bytes]:
             "the microphone needs the package 'sounddevice' (pip install sounddevice) and PortAudio; "
             "or stream a recording: asr-server live --file recording.wav"
         ) from None
-    return _record(sounddevice, device)
+    return _record(sounddevice, device, channels)
 
 
-def _record(sounddevice: Any, device: str | None) -> Iterator[bytes]:
+def _record(sounddevice: Any, device: str | None, channels: int) -> Iterator[bytes]:
     number = int(device) if device and device.isdecimal() else device
     try:
-        stream = sounddevice.RawInputStream(samplerate=SAMPLE_RATE, channels=1, dtype="int16", device=number)
+        stream = sounddevice.RawInputStream(samplerate=SAMPLE_RATE, channels=channels, dtype="int16", device=number)
     except (ValueError, sounddevice.PortAudioError) as error:
-        microphones = [found["name"] for found in sounddevice.query_devices() if found["max_input_channels"]]
+        microphones = [
+            found["name"] for found in sounddevice.query_devices() if found["max_input_channels"] >= channels
+        ]
         there = ", ".join(microphones) or "none"
         raise _SourceError(
             f"the microphone cannot be used ({error}). There are: {there}.{did_you_mean(device or '', microphones)}"
@@ -286,5 +306,5 @@ def _record(sounddevice: Any, device: str | None) -> Iterator[bytes]:
     print("Listening; Ctrl-C ends.", file=sys.stderr)
     with stream:
         while True:
-            data, _ = stream.read(pcm.CHUNK_BYTES // 2)
+            data, _ = stream.read(pcm.CHUNK_SAMPLES)
             yield bytes(data)

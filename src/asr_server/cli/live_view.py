@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TextIO
 
@@ -134,16 +134,21 @@ def has_speakers(line: Line) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All that shows or writes lines. `timed`: finals come a second time, with the times of their words."""
+    """All that shows or writes lines. `timed`: finals come a second time, with the times of their words. `channels`:
+    each has a last line."""
 
     views: Sequence[LineView | FinalsWriter | InOrder]
     timed: bool = False
+    channels: int = 1
+    _ended: set[str | None] = field(default_factory=set)
 
     def show(self, line: Line) -> bool:
-        """Returns whether it was the last line."""
+        """Returns whether it was the last line of the last channel."""
         for view in self.views:
             view.show(line)
-        return line.ending == "flush" and not (self.timed and line.text and not line.words)
+        if line.ending == "flush" and not (self.timed and line.text and not line.words):
+            self._ended.add(line.speaker)
+        return len(self._ended) == self.channels
 
     def clear(self) -> None:
         """Remove the open line, so that a message can take its place."""
@@ -174,8 +179,10 @@ def _passages(line: Line) -> list[Passage]:
 
 
 def _fit(line: Line, columns: int) -> str:
-    """The end of the line, as much as fits: new words come at the end."""
+    """The end of the line, as much as fits: new words come at the end. With two channels, whose it is comes first."""
+    whose = f"{line.speaker}: " if line.speaker else ""
+    columns -= len(whose)
     tentative = line.tentative[-columns:]
     room = columns - len(tentative)
     committed = line.committed[-room:] if room else ""
-    return f"{_BOLD}{committed}{_PLAIN}{tentative}"
+    return f"{whose}{_BOLD}{committed}{_PLAIN}{tentative}"

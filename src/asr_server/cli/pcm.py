@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import aclosing
 from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
 
 from asr_server.cli.failure import Failure
 from asr_server.core.audio import SAMPLE_RATE
 
+if TYPE_CHECKING:
+    from asr_server.audio.decode import Decoder, Samples
+
 CHUNK_MS = 100
-CHUNK_BYTES = 2 * SAMPLE_RATE * CHUNK_MS // 1000
+CHUNK_SAMPLES = SAMPLE_RATE * CHUNK_MS // 1000
 _MAX_AUDIO_S = 24 * 3600.0
 
 
-async def decoded(path: Path) -> bytes:
-    """Decode a recording to little-endian int16. Raises `Failure`, and `OSError` where the file cannot be opened."""
+async def decoded(path: Path, channels: int = 1) -> bytes:
+    """Decode a recording to little-endian int16, mixed to one channel or with the samples of its two channels in turn.
+
+    Raises `Failure`, also where a recording has not two channels, and `OSError` where the file cannot be opened.
+    """
     from asr_server.audio.decode import Decoder
     from asr_server.audio.limits import DecodeLimits
     from asr_server.core.errors import InvalidInput
@@ -23,7 +31,7 @@ async def decoded(path: Path) -> bytes:
     decoder = Decoder(DecodeLimits(max_audio_s=_MAX_AUDIO_S))
     try:
         with path.open("rb") as file:
-            audio = await decoder.decode(file)
+            audio = await (decoder.decode(file) if channels == 1 else _interleaved(decoder, file, channels))
     except InvalidInput as error:
         raise Failure(error.code, error.message) from None
     finally:
@@ -31,10 +39,26 @@ async def decoded(path: Path) -> bytes:
     return bytes((audio * 32_768).clip(-32_768, 32_767).round().astype("<i2").tobytes())
 
 
-def paced(pcm: bytes, speed: float) -> Iterator[bytes]:
+async def _interleaved(decoder: Decoder, file: BinaryIO, channels: int) -> Samples:
+    import numpy as np
+
+    from asr_server.audio.decode import Progress
+
+    progress, frames = Progress(), []
+    async with aclosing(decoder.stream_channels(file, progress)) as blocks:
+        async for block in blocks:
+            if progress.file_channels != channels:
+                raise Failure("wrong_channels", f"It has not {channels} channels but {progress.file_channels}.")
+            frames.append(block.T)
+    audio: Samples = np.concatenate(frames).reshape(-1)
+    audio /= max(np.abs(audio).max(), np.float32(1.0))
+    return audio
+
+
+def paced(pcm: bytes, speed: float, channels: int = 1) -> Iterator[bytes]:
     """Chunks of 100 ms at `speed` times real time; 0 does not wait between them."""
-    began_s = time.monotonic()
-    for number, at in enumerate(range(0, len(pcm), CHUNK_BYTES)):
+    began_s, chunk_bytes = time.monotonic(), 2 * channels * CHUNK_SAMPLES
+    for number, at in enumerate(range(0, len(pcm), chunk_bytes)):
         if speed:
             time.sleep(max(0.0, began_s + number * CHUNK_MS / 1000 / speed - time.monotonic()))
-        yield pcm[at : at + CHUNK_BYTES]
+        yield pcm[at : at + chunk_bytes]

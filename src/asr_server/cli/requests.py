@@ -66,8 +66,10 @@ def _recording(parsed: argparse.Namespace, wanted: Sequence[Format]) -> dict[str
 
 def _speakers(parsed: argparse.Namespace, wanted: Sequence[Format]) -> dict[str, Any]:
     """`speakers` and `channel_mode`, where speakers are told apart. diarized_json is as good as `--speakers`."""
-    names = ("num_speakers", "min_speakers", "max_speakers", "known_speaker", "channel_mode")
-    given = [f"--{name.replace('_', '-')}" for name in names if getattr(parsed, name)]
+    counts = ("num_speakers", "min_speakers", "max_speakers")
+    given = [
+        f"--{name.replace('_', '-')}" for name in (*counts, "known_speaker", "channel_mode") if getattr(parsed, name)
+    ]
     if not (parsed.speakers or Format.DIARIZED_JSON in wanted):
         if given:
             raise UsageError(f"{given[0]} needs --speakers.")
@@ -75,7 +77,7 @@ def _speakers(parsed: argparse.Namespace, wanted: Sequence[Format]) -> dict[str,
     if Format.JSON in wanted:
         raise UsageError("json does not show speakers; say --format verbose_json or another one.")
     mode = ChannelMode(parsed.channel_mode or ChannelMode.AUTO)
-    if mode is ChannelMode.SPLIT and given[:-1]:
+    if mode is ChannelMode.SPLIT and any(getattr(parsed, name) for name in counts):
         raise UsageError(f"{given[0]} contradicts --channel-mode split: its channels are the speakers.")
     at_least, at_most = parsed.num_speakers or parsed.min_speakers or 1, parsed.num_speakers or parsed.max_speakers
     if parsed.num_speakers and (parsed.min_speakers or parsed.max_speakers):

@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from asr_server.audio.worker_process import Answer, WorkerClient
+from asr_server.core.audio import samples_to_s
 from asr_server.core.idle import IdleTimer
 from asr_server.speakers import process, wire
 from asr_server.speakers.live_speakers import LiveSpeakers
 from asr_server.speakers.models import Samples
 from asr_server.speakers.package import EMBEDDED, VOICE_MODEL
-from asr_server.speakers.process import SpeakerProcess
+from asr_server.speakers.process import SpeakerProcess, Work
 from asr_server.speakers.turns import Diarization, SpeakerCount, Turn, VoicePrint
 from asr_server.speakers.wire import Action, SpeakerRequest
 
@@ -79,12 +80,15 @@ class _Analysis:
         self._number = number
         self._idle = idle
         self._is_live = is_live
+        self._heard_s = 0.0
         self._closed = False
         idle.hold()
 
     async def ask(self, action: Action, samples: Samples | None = None, **fields: Any) -> Answer:
         request = SpeakerRequest(action, self._number, **fields)
-        return await self._process.ask(request, samples, is_live=self._is_live)
+        self._heard_s += 0.0 if samples is None else samples_to_s(len(samples))
+        work = Work(samples, self._heard_s if action == "finish" else 0.0)
+        return await self._process.ask(request, work, is_live=self._is_live)
 
     def close(self) -> None:
         """It is not needed any more. Waits for nothing, so that it also works in a task that is cancelled."""

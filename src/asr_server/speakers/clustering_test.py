@@ -76,6 +76,13 @@ def test_the_two_most_similar_groups_are_joined_first(rows, seed, stop):
     }
 
 
+def test_groups_are_compared_with_what_others_have_become():
+    """Rows 2 and 3 are nearest to row 0, until row 1, which is far from both, has joined it."""
+    cosines = np.array([[1, 0.9, 0.8, 0.8], [0.9, 1, 0.6, 0.6], [0.8, 0.6, 1, 0.79], [0.8, 0.6, 0.79, 1]])
+    found = clustering._agglomerate(np.linalg.cholesky(cosines), np.ones(4), stop=0.75)
+    assert found.tolist() == [0, 0, 1, 1]
+
+
 def _plda(dimensions, noise):
     """Of embeddings whose first dimensions tell people apart. Those behind them are noise, and left out."""
     return Plda(

@@ -5,16 +5,35 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import Future
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from loguru import logger
 from numpy.typing import NDArray
 
 from asr_server.audio.worker_process import Answer, WorkerProcess
+from asr_server.core.audio import samples_to_s
 from asr_server.core.errors import SpeakersUnavailable
 from asr_server.speakers import model_source
 from asr_server.speakers.wire import SpeakerRequest
+
+# How long an answer may take; a process that takes longer hangs. An idle core takes 0.11 s for each second of sound,
+# and at the end 0.0001 s for each second of the recording. The rest is for machines that other processes keep busy.
+_PER_SOUND_S, _PER_RECORDING_S = 5.0, 0.01
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """What a request has the process do. `samples`: the next ones. `ends_s`: how long the recording is that it ends."""
+
+    samples: NDArray[np.float32] | None = None
+    ends_s: float = 0.0
+
+    @property
+    def most_s(self) -> float:
+        """How long it may take."""
+        sound_s = 0.0 if self.samples is None else samples_to_s(len(self.samples))
+        return _PER_SOUND_S * sound_s + _PER_RECORDING_S * self.ends_s
 
 
 class SpeakerProcess(WorkerProcess):
@@ -24,12 +43,10 @@ class SpeakerProcess(WorkerProcess):
     purpose = "tells speakers apart"
     unavailable = SpeakersUnavailable
 
-    async def ask(
-        self, request: SpeakerRequest, samples: NDArray[np.float32] | None = None, *, is_live: bool
-    ) -> Answer:
+    async def ask(self, request: SpeakerRequest, work: Work, *, is_live: bool) -> Answer:
         """The answer to one request. See `request`."""
-        data = b"" if samples is None else np.ascontiguousarray(samples, np.float32).tobytes()
-        answer = await self.request(asdict(request), data, is_live=is_live)
+        data = b"" if work.samples is None else np.ascontiguousarray(work.samples, np.float32).tobytes()
+        answer = await self.request(asdict(request), data, is_live=is_live, work_s=work.most_s)
         if reason := answer.content.get("unusable"):
             logger.error("the models that tell speakers apart cannot be loaded", reason=reason)
             await self.end()

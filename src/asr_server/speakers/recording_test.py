@@ -56,9 +56,10 @@ def test_windows_have_neither_gaps_nor_doubles(sound):
 
 @pytest.mark.parametrize("seconds", [0.7, 9.99, 10.0, 10.01, 12.5, 12.51, 33.3])
 def test_speech_from_the_first_sample_to_the_last(seconds):
-    """Is one turn of that length, but for a part of a frame, wherever the windows end."""
-    _, found = diarized(numbered((1, seconds)), 8_000)
+    """Is one turn of that length, but for a part of a frame, wherever the windows end. No sample is between pieces."""
+    diarizer, found = diarized(numbered((1, seconds)), 8_000)
     assert turns(found) == [(0, 0, pytest.approx(1000 * seconds, abs=17))]
+    assert all(before.end == after.begin for before, after in pairwise(diarizer._pieces))
 
 
 @pytest.mark.parametrize("sound", [numbered((0, 12)), numbered((0, 0.1)), np.zeros(0, np.float32)])

@@ -108,7 +108,7 @@ def parse(
     model = services.catalog.find(request.model, any_name=any_model).resident
     if not services.plan.traits.scores and isinstance(request, TranscriptionRequest) and request.output.logprobs:
         raise UnsupportedValue("The engine gives no log-probabilities.", param="include")
-    if request.speakers and request.channel_mode is not ChannelMode.SPLIT:
+    if request.speakers and (request.channel_mode is not ChannelMode.SPLIT or request.speakers.known):
         _check_speakers(services.plan)
     source = "source_language" if isinstance(request, TranslationRequest) else "language"
     services.catalog.check_language(request.language, source, model=model)
@@ -123,7 +123,7 @@ def _check_speakers(plan: Plan) -> None:
         reason = next((option.reason for option in plan.options if option.name == "speakers"), "")
         raise UnsupportedValue(
             f"This server does not tell speakers apart by their voices ({reason}), only by channel, with "
-            "channel_mode=split.",
+            "channel_mode=split and without known speakers.",
             param="speakers",
         )
 

@@ -25,9 +25,7 @@ def speaker_options(fields: RecordingForm, *, diarized: bool = False) -> Speaker
     if not fields.speakers and "speakers" in fields.model_fields_set:
         raise InvalidValue("'diarized_json' tells speakers apart: leave out speakers=false.", param="speakers")
     if fields.channel_mode is ChannelMode.SPLIT:
-        _refuse(
-            fields, (*_COUNTS, _NAMES, _REFERENCES), "contradicts channel_mode=split: its channels are the speakers."
-        )
+        _refuse(fields, _COUNTS, "contradicts channel_mode=split: its channels are the speakers.")
     at_least, at_most = _count(fields)
     return SpeakerOptions(at_least, at_most, _known(fields))
 

@@ -93,7 +93,6 @@ WRONG = [
     ([DIARIZED, ("min_speakers", "3"), ("max_speakers", "2")], "min_speakers"),
     ([DIARIZED, ("channel_mode", "both")], "channel_mode"),
     ([DIARIZED, ("channel_mode", "split"), ("max_speakers", "2")], "max_speakers"),
-    ([DIARIZED, ("channel_mode", "split"), (NAMES, "Ann"), (REFERENCES, ONE)], NAMES),
     ([DIARIZED, (NAMES, "Ann")], REFERENCES),
     ([DIARIZED, (REFERENCES, ONE)], NAMES),
     ([DIARIZED, (NAMES, "Ann,Bob"), (REFERENCES, ONE), (REFERENCES, ONE)], NAMES),

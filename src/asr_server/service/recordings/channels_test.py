@@ -2,6 +2,7 @@
 
 import itertools
 from contextlib import aclosing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from asr_server.engine.protocol import Finish
 from asr_server.service.recordings.channels import TOO_MANY_CHANNELS, channel_plan
 from asr_server.service.recordings.pipeline import (
     Finished,
+    RecordingPipeline,
     RunOptions,
     SegmentDone,
     SegmentLabelled,
@@ -21,7 +23,16 @@ from asr_server.service.recordings.pipeline import (
     TextDelta,
 )
 from asr_server.service.recordings.pipeline_test import Made
-from asr_server.service.requests import ChannelMode, OutputOptions, SpeakerOptions, TranscriptionRequest
+from asr_server.service.requests import (
+    ChannelMode,
+    KnownSpeaker,
+    OutputOptions,
+    SpeakerOptions,
+    TranscriptionRequest,
+)
+from asr_server.service.speaker_names import SpeakerNames
+from asr_server.service.voices import Voice, VoiceStore
+from asr_server.speakers.turns import Diarization, Turn
 from E2Etest.bench.real import samples
 from E2Etest.channels import conversation, late, people
 from E2Etest.recordings import real_clips
@@ -137,6 +148,62 @@ async def test_segments_with_speakers_come_last_if_speakers_are_asked_for(made, 
     kinds = [type(event) for event in made.events]
     assert kinds == [Started, *[SegmentDone] * count, *[SegmentLabelled] * count, Finished]
     assert tuple(event.segment for event in made.events if isinstance(event, SegmentLabelled)) == transcript.segments
+
+
+class LoudAndQuiet:
+    """Takes the place of `SpeakerClient`, for a loud and a quiet person. `heard`: how many seconds each time."""
+
+    voice_model = "loudness"
+
+    def __init__(self):
+        self.heard = []
+
+    async def diarize(self, samples, count=None):
+        self.heard.append(len(samples) / SAMPLE_RATE)
+        return Diarization((Turn(0, 0, 2_000),), (np.eye(2, dtype=np.float32)[int(np.abs(samples).max() > 0.2)],))
+
+
+@pytest.fixture
+def known(made, tmp_path):
+    """What tells the voices of `made` apart, and the store of those that have names."""
+    client, store = LoudAndQuiet(), VoiceStore(tmp_path)
+    resources = made.pipeline._resources
+    names = SpeakerNames(client, made.decoder, store)
+    made.pipeline = RecordingPipeline(replace(resources, speakers=client, names=names))
+    return client, store
+
+
+def _clip(audio):
+    with wav(pcm16(np.clip(audio, -1, 1)), channels=1) as file:
+        file.seek(0)
+        return file.read()
+
+
+@pytest.mark.parametrize("mode", ["split", "auto"])
+async def test_a_channel_whose_voice_is_known_has_its_name(made, call, known, mode):
+    """Of a stored voice or of the caller's clip, on segments and words; the other keeps the letter of its channel."""
+    client, store = known
+    loud_and_quiet = np.stack([call[0] / np.abs(call[0]).max(), 0.1 * call[1] / np.abs(call[1]).max()])
+
+    async def names(options, **caller):
+        client.heard.clear()
+        wish = {"speakers": SpeakerOptions(**caller), "output": OutputOptions(words=True)}
+        transcript = await _transcribe(made, loud_and_quiet, _request(mode, **wish), options)
+        assert all(word.speaker == segment.speaker for segment in transcript.segments for word in segment.words)
+        labelled = [event.segment for event in made.events if isinstance(event, SegmentLabelled)]
+        assert labelled == list(transcript.segments)
+        return {segment.speaker for segment in labelled}
+
+    assert await names(RunOptions(owner="owner")) == {"A", "B"}
+    assert client.heard == []  # there is no voice to compare with
+    stored = {"model": client.voice_model, "consent": "a test"}
+    await store.put("owner", Voice(name="Ann", voice_print=np.eye(2, dtype=np.float32)[1], **stored))
+    assert await names(RunOptions(owner="owner")) == {"Ann", "B"}
+    assert client.heard == [pytest.approx(12), pytest.approx(12)]
+    assert await names(RunOptions(owner="another")) == {"A", "B"}
+    quiet = KnownSpeaker("A", _clip(loud_and_quiet[1]))
+    assert await names(RunOptions(owner="owner"), known=(quiet,)) == {"Ann", "A"}
+    assert await names(RunOptions(), known=(quiet,)) == {"C", "A"}
 
 
 async def test_languages_are_those_of_their_speakers(made):

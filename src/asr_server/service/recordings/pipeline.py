@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from loguru import logger
@@ -26,7 +25,7 @@ from asr_server.scheduling.job import Priority
 from asr_server.service.recordings.channels import ChannelPlan, channel_plan
 from asr_server.service.recordings.segmenter import segmentation_config
 from asr_server.service.recordings.span import SpanContext, SpanTask
-from asr_server.service.recordings.speakers import RecordingSpeakers
+from asr_server.service.recordings.speakers import ChannelSpeakers, RecordingSpeakers
 from asr_server.service.requests import CONTEXT_IGNORED
 from asr_server.text import joining
 
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from asr_server.service.recordings.segmenter import SpeechSpan
     from asr_server.service.recordings.span import SpanResult
     from asr_server.service.requests import RecordingRequest
-    from asr_server.service.speaker_names import SpeakerNames
+    from asr_server.service.speaker_names import RecordingNames, SpeakerNames
     from asr_server.speakers.client import SpeakerClient
 
 # "Okay" and "ja" are words of many languages. A longer segment tells which one it is in.
@@ -169,12 +168,12 @@ class RecordingPipeline:
         engine = resources.engine_of(request.model)
         is_bulk, limit_s = options.priority is Priority.BULK, options.timeout_s or resources.timeout_s
         with engine.lease(), resources.admission.hold(time_limit_s=limit_s, bulk=is_bulk) as ticket:
-            speakers = await self._speakers(request, options)
+            names = await self._names(request, options)
             try:
                 # Left in any way, the group first cancels what still runs: decoder, queued jobs, rows of the batch.
                 async with asyncio.TaskGroup() as group:
                     context = SpanContext(engine, group, request, deadline_s, options.deltas)
-                    producer = _Producer(resources, ticket, context, options, speakers)
+                    producer = _Producer(resources, ticket, context, options, names)
                     assembly = _Assembly(emit, producer.on_done, options.deltas)
                     group.create_task(producer.run(source))
                     await assembly.run(producer)
@@ -191,13 +190,11 @@ class RecordingPipeline:
             warnings.append(CONTEXT_IGNORED)
         return replace(transcript, warnings=tuple(warnings))
 
-    async def _speakers(self, request: RecordingRequest, options: RunOptions) -> RecordingSpeakers | None:
+    async def _names(self, request: RecordingRequest, options: RunOptions) -> RecordingNames | None:
         """Raises what is wrong with the clips of known speakers."""
-        client, names, wanted = self._resources.speakers, self._resources.names, request.speakers
-        if client is None or names is None or wanted is None:
+        if self._resources.names is None or request.speakers is None:
             return None
-        known = await names.known(wanted.known, options.caller)
-        return RecordingSpeakers(client, wanted, partial(names.of, known=known, owner=options.owner))
+        return await self._resources.names.recording(request.speakers.known, options.caller, options.owner)
 
 
 class _Producer:
@@ -213,15 +210,17 @@ class _Producer:
         ticket: AdmissionTicket,
         context: SpanContext,
         options: RunOptions,
-        speakers: RecordingSpeakers | None,
+        names: RecordingNames | None,
     ) -> None:
         self.progress = Progress()
         self.plan = ChannelPlan()
+        self.speakers: RecordingSpeakers | None = None
+        self.channels: ChannelSpeakers | None = None
         self._channel: asyncio.Queue[SpanTask | Exception | None] = asyncio.Queue(resources.look_ahead)
         self._resources = resources
         self._ticket = ticket
         self._context = context
-        self.speakers = speakers
+        self._names = names
         self._priority = options.priority
         self._caller = options.caller
         self._is_first = True
@@ -241,8 +240,9 @@ class _Producer:
         """Fill the channel."""
         try:
             await self._produce(source)
-            if self.speakers is not None:
-                await self.speakers.end()
+            for found in (self.speakers, self.channels):
+                if found is not None:
+                    await found.end()
             await self._channel.put(None)
         except Exception as error:
             # In its place in the channel: what was said before the damage is answered first.
@@ -261,10 +261,12 @@ class _Producer:
 
     async def _produce(self, source: Source) -> None:
         request, decoder, progress = self._context.request, self._resources.decoder, self.progress
+        client = self._resources.speakers
         self.plan = plan = await channel_plan(decoder, source, request.channel_mode, self._caller)
-        if plan.is_split:
-            self.speakers = None
-        if self.speakers is not None:
+        if self._names is not None and plan.is_split:
+            self.channels = ChannelSpeakers(self._names.of_channels)
+        elif self._names is not None and client is not None and request.speakers is not None:
+            self.speakers = RecordingSpeakers(client, request.speakers, self._names.of)
             self._context.group.create_task(self.speakers.run())
         segmenter = plan.segmenter(segmentation_config(request.chunking, self._context.engine.traits))
         admission = self._resources.admission
@@ -282,6 +284,8 @@ class _Producer:
 
     async def _begin(self, span: SpeechSpan, length_s: float) -> None:
         is_bulk = self._priority is Priority.INTERACTIVE and length_s > _BULK_OVER_S
+        if self.channels is not None:
+            self.channels.hear(span)
         task = SpanTask(self._context, span, Priority.BULK if is_bulk else self._priority)
         is_first, self._is_first = self._is_first, False
         await self._channel.put(task)
@@ -319,8 +323,10 @@ class _Assembly:
         """Give every segment its speaker, if that is wanted. Raises `SpeakersUnavailable`."""
         spoken = [segment for segment in self._segments if segment.text]
         if producer.plan.is_split:
-            # Their channels have named them. A span that was halved may reach behind the beginning of the next one.
+            # A span that was halved may reach behind the beginning of the next one.
             self._segments = sorted(spoken, key=lambda segment: segment.start_ms)
+            if producer.channels is not None:
+                self._segments = producer.channels.labels(self._segments)
         elif producer.speakers is not None:
             self._segments = list(await producer.speakers.labels(spoken))
         for segment in self._segments if producer.tells_speakers else ():

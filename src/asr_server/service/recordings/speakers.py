@@ -1,25 +1,33 @@
-"""The speakers of one recording, told apart while it is decoded and transcribed."""
+"""The speakers of one recording, by their voices or by its channels, found while it is decoded and transcribed."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.transcript import Segment
 from asr_server.service.recordings.speaker_labels import labelled
 from asr_server.speakers.turns import MAX_SPEAKERS, Diarization, SpeakerCount, label
 
 if TYPE_CHECKING:
     from asr_server.audio.decode import Samples
+    from asr_server.service.recordings.segmenter import SpeechSpan
     from asr_server.service.requests import SpeakerOptions
     from asr_server.speakers.client import SpeakerClient
     from asr_server.speakers.turns import VoicePrint
 
 Name = Callable[[Sequence["VoicePrint"]], Awaitable[list[str]]]
+NameChannels = Callable[[Mapping[str, "Samples"]], Awaitable[dict[str, str]]]
 
 # Blocks of 2 s that wait for their analysis: text comes that far ahead of the speakers.
 _WAITING_BLOCKS = 64
+# Of a channel that is one person. More speech than that makes a voice hardly easier to recognise (speakers/live.py).
+_HEARD_SAMPLES = 12 * SAMPLE_RATE
 
 
 class RecordingSpeakers:
@@ -69,3 +77,34 @@ class RecordingSpeakers:
             names = await self._name(found.voice_prints)
         # Hours of words and of turns of many people take half a second.
         return await asyncio.to_thread(labelled, segments, found.turns, names)
+
+
+class ChannelSpeakers:
+    """One recording whose channels are a person each. `name`: finds the names of channels by their speech."""
+
+    def __init__(self, name: NameChannels) -> None:
+        self._name = name
+        self._speech: dict[str, Samples] = {}
+        self._names: dict[str, str] = {}
+
+    def hear(self, span: SpeechSpan) -> None:
+        """The next span of any channel."""
+        assert span.speaker is not None
+        before = self._speech.get(span.speaker, np.zeros(0, np.float32))
+        if len(before) < _HEARD_SAMPLES:
+            self._speech[span.speaker] = np.concatenate((before, span.audio))[:_HEARD_SAMPLES]
+
+    async def end(self) -> None:
+        """There are no more spans: find the names. Raises `SpeakersUnavailable`."""
+        self._names = await self._name(self._speech)
+
+    def labels(self, segments: Sequence[Segment]) -> list[Segment]:
+        """The segments with names in place of the letters of their channels."""
+        return [
+            replace(
+                segment,
+                speaker=self._names.get(segment.speaker or ""),
+                words=tuple(replace(word, speaker=self._names.get(word.speaker or "")) for word in segment.words),
+            )
+            for segment in segments
+        ]
