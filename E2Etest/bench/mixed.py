@@ -24,7 +24,7 @@ from asr_server.engine.protocol import Utterance
 from asr_server.live.events import Audio
 from asr_server.scheduling.job import AnyJob, Priority
 from asr_server.scheduling.observer import JobEnd, SchedulerObserver
-from asr_server.server import Machinery, machinery
+from asr_server.server import Machinery, Watch, machinery
 from asr_server.service.live_session.inference import Engines
 from asr_server.service.live_session.options import LiveSessionOptions
 from asr_server.service.live_session.sessions import LiveSessions
@@ -162,7 +162,7 @@ async def _many_speakers(model_id: str) -> dict[str, object]:
 @asynccontextmanager
 async def _loaded(model_id: str, ledger: Ledger) -> AsyncIterator[tuple[Machinery, LiveSessions]]:
     chosen = settings.load(model_id=model_id, idle_timeout=0.0)
-    built = machinery(chosen, plan.resolve(chosen, capabilities.probe()), watch=ledger)
+    built = machinery(chosen, plan.resolve(chosen, capabilities.probe()), Watch(ledger))
     try:
         await asyncio.wrap_future(built.thread.load())
         yield built, LiveSessions(chosen, Engines(built.clients[""], built.clients[""]), built.admission)

@@ -44,6 +44,7 @@ from asr_server.service.processor import RequestProcessor
 from asr_server.service.recordings.pipeline import PipelineResources, RecordingPipeline
 from asr_server.service.speaker_names import SpeakerNames
 from asr_server.service.speech.build import Speech, build_speech
+from asr_server.service.speech.observer import SpeechObserver
 from asr_server.service.translations import Translations
 from asr_server.service.voices import VoiceStore
 from asr_server.speakers.client import SpeakerClient
@@ -76,7 +77,8 @@ def create_app(settings: Settings | None = None, on_failure: OnFailure = lambda 
         _log_plan(resolved)
         _log_safety(settings)
         metrics = Metrics()
-        built = machinery(settings, resolved, watch=metrics.engine, on_state=_tell(metrics), on_failure=on_failure)
+        watch = Watch(metrics.engine, metrics.speech, _tell(metrics), on_failure)
+        built = machinery(settings, resolved, watch)
         app.state.services = services = _services(settings, resolved, built, metrics, ephemeral_keys)
         await services.jobs.start()
         tasks = [
@@ -104,6 +106,7 @@ async def drain(app: FastAPI) -> None:
     services: Services = app.state.services
     services.draining = True
     services.jobs.drain()
+    services.speech.drain()
     await services.live.drain()
 
 
@@ -150,14 +153,20 @@ class Machinery:
         await asyncio.to_thread(self.thread.close)
 
 
-def machinery(
-    settings: Settings,
-    resolved: plan.Plan,
-    *,
-    watch: SchedulerObserver | None = None,
-    on_state: OnState = _log_state,
-    on_failure: OnFailure = lambda error: None,
-) -> Machinery:
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Who is told what the machinery does. `on_state`: of the models for recordings."""
+
+    engine: SchedulerObserver | None = None
+    speech: SpeechObserver | None = None
+    on_state: OnState = _log_state
+    on_failure: OnFailure = lambda error: None
+
+
+_NOBODY = Watch()
+
+
+def machinery(settings: Settings, resolved: plan.Plan, watch: Watch = _NOBODY) -> Machinery:
     """Build it; each model is loaded by its first job."""
     heartbeat, clock = Heartbeat(), RequestClock(patience_s=settings.request_timeout)
     engines = _engines(resolved, settings.idle_timeout, heartbeat, clock)
@@ -168,10 +177,10 @@ def machinery(
         request_clock=clock,
         idle_timeout_s=settings.idle_timeout,
         live_reserve=resolved.max_batch // _LIVE_SHARE,
-        on_state=on_state,
+        on_state=watch.on_state,
         poll_idle=lambda: _poll_idle(engines.values()),
-        watch=watch,
-        on_failure=on_failure,
+        watch=watch.engine,
+        on_failure=watch.on_failure,
     )
     admission = Admission(
         settings.max_queue_audio_s, time_limit_s=settings.request_timeout, engine_s=lambda: thread.recordings_s
@@ -205,7 +214,7 @@ def machinery(
         pipeline,
         translations,
         processor,
-        build_speech(settings, resolved),
+        build_speech(settings, resolved, watch=watch.speech, on_failure=watch.on_failure),
     )
 
 

@@ -279,8 +279,10 @@ class HttpProtocol(HttpToolsProtocol):
                     await turns().next(_REQUEST_S)
                 await app(scope, receive, _Answer(cycle, send).send)
             finally:
-                # By the end of its side alone, and the app did not answer, or not to the end: no fault of the app.
-                if cycle.disconnected or (self._has_end and not cycle.response_complete):
+                # By the end of its side alone, and the app did not answer: no fault of the app. One that returns in the
+                # middle of an answer has cut it off, and has logged why.
+                is_cut_off = not cycle.response_complete and (self._has_end or cycle.response_started)
+                if cycle.disconnected or is_cut_off:
                     cycle.disconnected = True
                     cycle.transport.close()
 

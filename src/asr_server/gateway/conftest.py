@@ -16,6 +16,7 @@ from asr_server.gateway import app as gateway
 KEYS = ("sk-first", "sk-second")
 HEALTH = {
     "jobs": 0,
+    "speech_queue": {"texts": 0},
     "live": {},
     "queue": dict.fromkeys(("final", "partial", "interactive", "bulk", "running", "audio_held_s"), 0),
 }

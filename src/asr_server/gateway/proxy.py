@@ -83,6 +83,11 @@ class Proxy:
             scope["state"]["logged_elsewhere"] = True
             try:
                 await _pass_on(answer, scope, send)
+            except httpx.TransportError:
+                # The worker has cut its answer off and logged why, or it is lost. Returning cuts off this one.
+                await self._worker.lost(connection)
+                if connection.gone.is_set():
+                    scope["state"] |= {"outcome": WorkerLost.code, "logged_elsewhere": False}
             finally:
                 await answer.aclose()
             return
@@ -124,9 +129,9 @@ async def _pass_on(answer: httpx.Response, scope: Scope, send: Send) -> None:
             whole, unfinished = _events(unfinished + piece) if events else (piece, b"")
             if whole:
                 await send({"type": "http.response.body", "body": whole, "more_body": True})
-    except httpx.TransportError as error:
+    except httpx.TransportError:
         if not events:
-            raise WorkerLost("The worker process ended in the middle of its answer.") from error
+            raise
         scope["state"] |= {"outcome": WorkerLost.code, "logged_elsewhere": False}
         unfinished = _event(WorkerLost("The worker process ended while it worked on this request; try again."))
     await send({"type": "http.response.body", "body": unfinished, "more_body": False})

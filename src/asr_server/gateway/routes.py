@@ -23,6 +23,7 @@ from asr_server.api.http.schemas import (
     OptionBody,
     ProbeBody,
     QueueBody,
+    SpeechQueueBody,
 )
 from asr_server.api.websocket_io import refuse_plain_request
 from asr_server.core.settings import Settings
@@ -73,16 +74,6 @@ class GatewayRoutes:
 
     def _without_worker(self, state: WorkerState) -> dict[str, Any]:
         silent = state is WorkerState.RUNNING  # there is one, and it does not answer
-        nothing = QueueBody(
-            final=0,
-            partial=0,
-            interactive=0,
-            bulk=0,
-            running=0,
-            audio_waiting_s=0.0,
-            audio_held_s=0.0,
-            audio_limit_s=self._settings.max_queue_audio_s,
-        )
         return HealthBody(
             status="degraded" if silent or state is WorkerState.FAILED else "ok",
             mode="gateway",
@@ -110,14 +101,33 @@ class GatewayRoutes:
             aligner_state="unloaded",
             aligner_error="",
             speakers_state="unloaded",
+            speech_state="unloaded" if self._plan.is_active("speech") else "off",
+            speech_model=self._plan.value("speech"),
+            speech_error="",
+            speech_queue=self._empty_speech_queue(),
             live=LiveBody(sessions=0, waiting=0, limit=0),
             limits=LimitsBody(upload_bytes=self._settings.max_upload_bytes, audio_s=self._settings.max_audio_s),
             jobs=0,
-            queue=nothing,
+            queue=self._empty_queue(),
             plan=[OptionBody(name=o.name, active=o.active, value=o.value, reason=o.reason) for o in self._plan.options],
             version=__version__,
             uptime_s=0.0,
         ).model_dump()
+
+    def _empty_queue(self) -> QueueBody:
+        return QueueBody(
+            final=0,
+            partial=0,
+            interactive=0,
+            bulk=0,
+            running=0,
+            audio_waiting_s=0.0,
+            audio_held_s=0.0,
+            audio_limit_s=self._settings.max_queue_audio_s,
+        )
+
+    def _empty_speech_queue(self) -> SpeechQueueBody:
+        return SpeechQueueBody(texts=0, sentences_left=0, held_s=0.0, limit_s=self._settings.max_queue_speech_s)
 
     async def livez(self) -> JSONResponse:
         """Whether this process and the worker's engine make progress. No worker is no failure."""

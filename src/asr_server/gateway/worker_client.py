@@ -50,7 +50,7 @@ class WorkerClient:
         if not body or status != httpx.codes.OK:
             return True
         queue = body["queue"]
-        return bool(body["jobs"]) or any(
+        return bool(body["jobs"] or body["speech_queue"]["texts"]) or any(
             queue[name] for name in ("final", "partial", "interactive", "bulk", "running", "audio_held_s")
         )
 

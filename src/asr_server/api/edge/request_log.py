@@ -16,6 +16,7 @@ from asr_server.api.edge.access import PROBES
 from asr_server.api.metrics.labels import NO_ROUTE, OTHER, Transport
 from asr_server.core.errors import AsrError
 from asr_server.core.transcript import Timings, Transcript
+from asr_server.service.speech.requests import SpeechTimings
 
 _VALID_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 # Probes come every few seconds: their lines have level DEBUG.
@@ -80,13 +81,13 @@ def log_fields(transcript: Transcript) -> dict[str, object]:
     }
 
 
-def server_timing(request: Request, timings: Timings) -> dict[str, str]:
+def server_timing(request: Request, timings: Timings | SpeechTimings) -> dict[str, str]:
     """The `Server-Timing` header: the times of the log line, in milliseconds."""
     parts = [*_parts(timings), ("total", _took_ms(request.scope))]
     return {"Server-Timing": ", ".join(f"{part};dur={took_ms:.1f}" for part, took_ms in parts)}
 
 
-def _parts(timings: Timings) -> list[tuple[str, float]]:
+def _parts(timings: Timings | SpeechTimings) -> list[tuple[str, float]]:
     return [(field.name.removesuffix("_ms"), getattr(timings, field.name)) for field in fields(timings)]
 
 

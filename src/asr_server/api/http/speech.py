@@ -10,15 +10,18 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
+from loguru import logger
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from asr_server.api.dependencies import Services, ServicesDep
 from asr_server.api.disconnect import while_connected
+from asr_server.api.edge.request_log import server_timing
 from asr_server.api.http import body, sse
 from asr_server.api.http.schemas import ErrorBody, VoiceBody, VoiceListBody
 from asr_server.api.http.speech_fields import SpeechBody, speech_request
 from asr_server.audio.encoding.formats import SpeechFormat
-from asr_server.audio.encoding.wav import HEADER_BYTES, wav_file
+from asr_server.audio.encoding.wav import HEADER_BYTES, wav_header
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import AsrError, Cancelled
 from asr_server.engine.speech.protocol import SpeechTraits, Voice
@@ -36,6 +39,8 @@ _BYTES_PER_CHAR, _OTHER_BYTES = 12, 128 * 1024
 _SCHEMA = {
     "requestBody": {"required": True, "content": {"application/json": {"schema": SpeechBody.model_json_schema()}}}
 }
+# Of an answer that was kept: as much is copied at a time, however slowly the client reads.
+_PIECE_BYTES = 64 * 1024
 _PCM_HEADERS = {
     "X-PCM-Sample-Rate": str(SPEECH_RATE),
     "X-PCM-Bit-Depth": "16",
@@ -114,17 +119,15 @@ async def _audio_response(request: Request, services: Services, wanted: SpeechRe
     HTTP status."""
     prepared = services.speech.prepare(wanted)
     kept = services.speech.kept(prepared)
-    headers = _headers(prepared, is_kept=kept is not None)
     if kept is not None:
-        _note(request, kept.done)
-        return Response(_file(wanted.format, kept), media_type=wanted.format.media_type, headers=headers)
+        return _kept_response(request, kept, prepared)
     buffer = sse.EventBuffer(_work(services, prepared, None))
     try:
-        first = await while_connected(request.receive, _first_audio(buffer))
+        await while_connected(request.receive, _until_audio(buffer))
     except BaseException:
         buffer.cancel()
         raise
-    return _AudioResponse(_audio(request, buffer, first), buffer, wanted.format.media_type, headers)
+    return _AudioResponse(request, buffer, prepared)
 
 
 def _headers(prepared: SpeechScript, *, is_kept: bool) -> dict[str, str]:
@@ -134,61 +137,71 @@ def _headers(prepared: SpeechScript, *, is_kept: bool) -> dict[str, str]:
     return headers | ({"X-Ignored": ", ".join(prepared.ignored)} if prepared.ignored else {})
 
 
-def _file(audio_format: SpeechFormat, kept: SpokenAnswer) -> bytes:
+def _kept_response(request: Request, kept: SpokenAnswer, prepared: SpeechScript) -> StreamingResponse:
     """A whole file; a WAV file then says how long it is."""
-    data = b"".join(event.data for event in kept.events if isinstance(event, AudioChunk))
-    return wav_file(data[HEADER_BYTES:]) if audio_format is SpeechFormat.WAV else data
+    _note(request, kept.done)
+    audio_format = prepared.encoding.format
+    parts = [event.data for event in kept.events if isinstance(event, AudioChunk)]
+    size = sum(map(len, parts))
+    if audio_format is SpeechFormat.WAV:
+        parts[0] = wav_header(size - HEADER_BYTES) + parts[0][HEADER_BYTES:]
+    headers = _headers(prepared, is_kept=True)
+    headers |= {"Content-Length": str(size), **server_timing(request, kept.done.timings)}
+    return StreamingResponse(_pieces(parts), media_type=audio_format.media_type, headers=headers)
 
 
-async def _first_audio(buffer: sse.EventBuffer[SpeechEvent]) -> bytes:
+async def _pieces(parts: list[bytes]) -> AsyncGenerator[bytes, None]:
+    for part in parts:
+        for begin in range(0, len(part), _PIECE_BYTES):
+            yield part[begin : begin + _PIECE_BYTES]
+
+
+async def _until_audio(buffer: sse.EventBuffer[SpeechEvent]) -> None:
+    """Wait for the first audio, which `take` then returns, or for the end. Raises the error that ended the work."""
     while await buffer.wait():
-        match buffer.take():
-            case AudioChunk(data=data):
-                return data
-            case None:
-                return b""
-    return b""
+        if not isinstance(buffer.take(), SentenceBegun):
+            return
 
 
 class _AudioResponse(StreamingResponse):
-    """Cancels the work when the client leaves."""
+    """Sends the audio of `buffer`, from the event on that it has now. An error in the middle cuts the connection off:
+    the client must not take a part of the audio for all of it."""
 
-    def __init__(
-        self,
-        chunks: AsyncGenerator[bytes, None],
-        buffer: sse.EventBuffer[Any],
-        media_type: str,
-        headers: dict[str, str],
-    ) -> None:
-        super().__init__(chunks, media_type=media_type, headers=headers)
+    def __init__(self, request: Request, buffer: sse.EventBuffer[SpeechEvent], prepared: SpeechScript) -> None:
+        headers, media_type = _headers(prepared, is_kept=False), prepared.encoding.format.media_type
+        super().__init__(self._audio(), media_type=media_type, headers=headers)
+        self._request = request
         self._buffer = buffer
+        # Of the request: that of a client that leaves, until there is another one.
+        self._outcome: str | None = Cancelled.code
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send everything, or end when the client leaves."""
+        """Send everything, or end when the client leaves. Returns without the end of the body if the work failed."""
+        state = self._request.state
         try:
             await super().__call__(scope, receive, send)
+        except AsrError as error:
+            self._outcome = error.code
+            logger.error("answer cut off", id=state.id, code=error.code, reason=error.message)
+        except ClientDisconnect:
+            pass
+        except Exception as error:
+            self._outcome = AsrError.code
+            logger.opt(exception=error).error("unexpected error", id=state.id)
         finally:
             self._buffer.cancel()
+            if self._outcome is not None:
+                state.outcome = self._outcome
 
-
-async def _audio(request: Request, buffer: sse.EventBuffer[SpeechEvent], first: bytes) -> AsyncGenerator[bytes, None]:
-    """All bytes. An error in the middle ends the connection without the end of the body: the client sees a failure."""
-    try:
-        yield first
-        while await buffer.wait():
-            match buffer.take():
+    async def _audio(self) -> AsyncGenerator[bytes, None]:
+        while (event := self._buffer.take()) is not None:
+            match event:
                 case AudioChunk(data=data):
                     yield data
-                case SpeechDone() as done:
-                    _note(request, done)
-                case None:
-                    return
-    except AsrError as error:
-        request.state.outcome = error.code
-        raise
-    except BaseException:
-        request.state.outcome = Cancelled.code
-        raise
+                case SpeechDone():
+                    _note(self._request, event)
+            await self._buffer.wait()
+        self._outcome = None
 
 
 def _note(request: Request, done: SpeechDone) -> None:

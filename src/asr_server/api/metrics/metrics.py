@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any
 from asr_server.api.metrics import table
 from asr_server.api.metrics.labels import OTHER, Transport
 from asr_server.api.metrics.spec import MetricKind, MetricSpec
+from asr_server.audio.encoding.formats import SpeechFormat
+from asr_server.core.audio import SPEECH_RATE
 from asr_server.engine.protocol import Hypothesis
+from asr_server.engine.speech.protocol import Sentence, SpeechFinish, SpokenSentence
 from asr_server.live.events import Ending
 from asr_server.scheduling.job import AnyJob
 from asr_server.scheduling.model import ModelState
 from asr_server.scheduling.observer import JobEnd, SchedulerObserver
 from asr_server.service.live_session.session_stats import LiveObserver, SessionOutcome
+from asr_server.service.speech.observer import SpeechObserver
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -35,6 +39,7 @@ class Metrics:
         self.http = HttpMetrics(self.registry)
         self.engine = EngineMetrics(self.registry)
         self.live = LiveMetrics(self.registry)
+        self.speech = SpeechMetrics(self.registry)
 
 
 class HttpMetrics:
@@ -150,6 +155,47 @@ class LiveMetrics(LiveObserver):
         """A session ended."""
         self._ended[outcome].inc()
         self._audio.inc(audio_s)
+
+
+class SpeechMetrics(SpeechObserver):
+    """Metrics that speech output and the thread of its engine report."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        answers = _create(table.SPEECH_ANSWERS, registry)
+        self._answers = {(name, end): answers.labels(name, end) for name in SpeechFormat for end in JobEnd}
+        self._first_audio = _create(table.SPEECH_FIRST_AUDIO, registry)
+        self._sentences = _children(_create(table.SPEECH_SENTENCES, registry), table.VALUES["end"])
+        self._wait = _create(table.SPEECH_WAIT, registry)
+        self._inference = _create(table.SPEECH_INFERENCE, registry)
+        self._encoding = _create(table.SPEECH_ENCODING, registry)
+        self._audio = _create(table.SPEECH_AUDIO, registry)
+        self._characters = _create(table.SPEECH_CHARACTERS, registry)
+        self._cut_short = _create(table.SPEECH_CUT_SHORT, registry)
+
+    def first_audio(self, after_s: float) -> None:
+        """The first audio of an answer was ready."""
+        self._first_audio.observe(after_s)
+
+    def encoded(self, took_s: float) -> None:
+        """A sentence was encoded."""
+        self._encoding.observe(took_s)
+
+    def answered(self, audio_format: SpeechFormat, end: JobEnd) -> None:
+        """The work for a text is over."""
+        self._answers[audio_format, end].inc()
+
+    def started(self, job: AnyJob) -> None:
+        """A sentence entered the engine."""
+        self._wait.observe(job.started_s - job.queued_s - job.load_s)
+
+    def ended(self, job: AnyJob, end: JobEnd, value: Any = None) -> None:
+        """A sentence ended; `value`: its result."""
+        self._sentences[end].inc()
+        if isinstance(job.item, Sentence) and isinstance(value, SpokenSentence):
+            self._inference.observe(job.ended_s - job.started_s)
+            self._characters.inc(len(job.item.text))
+            self._audio.inc(value.samples / SPEECH_RATE)
+            self._cut_short.inc(value.finish is SpeechFinish.BUDGET)
 
 
 def _create(meter: MetricSpec, registry: CollectorRegistry) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
@@ -19,6 +19,7 @@ from asr_server.api.http.schemas import (
     OptionBody,
     ProbeBody,
     QueueBody,
+    SpeechQueueBody,
 )
 from asr_server.api.ops import probes
 from asr_server.engine.protocol import Option
@@ -58,6 +59,7 @@ async def health(services: ServicesDep) -> HealthBody:
         aligner_state=info.aligner_state.value,
         aligner_error=info.aligner_error,
         speakers_state="loaded" if services.speakers is not None and services.speakers.pid is not None else "unloaded",
+        **_speech(services),
         queue=_queue(services, snapshot),
         jobs=services.jobs.pending,
         live=_live(services),
@@ -120,6 +122,26 @@ def _status(services: Services, snapshot: EngineSnapshot) -> Literal["ok", "degr
 def _live(services: Services) -> LiveBody:
     limit = services.settings.max_live_sessions
     return LiveBody(sessions=len(services.live), waiting=services.live.waiting, limit=limit)
+
+
+def _speech(services: Services) -> dict[str, Any]:
+    speech = services.speech
+    queue = SpeechQueueBody(
+        texts=speech.texts,
+        sentences_left=speech.sentences_left,
+        held_s=round(speech.admission.held_s, 3),
+        limit_s=speech.admission.limit_s,
+    )
+    if speech.silent_because:
+        return {"speech_state": "off", "speech_model": "", "speech_error": "", "speech_queue": queue}
+    client = speech.engines.named
+    status = client.status
+    return {
+        "speech_state": status.state.value,
+        "speech_model": client.model_id,
+        "speech_error": status.load_error,
+        "speech_queue": queue,
+    }
 
 
 def _queue(services: Services, snapshot: EngineSnapshot) -> QueueBody:

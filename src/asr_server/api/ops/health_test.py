@@ -55,6 +55,10 @@ class _Live:
         return 0
 
 
+def _silent():
+    return SimpleNamespace(silent_because="SPEECH=off", texts=0, sentences_left=0, admission=Admission(100.0))
+
+
 @pytest.fixture
 def batch():
     return _Hanging()
@@ -77,6 +81,7 @@ def app(batch):
         admission=Admission(100.0),
         jobs=SimpleNamespace(pending=0),
         live=_Live(),
+        speech=_silent(),
         started_s=time.monotonic(),
         ready=True,
         draining=False,

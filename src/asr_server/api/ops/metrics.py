@@ -66,7 +66,7 @@ class MetricSample:
 
 def read_samples(services: Services) -> list[MetricSample]:
     """All gauges, read on the event loop, where most of the state lives."""
-    return [*_engine(services), *_work(services), *_live(services), *_server(services)]
+    return [*_engine(services), *_work(services), *_live(services), *_speech(services), *_server(services)]
 
 
 class SampleCollector:
@@ -119,6 +119,21 @@ def _work(services: Services) -> Iterable[MetricSample]:
 def _live(services: Services) -> Iterable[MetricSample]:
     yield _one(table.LIVE_SESSIONS, len(services.live))
     yield _one(table.LIVE_WAITING, services.live.waiting)
+
+
+def _speech(services: Services) -> Iterable[MetricSample]:
+    speech = services.speech
+    yield _one(table.SPEECH_TEXTS, speech.texts)
+    yield _one(table.SPEECH_LEFT, speech.sentences_left)
+    yield _one(table.SPEECH_HELD, speech.admission.held_s)
+    yield _one(table.SPEECH_LIMIT, speech.admission.limit_s)
+    yield _one(table.SPEECH_CACHE_HITS, speech.cache.hits)
+    yield _one(table.SPEECH_CACHE_MISSES, speech.cache.misses)
+    yield _one(table.SPEECH_CACHE_BYTES, speech.cache.held_bytes)
+    yield _one(table.SPEECH_ENCODER, speech.encoder.pid is not None)
+    yield _one(table.SPEECH_FILES, speech.encoder.streams)
+    state = None if speech.silent_because else speech.engines.named.status.state
+    yield MetricSample(table.SPEECH_STATE, {(each,): each is state for each in ModelState} if state else {})
 
 
 def _server(services: Services) -> Iterable[MetricSample]:

@@ -33,7 +33,7 @@ class EncoderProcess(WorkerProcess):
 
 
 class AudioEncoder(WorkerClient[EncoderProcess]):
-    """Encodes the files of many requests, at the same time. For one event loop.
+    """Encodes the files of many requests, at the same time. For one event loop. `streams`: the files under way.
 
     Every method raises `EncoderUnavailable` if the process was lost: the files under way are lost with it, and the next
     one starts another process.
@@ -41,7 +41,7 @@ class AudioEncoder(WorkerClient[EncoderProcess]):
 
     def __init__(self, *, idle_timeout_s: float = 0.0) -> None:
         super().__init__(idle_timeout_s)
-        self._mib = 0
+        self.streams = self._mib = 0
 
     @asynccontextmanager
     async def stream(self, options: EncodingOptions) -> AsyncGenerator[EncodedStream, None]:
@@ -53,6 +53,7 @@ class AudioEncoder(WorkerClient[EncoderProcess]):
         if self._mib + mib > _MAX_MIB:
             raise Overloaded("Too many spoken answers are being encoded; try again later.")
         self._mib += mib
+        self.streams += 1
         self._idle.hold()
         try:
             process, number = await self._running(), next(self._numbers)
@@ -65,6 +66,7 @@ class AudioEncoder(WorkerClient[EncoderProcess]):
         finally:
             self._idle.release()
             self._mib -= mib
+            self.streams -= 1
 
     async def _start(self) -> EncoderProcess:
         return await EncoderProcess.start()

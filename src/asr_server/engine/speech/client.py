@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from asr_server.scheduling.model import ModelStatus
+    from asr_server.scheduling.snapshot import EngineSnapshot
     from asr_server.scheduling.thread import EngineThread
 
 
@@ -45,6 +47,15 @@ class SpeechClient:
         self.clock = thread.request_clock
         self._thread = thread
         self._model = model
+
+    def snapshot(self) -> EngineSnapshot:
+        """The present state of the thread; never waits."""
+        return self._thread.snapshot()
+
+    @property
+    def status(self) -> ModelStatus:
+        """Whether the engine is loaded; never waits."""
+        return self.snapshot().models[self._model]
 
     def lease(self) -> AbstractContextManager[None]:
         """Keep the engine loaded until the block ends."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,10 @@ from asr_server.service.speech.script import SpeechEngines
 from asr_server.service.speech.synthesis import SpeechProcessor
 
 if TYPE_CHECKING:
+    from asr_server.core.errors import EngineFailed
     from asr_server.core.settings import Settings
     from asr_server.engine.plan import Plan
+    from asr_server.service.speech.observer import SpeechObserver
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +41,23 @@ class Speech:
         await self.encoder.close()
 
 
-def build_speech(settings: Settings, resolved: Plan) -> Speech:
-    """Build it; the engine is loaded by its first sentence."""
-    thread, engines = _espeak(settings) if resolved.is_active("speech") else (None, resolved.reason("speech"))
+def build_speech(
+    settings: Settings,
+    resolved: Plan,
+    *,
+    watch: SpeechObserver | None = None,
+    on_failure: Callable[[EngineFailed], None] = lambda error: None,
+) -> Speech:
+    """Build it; the engine is loaded by its first sentence. `on_failure`: as of the engine thread."""
+    thread: EngineThread | None = None
+    engines: SpeechEngines | str = resolved.reason("speech")
+    if resolved.is_active("speech"):
+        # On a thread of its own, so that it never waits for a step of recognition.
+        engine = EspeakEngine()
+        thread = EngineThread(
+            engine, idle_timeout_s=settings.idle_timeout, on_state=_log_state, watch=watch, on_failure=on_failure
+        )
+        engines = SpeechEngines(SpeechClient(thread, engine.traits, engine.info.model_id))
     admission = Admission(
         settings.max_queue_speech_s,
         time_limit_s=settings.request_timeout,
@@ -48,15 +65,8 @@ def build_speech(settings: Settings, resolved: Plan) -> Speech:
     )
     encoder = AudioEncoder(idle_timeout_s=settings.idle_timeout)
     cache = SpeechCache(int(settings.audio_cache_mb * 2**20))
-    processor = SpeechProcessor(engines, encoder, admission, cache, settings, settings.request_timeout)
+    processor = SpeechProcessor(engines, encoder, admission, cache, settings, settings.request_timeout, watch)
     return Speech(processor, encoder, thread)
-
-
-def _espeak(settings: Settings) -> tuple[EngineThread, SpeechEngines]:
-    """On a thread of its own, so that it never waits for a step of recognition."""
-    engine = EspeakEngine()
-    thread = EngineThread(engine, idle_timeout_s=settings.idle_timeout, on_state=_log_state)
-    return thread, SpeechEngines(SpeechClient(thread, engine.traits, engine.info.model_id))
 
 
 def _log_state(model: str, state: ModelState, took_s: float) -> None:

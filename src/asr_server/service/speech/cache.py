@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
-from asr_server.service.speech.requests import AudioChunk, SentenceBegun, SpeechDone
+from asr_server.service.speech.requests import AudioChunk, SentenceBegun, SpeechDone, SpeechEvent, SpeechTimings
 
 # An answer that takes more than this part of all would push out too many others.
 _LARGEST_PART = 4
@@ -28,11 +30,12 @@ class SpokenAnswer:
 
 
 class SpeechCache:
-    """Used on the event loop. `hits`, `misses`: how often an answer was there."""
+    """Used on the event loop. `hits`, `misses`: how often an answer was there. `recorded_bytes`: of answers that are
+    not complete yet, which have a limit of `max_bytes` together beside those that are kept."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
-        self.held_bytes = 0
+        self.held_bytes = self.recorded_bytes = 0
         self.hits = self.misses = 0
         self._answers: OrderedDict[str, SpokenAnswer] = OrderedDict()
 
@@ -46,10 +49,14 @@ class SpeechCache:
         self._answers.move_to_end(key)
         return answer
 
+    def fits(self, size_bytes: int) -> bool:
+        """Whether an answer of that size would be kept."""
+        return size_bytes * _LARGEST_PART <= self.max_bytes
+
     def put(self, key: str, answer: SpokenAnswer) -> None:
         """Keep an answer, unless it is too large."""
         size_bytes = answer.size_bytes
-        if size_bytes * _LARGEST_PART > self.max_bytes:
+        if not self.fits(size_bytes):
             return
         if (old := self._answers.pop(key, None)) is not None:
             self.held_bytes -= old.size_bytes
@@ -58,3 +65,57 @@ class SpeechCache:
         while self.held_bytes > self.max_bytes:
             _, oldest = self._answers.popitem(last=False)
             self.held_bytes -= oldest.size_bytes
+
+    @contextmanager
+    def recording(self, emit: Callable[[SpeechEvent], Awaitable[None]]) -> Iterator[AnswerRecorder]:
+        """Passes events on to `emit` and remembers them until the block ends."""
+        recorder = AnswerRecorder(self, emit)
+        try:
+            yield recorder
+        finally:
+            recorder.forget()
+
+
+class AnswerRecorder:
+    """Remembers the events of an answer, unless they become too many bytes."""
+
+    def __init__(self, cache: SpeechCache, emit: Callable[[SpeechEvent], Awaitable[None]]) -> None:
+        self._cache = cache
+        self._emit = emit
+        self._size_bytes = 0
+        self._is_complete = True
+        self._begun: list[SentenceBegun] = []
+        self._data: list[bytearray] = []
+
+    async def emit(self, event: SpeechEvent) -> None:
+        """Remember, then pass on."""
+        if self._is_complete:
+            self._remember(event)
+        await self._emit(event)
+
+    def answer(self, done: SpeechDone) -> SpokenAnswer | None:
+        """What to keep; None if it is too large."""
+        if not self._is_complete:
+            return None
+        events: list[SentenceBegun | AudioChunk] = []
+        for begun, data in zip(self._begun, self._data, strict=True):
+            events += [begun, AudioChunk(begun.index, bytes(data))]
+        return SpokenAnswer(tuple(events), replace(done, cached=True, timings=SpeechTimings()))
+
+    def forget(self) -> None:
+        """Give the memory back; nothing is remembered any more."""
+        self._cache.recorded_bytes -= self._size_bytes
+        self._size_bytes, self._is_complete = 0, False
+        self._begun, self._data = [], []
+
+    def _remember(self, event: SpeechEvent) -> None:
+        match event:
+            case SentenceBegun():
+                self._begun.append(event)
+                self._data.append(bytearray())
+            case AudioChunk(sentence=sentence, data=data):
+                self._size_bytes += len(data)
+                self._cache.recorded_bytes += len(data)
+                self._data[sentence] += data
+        if not self._cache.fits(self._size_bytes) or self._cache.recorded_bytes > self._cache.max_bytes:
+            self.forget()

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 
 from asr_server.audio.encoding.client import AudioEncoder, EncodedStream
-from asr_server.core.errors import DeadlineExceeded, SpeechUnavailable
+from asr_server.core.errors import DeadlineExceeded, ShuttingDown, SpeechUnavailable
 from asr_server.core.speech_settings import SpeechSettings
 from asr_server.engine.client import until
 from asr_server.engine.speech.client import SpeechStream
 from asr_server.engine.speech.protocol import SpeechFinish
 from asr_server.scheduling.admission import Admission, AdmissionTicket
 from asr_server.scheduling.job import Priority
+from asr_server.scheduling.observer import JobEnd
 from asr_server.service.speech import script
 from asr_server.service.speech.cache import SpeechCache, SpokenAnswer
 from asr_server.service.speech.durations import spoken_s
+from asr_server.service.speech.observer import SpeechObserver
 from asr_server.service.speech.requests import (
     AudioChunk,
     SentenceBegun,
@@ -33,6 +36,8 @@ from asr_server.service.speech.script import SpeechEngines, SpeechScript
 
 # Sentences that are queued ahead of the one that is encoded: the engine never waits for the encoder.
 _LOOK_AHEAD = 2
+# Of one event. A reader that is slow holds a bounded number of them.
+_CHUNK_BYTES = 64 * 1024
 _NOTHING = np.zeros(0, np.float32)
 
 Emit = Callable[[SpeechEvent], Awaitable[None]]
@@ -46,6 +51,14 @@ class SpeechRun:
     timeout_s: float | None = None
 
 
+@dataclass(slots=True, eq=False)
+class _UnderWay:
+    """A text that is being spoken."""
+
+    ticket: AdmissionTicket
+    sentences_left: int
+
+
 class SpeechProcessor:
     """Speaks texts of many callers at once. For one event loop. `engines`: or the reason why the server is silent."""
 
@@ -57,11 +70,15 @@ class SpeechProcessor:
         cache: SpeechCache,
         settings: SpeechSettings,
         timeout_s: float,
+        observer: SpeechObserver | None = None,
     ) -> None:
         self._engines = engines
-        self._encoder = encoder
         self._settings = settings
         self._timeout_s = timeout_s
+        self._observer = observer or SpeechObserver()
+        self._under_way: set[_UnderWay] = set()
+        self._is_draining = False
+        self.encoder = encoder
         self.admission = admission
         self.cache = cache
 
@@ -72,8 +89,29 @@ class SpeechProcessor:
             raise SpeechUnavailable(f"This server does not speak: {self._engines}.")
         return self._engines
 
+    @property
+    def silent_because(self) -> str:
+        """Why the server does not speak; "" if it does."""
+        return self._engines if isinstance(self._engines, str) else ""
+
+    @property
+    def texts(self) -> int:
+        """How many are being spoken."""
+        return len(self._under_way)
+
+    @property
+    def sentences_left(self) -> int:
+        """Of these texts, those that are not spoken yet."""
+        return sum(one.sentences_left for one in self._under_way)
+
+    def drain(self) -> None:
+        """Take no more texts. Those that are being spoken are spoken to their end."""
+        self._is_draining = True
+
     def prepare(self, request: SpeechRequest) -> SpeechScript:
-        """What is to be spoken how. Raises what is wrong with the request, and `SpeechUnavailable`."""
+        """What is to be spoken how. Raises what is wrong with the request, `SpeechUnavailable` and `ShuttingDown`."""
+        if self._is_draining:
+            raise ShuttingDown("The server is shutting down.")
         return script.prepare(request, self.engines, self._settings)
 
     def kept(self, prepared: SpeechScript) -> SpokenAnswer | None:
@@ -89,22 +127,43 @@ class SpeechProcessor:
         timeout_s = run.timeout_s or self._timeout_s
         clock = prepared.client.clock
         deadline_s = clock.now_s() + timeout_s
-        recorder = _Recorder(emit, self.cache.max_bytes)
-        with self.admission.hold(time_limit_s=timeout_s, bulk=run.priority is Priority.BULK) as ticket:
+        bulk = run.priority is Priority.BULK
+        with (
+            self.admission.hold(time_limit_s=timeout_s, bulk=bulk) as ticket,
+            self._counted(prepared, ticket) as under_way,
+            self.cache.recording(emit) as recorder,
+        ):
             self.admission.measure(ticket, prepared.duration_s)
             try:
                 async with until(clock, deadline_s):
-                    done = await self._speak(prepared, recorder.emit, run.priority, deadline_s, ticket)
+                    done = await self._speak(prepared, recorder.emit, run.priority, deadline_s, under_way)
             except TimeoutError:
                 raise DeadlineExceeded("The time limit of the request passed while it was spoken.") from None
             self.admission.finish(ticket, prepared.duration_s)
-        if (answer := recorder.answer(done)) is not None:
-            self.cache.put(prepared.key, answer)
+            if (answer := recorder.answer(done)) is not None:
+                self.cache.put(prepared.key, answer)
         await emit(done)
         return done
 
+    @contextmanager
+    def _counted(self, prepared: SpeechScript, ticket: AdmissionTicket) -> Iterator[_UnderWay]:
+        under_way, end = _UnderWay(ticket, len(prepared.rows)), JobEnd.FAILED
+        self._under_way.add(under_way)
+        try:
+            yield under_way
+            end = JobEnd.DONE
+        except DeadlineExceeded:
+            end = JobEnd.EXPIRED
+            raise
+        except asyncio.CancelledError:
+            end = JobEnd.CANCELLED
+            raise
+        finally:
+            self._under_way.remove(under_way)
+            self._observer.answered(prepared.encoding.format, end)
+
     async def _speak(
-        self, prepared: SpeechScript, emit: Emit, priority: Priority, deadline_s: float, ticket: AdmissionTicket
+        self, prepared: SpeechScript, emit: Emit, priority: Priority, deadline_s: float, under_way: _UnderWay
     ) -> SpeechDone:
         began_s = time.perf_counter()
         timings, cut_short, spoken = SpeechTimings(), 0, 0.0
@@ -124,26 +183,31 @@ class SpeechProcessor:
 
             for _ in range(_LOOK_AHEAD):
                 queue_next()
-            async with self._encoder.stream(prepared.encoding) as encoded:
+            async with self.encoder.stream(prepared.encoding) as encoded:
                 for index, span in enumerate(prepared.spans):
                     queue_next()
                     await emit(SentenceBegun(index, span.text, span.start, span.end))
-                    sentence = _SentenceInProgress(ahead[0], encoded, index, emit)
+                    sentence = SentenceInProgress(ahead[0], encoded, index, emit)
                     finish = await sentence.encode(is_last=index + 1 == len(prepared.spans))
                     ahead.popleft()
                     cut_short += finish is SpeechFinish.BUDGET
+                    had_audio = timings.first_audio_ms > 0
                     timings = _sum(timings, sentence.timings(began_s))
+                    self._observer.encoded(sentence.encode_s)
+                    if not had_audio and timings.first_audio_ms and priority is not Priority.BULK:
+                        self._observer.first_audio(timings.first_audio_ms / 1000)
                     spoken += spoken_s(prepared.rows[index].text) / prepared.encoding.speed
-                    self.admission.progress(ticket, spoken)
+                    self.admission.progress(under_way.ticket, spoken)
+                    under_way.sentences_left -= 1
                 return SpeechDone(prepared.characters, len(prepared.spans), encoded.samples, cut_short, timings=timings)
 
 
-class _SentenceInProgress:
+class SentenceInProgress:
     """One sentence on its way from the engine through the encoder."""
 
     def __init__(self, stream: SpeechStream, encoded: EncodedStream, index: int, emit: Emit) -> None:
         self._stream, self._encoded, self._index, self._emit = stream, encoded, index, emit
-        self._encode_s = self._first_s = 0.0
+        self.encode_s = self._first_s = 0.0
 
     async def encode(self, *, is_last: bool) -> SpeechFinish:
         """Emit its audio as it is ready."""
@@ -159,16 +223,17 @@ class _SentenceInProgress:
         began_s = time.perf_counter()
         data = await pushing
         ended_s = time.perf_counter()
-        self._encode_s += ended_s - began_s
+        self.encode_s += ended_s - began_s
         if data:
             self._first_s = self._first_s or ended_s
-            await self._emit(AudioChunk(self._index, data))
+            for begin in range(0, len(data), _CHUNK_BYTES):
+                await self._emit(AudioChunk(self._index, data[begin : begin + _CHUNK_BYTES]))
 
     def timings(self, began_s: float) -> SpeechTimings:
         """Of this sentence; `first_audio_ms` since `began_s`."""
         times = self._stream.times
         first_s = self._first_s - began_s if self._first_s else 0.0
-        return SpeechTimings(*(1000 * part for part in (times.queue_s, times.infer_s, self._encode_s, first_s)))
+        return SpeechTimings(*(1000 * part for part in (times.queue_s, times.infer_s, self.encode_s, first_s)))
 
 
 def _cancel(streams: Iterable[SpeechStream]) -> None:
@@ -180,39 +245,3 @@ def _sum(all_so_far: SpeechTimings, sentence: SpeechTimings) -> SpeechTimings:
     first_audio_ms = all_so_far.first_audio_ms or sentence.first_audio_ms
     added = SpeechTimings(*(one + other for one, other in zip(astuple(all_so_far), astuple(sentence), strict=True)))
     return replace(added, first_audio_ms=first_audio_ms)
-
-
-class _Recorder:
-    """Passes events on and remembers them for the cache, unless they are too many bytes."""
-
-    def __init__(self, emit: Emit, max_bytes: int) -> None:
-        self._emit = emit
-        self._left_bytes = max_bytes
-        self._begun: list[SentenceBegun] = []
-        self._data: list[bytearray] = []
-
-    async def emit(self, event: SpeechEvent) -> None:
-        """Remember, then pass on."""
-        if self._left_bytes >= 0:
-            self._remember(event)
-        await self._emit(event)
-
-    def _remember(self, event: SpeechEvent) -> None:
-        match event:
-            case SentenceBegun():
-                self._begun.append(event)
-                self._data.append(bytearray())
-            case AudioChunk(sentence=sentence, data=data):
-                self._left_bytes -= len(data)
-                self._data[sentence] += data
-        if self._left_bytes < 0:
-            self._begun, self._data = [], []
-
-    def answer(self, done: SpeechDone) -> SpokenAnswer | None:
-        """What to keep; None if it is too large."""
-        if self._left_bytes < 0:
-            return None
-        events: list[SentenceBegun | AudioChunk] = []
-        for begun, data in zip(self._begun, self._data, strict=True):
-            events += [begun, AudioChunk(begun.index, bytes(data))]
-        return SpokenAnswer(tuple(events), replace(done, cached=True, timings=SpeechTimings()))

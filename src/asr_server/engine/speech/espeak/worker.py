@@ -49,10 +49,10 @@ def main() -> None:
         (size,) = REQUEST_HEADER.unpack(header)
         if size > MAX_REQUEST_BYTES:
             return
-        body = _read(size)
+        body, parent = _read(size), os.getpid()
         child = os.fork()
         if child == 0:
-            _speak(library, body)
+            _speak(library, body, parent)
         _, status = os.waitpid(child, 0)
         outcome = SPOKEN if os.waitstatus_to_exitcode(status) == 0 else FAILED
         _write(SAMPLES_HEADER.pack(0) + OUTCOME.pack(outcome))
@@ -65,7 +65,7 @@ def _load(path: str, data: str) -> ctypes.CDLL:
     return library
 
 
-def _speak(library: ctypes.CDLL, body: bytes) -> NoReturn:
+def _speak(library: ctypes.CDLL, body: bytes, parent: int) -> NoReturn:
     """Write the samples of one sentence, and exit: 0 if it was spoken to its end."""
     code = 1
     try:
@@ -73,7 +73,7 @@ def _speak(library: ctypes.CDLL, body: bytes) -> NoReturn:
         chosen = library.espeak_SetVoiceByName(request.voice.encode())
         callback = _SYNTH_CALLBACK(_written)
         library.espeak_SetSynthCallback(callback)
-        sandbox.prepare((1,), os.getppid())
+        sandbox.prepare((1,), parent)
         sandbox.lock(_MEMORY_BYTES, _CPU_S)
         text = ctypes.create_string_buffer(request.text.encode())
         if chosen == 0:
