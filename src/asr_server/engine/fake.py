@@ -20,7 +20,7 @@ import numpy as np
 from asr_server.core.audio import samples_to_s, samples_to_whole_ms
 from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
 from asr_server.engine.budget import token_budget
-from asr_server.engine.fake_script import FakeScript, Fault, Rule, ScriptSource
+from asr_server.engine.fake_script import FakeScript, Fault, Rule, ScriptSource, hang
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import (
     AlignedPiece,
@@ -41,7 +41,6 @@ _SILENCE_PEAK = 0.01
 _AUDIO_TOKENS_PER_S = 13
 _PROMPT_TOKENS = 9
 _LOOP_TURNS = 6
-_POLL_S = 0.005
 # What a sampled answer says in place of a word.
 _HESITATION = " um"
 _UNITS = (
@@ -240,7 +239,7 @@ class FakeEngine:
             case Fault.FATAL:
                 raise EngineFailed("The accelerator failed (as the script says). The server starts again; try again.")
             case Fault.HANG:
-                _hang(row.rule)
+                hang(row.rule)
         return None
 
     def _answer(self, item: Utterance, rule: Rule) -> _Row:
@@ -362,15 +361,6 @@ def _words(text: str) -> list[str]:
     pieces = [piece for word in text.split() for piece in _IDEOGRAPHS.split(word)]
     kept = ("".join(c for c in piece if c.isalnum() or c == "'") for piece in pieces)
     return [word for word in kept if word]
-
-
-def _hang(rule: Rule) -> None:
-    if rule.hang_file is None:
-        time.sleep(rule.hang_s)
-        return
-    rule.hang_file.touch()
-    while rule.hang_file.exists():
-        time.sleep(_POLL_S)
 
 
 def _sampled(pieces: Sequence[_Piece], item: Utterance) -> list[_Piece]:

@@ -22,7 +22,8 @@ in English, `words_per_s` words a second, and nothing for silence. Whatever the 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal
@@ -30,6 +31,9 @@ from typing import Literal
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from asr_server.engine.protocol import Finish, Utterance
+from asr_server.engine.speech.protocol import SpeechFinish
+
+_POLL_S = 0.005
 
 
 class Fault(StrEnum):
@@ -96,6 +100,49 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
+class SpeechRule:
+    """Which sentences it is for, and what becomes of them.
+
+    Conditions: `text` is part of the sentence; it is the `call`-th sentence of the engine, counted from 1. A rule
+    applies `times` times, 0 is without limit.
+
+    `finish`: a sentence that ends at its budget has half of its samples. `fault` strikes at the row's admission, or
+    (`at` is "step") in the step after `after_blocks` blocks of samples were given. `hang_s`, `hang_file`: as above.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    text: str = ""
+    call: int = 0
+    times: int = 0
+
+    finish: SpeechFinish = SpeechFinish.END
+
+    fault: Fault | None = None
+    at: Literal["admission", "step"] = "step"
+    after_blocks: int = 0
+    hang_s: float = 0.0
+    hang_file: Path | None = None
+
+    def matches(self, text: str, call: int) -> bool:
+        """Whether its conditions hold for this sentence, the `call`-th. `times` is the engine's."""
+        return self.text in text and self.call in (0, call)
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechScript:
+    """The speech engine `fake`: a step gives each row a block of samples and takes `step_s` seconds. Loading takes
+    `load_s` seconds, and fails the first `load_failures` times."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    rules: tuple[SpeechRule, ...] = ()
+    step_s: float = 0.0
+    load_s: float = 0.0
+    load_failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class FakeScript:
     """The whole engine.
 
@@ -108,6 +155,8 @@ class FakeScript:
 
     The aligner spreads the words evenly over the audio. It is found after `aligner_locate_s` seconds, or not at all if
     `aligner_missing`; a pass takes `align_s` seconds and fails if `align_fails`.
+
+    `speech` is for `SPEECH=fake` and `SPEECH_CLONE_MODEL=fake`.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -128,6 +177,8 @@ class FakeScript:
     aligner_missing: bool = False
     align_s: float = 0.0
     align_fails: bool = False
+
+    speech: SpeechScript = field(default_factory=SpeechScript)
 
 
 class ScriptError(ValueError):
@@ -169,6 +220,16 @@ class ScriptSource:
             self._script, self._stamp = read(self._path), stamp
             self.changes += 1
         return self._script
+
+
+def hang(rule: Rule | SpeechRule) -> None:
+    """Return after `hang_s` seconds, or when `hang_file`, which is created here, is gone."""
+    if rule.hang_file is None:
+        time.sleep(rule.hang_s)
+        return
+    rule.hang_file.touch()
+    while rule.hang_file.exists():
+        time.sleep(_POLL_S)
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -43,12 +43,12 @@ OPENAI_VOICES = {
     "shimmer": "f3",
     "verse": "m6",
 }
-# Languages of the library under other codes than those of ISO 639 that people send.
-_OTHER_CODES = {"zh": "cmn", "no": "nb"}
 # It cannot read Chinese characters as Japanese.
 _PARTLY_READ = {"ja"}
 _CODE = re.compile(r"[a-z]{2,3}(-([a-z]{2}|\d{3}))?")
-_DEFAULT_DIALECT = {"en": "en-us"}
+# Of English the files prefer the British one.
+_DEFAULT_DIALECTS = {"en": "en-us"}
+_USUAL_RANK = 5  # voice.c
 
 
 def traits(data: Path) -> SpeechTraits:
@@ -62,21 +62,23 @@ def traits(data: Path) -> SpeechTraits:
 
 @cache
 def languages(data: Path) -> dict[str, str]:
-    """The library's language for each code that requests can name: dialects, and languages without one."""
-    exact = {tag: tag for path in sorted((data / "lang").rglob("*")) if path.is_file() for tag in _tags(path)}
-    general: dict[str, str] = {}
-    for tag in sorted(exact):
-        general.setdefault(tag.partition("-")[0], tag)
-    found = general | exact
-    aliases = {code: found[other] for code, other in (_OTHER_CODES | _DEFAULT_DIALECT).items() if other in found}
-    return found | aliases
+    """The library's name of the language for each code that requests can name: dialects, and languages without one.
+
+    That name is a file's. Of several files with a code, the one that ranks it lowest is meant.
+    """
+    found: dict[str, str] = {}
+    for _, code, name in sorted(
+        ranked for path in (data / "lang").rglob("*") if path.is_file() for ranked in _of(path)
+    ):
+        found.setdefault(code, name)
+    for code, name in list(found.items()):
+        found.setdefault(code.partition("-")[0], name)
+    return found | {code: found[dialect] for code, dialect in _DEFAULT_DIALECTS.items() if dialect in found}
 
 
-def _tags(path: Path) -> Iterator[str]:
-    """The first language tag of a file, which is that of no other."""
+def _of(path: Path) -> Iterator[tuple[tuple[int, int], str, str]]:
+    """The language tags of a file as (rank, code, name of the file); shorter names first among equals."""
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        if line.startswith("language "):
-            tag = line.split()[1].lower()
-            if _CODE.fullmatch(tag):
-                yield tag
-            return
+        match line.split():
+            case ["language", tag, *rank] if _CODE.fullmatch(tag.lower()):
+                yield (int(rank[0]) if rank else _USUAL_RANK, len(path.name)), tag.lower(), path.name

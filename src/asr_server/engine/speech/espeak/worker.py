@@ -35,6 +35,7 @@ _CPU_S = 10.0
 _STARTED = b"1"
 
 _SYNTH_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
+_DISCARD = _SYNTH_CALLBACK(lambda samples, count, events: 0)
 
 
 def main() -> None:
@@ -62,6 +63,11 @@ def _load(path: str, data: str) -> ctypes.CDLL:
     library = ctypes.CDLL(path)
     if library.espeak_Initialize(_AUDIO_OUTPUT_SYNCHRONOUS, 0, data.encode(), 0) <= 0:
         raise OSError("eSpeak NG does not accept its data")
+    # Languages without a word for a sign say the English one. Children cannot open the English dictionary, without
+    # which the library crashes: so it is read here, by speaking a sign in a language that has no word for it.
+    library.espeak_SetVoiceByName(b"az")
+    library.espeak_SetSynthCallback(_DISCARD)
+    library.espeak_Synth(b"&", 2, 0, _POS_CHARACTER, 0, _CHARS_UTF8, None, None)
     return library
 
 
