@@ -9,6 +9,7 @@ with SpeechClient("http://127.0.0.1:8100") as client, open("hello.mp3", "wb") as
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Generator
 from dataclasses import dataclass
 from types import TracebackType
@@ -75,7 +76,7 @@ class SpeechClient:
         """The audio as it is made. All pieces joined are the file. To stop early, close the iterator."""
         with (
             connection.map_errors(),
-            self._http.stream("POST", _ROUTE, json=_body(text, fields)) as answer,
+            self._http.stream("POST", _ROUTE, **_request(text, fields)) as answer,
         ):
             if not answer.is_success:
                 answer.read()
@@ -110,7 +111,7 @@ class AsyncSpeechClient:
     async def stream(self, text: str, **fields: Unpack[SpeechFields]) -> AsyncGenerator[bytes, None]:
         """The audio as it is made. All pieces joined are the file. To stop early, close the iterator (`aclosing`)."""
         with connection.map_errors():
-            async with self._http.stream("POST", _ROUTE, json=_body(text, fields)) as answer:
+            async with self._http.stream("POST", _ROUTE, **_request(text, fields)) as answer:
                 if not answer.is_success:
                     await answer.aread()
                     raise connection.error_of(answer)
@@ -129,11 +130,12 @@ def _options(server: str, key: str, timeout_s: float | None) -> dict[str, Any]:
     return options if timeout_s is None else options | {"timeout": timeout_s}
 
 
-def _body(text: str, fields: SpeechFields) -> dict[str, Any]:
+def _request(text: str, fields: SpeechFields) -> dict[str, Any]:
     body: dict[str, Any] = {"input": text, **fields}
     if "format" in fields:
         body["response_format"] = body.pop("format")
-    return body
+    # In ASCII, as half a character has no other encoding; the server says what is wrong with it.
+    return {"content": json.dumps(body), "headers": {"Content-Type": "application/json"}}
 
 
 def _voices(answer: httpx.Response) -> list[SpeakingVoice]:
