@@ -70,6 +70,7 @@ ONLY_IN = {
         "server",
         "gateway",
         "translator",
+        "bridge.speech_session",
     }
     | {f"cli.{name}" for name in ("live", "batch", "remote_backend", "local_backend", "job", "bench", "measurement")}
     | {"cli.doctor", "cli.http_protocol", "cli.granian_server"},
