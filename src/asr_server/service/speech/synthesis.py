@@ -29,7 +29,7 @@ from asr_server.service.speech.requests import (
     SpeechRequest,
     SpeechTimings,
 )
-from asr_server.service.speech.script import SpeechEngines, SpeechScript
+from asr_server.service.speech.script import Delivery, SpeechEngines, SpeechScript
 
 # Sentences that are queued ahead of the one that is encoded: the engine never waits for the encoder.
 _LOOK_AHEAD = 2
@@ -71,6 +71,11 @@ class SpeechProcessor:
         if isinstance(self._engines, str):
             raise SpeechUnavailable(f"This server does not speak: {self._engines}.")
         return self._engines
+
+    def delivery(self, request: SpeechRequest) -> Delivery:
+        """How the request's sentences are spoken. Raises what is wrong with it but for its text, and
+        `SpeechUnavailable`."""
+        return script.delivery(request, self.engines, self._settings)
 
     def prepare(self, request: SpeechRequest) -> SpeechScript:
         """What is to be spoken how. Raises what is wrong with the request, and `SpeechUnavailable`."""
@@ -128,7 +133,7 @@ class SpeechProcessor:
                 for index, span in enumerate(prepared.spans):
                     queue_next()
                     await emit(SentenceBegun(index, span.text, span.start, span.end))
-                    sentence = _SentenceInProgress(ahead[0], encoded, index, emit)
+                    sentence = SentenceInProgress(ahead[0], encoded, index, emit)
                     finish = await sentence.encode(is_last=index + 1 == len(prepared.spans))
                     ahead.popleft()
                     cut_short += finish is SpeechFinish.BUDGET
@@ -138,7 +143,7 @@ class SpeechProcessor:
                 return SpeechDone(prepared.characters, len(prepared.spans), encoded.samples, cut_short, timings=timings)
 
 
-class _SentenceInProgress:
+class SentenceInProgress:
     """One sentence on its way from the engine through the encoder."""
 
     def __init__(self, stream: SpeechStream, encoded: EncodedStream, index: int, emit: Emit) -> None:
