@@ -101,13 +101,13 @@ def create_app(settings: Settings | None = None, on_failure: OnFailure = lambda 
 
 
 async def drain(app: FastAPI) -> None:
-    """Before the sockets are closed: report unready, send away who only watches a job, and give every live session its
-    final and an orderly end."""
+    """Before the sockets are closed: report unready, send away who only watches a job, give every live session its
+    final and an orderly end, and let every speech session finish its sentence."""
     services: Services = app.state.services
     services.draining = True
     services.jobs.drain()
     services.speech.drain()
-    await services.live.drain()
+    await asyncio.gather(services.live.drain(), services.speech_sessions.drain())
 
 
 def _log_state(model: str, state: ModelState, took_s: float) -> None:
@@ -273,6 +273,7 @@ def _services(
         drafting=built.drafting,
         jobs=Jobs(built.processor, _job_limits(settings), lambda: _job_store(settings)),
         speech=built.speech.processor,
+        speech_sessions=built.speech.sessions,
         voices=voices,
         enrolment=Enrolment(
             built.speakers or resolved.reason("speakers"),

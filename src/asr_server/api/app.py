@@ -18,6 +18,7 @@ from asr_server.api.live import route as live
 from asr_server.api.ops import health, metrics, page
 from asr_server.api.realtime import route as realtime
 from asr_server.api.realtime import secrets
+from asr_server.api.speech_socket import route as speech_socket
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
@@ -51,6 +52,7 @@ def create(lifespan: Callable[[FastAPI], AsyncIterator[None]] | Lifespan, rules:
         speakers,
         speech,
         live,
+        speech_socket,
         secrets,
         realtime,
         page,

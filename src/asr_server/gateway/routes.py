@@ -55,7 +55,7 @@ class GatewayRoutes:
         router.add_api_route("/metrics", self.metrics)
         router.add_api_route("/v1/models", self.list_models)
         router.add_api_route("/v1/models/{model_id:path}", self.retrieve_model, responses={404: {"model": ErrorBody}})
-        for path in ("/ws/transcribe", "/v1/realtime"):
+        for path in ("/ws/transcribe", "/ws/speech", "/v1/realtime"):
             router.add_api_route(path, refuse_plain_request)
         return router
 

@@ -74,6 +74,11 @@ class SentenceStream:
         self._divider = _Divider(language)
         self._waiting = ""
 
+    @property
+    def waiting_characters(self) -> int:
+        """How many have arrived whose sentence is not certain yet."""
+        return len(self._waiting)
+
     def push(self, piece: str) -> list[str]:
         return self._take(piece, complete=False)
 

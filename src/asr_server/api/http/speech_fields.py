@@ -39,18 +39,16 @@ class VoiceId(BaseModel):
     id: str = Field(max_length=200)
 
 
-class SpeechBody(BaseModel):
-    """`POST /v1/audio/speech`."""
+class SpeechOptions(BaseModel):
+    """How a text is spoken."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
-    input: Text = Field(description="The text to speak.")
     model: str = Field(DEFAULT_MODEL, max_length=200, description="Any of OpenAI's names for speech models.")
     voice: str | VoiceId = Field(DEFAULT_VOICE, description="OpenAI's names, and those of `GET /v1/audio/voices`.")
     instructions: Text = Field("", max_length=MAX_INSTRUCTIONS_CHARS, description="How to speak, where the engine can.")
     response_format: SpeechFormat = SpeechFormat.MP3
     speed: float = Field(1.0, ge=MIN_SPEED, le=MAX_SPEED, description="At the same pitch.")
-    stream_format: Literal["audio", "sse"] = "audio"
     language: str | None = Field(
         None, max_length=60, description="A BCP 47 tag or an English name; not given: that of the text's script."
     )
@@ -59,25 +57,37 @@ class SpeechBody(BaseModel):
     pause_ms: int = Field(250, ge=0, le=MAX_PAUSE_MS, description="Silence between two sentences.")
 
 
+class SpeechBody(SpeechOptions):
+    """`POST /v1/audio/speech`."""
+
+    input: Text = Field(description="The text to speak.")
+    stream_format: Literal["audio", "sse"] = "audio"
+
+
 def speech_request(body: SpeechBody) -> SpeechRequest:
     """What the body asks for. Raises `InvalidValue`, `MissingParameter` and `UnknownModel`."""
     if not body.input.strip():
         raise MissingParameter("There is no text to speak.", param="input")
-    if body.model not in SPEECH_MODELS and not any(fnmatchcase(body.model, pattern) for pattern in _PATTERNS):
+    return request_for(body, body.input)
+
+
+def request_for(options: SpeechOptions, text: str) -> SpeechRequest:
+    """The request to speak that text. Raises `InvalidValue` and `UnknownModel`."""
+    if options.model not in SPEECH_MODELS and not any(fnmatchcase(options.model, pattern) for pattern in _PATTERNS):
         names = ", ".join(SPEECH_MODELS)
         raise UnknownModel(f"The speech model does not exist on this server, which knows: {names}.", param="model")
-    voice = body.voice if isinstance(body.voice, str) else body.voice.id
+    voice = options.voice if isinstance(options.voice, str) else options.voice.id
     if len(voice) > 200:
         raise InvalidValue("The name of the voice is too long.", param="voice")
     return SpeechRequest(
-        text=body.input,
-        model=body.model,
+        text=text,
+        model=options.model,
         voice=voice,
-        language=body.language or None,
-        format=body.response_format,
-        speed=body.speed,
-        instructions=body.instructions,
-        seed=body.seed,
-        spell_out=body.spell_out,
-        pause_ms=body.pause_ms,
+        language=options.language or None,
+        format=options.response_format,
+        speed=options.speed,
+        instructions=options.instructions,
+        seed=options.seed,
+        spell_out=options.spell_out,
+        pause_ms=options.pause_ms,
     )

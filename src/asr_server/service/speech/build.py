@@ -17,6 +17,8 @@ from asr_server.scheduling.model import ModelState
 from asr_server.scheduling.thread import EngineThread
 from asr_server.service.speech.cache import SpeechCache
 from asr_server.service.speech.script import SpeechEngines
+from asr_server.service.speech.session import SessionLimits
+from asr_server.service.speech.sessions import SpeechSessions
 from asr_server.service.speech.synthesis import SpeechProcessor
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ class Speech:
     """`thread`: that of the engine, None where the server is silent."""
 
     processor: SpeechProcessor
+    sessions: SpeechSessions
     encoder: AudioEncoder
     thread: EngineThread | None
 
@@ -66,7 +69,8 @@ def build_speech(
     encoder = AudioEncoder(idle_timeout_s=settings.idle_timeout)
     cache = SpeechCache(int(settings.audio_cache_mb * 2**20))
     processor = SpeechProcessor(engines, encoder, admission, cache, settings, settings.request_timeout, watch)
-    return Speech(processor, encoder, thread)
+    limits = SessionLimits(settings.max_speech_chars, settings.request_timeout, settings.speech_socket_idle_s)
+    return Speech(processor, SpeechSessions(processor, encoder, limits), encoder, thread)
 
 
 def _log_state(model: str, state: ModelState, took_s: float) -> None:

@@ -32,7 +32,7 @@ from asr_server.service.speech.requests import (
     SpeechRequest,
     SpeechTimings,
 )
-from asr_server.service.speech.script import SpeechEngines, SpeechScript
+from asr_server.service.speech.script import Delivery, SpeechEngines, SpeechScript
 
 # Sentences that are queued ahead of the one that is encoded: the engine never waits for the encoder.
 _LOOK_AHEAD = 2
@@ -107,6 +107,11 @@ class SpeechProcessor:
     def drain(self) -> None:
         """Take no more texts. Those that are being spoken are spoken to their end."""
         self._is_draining = True
+
+    def delivery(self, request: SpeechRequest) -> Delivery:
+        """How the request's sentences are spoken. Raises what is wrong with it but for its text, and
+        `SpeechUnavailable`."""
+        return script.delivery(request, self.engines, self._settings)
 
     def prepare(self, request: SpeechRequest) -> SpeechScript:
         """What is to be spoken how. Raises what is wrong with the request, `SpeechUnavailable` and `ShuttingDown`."""
