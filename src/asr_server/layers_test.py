@@ -86,7 +86,18 @@ ONLY_IN = {
     "prometheus_client": {"api.metrics", "api.ops", "gateway"},
 }
 VAGUE_NAMES = {"utils", "helpers", "helper", "manager", "common", "misc"}
-HEAVY = ("torch", "transformers", "qwen_asr", "qwen_tts", "onnxruntime", "librosa", "av", "openai", "babel", "prometheus_client")
+HEAVY = (
+    "torch",
+    "transformers",
+    "qwen_asr",
+    "qwen_tts",
+    "onnxruntime",
+    "librosa",
+    "av",
+    "openai",
+    "babel",
+    "prometheus_client",
+)
 MAX_MODULE_LINES, MAX_FUNCTION_LINES = 400, 50
 
 

@@ -17,7 +17,7 @@ from asr_server.engine.stand_ins import Later, Unused, replaced
 # somebody imported it before, it has found them, and they must be there.
 with replaced(dict.fromkeys(("sklearn", "scipy") if "transformers" not in sys.modules else ())):
     from transformers.cache_utils import Cache
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
     from transformers.models.qwen2 import Qwen2TokenizerFast
     from transformers.models.qwen2.tokenization_qwen2 import bytes_to_unicode
 
@@ -50,6 +50,7 @@ with replaced({name: Unused(name) for name in _FOR_SOYNLP}), warnings.catch_warn
 __all__ = [
     "ALL_ATTENTION_FUNCTIONS",
     "Cache",
+    "PreTrainedModel",
     "Qwen2TokenizerFast",
     "Qwen3ASRConfig",
     "Qwen3ASRForConditionalGeneration",

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 # First, since it decides how transformers itself is imported.
-from asr_server.engine.qwen.sdk import Qwen2TokenizerFast
+from asr_server.engine.qwen.sdk import PreTrainedModel, Qwen2TokenizerFast
 from asr_server.engine.stand_ins import Unused, replaced
 
 
@@ -39,6 +39,7 @@ with replaced({module.__name__: module for module in _STAND_INS}):
     from qwen_tts.core.tokenizer_12hz.modeling_qwen3_tts_tokenizer_v2 import Qwen3TTSTokenizerV2Model
 
 __all__ = [
+    "PreTrainedModel",
     "Qwen2TokenizerFast",
     "Qwen3TTSConfig",
     "Qwen3TTSForConditionalGeneration",
