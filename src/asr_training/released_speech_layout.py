@@ -1,9 +1,9 @@
 """Checkpoints of the layout of Qwen3-TTS (12 Hz) with random weights: real cost, no meaning.
 
-`python -m asr_training.released_speech_layout small` makes one and prints its directory. Configuration, ids and names of
-tensors are those of the released CustomVoice and Base checkpoints, as far as the SDK's classes and public ports of the
-model state them. "small" is narrow and is made in seconds. The variance of its weights is such that codes and samples
-vary, and that sentences end after some tens of frames.
+`python -m asr_training.released_speech_layout small` makes one and prints its directory. Configuration, ids and names
+of tensors are those of the released CustomVoice and Base checkpoints, as far as the SDK's classes and public ports of
+the model state them. "small" is narrow and is made in seconds. The variance of its weights is such that codes and
+samples vary, and that sentences end after some tens of frames.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ from asr_server.core.errors import (
     EngineOutOfMemory,
     InvalidValue,
     ModelUnavailable,
-    TranscriptionFailed,
 )
 from asr_server.engine.budget import expected_tokens
 from asr_server.engine.encoder_options import CAUSAL_KEY, causal_problem

@@ -12,7 +12,6 @@ import warnings
 
 from asr_server.engine.stand_ins import Later, Unused, replaced
 
-
 # For its losses. transformers looks for these two when it is imported, and goes without what it does not find; where
 # somebody imported it before, it has found them, and they must be there.
 with replaced(dict.fromkeys(("sklearn", "scipy") if "transformers" not in sys.modules else ())):

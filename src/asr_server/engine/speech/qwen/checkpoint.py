@@ -1,4 +1,4 @@
-"""From a name of Qwen3-TTS to a directory that is fit to load, or an error that says what to do. Loads nothing heavy."""
+"""From a name of Qwen3-TTS to a directory that is fit to load, or an error that says what to do. Loads nothing big."""
 
 from __future__ import annotations
 

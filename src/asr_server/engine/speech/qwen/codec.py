@@ -139,7 +139,7 @@ class StreamingDecoder:
             out = F.scaled_dot_product_attention(_rotated(q, cos, sin), kv[0], kv[1], attn_mask=visible[:, None])
             x = x + layer.self_attn_layer_scale(attention.o_proj(out.transpose(1, 2).flatten(2)))
             x = x + layer.mlp_layer_scale(layer.mlp(layer.post_attention_layernorm(x)))
-        return model.output_proj(model.norm(x))  # type: ignore[no-any-return]
+        return model.output_proj(model.norm(x))
 
 
 def _convolved(layer: Any, x: torch.Tensor, run: _Pass) -> torch.Tensor:

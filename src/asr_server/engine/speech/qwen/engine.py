@@ -24,7 +24,7 @@ from asr_server.engine.speech.protocol import (
 from asr_server.engine.speech.qwen import checkpoint
 from asr_server.engine.speech.qwen.budget import FRAME_SAMPLES
 from asr_server.engine.speech.qwen.model import SpeechModel
-from asr_server.engine.speech.qwen.voices import BASE, Abilities
+from asr_server.engine.speech.qwen.voices import Abilities
 from asr_server.scheduling.ports import Outcome, RowDelta, RowDone, RowFailed
 
 if TYPE_CHECKING:

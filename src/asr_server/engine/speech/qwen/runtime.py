@@ -1,4 +1,4 @@
-"""A loaded model of Qwen3-TTS and the schedule of its passes: prompts, frames, samples. Lives as long as the weights."""
+"""A loaded model of Qwen3-TTS and the schedule of its passes: prompts, frames and samples."""
 
 from __future__ import annotations
 

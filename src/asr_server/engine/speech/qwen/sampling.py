@@ -1,7 +1,7 @@
 """From logits to codes: the likeliest, or one drawn, in the order of transformers' processors.
 
-Chance comes as numbers in [0, 1) made beforehand, one for each code. So a row draws the same in every company, and again
-when a pass is repeated.
+Chance comes as numbers in [0, 1) made beforehand, one for each code. So a row draws the same in every company, and
+again when a pass is repeated.
 """
 
 from __future__ import annotations

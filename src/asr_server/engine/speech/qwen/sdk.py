@@ -22,7 +22,7 @@ def _mel_filters(*, sr: int, n_fft: int, n_mels: int, fmin: float, fmax: float) 
     from transformers.audio_utils import mel_filter_bank
 
     filters: Any = mel_filter_bank(1 + n_fft // 2, n_mels, fmin, fmax, sr, norm="slaney", mel_scale="slaney")
-    return filters.T.astype(np.float32)  # type: ignore[no-any-return]
+    return filters.T.astype(np.float32)
 
 
 # Of the codec of 25 Hz, which no released checkpoint names, and of what reads files.

@@ -1,7 +1,7 @@
 """Rows of the talker over one arena: seat some, run their prompts, make a frame of each, drop one.
 
-`Qwen3TTSTalkerForConditionalGeneration` of the SDK is the reference. A step is one frame of 80 ms for each row: the code
-predictor completes the frame whose first code is known, and a pass of the talker finds the first code of the next.
+`Qwen3TTSTalkerForConditionalGeneration` of the SDK is the reference. A step is one frame of 80 ms for each row: the
+code predictor completes the frame whose first code is known, and a pass of the talker finds the first code of the next.
 """
 
 from __future__ import annotations
