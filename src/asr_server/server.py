@@ -348,7 +348,7 @@ def _log_safety(settings: Settings) -> None:
 
 def _log_plan(resolved: plan.Plan) -> None:
     logger.info("engine", engine=resolved.engine, model=resolved.model_id)
-    if resolved.engine == plan.FAKE:
+    if plan.FAKE in (resolved.engine, resolved.value("speech"), resolved.value("speech_clone_model")):
         logger.warning("the answers are scripted: this engine is for tests only")
     for option in resolved.options:
         if option.active:

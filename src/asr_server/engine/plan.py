@@ -276,7 +276,7 @@ def _conflicts(settings: Settings, engine: str, model_id: str, capabilities: Cap
     yield from _server_conflicts(settings, capabilities)
     if settings.vllm_api_key is not None:
         yield "VLLM_API_KEY is for VLLM_BASE_URL, which is not set."
-    if settings.fake_engine_script is not None and engine != FAKE:
+    if settings.fake_engine_script is not None and engine != FAKE and not speech_options.is_scripted(settings):
         yield "FAKE_ENGINE_SCRIPT is for tests with MODEL_ID=fake, and MODEL_ID is another: unset it."
     if settings.forced_aligner_id == moonshine.MODEL_ID != settings.model_id:
         yield f"FORCED_ALIGNER_ID={moonshine.MODEL_ID} works with MODEL_ID={moonshine.MODEL_ID} only."
@@ -304,7 +304,7 @@ def _beside(settings: Settings, model_id: str) -> Iterator[Option]:
     yield Option("gateway_mode", settings.gateway_mode, "", _GATEWAY_REASONS[settings.gateway_mode])
     yield _translation(settings)
     yield speaker_options.option(settings)
-    yield speech_options.option(settings)
+    yield from speech_options.options(settings)
     yield from model_options.options(settings, model_id)
     yield remote_options.use_vllm(settings)
     yield Option("use_granian", settings.use_granian, "", _SERVER_REASONS[settings.use_granian])

@@ -173,8 +173,8 @@ class GatewayRoutes:
 
     async def retrieve_model(self, model_id: str) -> ModelBody:
         """One name."""
-        return _model_body(self._catalog.find(model_id))
+        return _model_body(self._catalog.retrieve(model_id))
 
 
 def _model_body(model: Model) -> ModelBody:
-    return ModelBody(id=model.id, created=model.created, owned_by=model.owned_by)
+    return ModelBody(id=model.id, created=model.created, owned_by=model.owned_by, task=model.task)

@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from asr_server.service.catalog import Task
+
 
 class JobProgressBody(BaseModel):
     """How far a job is."""
@@ -260,6 +262,7 @@ class ModelBody(BaseModel):
     object: Literal["model"] = "model"
     created: int
     owned_by: str
+    task: Task = Field(description="What it is for.")
 
 
 class ModelList(BaseModel):

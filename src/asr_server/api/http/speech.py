@@ -14,20 +14,21 @@ from loguru import logger
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from asr_server.api.dependencies import Services, ServicesDep
+from asr_server.api.dependencies import CallerDep, Services, ServicesDep
 from asr_server.api.disconnect import while_connected
 from asr_server.api.edge.request_log import server_timing
 from asr_server.api.http import body, sse
 from asr_server.api.http.schemas import ErrorBody, VoiceBody, VoiceListBody
-from asr_server.api.http.speech_fields import SpeechBody, speech_request
+from asr_server.api.http.speech_fields import CLONE_FIELDS, CloneForm, SpeechBody, clone_schema, speech_request
 from asr_server.audio.encoding.formats import SpeechFormat
 from asr_server.audio.encoding.wav import HEADER_BYTES, wav_header
 from asr_server.core.audio import SPEECH_RATE
-from asr_server.core.errors import AsrError, Cancelled
+from asr_server.core.errors import AsrError, Cancelled, MissingParameter
 from asr_server.engine.speech.protocol import SpeechTraits, Voice
 from asr_server.service.speech.cache import SpokenAnswer
 from asr_server.service.speech.requests import AudioChunk, SentenceBegun, SpeechDone, SpeechEvent, SpeechRequest
 from asr_server.service.speech.script import SpeechScript
+from asr_server.service.speech.voice_sample import voice_sample
 
 router = APIRouter(prefix="/v1/audio", tags=["speech"])
 
@@ -36,6 +37,8 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 }
 # JSON may write a character in six bytes, and outside the basic plane in twelve. The rest is for the other fields.
 _BYTES_PER_CHAR, _OTHER_BYTES = 12, 128 * 1024
+# 30 s of two channels at 96 kHz in 32 bits are 22 MiB.
+_MAX_CLONE_BYTES = 32 * 2**20
 _SCHEMA = {
     "requestBody": {"required": True, "content": {"application/json": {"schema": SpeechBody.model_json_schema()}}}
 }
@@ -51,25 +54,44 @@ _PCM_HEADERS = {
 @router.post("/speech", response_class=Response, responses=_ERRORS, openapi_extra=_SCHEMA)
 async def create_speech(request: Request, services: ServicesDep) -> Response:
     """Speak a text. The audio is sent while it is made; `stream_format=sse` sends it in events."""
-    wanted = await _received(request, services)
-    if wanted.stream_format == "sse":
-        return await _events(request, services, speech_request(wanted), _openai_frames)
-    return await _audio_response(request, services, speech_request(wanted))
+    sent = await _received(request, services)
+    return await _response(request, services, speech_request(sent, services.catalog), sent)
 
 
 @router.post("/speech/stream", response_class=Response, responses=_ERRORS, openapi_extra=_SCHEMA)
 async def stream_speech(request: Request, services: ServicesDep) -> Response:
     """Speak a text in events of one sentence each, with its text and its samples (16 bits, mono, 24 kHz) in base64.
     `data: [DONE]` is the last."""
-    wanted = replace(speech_request(await _received(request, services)), format=SpeechFormat.PCM)
+    wanted = await _samples_request(request, services)
     return await _events(request, services, wanted, SentenceFrames())
 
 
 @router.post("/speech/stream/pcm", response_class=Response, responses=_ERRORS, openapi_extra=_SCHEMA)
 async def stream_samples(request: Request, services: ServicesDep) -> Response:
     """Speak a text as samples of 16 bits, mono, 24 kHz, without a header."""
-    wanted = replace(speech_request(await _received(request, services)), format=SpeechFormat.PCM)
+    wanted = await _samples_request(request, services)
     return await _audio_response(request, services, wanted)
+
+
+@router.post("/speech/clone", response_class=Response, responses=_ERRORS, openapi_extra=clone_schema())
+async def speak_as(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
+    """Speak a text in the voice of a recording, which is not kept."""
+    assert services.speech.engines.imitating
+    services.speech.admission.check()
+    form = await body.read_form(request, min(services.settings.max_upload_bytes, _MAX_CLONE_BYTES))
+    try:
+        fields = body.validated(CloneForm, body.scalars(form, CLONE_FIELDS))
+        wanted = speech_request(fields, services.catalog)
+        file = body.upload(form, "file")
+        if file is None:
+            raise MissingParameter("The form has no file part named 'file'.", param="file")
+        work = voice_sample(
+            services.decoder, file.file, fields.ref_text, caller.share, services.settings.request_timeout
+        )
+        sample = await while_connected(request.receive, work)
+    finally:
+        await form.close()
+    return await _response(request, services, replace(wanted, sample=sample), fields)
 
 
 @router.get("/voices", responses={501: {"model": ErrorBody}})
@@ -94,6 +116,17 @@ async def _received(request: Request, services: Services) -> SpeechBody:
     assert services.speech.engines
     max_bytes = _BYTES_PER_CHAR * services.settings.max_speech_chars + _OTHER_BYTES
     return body.validated(SpeechBody, await body.read_json(request, max_bytes))
+
+
+async def _samples_request(request: Request, services: Services) -> SpeechRequest:
+    wanted = speech_request(await _received(request, services), services.catalog)
+    return replace(wanted, format=SpeechFormat.PCM)
+
+
+async def _response(request: Request, services: Services, wanted: SpeechRequest, sent: SpeechBody) -> Response:
+    if sent.stream_format == "sse":
+        return await _events(request, services, wanted, _openai_frames)
+    return await _audio_response(request, services, wanted)
 
 
 async def _events(

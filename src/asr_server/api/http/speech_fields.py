@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import unicodedata
-from fnmatch import fnmatchcase
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from asr_server.audio.encoding.formats import MAX_PAUSE_MS, MAX_SPEED, MIN_SPEED, SpeechFormat
-from asr_server.core.errors import InvalidValue, MissingParameter, UnknownModel
+from asr_server.core.errors import InvalidValue, MissingParameter
+from asr_server.service.catalog import Catalog
 from asr_server.service.speech.requests import (
     DEFAULT_MODEL,
     DEFAULT_VOICE,
     MAX_INSTRUCTIONS_CHARS,
     SpeechRequest,
 )
+from asr_server.service.speech.voice_sample import MAX_SAMPLE_S, MIN_SAMPLE_S
 
-# Names that applications have built in. All mean what speaks on this server.
-SPEECH_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts", "espeak", "qwen-tts")
-_PATTERNS = ("tts-1*", "gpt-4o-mini-tts*", "Qwen/Qwen3-TTS-*")
+# More than anybody says in the longest recording.
+MAX_REFERENCE_CHARS = 2_000
 # What the text may have of characters that do not print.
 _SPACES = "\t\n\r\u2028\u2029"
 
@@ -64,18 +64,41 @@ class SpeechBody(SpeechOptions):
     stream_format: Literal["audio", "sse"] = "audio"
 
 
-def speech_request(body: SpeechBody) -> SpeechRequest:
+class CloneForm(SpeechBody):
+    """`POST /v1/audio/speech/clone`, whose voice is that of its file."""
+
+    ref_text: Text = Field(
+        "", max_length=MAX_REFERENCE_CHARS, description="What is said in the recording; it helps to imitate the voice."
+    )
+
+
+# The text fields of the form.
+CLONE_FIELDS = frozenset(CloneForm.model_fields) - {"voice"}
+
+
+def clone_schema() -> dict[str, Any]:
+    """The form as `/docs` shows it."""
+    properties = CloneForm.model_json_schema(ref_template="#/components/schemas/{model}")["properties"]
+    file = {
+        "type": "string",
+        "format": "binary",
+        "description": f"A recording of {MIN_SAMPLE_S:g} to {MAX_SAMPLE_S:g} s in which one person speaks.",
+    }
+    fields = {name: properties[name] for name in sorted(CLONE_FIELDS)}
+    schema = {"type": "object", "required": ["file", "input"], "properties": {"file": file, **fields}}
+    return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
+
+
+def speech_request(body: SpeechBody, catalog: Catalog) -> SpeechRequest:
     """What the body asks for. Raises `InvalidValue`, `MissingParameter` and `UnknownModel`."""
     if not body.input.strip():
         raise MissingParameter("There is no text to speak.", param="input")
-    return request_for(body, body.input)
+    return request_for(body, body.input, catalog)
 
 
-def request_for(options: SpeechOptions, text: str) -> SpeechRequest:
+def request_for(options: SpeechOptions, text: str, catalog: Catalog) -> SpeechRequest:
     """The request to speak that text. Raises `InvalidValue` and `UnknownModel`."""
-    if options.model not in SPEECH_MODELS and not any(fnmatchcase(options.model, pattern) for pattern in _PATTERNS):
-        names = ", ".join(SPEECH_MODELS)
-        raise UnknownModel(f"The speech model does not exist on this server, which knows: {names}.", param="model")
+    catalog.find_speech(options.model)
     voice = options.voice if isinstance(options.voice, str) else options.voice.id
     if len(voice) > 200:
         raise InvalidValue("The name of the voice is too long.", param="voice")

@@ -13,6 +13,7 @@ from asr_server.api.http.speech_fields import request_for
 from asr_server.api.speech_socket.client_messages import Cancel, ClientMessage, End, Flush, Piece, Start, parse
 from asr_server.api.speech_socket.server_messages import error_message, render
 from asr_server.core.errors import AsrError, InvalidInput, SlowReader
+from asr_server.service.catalog import Catalog
 from asr_server.service.speech.outbox import SpokenAudio
 from asr_server.service.speech.session import SpeechSession
 
@@ -35,7 +36,7 @@ async def _run(socket: WebSocket, services: Services) -> None:
     caller: Caller = socket.state.caller
     session = services.speech_sessions.open()
     try:
-        if await websocket_io.read_and_write(_read(socket, session), _write(socket, session)) is None:
+        if await websocket_io.read_and_write(_read(socket, session, services.catalog), _write(socket, session)) is None:
             await websocket_io.close(socket, 1000, "")
     except AsrError as error:
         # Before the session is closed: at shutdown the server waits for that, and then cuts.
@@ -44,7 +45,7 @@ async def _run(socket: WebSocket, services: Services) -> None:
         services.speech_sessions.close(session, caller.owner)
 
 
-async def _read(socket: WebSocket, session: SpeechSession) -> bool:
+async def _read(socket: WebSocket, session: SpeechSession, catalog: Catalog) -> bool:
     """Hand every message to the session. True when the client has left."""
     while True:
         frame = await socket.receive()
@@ -52,17 +53,17 @@ async def _read(socket: WebSocket, session: SpeechSession) -> bool:
             return True
         session.touch()
         try:
-            await _act(session, parse(frame.get("text")))
+            await _act(session, parse(frame.get("text")), catalog)
         except InvalidInput as error:
             await socket.send_json(error_message(error))
 
 
-async def _act(session: SpeechSession, message: ClientMessage) -> None:
+async def _act(session: SpeechSession, message: ClientMessage, catalog: Catalog) -> None:
     if isinstance(message, Start):
-        await session.start(request_for(message, ""))
+        await session.start(request_for(message, "", catalog))
         return
     if not session.started:
-        await session.start(request_for(Start(), ""))
+        await session.start(request_for(Start(), "", catalog))
     match message:
         case Piece(text=text):
             session.push(text)

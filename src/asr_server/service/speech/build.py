@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from loguru import logger
 
 from asr_server.audio.encoding.client import AudioEncoder
+from asr_server.engine.speech import registry
 from asr_server.engine.speech.client import SpeechClient
-from asr_server.engine.speech.espeak.engine import EspeakEngine
 from asr_server.scheduling.admission import Admission
 from asr_server.scheduling.model import ModelState
 from asr_server.scheduling.thread import EngineThread
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from asr_server.core.settings import Settings
     from asr_server.engine.plan import Plan
     from asr_server.service.speech.observer import SpeechObserver
+
+# The option, and the name on the thread of the engine that imitates voices.
+_CLONE = "speech_clone_model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +58,7 @@ def build_speech(
     thread: EngineThread | None = None
     engines: SpeechEngines | str = resolved.reason("speech")
     if resolved.is_active("speech"):
-        # On a thread of its own, so that it never waits for a step of recognition.
-        engine = EspeakEngine()
-        thread = EngineThread(
-            engine, idle_timeout_s=settings.idle_timeout, on_state=_log_state, watch=watch, on_failure=on_failure
-        )
-        engines = SpeechEngines(SpeechClient(thread, engine.traits, engine.info.model_id))
+        thread, engines = _engines(settings, resolved, watch, on_failure)
     admission = Admission(
         settings.max_queue_speech_s,
         time_limit_s=settings.request_timeout,
@@ -73,5 +71,26 @@ def build_speech(
     return Speech(processor, SpeechSessions(processor, encoder, limits), encoder, thread)
 
 
+def _engines(
+    settings: Settings, resolved: Plan, watch: SpeechObserver | None, on_failure: Callable[[EngineFailed], None]
+) -> tuple[EngineThread, SpeechEngines]:
+    """On a thread of their own, so that they never wait for a step of recognition."""
+    script = settings.fake_engine_script
+    named = registry.build(resolved.value("speech"), script)
+    clone = registry.build(resolved.value(_CLONE), script) if resolved.is_active(_CLONE) else None
+    others = {_CLONE: clone} if clone is not None else {}
+    thread = EngineThread(
+        named,
+        others=others,
+        idle_timeout_s=settings.idle_timeout,
+        on_state=_log_state,
+        watch=watch,
+        on_failure=on_failure,
+    )
+    imitating = SpeechClient(thread, clone.traits, clone.info.model_id, _CLONE) if clone is not None else None
+    return thread, SpeechEngines(SpeechClient(thread, named.traits, named.info.model_id), imitating)
+
+
 def _log_state(model: str, state: ModelState, took_s: float) -> None:
-    logger.info("speech engine", state=state.value, took_s=round(took_s, 3))
+    named = {"model": model} if model else {}
+    logger.info("speech engine", state=state.value, took_s=round(took_s, 3), **named)

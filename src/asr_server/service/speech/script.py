@@ -26,12 +26,16 @@ class SpeechEngines:
     named: SpeechClient
     clone: SpeechClient | None = None
 
+    @property
+    def imitating(self) -> SpeechClient:
+        """Raises `SpeechUnavailable` where nothing imitates."""
+        if self.clone is None:
+            raise SpeechUnavailable("This server imitates no voices: SPEECH_CLONE_MODEL is not set.")
+        return self.clone
+
     def of(self, request: SpeechRequest) -> SpeechClient:
         """That which can answer the request. Raises `SpeechUnavailable`."""
-        client = self.named if request.sample is None else self.clone
-        if client is None:
-            raise SpeechUnavailable("This server imitates no voices: SPEECH_CLONE_MODEL is not set.")
-        return client
+        return self.named if request.sample is None else self.imitating
 
 
 @dataclass(frozen=True, slots=True, eq=False)
