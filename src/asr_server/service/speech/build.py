@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from loguru import logger
 
 from asr_server.audio.encoding.client import AudioEncoder
+from asr_server.engine.speech import registry
 from asr_server.engine.speech.client import SpeechClient
-from asr_server.engine.speech.espeak.engine import EspeakEngine
 from asr_server.scheduling.admission import Admission
 from asr_server.scheduling.model import ModelState
 from asr_server.scheduling.thread import EngineThread
@@ -53,7 +53,7 @@ def build_speech(
     engines: SpeechEngines | str = resolved.reason("speech")
     if resolved.is_active("speech"):
         # On a thread of its own, so that it never waits for a step of recognition.
-        engine = EspeakEngine()
+        engine = registry.build(resolved.value("speech"))
         thread = EngineThread(
             engine, idle_timeout_s=settings.idle_timeout, on_state=_log_state, watch=watch, on_failure=on_failure
         )
