@@ -20,6 +20,11 @@ from asr_server.engine.aligning import AligningEngine
 from asr_server.engine.fake import FakeAligner, FakeEngine
 from asr_server.engine.fake_script import FakeScript
 from asr_server.engine.registry import pass_tokens
+from asr_server.engine.speech.fake import FakeSpeechEngine
+from asr_server.engine.speech.protocol import SpeechEngine
+from asr_server.engine.speech.registry import build as build_speech_engine
+from asr_server.service.speech import build as speech_build
+from asr_server.service.speech.synthesis import SpeechProcessor
 from asr_server.speakers.conftest import ScriptedLiveSpeakers, ToneSpeakers
 from E2Etest.contract.scripted_speakers import ScriptedSpeakers
 from E2Etest.contract.word_spotter import text_of
@@ -38,7 +43,8 @@ class InProcessServer(Server):
     """Serves until `stop`. Use `running()`. `settings` are named as in the environment, which is not read.
 
     The words of the bundled recording are recognised where they are in the audio; `script` adds delays and faults.
-    `speakers` takes the place of what tells speakers apart.
+    `speakers` takes the place of what tells speakers apart, and the speech engine `fake` that of the one that the
+    settings name if `scripted_speech` is set.
     """
 
     def __init__(
@@ -47,13 +53,16 @@ class InProcessServer(Server):
         *,
         script: FakeScript | None = None,
         speakers: ScriptedSpeakers | ScriptedLiveSpeakers | ToneSpeakers | None = None,
+        scripted_speech: bool = False,
         **settings: str,
     ) -> None:
         listener = socket.create_server(("127.0.0.1", 0))
         port = listener.getsockname()[1]
         super().__init__(port, key=settings.get("API_KEYS", "").partition(",")[0])
         self._script = script or FakeScript()
-        self._parts: list[FakeEngine | FakeAligner] = []
+        self._parts: list[FakeEngine | FakeAligner | FakeSpeechEngine] = []
+        self._scripted_speech = scripted_speech
+        self.speech_engine: SpeechEngine | None = None
         self.log_path = folder / "log"
         self._sink = logger.add(self.log_path, filter=self._is_ours, **_LOG)
         self.state = Path(settings.get("STATE_DIR", folder / "state"))
@@ -69,6 +78,7 @@ class InProcessServer(Server):
         with (
             mock.patch.object(composition.registry, "build_aligning", self._build_engine),
             mock.patch.object(composition, "SpeakerClient", build_speakers),
+            mock.patch.object(speech_build.registry, "build", self._build_speech_engine),
         ):
             self._app = composition.create_app(self._settings)
             drain = functools.partial(composition.drain, self._app)
@@ -111,6 +121,19 @@ class InProcessServer(Server):
         """Let the engine go on by another script."""
         for part in self._parts:
             part.scripts.replace(script)
+
+    @property
+    def speech(self) -> SpeechProcessor:
+        """What its routes speak with."""
+        return self._app.state.services.speech
+
+    def _build_speech_engine(self, name, *args):
+        if self._scripted_speech:
+            self.speech_engine = fake = FakeSpeechEngine(self._script)
+            self._parts.append(fake)
+        else:
+            self.speech_engine = build_speech_engine(name, *args)
+        return self.speech_engine
 
     def _build_engine(self, plan, *, idle_timeout_s, on_progress, request_clock, beside):
         engine, aligner = FakeEngine(plan, on_progress, self._script, text_of), FakeAligner(plan, self._script)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -229,8 +229,9 @@ class EngineStream:
 
 
 @asynccontextmanager
-async def until(clock: RequestClock, deadline_s: float | None) -> AsyncIterator[None]:
-    """As `asyncio.timeout_at`, by `clock`: raises `TimeoutError` if the block is not left in time. None: no limit."""
+async def until(clock: RequestClock, deadline_s: float | Callable[[], float] | None) -> AsyncIterator[None]:
+    """As `asyncio.timeout_at`, by `clock`: raises `TimeoutError` if the block is not left in time. None: no limit. A
+    function tells a deadline that may move, but only to later."""
     if deadline_s is None:
         yield
         return
@@ -240,7 +241,7 @@ async def until(clock: RequestClock, deadline_s: float | None) -> AsyncIterator[
 
         def check() -> None:
             nonlocal timer
-            left_s = deadline_s - clock.now_s()
+            left_s = (deadline_s() if callable(deadline_s) else deadline_s) - clock.now_s()
             if left_s <= 0:
                 scope.reschedule(loop.time())
             else:

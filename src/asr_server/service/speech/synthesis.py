@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -16,7 +17,7 @@ from asr_server.core.errors import DeadlineExceeded, ShuttingDown, SpeechUnavail
 from asr_server.core.speech_settings import SpeechSettings
 from asr_server.engine.client import until
 from asr_server.engine.speech.client import SpeechStream
-from asr_server.engine.speech.protocol import SpeechFinish
+from asr_server.engine.speech.protocol import Sentence, SpeechFinish
 from asr_server.scheduling.admission import Admission, AdmissionTicket
 from asr_server.scheduling.job import Priority
 from asr_server.scheduling.observer import JobEnd
@@ -51,14 +52,6 @@ class SpeechRun:
     timeout_s: float | None = None
 
 
-@dataclass(slots=True, eq=False)
-class _UnderWay:
-    """A text that is being spoken."""
-
-    ticket: AdmissionTicket
-    sentences_left: int
-
-
 class SpeechProcessor:
     """Speaks texts of many callers at once. For one event loop. `engines`: or the reason why the server is silent."""
 
@@ -76,7 +69,7 @@ class SpeechProcessor:
         self._settings = settings
         self._timeout_s = timeout_s
         self._observer = observer or SpeechObserver()
-        self._under_way: set[_UnderWay] = set()
+        self._under_way: set[_TextInProgress] = set()
         self._is_draining = False
         self.encoder = encoder
         self.admission = admission
@@ -130,32 +123,31 @@ class SpeechProcessor:
         """
         run = run or SpeechRun()
         timeout_s = run.timeout_s or self._timeout_s
-        clock = prepared.client.clock
-        deadline_s = clock.now_s() + timeout_s
         bulk = run.priority is Priority.BULK
         with (
             self.admission.hold(time_limit_s=timeout_s, bulk=bulk) as ticket,
-            self._counted(prepared, ticket) as under_way,
             self.cache.recording(emit) as recorder,
         ):
             self.admission.measure(ticket, prepared.duration_s)
-            try:
-                async with until(clock, deadline_s):
-                    done = await self._speak(prepared, recorder.emit, run.priority, deadline_s, under_way)
-            except TimeoutError:
-                raise DeadlineExceeded("The time limit of the request passed while it was spoken.") from None
+            text = _TextInProgress(prepared, recorder.emit, SpeechRun(run.priority, timeout_s), self.admission, ticket)
+            with self._counted(text):
+                try:
+                    async with until(prepared.client.clock, text.deadline_s):
+                        done = await text.speak(self.encoder, self._observer)
+                except TimeoutError:
+                    raise DeadlineExceeded("The time limit of the request passed while it was spoken.") from None
             self.admission.finish(ticket, prepared.duration_s)
             if (answer := recorder.answer(done)) is not None:
                 self.cache.put(prepared.key, answer)
-        await emit(done)
+        await text.emit(done)
         return done
 
     @contextmanager
-    def _counted(self, prepared: SpeechScript, ticket: AdmissionTicket) -> Iterator[_UnderWay]:
-        under_way, end = _UnderWay(ticket, len(prepared.rows)), JobEnd.FAILED
-        self._under_way.add(under_way)
+    def _counted(self, text: _TextInProgress) -> Iterator[None]:
+        end = JobEnd.FAILED
+        self._under_way.add(text)
         try:
-            yield under_way
+            yield
             end = JobEnd.DONE
         except DeadlineExceeded:
             end = JobEnd.EXPIRED
@@ -164,47 +156,92 @@ class SpeechProcessor:
             end = JobEnd.CANCELLED
             raise
         finally:
-            self._under_way.remove(under_way)
-            self._observer.answered(prepared.encoding.format, end)
+            self._under_way.remove(text)
+            self._observer.answered(text.prepared.encoding.format, end)
 
-    async def _speak(
-        self, prepared: SpeechScript, emit: Emit, priority: Priority, deadline_s: float, under_way: _UnderWay
-    ) -> SpeechDone:
+
+class _TextInProgress:
+    """One text on its way to its reader.
+
+    While the reader does not take what is ready, no further sentence is begun: that time does not count against the
+    limit of the request, and those sentences do not keep other texts out.
+    """
+
+    def __init__(
+        self, prepared: SpeechScript, emit: Emit, run: SpeechRun, admission: Admission, ticket: AdmissionTicket
+    ) -> None:
+        self.prepared = prepared
+        self.sentences_left = len(prepared.rows)
+        self._emit = emit
+        self._priority = run.priority
+        self._admission, self._ticket = admission, ticket
+        self._clock = prepared.client.clock
+        self._limit_s = self._clock.now_s() + (run.timeout_s or math.inf)
+        self._waits_since_s: float | None = None
+        self._first: SentenceBegun | None = None
+        self._rows = iter(prepared.rows)
+        self._ahead: deque[SpeechStream] = deque()
+        self._queued_s = 0.0
+
+    def deadline_s(self) -> float:
+        """By the request clock; it moves while the reader is waited for."""
+        waiting_s = 0.0 if self._waits_since_s is None else self._clock.now_s() - self._waits_since_s
+        return self._limit_s + waiting_s
+
+    async def emit(self, event: SpeechEvent) -> None:
+        """Hand an event to the reader. The first one goes with the first audio: an error is then before both."""
+        if isinstance(event, SentenceBegun) and event.index == 0:
+            self._first = event
+            return
+        first, self._first = self._first, None
+        self._admission.measure(self._ticket, self._queued_s)
+        self._waits_since_s = self._clock.now_s()
+        try:
+            if first is not None:
+                await self._emit(first)
+            await self._emit(event)
+        finally:
+            self._limit_s, self._waits_since_s = self.deadline_s(), None
+            self._admission.measure(self._ticket, self.prepared.duration_s)
+
+    async def speak(self, encoder: AudioEncoder, observer: SpeechObserver) -> SpeechDone:
+        """All of it. Cancelling cancels all work."""
+        prepared = self.prepared
         began_s = time.perf_counter()
         timings, cut_short, spoken = SpeechTimings(), 0, 0.0
         with ExitStack() as stack:
             stack.enter_context(prepared.client.lease())
-            ahead: deque[SpeechStream] = deque()
-            stack.callback(_cancel, ahead)
-            rows = iter(prepared.rows)
-
-            def queue_next() -> None:
-                row = next(rows, None)
-                if row is not None:
-                    duration_s = spoken_s(row.text)
-                    ahead.append(
-                        prepared.client.speak(row, priority=priority, duration_s=duration_s, deadline_s=deadline_s)
-                    )
-
+            stack.callback(_cancel, self._ahead)
             for _ in range(_LOOK_AHEAD):
-                queue_next()
-            async with self.encoder.stream(prepared.encoding) as encoded:
+                self._queue_next()
+            async with encoder.stream(prepared.encoding) as encoded:
                 for index, span in enumerate(prepared.spans):
-                    queue_next()
-                    await emit(SentenceBegun(index, span.text, span.start, span.end))
-                    sentence = SentenceInProgress(ahead[0], encoded, index, emit)
+                    self._queue_next()
+                    await self.emit(SentenceBegun(index, span.text, span.start, span.end))
+                    sentence = SentenceInProgress(self._ahead[0], encoded, index, self.emit)
                     finish = await sentence.encode(is_last=index + 1 == len(prepared.spans))
-                    ahead.popleft()
+                    self._ahead.popleft()
                     cut_short += finish is SpeechFinish.BUDGET
                     had_audio = timings.first_audio_ms > 0
                     timings = _sum(timings, sentence.timings(began_s))
-                    self._observer.encoded(sentence.encode_s)
-                    if not had_audio and timings.first_audio_ms and priority is not Priority.BULK:
-                        self._observer.first_audio(timings.first_audio_ms / 1000)
-                    spoken += spoken_s(prepared.rows[index].text) / prepared.encoding.speed
-                    self.admission.progress(under_way.ticket, spoken)
-                    under_way.sentences_left -= 1
+                    observer.encoded(sentence.encode_s)
+                    if not had_audio and timings.first_audio_ms and self._priority is not Priority.BULK:
+                        observer.first_audio(timings.first_audio_ms / 1000)
+                    spoken += self._seconds(prepared.rows[index])
+                    self._admission.progress(self._ticket, spoken)
+                    self.sentences_left -= 1
                 return SpeechDone(prepared.characters, len(prepared.spans), encoded.samples, cut_short, timings=timings)
+
+    def _queue_next(self) -> None:
+        if (row := next(self._rows, None)) is not None:
+            self._queued_s += self._seconds(row)
+            speak = self.prepared.client.speak
+            self._ahead.append(
+                speak(row, priority=self._priority, duration_s=spoken_s(row.text), deadline_s=self.deadline_s())
+            )
+
+    def _seconds(self, row: Sentence) -> float:
+        return spoken_s(row.text) / self.prepared.encoding.speed
 
 
 class SentenceInProgress:

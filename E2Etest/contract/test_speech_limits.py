@@ -1,0 +1,293 @@
+"""Speech under faults, time limits, overload, slow clients and shutdown, on servers of their own."""
+
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from asr_server.core.audio import SPEECH_RATE
+from asr_server.engine.fake_script import FakeScript, Fault, SpeechRule, SpeechScript
+from E2Etest.exposition import moved, scrape, total, value
+
+URL = "/v1/audio/speech"
+# Each sentence of the scripted engine is 50 ms a character, in blocks of 200 ms.
+SENTENCE = "This is one of the sentences of a long text. "
+LONG = SENTENCE * 400
+SHORT = "Hello there."
+
+
+def scripted(*rules, **fields):
+    """The options of a server whose speech engine follows these rules."""
+    return {"scripted_speech": True, "script": FakeScript(speech=SpeechScript(rules, **fields))}
+
+
+def speak(server, text=SHORT, url=URL, **fields):
+    """The whole answer."""
+    return server.client.post(url, json={"input": text, "response_format": "pcm", **fields})
+
+
+@contextmanager
+def speaking(server, text=LONG, **fields):
+    """The parts of an answer that has begun."""
+    body = {"input": text, "response_format": "pcm", **fields}
+    with server.client.stream("POST", URL, json=body) as answer:
+        assert answer.status_code == 200
+        parts = answer.iter_bytes()
+        assert next(parts)
+        yield parts
+
+
+def is_idle(server):
+    """Whether nothing is left of any request: in the engine, in its queue, in the encoder, in the admission."""
+    snapshot = server.speech.engines.named.snapshot()
+    engine = snapshot.running or any(snapshot.depth.values())
+    return not (engine or server.speech.encoder.streams or server.speech.texts or server.speech.admission.held_s)
+
+
+def code_of(answer):
+    return answer.status_code, answer.json()["error"]["code"]
+
+
+def exists(pid):
+    return os.path.exists(f"/proc/{pid}")
+
+
+def lines(server, text):
+    return [line for line in server.log().splitlines() if text in line]
+
+
+@pytest.fixture(scope="module")
+def failing(start):
+    """Sentences with BAD fail at once, those with LATE after two blocks."""
+    rules = (SpeechRule(text="BAD", fault=Fault.RAISE), SpeechRule(text="LATE", fault=Fault.RAISE, after_blocks=2))
+    with start(**scripted(*rules)) as server:
+        yield server
+
+
+@pytest.mark.parametrize("url", [URL, f"{URL}/stream", f"{URL}/stream/pcm"])
+def test_a_failure_before_the_first_audio_is_a_status(failing, url):
+    """In every form of the answer; the next text is spoken."""
+    assert code_of(speak(failing, "BAD. And more.", url)) == (503, "speech_failed")
+    assert speak(failing, url=url).status_code == 200
+    failing.wait_for(lambda _: is_idle(failing))
+
+
+@pytest.mark.parametrize("text", ["LATE is this one.", f"{SHORT} And then BAD."])
+def test_a_failure_after_the_first_audio_breaks_the_connection(failing, text):
+    """A client does not take the part for the whole. The log has the code once, and no traceback."""
+    before, marked = scrape(failing), len(failing.log())
+    with pytest.raises(httpx.RemoteProtocolError), speaking(failing, text) as parts:
+        list(parts)
+    failing.wait_for(lambda _: is_idle(failing) and "outcome=" in failing.log()[marked:])
+    logged = failing.log()[marked:]
+    assert "Traceback" not in logged
+    assert logged.count("answer cut off") == 1
+    assert logged.count("ERROR") == 1
+    assert logged.count("code=speech_failed") == logged.count("outcome=speech_failed") == 1
+    grew = moved(before, scrape(failing))
+    assert grew("asr_errors_total", code="speech_failed") == 1
+    assert grew("asr_speech_answers_total", end="failed", format="pcm") == 1
+    assert speak(failing).status_code == 200
+
+
+def test_a_failure_after_the_first_event_is_the_last_event(failing):
+    """A stream of events has room for the error."""
+    answer = speak(failing, f"{SHORT} And then BAD.", f"{URL}/stream")
+    first, last = (json.loads(part.removeprefix("data: ")) for part in answer.text.strip().split("\n\n"))
+    assert first["text"] == SHORT
+    assert last["error"]["code"] == "speech_failed"
+
+
+def test_an_engine_that_cannot_be_loaded_says_why_and_is_tried_again(start):
+    """503 with the reason, which `/health` has too."""
+    with start(**scripted(load_failures=1)) as server:
+        assert code_of(speak(server)) == (503, "model_unavailable")
+        health = server.health()
+        assert (health["speech_state"], health["status"]) == ("failed", "ok")
+        assert "cannot be loaded" in health["speech_error"]
+        assert value(scrape(server), "asr_speech_state", state="failed") == 1
+        assert speak(server).status_code == 200
+        assert (server.health()["speech_state"], server.health()["speech_error"]) == ("loaded", "")
+
+
+def test_the_time_limit_before_and_after_the_first_audio(start):
+    """504, or the end of the connection. Both are logged, and free what the text held."""
+    with start(**scripted(SpeechRule(text="late", fault=Fault.HANG, hang_s=2.0)), REQUEST_TIMEOUT="1") as server:
+        server.wait_for(lambda _: speak(server).status_code == 200)  # the encoder runs
+        marked = len(server.log())
+        assert code_of(speak(server, "This is late.")) == (504, "deadline_exceeded")
+        server.wait_for(lambda _: is_idle(server))
+        with pytest.raises(httpx.RemoteProtocolError), speaking(server, "In time. But this is late.") as parts:
+            list(parts)
+        server.wait_for(lambda _: is_idle(server) and server.log()[marked:].count("outcome=deadline_exceeded") == 2)
+        assert server.log()[marked:].count("answer cut off") == 1
+        assert "Traceback" not in server.log()
+        assert total(scrape(server), "asr_speech_answers_total", end="late") >= 2
+        assert speak(server).status_code == 200
+
+
+def test_a_full_server_refuses_at_once_and_says_when(start):
+    """Over MAX_QUEUE_SPEECH_S: 429 with Retry-After. What was accepted is spoken."""
+    with start(**scripted(step_s=0.02), MAX_QUEUE_SPEECH_S="10") as server, speaking(server, SENTENCE * 10) as parts:
+        health = server.health()["speech_queue"]
+        assert (health["texts"], health["limit_s"]) == (1, 10.0)
+        assert health["sentences_left"] > 0
+        refused = speak(server, SENTENCE * 3)
+        assert code_of(refused) == (429, "rate_limit_exceeded")
+        assert int(refused.headers["retry-after"]) >= 1
+        assert sum(map(len, parts)) > 0
+
+
+def test_a_key_may_have_so_many_texts_at_once(start):
+    """KEY_MAX_REQUESTS counts a text until its last byte."""
+    with start(**scripted(step_s=0.02), API_KEYS="sk-one,sk-two", KEY_MAX_REQUESTS="1") as server:
+        with speaking(server, SENTENCE * 5):
+            assert code_of(speak(server))[0] == 429
+            other = server.client.post(URL, json={"input": SHORT}, headers={"Authorization": "Bearer sk-two"})
+            assert other.status_code == 200
+        server.wait_for(lambda _: is_idle(server))
+        assert speak(server).status_code == 200
+
+
+def test_a_key_may_send_so_many_texts_a_minute(start):
+    """KEY_RATE counts speech like everything else."""
+    with start(API_KEYS="sk-one", KEY_RATE="2") as server:
+        answers = [speak(server) for _ in range(3)]
+        assert [answer.status_code for answer in answers] == [200, 200, 429]
+        assert int(answers[-1].headers["retry-after"]) >= 1
+
+
+def test_a_client_that_leaves_frees_everything(start):
+    """Before the first audio and in the middle of it, of a text that would take an hour."""
+    rules = (SpeechRule(text="slow", fault=Fault.HANG, hang_s=0.5),)
+    with start(**scripted(*rules, step_s=0.05)) as server:
+        assert speak(server).status_code == 200
+        before = scrape(server)
+        with speaking(server):
+            assert server.speech.encoder.streams == server.speech.texts == 1
+            assert not is_idle(server)
+        server.wait_for(lambda _: is_idle(server))
+        with pytest.raises(httpx.ReadTimeout):
+            server.client.post(URL, json={"input": f"slow. {LONG}"}, timeout=0.3)
+        server.wait_for(lambda _: is_idle(server) and len(lines(server, "outcome=request_cancelled")) == 2)
+        grew = moved(before, scrape(server))
+        assert grew("asr_speech_answers_total", end="left") == 2
+        assert grew("asr_speech_answers_total", end="done") == 0
+        assert "Traceback" not in server.log()
+
+
+def test_a_client_that_does_not_read_holds_little_and_stops_nobody(start):
+    """The engine stops ahead of it after a bounded number of bytes; when it leaves, all is free."""
+    with start(**scripted(), MAX_SPEECH_CHARS="100000") as server:
+        assert speak(server).status_code == 200
+        body = json.dumps({"input": SENTENCE * 2_000, "response_format": "pcm"}).encode()  # 4,500 s, 216 MB
+        with socket.socket() as stalled:
+            stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            stalled.connect(("127.0.0.1", server.port))
+            head = f"POST {URL} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+            stalled.sendall(head.encode() + body)
+            assert stalled.recv(1)
+            made_bytes, before = 0, -1
+            while made_bytes != before:
+                before = made_bytes
+                time.sleep(0.5)
+                made_bytes = int(total(scrape(server), "asr_speech_audio_seconds_total") * SPEECH_RATE * 2)
+            # Three sentences ahead, 16 events of at most 64 KiB, and the buffers of the kernel.
+            assert made_bytes < 8 * 2**20
+            assert server.speech.texts == 1
+            with ThreadPoolExecutor(4) as pool:
+                answers = list(pool.map(lambda n: speak(server, f"{SHORT} Number {n}."), range(8)))
+            assert {answer.status_code for answer in answers} == {200}
+        server.wait_for(lambda _: is_idle(server))
+
+
+def test_a_stop_speaks_what_was_accepted_to_its_end(start):
+    """Whoever comes later is sent away."""
+    with start(**scripted(step_s=0.01)) as server:
+        whole = speak(server, SENTENCE * 3, pause_ms=0).content
+        server.speech.cache.max_bytes = 0  # spoken again
+        with speaking(server, SENTENCE * 3, pause_ms=0) as parts:
+            server.begin_to_stop()
+            rest = b"".join(parts)
+        assert 0 < len(rest) < len(whole)
+        with pytest.raises((httpx.TransportError, AssertionError)):
+            assert speak(server).status_code == 200
+
+
+def test_a_silent_server_says_so(start):
+    """Before it reads a body."""
+    with start(SPEECH="off") as server:
+        for answer in (speak(server), speak(server, url=f"{URL}/stream"), server.client.get("/v1/audio/voices")):
+            assert code_of(answer) == (501, "speech_unavailable")
+        health = server.health()
+        assert (health["speech_state"], health["speech_model"]) == ("off", "")
+        assert next(o["reason"] for o in health["plan"] if o["name"] == "speech") == "SPEECH=off"
+        assert total(scrape(server), "asr_speech_state") == 0
+        assert server.client.get("/readyz").status_code == 200
+
+
+def test_idle_processes_end_and_start_again(start):
+    """After IDLE_TIMEOUT: that of eSpeak NG and that of the encoder."""
+    with start(IDLE_TIMEOUT="0.5") as server:
+        for _ in range(2):
+            assert speak(server, f"{SHORT} {time.monotonic()}").status_code == 200
+            pids = [server.speech_engine.info.pid, server.speech.encoder.pid]
+            assert all(pids)
+            server.wait_for(lambda h, pids=pids: h["speech_state"] == "unloaded" and not any(map(exists, pids)))
+        assert value(scrape(server), "asr_speech_encoder_running") == 0
+
+
+@pytest.fixture(scope="module")
+def espeak(start):
+    """With eSpeak NG, loaded, and nothing kept."""
+    with start(AUDIO_CACHE_MB="0") as server:
+        assert speak(server).status_code == 200
+        yield server
+
+
+def pid_of(server, process):
+    return server.speech.encoder.pid if process == "encoder" else server.speech_engine.info.pid
+
+
+FAILURES = [("encoder", "encoder_unavailable"), ("engine", "speech_failed")]
+
+
+@pytest.mark.parametrize(("process", "code"), FAILURES)
+def test_a_killed_process_before_the_first_audio_is_a_503(espeak, process, code):
+    """The next text has another process."""
+    pid = pid_of(espeak, process)
+    os.kill(pid, signal.SIGSTOP)  # so that the text is in the middle of its work
+    with ThreadPoolExecutor(1) as pool:
+        work = pool.submit(speak, espeak)
+        espeak.wait_for(lambda h: h["speech_queue"]["texts"] == 1)
+        time.sleep(0.2)
+        os.kill(pid, signal.SIGKILL)
+        assert code_of(work.result()) == (503, code)
+    assert speak(espeak).status_code == 200
+    assert pid_of(espeak, process) != pid
+    espeak.wait_for(lambda _: is_idle(espeak))
+
+
+@pytest.mark.parametrize(("process", "code"), FAILURES)
+def test_a_killed_process_after_the_first_audio_breaks_the_connection(espeak, process, code):
+    """Of the text that was being spoken; the next one is spoken."""
+    marked = len(espeak.log())
+    with speaking(espeak) as parts:
+        pid = pid_of(espeak, process)
+        os.kill(pid, signal.SIGSTOP)
+        # What was made is read, until the text waits for the process.
+        threading.Timer(1.0, os.kill, (pid, signal.SIGKILL)).start()
+        with pytest.raises(httpx.RemoteProtocolError):
+            list(parts)
+    espeak.wait_for(lambda _: is_idle(espeak) and f"outcome={code}" in espeak.log()[marked:])
+    logged = espeak.log()[marked:]
+    assert logged.count(f"code={code}") == 1
+    assert "Traceback" not in logged
+    assert speak(espeak).status_code == 200
