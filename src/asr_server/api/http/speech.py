@@ -20,8 +20,8 @@ from asr_server.api.edge.request_log import server_timing
 from asr_server.api.http import body, sse
 from asr_server.api.http.schemas import ErrorBody, VoiceBody, VoiceListBody
 from asr_server.api.http.speech_fields import CLONE_FIELDS, CloneForm, SpeechBody, clone_schema, speech_request
+from asr_server.audio.encoding.complete import with_length
 from asr_server.audio.encoding.formats import SpeechFormat
-from asr_server.audio.encoding.wav import HEADER_BYTES, wav_header
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import AsrError, Cancelled, MissingParameter
 from asr_server.engine.speech.protocol import SpeechTraits, Voice
@@ -171,13 +171,12 @@ def _headers(prepared: SpeechScript, *, is_kept: bool) -> dict[str, str]:
 
 
 def _kept_response(request: Request, kept: SpokenAnswer, prepared: SpeechScript) -> StreamingResponse:
-    """A whole file; a WAV file then says how long it is."""
+    """A whole file; WAV and FLAC files then say how long they are."""
     _note(request, kept.done)
     audio_format = prepared.encoding.format
     parts = [event.data for event in kept.events if isinstance(event, AudioChunk)]
     size = sum(map(len, parts))
-    if audio_format is SpeechFormat.WAV:
-        parts[0] = wav_header(size - HEADER_BYTES) + parts[0][HEADER_BYTES:]
+    parts[:1] = [with_length(audio_format, part, kept.done.samples) for part in parts[:1]]
     headers = _headers(prepared, is_kept=True)
     headers |= {"Content-Length": str(size), **server_timing(request, kept.done.timings)}
     return StreamingResponse(_pieces(parts), media_type=audio_format.media_type, headers=headers)

@@ -39,7 +39,8 @@ def writer(speech_format: SpeechFormat) -> Writer:
 
 def rounded(samples: Samples) -> NDArray[np.int16]:
     """The nearest numbers in 16 bits; full scale is 32768."""
-    return np.rint(samples * np.float32(32_768)).clip(-32_768, 32_767).astype("<i2")
+    numbers: NDArray[np.int16] = np.rint(samples * np.float32(32_768)).clip(-32_768, 32_767).astype("<i2")
+    return numbers
 
 
 class PcmWriter:
@@ -88,9 +89,9 @@ class LibavWriter:
         self._written = _Written()
         options = _CONTAINER_OPTIONS | codec.options
         self._container = av.open(self._written, "w", format=codec.container, options=options)
-        self._stream = self._container.add_stream(
-            codec.name, rate=SPEECH_RATE, layout="mono", format=codec.sample_format
-        )
+        stream = self._container.add_stream(codec.name, SPEECH_RATE, layout="mono", format=codec.sample_format)
+        assert isinstance(stream, av.AudioStream)
+        self._stream = stream
         if codec.bits_per_s is not None:
             self._stream.bit_rate = codec.bits_per_s
         self._stream.codec_context.thread_count = 1
