@@ -173,6 +173,8 @@ class _AudioResponse(StreamingResponse):
 
 async def _audio(request: Request, buffer: sse.EventBuffer[SpeechEvent], first: bytes) -> AsyncGenerator[bytes, None]:
     """All bytes. An error in the middle ends the connection without the end of the body: the client sees a failure."""
+    if not first:  # the answer has ended: the voice made no sound
+        return
     try:
         yield first
         while await buffer.wait():

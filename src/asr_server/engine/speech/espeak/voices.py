@@ -48,7 +48,7 @@ _OTHER_CODES = {"zh": "cmn", "no": "nb"}
 # It cannot read Chinese characters as Japanese.
 _PARTLY_READ = {"ja"}
 _CODE = re.compile(r"[a-z]{2,3}(-([a-z]{2}|\d{3}))?")
-_DEFAULT_DIALECT = {"en": "en-us"}
+_DEFAULT_DIALECT = {"en": "en-us", "fr": "fr-fr"}
 
 
 def traits(data: Path) -> SpeechTraits:
@@ -62,11 +62,16 @@ def traits(data: Path) -> SpeechTraits:
 
 @cache
 def languages(data: Path) -> dict[str, str]:
-    """The library's language for each code that requests can name: dialects, and languages without one."""
-    exact = {tag: tag for path in sorted((data / "lang").rglob("*")) if path.is_file() for tag in _tags(path)}
+    """The library's language for each code that requests can name: dialects, and languages without one.
+
+    The library knows a language by the name of its file alone: British English is `en`.
+    """
+    files = [path for path in sorted((data / "lang").rglob("*")) if path.is_file()]
+    named = [(tag, path.name.lower()) for path in files for tag in _tags(path)]
+    exact = dict(sorted(named, key=lambda pair: pair[0] == pair[1]))
     general: dict[str, str] = {}
     for tag in sorted(exact):
-        general.setdefault(tag.partition("-")[0], tag)
+        general.setdefault(tag.partition("-")[0], exact[tag])
     found = general | exact
     aliases = {code: found[other] for code, other in (_OTHER_CODES | _DEFAULT_DIALECT).items() if other in found}
     return found | aliases
