@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from wyoming.event import Event
 from wyoming.info import AsrModel, AsrProgram, Attribution, Info, TtsProgram, TtsVoice
 
 from asr_server import __version__
@@ -15,11 +16,11 @@ _ATTRIBUTION = Attribution(name="asr-server", url="https://github.com/QwenLM/Qwe
 _NAME = "asr-server"
 
 
-# Voices and languages together are many, and Home Assistant waits for one second.
+# With every voice in every language it is large, and Home Assistant waits for it for one second.
 @lru_cache(maxsize=1)
-def info(state: ServerState) -> Info:
+def info(state: ServerState) -> Event:
     """Home Assistant does not use a program that is not installed. One that speaks is there where the server speaks."""
-    return Info(asr=[_hearing(state)], tts=[_speaking(state)] if state.voices else [])
+    return Info(asr=[_hearing(state)], tts=[_speaking(state)] if state.voices else []).event()
 
 
 def _hearing(state: ServerState) -> AsrProgram:

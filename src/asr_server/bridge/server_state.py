@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import httpx
 
 from asr_server.client.connection import FileError, client_options
-from asr_server.client.speech import SpeakingVoice, SpeechClient
+from asr_server.client.speech import VOICES_ROUTE, SpeakingVoice, voices_of
 from asr_server.text import languages
 
 _TIMEOUT_S = 2.0
@@ -51,10 +51,10 @@ def look(server: str, token: str) -> ServerState:
     try:
         with httpx.Client(**{**client_options(server, token), "timeout": _TIMEOUT_S}) as client:
             answer = client.get("/health")
-        body = answer.json()
-        if answer.status_code == 200:
-            languages_known = tuple(map(str, body["languages"]))
-            return ServerState(_problem_of(body), languages_known, _voices(server, token))
+            body = answer.json()
+            if answer.status_code == 200:
+                known = tuple(map(str, body["languages"]))
+                return ServerState(_problem_of(body), known, _voices(client))
         message = str(body["error"]["message"])
     except httpx.HTTPError:
         return ServerState(f"No server answers at {server}.")
@@ -65,11 +65,10 @@ def look(server: str, token: str) -> ServerState:
     return ServerState(f"The server at {server} refuses the bridge: {message}")
 
 
-def _voices(server: str, token: str) -> tuple[SpeakingVoice, ...]:
+def _voices(client: httpx.Client) -> tuple[SpeakingVoice, ...]:
     try:
-        with SpeechClient(server, key=token, timeout_s=_TIMEOUT_S) as client:
-            return tuple(client.voices())
-    except (FileError, ValueError, KeyError, TypeError):
+        return tuple(voices_of(client.get(VOICES_ROUTE)))
+    except (FileError, httpx.HTTPError, ValueError, KeyError, TypeError):
         return ()
 
 

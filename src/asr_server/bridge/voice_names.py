@@ -6,6 +6,8 @@ name has to say the language.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from wyoming.tts import SynthesizeVoice
 
 from asr_server.client.speech import SpeakingVoice, SpeechFields
@@ -20,7 +22,8 @@ def voice_name(voice: str, language: str) -> str:
     return f"{voice}{_SEPARATOR}{language}"
 
 
-def language_tags(codes: tuple[str, ...]) -> list[str]:
+@lru_cache(maxsize=8)  # it asks for a hundred languages, and most voices have the same
+def language_tags(codes: tuple[str, ...]) -> tuple[str, ...]:
     """As BCP 47 tags those that requests can name, each once: `pt-BR` for `pt-br`."""
     tags: dict[str, None] = {}
     for code in codes:
@@ -28,7 +31,7 @@ def language_tags(codes: tuple[str, ...]) -> list[str]:
             tags[target_languages.find(code).tag] = None
         except AsrError:  # a language that the engine has and Unicode's list has not
             continue
-    return list(tags)
+    return tuple(tags)
 
 
 def distinct(voices: tuple[SpeakingVoice, ...]) -> list[SpeakingVoice]:

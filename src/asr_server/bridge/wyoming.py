@@ -132,7 +132,7 @@ class _Connection(socketserver.StreamRequestHandler):
             # Closing while the client still sends would discard the error event.
             return not AudioStop.is_type(event.type)
         if Describe.is_type(event.type):
-            self._write(info(self.server.monitor.state()))
+            self._write_event(info(self.server.monitor.state()))
         elif Ping.is_type(event.type):
             self._write(Pong(text=Ping.from_event(event).text))
         elif Transcribe.is_type(event.type):
@@ -187,10 +187,13 @@ class _Connection(socketserver.StreamRequestHandler):
         return not AudioStop.is_type(event.type)
 
     def _write(self, what: Eventable) -> None:
+        self._write_event(what.event())
+
+    def _write_event(self, event: Event) -> None:
         """Raises `OSError` if the client has gone, or does not read; its connection then ends."""
         try:
             with self._writing:
-                write_event(what.event(), cast(BinaryIO, self.wfile))
+                write_event(event, cast(BinaryIO, self.wfile))
         except OSError:
             with contextlib.suppress(OSError):
                 self.request.shutdown(socket.SHUT_RDWR)

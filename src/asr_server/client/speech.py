@@ -20,7 +20,7 @@ import httpx
 from asr_server.client import connection
 
 _ROUTE = "/v1/audio/speech"
-_VOICES_ROUTE = "/v1/audio/voices"
+VOICES_ROUTE = "/v1/audio/voices"
 
 
 class SpeechFields(TypedDict, total=False):
@@ -86,8 +86,8 @@ class SpeechClient:
     def voices(self) -> list[SpeakingVoice]:
         """Those that the server has. Raises `FileError` with the code `speech_unavailable` where it is silent."""
         with connection.map_errors():
-            answer = self._http.get(_VOICES_ROUTE)
-        return _voices(answer)
+            answer = self._http.get(VOICES_ROUTE)
+        return voices_of(answer)
 
 
 class AsyncSpeechClient:
@@ -121,8 +121,8 @@ class AsyncSpeechClient:
     async def voices(self) -> list[SpeakingVoice]:
         """Those that the server has. Raises `FileError` with the code `speech_unavailable` where it is silent."""
         with connection.map_errors():
-            answer = await self._http.get(_VOICES_ROUTE)
-        return _voices(answer)
+            answer = await self._http.get(VOICES_ROUTE)
+        return voices_of(answer)
 
 
 def _options(server: str, key: str, timeout_s: float | None) -> dict[str, Any]:
@@ -138,7 +138,8 @@ def _request(text: str, fields: SpeechFields) -> dict[str, Any]:
     return {"content": json.dumps(body), "headers": {"Content-Type": "application/json"}}
 
 
-def _voices(answer: httpx.Response) -> list[SpeakingVoice]:
+def voices_of(answer: httpx.Response) -> list[SpeakingVoice]:
+    """Those of an answer to `VOICES_ROUTE`. Raises `FileError`."""
     if not answer.is_success:
         raise connection.error_of(answer)
     return [
