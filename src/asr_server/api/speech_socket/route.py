@@ -41,7 +41,7 @@ async def _run(socket: WebSocket, services: Services) -> None:
         # Before the session is closed: at shutdown the server waits for that, and then cuts.
         await websocket_io.end(socket, error, error_message)
     finally:
-        services.speech_sessions.close(session, caller.owner)
+        await services.speech_sessions.close(session, caller.owner)
 
 
 async def _read(socket: WebSocket, session: SpeechSession) -> bool:
