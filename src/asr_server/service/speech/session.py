@@ -72,7 +72,7 @@ class SpeechSession:
 
     def __init__(self, processor: SpeechProcessor, encoder: AudioEncoder, limits: SessionLimits) -> None:
         self.id = f"speech_{secrets.token_hex(4)}"
-        self.closed = asyncio.Event()
+        self.closed = asyncio.Event()  # set by `SpeechSessions` once the connection has ended
         self.characters = self.cancels = 0
         # Of all texts of the session: what was taken.
         self.sentences_begun = self.sentences_done = self.sent_samples = 0
@@ -200,9 +200,8 @@ class SpeechSession:
         self._mark(_Mark.STOP)
 
     async def close(self) -> None:
-        """The connection is gone: cancel everything."""
+        """Cancel everything; no more events come."""
         self._outbox.close()
-        self.closed.set()
         await self._stop()
 
     # -- the queue ---------------------------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ class SpeechSessions:
         """The connection has ended."""
         self._open.discard(session)
         await session.close()
+        session.closed.set()
         key = {"key": fingerprint(owner)} if owner else {}
         logger.info(
             "speech session",
