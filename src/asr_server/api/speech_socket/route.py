@@ -39,10 +39,11 @@ async def _run(socket: WebSocket, services: Services) -> None:
         if await websocket_io.read_and_write(_read(socket, session, services.catalog), _write(socket, session)) is None:
             await websocket_io.close(socket, 1000, "")
     except AsrError as error:
-        # Before the session is closed: at shutdown the server waits for that, and then cuts.
+        # The client may not read. Only then is the connection reported as ended: at shutdown the server waits for that.
+        await session.close()
         await websocket_io.end(socket, error, error_message)
     finally:
-        services.speech_sessions.close(session, caller.owner)
+        await services.speech_sessions.close(session, caller.owner)
 
 
 async def _read(socket: WebSocket, session: SpeechSession, catalog: Catalog) -> bool:

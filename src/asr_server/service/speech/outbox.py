@@ -79,17 +79,18 @@ class SpeechOutbox:
         self._error: Exception | None = None
 
     async def put(self, event: SessionEvent) -> None:
-        """Add an event. Returns when nothing waits any more; at once if the outbox is closed."""
+        """Add an event. Returns when it was taken or taken back; at once if the outbox is closed."""
         if not self._closed:
             self._waiting.append(event)
             self._added.set()
-        while self._waiting and not self._closed:
+        while not self._closed and any(event is other for other in self._waiting):
             self._taken.clear()
             await self._taken.wait()
 
     def drop_speech(self) -> None:
         """Take back what waits of texts that were cancelled."""
         self._waiting = deque(event for event in self._waiting if not isinstance(event, _OF_SPEECH))
+        self._taken.set()
 
     def close(self, error: Exception | None = None) -> None:
         """No more events come. What waits is still taken, then `take` raises the error."""

@@ -72,7 +72,7 @@ class SpeechSession:
 
     def __init__(self, processor: SpeechProcessor, encoder: AudioEncoder, limits: SessionLimits) -> None:
         self.id = f"speech_{secrets.token_hex(4)}"
-        self.closed = asyncio.Event()
+        self.closed = asyncio.Event()  # set by `SpeechSessions` once the connection has ended
         self.characters = self.cancels = 0
         # Of all texts of the session: what was taken.
         self.sentences_begun = self.sentences_done = self.sent_samples = 0
@@ -145,8 +145,8 @@ class SpeechSession:
         if self._draining:
             return
         self.cancels += 1
-        self._stop()
         self._outbox.drop_speech()
+        await self._stop()
         self._file_begin_samples = self.sent_samples
         if self._ended:
             self._mark(_Mark.END)
@@ -199,11 +199,10 @@ class SpeechSession:
         self._forget_queued()
         self._mark(_Mark.STOP)
 
-    def close(self) -> None:
-        """The connection is gone: cancel everything."""
-        self._stop()
+    async def close(self) -> None:
+        """Cancel everything; no more events come."""
         self._outbox.close()
-        self.closed.set()
+        await self._stop()
 
     # -- the queue ---------------------------------------------------------------------------------------------------
 
@@ -281,15 +280,17 @@ class SpeechSession:
         self._ticket = None
         self._held.close()
 
-    def _stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
+    async def _stop(self) -> None:
+        """Cancel all jobs before anything is waited for."""
         if self._current is not None and self._current.stream is not None:
             self._current.stream.cancel()
         self._current = None
         self._forget_queued()
         self._release()
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
 
     # -- the task that speaks ----------------------------------------------------------------------------------------
 

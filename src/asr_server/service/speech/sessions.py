@@ -36,10 +36,11 @@ class SpeechSessions:
         self._open.add(session)
         return session
 
-    def close(self, session: SpeechSession, owner: str) -> None:
+    async def close(self, session: SpeechSession, owner: str) -> None:
         """The connection has ended."""
-        session.close()
         self._open.discard(session)
+        await session.close()
+        session.closed.set()
         key = {"key": fingerprint(owner)} if owner else {}
         logger.info(
             "speech session",
