@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import ModelUnavailable
 from asr_server.engine.qwen.checkpoint import Wanted, cached, fetch, is_hub_id, missing_weights, read_json
+from asr_server.engine.speech.qwen.budget import FRAME_SAMPLES
 from asr_server.engine.speech.qwen.voices import BASE, CUSTOM_VOICE, LANGUAGES, Abilities
 
 MODEL_TYPE, CODEC_TYPE = "qwen3_tts", "qwen3_tts_tokenizer_12hz"
@@ -61,14 +63,24 @@ def checked(directory: Path, wanted: Wanted) -> Checkpoint:
         raise ModelUnavailable(
             f"{wanted}: the checkpoint is incomplete, it lacks {', '.join(missing)}. Download it again."
         )
-    codec = str(read_json(directory / CODEC / "config.json", wanted).get("model_type", "unknown"))
-    if codec != CODEC_TYPE:
-        raise ModelUnavailable(f"{wanted}: its codec is a '{codec}'; the server runs '{CODEC_TYPE}'.")
+    _check_codec(read_json(directory / CODEC / "config.json", wanted), wanted)
     return Checkpoint(directory, Abilities.of_config(config), read_json(directory / GENERATION, wanted))
 
 
 def _check(directory: Path, wanted: Wanted) -> None:
     checked(directory, wanted)
+
+
+def _check_codec(config: dict[str, Any], wanted: Wanted) -> None:
+    kind = str(config.get("model_type", "unknown"))
+    if kind != CODEC_TYPE:
+        raise ModelUnavailable(f"{wanted}: its codec is a '{kind}'; the server runs '{CODEC_TYPE}'.")
+    rates = config.get("output_sample_rate", SPEECH_RATE), config.get("decode_upsample_rate", FRAME_SAMPLES)
+    if rates != (SPEECH_RATE, FRAME_SAMPLES):
+        raise ModelUnavailable(
+            f"{wanted}: its codec makes {rates[1]} samples a frame at {rates[0]} Hz; the server runs those that make "
+            f"{FRAME_SAMPLES} at {SPEECH_RATE} Hz."
+        )
 
 
 def _check_config(config: dict[str, Any], wanted: Wanted) -> None:

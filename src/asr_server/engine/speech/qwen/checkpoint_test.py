@@ -59,11 +59,17 @@ def test_a_missing_file_is_named(make_checkpoint, name):
     assert checkpoint.local(Wanted("SPEECH", str(directory))) is None
 
 
-def test_another_codec_is_refused(make_checkpoint):
-    """That of 25 frames a second."""
-    codec = {"model_type": "qwen3_tts_tokenizer_25hz"}
-    directory = make_checkpoint(changes={"speech_tokenizer/config.json": codec})
-    with pytest.raises(ModelUnavailable, match="its codec is a 'qwen3_tts_tokenizer_25hz'"):
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"model_type": "qwen3_tts_tokenizer_25hz"}, "its codec is a 'qwen3_tts_tokenizer_25hz'"),
+        ({"output_sample_rate": 48_000, "decode_upsample_rate": 3_840}, "3840 samples a frame at 48000 Hz"),
+    ],
+)
+def test_another_codec_is_refused(make_checkpoint, changed, message):
+    """That of 25 frames a second, or one that was tuned to another rate."""
+    directory = make_checkpoint(changes={"speech_tokenizer/config.json": changed})
+    with pytest.raises(ModelUnavailable, match=message):
         checkpoint.locate(Wanted("SPEECH", str(directory)))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from loguru import logger
 
 from asr_server.core import heap, settings
-from asr_server.core.errors import EngineFailed, SpeechFailed
+from asr_server.core.errors import EngineFailed, ModelUnavailable, SpeechFailed
 from asr_server.engine.qwen.checkpoint import Wanted, revision_of
 from asr_server.engine.speech.protocol import (
     Sentence,
@@ -23,7 +23,7 @@ from asr_server.engine.speech.protocol import (
 )
 from asr_server.engine.speech.qwen import checkpoint
 from asr_server.engine.speech.qwen.budget import FRAME_SAMPLES
-from asr_server.engine.speech.qwen.model import SpeechModel
+from asr_server.engine.speech.qwen.model import SpeechModel, missing
 from asr_server.engine.speech.qwen.voices import Abilities
 from asr_server.scheduling.ports import Outcome, RowDelta, RowDone, RowFailed
 
@@ -113,6 +113,8 @@ class QwenSpeechEngine:
         `EngineFailed`."""
         settings.prefer("HF_HUB_DISABLE_TELEMETRY", "1")  # the hub is asked for weights and told nothing else
         settings.prefer("OMP_WAIT_POLICY", "PASSIVE")  # see `engine/qwen/engine.py`; read at the first import of torch
+        if reason := missing():
+            raise ModelUnavailable(f"{self._wanted}: {reason}.")
         self._found = checkpoint.locate(self._wanted, self._on_download)
         logger.info("speech checkpoint", model=self._model.model_id, revision=revision_of(self._found.directory))
         from asr_server.engine.speech.qwen.runtime import Runtime

@@ -1,5 +1,7 @@
 """Sentences through the engine, beside the SDK's own model, with small random weights."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -9,12 +11,15 @@ from asr_server.core.errors import (
     InvalidReference,
     InvalidValue,
     MissingParameter,
+    ModelUnavailable,
     SpeechFailed,
     UnsupportedLanguage,
     UnsupportedValue,
 )
 from asr_server.engine.speech.protocol import Sentence, SpeechFinish, VoiceSample
 from asr_server.engine.speech.qwen.budget import FRAME_SAMPLES, frame_budget
+from asr_server.engine.speech.qwen.engine import build
+from asr_server.engine.speech.qwen.model import SpeechModel
 from asr_server.engine.speech.qwen.runtime import _FIRST_FRAMES
 from asr_server.scheduling.ports import RowDelta
 
@@ -237,6 +242,13 @@ def test_a_text_for_which_there_is_never_room_is_refused(make_engine, make_check
 
 
 # -- loading ---------------------------------------------------------------------------------------------------------
+
+
+def test_without_the_sdk_loading_says_what_to_install(make_checkpoint, monkeypatch):
+    """It is no dependency of the package: its own pins name another transformers."""
+    monkeypatch.setitem(sys.modules, "qwen_tts", None)
+    with pytest.raises(ModelUnavailable, match="make speech"):
+        build(SpeechModel(str(make_checkpoint()))).load()
 
 
 @pytest.mark.nightly

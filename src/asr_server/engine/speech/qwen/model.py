@@ -3,6 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
+
+_NEEDED = ("torch", "qwen_asr", "qwen_tts")
+
+
+def missing() -> str:
+    """Why this installation cannot run Qwen3-TTS; "" if it can."""
+    try:
+        found = all(find_spec(name) is not None for name in _NEEDED)
+    except ValueError:  # of a module that stands for another
+        found = False
+    return "" if found else "Qwen3-TTS needs its SDK: make speech, or pip install --no-deps -r requirements-speech.txt"
 
 
 @dataclass(frozen=True, slots=True)
