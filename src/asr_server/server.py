@@ -26,11 +26,14 @@ from asr_server.core.settings import Settings, superseded
 from asr_server.engine import capabilities, plan, registry
 from asr_server.engine.aligning import AligningEngine
 from asr_server.engine.client import Drafting, EngineClient
+from asr_server.engine.speech import registry as speech_registry
+from asr_server.engine.speech.protocol import SpeechEngine
 from asr_server.scheduling.admission import Admission
 from asr_server.scheduling.heartbeat import Heartbeat
 from asr_server.scheduling.job import DEFAULT
 from asr_server.scheduling.model import ModelState, OnState
 from asr_server.scheduling.observer import SchedulerObserver
+from asr_server.scheduling.ports import Batch
 from asr_server.scheduling.request_clock import RequestClock
 from asr_server.scheduling.thread import EngineThread
 from asr_server.service.catalog import Catalog
@@ -43,7 +46,7 @@ from asr_server.service.live_session.sessions import LiveSessions
 from asr_server.service.processor import RequestProcessor
 from asr_server.service.recordings.pipeline import PipelineResources, RecordingPipeline
 from asr_server.service.speaker_names import SpeakerNames
-from asr_server.service.speech.build import Speech, build_speech
+from asr_server.service.speech.build import SharedThread, Speech, build_speech
 from asr_server.service.speech.observer import SpeechObserver
 from asr_server.service.translations import Translations
 from asr_server.service.voices import VoiceStore
@@ -169,10 +172,11 @@ _NOBODY = Watch()
 def machinery(settings: Settings, resolved: plan.Plan, watch: Watch = _NOBODY) -> Machinery:
     """Build it; each model is loaded by its first job."""
     heartbeat, clock = Heartbeat(), RequestClock(patience_s=settings.request_timeout)
-    engines = _engines(resolved, settings.idle_timeout, heartbeat, clock)
+    engines, speaking = _engines(resolved, settings.idle_timeout, heartbeat, clock)
+    others: dict[str, Batch] = {name: engine for name, engine in engines.items() if name != DEFAULT}
     thread = EngineThread(
         engines[DEFAULT],
-        others={name: engine for name, engine in engines.items() if name != DEFAULT},
+        others=others | speaking,
         heartbeat=heartbeat,
         request_clock=clock,
         idle_timeout_s=settings.idle_timeout,
@@ -214,14 +218,16 @@ def machinery(settings: Settings, resolved: plan.Plan, watch: Watch = _NOBODY) -
         pipeline,
         translations,
         processor,
-        build_speech(settings, resolved, watch=watch.speech, on_failure=watch.on_failure),
+        build_speech(
+            settings, resolved, SharedThread(thread, speaking), watch=watch.speech, on_failure=watch.on_failure
+        ),
     )
 
 
 def _engines(
     resolved: plan.Plan, idle_timeout_s: float, heartbeat: Heartbeat, clock: RequestClock
-) -> dict[str, AligningEngine]:
-    """Each model's, by its name."""
+) -> tuple[dict[str, AligningEngine], dict[str, SpeechEngine]]:
+    """Those of the models that hear, by their names, and of those that speak, by the names of their options."""
     engines: dict[str, AligningEngine] = {}
     for name, model in _by_name(resolved).items():
         engines[name] = registry.build_aligning(
@@ -231,7 +237,11 @@ def _engines(
             request_clock=clock,
             beside=engines.values(),
         )
-    return engines
+    speaking = {
+        name: speech_registry.build_model(model, heartbeat.tick, clock.progress)
+        for name, model in resolved.speech_models.items()
+    }
+    return engines, speaking
 
 
 def _speakers(settings: Settings, resolved: plan.Plan) -> SpeakerClient | None:

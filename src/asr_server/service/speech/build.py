@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,9 @@ from loguru import logger
 from asr_server.audio.encoding.client import AudioEncoder
 from asr_server.engine.speech import registry
 from asr_server.engine.speech.client import SpeechClient
+from asr_server.engine.speech_options import CLONE, SPEECH
 from asr_server.scheduling.admission import Admission
+from asr_server.scheduling.job import DEFAULT
 from asr_server.scheduling.model import ModelState
 from asr_server.scheduling.thread import EngineThread
 from asr_server.service.speech.cache import SpeechCache
@@ -25,10 +27,8 @@ if TYPE_CHECKING:
     from asr_server.core.errors import EngineFailed
     from asr_server.core.settings import Settings
     from asr_server.engine.plan import Plan
+    from asr_server.engine.speech.protocol import SpeechEngine
     from asr_server.service.speech.observer import SpeechObserver
-
-# The option, and the name on the thread of the engine that imitates voices.
-_CLONE = "speech_clone_model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +47,36 @@ class Speech:
         await self.encoder.close()
 
 
+@dataclass(frozen=True, slots=True)
+class SharedThread:
+    """The engine thread of recognition, and the speech engines on it by the names of their options."""
+
+    thread: EngineThread
+    engines: Mapping[str, SpeechEngine]
+
+
 def build_speech(
     settings: Settings,
     resolved: Plan,
+    shared: SharedThread,
     *,
     watch: SpeechObserver | None = None,
     on_failure: Callable[[EngineFailed], None] = lambda error: None,
 ) -> Speech:
     """Build it; the engine is loaded by its first sentence. `on_failure`: as of the engine thread."""
-    thread: EngineThread | None = None
-    engines: SpeechEngines | str = resolved.reason("speech")
-    if resolved.is_active("speech"):
-        thread, engines = _engines(settings, resolved, watch, on_failure)
+    wanted = {name: value for name in (SPEECH, CLONE) if (value := resolved.value(name)) and name not in shared.engines}
+    own = {name: registry.build(value, settings.fake_engine_script) for name, value in wanted.items()}
+    thread = _own_thread(own, settings.idle_timeout, watch, on_failure) if own else None
+    clients = {name: _client(shared.thread, engine, name) for name, engine in shared.engines.items()}
+    if thread is not None:
+        clients |= {name: _client(thread, engine, _name(own, name)) for name, engine in own.items()}
+    engines: SpeechEngines | str = resolved.reason(SPEECH)
+    if SPEECH in clients:
+        engines = SpeechEngines(clients[SPEECH], clients.get(CLONE))
     admission = Admission(
         settings.max_queue_speech_s,
         time_limit_s=settings.request_timeout,
-        engine_s=(lambda: thread.recordings_s) if thread is not None else lambda: 0.0,
+        engine_s=lambda: (thread if thread is not None else shared.thread).recordings_s,
     )
     encoder = AudioEncoder(idle_timeout_s=settings.idle_timeout)
     cache = SpeechCache(int(settings.audio_cache_mb * 2**20))
@@ -71,24 +85,31 @@ def build_speech(
     return Speech(processor, SpeechSessions(processor, encoder, limits), encoder, thread)
 
 
-def _engines(
-    settings: Settings, resolved: Plan, watch: SpeechObserver | None, on_failure: Callable[[EngineFailed], None]
-) -> tuple[EngineThread, SpeechEngines]:
-    """On a thread of their own, so that they never wait for a step of recognition."""
-    script = settings.fake_engine_script
-    named = registry.build(resolved.value("speech"), script)
-    clone = registry.build(resolved.value(_CLONE), script) if resolved.is_active(_CLONE) else None
-    others = {_CLONE: clone} if clone is not None else {}
-    thread = EngineThread(
-        named,
-        others=others,
-        idle_timeout_s=settings.idle_timeout,
+def _own_thread(
+    engines: Mapping[str, SpeechEngine],
+    idle_timeout_s: float,
+    watch: SpeechObserver | None,
+    on_failure: Callable[[EngineFailed], None],
+) -> EngineThread:
+    """For engines that use no accelerator, so that they never wait for a step of recognition."""
+    named = {_name(engines, name): engine for name, engine in engines.items()}
+    return EngineThread(
+        named.pop(DEFAULT),
+        others=named,
+        idle_timeout_s=idle_timeout_s,
         on_state=_log_state,
         watch=watch,
         on_failure=on_failure,
     )
-    imitating = SpeechClient(thread, clone.traits, clone.info.model_id, _CLONE) if clone is not None else None
-    return thread, SpeechEngines(SpeechClient(thread, named.traits, named.info.model_id), imitating)
+
+
+def _name(engines: Mapping[str, SpeechEngine], option: str) -> str:
+    """What an engine is called on their thread, where the first one is the default."""
+    return DEFAULT if option == next(iter(engines)) else option
+
+
+def _client(thread: EngineThread, engine: SpeechEngine, name: str) -> SpeechClient:
+    return SpeechClient(thread, engine.traits, engine.info.model_id, name)
 
 
 def _log_state(model: str, state: ModelState, took_s: float) -> None:
