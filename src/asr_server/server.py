@@ -218,9 +218,7 @@ def machinery(settings: Settings, resolved: plan.Plan, watch: Watch = _NOBODY) -
         pipeline,
         translations,
         processor,
-        build_speech(
-            settings, resolved, SharedThread(thread, speaking), watch=watch.speech, on_failure=watch.on_failure
-        ),
+        build_speech(settings, resolved, SharedThread(thread, speaking), watch.speech, watch.on_failure),
     )
 
 

@@ -59,7 +59,6 @@ def build_speech(
     settings: Settings,
     resolved: Plan,
     shared: SharedThread,
-    *,
     watch: SpeechObserver | None = None,
     on_failure: Callable[[EngineFailed], None] = lambda error: None,
 ) -> Speech:
