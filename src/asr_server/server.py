@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fastapi import FastAPI
 from loguru import logger
@@ -47,7 +47,7 @@ from asr_server.service.processor import RequestProcessor
 from asr_server.service.recordings.pipeline import PipelineResources, RecordingPipeline
 from asr_server.service.speaker_names import SpeakerNames
 from asr_server.service.speech.build import SharedThread, Speech, build_speech
-from asr_server.service.speech.observer import SpeechObserver
+from asr_server.service.speech.observer import SharedThreadObserver, SpeechObserver
 from asr_server.service.translations import Translations
 from asr_server.service.voices import VoiceStore
 from asr_server.speakers.client import SpeakerClient
@@ -160,8 +160,8 @@ class Machinery:
 class Watch:
     """Who is told what the machinery does. `on_state`: of the models for recordings."""
 
-    engine: SchedulerObserver | None = None
-    speech: SpeechObserver | None = None
+    engine: SchedulerObserver = field(default_factory=SchedulerObserver)
+    speech: SpeechObserver = field(default_factory=SpeechObserver)
     on_state: OnState = _log_state
     on_failure: OnFailure = lambda error: None
 
@@ -183,7 +183,7 @@ def machinery(settings: Settings, resolved: plan.Plan, watch: Watch = _NOBODY) -
         live_reserve=resolved.max_batch // _LIVE_SHARE,
         on_state=watch.on_state,
         poll_idle=lambda: _poll_idle(engines.values()),
-        watch=watch.engine,
+        watch=SharedThreadObserver(watch.engine, watch.speech),
         on_failure=watch.on_failure,
     )
     admission = Admission(

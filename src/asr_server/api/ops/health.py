@@ -72,8 +72,8 @@ async def health(services: ServicesDep) -> HealthBody:
 
 def _models(services: Services, snapshot: EngineSnapshot) -> list[ModelStateBody]:
     found = []
-    for name, status in snapshot.models.items():
-        info = services.engines[name].info
+    for name, engine in services.engines.items():
+        info, status = engine.info, snapshot.models[name]
         found.append(
             ModelStateBody(
                 id=info.model_id,
