@@ -43,6 +43,16 @@ def test_a_sentence_is_the_same_each_time(shared):
     np.testing.assert_array_equal(spoken(shared), first)
 
 
+def test_a_sentence_is_the_same_in_another_process(shared, request):
+    """Also in a voice with noise: a text that is spoken again after a restart is the same."""
+    time.sleep(1.1)  # so that it is another second than that of `shared`, whose number the library would take as seed
+    another = EspeakProcess(package.find())
+    request.addfinalizer(another.end)
+    for voice in ("m3", "m5", "f2", "f4"):
+        wanted = SpeakRequest("Hello there, see the six ships.", f"en-US+{voice}")
+        np.testing.assert_array_equal(spoken(shared, wanted), spoken(another, wanted))
+
+
 @pytest.mark.parametrize(
     "request_", [SpeakRequest("Hello.", "no-such-language+m3"), SpeakRequest("Hello.", "/etc/passwd")]
 )
