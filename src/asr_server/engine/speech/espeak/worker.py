@@ -33,6 +33,8 @@ _AUDIO_OUTPUT_SYNCHRONOUS, _POS_CHARACTER, _CHARS_UTF8 = 2, 1, 1
 _MEMORY_BYTES = 64 * 2**20
 _CPU_S = 10.0
 _STARTED = b"1"
+# The breath of some voices is noise, which the library seeds with the time.
+_SEED = 1
 
 _SYNTH_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
 _DISCARD = _SYNTH_CALLBACK(lambda samples, count, events: 0)
@@ -63,6 +65,8 @@ def _load(path: str, data: str) -> ctypes.CDLL:
     library = ctypes.CDLL(path)
     if library.espeak_Initialize(_AUDIO_OUTPUT_SYNCHRONOUS, 0, data.encode(), 0) <= 0:
         raise OSError("eSpeak NG does not accept its data")
+    if hasattr(library, "espeak_ng_SetRandSeed"):  # not in old releases
+        library.espeak_ng_SetRandSeed(ctypes.c_long(_SEED))
     # Languages without a word for a sign say the English one. Children cannot open the English dictionary, without
     # which the library crashes: so it is read here, by speaking a sign in a language that has no word for it.
     library.espeak_SetVoiceByName(b"az")

@@ -1,0 +1,110 @@
+"""Speech in `/metrics`, headers and the log: what was spoken is what is counted."""
+
+import json
+import re
+import time
+
+import pytest
+
+from asr_server.core.audio import SPEECH_RATE
+from asr_server.engine.fake_script import FakeScript, SpeechRule, SpeechScript
+from asr_server.engine.speech.protocol import SpeechFinish
+from E2Etest.exposition import moved, scrape, total, value
+
+URL = "/v1/audio/speech"
+TEXT = "Hello there. This one is endless. And 7 more."
+SPELLED = "Hello there. This one is endless. And seven more."
+
+
+@pytest.fixture(scope="module")
+def server(start):
+    """With the scripted engine, which stops at its budget for one text."""
+    script = FakeScript(speech=SpeechScript((SpeechRule(text="endless", finish=SpeechFinish.BUDGET),), load_s=0.2))
+    with start(scripted_speech=True, script=script) as server:
+        yield server
+
+
+def _settled(server, before):
+    """A scrape behind the end of one request: it is counted a moment after its answer."""
+    give_up_s = time.monotonic() + 30
+    while moved(before, series := scrape(server))("asr_http_requests_total", route=URL) < 1:
+        assert time.monotonic() < give_up_s
+        time.sleep(0.02)
+    return series
+
+
+def _line(server, answer):
+    """The log line of an answer, its fields by name."""
+    line = next(row for row in server.log().splitlines() if answer.headers["x-request-id"] in row and "route=" in row)
+    return dict(re.findall(r"(\w+)=(\S+)", line))
+
+
+def test_one_text_is_counted_once_everywhere(server):
+    """Its sentences, characters, seconds; and the same text again as an answer that was kept."""
+    body = {"input": TEXT, "response_format": "flac"}
+    before = scrape(server)
+    first = server.client.post(URL, json=body)
+    assert first.headers["x-cache"] == "miss"
+    after = _settled(server, before)
+    grew = moved(before, after)
+    assert grew("asr_speech_answers_total") == grew("asr_speech_answers_total", format="flac", end="done") == 1
+    assert grew("asr_speech_sentences_total") == grew("asr_speech_sentences_total", end="done") == 3
+    for part in ("wait", "inference", "encoding"):
+        assert grew(f"asr_speech_{part}_seconds_count") == 3
+    assert grew("asr_speech_first_audio_seconds_count") == 1
+    assert 0.2 < grew("asr_speech_first_audio_seconds_sum") < grew("asr_http_request_seconds_sum", route=URL)
+    assert grew("asr_speech_wait_seconds_sum") < grew("asr_speech_first_audio_seconds_sum")
+    assert grew("asr_speech_characters_total") == len(SPELLED) - 2  # the blanks between sentences
+    assert grew("asr_speech_cut_short_total") == 1
+    line = _line(server, first)
+    assert float(line["first_audio_ms"]) == pytest.approx(1000 * grew("asr_speech_first_audio_seconds_sum"), abs=0.1)
+    assert (line["characters"], line["sentences"], line["cached"]) == (str(len(TEXT)), "3", "False")
+    # The answer has pauses, and the silence around sentences is trimmed.
+    assert grew("asr_speech_audio_seconds_total") == pytest.approx(float(line["audio_s"]) - 2 * 0.25, abs=0.1)
+    assert grew("asr_speech_cache_misses_total") == 1
+    assert value(after, "asr_speech_cache_bytes") > len(first.content)
+    assert value(after, "asr_speech_state", state="loaded") == value(after, "asr_speech_encoder_running") == 1
+    assert total(after, "asr_speech_texts") == total(after, "asr_speech_held_seconds") == 0
+
+    again = server.client.post(URL, json=body)
+    grew = moved(after, _settled(server, after))
+    assert again.headers["x-cache"] == "hit"
+    assert again.content == first.content
+    assert int(again.headers["content-length"]) == len(first.content)
+    assert grew("asr_speech_cache_hits_total") == 1
+    assert grew("asr_speech_answers_total") == grew("asr_speech_sentences_total") == 0
+    assert _line(server, again)["cached"] == "True"
+
+
+def test_a_kept_answer_says_where_its_time_went(server):
+    """In `Server-Timing`. A stream has no place for that: its head is sent before its times are known."""
+    body = {"input": "Kept.", "response_format": "wav"}
+    stream, kept = server.client.post(URL, json=body), server.client.post(URL, json=body)
+    assert "server-timing" not in stream.headers
+    parts = dict(re.findall(r"(\w+);dur=([\d.]+)", kept.headers["server-timing"]))
+    assert list(parts) == ["queue", "infer", "encode", "first_audio", "total"]
+    assert float(parts.pop("total")) > 0
+    assert set(parts.values()) == {"0.0"}
+    # The whole file says how long it is.
+    assert kept.content[44:] == stream.content[44:]
+    assert int.from_bytes(kept.content[40:44], "little") == len(kept.content) - 44
+
+
+def test_kept_answers_are_events_too(server):
+    """The same sentences and samples, whichever form was asked for first."""
+    text = {"input": "One. And two."}
+    samples = server.client.post(f"{URL}/stream/pcm", json=text)
+    events = server.client.post(f"{URL}/stream", json=text)
+    assert (samples.headers["x-cache"], events.headers["x-cache"]) == ("miss", "hit")
+    found = [json.loads(part.removeprefix("data: ")) for part in events.text.strip().split("\n\n")[:-1]]
+    assert [event["text"] for event in found] == ["One.", "And two."]
+    assert sum(event["duration"] for event in found) == pytest.approx(len(samples.content) / 2 / SPEECH_RATE, abs=0.002)
+
+
+def test_refusals_are_counted_by_their_code(server):
+    """And nothing of them as speech."""
+    before = scrape(server)
+    assert server.client.post(URL, json={"input": "Hello.", "voice": "nobody"}).status_code == 400
+    grew = moved(before, _settled(server, before))
+    assert grew("asr_errors_total") == grew("asr_errors_total", code="invalid_value") == 1
+    assert grew("asr_speech_answers_total") == grew("asr_speech_cache_misses_total") == 0
