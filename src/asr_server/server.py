@@ -318,6 +318,8 @@ async def _make_ready(services: Services) -> None:
     if services.settings.preload:
         try:
             await asyncio.wrap_future(services.thread.load())
+            if not services.speech.silent_because:
+                await services.speech.warm_up()
         except Exception as error:  # the reason stays visible in /health and /readyz; the next request tries again
             logger.opt(exception=error).error("preload failed")
     services.ready = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
@@ -35,6 +36,8 @@ router = APIRouter(prefix="/v1/audio", tags=["speech"])
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody} for status in (400, 404, 413, 429, 500, 501, 503, 504)
 }
+# About 5 ms of work.
+_SHORT_TEXT_CHARS = 1_000
 # JSON may write a character in six bytes, and outside the basic plane in twelve. The rest is for the other fields.
 _BYTES_PER_CHAR, _OTHER_BYTES = 12, 128 * 1024
 # 30 s of two channels at 96 kHz in 32 bits are 22 MiB.
@@ -132,11 +135,18 @@ async def _response(request: Request, services: Services, wanted: SpeechRequest,
 async def _events(
     request: Request, services: Services, wanted: SpeechRequest, to_frames: Callable[[SpeechEvent], list[str]]
 ) -> Response:
-    prepared = services.speech.prepare(wanted)
+    prepared = await _prepared(services, wanted)
     kept = services.speech.kept(prepared)
     response = await sse.respond(request, _work(services, prepared, kept), to_frames)
     response.headers.update(_headers(prepared, is_kept=kept is not None))
     return response
+
+
+async def _prepared(services: Services, wanted: SpeechRequest) -> SpeechScript:
+    """A long text in a thread: live sessions share the event loop."""
+    if len(wanted.text) <= _SHORT_TEXT_CHARS:
+        return services.speech.prepare(wanted)
+    return await asyncio.to_thread(services.speech.prepare, wanted)
 
 
 def _work(services: Services, prepared: SpeechScript, kept: SpokenAnswer | None) -> sse.Work[SpeechEvent]:
@@ -150,7 +160,7 @@ def _work(services: Services, prepared: SpeechScript, kept: SpokenAnswer | None)
 async def _audio_response(request: Request, services: Services, wanted: SpeechRequest) -> Response:
     """The response that sends the audio as it is made, or that was kept. An error before the first audio becomes an
     HTTP status."""
-    prepared = services.speech.prepare(wanted)
+    prepared = await _prepared(services, wanted)
     kept = services.speech.kept(prepared)
     if kept is not None:
         return _kept_response(request, kept, prepared)

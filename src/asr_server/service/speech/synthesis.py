@@ -13,6 +13,7 @@ from dataclasses import astuple, dataclass, replace
 import numpy as np
 
 from asr_server.audio.encoding.client import AudioEncoder, EncodedStream
+from asr_server.audio.encoding.formats import SpeechFormat
 from asr_server.core.errors import DeadlineExceeded, ShuttingDown, SpeechUnavailable
 from asr_server.core.speech_settings import SpeechSettings
 from asr_server.engine.client import until
@@ -39,6 +40,8 @@ from asr_server.service.speech.script import Delivery, SpeechEngines, SpeechScri
 _LOOK_AHEAD = 2
 # Of one event. A reader that is slow holds a bounded number of them.
 _CHUNK_BYTES = 64 * 1024
+# With a number and an amount: the libraries for these are imported at the first one.
+_WARM_UP = "One costs $2.50."
 _NOTHING = np.zeros(0, np.float32)
 
 Emit = Callable[[SpeechEvent], Awaitable[None]]
@@ -100,6 +103,10 @@ class SpeechProcessor:
     def drain(self) -> None:
         """Take no more texts. Those that are being spoken are spoken to their end."""
         self._is_draining = True
+
+    async def warm_up(self) -> None:
+        """Load the engine and start the encoder: speak a word that nobody hears."""
+        await self.speak(self.prepare(SpeechRequest(text=_WARM_UP, format=SpeechFormat.PCM)), _drop)
 
     def delivery(self, request: SpeechRequest) -> Delivery:
         """How the request's sentences are spoken. Raises what is wrong with it but for its text, and
@@ -276,6 +283,10 @@ class SentenceInProgress:
         times = self._stream.times
         first_s = self._first_s - began_s if self._first_s else 0.0
         return SpeechTimings(*(1000 * part for part in (times.queue_s, times.infer_s, self.encode_s, first_s)))
+
+
+async def _drop(event: SpeechEvent) -> None:
+    """For those that do not listen."""
 
 
 def _cancel(streams: Iterable[SpeechStream]) -> None:
