@@ -73,7 +73,10 @@ ONLY_IN = {
         "translator",
         "bridge.speech_session",
     }
-    | {f"cli.{name}" for name in ("live", "batch", "remote_backend", "local_backend", "job", "bench", "measurement")}
+    | {
+        f"cli.{name}"
+        for name in ("live", "batch", "remote_backend", "local_backend", "local_speech", "job", "bench", "measurement")
+    }
     | {"cli.doctor", "cli.http_protocol", "cli.granian_server"},
     "websockets": {"client", "gateway", "bridge"},
     "wyoming": {"bridge"},

@@ -75,6 +75,15 @@ def test_its_own_routes_are_its_own_for_every_method(app, client):
     assert (app.state.worker.state, app.state.worker.starts) == (WorkerState.STOPPED, 0)
 
 
+def test_models_that_speak_are_named_without_a_worker(app, client):
+    """With what they are for, in the list and alone."""
+    key = {"api-key": "sk-first"}
+    tasks = {model["id"]: model["task"] for model in client.get("/v1/models", headers=key).json()["data"]}
+    assert (tasks["demo"], tasks["tts-1"]) == ("automatic-speech-recognition", "text-to-speech")
+    assert client.get("/v1/models/espeak", headers=key).json()["task"] == "text-to-speech"
+    assert (app.state.worker.state, app.state.worker.starts) == (WorkerState.STOPPED, 0)
+
+
 def test_probes_and_the_page_need_no_key(client):
     """As without a gateway."""
     assert [client.get(path).status_code for path in ("/livez", "/readyz", "/", "/web/app.js")] == [200] * 4

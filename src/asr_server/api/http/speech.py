@@ -83,7 +83,7 @@ async def speak_as(request: Request, services: ServicesDep, caller: CallerDep) -
     services.speech.admission.check()
     form = await body.read_form(request, min(services.settings.max_upload_bytes, _MAX_CLONE_BYTES))
     try:
-        fields = body.validated(CloneForm, body.scalars(form, CLONE_FIELDS))
+        fields = body.validated(CloneForm, {"input": "", **body.scalars(form, CLONE_FIELDS)})
         wanted = speech_request(fields, services.catalog)
         file = body.upload(form, "file")
         if file is None:
