@@ -116,7 +116,7 @@ class _Maker:
         processor = SpeechProcessor(
             SpeechEngines(client), self.encoder, self.admission, SpeechCache(0), values, limits.sentence_s
         )
-        self.sessions = SpeechSessions(processor, self.encoder, limits)
+        self.sessions = SpeechSessions(processor, limits)
 
     async def session(self, **options):
         """A started session that nobody reads yet, behind its first event."""
@@ -381,6 +381,19 @@ async def test_at_the_servers_end_the_present_sentence_is_finished(made):
     await draining
     with pytest.raises(ShuttingDown):
         made.sessions.open()
+
+
+async def test_a_cancel_at_the_servers_end_stops_at_once(made):
+    """Nothing of the sentence follows."""
+    made.voice.held = {"One."}
+    session, events = await made.session()
+    session.push(TEN)
+    assert isinstance(await anext(events), SentenceStarted)
+    session.finish_sentence()
+    await session.cancel()
+    with pytest.raises(ShuttingDown):
+        await anext(events)
+    await _until(lambda: made.idle)
 
 
 async def test_a_session_starts_once_and_with_what_there_is(made):
