@@ -109,7 +109,14 @@ def test_a_text_in_any_pieces_has_the_samples_of_the_whole(speaking, size):
 
 
 @pytest.mark.parametrize(
-    "fields", [{"response_format": "mp3"}, {"response_format": "flac", "speed": 1.4, "voice": "echo"}]
+    "fields",
+    [
+        {"response_format": "mp3"},
+        {"response_format": "flac", "speed": 1.4, "voice": "echo"},
+        pytest.param({"response_format": "opus", "language": "de"}, marks=pytest.mark.nightly),
+        pytest.param({"response_format": "aac", "pause_ms": 0}, marks=pytest.mark.nightly),
+        pytest.param({"response_format": "wav"}, marks=pytest.mark.nightly),
+    ],
 )
 def test_a_text_up_to_a_flush_is_one_file(speaking, fields):
     """The bytes of a request with the same fields, twice over the same socket."""

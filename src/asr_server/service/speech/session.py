@@ -106,17 +106,15 @@ class SpeechSession:
         if self._draining:
             return
         self._check_room(1)
-        self._queue.add(self._text.end(), self._delivered)
-        self._queue.mark(Mark.FLUSH)
+        self._end_text(Mark.FLUSH)
 
     def end(self) -> None:
         """Speak everything that has arrived; then `events` ends. Raises as `push`."""
         self._check_not_ended()
         if self._draining:
             return
-        self._queue.add(self._text.end(), self._delivered)
         self._ended = True
-        self._queue.mark(Mark.END)
+        self._end_text(Mark.END)
 
     async def cancel(self) -> None:
         """Stop: the engine's jobs are cancelled and what waits is forgotten. Returns when the client was told so.
@@ -199,6 +197,12 @@ class SpeechSession:
             raise TextTooLong(
                 f"More than {limit} characters would wait to be spoken; this message was not taken.", param="text"
             )
+
+    def _end_text(self, mark: Mark) -> None:
+        try:
+            self._queue.add(self._text.end(), self._delivered)
+        finally:  # also where the rest of the text cannot be spoken
+            self._queue.mark(mark)
 
     def _language_of(self, first_sentence: str) -> str:
         return self._processor.delivery(replace(self._delivered.request, text=first_sentence)).language

@@ -19,6 +19,7 @@ from asr_server.core.errors import (
     ShuttingDown,
     SpeechFailed,
     TextTooLong,
+    UnsupportedLanguage,
 )
 from asr_server.engine.speech.client import SpeechClient
 from asr_server.engine.speech.protocol import SpeechFinish, SpeechTraits, SpokenSentence, Voice
@@ -291,6 +292,18 @@ async def test_more_text_than_may_wait_is_refused_whole(made):
     session.end()
     begun = [event.text for event in await _all(events) if isinstance(event, SentenceStarted)]
     assert begun == [f"{words}taken."]
+
+
+async def test_a_text_in_a_language_without_a_voice_is_forgotten(made):
+    """The session goes on, and its flush and its end are answered."""
+    session, events = await made.session()
+    with pytest.raises(UnsupportedLanguage):
+        session.push("Раз. Два. Т")
+    for mark, answer in ((session.flush, Flushed), (session.end, SessionDone)):
+        session.push("Раз")
+        with pytest.raises(UnsupportedLanguage):
+            mark()
+        assert isinstance(await anext(events), answer)
 
 
 async def test_flushes_have_a_bound(made):
