@@ -109,7 +109,14 @@ def test_a_text_in_any_pieces_has_the_samples_of_the_whole(speaking, size):
 
 
 @pytest.mark.parametrize(
-    "fields", [{"response_format": "mp3"}, {"response_format": "flac", "speed": 1.4, "voice": "echo"}]
+    "fields",
+    [
+        {"response_format": "mp3"},
+        {"response_format": "flac", "speed": 1.4, "voice": "echo"},
+        pytest.param({"response_format": "opus", "language": "de"}, marks=pytest.mark.nightly),
+        pytest.param({"response_format": "aac", "pause_ms": 0}, marks=pytest.mark.nightly),
+        pytest.param({"response_format": "wav"}, marks=pytest.mark.nightly),
+    ],
 )
 def test_a_text_up_to_a_flush_is_one_file(speaking, fields):
     """The bytes of a request with the same fields, twice over the same socket."""
@@ -148,8 +155,7 @@ def test_after_a_cancel_nothing_of_the_text_follows(speaking):
 
 
 def _is_idle(services):
-    thread = services.speech.engines.named._thread
-    snapshot = thread.snapshot()
+    snapshot = services.speech.engines.named.snapshot()
     return snapshot.running == 0 and not any(snapshot.depth.values()) and services.speech.admission.held_s == 0
 
 
@@ -190,8 +196,7 @@ def test_who_only_connects_costs_nothing(start):
     with start(SPEECH_SOCKET_IDLE_S="0.5") as server, opened(server) as peer:
         error = hear(peer, "error")[-1]["error"]
         assert (error["code"], close_code(peer)) == ("session_expired", 1001)
-        thread = server.services.speech.engines.named._thread
-        assert thread.snapshot().state == "unloaded"
+        assert server.health()["speech_state"] == "unloaded"
 
 
 def test_a_client_that_does_not_read_is_closed(start, monkeypatch):
@@ -227,6 +232,8 @@ def test_more_text_than_may_wait_is_refused(start):
 def test_the_edge_is_that_of_other_sockets(start):
     """Key, origin and quota are checked before the handshake; a plain request is told what this is."""
     with start(API_KEYS="sk-first", KEY_MAX_REQUESTS="1") as server:
+        answer = server.client.get("/ws/speech")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (426, "upgrade_required")
         for headers, status in [
             ({}, 401),
             ({"Authorization": "Bearer sk-first", "Origin": "https://elsewhere.example"}, 403),
@@ -238,8 +245,6 @@ def test_the_edge_is_that_of_other_sockets(start):
             with pytest.raises(InvalidStatus) as refused, opened(server):
                 pass
             assert refused.value.response.status_code == 429
-        answer = server.client.get("/ws/speech")
-        assert (answer.status_code, answer.json()["error"]["code"]) == (426, "upgrade_required")
 
 
 def test_speech_sockets_are_live_sessions(start):

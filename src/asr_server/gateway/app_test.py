@@ -36,7 +36,7 @@ def test_a_caller_without_a_key_starts_no_worker(app, client, headers):
     refused = client.post("/v1/audio/transcriptions", headers=headers, files={"file": b"x"})
     assert refused.status_code == 401
     assert refused.headers["x-request-id"]
-    for path in ("/ws/transcribe", "/v1/realtime?intent=transcription"):
+    for path in ("/ws/transcribe", "/ws/speech", "/v1/realtime?intent=transcription"):
         with pytest.raises(WebSocketDenialResponse) as denied, client.websocket_connect(path, headers=headers):
             pass
         assert denied.value.status_code == 401

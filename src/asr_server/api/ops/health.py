@@ -125,10 +125,10 @@ def _live(services: Services) -> LiveBody:
 
 
 def _speech(services: Services) -> dict[str, Any]:
-    speech = services.speech
+    speech, sessions = services.speech, services.speech_sessions
     queue = SpeechQueueBody(
-        texts=speech.texts,
-        sentences_left=speech.sentences_left,
+        texts=speech.texts + sessions.texts,
+        sentences_left=speech.sentences_left + sessions.sentences_left,
         held_s=round(speech.admission.held_s, 3),
         limit_s=speech.admission.limit_s,
     )

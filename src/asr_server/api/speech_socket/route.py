@@ -21,6 +21,7 @@ router = APIRouter(tags=["speech"])
 
 # Shorter than the time in which a client that does not read misses a ping.
 _SEND_S = 10.0
+_DEFAULTS = Start.model_validate({})
 
 router.add_api_route("/ws/speech", websocket_io.refuse_plain_request, include_in_schema=False)
 
@@ -64,7 +65,7 @@ async def _act(session: SpeechSession, message: ClientMessage, catalog: Catalog)
         await session.start(request_for(message, "", catalog))
         return
     if not session.started:
-        await session.start(request_for(Start(), "", catalog))
+        await session.start(request_for(_DEFAULTS, "", catalog))
     match message:
         case Piece(text=text):
             session.push(text)

@@ -81,7 +81,7 @@ def build_speech(
     cache = SpeechCache(int(settings.audio_cache_mb * 2**20))
     processor = SpeechProcessor(engines, encoder, admission, cache, settings, settings.request_timeout, watch)
     limits = SessionLimits(settings.max_speech_chars, settings.request_timeout, settings.speech_socket_idle_s)
-    return Speech(processor, SpeechSessions(processor, encoder, limits), encoder, thread)
+    return Speech(processor, SpeechSessions(processor, limits, watch), encoder, thread)
 
 
 def _own_thread(

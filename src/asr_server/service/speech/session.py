@@ -9,20 +9,15 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from enum import Enum
-from itertools import islice
 
-from asr_server.audio.encoding.client import AudioEncoder, EncodedStream
+from asr_server.audio.encoding.client import EncodedStream
+from asr_server.audio.encoding.formats import SpeechFormat
 from asr_server.core.errors import DeadlineExceeded, InvalidEvent, SessionExpired, ShuttingDown, TextTooLong
-from asr_server.engine.speech.client import SpeechStream
-from asr_server.scheduling.admission import AdmissionTicket
-from asr_server.scheduling.job import Priority
-from asr_server.service.speech.arriving_text import ArrivedSentence, ArrivingText
-from asr_server.service.speech.durations import spoken_s
+from asr_server.scheduling.observer import JobEnd
+from asr_server.service.speech.arriving_text import ArrivingText
+from asr_server.service.speech.observer import SpeechObserver
 from asr_server.service.speech.outbox import (
     Flushed,
     SentenceEnded,
@@ -34,12 +29,10 @@ from asr_server.service.speech.outbox import (
     SpeechOutbox,
     SpokenAudio,
 )
+from asr_server.service.speech.queue import Mark, QueuedSentence, SpeechQueue
 from asr_server.service.speech.requests import AudioChunk, SpeechEvent, SpeechRequest
 from asr_server.service.speech.script import Delivery
 from asr_server.service.speech.synthesis import SentenceInProgress, SpeechProcessor
-
-# Sentences at the engine: the one whose audio is being taken, and two ahead of it.
-_UNDER_WAY = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,41 +45,21 @@ class SessionLimits:
     idle_s: float
 
 
-class _Mark(Enum):
-    FLUSH = "flush"
-    END = "end"
-    STOP = "stop"  # the server ends
-
-
-@dataclass(slots=True, eq=False)
-class _Queued:
-    """A sentence that waits. `stream`: once it is at the engine."""
-
-    sentence: ArrivedSentence
-    duration_s: float
-    stream: SpeechStream | None = None
-
-
 class SpeechSession:
     """Made by `SpeechSessions`. `start` comes first. Nothing of the engine is used before the first sentence."""
 
-    def __init__(self, processor: SpeechProcessor, encoder: AudioEncoder, limits: SessionLimits) -> None:
+    def __init__(self, processor: SpeechProcessor, limits: SessionLimits, observer: SpeechObserver) -> None:
         self.id = f"speech_{secrets.token_hex(4)}"
         self.closed = asyncio.Event()  # set by `SpeechSessions` once the connection has ended
         self.characters = self.cancels = 0
         # Of all texts of the session: what was taken.
         self.sentences_begun = self.sentences_done = self.sent_samples = 0
-        self._processor, self._encoder, self._limits = processor, encoder, limits
+        self._processor, self._limits, self._observer = processor, limits, observer
         self._delivery: Delivery | None = None
         self._outbox = SpeechOutbox()
-        self._queue: deque[_Queued | _Mark] = deque()
-        self._queued_characters, self._unspoken_s = 0, 0.0
-        self._arrived = asyncio.Event()  # there is something in the queue
-        self._current: _Queued | None = None
-        self._file_begin_samples = 0  # of the present file among all samples
+        self._queue = SpeechQueue(processor.admission, limits.sentence_s)
+        self._file_begin_samples = self._file_bytes = 0  # of the present file: its place in all samples, what was made
         self._task: asyncio.Task[None] | None = None
-        self._held = ExitStack()  # the engine's lease and the ticket, while there is something to speak
-        self._ticket: AdmissionTicket | None = None
         self._ended = self._draining = False
         self._active_s = time.monotonic()
 
@@ -94,6 +67,11 @@ class SpeechSession:
     def started(self) -> bool:
         """Whether it is known how to speak."""
         return self._delivery is not None
+
+    @property
+    def sentences_left(self) -> int:
+        """Those that are known and not spoken yet."""
+        return self._queue.sentences
 
     # -- from the client ---------------------------------------------------------------------------------------------
 
@@ -120,7 +98,7 @@ class SpeechSession:
             return
         self._check_room(len(piece))
         self.characters += len(piece)
-        self._enqueue(self._text.push(piece))
+        self._queue.add(self._text.push(piece), self._delivered)
 
     def flush(self) -> None:
         """Speak everything that has arrived, and complete its file. Raises as `push`."""
@@ -128,28 +106,30 @@ class SpeechSession:
         if self._draining:
             return
         self._check_room(1)
-        self._enqueue(self._text.end())
-        self._mark(_Mark.FLUSH)
+        self._end_text(Mark.FLUSH)
 
     def end(self) -> None:
         """Speak everything that has arrived; then `events` ends. Raises as `push`."""
         self._check_not_ended()
         if self._draining:
             return
-        self._enqueue(self._text.end())
         self._ended = True
-        self._mark(_Mark.END)
+        self._end_text(Mark.END)
 
     async def cancel(self) -> None:
-        """Stop: the engine's jobs are cancelled and what waits is forgotten. Returns when the client was told so."""
-        if self._draining:
-            return
+        """Stop: the engine's jobs are cancelled and what waits is forgotten. Returns when the client was told so.
+
+        At the server's end the session is over instead.
+        """
         self.cancels += 1
         self._outbox.drop_speech()
         await self._stop()
+        if self._draining:
+            self._outbox.close(_shutting_down())
+            return
         self._file_begin_samples = self.sent_samples
         if self._ended:
-            self._mark(_Mark.END)
+            self._queue.mark(Mark.END)
         self._begin()
         await self._outbox.put(SpeechCancelled(self.sentences_done, self.sent_samples))
 
@@ -184,7 +164,7 @@ class SpeechSession:
                 self.sentences_done += 1
 
     def _idle_left_s(self) -> float:
-        if self._queue or self._current is not None:
+        if self._queue or self._queue.current is not None:
             return self._limits.idle_s
         return max(0.0, self._active_s + self._limits.idle_s - time.monotonic())
 
@@ -196,8 +176,9 @@ class SpeechSession:
         if self._delivery is None:
             self._outbox.close(_shutting_down())
             return
-        self._forget_queued()
-        self._mark(_Mark.STOP)
+        self._text.clear()
+        self._queue.clear()
+        self._queue.mark(Mark.STOP)
 
     async def close(self) -> None:
         """Cancel everything; no more events come."""
@@ -212,81 +193,30 @@ class SpeechSession:
 
     def _check_room(self, characters: int) -> None:
         limit = self._limits.characters
-        if self._queued_characters + self._text.waiting_characters + characters > limit:
+        if self._queue.characters + self._text.waiting_characters + characters > limit:
             raise TextTooLong(
                 f"More than {limit} characters would wait to be spoken; this message was not taken.", param="text"
             )
 
+    def _end_text(self, mark: Mark) -> None:
+        try:
+            self._queue.add(self._text.end(), self._delivered)
+        finally:  # also where the rest of the text cannot be spoken
+            self._queue.mark(mark)
+
     def _language_of(self, first_sentence: str) -> str:
-        assert self._delivery is not None
-        return self._processor.delivery(replace(self._delivery.request, text=first_sentence)).language
+        return self._processor.delivery(replace(self._delivered.request, text=first_sentence)).language
 
-    def _enqueue(self, found: list[ArrivedSentence]) -> None:
-        if not found:
-            return
-        assert self._delivery is not None
-        if self._ticket is None:
-            with ExitStack() as begun:
-                self._ticket = begun.enter_context(self._processor.admission.hold_live())
-                begun.enter_context(self._delivery.client.lease())
-                self._held = begun.pop_all()
-        for sentence in found:
-            queued = _Queued(sentence, spoken_s(sentence.text) / self._delivery.encoding.speed)
-            self._queue.append(queued)
-            self._count(queued, 1)
-        self._look_ahead()
-        self._arrived.set()
-
-    def _mark(self, mark: _Mark) -> None:
-        self._queue.append(mark)
-        self._count(mark, 1)
-        self._arrived.set()
-
-    def _count(self, item: _Queued | _Mark, sign: int) -> None:
-        """What is in the queue. A mark counts as a character, so that marks have a bound too."""
-        if isinstance(item, _Mark):
-            self._queued_characters += sign
-            return
-        self._queued_characters += sign * len(item.sentence.text)
-        self._unspoken_s = max(0.0, self._unspoken_s + sign * item.duration_s)
-        if self._ticket is not None:
-            self._ticket.seconds = self._unspoken_s
-
-    def _look_ahead(self) -> None:
-        """Queue the next sentences at the engine."""
-        assert self._delivery is not None
-        client = self._delivery.client
-        sentences = (item for item in self._queue if isinstance(item, _Queued))
-        for queued in islice(sentences, _UNDER_WAY - (self._current is not None)):
-            if queued.stream is None:
-                how = replace(self._delivery, language=queued.sentence.language)
-                queued.stream = client.speak(
-                    how.row(queued.sentence.text),
-                    priority=Priority.INTERACTIVE,
-                    duration_s=queued.duration_s,
-                    deadline_s=client.clock.now_s() + self._limits.sentence_s,
-                )
-
-    def _forget_queued(self) -> None:
-        for item in self._queue:
-            if isinstance(item, _Queued) and item.stream is not None:
-                item.stream.cancel()
-        self._queue.clear()
-        self._queued_characters, self._unspoken_s = 0, 0.0
-        if self._delivery is not None:
-            self._text.clear()
-
-    def _release(self) -> None:
-        self._ticket = None
-        self._held.close()
+    @property
+    def _delivered(self) -> Delivery:
+        assert self._delivery is not None, "start comes first"
+        return self._delivery
 
     async def _stop(self) -> None:
         """Cancel all jobs before anything is waited for."""
-        if self._current is not None and self._current.stream is not None:
-            self._current.stream.cancel()
-        self._current = None
-        self._forget_queued()
-        self._release()
+        self._queue.stop()
+        if self._delivery is not None:
+            self._text.clear()
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -304,63 +234,75 @@ class SpeechSession:
 
     async def _speak_all(self) -> None:
         while True:
-            item = await self._first()
-            if isinstance(item, _Queued):
+            item = await self._queue.first()
+            if isinstance(item, QueuedSentence):
                 await self._speak_file()
                 continue
-            self._leave_queue(item)
+            self._queue.begin(item)
             match item:
-                case _Mark.FLUSH:
+                case Mark.FLUSH:
                     await self._outbox.put(Flushed())
-                case _Mark.END:
+                case Mark.END:
                     await self._outbox.put(SessionDone(self.sentences_done, self.sent_samples))
                     self._outbox.close()
                     return
-                case _Mark.STOP:
+                case Mark.STOP:
                     self._outbox.close(_shutting_down())
                     return
 
-    async def _first(self) -> _Queued | _Mark:
-        """The first in the queue, where it stays. Without a sentence nothing is held of the engine."""
-        while not self._queue:
-            self._release()
-            self._arrived.clear()
-            await self._arrived.wait()
-        return self._queue[0]
-
-    def _leave_queue(self, first: _Queued | _Mark) -> None:
-        self._queue.popleft()
-        self._count(first, -1)
-
     async def _speak_file(self) -> None:
         """The sentences up to the next mark, as one file."""
-        assert self._delivery is not None
-        async with self._encoder.stream(self._delivery.encoding) as encoded:
-            while isinstance(queued := await self._first(), _Queued):
-                await self._speak(queued, encoded)
-            if rest := await encoded.finish():
-                await self._outbox.put(SpokenAudio(rest, self._file_begin_samples + encoded.samples))
-            self._file_begin_samples += encoded.samples
+        encoding, end, self._file_bytes = self._delivered.encoding, JobEnd.FAILED, 0
+        try:
+            async with self._processor.encoder.stream(encoding) as encoded:
+                while isinstance(queued := await self._queue.first(), QueuedSentence):
+                    await self._speak(queued, encoded)
+                if rest := await encoded.finish():
+                    await self._put_audio(rest, encoded)
+                self._file_begin_samples += encoded.samples
+            end = JobEnd.DONE
+        except DeadlineExceeded:
+            end = JobEnd.EXPIRED
+            raise
+        except asyncio.CancelledError:
+            end = JobEnd.CANCELLED
+            raise
+        finally:
+            self._observer.answered(encoding.format, end)
 
-    async def _speak(self, queued: _Queued, encoded: EncodedStream) -> None:
-        self._leave_queue(queued)
-        self._current = queued
-        self._look_ahead()
+    async def _speak(self, queued: QueuedSentence, encoded: EncodedStream) -> None:
+        self._queue.begin(queued)
         assert queued.stream is not None
         index, begin_samples = self.sentences_begun, encoded.samples
 
         async def emit(event: SpeechEvent) -> None:
             assert isinstance(event, AudioChunk)
-            await self._outbox.put(SpokenAudio(event.data, self._file_begin_samples + encoded.samples))
+            await self._put_audio(event.data, encoded)
 
         start_samples = self._file_begin_samples + begin_samples
-        await self._outbox.put(SentenceStarted(index, queued.sentence.text, start_samples))
+        await self._outbox.put(SentenceStarted(index, queued.text, start_samples))
+        is_first = not self._file_bytes
+        in_progress = SentenceInProgress(queued.stream, encoded, index, emit)
         try:
-            await SentenceInProgress(queued.stream, encoded, index, emit).encode(is_last=False)
+            await in_progress.encode(is_last=False)
         except TimeoutError:
             raise DeadlineExceeded("The time limit of a sentence passed while it was spoken.") from None
-        self._current = None
+        self._queue.finish()
+        self._note_spoken(queued, in_progress, is_first=is_first)
         await self._outbox.put(SentenceEnded(index, encoded.samples - begin_samples))
+
+    def _note_spoken(self, queued: QueuedSentence, spoken: SentenceInProgress, *, is_first: bool) -> None:
+        self._observer.encoded(spoken.encode_s)
+        first_audio_ms = spoken.timings(queued.arrived_s).first_audio_ms
+        if is_first and first_audio_ms:
+            self._observer.first_audio(first_audio_ms / 1000)
+
+    async def _put_audio(self, data: bytes, encoded: EncodedStream) -> None:
+        """The samples of a piece of compressed audio are those that the encoder has received."""
+        self._file_bytes += len(data)
+        is_pcm = self._delivered.encoding.format is SpeechFormat.PCM
+        samples = self._file_bytes // 2 if is_pcm else encoded.samples
+        await self._outbox.put(SpokenAudio(data, self._file_begin_samples + samples))
 
 
 def _shutting_down() -> ShuttingDown:

@@ -19,6 +19,7 @@ from asr_server.core.errors import (
     ShuttingDown,
     SpeechFailed,
     TextTooLong,
+    UnsupportedLanguage,
 )
 from asr_server.engine.speech.client import SpeechClient
 from asr_server.engine.speech.protocol import SpeechFinish, SpeechTraits, SpokenSentence, Voice
@@ -116,7 +117,7 @@ class _Maker:
         processor = SpeechProcessor(
             SpeechEngines(client), self.encoder, self.admission, SpeechCache(0), values, limits.sentence_s
         )
-        self.sessions = SpeechSessions(processor, self.encoder, limits)
+        self.sessions = SpeechSessions(processor, limits)
 
     async def session(self, **options):
         """A started session that nobody reads yet, behind its first event."""
@@ -293,6 +294,18 @@ async def test_more_text_than_may_wait_is_refused_whole(made):
     assert begun == [f"{words}taken."]
 
 
+async def test_a_text_in_a_language_without_a_voice_is_forgotten(made):
+    """The session goes on, and its flush and its end are answered."""
+    session, events = await made.session()
+    with pytest.raises(UnsupportedLanguage):
+        session.push("Раз. Два. Т")
+    for mark, answer in ((session.flush, Flushed), (session.end, SessionDone)):
+        session.push("Раз")
+        with pytest.raises(UnsupportedLanguage):
+            mark()
+        assert isinstance(await anext(events), answer)
+
+
 async def test_flushes_have_a_bound(made):
     """Each waits for its answer, so that they count as characters."""
     session, _ = await made.session()
@@ -381,6 +394,19 @@ async def test_at_the_servers_end_the_present_sentence_is_finished(made):
     await draining
     with pytest.raises(ShuttingDown):
         made.sessions.open()
+
+
+async def test_a_cancel_at_the_servers_end_stops_at_once(made):
+    """Nothing of the sentence follows."""
+    made.voice.held = {"One."}
+    session, events = await made.session()
+    session.push(TEN)
+    assert isinstance(await anext(events), SentenceStarted)
+    session.finish_sentence()
+    await session.cancel()
+    with pytest.raises(ShuttingDown):
+        await anext(events)
+    await _until(lambda: made.idle)
 
 
 async def test_a_session_starts_once_and_with_what_there_is(made):

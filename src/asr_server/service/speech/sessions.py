@@ -6,10 +6,10 @@ import asyncio
 
 from loguru import logger
 
-from asr_server.audio.encoding.client import AudioEncoder
 from asr_server.core.api_keys import fingerprint
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import ShuttingDown
+from asr_server.service.speech.observer import SpeechObserver
 from asr_server.service.speech.session import SessionLimits, SpeechSession
 from asr_server.service.speech.synthesis import SpeechProcessor
 
@@ -19,20 +19,33 @@ _DRAIN_TIMEOUT_S = 20.0
 class SpeechSessions:
     """Made once by the server. For one event loop."""
 
-    def __init__(self, processor: SpeechProcessor, encoder: AudioEncoder, limits: SessionLimits) -> None:
-        self._processor, self._encoder, self._limits = processor, encoder, limits
+    def __init__(
+        self, processor: SpeechProcessor, limits: SessionLimits, observer: SpeechObserver | None = None
+    ) -> None:
+        self._processor, self._limits = processor, limits
+        self._observer = observer or SpeechObserver()
         self._open: set[SpeechSession] = set()
         self._draining = False
 
     def __len__(self) -> int:
         return len(self._open)
 
+    @property
+    def texts(self) -> int:
+        """How many sessions have something to speak."""
+        return sum(session.sentences_left > 0 for session in self._open)
+
+    @property
+    def sentences_left(self) -> int:
+        """Those of all sessions that are known and not spoken yet."""
+        return sum(session.sentences_left for session in self._open)
+
     def open(self) -> SpeechSession:
         """A new session. Raises `SpeechUnavailable` and `ShuttingDown`."""
         assert self._processor.engines
         if self._draining:
             raise ShuttingDown("The server is shutting down.")
-        session = SpeechSession(self._processor, self._encoder, self._limits)
+        session = SpeechSession(self._processor, self._limits, self._observer)
         self._open.add(session)
         return session
 
