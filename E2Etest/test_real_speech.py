@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from wyoming.info import Describe, Info
+from wyoming.tts import Synthesize, SynthesizeVoice
 
 from asr_server.engine.moonshine import package
 from E2Etest import recordings
 from E2Etest.live.session import act, data, open_session, pcm_of, receive
 from E2Etest.process import ready
 from E2Etest.realtime import session as realtime
-from E2Etest.wyoming.client import connected, heard
+from E2Etest.wyoming.client import connected, heard, spoken
 from E2Etest.wyoming.conftest import bridged
 
 pytestmark = [pytest.mark.accuracy, pytest.mark.integration]
@@ -221,6 +222,17 @@ async def test_a_voice_assistant(english, kennedy):
         found = await heard(port, data(pcm_of(kennedy.path)), language="en")
     assert _errors(found.text, kennedy) <= 2  # every pause ends an utterance, so words at its ends lack context
     assert found.language == "en"
+
+
+async def test_what_the_server_says_it_understands(english):
+    """The words of its own voice, through one bridge both ways."""
+    said = "The quick brown fox jumps over the lazy dog. Please turn on the light in the kitchen."
+    with bridged(english.base) as port:
+        async with connected(port) as client:
+            kinds, pcm = await spoken(client, Synthesize(text=said, voice=SynthesizeVoice(name="alloy@en-US")))
+        found = await heard(port, pcm, rate=24_000, language="en")
+    assert kinds == ["audio-start", "audio-chunk", "audio-stop"]
+    assert recordings.word_errors(recordings.plain_words(said), recordings.plain_words(found.text)) <= 1
 
 
 def test_the_process_is_small(english, kennedy):
