@@ -105,13 +105,6 @@ async def test_an_error_ends_the_answer_and_not_the_connection(port, asked, code
         assert (await spoken(client, Synthesize(text="Yes.")))[0] == _WHOLE
 
 
-async def test_a_voice_that_has_no_sound_for_a_text_answers_without_audio(port):
-    """eSpeak NG says nothing to Latin letters in a language of another script."""
-    async with connected(port) as client:
-        kinds, _ = await spoken(client, Synthesize(text="Hello.", voice=SynthesizeVoice(name="nova@or")))
-    assert kinds == ["audio-start", "audio-stop"]
-
-
 async def test_who_leaves_in_the_middle_frees_the_server(port, wyoming_server):
     """The request, which would take seconds, is cancelled there."""
     before = wyoming_server.log().count("outcome=request_cancelled")

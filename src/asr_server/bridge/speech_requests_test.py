@@ -3,17 +3,19 @@
 import itertools
 import json
 import queue
+import socket
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from wyoming.audio import AudioChunk
 from wyoming.event import Event
 from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeStop, SynthesizeVoice
 
+from asr_server.bridge import wyoming
 from asr_server.bridge.speech_requests import SpeechRequests, SpeechTarget
 from asr_server.bridge.speech_session import PAUSE_MS, SpeechAnswer
 from asr_server.core.audio import SPEECH_RATE
@@ -25,8 +27,8 @@ _WAIT_S = 30
 class _Server(ThreadingHTTPServer):
     """Answers a text with its UTF-16. `texts` are those that it got, with the ports they came from.
 
-    A text that begins with "Wait" gets one sample and then nothing, until its client leaves, which sets `left`. One
-    that begins with "No" is refused.
+    A text that begins with "Wait" gets one sample and then nothing, one that begins with "Long" gets more than buffers
+    hold, until its client leaves, which sets `left`. One that begins with "No" is refused.
     """
 
     daemon_threads = True
@@ -52,6 +54,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"\0\0")
             self.wfile.flush()
             if not self.rfile.read(1):
+                self.server.left.set()
+        elif text.startswith("Long"):
+            self._head(200, 10**9)
+            try:
+                for _ in range(10**3):
+                    self.wfile.write(bytes(10**6))
+            except OSError:
                 self.server.left.set()
         else:
             self._answer(200, text.encode("utf-16-le"))
@@ -98,7 +107,7 @@ class _Client:
 def address():
     """Where the server listens."""
     with _serving() as server:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield _address(server)
 
 
 @contextmanager
@@ -111,6 +120,10 @@ def _serving():
         finally:
             server.shutdown()
             thread.join()
+
+
+def _address(server):
+    return f"http://127.0.0.1:{server.server_port}"
 
 
 @contextmanager
@@ -141,7 +154,7 @@ def test_a_text_in_pieces_is_spoken_sentence_by_sentence_on_one_connection(size)
     """With the pauses between them; the whole text that Home Assistant sends too is not spoken again."""
     text = "Dr. Smith is here. He waits! Does he?"
     sentences = ["Dr. Smith is here.", "He waits!", "Does he?"]
-    with _serving() as server, _client(f"http://127.0.0.1:{server.server_port}") as client:
+    with _serving() as server, _client(_address(server)) as client:
         client.send(SynthesizeStart(), *_pieces(text, size), Synthesize(text=text), SynthesizeStop())
         types, pcm = client.until("synthesize-stopped")
         assert types == [*_WHOLE, "synthesize-stopped"]
@@ -161,7 +174,7 @@ def test_a_sentence_is_spoken_before_the_text_ends(address):
 
 def test_voice_and_language_are_those_of_the_client():
     """For every sentence; the bridge's language is for clients that state none."""
-    with _serving() as server, _client(f"http://127.0.0.1:{server.server_port}", language="fr") as client:
+    with _serving() as server, _client(_address(server), language="fr") as client:
         client.send(Synthesize(text="a", voice=SynthesizeVoice(name="nova@de")), Synthesize(text="b"))
         client.send(SynthesizeStart(voice=SynthesizeVoice(language="it")), SynthesizeChunk(text="Come. Do."))
         client.send(SynthesizeStop())
@@ -219,7 +232,7 @@ def test_where_no_server_answers_it_is_said():
 
 def test_closing_ends_the_request_that_is_running():
     """Also while the server says nothing; texts behind it are not asked for."""
-    with _serving() as server, _client(f"http://127.0.0.1:{server.server_port}") as client:
+    with _serving() as server, _client(_address(server)) as client:
         client.send(Synthesize(text="Wait."), Synthesize(text="Never."))
         assert [client.next().type, client.next().type] == ["audio-start", "audio-chunk"]
         client.requests.close()
@@ -236,7 +249,7 @@ def test_a_client_that_waits_for_its_turn_is_let_go_when_it_leaves():
         raise BrokenPipeError
 
     with _serving() as server:
-        requests = SpeechRequests(SpeechTarget(f"http://127.0.0.1:{server.server_port}", "", ""), gone)
+        requests = SpeechRequests(SpeechTarget(_address(server), "", ""), gone)
         for _ in range(200):
             requests.handle(Synthesize(text="Yes").event())
         assert left.is_set()
@@ -244,6 +257,22 @@ def test_a_client_that_waits_for_its_turn_is_let_go_when_it_leaves():
         assert len(server.bodies) == 1
 
 
+def test_a_client_that_does_not_read_is_disconnected(monkeypatch):
+    """After a time, which ends its request."""
+    monkeypatch.setattr(wyoming, "_SEND_TIMEOUT_S", 1)
+    with _serving() as server, wyoming.Bridge("127.0.0.1", 0, wyoming.Target(_address(server))) as bridge:
+        thread = threading.Thread(target=bridge.serve_forever, args=[0.01])
+        thread.start()
+        try:
+            with socket.create_connection(("127.0.0.1", bridge.port), timeout=_WAIT_S) as client:
+                client.sendall(b'{"type": "synthesize", "data": {"text": "Long."}}\n')
+                assert server.left.wait(_WAIT_S)
+        finally:
+            bridge.shutdown()
+            thread.join()
+
+
+@settings(max_examples=40, deadline=None)
 @given(cuts=st.lists(st.integers(0, 20_000), max_size=8))
 def test_how_the_samples_are_cut_changes_nothing(cuts):
     """Also inside a sample; no chunk has half of one, or more than a tenth of a second."""
