@@ -59,8 +59,9 @@ class SpeechRequests:
 
     def close(self) -> None:
         """Cancel all work."""
-        if self._session is not None:
-            self._session.close()
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
 
     @property
     def _open_session(self) -> SpeechSession:

@@ -104,7 +104,7 @@ class SpeechSession:
     def say(self, answer: SpeechAnswer, text: str) -> None:
         """Speak a text as the next part of an answer. Blocks while too many wait."""
         if len(text) > _MAX_TEXT_CHARS:
-            self.fail(answer, "text_too_long", f"The text has more than {_MAX_TEXT_CHARS} characters.")
+            self.fail(answer, "string_above_max_length", f"The text has more than {_MAX_TEXT_CHARS} characters.")
         else:
             self._put(_Part(answer, text))
 
@@ -146,8 +146,9 @@ class SpeechSession:
         if part.text is None:
             answer.end(self._write, part.error)
             return
+        fields: SpeechFields = {**answer.fields, "format": "pcm", "pause_ms": PAUSE_MS}
         try:
-            async with aclosing(client.stream(part.text, pause_ms=PAUSE_MS, **answer.fields)) as pieces:
+            async with aclosing(client.stream(part.text, **fields)) as pieces:
                 async for data in pieces:
                     answer.audio(data, self._write)
             answer.sentence_ended()

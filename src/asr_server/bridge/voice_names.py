@@ -45,7 +45,7 @@ def speech_fields(voice: SynthesizeVoice | None, language: str) -> SpeechFields:
 
     Raises TypeError for fields that are not text.
     """
-    fields = SpeechFields(format="pcm")
+    fields = SpeechFields()
     voice = voice or SynthesizeVoice()
     if not all(isinstance(value, str | None) for value in (voice.name, voice.language, voice.speaker)):
         raise TypeError("voice")
