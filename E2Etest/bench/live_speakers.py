@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -28,7 +29,7 @@ from E2Etest import recordings
 from E2Etest.process import ServerProcess, ready
 from E2Etest.speakers.conversations import Conversation, SpokenWord, conversation
 from E2Etest.speakers.measures import SpeakerWords, aligned, speaker_words
-from E2Etest.speakers.voices import Phrase, voices
+from E2Etest.speakers.voices import SENTENCES, Phrase, voices
 
 # The algorithm was chosen on others.
 FIRST_SEED = 100
@@ -62,20 +63,23 @@ def measure() -> dict[str, object]:
     """Words with the wrong speaker, when they are final and when they are settled, and people who are named."""
     count = int(os.environ.get("BENCH_CONVERSATIONS", "6"))
     with tempfile.TemporaryDirectory() as folder, ready(Path(folder) / "log", MODEL_ID=package.MODEL_ID) as server:
-        each = [heard(server, seed) for seed in range(FIRST_SEED, FIRST_SEED + count)]
+        seeds = range(FIRST_SEED, FIRST_SEED + count)
+        each = [heard(server, seed, voices()) for seed in seeds]
+        in_sentences = [heard(server, seed, SENTENCES) for seed in seeds]
     return {
         "question": "Live speakers and names in conversations of 2 to 4 real people of 2 minutes",
         "seeds": [FIRST_SEED, FIRST_SEED + count - 1],
         "all": figures(reduce(add, each)),
-        "each": [figures(one) for one in each],
+        "people_who_speak_in_sentences": figures(reduce(add, in_sentences)),
+        "each": [figures(one) for one in [*each, *in_sentences]],
         "target": "words with the wrong speaker at most 4 %",
     }
 
 
-def heard(server: ServerProcess, seed: int) -> Heard:
-    """One conversation. The voices that were stored for it are deleted again."""
-    stored = {name: _enrolled(phrases) for name, phrases in voices().items()}
-    rest = {name: phrases[stored[name] :] for name, phrases in voices().items()}
+def heard(server: ServerProcess, seed: int, among: Collection[str]) -> Heard:
+    """One conversation between some of these people. The voices that were stored for it are deleted again."""
+    stored = {name: _enrolled(voices()[name]) for name in among}
+    rest = {name: voices()[name][stored[name] :] for name in among}
     talk = conversation(seed, 2 + seed % 3, SECONDS, among=rest)
     identities = [_store(server, name, voices()[name][: stored[name]]) for name in talk.speakers]
     try:
