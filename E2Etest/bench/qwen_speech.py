@@ -1,7 +1,8 @@
-"""How long does a frame of 80 ms take, beside the SDK's own loop, and its samples? Random weights, in turns."""
+"""What does a frame of 80 ms cost, beside the SDK's own loop, and its samples? Random weights of a released shape."""
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 
 from asr_server.engine.speech.protocol import Sentence
+from asr_server.engine.speech.qwen.codec import StreamState
 from asr_server.engine.speech.qwen.engine import QwenSpeechEngine, build
 from asr_server.engine.speech.qwen.model import SpeechModel
 from asr_server.engine.speech.qwen.runtime import SpokenRow
@@ -19,7 +21,7 @@ ROUNDS, FRAMES = 5, 4
 ROWS = (1, 4)
 CHUNKS = (2, 4, 8, 16)
 TEXT = "The quick brown fox jumps over the lazy dog, and then it does so once more."
-FORMATS = {
+FORMATS: dict[str, dict[str, Any]] = {
     "float32": {"dtype": "float32"},
     "bfloat16": {"dtype": "bfloat16"},
     "int8": {"dtype": "bfloat16", "quantize": "int8"},
@@ -27,50 +29,49 @@ FORMATS = {
 
 
 def measure(size: str = "0.6b", formats: tuple[str, ...] = tuple(FORMATS), rounds: int = ROUNDS) -> dict[str, object]:
-    """Milliseconds: of the SDK in float32 and of the engine in each format; of the codec, in float32."""
-    directory = random_speech_checkpoint(size)
+    """Milliseconds of processor time for a frame: of the SDK's loop in float32, of a step of the engine in each format
+    with some rows, and of the codec for each row in chunks of some frames."""
+    directory = str(random_speech_checkpoint(size))
     found: dict[str, object] = {
-        "question": "Frames of Qwen3-TTS, the SDK's loop and the engine",
+        "question": "A frame of Qwen3-TTS: the SDK's loop and the engine",
         "threads": torch.get_num_threads(),
+        "sdk_1_row": _sdk(directory, rounds),
     }
-    sdk = _sdk(str(directory))
-    took: list[float] = []
     for name in formats:
-        engine = build(SpeechModel(str(directory), slots=max(ROWS), **FORMATS[name]))
+        gc.collect()  # of the model before
+        engine = build(SpeechModel(directory, slots=max(ROWS), **FORMATS[name]))
         engine.load()
         rows = _seated(engine)
-        own: dict[str, list[float]] = {f"{count}_rows": [] for count in ROWS}
-        for _ in range(rounds):
-            took.append(_frame_ms(lambda: sdk(1), lambda: sdk(1 + FRAMES)))
-            for count in ROWS:
-                own[f"{count}_rows"].append(_step_ms(engine, rows[:count]))
-        found[name] = {count: round(statistics.median(values), 1) for count, values in own.items()}
+        found[name] = {f"{count}_rows": _step_ms(engine, rows[:count], rounds) for count in ROWS}
         if name == formats[0]:
             found["codec"] = _codec(engine, rounds)
         engine.unload()
-    found["sdk_1_row"] = round(statistics.median(took), 1)
     return found
 
 
-def _sdk(directory: str) -> Callable[[int], Any]:
-    """The SDK's own loop for one row and so many frames."""
+def _median_ms(run: Callable[[], object], rounds: int) -> float:
+    took = []
+    for _ in range(rounds):
+        began_s = time.process_time()
+        run()
+        took.append(1000 * (time.process_time() - began_s))
+    return statistics.median(took)
+
+
+def _sdk(directory: str, rounds: int) -> float:
+    """The SDK's own loop: of two lengths the difference, so that the prompt is left out."""
     from qwen_tts.inference.qwen3_tts_model import Qwen3TTSModel
 
     model = Qwen3TTSModel.from_pretrained(directory, dtype=torch.float32)
     model.model.speech_tokenizer.decode = lambda codes: ([], 0)
-    return lambda frames: model.generate_custom_voice(
-        TEXT, "ryan", "English", max_new_tokens=frames + 1, min_new_tokens=frames + 1
-    )
 
+    def speak(frames: int) -> None:
+        # The last code of a run has no frame.
+        model.generate_custom_voice(TEXT, "ryan", "English", max_new_tokens=frames + 1)
 
-def _frame_ms(short: Callable[[], Any], long: Callable[[], Any]) -> float:
-    """Of two runs the difference, so that the prompt is left out."""
-    times = []
-    for run in (short, long):
-        began_s = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - began_s)
-    return 1000 * (times[1] - times[0]) / FRAMES
+    speak(1)
+    short, long = (_median_ms(lambda n=frames: speak(n), rounds) for frames in (1, 1 + FRAMES))
+    return round((long - short) / FRAMES, 1)
 
 
 def _seated(engine: QwenSpeechEngine) -> list[SpokenRow]:
@@ -81,27 +82,22 @@ def _seated(engine: QwenSpeechEngine) -> list[SpokenRow]:
     return [work.row for work in engine._work.values()]
 
 
-def _step_ms(engine: QwenSpeechEngine, rows: list[SpokenRow]) -> float:
-    began_s = time.perf_counter()
-    for _ in range(FRAMES):
-        failure = engine._runtime.attempt(lambda: engine._runtime.step(rows))
-        assert failure is None, failure
-    return 1000 * (time.perf_counter() - began_s) / FRAMES
+def _step_ms(engine: QwenSpeechEngine, rows: list[SpokenRow], rounds: int) -> float:
+    def steps() -> None:
+        for _ in range(FRAMES):
+            failure = engine._runtime.attempt(lambda: engine._runtime.step(rows))
+            assert failure is None, failure
+
+    return round(_median_ms(steps, rounds) / FRAMES, 1)
 
 
 def _codec(engine: QwenSpeechEngine, rounds: int) -> dict[str, float]:
-    """Of a frame in chunks of several lengths, for one row and for four."""
-    from asr_server.engine.speech.qwen.codec import StreamState
-
     found = {}
     for count in ROWS:
         for frames in CHUNKS:
-            codes, took = torch.randint(2048, (count, frames, 16)), []
+            codes = torch.randint(2048, (count, frames, 16))
             with torch.inference_mode():
-                states = [StreamState() for _ in range(count)]
-                for _ in range(1 + rounds):
-                    began_s = time.perf_counter()
-                    _, states = engine._runtime._decoder(codes, states)
-                    took.append(1000 * (time.perf_counter() - began_s) / frames)
-            found[f"{count}_rows_{frames}_frames"] = round(statistics.median(took[1:]), 1)
+                _, states = engine._runtime._decoder(codes, [StreamState() for _ in range(count)])
+                took = _median_ms(lambda c=codes, s=states: engine._runtime._decoder(c, s), rounds)
+            found[f"{count}_rows_{frames}_frames"] = round(took / frames / count, 1)
     return found

@@ -48,13 +48,20 @@ class CodePredictor:
         (n, d) and chances (n, codebooks - 1)."""
         rows, codes = len(hidden), list[torch.Tensor]()
         embeds, position = torch.cat([hidden, first]), 1
-        positions = torch.arange(2, device=hidden.device).repeat_interleave(rows)
+        positions = torch.arange(2, device=hidden.device)[:, None].expand(2, rows).flatten()
         for number, head in enumerate(self._heads):
             states = self.layers(self._project(embeds), positions, _Frame(self._held, rows, position).attend)[-rows:]
             codes.append(self._sampling.draw(F.linear(states, head).float(), chances[:, number]))
             embeds, position = F.embedding(codes[-1], self._embeddings[number]), position + 1
             positions = positions[-rows:] + 1
         return torch.stack(codes, dim=1)
+
+    def completed(
+        self, hidden: torch.Tensor, first: torch.Tensor, chances: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The codes, and the sum of their embeddings."""
+        codes = self(hidden, first, chances)
+        return codes, self.embeds(codes)
 
     def embeds(self, codes: torch.Tensor) -> torch.Tensor:
         """The sum (n, d) of the embeddings of codes (n, codebooks - 1)."""
@@ -80,4 +87,4 @@ class _Frame:
         queries = q[-rows:].unflatten(1, (k.shape[1], groups))
         out = F.scaled_dot_product_attention(queries, keys, values).flatten(1)
         # The token before sees itself alone.
-        return torch.cat([v[:rows].repeat_interleave(groups, dim=1).flatten(1), out]) if both else out
+        return torch.cat([v[:rows, :, None].expand(-1, -1, groups, -1).flatten(1), out]) if both else out

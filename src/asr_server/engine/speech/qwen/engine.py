@@ -127,6 +127,8 @@ class QwenSpeechEngine:
         gc.freeze()
         try:
             self._warm_up()
+            if self._model.cuda_graphs:
+                self._record(self._runtime)
         except EngineFailed:
             raise  # unloading would fail too
         except Exception:
@@ -145,6 +147,13 @@ class QwenSpeechEngine:
                 if isinstance(outcome, RowFailed):
                     raise outcome.error
         self.drop(0)
+
+    def _record(self, runtime: Runtime) -> None:
+        failure = runtime.attempt(lambda: runtime.record(self._on_load_progress))
+        if isinstance(failure, SpeechFailed):
+            raise ModelUnavailable("Frames cannot be recorded on this GPU; set USE_CUDA_GRAPHS=false.") from failure
+        if failure is not None:
+            raise failure
 
     def unload(self) -> None:
         """Free the weights, the cache, and what the C library holds back."""

@@ -20,8 +20,9 @@ def missing() -> str:
 @dataclass(frozen=True, slots=True)
 class SpeechModel:
     """`model_id`: a directory or a hub id, `revision` of a hub id ("" for any). `setting`: the variable that names it,
-    for messages. `device`, `dtype`, `quantize`, `cpu_threads`: as in the plan. `slots`: the most sentences that share a
-    step. `kv_budget_mb`: for keys and values, 0 for a share of what is free; `shares`: models that share the memory.
+    for messages. `device`, `dtype`, `quantize`, `cpu_threads`, `cuda_graphs`: as in the plan. `slots`: the most
+    sentences that share a step. `kv_budget_mb`: for keys and values, 0 for a share of what is free; `shares`: models
+    that share the memory.
     """
 
     model_id: str
@@ -34,3 +35,4 @@ class SpeechModel:
     shares: int = 1
     quantize: str = ""
     cpu_threads: int = 0
+    cuda_graphs: bool = False

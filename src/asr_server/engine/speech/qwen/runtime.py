@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from loguru import logger
 from numpy.typing import NDArray
 
 from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory, SpeechFailed, TranscriptionFailed
 from asr_server.engine.qwen import capacity, device, faults, memory, quantization
 from asr_server.engine.qwen.prefill import PrefillPolicy
+from asr_server.engine.qwen.step_graphs import CudaCapture
 from asr_server.engine.speech.protocol import Sentence
 from asr_server.engine.speech.qwen import imitation, loading
 from asr_server.engine.speech.qwen.budget import frame_budget
@@ -112,6 +114,12 @@ class Runtime:
         """Call `on_progress` inside of every pass that may take long, from now on; on a CPU only."""
         if self._parts.device.type == "cpu":
             self.talker.layers.on_layer = self.talker.predictor.layers.on_layer = on_progress
+
+    @torch.inference_mode()
+    def record(self, on_each: Callable[[], None]) -> None:
+        """Record passes as CUDA graphs, before the first row. Raises what a pass raises."""
+        count = self.talker.record(CudaCapture(self._parts.device), on_each)
+        logger.info("frames recorded as CUDA graphs", count=count)
 
     def attempt(self, run: Callable[[], None]) -> AsrError | None:
         """Run passes. Returns why they failed, None if they did not. Raises `EngineFailed`.

@@ -6,7 +6,7 @@ code predictor completes the frame whose first code is known, and a pass of the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +20,9 @@ from asr_server.engine.qwen.capacity import Capacity
 from asr_server.engine.qwen.language_model import LanguageModel
 from asr_server.engine.qwen.linear import MakeLinear, plain
 from asr_server.engine.qwen.passes import Layout, Pass, Span
+from asr_server.engine.qwen.step_graphs import Capture
 from asr_server.engine.speech.qwen.code_predictor import CodePredictor
+from asr_server.engine.speech.qwen.frame_graphs import FrameGraphs
 from asr_server.engine.speech.qwen.prompt import Prompt
 from asr_server.engine.speech.qwen.sampling import SamplingPair
 
@@ -90,6 +92,15 @@ class Talker:
         self.arena = Arena(shape, capacity.tokens, device=self.layers.device, dtype=self.layers.dtype)
         self.pad = torch.zeros(1, self._head.shape[1], device=self.layers.device, dtype=self.layers.dtype)
         self.rows: list[TalkerRow] = []
+        self._graphs: FrameGraphs | None = None
+
+    def record(self, capture: Capture, on_each: Callable[[], None]) -> int:
+        """Record the code predictor's passes, before any row is seated, and return how many graphs there are.
+        `on_each` is called before each."""
+        chances = torch.zeros(1, self._codebooks - 1, device=self.layers.device)
+        inputs = (self.pad, self.pad, chances)
+        self._graphs = FrameGraphs(self.predictor.completed, inputs, self._capacity.rows, capture, on_each)
+        return len(self._graphs)
 
     def frame_embeds(self, frames: torch.Tensor) -> torch.Tensor:
         """Frames (n, codebooks) to the sums of their embeddings (n, d)."""
@@ -141,15 +152,16 @@ class Talker:
         count, chances = len(rows), self._chances(rows)
         first = self.layers.embed(aim.ids[:count])
         states = torch.stack([row.hidden for row in rows if row.hidden is not None])
-        codes = self.predictor(states, first, chances[:, :-1])
-        embeds = first + self.predictor.embeds(codes) + torch.cat([self._text(row) for row in rows])
+        complete = self._graphs.run if self._graphs is not None else self.predictor.completed
+        codes, others = complete(states, first, chances[:, :-1])
+        embeds = first + others + torch.cat([self._text(row) for row in rows])
         # A step has one of few numbers of tokens: `Layout` adds some that nobody reads.
         embeds = F.pad(embeds, (0, 0, 0, len(aim.ids) - count))
         hidden = self.layers(embeds, aim.positions, aim.attend)[:count]
         following = self._first_codes(rows, hidden, chances[:, -1])
         found = torch.cat([codes, following[:, None]], dim=1).tolist()
-        for row, state, (*others, code) in zip(rows, hidden, found, strict=True):
-            row.frames.append([row.code, *others])
+        for row, state, (*behind, code) in zip(rows, hidden, found, strict=True):
+            row.frames.append([row.code, *behind])
             row.length += 1
             self._note(row, state, code)
 
