@@ -49,7 +49,7 @@ export function begin() {
     target.value = ""; // so that the same file can be chosen again
   };
   const sheet = find("speak-sheet");
-  sheet.onclick = ({ target }) => readFrom(target.closest(".sentence"));
+  sheet.onclick = ({ target }) => readFrom(target.closest(".spoken"));
   sheet.onkeydown = moveInSheet;
   i18n.onchange(() => {
     fillLanguages();
@@ -255,7 +255,7 @@ function lay(given) {
   const parts = [];
   let end = 0;
   for (const one of sentences(given, find("speak-language").value.split("-")[0] || i18n.language)) {
-    const element = make("span", { className: "sentence", tabIndex: parts.length ? -1 : 0, textContent: shown.slice(one.start, one.end) });
+    const element = make("span", { className: "spoken", tabIndex: parts.length ? -1 : 0, textContent: shown.slice(one.start, one.end) });
     element.setAttribute("role", "button");
     Object.assign(element.dataset, one);
     parts.push(shown.slice(end, one.start), element);
@@ -269,7 +269,7 @@ function mark() {
   const { start, end } = player.sentence ?? { start: 0, end: 0 };
   const sheet = find("speak-sheet");
   const before = [...sheet.querySelectorAll(".now")];
-  const now = [...sheet.querySelectorAll(".sentence")].filter(({ dataset }) => Number(dataset.start) < end && start < Number(dataset.end));
+  const now = [...sheet.querySelectorAll(".spoken")].filter(({ dataset }) => Number(dataset.start) < end && start < Number(dataset.end));
   if (!now.length || now[0] === before[0]) return;
   const isFollowed = !before.length || isInSight(before[0], sheet);
   for (const element of before) {
@@ -302,7 +302,7 @@ function readFrom(element) {
 }
 
 function moveInSheet(event) {
-  const all = [...find("speak-sheet").querySelectorAll(".sentence")];
+  const all = [...find("speak-sheet").querySelectorAll(".spoken")];
   const at = all.indexOf(event.target);
   const forward = getComputedStyle(event.currentTarget).direction === "rtl" ? -1 : 1;
   const to = { ArrowDown: at + 1, ArrowUp: at - 1, ArrowRight: at + forward, ArrowLeft: at - forward, Home: 0, End: all.length - 1 }[event.key];
