@@ -106,7 +106,11 @@ class GatewayRoutes:
             speech_error="",
             speech_queue=self._empty_speech_queue(),
             live=LiveBody(sessions=0, waiting=0, limit=0),
-            limits=LimitsBody(upload_bytes=self._settings.max_upload_bytes, audio_s=self._settings.max_audio_s),
+            limits=LimitsBody(
+                upload_bytes=self._settings.max_upload_bytes,
+                audio_s=self._settings.max_audio_s,
+                text_chars=self._settings.max_speech_chars,
+            ),
             jobs=0,
             queue=self._empty_queue(),
             plan=[OptionBody(name=o.name, active=o.active, value=o.value, reason=o.reason) for o in self._plan.options],

@@ -63,7 +63,11 @@ async def health(services: ServicesDep) -> HealthBody:
         queue=_queue(services, snapshot),
         jobs=services.jobs.pending,
         live=_live(services),
-        limits=LimitsBody(upload_bytes=services.settings.max_upload_bytes, audio_s=services.settings.max_audio_s),
+        limits=LimitsBody(
+            upload_bytes=services.settings.max_upload_bytes,
+            audio_s=services.settings.max_audio_s,
+            text_chars=services.settings.max_speech_chars,
+        ),
         plan=[OptionBody(name=o.name, active=o.active, value=o.value, reason=o.reason) for o in _options(services)],
         version=__version__,
         uptime_s=round(time.monotonic() - services.started_s, 3),
