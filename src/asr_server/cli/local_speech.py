@@ -1,4 +1,4 @@
-"""The speech of `--local`: the engine and the encoder of a server, built in this process for one text."""
+"""The speech of `--local`: what a server speaks with, built in this process for one text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from asr_server.client.speech import SpeakingVoice
 from asr_server.core import logger
 from asr_server.core.errors import AsrError, ModelUnavailable, SpeechUnavailable
 from asr_server.engine import capabilities, plan
-from asr_server.service.speech.build import Speech, build_speech
+from asr_server.server import Machinery, machinery
 from asr_server.service.speech.requests import AudioChunk, SpeechEvent, SpeechRequest
 
 if TYPE_CHECKING:
@@ -43,21 +43,21 @@ async def _speak(request: SpeechRequest, write: Callable[[bytes], int]) -> tuple
         if isinstance(event, AudioChunk):
             write(event.data)
 
-    speech = _build()
+    built = _build()
     try:
-        prepared = speech.processor.prepare(request)
-        await speech.processor.speak(prepared, emit)
+        prepared = built.speech.processor.prepare(request)
+        await built.speech.processor.speak(prepared, emit)
     finally:
-        await speech.close()
+        await built.close()
     return prepared.ignored
 
 
 async def _voices() -> list[SpeakingVoice]:
-    speech = _build()
+    built = _build()
     try:
-        traits = speech.processor.engines.named.traits
+        traits = built.speech.processor.engines.named.traits
     finally:
-        await speech.close()
+        await built.close()
     own = {
         voice.id: SpeakingVoice(voice.id, voice.description, voice.languages or traits.languages)
         for voice in traits.voices
@@ -69,10 +69,10 @@ async def _voices() -> list[SpeakingVoice]:
     return [*openai, *own.values()]
 
 
-def _build() -> Speech:
+def _build() -> Machinery:
     settings = local_settings(None)
     logger.configure(settings.log_level, as_json=False)
-    return build_speech(settings, plan.resolve(settings, capabilities.probe()))
+    return machinery(settings, plan.resolve(settings, capabilities.probe()))
 
 
 @contextmanager
