@@ -141,6 +141,8 @@ def _streamed(server: ServerProcess, talk: Conversation) -> tuple[list[SpokenWor
                 last[line.utterance] = line
             if line.ending == "flush":
                 break
+        else:
+            raise RuntimeError("the server ended the session before all of it was heard")
         sender.join()
         assert not client.speakers_lost, client.speakers_lost
     timed = {number: line for number, line in last.items() if line.words}
