@@ -112,7 +112,7 @@ class SpeechQueue:
 
     def clear(self) -> None:
         """Forget what waits, and cancel its jobs. The present sentence goes on."""
-        for item in self._items:
+        for item in reversed(self._items):  # else the engine begins the next when it has left the first
             _cancel(item)
         self._items.clear()
         self.characters = 0

@@ -105,7 +105,7 @@ async def made():
 class _Maker:
     def __init__(self):
         self.voice, self.open = ScriptedVoice(), []
-        self.thread = EngineThread(self.voice, idle_timeout_s=0)
+        self.thread = EngineThread(self.voice, idle_timeout_s=0.1)
         self.admission = Admission(1_000.0)
         self.encoder = AudioEncoder()
         self.limits(SessionLimits(characters=400, sentence_s=60.0, idle_s=60.0))
@@ -156,6 +156,7 @@ async def _all(events):
 async def _cancelled(session, events):
     """What is still told after a cancel, up to and with its answer."""
     cancelling = asyncio.create_task(session.cancel())
+    await asyncio.sleep(0)  # else the event that waits would be taken before
     told = []
     while not told or not isinstance(told[-1], SpeechCancelled):
         told.append(await anext(events))
@@ -206,7 +207,7 @@ async def test_a_cancel_cancels_the_jobs_and_takes_back_what_waits(made):
     session.push(TEN)
     while not isinstance(await anext(events), SpokenAudio):
         pass
-    await _until(lambda: made.voice.row is not None)
+    await _until(lambda: made.voice.row is not None and session._outbox._waiting)
     assert not made.idle
     assert await _cancelled(session, events) == [SpeechCancelled(0, session.sent_samples)]
     await _until(lambda: made.idle)
@@ -269,12 +270,12 @@ async def test_who_only_connects_costs_nothing(made):
 
 
 async def test_between_two_texts_nothing_is_held(made):
-    """Once all that has arrived was spoken, also while a text is open."""
+    """Once all that has arrived was spoken, also while a text is open: the engine is unloaded when its time comes."""
     session, events = await made.session()
     session.push("One. Two")
     while not isinstance(await anext(events), SentenceEnded):
         pass
-    await _until(lambda: made.idle)
+    await _until(lambda: made.idle and not made.voice.loaded)
     session.flush()
     while not isinstance(await anext(events), Flushed):
         pass
