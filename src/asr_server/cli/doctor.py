@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
@@ -23,6 +24,7 @@ from asr_server import __version__
 from asr_server.cli.backend import BackendResult, Duration
 from asr_server.cli.failure import Exit, Failure, NoServer, UsageError
 from asr_server.cli.listening import address_error, certificate_error
+from asr_server.core.errors import AsrError
 from asr_server.service.requests import OutputOptions, ResponseFormat, TranscriptionRequest
 
 if TYPE_CHECKING:
@@ -42,6 +44,8 @@ exit codes: 0 the server would run; 1 something is wrong
 # The largest released checkpoint, as downloaded.
 _LARGEST_MODEL_BYTES = 5e9
 _GIB = 1024**3
+# Of the words that are spoken. Of those of the two bundled recordings 31 of 32 are.
+_LEAST_HEARD = 0.7
 _FOR_QWEN = {"torch", "transformers", "qwen-asr"}
 
 
@@ -56,7 +60,7 @@ class Mark(StrEnum):
 
 _COLOURS = {Mark.OK: "green", Mark.NOTE: "yellow", Mark.OFF: "dim", Mark.FAIL: "bold red"}
 # What a report without problems says.
-_ESSENTIAL = ("gpu", "engine", "device", "dtype", "model", "words", "speed")
+_ESSENTIAL = ("gpu", "engine", "device", "dtype", "model", "words", "speed", "spoken words")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,7 @@ def _report(*, quick: bool) -> Report:
     report |= {"Settings": list(_plan(chosen)), "Environment": list(_environment(chosen))}
     if quick or remote_options.is_remote(chosen):
         return report
-    return report | {"Self-test": list(_self_test(chosen.model_id))}
+    return report | {"Self-test": list(_self_test(chosen))}
 
 
 def _show_essentials(findings: Sequence[Finding], failed: bool) -> None:
@@ -229,14 +233,15 @@ def _disk(subject: str, directory: Path, needed_bytes: float) -> Finding:
     return Finding(mark, subject, f"{free_bytes / _GIB:.1f} GiB free in {directory}{advice}")
 
 
-def _self_test(model_id: str) -> Findings:
-    """Transcribe a recording with the bundled model of the engine that is set, twice: the first time loads it."""
+def _self_test(settings: Settings) -> Findings:
+    """Transcribe a recording with the bundled model of the engine that is set, twice: the first time loads it. Then
+    speak its words, and transcribe that."""
     from asr_server import demo
     from asr_server.cli.local_backend import LocalBackend, local_settings
     from asr_server.engine.moonshine import package as moonshine
     from asr_server.engine.plan import PlanError
 
-    english = model_id == moonshine.MODEL_ID
+    english = settings.model_id == moonshine.MODEL_ID
     bundled, sample = (moonshine.MODEL_ID, demo.speech()) if english else ("demo", demo.sample())
     print("  loading the bundled model ...", file=sys.stderr, flush=True)
     try:
@@ -254,6 +259,7 @@ async def _transcribe_twice(backend: LocalBackend, sample: Sample) -> list[Findi
         loaded_s = time.monotonic()
         text, duration_s = await _transcribe(backend, sample)
         elapsed_s = time.monotonic() - loaded_s
+        spoken = await _speak_and_hear(backend, sample)
     right = _words(text) == _words(sample.text)
     speed = f"{duration_s:.1f} s of audio in {elapsed_s:.2f} s, {duration_s / elapsed_s:.1f}x real time"
     return [
@@ -261,7 +267,53 @@ async def _transcribe_twice(backend: LocalBackend, sample: Sample) -> list[Findi
             Mark.OK if right else Mark.FAIL, "words", "transcribed correctly by the bundled model" if right else "wrong"
         ),
         Finding(Mark.OK, "speed", f"{speed}; {loaded_s - start_s:.1f} s with loading"),
+        spoken,
     ]
+
+
+async def _speak_and_hear(backend: LocalBackend, sample: Sample) -> Finding:
+    """Have the words of the recording spoken by eSpeak NG, which needs no model, and recognized."""
+    from asr_server.demo import Sample
+    from asr_server.engine.speech.espeak import package
+
+    if reason := package.missing():
+        return Finding(Mark.OFF, "spoken words", reason)
+    with tempfile.TemporaryDirectory() as directory:
+        recording = Path(directory, "spoken.wav")
+        try:
+            seconds = await asyncio.to_thread(_speak, sample.text, recording)
+        except AsrError as error:
+            return Finding(Mark.FAIL, "spoken words", error.message)
+        text, _ = await _transcribe(backend, Sample(recording, sample.text))
+    wanted, heard = _words(sample.text), Counter(_words(text))
+    found = (Counter(wanted) & heard).total()
+    mark = Mark.OK if found >= _LEAST_HEARD * len(wanted) else Mark.NOTE
+    return Finding(mark, "spoken words", f"{found} of {len(wanted)} words of {seconds:.1f} s of speech were recognized")
+
+
+def _speak(text: str, recording: Path) -> float:
+    """Write the text as a WAV file. Its duration in seconds. Raises `ModelUnavailable` and `SpeechFailed`."""
+    import numpy as np
+
+    from asr_server.audio.encoding.wav import wav_file
+    from asr_server.core.audio import SPEECH_RATE
+    from asr_server.engine.speech.espeak.engine import EspeakEngine
+    from asr_server.engine.speech.protocol import Sentence
+    from asr_server.scheduling.ports import RowDelta, RowFailed
+
+    engine = EspeakEngine()
+    engine.load()
+    try:
+        engine.admit(1, Sentence(text, engine.traits.voices[0].id))
+        outcomes = list(engine.step())
+    finally:
+        engine.unload()
+    for outcome in outcomes:
+        if isinstance(outcome, RowFailed):
+            raise outcome.error
+    samples = np.concatenate([outcome.value for outcome in outcomes if isinstance(outcome, RowDelta)])
+    recording.write_bytes(wav_file((samples * 32767).astype("<i2").tobytes()))
+    return len(samples) / SPEECH_RATE
 
 
 def _words(text: str) -> list[str]:

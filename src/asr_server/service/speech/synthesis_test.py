@@ -1,6 +1,7 @@
 """Texts through the engine and the encoder: order, bounds, deadlines, cancellation, admission."""
 
 import asyncio
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,6 +20,7 @@ from asr_server.engine.speech.protocol import SpeechFinish
 from asr_server.scheduling.admission import Admission
 from asr_server.scheduling.job import Priority
 from asr_server.scheduling.observer import JobEnd
+from asr_server.scheduling.request_clock import RequestClock
 from asr_server.scheduling.thread import EngineThread
 from asr_server.service.speech.cache import SpeechCache
 from asr_server.service.speech.observer import SpeechObserver
@@ -63,9 +65,9 @@ async def speech(encoder):
     """A function that builds what speaks, over an engine with these rules. All of it must be free at the end."""
     built = []
 
-    def build(*rules, limit_s=10_000.0, cache_bytes=0, timeout_s=60.0, **fields):
+    def build(*rules, limit_s=10_000.0, cache_bytes=0, timeout_s=60.0, clock=time.monotonic, **fields):
         engine, ledger = FakeSpeechEngine(FakeScript(speech=SpeechScript(rules, **fields))), Ledger()
-        thread = EngineThread(engine, idle_timeout_s=0, watch=ledger)
+        thread = EngineThread(engine, idle_timeout_s=0, watch=ledger, request_clock=RequestClock(clock=clock))
         engines = SpeechEngines(SpeechClient(thread, engine.traits, "fake"))
         cache = SpeechCache(cache_bytes)
         processor = SpeechProcessor(engines, encoder, Admission(limit_s), cache, SpeechSettings(), timeout_s, ledger)
@@ -170,22 +172,23 @@ async def test_an_error_is_raised_before_the_first_event_or_after_audio(speech):
 async def test_a_reader_that_does_not_take_stops_the_engine_and_costs_no_time(speech):
     """Three sentences ahead at most. Its wait is no part of the time limit, and the others are not kept out by what is
     not begun."""
-    made = speech(timeout_s=1.0, limit_s=90.0)
-    await events_of(made.processor, request("The encoder runs."), SpeechRun(timeout_s=60.0))
-    begun, go, chunks = made.ledger.started_sentences, asyncio.Event(), []
+    now_s = 1_000.0
+    made = speech(timeout_s=60.0, limit_s=90.0, clock=lambda: now_s)
+    go, chunks = asyncio.Event(), []
 
     async def emit(event):
         chunks.append(event)
         await go.wait()
 
-    work = asyncio.create_task(made.processor.speak(made.processor.prepare(request(TEXT * 2)), emit))
-    await asyncio.sleep(1.5)
-    assert not work.done()
-    assert made.ledger.started_sentences - begun <= 4
+    work = asyncio.create_task(made.processor.speak(made.processor.prepare(request(f"{TEXT} {TEXT}")), emit))
+    await until(lambda: chunks and not made.thread.snapshot().running)
+    assert made.ledger.started_sentences == 3
     assert made.processor.admission.held_s < 15
-    events, _ = await events_of(made.processor, request(TEXT), SpeechRun(timeout_s=60.0))
+    events, _ = await events_of(made.processor, request(TEXT))
+    now_s += 3_600
     go.set()
-    await work
+    done = await work
+    assert done.sentences == 40
     assert data(chunks).startswith(data(events)[: 2 * SPEECH_RATE])
 
 
