@@ -35,7 +35,6 @@ _DIALECTS = {"eric": "sichuan_dialect", "dylan": "beijing_dialect"}
 _TALKER = {
     "vocab_size": 3072,
     "text_vocab_size": 151_936,
-    "num_code_groups": 16,
     "max_position_embeddings": 32_768,
     "rope_theta": 1_000_000,
     "codec_pad_id": 2148,
@@ -48,11 +47,11 @@ _TALKER = {
     "codec_language_id": _LANGUAGES,
 }
 _WIDE = {"num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128}
-_PREDICTOR = {"vocab_size": 2048, "num_code_groups": 16, "max_position_embeddings": 65_536, "rope_theta": 1_000_000}
+_PREDICTOR = {"vocab_size": 2048, "max_position_embeddings": 65_536, "rope_theta": 1_000_000}
 _RELEASED_TALKER = {"num_hidden_layers": 28, "text_hidden_size": 2048, **_WIDE}
 _RELEASED_PREDICTOR = {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 5, **_WIDE}
 _RELEASED_SECTIONS = [24, 20, 20]
-_CODEC = {"codebook_size": 2048, "num_quantizers": 16, "upsample_rates": [8, 5, 4, 3], "upsampling_ratios": [2, 2]}
+_CODEC = {"codebook_size": 2048, "upsample_rates": [8, 5, 4, 3], "upsampling_ratios": [2, 2]}
 _RELEASED_CODEC = {
     "decoder": {
         **{"latent_dim": 1024, "codebook_dim": 512, "decoder_dim": 1536, "hidden_size": 512, "head_dim": 64},
@@ -65,6 +64,8 @@ _RELEASED_CODEC = {
 _SMALL_HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
 SHAPES: dict[str, dict[str, Any]] = {
     "small": {
+        # A pass for each codebook but the first is most of the time of a small frame.
+        "codebooks": 4,
         "talker": {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 2, "text_hidden_size": 24}
         | _SMALL_HEADS,
         "sections": [4, 2, 2],
@@ -86,6 +87,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         },
     },
     "0.6b": {
+        "codebooks": 16,
         "talker": {"hidden_size": 1024, "intermediate_size": 3072} | _RELEASED_TALKER,
         "sections": _RELEASED_SECTIONS,
         "predictor": _RELEASED_PREDICTOR,
@@ -93,6 +95,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "speaker": {"enc_dim": 1024},
     },
     "1.7b": {
+        "codebooks": 16,
         "talker": {"hidden_size": 2048, "intermediate_size": 6144} | _RELEASED_TALKER,
         "sections": _RELEASED_SECTIONS,
         "predictor": _RELEASED_PREDICTOR,
@@ -135,10 +138,11 @@ def _config(size: str, kind: str) -> dict[str, Any]:
     talker = {
         **_TALKER,
         **shape["talker"],
+        "num_code_groups": shape["codebooks"],
         "rope_scaling": {"rope_type": "default", "interleaved": True, "mrope_section": shape["sections"]},
         "spk_id": _SPEAKERS if named else {},
         "spk_is_dialect": {name: _DIALECTS.get(name, False) for name in _SPEAKERS} if named else {},
-        "code_predictor_config": {**_PREDICTOR, **shape["predictor"]},
+        "code_predictor_config": {**_PREDICTOR, **shape["predictor"], "num_code_groups": shape["codebooks"]},
     }
     return {
         "architectures": ["Qwen3TTSForConditionalGeneration"],
@@ -153,7 +157,12 @@ def _config(size: str, kind: str) -> dict[str, Any]:
 
 def _codec_config(size: str) -> dict[str, Any]:
     shape = SHAPES[size]
-    return {"decoder_config": {**_CODEC, **shape["decoder"]}, "encoder_config": shape["encoder"]}
+    count = shape["codebooks"]
+    return {
+        "decoder_config": {**_CODEC, **shape["decoder"], "num_quantizers": count},
+        "encoder_config": shape["encoder"],
+        "encoder_valid_num_quantizers": count,
+    }
 
 
 def _write_weights(directory: Path, config: dict[str, Any], codec_config: dict[str, Any], *, small: bool) -> None:

@@ -17,7 +17,7 @@ def codec(engine):
 def test_parts_of_any_length_give_the_samples_of_the_whole(codec, parts):
     """Two streams together. The SDK's own chunks, which begin anew, do not with this window."""
     whole, stream = codec
-    codes = torch.randint(2048, (2, 40, 16), generator=torch.Generator().manual_seed(0))
+    codes = torch.randint(2048, (2, 40, 4), generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         expected = whole(codes.transpose(1, 2)).squeeze(1)
         states, found = [StreamState(), StreamState()], []
@@ -32,7 +32,7 @@ def test_parts_of_any_length_give_the_samples_of_the_whole(codec, parts):
 def test_streams_at_different_places_share_a_pass(codec):
     """One at its beginning, one far behind it; what a stream keeps does not grow."""
     whole, stream = codec
-    codes = torch.randint(2048, (2, 30, 16), generator=torch.Generator().manual_seed(1))
+    codes = torch.randint(2048, (2, 30, 4), generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
         expected = whole(codes.transpose(1, 2)).squeeze(1)
         _, (ahead,) = stream(codes[:1, :20], [StreamState()])
@@ -45,7 +45,7 @@ def test_streams_at_different_places_share_a_pass(codec):
 def test_a_stream_can_go_on_behind_frames_that_nobody_hears(codec):
     """Their samples are left out where they do not matter any more."""
     whole, stream = codec
-    codes = torch.randint(2048, (1, 60, 16), generator=torch.Generator().manual_seed(2))
+    codes = torch.randint(2048, (1, 60, 4), generator=torch.Generator().manual_seed(2))
     with torch.inference_mode():
         expected = whole(codes.transpose(1, 2)).squeeze(1)[:, 50 * 1920 :]
         samples, _ = stream(codes[:, 50:], [stream.primed(codes[0, :50])])

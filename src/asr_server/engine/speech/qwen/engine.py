@@ -221,16 +221,11 @@ class QwenSpeechEngine:
 
         works = sorted((work for work in self._seated(runtime) if due(work)), key=due)
         for _, group in groupby(works, key=due):
-            found: dict[int, object] = {}
             together = list(group)
-
-            def decode(rows: Sequence[SpokenRow], found: dict[int, object] = found) -> None:
-                found.update(zip((row.talker.key for row in rows), runtime.decode(rows), strict=True))
-
-            yield from self._run(runtime, together, decode)
+            yield from self._run(runtime, together, runtime.decode)
             for work in together:
-                if work.key in found:
-                    yield RowDelta(work.key, found[work.key])
+                if work.key in self._work and work.row is not None:
+                    yield RowDelta(work.key, work.row.samples)
         for work in self._seated(runtime):
             if work.row is not None and work.row.talker.finished:
                 self.drop(work.key)

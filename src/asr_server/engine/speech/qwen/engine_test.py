@@ -29,7 +29,7 @@ SENTENCES = [
     Sentence("Hello, how are you today?", "ryan", "en", seed=1),
     Sentence("你好，今天天气很好。", "eric", "zh", seed=2),
     Sentence("Guten Tag.", "vivian", "de", seed=3),
-    Sentence("A somewhat longer sentence, with a clause or two, so that rows end one by one.", "sohee", seed=4),
+    Sentence("Well, yes.", "sohee", seed=4),
 ]
 SDK_LANGUAGES = {"en": "English", "zh": "Chinese", "de": "German"}
 # Of samples between -1 and 1; convolutions of other shapes add up in another order.
@@ -49,8 +49,14 @@ def _same(got, expected):
 # -- the SDK ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("instructions", ["", "Very slowly, and sadly."])
-@pytest.mark.parametrize("sentence", SENTENCES[:3], ids=lambda sentence: sentence.voice)
+@pytest.mark.parametrize(
+    ("sentence", "instructions"),
+    [
+        pytest.param(SENTENCES[0], "", id="plain", marks=pytest.mark.nightly),
+        pytest.param(SENTENCES[1], "", id="dialect"),
+        pytest.param(SENTENCES[2], "Very slowly, and sadly.", id="instructions"),
+    ],
+)
 def test_named_voices_are_those_of_the_sdk(greedy, sdk, speak, sentence, instructions):
     """All samples, and so all codes: in a dialect too, with instructions and without."""
     spoken = Sentence(sentence.text, sentence.voice, sentence.language, instructions)
@@ -234,6 +240,14 @@ def test_small_models_follow_no_instructions(engine):
         engine.admit(1, Sentence("Hello.", "ryan", instructions="Sadly."))
 
 
+def test_instructions_longer_than_the_models_positions_are_refused(greedy):
+    """Whatever the memory: they would be read where the table of positions has ended."""
+    with pytest.raises(InvalidValue, match="too long for this model") as raised:
+        greedy["custom_voice"].admit(1, Sentence("Hello.", "ryan", instructions="sadly " * 40_000))
+    assert raised.value.param == "instructions"
+
+
+@pytest.mark.nightly
 def test_a_text_for_which_there_is_never_room_is_refused(make_engine, make_checkpoint):
     """Here for the memory: one row of 1,024 tokens."""
     small = make_engine(make_checkpoint("custom_voice", {"config.json": {"tts_model_size": "1b7"}}), kv_budget_mb=1)

@@ -11,7 +11,14 @@ import torch
 from loguru import logger
 from numpy.typing import NDArray
 
-from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory, SpeechFailed, TranscriptionFailed
+from asr_server.core.errors import (
+    AsrError,
+    EngineFailed,
+    EngineOutOfMemory,
+    InvalidValue,
+    SpeechFailed,
+    TranscriptionFailed,
+)
 from asr_server.engine.qwen import capacity, device, faults, memory, quantization
 from asr_server.engine.qwen.prefill import PrefillPolicy
 from asr_server.engine.qwen.step_graphs import CudaCapture
@@ -54,11 +61,12 @@ class Prepared:
 
 @dataclass(slots=True, eq=False)
 class SpokenRow:
-    """A seated sentence. `sent`: frames whose samples were handed out."""
+    """A seated sentence. `sent`: frames that were decoded; `samples`: those of the last of them."""
 
     talker: TalkerRow
     stream: StreamState = field(default_factory=StreamState)
     sent: int = 0
+    samples: NDArray[np.float32] | None = None
 
     @property
     def due(self) -> int:
@@ -114,6 +122,7 @@ class Runtime:
         """Call `on_progress` inside of every pass that may take long, from now on; on a CPU only."""
         if self._parts.device.type == "cpu":
             self.talker.layers.on_layer = self.talker.predictor.layers.on_layer = on_progress
+            self._imitations.on_part = on_progress
 
     @torch.inference_mode()
     def record(self, on_each: Callable[[], None]) -> None:
@@ -151,8 +160,12 @@ class Runtime:
         if sentence.sample is not None:
             imitation.check(sentence.sample)
         prepared = Prepared(sentence, ids, frame_budget(sentence.text, LANGUAGES[sentence.language].title()))
-        room = self.capacity.tokens - 1 - prepared.tokens
-        if room < min(prepared.budget, _LEAST_FRAMES):
+        positions = self._parts.talker.model.config.max_position_embeddings - prepared.tokens
+        least = min(prepared.budget, _LEAST_FRAMES)
+        if positions < least:
+            raise InvalidValue("The instructions are too long for this model.", param="instructions")
+        room = min(positions, self.capacity.tokens - 1 - prepared.tokens)
+        if room < least:
             raise EngineOutOfMemory("The text and the voice take more memory than KV_BUDGET_MB allows.")
         return Prepared(sentence, ids, min(prepared.budget, room))
 
@@ -183,15 +196,13 @@ class Runtime:
         self.talker.step([row.talker for row in rows])
         self.prefill_policy.note_step(time.perf_counter() - began_s)
 
-    def decode(self, rows: Sequence[SpokenRow]) -> list[NDArray[np.float32]]:
-        """The samples of the frames that are due, as many in each row."""
+    def decode(self, rows: Sequence[SpokenRow]) -> None:
+        """Make the samples of the frames that are due, as many in each row."""
         frames = [row.talker.frames[row.sent : row.sent + row.due] for row in rows]
         codes = memory.upload(torch.tensor(frames), self._parts.device)
-        samples, states = self._decoder(codes, [row.stream for row in rows])
-        found = samples.cpu().numpy()
-        for row, state, own in zip(rows, states, frames, strict=True):
-            row.stream, row.sent = state, row.sent + len(own)
-        return list(found)
+        found, states = self._decoder(codes, [row.stream for row in rows])
+        for row, state, samples in zip(rows, states, found.cpu().numpy(), strict=True):
+            row.stream, row.sent, row.samples = state, row.sent + codes.shape[1], samples
 
     def drop(self, row: SpokenRow) -> None:
         """Take a row out. Raises `EngineFailed`."""

@@ -20,7 +20,7 @@ _KNOWN = {
     "ono_anna": Voice("ono_anna", "A playful Japanese woman, light and nimble.", ("ja",)),
     "sohee": Voice("sohee", "A warm Korean woman, rich in emotion.", ("ko",)),
 }
-# OpenAI's voices by what its documentation and their sound suggest; no two claim to be alike.
+# A voice for each of OpenAI's names. None is meant to sound like the one of that name.
 _OPENAI = {
     **{"alloy": "ryan", "ash": "aiden", "ballad": "eric", "cedar": "uncle_fu", "coral": "vivian", "echo": "aiden"},
     **{"fable": "dylan", "marin": "serena", "nova": "vivian", "onyx": "uncle_fu", "sage": "sohee"},
