@@ -38,9 +38,12 @@ from asr_server.scheduling.request_clock import RequestClock
 from asr_server.scheduling.thread import EngineThread
 from asr_server.service.catalog import Catalog
 from asr_server.service.enrolment import Enrolment
+from asr_server.service.jobs.recordings import RecordingJobs
 from asr_server.service.jobs.runner import Jobs
 from asr_server.service.jobs.shares import JobLimits
+from asr_server.service.jobs.speech import SpeechJobs
 from asr_server.service.jobs.store import JobStore
+from asr_server.service.jobs.work import JobKinds
 from asr_server.service.live_session.inference import Engines
 from asr_server.service.live_session.sessions import LiveSessions
 from asr_server.service.processor import RequestProcessor
@@ -279,7 +282,11 @@ def _services(
         processor=built.processor,
         translations=built.translations,
         drafting=built.drafting,
-        jobs=Jobs(built.processor, _job_limits(settings), lambda: _job_store(settings)),
+        jobs=Jobs(
+            JobKinds(RecordingJobs(built.processor), SpeechJobs(built.speech.processor)),
+            _job_limits(settings),
+            lambda: _job_store(settings),
+        ),
         speech=built.speech.processor,
         speech_sessions=built.speech.sessions,
         voices=voices,

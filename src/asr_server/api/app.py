@@ -13,7 +13,17 @@ from asr_server import __version__
 from asr_server.api import errors
 from asr_server.api.edge.access import PROBES, AccessRules
 from asr_server.api.edge.install import install_middleware
-from asr_server.api.http import jobs, models, speakers, speech, subtitles, texts, transcriptions, translations
+from asr_server.api.http import (
+    jobs,
+    models,
+    speakers,
+    speech,
+    speech_jobs,
+    subtitles,
+    texts,
+    transcriptions,
+    translations,
+)
 from asr_server.api.live import route as live
 from asr_server.api.ops import health, metrics, page
 from asr_server.api.realtime import route as realtime
@@ -51,6 +61,7 @@ def create(lifespan: Callable[[FastAPI], AsyncIterator[None]] | Lifespan, rules:
         jobs,
         speakers,
         speech,
+        speech_jobs,
         live,
         speech_socket,
         secrets,

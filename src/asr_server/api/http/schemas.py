@@ -12,9 +12,13 @@ from asr_server.service.catalog import Task
 class JobProgressBody(BaseModel):
     """How far a job is."""
 
-    done_s: float = Field(description="Seconds of the recording whose text is there.")
-    duration_s: float | None = Field(description="Seconds that the recording lasts, once that is known.")
+    done_s: float = Field(description="Seconds of the recording whose text is there, or of speech that are made.")
+    duration_s: float | None = Field(
+        description="Seconds that the recording lasts, once that is known; of speech an estimate until the end."
+    )
     fraction: float | None = Field(description="The one over the other, 0 to 1.")
+    done_characters: int | None = Field(None, description="Of a text that is spoken: how many are.")
+    characters: int | None = Field(None, description="How many it has.")
 
 
 class ErrorDetail(BaseModel):

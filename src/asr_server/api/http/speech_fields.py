@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-import unicodedata
+import re
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from asr_server.audio.encoding.formats import MAX_PAUSE_MS, MAX_SPEED, MIN_SPEED, SpeechFormat
-from asr_server.core.errors import InvalidValue, MissingParameter
+from asr_server.core.errors import InvalidValue, MissingParameter, TextTooLong
 from asr_server.service.catalog import Catalog
 from asr_server.service.speech.requests import (
     DEFAULT_MODEL,
     DEFAULT_VOICE,
     MAX_INSTRUCTIONS_CHARS,
+    SpeechJobRequest,
     SpeechRequest,
 )
 from asr_server.service.speech.voice_sample import MAX_SAMPLE_S, MIN_SAMPLE_S
+from asr_server.text.chapters import Chapter, markdown_chapters
 
 # More than anybody says in the longest recording.
 MAX_REFERENCE_CHARS = 2_000
-# What the text may have of characters that do not print.
-_SPACES = "\t\n\r\u2028\u2029"
+# Unicode's categories Cc and Cs, but for tabs and line ends.
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+# Of a text that is spoken as a job.
+MAX_JOB_CHARS, MAX_CHAPTERS, MAX_TITLE_CHARS = 2_000_000, 1_000, 200
 
 
 def _printable(text: str) -> str:
-    if any(unicodedata.category(char) in ("Cc", "Cs") and char not in _SPACES for char in text):
+    if _CONTROL.search(text):
         raise ValueError("it has control characters")
     return text
 
@@ -64,6 +69,25 @@ class SpeechBody(SpeechOptions):
     stream_format: Literal["audio", "sse"] = "audio"
 
 
+class ChapterBody(BaseModel):
+    """A chapter of a long text."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    title: Text = Field("", max_length=MAX_TITLE_CHARS, description="For players; it is not spoken.")
+    text: Text = Field(max_length=MAX_JOB_CHARS, description="All that is spoken.")
+
+
+class SpeechJobBody(SpeechOptions):
+    """`POST /v1/audio/speech/jobs`: `input` or `chapters`."""
+
+    input: Text | None = Field(None, max_length=MAX_JOB_CHARS, description="The text to speak.")
+    split_chapters: bool = Field(
+        False, description="Divide `input` at Markdown headings of the first level (`# Title`), which are spoken."
+    )
+    chapters: list[ChapterBody] | None = Field(None, max_length=MAX_CHAPTERS)
+
+
 class CloneForm(SpeechBody):
     """`POST /v1/audio/speech/clone`, whose voice is that of its file."""
 
@@ -98,12 +122,16 @@ def speech_request(body: SpeechBody, catalog: Catalog) -> SpeechRequest:
 
 def request_for(options: SpeechOptions, text: str, catalog: Catalog) -> SpeechRequest:
     """The request to speak that text. Raises `InvalidValue` and `UnknownModel`."""
+    return speech_job_request(options, catalog).of(text)
+
+
+def speech_job_request(options: SpeechOptions, catalog: Catalog) -> SpeechJobRequest:
+    """How a text is to be spoken. Raises `InvalidValue` and `UnknownModel`."""
     catalog.find_speech(options.model)
     voice = options.voice if isinstance(options.voice, str) else options.voice.id
     if len(voice) > 200:
         raise InvalidValue("The name of the voice is too long.", param="voice")
-    return SpeechRequest(
-        text=text,
+    return SpeechJobRequest(
         model=options.model,
         voice=voice,
         language=options.language or None,
@@ -114,3 +142,25 @@ def request_for(options: SpeechOptions, text: str, catalog: Catalog) -> SpeechRe
         spell_out=options.spell_out,
         pause_ms=options.pause_ms,
     )
+
+
+def chapters_of(body: SpeechJobBody) -> tuple[Chapter, ...]:
+    """The chapters to speak. Raises `InvalidValue`, `MissingParameter` and `TextTooLong`."""
+    if body.chapters is not None:
+        if body.input is not None:
+            raise InvalidValue("There are both 'input' and 'chapters'.", param="chapters")
+        chapters = tuple(Chapter(chapter.title.strip(), chapter.text) for chapter in body.chapters)
+        for number, chapter in enumerate(chapters):
+            if not chapter.is_speakable:
+                raise InvalidValue("A chapter has nothing to speak.", param=f"chapters.{number}.text")
+    elif body.input is not None and body.split_chapters:
+        chapters = tuple(markdown_chapters(body.input))
+    else:
+        chapters = (Chapter("", body.input or ""),)
+    if not chapters or not any(chapter.is_speakable for chapter in chapters):
+        raise MissingParameter("There is no text to speak.", param="input" if body.chapters is None else "chapters")
+    if sum(len(chapter.text) for chapter in chapters) > MAX_JOB_CHARS:
+        raise TextTooLong(f"The chapters have more than {MAX_JOB_CHARS} characters.", param="chapters")
+    if len(chapters) > MAX_CHAPTERS:
+        raise InvalidValue(f"The text has more than {MAX_CHAPTERS} chapters.", param="input")
+    return tuple(replace(chapter, title=chapter.title[:MAX_TITLE_CHARS]) for chapter in chapters)

@@ -100,13 +100,17 @@ def prepare(request: SpeechRequest, engines: SpeechEngines, settings: SpeechSett
     limit = settings.max_speech_chars
     if len(request.text) > limit:
         raise TextTooLong(f"The text has more than {limit} characters; longer ones are jobs.", param="input")
-    how = delivery(request, engines, settings)
-    spans = tuple(sentences(request.text, how.language))
+    return script_of(delivery(request, engines, settings), request.text)
+
+
+def script_of(how: Delivery, text: str) -> SpeechScript:
+    """A text, which need not be that of the request. Raises `InvalidValue`."""
+    spans = tuple(sentences(text, how.language))
     if not spans:
         raise InvalidValue("The text has nothing to speak: no letter and no digit.", param="input")
     rows = tuple(how.row(span.text) for span in spans)
     key = _key(how.client.model_id, rows, how.encoding)
-    return SpeechScript(how.client, len(request.text), spans, rows, how.encoding, key, how.ignored)
+    return SpeechScript(how.client, len(text), spans, rows, how.encoding, key, how.ignored)
 
 
 def _key(model_id: str, rows: tuple[Sentence, ...], encoding: EncodingOptions) -> str:

@@ -135,6 +135,8 @@ class SpeechProcessor:
             self.admission.hold(time_limit_s=timeout_s, bulk=bulk) as ticket,
             self.cache.recording(emit) as recorder,
         ):
+            if bulk:  # a part of a long text, which would push out many answers
+                recorder.forget()
             self.admission.measure(ticket, prepared.duration_s)
             text = _TextInProgress(prepared, recorder.emit, SpeechRun(run.priority, timeout_s), self.admission, ticket)
             with self._counted(text):
