@@ -163,6 +163,7 @@ def test_status_begins_with_a_sentence(browser, page_server):
         page.click("#status summary >> nth=0")
         expect(page.locator("#status-facts")).to_contain_text("in memory")
         expect(page.locator("#status-facts")).to_contain_text(health["version"])
+        expect(page.locator("#status-facts")).to_contain_text(health["speech_model"])
         active = [option for option in health["plan"] if option["active"]]
         expect(page.locator("#status-plan tr")).to_have_count(len(active))
         for option in active:

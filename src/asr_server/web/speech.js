@@ -72,6 +72,7 @@ export function open() {
 /** What cannot be seen is not read on. */
 export function close() {
   isOpen = false;
+  if (mode === "trial") player.stop();
   if (player.state === "reading" || player.state === "waiting") player.pause();
 }
 
