@@ -1,5 +1,6 @@
 # make demo       run the server with the demonstration model and transcribe a recording
 # make serve      run the server with the settings of the environment
+# make speech     install what Qwen3-TTS needs beside the recogniser
 #
 # make test       everything that a change must pass: check, unit, contract, e2e
 # make check      format, lint and types
@@ -24,7 +25,7 @@
 # make sbom       write a list of the installed packages to build/sbom.json
 # make audit      look for known vulnerabilities of those packages
 # make clean      delete the virtual environment and what was built
-.PHONY: demo serve test check unit contract e2e browser pictures nightly fuzz guarantees soak mutants coverage bench gpu docs clients image lock sbom audit clean
+.PHONY: demo serve speech test check unit contract e2e browser pictures nightly fuzz guarantees soak mutants coverage bench gpu docs clients image lock sbom audit clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -64,7 +65,12 @@ $(VENV)/.runtime: requirements.lock requirements-qwen.txt $(VENV)/.slim
 	$(PIP) --no-compile --no-deps --require-hashes -r requirements.lock
 	touch $@
 
-$(VENV)/.dev: requirements-dev.txt $(VENV)/.runtime
+# The SDK pins another transformers than the recogniser's, and what it would bring is not imported.
+$(VENV)/.speech: requirements-speech.txt $(VENV)/.runtime
+	$(PIP) --no-compile --no-deps --require-hashes -r requirements-speech.txt
+	touch $@
+
+$(VENV)/.dev: requirements-dev.txt $(VENV)/.speech
 	$(PIP) -r requirements-dev.txt
 	touch $@
 
@@ -75,6 +81,8 @@ $(VENV)/.tools: requirements-tools.txt
 
 demo: $(VENV)/.$(DEMO)
 	@$(PY) -m asr_server demo --port $(PORT) $(if $(ONCE),--once)
+
+speech: $(VENV)/.speech
 
 serve: $(VENV)/.runtime
 	@$(PY) -m asr_server serve --port $(PORT)

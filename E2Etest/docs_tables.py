@@ -10,6 +10,7 @@ from pydantic import SecretStr
 from asr_server.api.errors import TABLE
 from asr_server.api.metrics.table import METRICS
 from asr_server.api.realtime import event_reference
+from asr_server.api.speech_socket import reference as speech_messages
 from asr_server.core import errors
 from asr_server.core.settings import Settings
 from asr_server.engine import plan
@@ -91,6 +92,21 @@ def _events(heading: str, meanings: dict[str, str]) -> str:
     return "\n".join(rows + [f"| `{name}` | {meaning} |" for name, meaning in meanings.items()])
 
 
+def speech_client_messages() -> str:
+    """What a client of the speech socket may say."""
+    return _messages(speech_messages.CLIENT)
+
+
+def speech_server_messages() -> str:
+    """What the speech socket says."""
+    return _messages(speech_messages.SERVER)
+
+
+def _messages(meanings: dict[str, str]) -> str:
+    rows = [f"| `{name}` | {meaning} |" for name, meaning in meanings.items()]
+    return "\n".join(["| `type` | meaning |", "| --- | --- |", *rows])
+
+
 def metrics_table() -> str:
     """Every metric with its labels and its meaning."""
     rows = ["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |"]
@@ -109,6 +125,8 @@ TABLES = {
     "options": ("engine-options.md", options_table),
     "client events": ("realtime.md", client_events),
     "server events": ("realtime.md", server_events),
+    "speech client messages": ("speech.md", speech_client_messages),
+    "speech server messages": ("speech.md", speech_server_messages),
 }
 
 

@@ -1,15 +1,18 @@
 """Every file under examples/ runs against a real server, and its words come out. What cannot run here is named."""
 
+import json
 import os
 import py_compile
 import re
 import shutil
 import subprocess
 import sys
+import wave
 from pathlib import Path
 
 import pytest
 
+from asr_server.translator.conftest import Answer, ScriptedLlm
 from E2Etest import openai_clients, recordings
 from E2Etest.clients.catalogue import CLIENTS
 from E2Etest.wyoming.conftest import bridged
@@ -21,6 +24,8 @@ RECORDING = str(recordings.demo.sample().recording)
 WORDS = recordings.sample()[1]
 # Their packages, half a gigabyte each, are no part of the development environment.
 COMPILED_ONLY = {"python/livekit_stt.py", "python/pipecat_stt.py"}
+# They have tests of their own, since they need another server too.
+OF_THEIR_OWN = {"python/wyoming_client.py", "python/speak_answer.py"}
 TIMEOUT_S = 100
 
 
@@ -51,8 +56,8 @@ def node(tmp_path_factory):
     return place
 
 
-def _printed(*command):
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("OPENAI_") and k != "PYTHONPATH"}
+def _printed(*command, **environment):
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("OPENAI_") and k != "PYTHONPATH"} | environment
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=kept, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     return done.stdout
@@ -69,9 +74,7 @@ def test_curl(here):
     assert "".join(deltas) == WORDS
 
 
-@pytest.mark.parametrize(
-    "name", [n for n in _names("python/*.py") if n not in COMPILED_ONLY | {"python/wyoming_client.py"}]
-)
+@pytest.mark.parametrize("name", [n for n in _names("python/*.py") if n not in COMPILED_ONLY | OF_THEIR_OWN])
 def test_python(here, name):
     """The words, on one line at least."""
     printed = _printed(sys.executable, str(EXAMPLES / name), RECORDING, here.base)
@@ -83,6 +86,26 @@ def test_wyoming(here):
     with bridged(here.base) as port:
         example = str(EXAMPLES / "python" / "wyoming_client.py")
         assert _printed(sys.executable, example, RECORDING, "127.0.0.1", str(port)).strip() == WORDS
+
+
+def _pieces(call):
+    """What the language model says, as it streams it."""
+    deltas = [{"role": "assistant"}, {"content": "It is"}, {"content": " four. And"}, {"content": " that is all."}, {}]
+    events = [{"id": "c", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": d}]} for d in deltas]
+    body = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
+    return Answer(body.encode(), headers={"content-type": "text/event-stream"})
+
+
+def test_speech_of_an_answer(here, tmp_path):
+    """Its sentences as they are spoken, and a file with their sound."""
+    example, file = str(EXAMPLES / "python" / "speak_answer.py"), tmp_path / "answer.wav"
+    with ScriptedLlm(_pieces) as llm:
+        language_model = {"OPENAI_BASE_URL": llm.base_url, "OPENAI_API_KEY": "sk-scripted"}
+        printed = _printed(sys.executable, example, "Two and two?", str(file), here.base, **language_model)
+    assert printed.splitlines() == ["It is four.", "And that is all."]
+    with wave.open(str(file)) as audio:
+        assert (audio.getframerate(), audio.getnchannels(), audio.getsampwidth()) == (24_000, 1, 2)
+        assert audio.getnframes() > 24_000
 
 
 @pytest.mark.nightly

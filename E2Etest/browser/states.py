@@ -53,6 +53,37 @@ def _busy(page: Page, health: Health) -> None:
     _status(queue=health["queue"] | _WORK, **memory)(page, health)
 
 
+def _speak(page: Page, _: Health) -> None:
+    _go(page, "speak")
+    page.fill("#speak-text", "\n\n".join(TALK))
+    expect(page.locator("#speak-read")).to_be_enabled()
+
+
+def _speak_reading(page: Page, health: Health) -> None:
+    """Paused in the third sentence, so that the pictures are the same."""
+    _speak(page, health)
+    page.click("#speak-read")
+    page.locator(".spoken").nth(2).click()
+    expect(page.locator(".spoken.now")).to_have_text(TALK[1])
+    page.click("#speak-read")
+    expect(page.locator("#speak-state")).to_have_text("Paused")
+
+
+def _speak_failed(page: Page, health: Health) -> None:
+    error = {"message": "", "type": "server_error", "param": None, "code": "speech_failed"}
+    page.route("**/speech/stream", lambda route: route.fulfill(status=500, json={"error": error}))
+    _speak(page, health)
+    page.click("#speak-read")
+    expect(page.locator("#speak-again")).to_be_visible()
+
+
+def _speak_off(page: Page, _: Health) -> None:
+    error = {"message": "This server does not speak: eSpeak NG is not installed.", "code": "speech_unavailable"}
+    page.route("**/v1/audio/voices", lambda route: route.fulfill(status=501, json={"error": error}))
+    _go(page, "speak")
+    expect(page.locator("#speak-notice")).to_be_visible()
+
+
 def _settings(page: Page, _: Health) -> None:
     _go(page, "live")
     page.click("#settings-open")
@@ -199,6 +230,10 @@ STATES: dict[str, Enter] = {
     "files": _panel("files"),
     "files-queue": _queue,
     "export": _export,
+    "speak": _speak,
+    "speak-reading": _speak_reading,
+    "speak-failed": _speak_failed,
+    "speak-off": _speak_off,
     "transcripts-empty": _panel("transcripts"),
     "transcripts": _transcripts,
     "transcripts-found": _transcripts_found,
@@ -223,3 +258,5 @@ STATES: dict[str, Enter] = {
     "settings": _settings,
     "toast": _toast,
 }
+# Errors that the browser notes in them.
+PROVOKED = {"speak-failed": ["500"], "speak-off": ["501"]}

@@ -51,7 +51,7 @@ def test_everything_has_a_name_and_room(browser, page_server, viewport):
         page = watched.page
         expect(page.locator("#server-word")).to_have_text("Ready")
         assert page.evaluate("[document.documentElement.lang, document.querySelectorAll('h1').length]") == ["en", 1]
-        for panel in ("live", "files", "transcripts", "status"):
+        for panel in ("live", "files", "speak", "transcripts", "status"):
             page.click(f"#tab-{panel}")
             expect(page.locator("#status-body" if panel == "status" else f"#{panel}")).to_be_visible()
             assert page.evaluate(NAMELESS) == []
@@ -113,7 +113,7 @@ def test_the_panels_have_addresses(browser, page_server):
         shown = page.locator("main > section:visible")
         page.focus("#tab-live")
         assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
-        for name in ("files", "transcripts", "status"):
+        for name in ("files", "speak", "transcripts", "status"):
             page.keyboard.press("Tab")
             expect(page.locator(f"#tab-{name}")).to_be_focused()
             page.keyboard.press("Enter")
@@ -163,6 +163,7 @@ def test_status_begins_with_a_sentence(browser, page_server):
         page.click("#status summary >> nth=0")
         expect(page.locator("#status-facts")).to_contain_text("in memory")
         expect(page.locator("#status-facts")).to_contain_text(health["version"])
+        expect(page.locator("#status-facts")).to_contain_text(health["speech_model"])
         active = [option for option in health["plan"] if option["active"]]
         expect(page.locator("#status-plan tr")).to_have_count(len(active))
         for option in active:

@@ -56,7 +56,7 @@ def test_the_commands_of_the_page_work_as_written(default_server, place, block):
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     before = set(place.rglob("*"))
     printed = "".join(_run(line, place, path) for line in block.splitlines())
-    written = "".join(p.read_text() for p in set(place.rglob("*")) - before if p.is_file())
+    written = "".join(p.read_text(errors="replace") for p in set(place.rglob("*")) - before if p.is_file())
     assert "failed with" not in printed
     assert recordings.sample()[1] in printed + written or "transcribe" not in block
 

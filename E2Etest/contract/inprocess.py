@@ -14,6 +14,7 @@ from unittest import mock
 from loguru import logger
 
 from asr_server import server as composition
+from asr_server.api.dependencies import Services
 from asr_server.cli import serve
 from asr_server.core.settings import Settings
 from asr_server.engine.aligning import AligningEngine
@@ -88,6 +89,12 @@ class InProcessServer(Server):
             while not self._server.started:
                 assert self._thread.is_alive(), self.log()
                 self._thread.join(0.005)
+
+    @property
+    def services(self) -> Services:
+        """Those of the app, to look at: they belong to its event loop."""
+        services: Services = self._app.state.services
+        return services
 
     def log(self) -> str:
         """Everything that was logged for it, and what no server's thread has logged meanwhile."""

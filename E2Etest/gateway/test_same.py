@@ -1,5 +1,6 @@
 """Callers cannot tell a gateway from the server itself: the same answers, byte for byte, streams as they come."""
 
+import json
 import re
 
 import numpy as np
@@ -52,6 +53,7 @@ def test_every_page_is_the_same(alone, gateway, path):
         ("HEAD", "/v1/nothing", 404),
         ("OPTIONS", "/", 204),
         ("GET", "/ws/transcribe", 426),
+        ("GET", "/ws/speech", 426),
         ("GET", "/v1/realtime", 426),
         ("GET", "/audio/transcriptions", 404),
         ("GET", "/v1/models/", 404),
@@ -299,3 +301,22 @@ def test_nothing_secret_is_logged(gateway, speech):
         words = finals(upto_flush(socket))[0][0]
     log = gateway.log()
     assert not [secret for secret in ("very-secret", identity, words) if secret in log]
+
+
+def test_a_text_that_arrives_in_pieces_has_the_same_samples(alone, gateway):
+    """And a cancelled one the same answer; the socket ends in the same way."""
+
+    def spoken(server):
+        frames = []
+        with connect(f"{server.base.replace('http', 'ws', 1)}/ws/speech", compression=None) as socket:
+            for piece in ("One thing. Ano", "ther thi", "ng."):
+                socket.send(json.dumps({"type": "text", "text": piece}))
+            socket.send('{"type": "flush"}')
+            while not frames or frames[-1] != '{"type":"flushed"}':
+                frames.append(socket.recv(timeout=60))
+            socket.send('{"type": "cancel"}')
+            socket.send('{"type": "end"}')
+            frames += list(socket)
+            return socket.close_code, [frame for frame in frames if '"started"' not in str(frame)]
+
+    assert spoken(alone) == spoken(gateway)

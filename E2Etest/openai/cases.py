@@ -26,6 +26,7 @@ SECTIONS = {
     14: "Retries",
     15: "Time limits and idle connections",
     16: "Translations",
+    17: "Speech",
     18: "Models",
 }
 
@@ -72,7 +73,7 @@ _SEEN = (
     Case(1, "file-stream", "... as a read stream, without a length", (JAVASCRIPT,)),
     Case(1, "file-response", "... as the response of a `fetch`", (JAVASCRIPT,)),
     Case(1, "usage", "The answer has its text and its usage in seconds"),
-    Case(1, "aliases", "Every listed model name transcribes"),
+    Case(1, "aliases", "Every listed name of a model for recordings transcribes"),
     Case(2, "text", "`text` is a string"),
     Case(2, "srt", "`srt` is a string of numbered cues"),
     Case(2, "vtt", "`vtt` is a string that starts with WEBVTT"),
@@ -130,6 +131,17 @@ _SEEN = (
         15, "timeout", "The client's time limit with one retry: its own error, 2 attempts, both cancelled on the server"
     ),
     Case(15, "idle", "The same client again after ten seconds without a request"),
+    Case(17, "speech-formats", "All six formats begin with their first bytes; without `response_format` it is MP3"),
+    Case(17, "speech-media-types", "... and have their media types"),
+    Case(17, "speech-speed", "`speed` 2 takes half of the time, 0.5 twice as long"),
+    Case(17, "speech-voices", "All 13 names of OpenAI's voices, most of which differ"),
+    Case(17, "speech-voice-object", "`voice` as an object with `id`"),
+    Case(17, "speech-instructions", "`instructions`, which eSpeak NG does not follow: the header `X-Ignored` says so"),
+    Case(17, "speech-streaming-response", "A streamed response comes in pieces, which make up the whole"),
+    Case(17, "speech-to-file", "... written to a file by the client", (PYTHON,)),
+    Case(17, "speech-async", "... over asyncio", (PYTHON,)),
+    Case(17, "speech-sse", '`stream_format="sse"`: deltas that make up the audio, then `done` with its usage'),
+    Case(17, "speech-models", "Every listed model that speaks does"),
     Case(18, "models-list", "The list contains the model and OpenAI's names for it"),
     Case(18, "models-retrieve", "A single name"),
     Case(18, "models-slash", "A name with a slash"),
@@ -179,6 +191,13 @@ REFUSALS = (
     Refusal(13, "model-absent", "The checkpoint does not exist", 503, "model_unavailable", None, "server_error"),
     Refusal(13, "deadline", "Not completed within `REQUEST_TIMEOUT`", 504, "deadline_exceeded", None, "server_error"),
     Refusal(13, "busy", "The server is overloaded", 429, "rate_limit_exceeded", None, "rate_limit_error"),
+    Refusal(17, "speech-no-voice", "A voice that does not exist", 400, "invalid_value", "voice"),
+    Refusal(17, "speech-no-text", "No text", 400, "missing_required_parameter", "input"),
+    Refusal(17, "speech-format", "Format `m4a`", 400, "invalid_value", "response_format"),
+    Refusal(17, "speech-speed-zero", "Speed 0", 400, "invalid_value", "speed"),
+    Refusal(17, "speech-long", "More than `MAX_SPEECH_CHARS`", 400, "string_above_max_length", "input"),
+    Refusal(17, "speech-model", "A model for recordings", 404, "model_not_found", "model"),
+    Refusal(17, "transcription-model", "A recording with a model that speaks", 404, "model_not_found", "model"),
     Refusal(18, "models-unknown", "An unknown name", 404, "model_not_found", "model"),
 )
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 from wyoming.asr import Transcribe, Transcript, TranscriptChunk, TranscriptStop
 from wyoming.audio import AudioChunk, AudioStart, AudioStop
 from wyoming.client import AsyncTcpClient
 from wyoming.error import Error
-from wyoming.event import Event
+from wyoming.event import Event, Eventable
 
 HOST = "127.0.0.1"
 CHUNK_MS = 64
 TIMEOUT_S = 90
+SPEECH_SHAPE = (24_000, 2, 1)
 
 
 def connected(port: int) -> AsyncTcpClient:
@@ -60,3 +63,21 @@ async def refused(port: int, pcm: bytes, **asked) -> Error:
         assert await client.read_event() is None
     (error,) = events
     return Error.from_event(error)
+
+
+async def spoken(client, *asked: Eventable, last: str = "audio-stop") -> tuple[list[str], bytes]:
+    """The types of the events that answer, up to the one of the type `last` and without repeated chunks, and the
+    samples."""
+    for event in asked:
+        await client.write_event(event.event())
+    kinds: list[str] = []
+    pcm = b""
+    while not kinds or kinds[-1] != last:
+        event = await client.read_event()
+        assert event is not None, kinds
+        if AudioChunk.is_type(event.type):
+            chunk = AudioChunk.from_event(event)
+            assert (chunk.rate, chunk.width, chunk.channels) == SPEECH_SHAPE
+            pcm += chunk.audio
+        kinds.append(event.type)
+    return [kind for kind, _ in groupby(kinds)], pcm

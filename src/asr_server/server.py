@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fastapi import FastAPI
 from loguru import logger
@@ -26,25 +26,31 @@ from asr_server.core.settings import Settings, superseded
 from asr_server.engine import capabilities, plan, registry
 from asr_server.engine.aligning import AligningEngine
 from asr_server.engine.client import Drafting, EngineClient
+from asr_server.engine.speech import registry as speech_registry
+from asr_server.engine.speech.protocol import SpeechEngine
 from asr_server.scheduling.admission import Admission
 from asr_server.scheduling.heartbeat import Heartbeat
 from asr_server.scheduling.job import DEFAULT
 from asr_server.scheduling.model import ModelState, OnState
 from asr_server.scheduling.observer import SchedulerObserver
+from asr_server.scheduling.ports import Batch
 from asr_server.scheduling.request_clock import RequestClock
 from asr_server.scheduling.thread import EngineThread
 from asr_server.service.catalog import Catalog
 from asr_server.service.enrolment import Enrolment
+from asr_server.service.jobs.recordings import RecordingJobs
 from asr_server.service.jobs.runner import Jobs
 from asr_server.service.jobs.shares import JobLimits
+from asr_server.service.jobs.speech import SpeechJobs
 from asr_server.service.jobs.store import JobStore
+from asr_server.service.jobs.work import JobKinds
 from asr_server.service.live_session.inference import Engines
 from asr_server.service.live_session.sessions import LiveSessions
 from asr_server.service.processor import RequestProcessor
 from asr_server.service.recordings.pipeline import PipelineResources, RecordingPipeline
 from asr_server.service.speaker_names import SpeakerNames
-from asr_server.service.speech.build import Speech, build_speech
-from asr_server.service.speech.observer import SpeechObserver
+from asr_server.service.speech.build import SharedThread, Speech, build_speech
+from asr_server.service.speech.observer import SharedThreadObserver, SpeechObserver
 from asr_server.service.translations import Translations
 from asr_server.service.voices import VoiceStore
 from asr_server.speakers.client import SpeakerClient
@@ -101,13 +107,13 @@ def create_app(settings: Settings | None = None, on_failure: OnFailure = lambda 
 
 
 async def drain(app: FastAPI) -> None:
-    """Before the sockets are closed: report unready, send away who only watches a job, and give every live session its
-    final and an orderly end."""
+    """Before the sockets are closed: report unready, send away who only watches a job, give every live session its
+    final and an orderly end, and let every speech session finish its sentence."""
     services: Services = app.state.services
     services.draining = True
     services.jobs.drain()
     services.speech.drain()
-    await services.live.drain()
+    await asyncio.gather(services.live.drain(), services.speech_sessions.drain())
 
 
 def _log_state(model: str, state: ModelState, took_s: float) -> None:
@@ -157,8 +163,8 @@ class Machinery:
 class Watch:
     """Who is told what the machinery does. `on_state`: of the models for recordings."""
 
-    engine: SchedulerObserver | None = None
-    speech: SpeechObserver | None = None
+    engine: SchedulerObserver = field(default_factory=SchedulerObserver)
+    speech: SpeechObserver = field(default_factory=SpeechObserver)
     on_state: OnState = _log_state
     on_failure: OnFailure = lambda error: None
 
@@ -169,17 +175,18 @@ _NOBODY = Watch()
 def machinery(settings: Settings, resolved: plan.Plan, watch: Watch = _NOBODY) -> Machinery:
     """Build it; each model is loaded by its first job."""
     heartbeat, clock = Heartbeat(), RequestClock(patience_s=settings.request_timeout)
-    engines = _engines(resolved, settings.idle_timeout, heartbeat, clock)
+    engines, speaking = _engines(resolved, settings.idle_timeout, heartbeat, clock)
+    others: dict[str, Batch] = {name: engine for name, engine in engines.items() if name != DEFAULT}
     thread = EngineThread(
         engines[DEFAULT],
-        others={name: engine for name, engine in engines.items() if name != DEFAULT},
+        others=others | speaking,
         heartbeat=heartbeat,
         request_clock=clock,
         idle_timeout_s=settings.idle_timeout,
         live_reserve=resolved.max_batch // _LIVE_SHARE,
         on_state=watch.on_state,
         poll_idle=lambda: _poll_idle(engines.values()),
-        watch=watch.engine,
+        watch=SharedThreadObserver(watch.engine, watch.speech),
         on_failure=watch.on_failure,
     )
     admission = Admission(
@@ -214,14 +221,14 @@ def machinery(settings: Settings, resolved: plan.Plan, watch: Watch = _NOBODY) -
         pipeline,
         translations,
         processor,
-        build_speech(settings, resolved, watch=watch.speech, on_failure=watch.on_failure),
+        build_speech(settings, resolved, SharedThread(thread, speaking), watch.speech, watch.on_failure),
     )
 
 
 def _engines(
     resolved: plan.Plan, idle_timeout_s: float, heartbeat: Heartbeat, clock: RequestClock
-) -> dict[str, AligningEngine]:
-    """Each model's, by its name."""
+) -> tuple[dict[str, AligningEngine], dict[str, SpeechEngine]]:
+    """Those of the models that hear, by their names, and of those that speak, by the names of their options."""
     engines: dict[str, AligningEngine] = {}
     for name, model in _by_name(resolved).items():
         engines[name] = registry.build_aligning(
@@ -231,7 +238,11 @@ def _engines(
             request_clock=clock,
             beside=engines.values(),
         )
-    return engines
+    speaking = {
+        name: speech_registry.build_model(model, heartbeat.tick, clock.progress)
+        for name, model in resolved.speech_models.items()
+    }
+    return engines, speaking
 
 
 def _speakers(settings: Settings, resolved: plan.Plan) -> SpeakerClient | None:
@@ -271,8 +282,13 @@ def _services(
         processor=built.processor,
         translations=built.translations,
         drafting=built.drafting,
-        jobs=Jobs(built.processor, _job_limits(settings), lambda: _job_store(settings)),
+        jobs=Jobs(
+            JobKinds(RecordingJobs(built.processor), SpeechJobs(built.speech.processor)),
+            _job_limits(settings),
+            lambda: _job_store(settings),
+        ),
         speech=built.speech.processor,
+        speech_sessions=built.speech.sessions,
         voices=voices,
         enrolment=Enrolment(
             built.speakers or resolved.reason("speakers"),
@@ -309,6 +325,8 @@ async def _make_ready(services: Services) -> None:
     if services.settings.preload:
         try:
             await asyncio.wrap_future(services.thread.load())
+            if not services.speech.silent_because:
+                await services.speech.warm_up()
         except Exception as error:  # the reason stays visible in /health and /readyz; the next request tries again
             logger.opt(exception=error).error("preload failed")
     services.ready = True
@@ -347,7 +365,7 @@ def _log_safety(settings: Settings) -> None:
 
 def _log_plan(resolved: plan.Plan) -> None:
     logger.info("engine", engine=resolved.engine, model=resolved.model_id)
-    if resolved.engine == plan.FAKE:
+    if plan.FAKE in (resolved.engine, resolved.value("speech"), resolved.value("speech_clone_model")):
         logger.warning("the answers are scripted: this engine is for tests only")
     for option in resolved.options:
         if option.active:

@@ -94,7 +94,7 @@ def released_tokenizer() -> Path:
     if not directory.exists():
         fresh = Path(tempfile.mkdtemp(prefix=directory.name))
         write_tokenizer(fresh)
-        _publish(fresh, directory)
+        publish(fresh, directory)
     return directory
 
 
@@ -122,15 +122,15 @@ def _made(name: str, config: dict[str, Any]) -> Path:
         shutil.copytree(released_tokenizer(), fresh, dirs_exist_ok=True)
         shutil.copy(demo.checkpoint_path() / "preprocessor_config.json", fresh)
         _write_weights(fresh, config)
-        _write_json(fresh / "chat_template.json", {"chat_template": CHAT_TEMPLATE})
+        write_json(fresh / "chat_template.json", {"chat_template": CHAT_TEMPLATE})
         ids = {token: number for number, token in added_tokens().items()}
         ends = {"eos_token_id": [ids[END_OF_TURN], ids[END_OF_TEXT]], "pad_token_id": ids[END_OF_TEXT]}
-        _write_json(fresh / "generation_config.json", {"do_sample": False, **ends})
-        _publish(fresh, directory)
+        write_json(fresh / "generation_config.json", {"do_sample": False, **ends})
+        publish(fresh, directory)
     return directory
 
 
-def _publish(fresh: Path, directory: Path) -> None:
+def publish(fresh: Path, directory: Path) -> None:
     """Give a whole directory its name, unless another process was faster."""
     try:
         os.rename(fresh, directory)
@@ -153,10 +153,10 @@ def _write_weights(directory: Path, config: dict[str, Any]) -> None:
     if "model_type" in config["thinker_config"]:
         written = json.loads((directory / "config.json").read_text(encoding="utf-8"))
         written["thinker_config"]["model_type"] = config["thinker_config"]["model_type"]
-        _write_json(directory / "config.json", written)
+        write_json(directory / "config.json", written)
 
 
-def _write_json(path: Path, content: dict[str, Any]) -> None:
+def write_json(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2), encoding="utf-8")
 
 

@@ -3,6 +3,7 @@
 import "./failing.mjs";
 import "./leaving.mjs";
 import "./speakers.mjs";
+import "./speech.mjs";
 import "./streaming.mjs";
 import "./transcribing.mjs";
 import "./waiting.mjs";

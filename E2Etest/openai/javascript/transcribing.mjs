@@ -32,7 +32,8 @@ add(1, "usage", async () => {
 });
 
 add(1, "aliases", async () => {
-  const names = (await client().models.list()).data.map((model) => model.id);
+  const listed = (await client().models.list()).data;
+  const names = listed.filter(({ task }) => task === "automatic-speech-recognition").map(({ id }) => id);
   assert.ok(names.length > 4);
   for (const model of names) assert.equal((await create({ model })).text, WORDS);
 });

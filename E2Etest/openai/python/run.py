@@ -10,12 +10,13 @@ from itertools import groupby
 import failing
 import leaving
 import speakers
+import speech
 import streaming
 import transcribing
 import waiting
 from world import ENTRIES, Entry
 
-assert all((failing, leaving, speakers, streaming, transcribing, waiting))  # importing them fills the table
+assert all((failing, leaving, speakers, speech, streaming, transcribing, waiting))  # importing them fills the table
 _line = threading.Lock()
 
 

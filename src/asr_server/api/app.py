@@ -13,11 +13,22 @@ from asr_server import __version__
 from asr_server.api import errors
 from asr_server.api.edge.access import PROBES, AccessRules
 from asr_server.api.edge.install import install_middleware
-from asr_server.api.http import jobs, models, speakers, speech, subtitles, texts, transcriptions, translations
+from asr_server.api.http import (
+    jobs,
+    models,
+    speakers,
+    speech,
+    speech_jobs,
+    subtitles,
+    texts,
+    transcriptions,
+    translations,
+)
 from asr_server.api.live import route as live
 from asr_server.api.ops import health, metrics, page
 from asr_server.api.realtime import route as realtime
 from asr_server.api.realtime import secrets
+from asr_server.api.speech_socket import route as speech_socket
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
@@ -50,7 +61,9 @@ def create(lifespan: Callable[[FastAPI], AsyncIterator[None]] | Lifespan, rules:
         jobs,
         speakers,
         speech,
+        speech_jobs,
         live,
+        speech_socket,
         secrets,
         realtime,
         page,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from asr_server.service.live_session.sessions import LiveSessions
     from asr_server.service.processor import RequestProcessor
     from asr_server.service.recordings.pipeline import RecordingPipeline
+    from asr_server.service.speech.sessions import SpeechSessions
     from asr_server.service.speech.synthesis import SpeechProcessor
     from asr_server.service.translations import Translations
     from asr_server.service.voices import VoiceStore
@@ -53,6 +54,7 @@ class Services:
     drafting: Drafting | None
     jobs: Jobs
     speech: SpeechProcessor
+    speech_sessions: SpeechSessions
     voices: VoiceStore
     enrolment: Enrolment
     ephemeral_keys: EphemeralKeys

@@ -18,13 +18,12 @@ from asr_server.audio.wire import (
     CLAIM,
     HEADER,
     MAX_PCM_BYTES,
-    MIN_SAMPLES,
+    MIN_DURATION_S,
     REQUEST_BYTES,
     DecodeError,
     DecodeRequest,
     FrameType,
 )
-from asr_server.core.audio import SAMPLE_RATE
 
 _WARM_UP_RATE_HZ = 48_000
 _COUNT_SLACK_S = 1.0  # packets include the encoder's delay and padding, which decoding takes off
@@ -85,26 +84,26 @@ def decode(request: DecodeRequest, source_fd: int, out_fd: int) -> FrameType:
     at once. A file that takes too much CPU time for its next block of audio ends the process.
     """
     sandbox.limit_cpu_from_now(request.first_cpu_s)
-    demuxer, output = Demuxer(source_fd, request.file_bytes), _Output(out_fd, request.max_channels)
+    demuxer, output = Demuxer(source_fd, request.file_bytes), _Output(out_fd, request)
     claimed_s = demuxer.claimed_s() or 0.0
     trusted_s = claimed_s if claimed_s <= request.max_audio_s else 0.0
     if trusted_s > 0:
         _write(out_fd, HEADER.pack(FrameType.CLAIM, CLAIM.size) + CLAIM.pack(trusted_s))
-    max_samples = round(request.max_audio_s * SAMPLE_RATE) + 1
+    max_samples = round(request.max_audio_s * request.rate_hz) + 1
     written = 0
     for block in demuxer.blocks():
         written += output.write(block)
         sandbox.limit_cpu_from_now(request.block_cpu_s)
         if written > max_samples:
             return FrameType.AUDIO_TOO_LONG
-        if written > (trusted_s + _COUNT_SLACK_S) * SAMPLE_RATE:
+        if written > (trusted_s + _COUNT_SLACK_S) * request.rate_hz:
             trusted_s = float("inf")
             if Demuxer(source_fd, request.file_bytes).is_longer_than(request.max_audio_s + _COUNT_SLACK_S):
                 return FrameType.AUDIO_TOO_LONG
     written += output.flush()
     if written > max_samples:
         return FrameType.AUDIO_TOO_LONG
-    if written < MIN_SAMPLES:
+    if written < MIN_DURATION_S * request.rate_hz:
         return FrameType.INVALID_AUDIO if demuxer.damaged else FrameType.AUDIO_TOO_SHORT
     return FrameType.END
 
@@ -112,8 +111,8 @@ def decode(request: DecodeRequest, source_fd: int, out_fd: int) -> FrameType:
 class _Output:
     """Writes the PCM frames. The channels of the first block are those of the file."""
 
-    def __init__(self, out_fd: int, max_channels: int) -> None:
-        self._out_fd, self._max_channels = out_fd, max_channels
+    def __init__(self, out_fd: int, request: DecodeRequest) -> None:
+        self._out_fd, self._max_channels, self._rate_hz = out_fd, request.max_channels, request.rate_hz
         self._channels = 0  # unknown
         self._resampler = Resampler()
 
@@ -122,7 +121,7 @@ class _Output:
         if not self._channels:
             found = len(block.samples)
             self._channels = kept_channels(found, self._max_channels)
-            self._resampler = Resampler(self._channels)
+            self._resampler = Resampler(self._channels, self._rate_hz)
             if self._max_channels > 1:
                 _write(self._out_fd, HEADER.pack(FrameType.CHANNELS, CHANNELS.size) + CHANNELS.pack(found))
         return self._pcm(self._resampler.push(interleaved(block.samples, self._channels), block.rate_hz))

@@ -1,5 +1,5 @@
-"""Any audio file to float32 at 16 kHz, under limits, in a child process. This process reads no byte of the file,
-unless it is a short WAV whose samples need no decoding (see `plain_wav`).
+"""Any audio file to float32, at 16 kHz unless a caller asks for another rate, under limits, in a child process. This
+process reads no byte of the file, unless it is a short WAV whose samples need no decoding (see `plain_wav`).
 
 Formats, by content: WAV (also RF64 and W64), AIFF, AU, CAF, FLAC, MP3, AAC (ADTS), AMR, Ogg (Opus, Vorbis, FLAC,
 Speex), and the first audio track of MP4, MOV, M4A, Matroska and WebM. See `channels` for the mixing of channels,
@@ -26,7 +26,7 @@ from asr_server.audio.frame_reader import FrameReader, IncompleteReply
 from asr_server.audio.launcher import ForkServer, ForkServerLost
 from asr_server.audio.limits import DecodeLimits, FileLimits
 from asr_server.audio.shares import FairShares
-from asr_server.audio.wire import CHANNELS, CLAIM, MAX_PCM_BYTES, MIN_SAMPLES, DecodeRequest, FrameType
+from asr_server.audio.wire import CHANNELS, CLAIM, MAX_PCM_BYTES, MIN_DURATION_S, DecodeRequest, FrameType
 from asr_server.core.audio import SAMPLE_RATE, samples_to_s
 from asr_server.core.errors import (
     AsrError,
@@ -51,7 +51,7 @@ _ATTEMPTS = 3
 
 @dataclass(slots=True)
 class Progress:
-    """How long a recording claims to be, and how much of it was decoded, at 16 kHz.
+    """How long a recording claims to be, and how much of it was decoded, at `rate_hz`, which a caller may choose.
 
     `claimed_s` is 0 if unknown; it may be wrong, but is never over the limit. `decoded_samples` are those of one
     channel. `file_channels` is known from the first block on, if `max_channels`, how many are kept, is over 1.
@@ -61,10 +61,11 @@ class Progress:
     decoded_samples: int = 0
     file_channels: int = 1
     max_channels: int = 1
+    rate_hz: int = SAMPLE_RATE
 
     @property
     def decoded_s(self) -> float:
-        return samples_to_s(self.decoded_samples)
+        return self.decoded_samples / self.rate_hz
 
     @property
     def channels(self) -> int:
@@ -185,7 +186,7 @@ class Decoder:
         try:
             async with aclosing(self._decoded(source, progress, caller)) as blocks:
                 async for block in blocks:
-                    self.decoded_s += len(block) / (progress.sample_bytes * SAMPLE_RATE)
+                    self.decoded_s += len(block) / (progress.sample_bytes * progress.rate_hz)
                     yield block
         except AsrError as error:
             self.failures[error.code] += 1
@@ -193,8 +194,10 @@ class Decoder:
 
     async def _decoded(self, source: Source, progress: Progress, caller: str) -> AsyncGenerator[bytearray, None]:
         """The same without counting them: in this process if that needs no decoder."""
+        if self._closed:
+            raise ShuttingDown("The server is stopping.")
         async with self._memory.taken(caller, plain_wav.MAX_BYTES):
-            samples = await self._plain(source)
+            samples = await self._plain(source) if progress.rate_hz == SAMPLE_RATE else None
             if samples is not None:
                 progress.claimed_s = samples_to_s(len(samples))
                 for at in range(0, len(samples), MAX_PCM_BYTES // 4):
@@ -208,13 +211,11 @@ class Decoder:
 
     async def _plain(self, source: Source) -> NDArray[np.int16] | None:
         """The samples of a file that needs no decoder, None for others and for those whose length is not allowed."""
-        if self._closed:
-            raise ShuttingDown("The server is stopping.")
         try:
             samples = await asyncio.to_thread(plain_wav.read, source)  # it may lie on a slow disk
         except OSError:
             return None
-        is_allowed = samples is not None and MIN_SAMPLES <= len(samples) <= self._limits.max_audio_s * SAMPLE_RATE
+        is_allowed = samples is not None and MIN_DURATION_S <= samples_to_s(len(samples)) <= self._limits.max_audio_s
         return samples if is_allowed else None
 
     async def _retried(self, file: _File, progress: Progress) -> AsyncGenerator[bytearray, None]:
@@ -251,19 +252,19 @@ class Decoder:
             # A place until the first block, and for each later one: a decode that waits for its slow reader keeps no
             # other from running.
             async with self._places.taken(file.caller):
-                process = await self._started(file, frames, progress.max_channels)
+                process = await self._started(file, frames, progress)
                 block = await self._next(frames, process, progress)
             while block is not None:
                 yield block
                 async with self._places.taken(file.caller):
                     block = await self._next(frames, process, progress)
 
-    async def _started(self, file: _File, frames: FrameReader, max_channels: int) -> subprocess.Popen[bytes]:
+    async def _started(self, file: _File, frames: FrameReader, progress: Progress) -> subprocess.Popen[bytes]:
         """Have a child begin. Raises `ForkServerLost` if none does, for which the file, still unread, is not to blame.
 
         The fork server passes requests on at once: one that does not is stopped or hangs, and is ended.
         """
-        process = await self._fork_server.send(self._request(file, max_channels), file.fd, frames.write_fd)
+        process = await self._fork_server.send(self._request(file, progress), file.fd, frames.write_fd)
         frames.close_write_end()
         if not await frames.has_more(self._fork_server.answer_s, lambda: is_stopped(process.pid)):
             self._fork_server.end(process)
@@ -315,7 +316,7 @@ class Decoder:
             raise EmptyFile("The file is empty.", param="file")
         return _File(source_fd, file_bytes, caller, self._limits.of_file(file_bytes))
 
-    def _request(self, file: _File, max_channels: int) -> DecodeRequest:
+    def _request(self, file: _File, progress: Progress) -> DecodeRequest:
         limits = file.limits
         return DecodeRequest(
             file.size_bytes,
@@ -324,7 +325,8 @@ class Decoder:
             limits.cpu_s,
             limits.first_cpu_s,
             limits.block_cpu_s,
-            max_channels,
+            progress.max_channels,
+            progress.rate_hz,
         )
 
     def _error(self, kind: FrameType) -> AsrError:

@@ -147,6 +147,21 @@ async def test_stream_is_decode(decoder: Decoder) -> None:
     assert np.array_equal(np.concatenate(pieces), whole)
 
 
+@pytest.mark.parametrize("from_hz", [16_000, 24_000, 44_100])
+async def test_another_rate_may_be_asked_for(decoder: Decoder, from_hz: int) -> None:
+    """The length and the pitch are right, also of a file at 16 kHz that would need no decoder, and what lies above
+    8 kHz is kept."""
+    pitch_hz = 10_000.0 if from_hz > 16_000 else 440.0
+    wave = 0.5 * np.sin(2 * np.pi * pitch_hz * np.arange(2 * from_hz) / from_hz).astype(np.float32)
+    progress = Progress(rate_hz=24_000)
+    with wav(pcm16(wave[None]), from_hz) as file:
+        samples = np.concatenate([block async for block in decoder.stream(file, progress)])
+    assert len(samples) == 48_000
+    assert (progress.decoded_s, progress.claimed_s) == (2.0, 2.0)
+    assert abs(float(np.abs(np.fft.rfft(samples)).argmax()) / 2 - pitch_hz) < 1
+    assert np.abs(samples[4_800:-4_800]).max() == pytest.approx(0.5, rel=0.02)
+
+
 async def test_a_plain_wav_needs_no_process() -> None:
     """Its blocks are as those of any file; one that differs in a detail goes to a child."""
     decoder, wave = Decoder(LIMITS), tone(5.0, SAMPLE_RATE)

@@ -1,4 +1,4 @@
-"""Float32 at any rate to 16 kHz, as a stream.
+"""Float32 at any rate to 16 kHz, or another one, as a stream.
 
 The filter is soxr at quality HQ, which is also what librosa, and with it the Qwen3-ASR SDK, uses. Measured with 3 s
 tones against libswresample (2026-11, one core), input 44.1 / 48 / 384 kHz, 16 kHz out:
@@ -25,24 +25,24 @@ Samples = NDArray[np.float32]
 
 
 class Resampler:
-    """One stream to 16 kHz. The input rate may change (chained Ogg): the audio before the change is then flushed.
+    """One stream to `to_hz`. The input rate may change (chained Ogg): the audio before the change is then flushed.
 
     Samples are (n,) float32 for one channel and (n, channels) for several.
     """
 
-    def __init__(self, channels: int = 1) -> None:
-        self._channels = channels
+    def __init__(self, channels: int = 1, to_hz: int = SAMPLE_RATE) -> None:
+        self._channels, self._to_hz = channels, to_hz
         self._nothing: Samples = np.zeros(0 if channels == 1 else (0, channels), np.float32)
-        self._rate_hz = SAMPLE_RATE
+        self._rate_hz = to_hz
         self._stream: soxr.ResampleStream | None = None
 
     def push(self, samples: Samples, rate_hz: int) -> Samples:
-        """Samples at `rate_hz` -> the samples that are ready at 16 kHz, perhaps none."""
+        """Samples at `rate_hz` -> the samples that are ready, perhaps none."""
         tail = self._nothing
         if rate_hz != self._rate_hz:
             tail = self.flush()
             self._rate_hz = rate_hz
-            self._stream = soxr.ResampleStream(rate_hz, SAMPLE_RATE, self._channels, dtype="float32", quality="HQ")
+            self._stream = soxr.ResampleStream(rate_hz, self._to_hz, self._channels, dtype="float32", quality="HQ")
         ready: Samples = samples if self._stream is None else self._stream.resample_chunk(samples)
         return np.concatenate((tail, ready)) if tail.size else ready
 
@@ -50,5 +50,5 @@ class Resampler:
         """The rest of the stream. Afterwards the resampler can be used for another stream."""
         nothing = self._nothing
         tail: Samples = nothing if self._stream is None else self._stream.resample_chunk(nothing, last=True)
-        self._rate_hz, self._stream = SAMPLE_RATE, None
+        self._rate_hz, self._stream = self._to_hz, None
         return tail

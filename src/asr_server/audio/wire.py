@@ -4,8 +4,9 @@ A request is one SEQPACKET message: a JSON object with two file descriptors atta
 pipe). The reply on that pipe is frames of `HEADER` (type, payload bytes, both uint32) and payload: `STARTED`, before
 the child reads the file; at most one `CLAIM`, the seconds that the file's headers claim, as float32; before the first
 `PCM`, and only if the request allows more than one channel, `CHANNELS`, the number of the file's channels, as uint32;
-any number of `PCM` frames of float32 at 16 kHz, interleaved if there are several channels (`kept_channels`); then
-exactly one other type, without payload. A pipe that ends without one means that the child died.
+any number of `PCM` frames of float32 at the request's rate, interleaved if there are several
+channels (`kept_channels`); then exactly one other type, without payload. A pipe that ends without one means that the
+child died.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ HEADER = struct.Struct("<II")
 MAX_PCM_BYTES = 128_000  # a frame is 2 s of mono at most: what one unread block may take of the server's memory
 CLAIM = struct.Struct("<f")
 CHANNELS = struct.Struct("<I")
-MIN_SAMPLES = SAMPLE_RATE // 10  # 0.1 s: less than any word
+MIN_DURATION_S = 0.1  # less than any word
 REQUEST_BYTES = 1024  # a request message is shorter
 
 
@@ -42,7 +43,8 @@ class FrameType(IntEnum):
 @dataclass(frozen=True, slots=True)
 class DecodeRequest:
     """The file's size, and limits on audio length, memory beyond what the child already has, and CPU time: in all,
-    until the first block of audio, and between two blocks. `max_channels`: the most that are kept apart."""
+    until the first block of audio, and between two blocks. `max_channels`: the most that are kept apart. `rate_hz`: of
+    the samples."""
 
     file_bytes: int
     max_audio_s: float
@@ -51,6 +53,7 @@ class DecodeRequest:
     first_cpu_s: float
     block_cpu_s: float
     max_channels: int = 1
+    rate_hz: int = SAMPLE_RATE
 
     def to_bytes(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -67,6 +70,7 @@ class DecodeRequest:
             float(fields["first_cpu_s"]),
             float(fields["block_cpu_s"]),
             int(fields["max_channels"]),
+            int(fields["rate_hz"]),
         )
 
 

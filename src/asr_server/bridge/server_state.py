@@ -1,4 +1,4 @@
-"""Whether the server behind the bridge is there and lets it in, and which languages its model knows."""
+"""Whether the server behind the bridge is there and lets it in, which languages its model knows, and how it speaks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import httpx
 
-from asr_server.client.connection import client_options
+from asr_server.client.connection import FileError, client_options
+from asr_server.client.speech import VOICES_ROUTE, SpeakingVoice, voices_of
 from asr_server.text import languages
 
 _TIMEOUT_S = 2.0
@@ -20,10 +21,11 @@ _ALL_LANGUAGES = tuple(languages.code(name) for name in languages.model_language
 @dataclass(frozen=True, slots=True)
 class ServerState:
     """`problem`: why the server cannot be used, "" if it can. `languages`: codes; all that Qwen3-ASR knows, if the
-    server does not say which its model knows."""
+    server does not say which its model knows. `voices`: none for a server that does not speak."""
 
     problem: str
     languages: tuple[str, ...] = _ALL_LANGUAGES
+    voices: tuple[SpeakingVoice, ...] = ()
 
 
 class ServerMonitor:
@@ -36,7 +38,7 @@ class ServerMonitor:
         self._asked_s = 0.0
 
     def state(self) -> ServerState:
-        """The state of at most 10 s ago. Takes up to 2 s."""
+        """The state of at most 10 s ago. Takes up to 4 s."""
         with self._lock:
             if self._state is None or time.monotonic() - self._asked_s > _KEPT_S:
                 self._state = look(self._server, self._token)
@@ -49,9 +51,10 @@ def look(server: str, token: str) -> ServerState:
     try:
         with httpx.Client(**{**client_options(server, token), "timeout": _TIMEOUT_S}) as client:
             answer = client.get("/health")
-        body = answer.json()
-        if answer.status_code == 200:
-            return ServerState(_problem_of(body), tuple(map(str, body["languages"])))
+            body = answer.json()
+            if answer.status_code == 200:
+                known = tuple(map(str, body["languages"]))
+                return ServerState(_problem_of(body), known, _voices(client))
         message = str(body["error"]["message"])
     except httpx.HTTPError:
         return ServerState(f"No server answers at {server}.")
@@ -60,6 +63,13 @@ def look(server: str, token: str) -> ServerState:
     if answer.status_code == 401:
         message += " The bridge takes it from --api-key-file or ASR_API_KEY."
     return ServerState(f"The server at {server} refuses the bridge: {message}")
+
+
+def _voices(client: httpx.Client) -> tuple[SpeakingVoice, ...]:
+    try:
+        return tuple(voices_of(client.get(VOICES_ROUTE)))
+    except (FileError, httpx.HTTPError, ValueError, KeyError, TypeError):
+        return ()
 
 
 def _problem_of(health: dict[str, object]) -> str:

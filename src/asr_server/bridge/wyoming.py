@@ -1,8 +1,10 @@
-"""The server side of Wyoming's speech-to-text over TCP. Each client has a thread.
+"""The server side of Wyoming's speech-to-text and text-to-speech over TCP. Each client has a thread.
 
 https://github.com/OHF-Voice/wyoming has the protocol. A client asks `describe`, or sends `transcribe`, `audio-start`,
 `audio-chunk`s and `audio-stop`, and gets `transcript-start`, `transcript-chunk`s while it speaks, then `transcript`
 and `transcript-stop`. An error is an `error` event; the connection ends once the client has sent its audio.
+
+Or it sends `synthesize`, or `synthesize-start`, `synthesize-chunk`s and `synthesize-stop`: `speech_requests.py`.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import contextlib
 import io
 import socket
 import socketserver
+import struct
 import threading
 from dataclasses import dataclass
 from itertools import accumulate
@@ -21,20 +24,22 @@ from wyoming.asr import Transcribe, Transcript, TranscriptChunk, TranscriptStart
 from wyoming.audio import AudioChunk, AudioStart, AudioStop
 from wyoming.error import Error
 from wyoming.event import Event, Eventable, read_event, write_event
-from wyoming.info import AsrModel, AsrProgram, Attribution, Describe, Info
+from wyoming.info import Describe
 from wyoming.ping import Ping, Pong
 
-from asr_server import __version__
+from asr_server.bridge.description import info
 from asr_server.bridge.pcm import PcmFormat, UnknownFormat
-from asr_server.bridge.server_state import ServerMonitor, ServerState
+from asr_server.bridge.server_state import ServerMonitor
+from asr_server.bridge.speech_requests import SpeechRequests, SpeechTarget
 from asr_server.bridge.utterance_session import UtteranceError, UtteranceSession
+from asr_server.bridge.voice_names import default_language
 from asr_server.client.live import LiveOptions
 
-_ATTRIBUTION = Attribution(name="asr-server", url="https://github.com/QwenLM/Qwen3-ASR")
-_NAME = "asr-server"
 # Both far above what clients send: a header is one line of JSON, a chunk a fraction of a second.
 _MAX_LINE_BYTES = 65_536
 _MAX_READ_BYTES = 16 * 1024 * 1024
+# Far above the pauses of a client that reads.
+_SEND_TIMEOUT_S = 60
 # The server's limit for names and terms, with the commas between them.
 _MAX_WORDS_CHARS = 16_000
 
@@ -51,29 +56,10 @@ class Target:
         """The options of a session for one utterance."""
         return LiveOptions(language=language or self.language, hotwords=hotwords, token=self.token)
 
-
-def info(state: ServerState) -> Info:
-    """The answer to `describe`. Home Assistant does not use a program that is not installed."""
-    ready = not state.problem
-    model = AsrModel(
-        name=_NAME,
-        attribution=_ATTRIBUTION,
-        installed=ready,
-        description=state.problem or "The model that the server runs",
-        version=__version__,
-        # Home Assistant offers exactly these; its name for Cantonese is a locale of Chinese.
-        languages=[*state.languages, *(["zh-HK"] if "yue" in state.languages else [])],
-    )
-    program = AsrProgram(
-        name=_NAME,
-        attribution=_ATTRIBUTION,
-        installed=ready,
-        description=state.problem or "Self-hosted speech to text",
-        version=__version__,
-        models=[model],
-        supports_transcript_streaming=True,
-    )
-    return Info(asr=[program])
+    @property
+    def speech(self) -> SpeechTarget:
+        """The same for texts."""
+        return SpeechTarget(self.server, self.token, default_language(self.language))
 
 
 class Bridge(socketserver.ThreadingTCPServer):
@@ -104,8 +90,10 @@ class _Connection(socketserver.StreamRequestHandler):
 
     def setup(self) -> None:
         self.request.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.request.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", _SEND_TIMEOUT_S, 0))
         super().setup()
         self._writing = threading.Lock()
+        self._speech = SpeechRequests(self.server.target.speech, self._write)
         self._session: UtteranceSession | None = None
         self._failed = False
         self._started = False
@@ -120,6 +108,10 @@ class _Connection(socketserver.StreamRequestHandler):
                     return
 
     def finish(self) -> None:
+        with contextlib.suppress(OSError):
+            # Ends a write that waits for a client that does not read.
+            self.request.shutdown(socket.SHUT_RDWR)
+        self._speech.close()
         self._drop()
         with contextlib.suppress(OSError):
             super().finish()
@@ -140,7 +132,7 @@ class _Connection(socketserver.StreamRequestHandler):
             # Closing while the client still sends would discard the error event.
             return not AudioStop.is_type(event.type)
         if Describe.is_type(event.type):
-            self._write(info(self.server.monitor.state()))
+            self._write_event(info(self.server.monitor.state()))
         elif Ping.is_type(event.type):
             self._write(Pong(text=Ping.from_event(event).text))
         elif Transcribe.is_type(event.type):
@@ -153,6 +145,8 @@ class _Connection(socketserver.StreamRequestHandler):
             self._push(AudioChunk.from_event(event))
         elif AudioStop.is_type(event.type):
             self._end()
+        else:
+            self._speech.handle(event)
         return True
 
     def _begin(self) -> UtteranceSession:
@@ -193,8 +187,17 @@ class _Connection(socketserver.StreamRequestHandler):
         return not AudioStop.is_type(event.type)
 
     def _write(self, what: Eventable) -> None:
-        with self._writing:
-            write_event(what.event(), cast(BinaryIO, self.wfile))
+        self._write_event(what.event())
+
+    def _write_event(self, event: Event) -> None:
+        """Raises `OSError` if the client has gone, or does not read; its connection then ends."""
+        try:
+            with self._writing:
+                write_event(event, cast(BinaryIO, self.wfile))
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.request.shutdown(socket.SHUT_RDWR)
+            raise
 
 
 class _BoundedStream:

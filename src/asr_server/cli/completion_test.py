@@ -22,6 +22,8 @@ from asr_server.cli.main import main
         ("subtitles -f t", ["tsv"]),
         ("transcribe -l Ger", ["German"]),
         ("subtitles --mode ", ["accurate", "fast"]),
+        ("speak --voice s", ["sage", "shimmer"]),
+        ("speak -f o", ["opus"]),
         ("models v", ["verify"]),
         ("models download --rev", ["--revision"]),
         ("completion z", ["zsh"]),

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 # The limits that protect a server from its many callers do not apply to one's own work.
 _UNLIMITED = 1e9
+_MOST_SPEECH_CHARS = 200_000
 # Errors that every recording would have: the settings are wrong.
 _SETTINGS_ERRORS = {ModelUnavailable.code, TranslationUnavailable.code}
 _CONNECT_EVERY_S = 0.02
@@ -55,6 +56,8 @@ def local_settings(model_id: str | None) -> Settings:
         request_timeout=_UNLIMITED,
         max_queue_audio_s=_UNLIMITED,
         max_upload_mb=_UNLIMITED,
+        max_queue_speech_s=_UNLIMITED,
+        max_speech_chars=_MOST_SPEECH_CHARS,
         # No directory can be made below a device, so this worker has no jobs: those of a server are not for it to run.
         state_dir=os.devnull,
     )

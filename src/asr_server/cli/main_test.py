@@ -41,6 +41,10 @@ WRONG_ARGUMENTS = [
     ["job"],
     ["job", "job_x", "--wait", "--delete"],
     ["speakers"],
+    ["speak", "text", "--speed", "0.2"],
+    ["speak", "text", "--seed", "-1"],
+    ["speak", "text", "--format", "docx"],
+    ["speak", "text", "--server", "http://a", "--local"],
     ["speakers", "add", "Ann", "ann.wav"],
     ["bench", "--callers", "101"],
     ["bench", "--live", "-1"],
@@ -72,7 +76,7 @@ EXCLUSIVE = [
 
 def test_help_loads_nothing_heavy():
     """It is there at once."""
-    commands = [["--help"], *([name, "--help"] for name in ("transcribe", "subtitles", "bench", "job"))]
+    commands = [["--help"], *([name, "--help"] for name in ("transcribe", "subtitles", "speak", "bench", "job"))]
     code = (
         f"import sys; from asr_server.cli.main import main\nfor arguments in {commands!r}:\n"
         "    try: main(arguments)\n    except SystemExit: pass\n"

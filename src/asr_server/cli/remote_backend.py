@@ -18,7 +18,7 @@ from asr_server.client.jobs import AsyncJobClient, JobStatus
 from asr_server.service.requests import Request, ResponseFormat, Result, TranscriptionRequest, WordTimes
 
 # A full server says when to try again. A recording fails after waiting for so long in total.
-_MAX_WAIT_S = 600.0
+MAX_WAIT_S = 600.0
 # Jobs survive a restart of the server. A restart may take so long.
 _MAX_RESTART_S = 60.0
 _RESTARTING = {"connection_lost", "shutting_down"}
@@ -49,7 +49,7 @@ class RemoteBackend:
 
     async def process(self, recording: BinaryIO, request: Request) -> AsyncGenerator[Event, None]:
         """The events of one recording. Waits and tries again while the server is full."""
-        left_s = _MAX_WAIT_S
+        left_s = MAX_WAIT_S
         while True:
             try:
                 async with aclosing(self._process_once(recording, request)) as events:
@@ -59,10 +59,10 @@ class RemoteBackend:
             except files.ServerUnreachable as error:
                 raise no_server(self._server, ", or run without one (--local)") from error
             except files.FileError as error:
-                left_s -= _wait_s(error)
+                left_s -= wait_s(error)
                 if left_s < 0:
                     raise Failure(error.code, error.message) from error
-                await asyncio.sleep(_wait_s(error))
+                await asyncio.sleep(wait_s(error))
 
     async def forget(self, job: str) -> None:
         """Remove the job. A server that cannot be reached removes it itself when its time is over."""
@@ -147,7 +147,7 @@ def _event(item: files.Duration | files.Span) -> Event:
     return Progress(item.end_s)
 
 
-def _wait_s(error: files.FileError) -> float:
+def wait_s(error: files.FileError) -> float:
     """Seconds until the server may accept the request; infinite for errors that waiting does not remove."""
     is_full = error.code == "rate_limit_exceeded" and error.retry_after_s is not None
     return max(1.0, error.retry_after_s or 0.0) if is_full else float("inf")

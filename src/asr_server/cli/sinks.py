@@ -6,7 +6,8 @@ import os
 import secrets
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import Enum, auto
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -147,7 +148,8 @@ class FileSink:
         """Each is written to a temporary file in the same directory, then moved."""
         for one, target in self._targets[source].items():
             try:
-                _write_whole(target.resolve(), contents[one].encode(), replace=self._existing is Existing.REPLACE)
+                with whole_file(target.resolve(), replace=self._existing is Existing.REPLACE) as file:
+                    file.write(contents[one].encode())
             except FileExistsError:
                 if not self._keeps(source):
                     raise _exists(target) from None
@@ -204,12 +206,14 @@ def check_distinct(chosen: Targets) -> None:
         seen.add(real)
 
 
-def _write_whole(target: Path, content: bytes, *, replace: bool) -> None:
+@contextmanager
+def whole_file(target: Path, *, replace: bool) -> Iterator[BinaryIO]:
+    """A file to write, which becomes `target` when the block ends without an error. Raises `OSError`."""
     # Not named after the target: its name may have the maximum length already.
     part = target.with_name(f".{secrets.token_hex(8)}.part")
     try:
         with part.open("xb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         if replace:

@@ -51,7 +51,7 @@ def _run(parsed: argparse.Namespace) -> int:
     with bridge:
         # `shutdown` waits for the loop that this signal handler interrupts, so it runs on a thread of its own.
         signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=bridge.shutdown).start())
-        print(f"Wyoming at tcp://{parsed.host}:{bridge.port}, transcripts from {server}", flush=True)
+        print(f"Wyoming at tcp://{parsed.host}:{bridge.port}, for the server {server}", flush=True)
         # The bridge may start before its server, so this is no reason to stop.
         if problem := bridge.monitor.state().problem:
             logger.warning("the server is not ready", reason=problem)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import ssl
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self, TypeVar
@@ -49,7 +51,14 @@ def client_options(server: str, key: str) -> dict[str, Any]:
         "timeout": _TIMEOUT,
         "headers": {"Authorization": f"Bearer {key}"} if key else {},
         "mounts": dict.fromkeys(_LOOPBACK),
+        "verify": _tls(),
     }
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """One for all clients: to read the certificates takes longer than many a request."""
+    return httpx.create_ssl_context()
 
 
 class AsyncConnection:

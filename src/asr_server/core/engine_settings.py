@@ -90,7 +90,8 @@ class EngineSettings(BaseModel):
 
     fake_engine_script: Path | None = Field(
         None,
-        description="For tests: file with the script of `MODEL_ID=fake`, an engine with scripted answers and faults.",
+        description="For tests: file with the script of `MODEL_ID=fake` and `SPEECH=fake`, engines with scripted "
+        "answers and faults.",
     )
 
     @field_validator("vllm_api_key")

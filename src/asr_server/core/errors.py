@@ -214,7 +214,7 @@ class JobNotFinished(InvalidInput):
 
 
 class InvalidReference(InvalidInput):
-    """A recording of a voice is too short or too long, has less than 1 s of speech, or has more than one voice."""
+    """A recording of a voice is too short or long, has less than 1 s of speech or, to be stored, several voices."""
 
     code = "invalid_reference"
 

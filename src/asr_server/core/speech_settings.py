@@ -21,7 +21,18 @@ class SpeechSettings(BaseModel):
         "en", min_length=2, max_length=20, description="Language of texts in Latin letters whose request names none."
     )
     max_speech_chars: int = Field(
-        20_000, ge=1, le=200_000, description="Longest text of a request, in characters; longer ones are jobs."
+        20_000,
+        ge=1,
+        le=200_000,
+        description="Longest text of a request, in characters; longer ones are jobs. `WS /ws/speech`: the most that "
+        "may wait to be spoken.",
+    )
+    speech_socket_idle_s: float = Field(
+        300.0,
+        gt=0,
+        le=86_400,
+        description="`WS /ws/speech`: seconds without a message from the client and without speech, after which the "
+        "socket is closed.",
     )
     max_queue_speech_s: float = Field(
         14_400.0, gt=0, description="Limit of accepted but unspoken seconds of speech; more work gets 429."

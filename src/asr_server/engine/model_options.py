@@ -37,7 +37,7 @@ def of_another(settings: Settings, model_id: str, *, qwen: bool, fake: bool) -> 
     What the processor and the GPU can do is asked of Qwen3-ASR models only, so the English one runs beside a GPU.
     """
     changes: dict[str, Any] = {"model_id": model_id, "models": "", "fast_model_id": "", "model_revision": ""}
-    changes |= {"dual_model": False, "use_speculative": False}
+    changes |= {"dual_model": False, "use_speculative": False, "speech": "off", "speech_clone_model": ""}
     # A file of an encoder, and a causal one, belong to one checkpoint.
     changes |= {"onnx_encoder_path": "", "trt_encoder_path": "", "use_causal_encoder": False}
     if not qwen:

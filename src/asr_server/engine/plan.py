@@ -6,8 +6,8 @@ that names every conflict: no option may be shown as active and have no effect.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from asr_server.core.setting_types import Dtype
@@ -26,6 +26,7 @@ from asr_server.engine.numa import Node
 from asr_server.engine.protocol import DEFAULT_TRAITS, EngineTraits, Option
 from asr_server.engine.qwen.checkpoint import DEMO, is_hub_id
 from asr_server.engine.remote_options import Remote
+from asr_server.engine.speech.qwen.model import SpeechModel
 
 # Engines. The name of the scripted one is its MODEL_ID too; it has neither a slash nor a directory, as a model has.
 QWEN = "qwen"
@@ -52,7 +53,7 @@ class Plan:
     8-bit format of linear layers, "" for none. `cpu_threads`: 0 leaves the number to the library. `node`: the memory
     node that the engine's threads are bound to. `remote`: of the engine of that name. `others`: models beside this
     one, the default, and `shares`: how many share the memory. `fast_model_id`: the one of them that is `dual_model`'s
-    or `use_speculative`'s."""
+    or `use_speculative`'s. `speech_models`: those of Qwen3-TTS by the options that name them."""
 
     engine: str
     model_id: str
@@ -73,6 +74,7 @@ class Plan:
     shares: int = 1
     others: tuple[Plan, ...] = ()
     fast_model_id: str = ""
+    speech_models: Mapping[str, SpeechModel] = field(default_factory=dict)
 
     def value(self, name: str) -> str:
         """The value of an option, "" where it is inactive or unknown."""
@@ -142,11 +144,13 @@ def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
     others = _others(settings, plan.model_id, capabilities, conflicts)
     if conflicts:
         raise PlanError("\n".join(conflicts))
-    shares, drafts = 1 + len(others), settings.dual_model or settings.use_speculative
+    speaking = speech_options.models(settings, capabilities)
+    shares, drafts = 1 + len(others) + len(speaking), settings.dual_model or settings.use_speculative
     return replace(
         plan,
         shares=shares,
         others=tuple(replace(other, shares=shares) for other in others),
+        speech_models=speech_options.shared(speaking, shares),
         fast_model_id=settings.fast_model_id if drafts else "",
     )
 
@@ -248,6 +252,7 @@ def _remote(settings: Settings, capabilities: Capabilities) -> Plan:
         traits=replace(_TRAITS[REMOTE], aligns=bool(aligner_id)),
         node=node,
         remote=remote_options.server(settings, capabilities, model.value, max_batch),
+        speech_models=speech_options.models(settings, capabilities),
     )
 
 
@@ -267,7 +272,7 @@ def _others(settings: Settings, model_id: str, capabilities: Capabilities, confl
 
 def _server_conflicts(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
     yield from speaker_options.conflicts(settings)
-    yield from speech_options.conflicts(settings)
+    yield from speech_options.conflicts(settings, capabilities)
     if settings.use_granian and "granian" not in capabilities.packages:
         yield "USE_GRANIAN: Granian is not installed: pip install -r requirements-granian.txt, or unset it."
 
@@ -276,7 +281,7 @@ def _conflicts(settings: Settings, engine: str, model_id: str, capabilities: Cap
     yield from _server_conflicts(settings, capabilities)
     if settings.vllm_api_key is not None:
         yield "VLLM_API_KEY is for VLLM_BASE_URL, which is not set."
-    if settings.fake_engine_script is not None and engine != FAKE:
+    if settings.fake_engine_script is not None and engine != FAKE and not speech_options.is_scripted(settings):
         yield "FAKE_ENGINE_SCRIPT is for tests with MODEL_ID=fake, and MODEL_ID is another: unset it."
     if settings.forced_aligner_id == moonshine.MODEL_ID != settings.model_id:
         yield f"FORCED_ALIGNER_ID={moonshine.MODEL_ID} works with MODEL_ID={moonshine.MODEL_ID} only."
@@ -304,7 +309,7 @@ def _beside(settings: Settings, model_id: str) -> Iterator[Option]:
     yield Option("gateway_mode", settings.gateway_mode, "", _GATEWAY_REASONS[settings.gateway_mode])
     yield _translation(settings)
     yield speaker_options.option(settings)
-    yield speech_options.option(settings)
+    yield from speech_options.options(settings)
     yield from model_options.options(settings, model_id)
     yield remote_options.use_vllm(settings)
     yield Option("use_granian", settings.use_granian, "", _SERVER_REASONS[settings.use_granian])

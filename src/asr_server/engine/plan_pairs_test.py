@@ -31,6 +31,7 @@ ON = {
     "translation": {"openai_base_url": "http://127.0.0.1:1/v1", "translate_model": "any"},
     "speakers": {"speakers": "embedded"},
     "speech": {"speech": "espeak"},
+    "speech_clone_model": {"speech_clone_model": "fake"},
 }
 ENCODERS = ("onnx_encoder_path", "trt_encoder_path", "use_causal_encoder")
 # A model that runs elsewhere has none of what concerns a model here.

@@ -4,34 +4,93 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 
 from asr_server.core.settings import Settings
+from asr_server.engine import machine_options
+from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.protocol import Option
 from asr_server.engine.qwen import checkpoint
 from asr_server.engine.speech.espeak import package
 from asr_server.engine.speech.espeak.package import ESPEAK
+from asr_server.engine.speech.qwen.model import SpeechModel
+from asr_server.engine.speech.registry import FAKE, NAMES
 
 OFF, AUTO = "off", "auto"
+SPEECH, CLONE = "speech", "speech_clone_model"
+# Sentences that share a frame's passes.
+_SLOTS = {"cpu": 4, "cuda": 16}
+_SCRIPTED = "tones by a script; for tests only"
+_QWEN_REASON = "Qwen3-TTS on the thread of the recogniser, whose accelerator it shares"
 
 
-def option(settings: Settings) -> Option:
-    """The option `speech`. Its value is what `registry.build_speech` takes."""
-    wanted = settings.speech
-    if wanted == OFF:
-        return Option("speech", False, "", "SPEECH=off")
-    reason = package.missing()
-    if reason:
-        return Option("speech", False, "", f"SPEECH={wanted}: {reason}")
-    return Option("speech", True, ESPEAK, "eSpeak NG in child processes, on a thread of its own")
+def options(settings: Settings) -> Iterator[Option]:
+    """Their values are what `speech.registry.build` takes."""
+    yield _speech(settings)
+    clone = settings.speech_clone_model
+    if clone:
+        yield Option(CLONE, True, clone, _SCRIPTED if clone == FAKE else _QWEN_REASON)
+    else:
+        yield Option(CLONE, False, "", "not set; no voice is imitated")
 
 
-def conflicts(settings: Settings) -> Iterator[str]:
+def conflicts(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
     """What was asked for by name and cannot run."""
-    wanted = settings.speech
+    wanted, clone = settings.speech, settings.speech_clone_model
     if wanted == ESPEAK and (reason := package.missing()):
         yield f"SPEECH={ESPEAK}: {reason}; or unset it."
-    elif wanted not in (OFF, AUTO, ESPEAK) and not os.path.isdir(wanted) and not checkpoint.is_hub_id(wanted):
+    elif wanted not in (OFF, AUTO, *NAMES):
+        yield from _qwen_conflicts(f"SPEECH={wanted}", wanted, capabilities)
+    if clone and clone != FAKE:
+        yield from _qwen_conflicts(f"SPEECH_CLONE_MODEL={clone}", clone, capabilities)
+    if clone and not _speech(settings).active:
+        yield f"SPEECH_CLONE_MODEL={clone} needs an engine for the other voices, and SPEECH={wanted} has none."
+
+
+def models(settings: Settings, capabilities: Capabilities) -> dict[str, SpeechModel]:
+    """The models of Qwen3-TTS by the names of their options. The machine can run them: `conflicts` has looked."""
+    wanted = {option.name: option.value for option in options(settings) if option.active}
+    names = {name: value for name, value in wanted.items() if value not in NAMES}
+    if not names:
+        return {}
+    device, _ = machine_options.device(settings.device, capabilities, [])
+    dtype, _ = machine_options.dtype(settings, device, capabilities)
+    slots = _SLOTS[device.partition(":")[0]]
+    return {
+        name: SpeechModel(value, setting=name.upper(), device=device, dtype=dtype, slots=slots)
+        for name, value in names.items()
+    }
+
+
+def shared(found: dict[str, SpeechModel], shares: int) -> dict[str, SpeechModel]:
+    """The same models, of which each gets one of so many parts of the memory."""
+    return {name: replace(model, shares=shares) for name, model in found.items()}
+
+
+def is_scripted(settings: Settings) -> bool:
+    """Whether a speech engine has a script."""
+    return FAKE in (settings.speech, settings.speech_clone_model)
+
+
+def _qwen_conflicts(setting: str, model: str, capabilities: Capabilities) -> Iterator[str]:
+    if not os.path.isdir(model) and not checkpoint.is_hub_id(model):
         yield (
-            f"SPEECH={wanted}: there is no such directory, and it is no hub id (owner/name); otherwise set it to "
+            f"{setting}: there is no such directory, and it is no hub id (owner/name); otherwise set it to "
             f"{AUTO}, {OFF} or {ESPEAK}."
         )
+    elif not capabilities.qwen or "qwen-tts" not in capabilities.packages:
+        yield f"{setting}: the packages of Qwen3-TTS are not installed: run `make speech`, or unset it."
+
+
+def _speech(settings: Settings) -> Option:
+    wanted = settings.speech
+    if wanted == OFF:
+        return Option(SPEECH, False, "", "SPEECH=off")
+    if wanted == FAKE:
+        return Option(SPEECH, True, FAKE, _SCRIPTED)
+    if wanted not in (AUTO, ESPEAK):
+        return Option(SPEECH, True, wanted, _QWEN_REASON)
+    reason = package.missing()
+    if reason:
+        return Option(SPEECH, False, "", f"SPEECH={wanted}: {reason}")
+    return Option(SPEECH, True, ESPEAK, "eSpeak NG in child processes, on a thread of its own")

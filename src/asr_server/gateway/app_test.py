@@ -36,7 +36,7 @@ def test_a_caller_without_a_key_starts_no_worker(app, client, headers):
     refused = client.post("/v1/audio/transcriptions", headers=headers, files={"file": b"x"})
     assert refused.status_code == 401
     assert refused.headers["x-request-id"]
-    for path in ("/ws/transcribe", "/v1/realtime?intent=transcription"):
+    for path in ("/ws/transcribe", "/ws/speech", "/v1/realtime?intent=transcription"):
         with pytest.raises(WebSocketDenialResponse) as denied, client.websocket_connect(path, headers=headers):
             pass
         assert denied.value.status_code == 401
@@ -72,6 +72,15 @@ def test_its_own_routes_are_its_own_for_every_method(app, client):
     for path in ("/health", "/metrics", "/v1/models", "/v1/models/demo"):
         for method, status in (("HEAD", 200), ("POST", 405), ("DELETE", 405)):
             assert client.request(method, path, headers={"api-key": "sk-first"}).status_code == status, (method, path)
+    assert (app.state.worker.state, app.state.worker.starts) == (WorkerState.STOPPED, 0)
+
+
+def test_models_that_speak_are_named_without_a_worker(app, client):
+    """With what they are for, in the list and alone."""
+    key = {"api-key": "sk-first"}
+    tasks = {model["id"]: model["task"] for model in client.get("/v1/models", headers=key).json()["data"]}
+    assert (tasks["demo"], tasks["tts-1"]) == ("automatic-speech-recognition", "text-to-speech")
+    assert client.get("/v1/models/espeak", headers=key).json()["task"] == "text-to-speech"
     assert (app.state.worker.state, app.state.worker.starts) == (WorkerState.STOPPED, 0)
 
 

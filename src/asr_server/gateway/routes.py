@@ -55,7 +55,7 @@ class GatewayRoutes:
         router.add_api_route("/metrics", self.metrics)
         router.add_api_route("/v1/models", self.list_models)
         router.add_api_route("/v1/models/{model_id:path}", self.retrieve_model, responses={404: {"model": ErrorBody}})
-        for path in ("/ws/transcribe", "/v1/realtime"):
+        for path in ("/ws/transcribe", "/ws/speech", "/v1/realtime"):
             router.add_api_route(path, refuse_plain_request)
         return router
 
@@ -106,7 +106,11 @@ class GatewayRoutes:
             speech_error="",
             speech_queue=self._empty_speech_queue(),
             live=LiveBody(sessions=0, waiting=0, limit=0),
-            limits=LimitsBody(upload_bytes=self._settings.max_upload_bytes, audio_s=self._settings.max_audio_s),
+            limits=LimitsBody(
+                upload_bytes=self._settings.max_upload_bytes,
+                audio_s=self._settings.max_audio_s,
+                text_chars=self._settings.max_speech_chars,
+            ),
             jobs=0,
             queue=self._empty_queue(),
             plan=[OptionBody(name=o.name, active=o.active, value=o.value, reason=o.reason) for o in self._plan.options],
@@ -173,8 +177,8 @@ class GatewayRoutes:
 
     async def retrieve_model(self, model_id: str) -> ModelBody:
         """One name."""
-        return _model_body(self._catalog.find(model_id))
+        return _model_body(self._catalog.retrieve(model_id))
 
 
 def _model_body(model: Model) -> ModelBody:
-    return ModelBody(id=model.id, created=model.created, owned_by=model.owned_by)
+    return ModelBody(id=model.id, created=model.created, owned_by=model.owned_by, task=model.task)

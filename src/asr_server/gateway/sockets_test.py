@@ -33,12 +33,13 @@ def _until(holds):
         time.sleep(0.01)
 
 
-def test_frames_pass_both_ways_and_the_worker_knows_who_asks(workers, gateway_with):
+@pytest.mark.parametrize("path", [PATH, "/ws/speech?x=y"])
+def test_frames_pass_both_ways_and_the_worker_knows_who_asks(workers, gateway_with, path):
     """Text and bytes, empty ones too; path, query, key and subprotocol are those of the client."""
     workers.on_socket = _echo
     headers, protocols = {"api-key": KEYS[1]}, ["realtime"]
     client = gateway_with(api_keys=",".join(KEYS))
-    with client.socket(PATH, headers=headers, subprotocols=protocols) as socket:
+    with client.socket(path, headers=headers, subprotocols=protocols) as socket:
         assert socket.accepted_subprotocol == "realtime"
         for text in ("hello", ""):
             socket.send_text(text)
@@ -46,7 +47,7 @@ def test_frames_pass_both_ways_and_the_worker_knows_who_asks(workers, gateway_wi
         socket.send_bytes(b"\x00\xff")
         assert socket.receive_bytes() == b"\x00\xff"
     (request,) = workers.requests
-    assert f"{request.path}?{request.query}" == PATH
+    assert f"{request.path}?{request.query}" == path
     assert request.headers["api-key"] == KEYS[1]
 
 

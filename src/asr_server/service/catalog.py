@@ -1,10 +1,14 @@
-"""What the models are called, by their own names and those that clients send, and the languages they know."""
+"""What the models are called, by their own names and those that clients send, and the languages they know.
+
+Models of recordings and models of speech have names apart: a request names one of its kind.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -29,7 +33,25 @@ ALIASES = (
     "Systran/faster-whisper-*",
     "Qwen/Qwen3-ASR-*",
 )
+# The same for speech: all mean what speaks on this server.
+SPEECH_ALIASES = (
+    "tts-1",
+    "tts-1-hd",
+    "gpt-4o-mini-tts",
+    "espeak",
+    "qwen-tts",
+    "tts-1*",
+    "gpt-4o-mini-tts*",
+    "Qwen/Qwen3-TTS-*",
+)
 _MAX_NAME_CHARS = 200
+
+
+class Task(StrEnum):
+    """What a model is for, as Hugging Face's hub and other servers write it."""
+
+    TRANSCRIPTION = "automatic-speech-recognition"
+    SPEECH = "text-to-speech"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +63,15 @@ class Model:
     created: int
     owned_by: str
     resident: str = ""
+    task: Task = Task.TRANSCRIPTION
 
 
 class Catalog:
     """What `/v1/models` lists, and what the `model` and `language` fields may say.
 
     `languages`: the default model's names of those it knows. `aliases`: more names of that model, `*` for any
-    characters. `others`: further models with the languages that they know.
+    characters. `others`: further models with the languages that they know. `speech`: the names of the models that
+    speak, none where the server is silent.
     """
 
     def __init__(
@@ -56,6 +80,7 @@ class Catalog:
         languages: Collection[str] = model_languages(),
         aliases: Collection[str] = (),
         others: Mapping[str, Collection[str]] | None = None,
+        speech: Collection[str] = (),
     ) -> None:
         others = others or {}
         self._languages = {"": languages, **others}
@@ -65,12 +90,19 @@ class Catalog:
         self._models = {model_id: Model(model_id, self._created, _owner(model_id))}
         self._models |= {name: Model(name, self._created, _owner(name), name) for name in others}
         self._models |= {name: self._alias(name) for name in names if "*" not in name and name not in self._models}
+        self._speech = {name: Model(name, self._created, _owner(name), task=Task.SPEECH) for name in speech}
+        self._speech |= {
+            name: Model(name, self._created, "alias", task=Task.SPEECH)
+            for name in SPEECH_ALIASES
+            if speech and "*" not in name and name not in self._speech
+        }
 
     @classmethod
     def of(cls, plan: Plan, aliases: Collection[str]) -> Catalog:
         """The catalog of the models of a plan."""
         others = {other.model_id: other.traits.languages for other in plan.others}
-        return cls(plan.model_id, plan.traits.languages, aliases, others)
+        speech = [plan.value(option) for option in ("speech", "speech_clone_model") if plan.is_active(option)]
+        return cls(plan.model_id, plan.traits.languages, aliases, others, speech)
 
     @property
     def default(self) -> str:
@@ -78,8 +110,10 @@ class Catalog:
         return next(iter(self._models))
 
     def all(self) -> list[Model]:
-        """Every name without `*`; the models' own come first, and the default model's before the others."""
-        return list(self._models.values())
+        """Every name without `*`; the models' own come first, and the default model's before the others. Those of
+        speech are behind all others."""
+        speech = [model for name, model in self._speech.items() if name not in self._models]
+        return [*self._models.values(), *speech]
 
     def check_language(self, language: str | None, param: str = "language", model: str = "") -> None:
         """Raise `UnsupportedLanguage` if a resident model does not know `language`, which is one of its names or
@@ -90,14 +124,41 @@ class Catalog:
             raise UnsupportedLanguage(f"The loaded model does not know {language}. It knows: {names}.", param=param)
 
     def find(self, name: str, param: str = "model", *, any_name: bool = False) -> Model:
-        """The model of that name; raises `UnknownModel`, which names those that there are, unless `any_name` means the
-        default model."""
+        """The model for recordings of that name; raises `UnknownModel`, which names those that there are, unless
+        `any_name` means the default model."""
         if (model := self._models.get(name)) is not None:
             return model
-        if any_name or (len(name) <= _MAX_NAME_CHARS and any(fnmatchcase(name, each) for each in self._patterns)):
+        if any_name or _fits(name, self._patterns):
             return self._alias(name)
         names = ", ".join([*self._models, *self._patterns])
+        if name in self._speech or _fits(name, SPEECH_ALIASES):
+            raise UnknownModel(
+                f"This model speaks: it is for POST /v1/audio/speech. The model for recordings has the names {names}.",
+                param=param,
+            )
         raise UnknownModel(f"The model does not exist on this server, whose model has the names {names}.", param=param)
+
+    def find_speech(self, name: str, param: str = "model") -> Model:
+        """The same for models that speak."""
+        if (model := self._speech.get(name)) is not None:
+            return model
+        if self._speech and _fits(name, SPEECH_ALIASES):
+            return Model(name, self._created, "alias", task=Task.SPEECH)
+        names = ", ".join([*self._speech, *SPEECH_ALIASES])
+        if name in self._models or _fits(name, self._patterns):
+            raise UnknownModel(
+                "This model is for recordings: POST /v1/audio/transcriptions. The model that speaks has the names "
+                f"{names}.",
+                param=param,
+            )
+        raise UnknownModel(
+            f"The model does not exist on this server, whose model that speaks has the names {names}.", param=param
+        )
+
+    def retrieve(self, name: str) -> Model:
+        """The model of that name, whatever it is for. Raises `UnknownModel`."""
+        speaks = name in self._speech or (bool(self._speech) and _fits(name, SPEECH_ALIASES))
+        return self.find_speech(name) if speaks and name not in self._models else self.find(name)
 
     def _alias(self, name: str) -> Model:
         return Model(name, self._created, "alias")
@@ -105,3 +166,7 @@ class Catalog:
 
 def _owner(model_id: str) -> str:
     return model_id.split("/")[0] if model_id.count("/") == 1 else "local"
+
+
+def _fits(name: str, patterns: Collection[str]) -> bool:
+    return len(name) <= _MAX_NAME_CHARS and any(fnmatchcase(name, pattern) for pattern in patterns)

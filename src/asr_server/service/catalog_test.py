@@ -3,7 +3,7 @@
 import pytest
 
 from asr_server.core.errors import UnknownModel, UnsupportedLanguage
-from asr_server.service.catalog import Catalog
+from asr_server.service.catalog import Catalog, Task
 
 
 def test_a_language_that_the_model_does_not_know_is_refused_with_those_it_knows():
@@ -62,3 +62,39 @@ def test_every_resident_model_has_its_name_and_its_languages():
     catalog.check_language("German")
     with pytest.raises(UnsupportedLanguage):
         catalog.check_language("German", model="small")
+
+
+def test_models_that_speak_have_names_apart():
+    """Listed behind the others, with what they are for; of a name in both lists the recordings' model is meant."""
+    catalog = Catalog("demo", aliases=("both",), speech=("espeak", "both"))
+    listed = [(model.id, model.task) for model in catalog.all()]
+    assert listed[-5:] == [
+        (name, Task.SPEECH) for name in ("espeak", "tts-1", "tts-1-hd", "gpt-4o-mini-tts", "qwen-tts")
+    ]
+    assert [task for name, task in listed if name in ("demo", "both")] == [Task.TRANSCRIPTION] * 2
+    for name in ("both", "espeak", "tts-1", "tts-1-1106", "gpt-4o-mini-tts-2025-12-15", "Qwen/Qwen3-TTS-12Hz-0.6B"):
+        assert catalog.find_speech(name).id == name
+        assert catalog.retrieve(name).task is (Task.TRANSCRIPTION if name == "both" else Task.SPEECH)
+
+
+def test_a_name_of_the_other_kind_is_refused_with_its_purpose():
+    """As a name that nobody has, but saying where it belongs."""
+    catalog = Catalog("demo", aliases=("ours",), speech=("espeak",))
+    for name in ("espeak", "tts-1", "tts-1-1106"):
+        with pytest.raises(UnknownModel, match=r"speaks: it is for POST /v1/audio/speech.*the names demo, whisper-1"):
+            catalog.find(name)
+    for name in ("demo", "whisper-1", "gpt-4o-audio-transcribe", "ours"):
+        with pytest.raises(UnknownModel, match=r"for recordings.*the names espeak, tts-1"):
+            catalog.find_speech(name)
+    for name in ("", "kokoro"):
+        with pytest.raises(UnknownModel, match=r"does not exist.*the names espeak, tts-1"):
+            catalog.find_speech(name)
+
+
+def test_a_silent_server_lists_no_model_that_speaks():
+    """Nor does it find one."""
+    silent = Catalog("demo")
+    assert not [model for model in silent.all() if model.task is Task.SPEECH]
+    for find in (silent.find, silent.find_speech, silent.retrieve):
+        with pytest.raises(UnknownModel):
+            find("tts-1")

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_server.core.audio import samples_to_s
 from asr_server.core.errors import InvalidReference
+from asr_server.service import reference_audio
 from asr_server.service.voices import similarities
 from asr_server.speakers.clustering import unit
 from asr_server.speakers.turns import Diarization, SpeakerCount, VoicePrint
 
 if TYPE_CHECKING:
-    from asr_server.audio.decode import Decoder, Samples, Source
+    from asr_server.audio.decode import Decoder, Source
     from asr_server.speakers.client import SpeakerClient
 
 MIN_RECORDING_S, MAX_RECORDING_S = 2.0, 60.0
@@ -30,28 +29,10 @@ OTHER_VOICE = 0.35
 
 async def voice_print(speakers: SpeakerClient, decoder: Decoder, recording: Source, caller: str) -> VoicePrint:
     """Of a file. Raises `InvalidReference`, what the decoder raises, and `SpeakersUnavailable`."""
-    samples = await _decoded(decoder, recording, caller)
+    samples = await reference_audio.decoded(decoder, recording, caller, (MIN_RECORDING_S, MAX_RECORDING_S))
     # A diariser that counts by itself takes two people for one where both say little. Made to find two, it divides
     # the speech of one person into parts that are alike.
     return _only_voice(await speakers.diarize(samples, SpeakerCount(at_least=2)))
-
-
-async def _decoded(decoder: Decoder, recording: Source, caller: str) -> Samples:
-    """(n,) float32 of a recording of the length that is allowed; a longer one is not decoded to its end."""
-    blocks: list[Samples] = []
-    seconds = 0.0
-    async with aclosing(decoder.stream(recording, caller=caller)) as stream:
-        async for block in stream:
-            blocks.append(block)
-            seconds += samples_to_s(len(block))
-            if seconds > MAX_RECORDING_S:
-                raise InvalidReference(f"The recording is longer than {MAX_RECORDING_S:g} s.")
-    if seconds < MIN_RECORDING_S:
-        raise InvalidReference(f"The recording is shorter than {MIN_RECORDING_S:g} s.")
-    samples = np.concatenate(blocks)
-    peak = max(np.abs(samples).max(), np.float32(1.0))  # float files may exceed full scale
-    scaled: Samples = np.clip(samples / peak, -1.0, 1.0)
-    return scaled
 
 
 def _only_voice(found: Diarization) -> VoicePrint:

@@ -8,6 +8,7 @@ is heard, until it lies behind the horizon.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -147,13 +148,20 @@ class LiveDiarizer:
             waited = [piece for piece in pieces if self._done - piece.end >= _WAIT_SAMPLES]
             unknown = [piece for piece in waited if self._speakers[piece] == _UNKNOWN]
             found += spans.of_nearest([Span(piece.begin, piece.end, _UNKNOWN, 0.0) for piece in unknown], found)
-        tracks: dict[tuple[int, int], Counter[int]] = {}
-        for piece in known:
-            tracks.setdefault(piece.track, Counter())[self._speakers[piece]] += piece.end - piece.begin
         for overlap in self._overlaps:
-            several = {_most(tracks[track]) for track in overlap.tracks if track in tracks}
+            several = {_most(said) for alone in overlap.tracks.values() if (said := self._said(alone))}
             found += [Span(overlap.begin, overlap.end, speaker, 1.0) for speaker in sorted(several)]
         return found
+
+    def _said(self, parts: Sequence[tuple[int, int]]) -> Counter[int]:
+        """How much of the speech in these parts each speaker has. A window says where a person speaks alone, and the
+        windows before it have the pieces."""
+        said = Counter[int]()
+        for piece, speaker in self._speakers.items():
+            if speaker != _UNKNOWN and parts and piece.end > parts[0][0]:
+                shared = (min(end, piece.end) - max(begin, piece.begin) for begin, end in parts)
+                said[speaker] += sum(samples for samples in shared if samples > 0)
+        return +said  # without those who have nothing
 
     def _is_settled(self, part: Piece | Overlap) -> bool:
         return part.end <= self._settled

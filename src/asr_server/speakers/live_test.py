@@ -95,6 +95,12 @@ def test_people_who_speak_at_once_both_speak():
     assert found == [(0, 0.0, 4.8), (1, 4.2, 9.0)]
 
 
+def test_people_who_speak_at_once_for_long_both_speak():
+    """Windows whose new part has nobody alone are told by what they hear before it."""
+    found = told(numbered((1, 4.2), (2, 3), (12, 3), (1, 3), (0, 2)))
+    assert found == [(0, 0.0, 4.2), (1, 4.2, 10.2), (0, 7.2, 13.2)]
+
+
 def test_the_memory_of_a_session_is_bounded(monkeypatch):
     """However long it is, and whoever spoke little is not forgotten for those who spoke much."""
     monkeypatch.setattr(live, "_MOST_PIECES", 30)

@@ -62,6 +62,6 @@ def test_who_speaks_at_once_is_known_by_the_nearest_speech_of_each():
         _piece(4, 6, 0, np.array([0, 1.0])),
         _piece(6, 7, 1, np.array([1.0, 0])),
     ]
-    overlap = Overlap(round(5.9 * SAMPLE_RATE), round(6.1 * SAMPLE_RATE), ((0, 0), (0, 1), (0, 2)))
+    overlap = Overlap(round(5.9 * SAMPLE_RATE), round(6.1 * SAMPLE_RATE), dict.fromkeys(((0, 0), (0, 1), (0, 2)), ()))
     found = spans.attributed(pieces, [overlap], CENTRES)
     assert [span.speaker for span in found if span.begin == overlap.begin] == [1, 0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,13 +52,14 @@ class Piece:
         return (self.end - self.begin) / SAMPLE_RATE
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Overlap:
-    """Several people speak at once."""
+    """Several people speak at once. `tracks`: of each of them, and where in the window, also outside of the used part,
+    that person speaks alone, in samples of the recording."""
 
     begin: int
     end: int
-    tracks: tuple[tuple[int, int], ...]
+    tracks: Mapping[tuple[int, int], Sequence[tuple[int, int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +86,10 @@ def analyse(models: Models, window: Window) -> tuple[list[Piece], list[Overlap]]
 
     alone = active & (active.sum(axis=1, keepdims=True) == 1)
     pieces, overlaps = [], []
+    alone_at: list[list[tuple[int, int]]] = [[] for _ in range(active.shape[1])]
     for person in range(active.shape[1]):
         for begin, end in _runs(alone[:, person]):
+            alone_at[person].append((window.begin + round(begin * frame), window.begin + round(end * frame)))
             speech = _continued((begin, end), active, person, round(_LONGEST_PAUSE_SAMPLES / frame))
             around = (round(speech[0] * frame), min(round(speech[1] * frame), len(window.sound)))
             for first, last in _divided(max(begin, low), min(end, high), frame):
@@ -97,7 +100,8 @@ def analyse(models: Models, window: Window) -> tuple[list[Piece], list[Overlap]]
     several = active.sum(axis=1) >= 2
     several[:low] = several[high:] = False
     for begin, end in _runs(several):
-        tracks = tuple((window.number, int(person)) for person in np.flatnonzero(active[begin:end].any(axis=0)))
+        people = np.flatnonzero(active[begin:end].any(axis=0)).tolist()
+        tracks = {(window.number, person): alone_at[person] for person in people}
         overlaps.append(Overlap(place(begin), place(end), tracks))
     return [piece for piece in pieces if piece.end > piece.begin], overlaps
 

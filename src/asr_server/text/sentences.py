@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+import sentencex
 import wcwidth
 
 from asr_server.text import boundary, scripts
@@ -73,6 +74,11 @@ class SentenceStream:
         self._divider = _Divider(language)
         self._waiting = ""
 
+    @property
+    def waiting_characters(self) -> int:
+        """How many have arrived whose sentence is not certain yet."""
+        return len(self._waiting)
+
     def push(self, piece: str) -> list[str]:
         return self._take(piece, complete=False)
 
@@ -127,8 +133,6 @@ class _Divider:
         end = _BLANKS.match(text, start).end()  # type: ignore[union-attr]  # it matches any string
         if _LINE_END.search(text, start, end):
             self.start_line()
-        elif self._column:
-            self._column += end - start
         self.position = end
 
     def _end(self, text: str, *, complete: bool) -> int | None:
@@ -221,8 +225,6 @@ class _View:
 @lru_cache(maxsize=4096)
 def _ends_before(word: str, next_word: str, language: str) -> bool:
     """Whether the full stop between two words ends a sentence."""
-    import sentencex  # three milliseconds, and only texts that are spoken need it
-
     if language != "en":  # there it also knows the words that sentences begin with
         letters = re.split(r"[\W_]", word)[-1]
         is_initial = len(letters) == 1 and letters.isupper()

@@ -14,7 +14,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from asr_server.text import number_words
-from asr_server.text.number_words import NumberWords
 
 if TYPE_CHECKING:
     from babel import Locale
@@ -62,7 +61,7 @@ _ENGLISH_DATE_AFTER = re.compile(rf" {_ENGLISH_MONTH}\b", re.IGNORECASE)
 _FRENCH_HOURS = re.compile(r"\s?h(?:\s?([0-5][0-9]))?\b")
 _HOURS = {"de": "Uhr", "nl": "uur"}
 _ISO_DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
-_TIME = re.compile(r"([01]?[0-9]|2[0-3])([:.])([0-5][0-9])")
+_CLOCK_TIME = re.compile(r"([01]?[0-9]|2[0-3])([:.])([0-5][0-9])")
 _YEARS = range(1500, 2200)
 # Nobody calls "nine hundred and eleven".
 _EMERGENCY_NUMBERS = frozenset(["000", "110", "111", "112", "118", "119", "911", "999"])
@@ -78,7 +77,8 @@ def spoken_form(text: str, language: str) -> str:
     reader = _reader(language)
     parts, position = [], 0
     for digits in _DIGITS.finditer(text):
-        if digits.start() >= position and (reading := reader.read(text, digits)):
+        reading = reader.read(text, digits)
+        if reading and reading.start >= position:  # not with a currency or minutes that were read before
             parts += [text[position : reading.start], reading.words]
             position = reading.end
     return "".join([*parts, text[position:]])
@@ -123,7 +123,7 @@ class _Reader:
 
         self._locale = locale
         self._language = locale.language
-        self._words = NumberWords(locale.language)
+        self._words = number_words.NumberWords(locale.language)
         decimal, group = get_decimal_symbol(locale), get_group_symbol(locale)
         groups = re.escape(group) + ("\xa0\u202f" if group in "\xa0\u202f" else "")
         self._number = re.compile(f"([0-9]{{1,3}}(?:[{groups}][0-9]{{3}})+|[0-9]+)(?:{re.escape(decimal)}([0-9]+))?")
@@ -197,7 +197,7 @@ class _Reader:
     def _read_time(self, written: str, after: str) -> tuple[str, int] | None:
         if self._language == "fr":
             return self._read_french_time(written, after)
-        time = _TIME.fullmatch(written)
+        time = _CLOCK_TIME.fullmatch(written)
         if not time:
             return None
         hour, minute = int(time[1]), int(time[3])
@@ -219,7 +219,7 @@ class _Reader:
         return (f"{words} {half[0]}", half.end()) if half and not half[0][0].isspace() else (words, 0)
 
     def _read_french_time(self, written: str, after: str) -> tuple[str, int] | None:
-        time = _TIME.fullmatch(written)
+        time = _CLOCK_TIME.fullmatch(written)
         hours = _FRENCH_HOURS.match(after) if written.isdecimal() and int(written) < 24 else None
         if not hours and not (time and time[2] == ":"):
             return None
@@ -245,20 +245,22 @@ class _Reader:
         return {"$": rules.dollars, "€": rules.euros, "£": rules.pounds}[_CURRENCIES[currency.strip()]]
 
     def _money_words(self, number: _Number, names: tuple[str, str], currency: str) -> str | None:
-        cents = int(number.fraction) if len(number.fraction) == 2 else 0
-        is_one = number.whole < 2 if self._language == "fr" else number.whole == 1 and not number.fraction.strip("0")
-        is_one = is_one or (number.whole == 1 and len(number.fraction) == 2)
-        if number.fraction and len(number.fraction) != 2:
-            return f"{self._words.decimal(number.whole, number.fraction)} {names[not is_one]}"
+        one, many = names
+        is_zero_singular = self._language == "fr"
+        if len(number.fraction) not in (0, 2):
+            name = one if is_zero_singular and number.whole < 2 else many
+            return f"{self._words.decimal(number.whole, number.fraction)} {name}"
         units = self._words.before_masculine(number.whole)
-        if self._language == "en" and cents:
-            one, many = ("penny", "pence") if _CURRENCIES[currency.strip()] == "£" else ("cent", "cents")
-            small = f"{self._words.cardinal(cents)} {one if cents == 1 else many}"
-            return f"{units} {names[not is_one]} and {small}" if number.whole else small
+        whole = units and f"{units} {one if number.whole == 1 or (is_zero_singular and not number.whole) else many}"
+        cents = int(number.fraction or 0)
+        if not cents or not whole:
+            return whole
         small = self._words.before_any_noun(cents)
-        if units is None or small is None or (cents and not number.whole):
-            return None
-        return f"{units} {names[not is_one]}" + (f"{self._words.rules.cents}{small}" if cents else "")
+        if self._language == "en":
+            one, many = ("penny", "pence") if _CURRENCIES[currency.strip()] == "£" else ("cent", "cents")
+            small = f"{small} {one if cents == 1 else many}"
+            return f"{whole}{self._words.rules.cents}{small}" if number.whole else small
+        return f"{whole}{self._words.rules.cents}{small}" if number.whole and small else None
 
     def _read_number(self, number: _Number, sign: re.Match[str]) -> tuple[str, int] | None:
         """A number and its unit, or a number alone, which has no sign."""
@@ -292,7 +294,7 @@ class _Reader:
 
         value = Decimal(f"{number.whole}.{number.fraction}") if number.fraction else number.whole
         words = self._plain_words(number) if number.fraction else self._words.before_masculine(number.whole)
-        phrase = format_unit(value, unit, length="long", format="0.###", locale=self._locale)  # type: ignore[arg-type]
+        phrase = format_unit(value, unit, length="long", format="0.###", locale=self._locale)
         return f"{words} {' '.join(phrase.split()[1:])}" if words else None
 
     def _ordinal_words(self, number: int, suffix: re.Match[str]) -> str:

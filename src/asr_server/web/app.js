@@ -4,7 +4,7 @@
 //   begin()        (if it has one) called once, after the messages were loaded
 //   open(id)       (if it has one) called when the panel is shown; `id` is what follows in the route, else ""
 //   close()        (if it has one) called when another panel is shown
-// Routes are the hash: #live, #files, #transcripts, #status, and #t/ID for the reader. Links and `location.hash = ...` change it.
+// Routes are the hash: #live, #files, #speak, #transcripts, #status, and #t/ID for the reader. Links and `location.hash = ...` change it.
 
 import { fileUrl, key, keepKey, url } from "./api.js";
 import { find } from "./dom.js";
@@ -17,10 +17,11 @@ import * as live from "./live.js";
 import { dismiss } from "./notice.js";
 import * as reader from "./reader.js";
 import { takeShared } from "./shared-files.js";
+import * as speak from "./speech.js";
 import * as status from "./status.js";
 import { toast } from "./toast.js";
 
-const PANELS = { live, files, transcripts: library, reader, status };
+const PANELS = { live, files, speak, transcripts: library, reader, status };
 const READER = /^t\/([\w-]+)$/;
 
 let shown = null; // name of the panel

@@ -11,6 +11,7 @@ import { i18n, t } from "./i18n.js";
 import { namedIn } from "./languages.js";
 import { moveIn, place } from "./menu.js";
 import { speakerName } from "./speakers.js";
+import * as speech from "./speech.js";
 import { store } from "./store.js";
 import { toast } from "./toast.js";
 import { translateTranscript } from "./translation.js";
@@ -71,13 +72,18 @@ async function fill(menu, { transcript, rows }) {
     command(t("export.zip"), async () =>
       save(`${fileName(transcript.title)}.zip`, "application/zip", await zipOf([{ transcript, rows }], options(), formats.map(({ id }) => id))),
     ),
-    ...(await translator(menu, transcript)),
+    ...(await further(menu, transcript, command, () => file("txt").text)),
   );
 }
 
-async function translator(menu, transcript) {
+/** What not every server can do. */
+async function further(menu, transcript, command, getText) {
   const health = await get("health").catch(() => null);
-  if (!hasOption(health, "translation")) return [];
+  const reading = hasOption(health, "speech") ? [make("hr"), command(t("export.read_aloud"), () => speech.take(getText()))] : [];
+  return hasOption(health, "translation") ? [...reading, ...translator(menu, transcript)] : reading;
+}
+
+function translator(menu, transcript) {
   const into = choice("export.translate_into", namedIn(i18n.language));
   into.select.value = transcript.options.target || (transcript.languageCode === i18n.language ? "en" : i18n.language);
   const run = make("button", { type: "button", textContent: t("export.translate") });

@@ -15,6 +15,7 @@ import * as library from "./library.js";
 import { notice } from "./notice.js";
 import { MOST_ITEMS, Queue, isOver } from "./queue.js";
 import * as reader from "./reader.js";
+import * as speech from "./speech.js";
 import { store } from "./store.js";
 import { toast } from "./toast.js";
 import { described, giveUp, megabytes, transcribe } from "./transcription.js";
@@ -311,6 +312,7 @@ function catchDrops() {
   const over = (depth) => {
     inside = depth;
     find("files-over").hidden = inside <= 0;
+    text(find("files-over-text"), find("speak").hidden ? "files.drop_here" : "speak.drop_here");
   };
   // The whole page accepts files, whichever panel is shown: a file dropped elsewhere would replace the page.
   addEventListener("dragover", (event) => ours(event) && event.preventDefault());
@@ -320,8 +322,15 @@ function catchDrops() {
     over(0);
     if (!ours(event)) return;
     event.preventDefault();
-    droppedFiles(event.dataTransfer).then(take);
+    droppedFiles(event.dataTransfer).then(dropped);
   });
+}
+
+/** A text is read aloud, all the rest is transcribed. */
+function dropped(files) {
+  const written = files.find(speech.isText);
+  if (written) speech.takeFile(written);
+  take(files.filter((file) => !speech.isText(file)));
 }
 
 /** Text dragged into a field is left to the browser. */

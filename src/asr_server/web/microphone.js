@@ -90,7 +90,7 @@ export class Microphone {
 
 /** An `AudioContext` that runs. Without a sound output some browsers never run one; a sink of the kind "none" needs no
  * output, where the browser has it. Throws a `Problem` instead of waiting for ever. */
-async function runningContext() {
+export async function runningContext() {
   const choices = "setSinkId" in AudioContext.prototype ? [{}, { sinkId: { type: "none" } }] : [{}];
   for (const choice of choices) {
     const context = new AudioContext({ latencyHint: "interactive", ...choice });

@@ -7,7 +7,7 @@
 import { known, t } from "./i18n.js";
 
 // Codes whose server message adds a number or a remedy. The messages of the others would only repeat the text.
-const WITH_DETAIL = new Set(["file_too_large", "audio_too_short", "rate_limit_exceeded", "deadline_exceeded", "engine_out_of_memory"]);
+const WITH_DETAIL = new Set(["file_too_large", "audio_too_short", "rate_limit_exceeded", "deadline_exceeded", "engine_out_of_memory", "speech_unavailable"]);
 
 export class Problem extends Error {
   constructor(code, serverMessage = "") {

@@ -141,6 +141,12 @@ function facts(h) {
       ["status.device", h.gpu_name || (h.cuda ? "GPU" : "CPU")],
       ["status.slots", h.slots || t("status.slots_unknown")],
     ]],
+    ["status.speech", [
+      ...(h.speech_model ? [["status.name", h.speech_model]] : []),
+      ["status.state", h.speech_state === "off" ? t("status.is_off") : t(MODEL[h.speech_state])],
+      ...(h.speech_error ? [["status.why", h.speech_error]] : []),
+      ["status.sentences_left", h.speech_queue.sentences_left],
+    ]],
     ["status.queue", [
       ["status.queue_live", q.final + q.partial],
       ["status.queue_files", q.interactive],

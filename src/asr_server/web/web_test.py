@@ -14,10 +14,12 @@ import pytest
 from asr_server import web
 from asr_server.api import errors
 from asr_server.api.errors import TABLE
-from asr_server.api.http import sse
-from asr_server.api.http.schemas import HealthBody, OptionBody, QueueBody
+from asr_server.api.http import speech, sse
+from asr_server.api.http.schemas import HealthBody, LimitsBody, OptionBody, QueueBody, VoiceBody
+from asr_server.api.http.speech_fields import SpeechBody
 from asr_server.api.live import actions as live_actions
 from asr_server.api.live import messages, route
+from asr_server.audio.encoding.formats import SpeechFormat
 from asr_server.text import languages
 
 FOLDER = Path(web.__file__).parent
@@ -188,6 +190,19 @@ def test_the_events_of_a_file_are_the_servers():
     """Every field that is read is one that the server writes."""
     sent = set(re.findall(r'"(\w+)":', _source(sse)))
     assert _used("upload.js", "event", "whole") - {"error", "lengthComputable", "loaded", "total"} <= sent
+
+
+def test_the_speech_of_the_page_is_the_servers():
+    """What it reads of voices and sentences is written by the server, and what it asks for exists."""
+    sent = set(re.findall(r'"(\w+)":', _source(speech)))
+    read = _used("speech-player.js", "event")
+    assert read
+    assert read <= sent
+    assert {"id", "description", "languages"} <= set(VoiceBody.model_fields)
+    assert {"voice", "speed", "language", "input", "response_format"} <= set(SpeechBody.model_fields)
+    select = re.search(r'id="speak-format">(.*?)</select>', FILES["index.html"])[1]
+    assert set(re.findall(r"<option>(\w+)<", select)) <= set(SpeechFormat)
+    assert set(re.findall(r"limits\.(\w+)", SCRIPTS["speech.js"])) <= set(LimitsBody.model_fields)
 
 
 def test_the_health_of_the_page_is_the_servers():

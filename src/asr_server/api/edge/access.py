@@ -35,7 +35,7 @@ _PAGE = "/web/"
 _HEALTH = "/health"
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _REALTIME = "/v1/realtime"
-_LIVE = frozenset({_REALTIME, "/ws/transcribe"})
+_LIVE = frozenset({_REALTIME, "/ws/transcribe", "/ws/speech"})
 _SUBSCRIBER_BITS = 64
 
 

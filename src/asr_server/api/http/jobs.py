@@ -1,4 +1,7 @@
-"""`/v1/jobs`: recordings that are processed in the background. Accepted at once, watched, and fetched at the end."""
+"""`/v1/jobs`: recordings that are processed in the background. Accepted at once, watched, and fetched at the end.
+
+Long texts are jobs of the same kind (`speech_jobs.py`).
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ async def create_job(request: Request, services: ServicesDep, caller: CallerDep)
     async with forms.read(request, services) as form:
         wanted, file = _parse(form, services)
         record = await services.jobs.add(wanted, file.file, caller.owner)
-    return JSONResponse(_body(record), 202, {"Location": f"/v1/jobs/{record.id}"})
+    return accepted(record)
 
 
 @router.get("/{job_id}", response_model=JobBody, responses=_MISSING)
@@ -53,7 +56,8 @@ async def retrieve_job(job_id: str, services: ServicesDep, caller: CallerDep) ->
 )
 async def job_result(job_id: str, services: ServicesDep, caller: CallerDep) -> Response:
     """The answer of a job, for `JOB_TTL` seconds."""
-    return responses.render(await services.jobs.result(job_id, caller.owner))
+    result, file = await services.jobs.result(job_id, caller.owner)
+    return await responses.send_file(result, file)
 
 
 @router.get(
@@ -102,6 +106,11 @@ def _parse(form: FormData, services: Services) -> tuple[RecordingRequest, Upload
             raise InvalidValue(f"'task' must be one of {', '.join(Task)}.", param="task")
 
 
+def accepted(record: JobRecord) -> Response:
+    """The answer to who creates a job."""
+    return JSONResponse(_body(record), 202, {"Location": f"/v1/jobs/{record.id}"})
+
+
 def _body(record: JobRecord) -> dict[str, Any]:
     return JobBody(
         id=record.id,
@@ -113,6 +122,8 @@ def _body(record: JobRecord) -> dict[str, Any]:
             done_s=round(record.done_s, 3),
             duration_s=round(record.duration_s, 3) or None,
             fraction=round(record.done_s / record.duration_s, 4) if record.duration_s else None,
+            done_characters=record.done_characters if record.characters else None,
+            characters=record.characters or None,
         ),
         error=ErrorDetail(**error_object(record.error)) if record.error else None,
     ).model_dump()

@@ -21,8 +21,8 @@ async def list_models(services: ServicesDep) -> ModelList:
 @router.get("/{model_id:path}", responses={404: {"model": ErrorBody}})
 async def retrieve_model(model_id: str, services: ServicesDep) -> ModelBody:
     """One name."""
-    return _body(services.catalog.find(model_id))
+    return _body(services.catalog.retrieve(model_id))
 
 
 def _body(model: Model) -> ModelBody:
-    return ModelBody(id=model.id, created=model.created, owned_by=model.owned_by)
+    return ModelBody(id=model.id, created=model.created, owned_by=model.owned_by, task=model.task)

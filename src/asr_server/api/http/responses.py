@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from io import SEEK_END
+from typing import TYPE_CHECKING, BinaryIO
 
 from fastapi import Request
-from fastapi.responses import Response
+from fastapi.responses import Response, StreamingResponse
 
 from asr_server.api.disconnect import while_connected
 from asr_server.api.edge.request_log import log_fields, server_timing
 from asr_server.service.recordings.pipeline import RunOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncGenerator, Mapping
 
     from starlette.datastructures import UploadFile
+    from starlette.types import Receive, Scope, Send
 
     from asr_server.api.dependencies import Services
     from asr_server.service.requests import Request as RecordingRequest
     from asr_server.service.requests import Result
+
+_PIECE_BYTES = 256 * 1024
 
 
 async def respond(request: Request, services: Services, wanted: RecordingRequest, file: UploadFile) -> Response:
@@ -33,13 +38,39 @@ async def respond(request: Request, services: Services, wanted: RecordingRequest
     return render(result, duration | server_timing(request, transcript.timings))
 
 
-def render(result: Result, headers: Mapping[str, str] | None = None) -> Response:
+def render(result: Result, headers: Mapping[str, str]) -> Response:
     """The result with its headers and those given."""
+    return Response(result.content, media_type=result.media_type, headers={**_headers(result), **headers})
+
+
+async def send_file(result: Result, content: BinaryIO) -> Response:
+    """The same with its content from a file, which is closed at the end and may be larger than the memory."""
+    size = await asyncio.to_thread(content.seek, 0, SEEK_END)
+    content.seek(0)
+    headers = {**_headers(result), "Content-Length": str(size)}
+    return _FileResponse(content, result.media_type, headers)
+
+
+class _FileResponse(StreamingResponse):
+    def __init__(self, content: BinaryIO, media_type: str, headers: Mapping[str, str]) -> None:
+        super().__init__(self._pieces(), media_type=media_type, headers=headers)
+        self._content = content
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send everything, or end when the client leaves."""
+        with self._content:
+            await super().__call__(scope, receive, send)
+
+    async def _pieces(self) -> AsyncGenerator[bytes, None]:
+        while piece := await asyncio.to_thread(self._content.read, _PIECE_BYTES):
+            yield piece
+
+
+def _headers(result: Result) -> dict[str, str]:
     known = {
         "Content-Disposition": result.file_name and f'attachment; filename="{result.file_name}"',
         "X-Subtitle-Timing": result.time_source,
         "X-Untranslated": None if result.untranslated is None else str(result.untranslated),
         "X-Translation-Error": result.translation_error,
     }
-    own = {name: value for name, value in known.items() if value is not None}
-    return Response(result.content, media_type=result.media_type, headers={**own, **(headers or {})})
+    return {name: value for name, value in known.items() if value is not None}

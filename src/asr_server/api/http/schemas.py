@@ -6,13 +6,19 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from asr_server.service.catalog import Task
+
 
 class JobProgressBody(BaseModel):
     """How far a job is."""
 
-    done_s: float = Field(description="Seconds of the recording whose text is there.")
-    duration_s: float | None = Field(description="Seconds that the recording lasts, once that is known.")
+    done_s: float = Field(description="Seconds of the recording whose text is there, or of speech that are made.")
+    duration_s: float | None = Field(
+        description="Seconds that the recording lasts, once that is known; of speech an estimate until the end."
+    )
     fraction: float | None = Field(description="The one over the other, 0 to 1.")
+    done_characters: int | None = Field(None, description="Of a text that is spoken: how many are.")
+    characters: int | None = Field(None, description="How many it has.")
 
 
 class ErrorDetail(BaseModel):
@@ -260,6 +266,7 @@ class ModelBody(BaseModel):
     object: Literal["model"] = "model"
     created: int
     owned_by: str
+    task: Task = Field(description="What it is for.")
 
 
 class ModelList(BaseModel):
@@ -295,6 +302,7 @@ class LimitsBody(BaseModel):
 
     upload_bytes: int = Field(description="Largest request body, `MAX_UPLOAD_MB`.")
     audio_s: float = Field(description="Longest recording, `MAX_AUDIO_S`.")
+    text_chars: int = Field(description="Longest text to speak, `MAX_SPEECH_CHARS`.")
 
 
 class OptionBody(BaseModel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
@@ -14,28 +15,33 @@ from loguru import logger
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from asr_server.api.dependencies import Services, ServicesDep
+from asr_server.api.dependencies import CallerDep, Services, ServicesDep
 from asr_server.api.disconnect import while_connected
 from asr_server.api.edge.request_log import server_timing
 from asr_server.api.http import body, sse
 from asr_server.api.http.schemas import ErrorBody, VoiceBody, VoiceListBody
-from asr_server.api.http.speech_fields import SpeechBody, speech_request
+from asr_server.api.http.speech_fields import CLONE_FIELDS, CloneForm, SpeechBody, clone_schema, speech_request
+from asr_server.audio.encoding.complete import with_length
 from asr_server.audio.encoding.formats import SpeechFormat
-from asr_server.audio.encoding.wav import HEADER_BYTES, wav_header
 from asr_server.core.audio import SPEECH_RATE
-from asr_server.core.errors import AsrError, Cancelled
+from asr_server.core.errors import AsrError, Cancelled, MissingParameter
 from asr_server.engine.speech.protocol import SpeechTraits, Voice
 from asr_server.service.speech.cache import SpokenAnswer
 from asr_server.service.speech.requests import AudioChunk, SentenceBegun, SpeechDone, SpeechEvent, SpeechRequest
 from asr_server.service.speech.script import SpeechScript
+from asr_server.service.speech.voice_sample import voice_sample
 
 router = APIRouter(prefix="/v1/audio", tags=["speech"])
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody} for status in (400, 404, 413, 429, 500, 501, 503, 504)
 }
+# About 5 ms of work.
+_SHORT_TEXT_CHARS = 1_000
 # JSON may write a character in six bytes, and outside the basic plane in twelve. The rest is for the other fields.
 _BYTES_PER_CHAR, _OTHER_BYTES = 12, 128 * 1024
+# 30 s of two channels at 96 kHz in 32 bits are 22 MiB.
+_MAX_CLONE_BYTES = 32 * 2**20
 _SCHEMA = {
     "requestBody": {"required": True, "content": {"application/json": {"schema": SpeechBody.model_json_schema()}}}
 }
@@ -51,25 +57,44 @@ _PCM_HEADERS = {
 @router.post("/speech", response_class=Response, responses=_ERRORS, openapi_extra=_SCHEMA)
 async def create_speech(request: Request, services: ServicesDep) -> Response:
     """Speak a text. The audio is sent while it is made; `stream_format=sse` sends it in events."""
-    wanted = await _received(request, services)
-    if wanted.stream_format == "sse":
-        return await _events(request, services, speech_request(wanted), _openai_frames)
-    return await _audio_response(request, services, speech_request(wanted))
+    sent = await _received(request, services)
+    return await _response(request, services, speech_request(sent, services.catalog), sent)
 
 
 @router.post("/speech/stream", response_class=Response, responses=_ERRORS, openapi_extra=_SCHEMA)
 async def stream_speech(request: Request, services: ServicesDep) -> Response:
     """Speak a text in events of one sentence each, with its text and its samples (16 bits, mono, 24 kHz) in base64.
     `data: [DONE]` is the last."""
-    wanted = replace(speech_request(await _received(request, services)), format=SpeechFormat.PCM)
+    wanted = await _samples_request(request, services)
     return await _events(request, services, wanted, SentenceFrames())
 
 
 @router.post("/speech/stream/pcm", response_class=Response, responses=_ERRORS, openapi_extra=_SCHEMA)
 async def stream_samples(request: Request, services: ServicesDep) -> Response:
     """Speak a text as samples of 16 bits, mono, 24 kHz, without a header."""
-    wanted = replace(speech_request(await _received(request, services)), format=SpeechFormat.PCM)
+    wanted = await _samples_request(request, services)
     return await _audio_response(request, services, wanted)
+
+
+@router.post("/speech/clone", response_class=Response, responses=_ERRORS, openapi_extra=clone_schema())
+async def speak_as(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
+    """Speak a text in the voice of a recording, which is not kept."""
+    assert services.speech.engines.imitating
+    services.speech.admission.check()
+    form = await body.read_form(request, min(services.settings.max_upload_bytes, _MAX_CLONE_BYTES))
+    try:
+        fields = body.validated(CloneForm, {"input": "", **body.scalars(form, CLONE_FIELDS)})
+        wanted = speech_request(fields, services.catalog)
+        file = body.upload(form, "file")
+        if file is None:
+            raise MissingParameter("The form has no file part named 'file'.", param="file")
+        work = voice_sample(
+            services.decoder, file.file, fields.ref_text, caller.share, services.settings.request_timeout
+        )
+        sample = await while_connected(request.receive, work)
+    finally:
+        await form.close()
+    return await _response(request, services, replace(wanted, sample=sample), fields)
 
 
 @router.get("/voices", responses={501: {"model": ErrorBody}})
@@ -96,14 +121,32 @@ async def _received(request: Request, services: Services) -> SpeechBody:
     return body.validated(SpeechBody, await body.read_json(request, max_bytes))
 
 
+async def _samples_request(request: Request, services: Services) -> SpeechRequest:
+    wanted = speech_request(await _received(request, services), services.catalog)
+    return replace(wanted, format=SpeechFormat.PCM)
+
+
+async def _response(request: Request, services: Services, wanted: SpeechRequest, sent: SpeechBody) -> Response:
+    if sent.stream_format == "sse":
+        return await _events(request, services, wanted, _openai_frames)
+    return await _audio_response(request, services, wanted)
+
+
 async def _events(
     request: Request, services: Services, wanted: SpeechRequest, to_frames: Callable[[SpeechEvent], list[str]]
 ) -> Response:
-    prepared = services.speech.prepare(wanted)
+    prepared = await _prepared(services, wanted)
     kept = services.speech.kept(prepared)
     response = await sse.respond(request, _work(services, prepared, kept), to_frames)
     response.headers.update(_headers(prepared, is_kept=kept is not None))
     return response
+
+
+async def _prepared(services: Services, wanted: SpeechRequest) -> SpeechScript:
+    """A long text in a thread: live sessions share the event loop."""
+    if len(wanted.text) <= _SHORT_TEXT_CHARS:
+        return services.speech.prepare(wanted)
+    return await asyncio.to_thread(services.speech.prepare, wanted)
 
 
 def _work(services: Services, prepared: SpeechScript, kept: SpokenAnswer | None) -> sse.Work[SpeechEvent]:
@@ -117,7 +160,7 @@ def _work(services: Services, prepared: SpeechScript, kept: SpokenAnswer | None)
 async def _audio_response(request: Request, services: Services, wanted: SpeechRequest) -> Response:
     """The response that sends the audio as it is made, or that was kept. An error before the first audio becomes an
     HTTP status."""
-    prepared = services.speech.prepare(wanted)
+    prepared = await _prepared(services, wanted)
     kept = services.speech.kept(prepared)
     if kept is not None:
         return _kept_response(request, kept, prepared)
@@ -138,13 +181,12 @@ def _headers(prepared: SpeechScript, *, is_kept: bool) -> dict[str, str]:
 
 
 def _kept_response(request: Request, kept: SpokenAnswer, prepared: SpeechScript) -> StreamingResponse:
-    """A whole file; a WAV file then says how long it is."""
+    """A whole file; WAV and FLAC files then say how long they are."""
     _note(request, kept.done)
     audio_format = prepared.encoding.format
     parts = [event.data for event in kept.events if isinstance(event, AudioChunk)]
     size = sum(map(len, parts))
-    if audio_format is SpeechFormat.WAV:
-        parts[0] = wav_header(size - HEADER_BYTES) + parts[0][HEADER_BYTES:]
+    parts[:1] = [with_length(audio_format, part, kept.done.samples) for part in parts[:1]]
     headers = _headers(prepared, is_kept=True)
     headers |= {"Content-Length": str(size), **server_timing(request, kept.done.timings)}
     return StreamingResponse(_pieces(parts), media_type=audio_format.media_type, headers=headers)

@@ -63,7 +63,11 @@ async def health(services: ServicesDep) -> HealthBody:
         queue=_queue(services, snapshot),
         jobs=services.jobs.pending,
         live=_live(services),
-        limits=LimitsBody(upload_bytes=services.settings.max_upload_bytes, audio_s=services.settings.max_audio_s),
+        limits=LimitsBody(
+            upload_bytes=services.settings.max_upload_bytes,
+            audio_s=services.settings.max_audio_s,
+            text_chars=services.settings.max_speech_chars,
+        ),
         plan=[OptionBody(name=o.name, active=o.active, value=o.value, reason=o.reason) for o in _options(services)],
         version=__version__,
         uptime_s=round(time.monotonic() - services.started_s, 3),
@@ -72,8 +76,8 @@ async def health(services: ServicesDep) -> HealthBody:
 
 def _models(services: Services, snapshot: EngineSnapshot) -> list[ModelStateBody]:
     found = []
-    for name, status in snapshot.models.items():
-        info = services.engines[name].info
+    for name, engine in services.engines.items():
+        info, status = engine.info, snapshot.models[name]
         found.append(
             ModelStateBody(
                 id=info.model_id,
@@ -125,10 +129,10 @@ def _live(services: Services) -> LiveBody:
 
 
 def _speech(services: Services) -> dict[str, Any]:
-    speech = services.speech
+    speech, sessions = services.speech, services.speech_sessions
     queue = SpeechQueueBody(
-        texts=speech.texts,
-        sentences_left=speech.sentences_left,
+        texts=speech.texts + sessions.texts,
+        sentences_left=speech.sentences_left + sessions.sentences_left,
         held_s=round(speech.admission.held_s, 3),
         limit_s=speech.admission.limit_s,
     )

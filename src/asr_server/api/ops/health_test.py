@@ -82,6 +82,7 @@ def app(batch):
         jobs=SimpleNamespace(pending=0),
         live=_Live(),
         speech=_silent(),
+        speech_sessions=SimpleNamespace(texts=0, sentences_left=0),
         started_s=time.monotonic(),
         ready=True,
         draining=False,

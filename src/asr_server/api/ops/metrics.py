@@ -122,9 +122,9 @@ def _live(services: Services) -> Iterable[MetricSample]:
 
 
 def _speech(services: Services) -> Iterable[MetricSample]:
-    speech = services.speech
-    yield _one(table.SPEECH_TEXTS, speech.texts)
-    yield _one(table.SPEECH_LEFT, speech.sentences_left)
+    speech, sessions = services.speech, services.speech_sessions
+    yield _one(table.SPEECH_TEXTS, speech.texts + sessions.texts)
+    yield _one(table.SPEECH_LEFT, speech.sentences_left + sessions.sentences_left)
     yield _one(table.SPEECH_HELD, speech.admission.held_s)
     yield _one(table.SPEECH_LIMIT, speech.admission.limit_s)
     yield _one(table.SPEECH_CACHE_HITS, speech.cache.hits)

@@ -9,6 +9,7 @@ import re
 import signal
 import wave
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import av
@@ -53,7 +54,7 @@ def decoded(file: bytes) -> np.ndarray:
     return joined / np.float32(32768) if joined.dtype == np.int16 else joined
 
 
-@pytest.mark.parametrize("speech_format", set(SpeechFormat) - {SpeechFormat.PCM})
+@pytest.mark.parametrize("speech_format", [each for each in SpeechFormat if each is not SpeechFormat.PCM])
 async def test_ffmpeg_reads_every_format(encoder: AudioEncoder, speech_format: SpeechFormat) -> None:
     """What it finds is the tone, and as long as it was, but for the padding of MP3 and AAC."""
     file, samples = await encoded(encoder, EncodingOptions(speech_format, trim=False))
@@ -136,6 +137,39 @@ async def test_there_is_a_bound_on_how_many(encoder: AudioEncoder, monkeypatch: 
         with pytest.raises(Overloaded):
             await encoded(encoder, PCM)
     await encoded(encoder, PCM)
+
+
+def resident_mib(encoder: AudioEncoder) -> float:
+    pages = Path(f"/proc/{encoder.pid}/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+async def test_a_dropped_file_frees_its_memory(encoder: AudioEncoder) -> None:
+    """A FLAC encoder has 7 MiB."""
+    options = EncodingOptions(SpeechFormat.FLAC)
+    await encoded(encoder, options)
+    before_mib = resident_mib(encoder)
+    for _ in range(20):
+        async with encoder.stream(options) as stream:
+            await stream.push(SOUND)
+    assert resident_mib(encoder) < before_mib + 40
+
+
+@pytest.mark.nightly
+async def test_as_many_files_as_there_may_be(encoder: AudioEncoder) -> None:
+    """Each holds back all that one may: the process has memory for them."""
+    options = EncodingOptions(SpeechFormat.FLAC, speed=0.25, loudness_lufs=-20.0)
+    async with AsyncExitStack() as stack:
+        streams = [await stack.enter_async_context(encoder.stream(options)) for _ in range(100)]
+        for stream in streams:
+            await stream.push(SOUND)
+            await stream.push(np.zeros(12 * SPEECH_RATE, np.float32))
+        with pytest.raises(Overloaded):
+            await encoded(encoder, PCM)
+        for stream in streams:
+            await stream.push(SOUND, ends_sentence=True)
+            await stream.finish()
+            assert stream.samples == 4 * (2 * len(SOUND) + 10 * SPEECH_RATE)
 
 
 async def test_the_process_is_confined(encoder: AudioEncoder) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 MIN_SPEED, MAX_SPEED = 0.25, 4.0
 MAX_PAUSE_MS = 10_000
@@ -35,12 +36,21 @@ _MEDIA_TYPES = {
 }
 
 
+class ChapterMark(NamedTuple):
+    """A chapter of the file, in samples at `SPEECH_RATE`."""
+
+    start: int
+    end: int
+    title: str
+
+
 @dataclass(frozen=True, slots=True)
 class EncodingOptions:
     """What becomes of the sentences of one request. Raises ValueError for a number out of its range.
 
     `speed`: 2 takes half of the time at the same pitch. `pause_ms`: between two sentences, at speed 1. `trim`: of the
     silence around a sentence, 30 ms are left at each end. `loudness_lufs`: by BS.1770; None leaves the level as it is.
+    `chapters`: of MP3 files, which have them at their beginning.
     """
 
     format: SpeechFormat
@@ -48,6 +58,7 @@ class EncodingOptions:
     pause_ms: int = 250
     trim: bool = True
     loudness_lufs: float | None = None
+    chapters: tuple[ChapterMark, ...] = ()
 
     def __post_init__(self) -> None:
         if not MIN_SPEED <= self.speed <= MAX_SPEED:

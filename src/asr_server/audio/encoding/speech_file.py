@@ -20,7 +20,7 @@ class SpeechFile:
         self._joiner = SentenceJoiner(trim=options.trim, pause_ms=options.pause_ms)
         self._normalizer = None if options.loudness_lufs is None else LoudnessNormalizer(options.loudness_lufs)
         self._tempo = None if options.speed == 1 else Tempo(options.speed)
-        self._writer = writer(options.format)
+        self._writer = writer(options.format, options.chapters)
 
     @property
     def samples(self) -> int:

@@ -63,4 +63,4 @@ class Tempo:
                 return
             assert isinstance(frame, av.AudioFrame)
             self._ready += frame.samples
-            yield frame.to_ndarray().reshape(-1)
+            yield frame.to_ndarray().reshape(-1).astype(np.float32, copy=False)

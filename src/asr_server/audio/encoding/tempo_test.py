@@ -39,6 +39,14 @@ def test_little_sound(speed, length):
     assert len(at_speed(speed, tone(200, 1)[:length])) == round(length / speed)
 
 
+@pytest.mark.parametrize("speed", [0.3, 0.7])
+def test_pieces_change_no_sample(speed):
+    """The filter itself rounds its position at the end of each."""
+    sound, tempo = tone(200, 3), Tempo(speed)
+    found = [block for begin in range(0, len(sound), 100) for block in tempo.push(sound[begin : begin + 100])]
+    assert np.array_equal(np.concatenate([*found, *tempo.finish()]), at_speed(speed, sound))
+
+
 def test_words_stay_where_they_are():
     """Each sound of a sentence begins and ends when it should, to 60 ms."""
     sound = np.concatenate([np.zeros(12_000, np.float32), tone(200, 0.5)] * 4)

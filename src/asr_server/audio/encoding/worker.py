@@ -13,7 +13,7 @@ import av
 import numpy as np
 
 from asr_server.audio import messages, worker
-from asr_server.audio.encoding.formats import EncodingOptions, SpeechFormat
+from asr_server.audio.encoding.formats import ChapterMark, EncodingOptions, SpeechFormat
 from asr_server.audio.encoding.speech_file import SpeechFile
 from asr_server.core.audio import SPEECH_RATE
 
@@ -38,8 +38,7 @@ def answer(content: dict[str, Any], data: bytes, files: dict[int, SpeechFile]) -
     try:
         match content["action"], files.get(number):
             case "start", None:
-                options = content["options"]
-                files[number] = SpeechFile(EncodingOptions(**options | {"format": SpeechFormat(options["format"])}))
+                files[number] = SpeechFile(_options(**content["options"]))
                 return messages.packed({})
             case "push", SpeechFile() as file:
                 samples = np.frombuffer(data, np.float32)
@@ -52,6 +51,11 @@ def answer(content: dict[str, Any], data: bytes, files: dict[int, SpeechFile]) -
     except BaseException:
         files.pop(number, None)
         raise
+
+
+def _options(format: str, chapters: list[tuple[int, int, str]], **others: Any) -> EncodingOptions:
+    marks = tuple(ChapterMark(*chapter) for chapter in chapters)
+    return EncodingOptions(SpeechFormat(format), chapters=marks, **others)
 
 
 def _ready(file: SpeechFile, encoded: bytes) -> bytes:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import av
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_server.audio.encoding.formats import SpeechFormat
+from asr_server.audio.encoding.formats import ChapterMark, SpeechFormat
 from asr_server.audio.encoding.sentences import Samples
 from asr_server.audio.encoding.wav import wav_header
 from asr_server.core.audio import SPEECH_RATE
+
+if TYPE_CHECKING:
+    from av.container.core import Chapter
 
 
 class Writer(Protocol):
@@ -28,18 +32,19 @@ class Writer(Protocol):
         """The rest."""
 
 
-def writer(speech_format: SpeechFormat) -> Writer:
+def writer(speech_format: SpeechFormat, chapters: Sequence[ChapterMark] = ()) -> Writer:
     """A new file."""
     if speech_format is SpeechFormat.PCM:
         return PcmWriter()
     if speech_format is SpeechFormat.WAV:
         return PcmWriter(wav_header(None))
-    return LibavWriter(_CODECS[speech_format])
+    return LibavWriter(_CODECS[speech_format], chapters)
 
 
 def rounded(samples: Samples) -> NDArray[np.int16]:
     """The nearest numbers in 16 bits; full scale is 32768."""
-    return np.rint(samples * np.float32(32_768)).clip(-32_768, 32_767).astype("<i2")
+    numbers: NDArray[np.int16] = np.rint(samples * np.float32(32_768)).clip(-32_768, 32_767).astype("<i2")
+    return numbers
 
 
 class PcmWriter:
@@ -65,11 +70,13 @@ class _Codec:
     container: str
     bits_per_s: int | None = None
     options: dict[str, str] = field(default_factory=dict)
+    chapter_options: dict[str, str] = field(default_factory=dict)  # none: its files have no chapters
 
 
+_ID3 = {"id3v2_version": "3"}
 _CODECS = {
     # The Xing header states the length, which is not known when it is written.
-    SpeechFormat.MP3: _Codec("libmp3lame", "fltp", "mp3", 64_000, {"write_xing": "0", "id3v2_version": "0"}),
+    SpeechFormat.MP3: _Codec("libmp3lame", "fltp", "mp3", 64_000, {"write_xing": "0", "id3v2_version": "0"}, _ID3),
     SpeechFormat.OPUS: _Codec("libopus", "flt", "ogg", 48_000, {"page_duration": "100000"}),
     SpeechFormat.AAC: _Codec("aac", "fltp", "adts", 64_000),
     SpeechFormat.FLAC: _Codec("flac", "s16", "flac"),
@@ -83,18 +90,20 @@ _CONTAINER_OPTIONS = {"fflags": "+bitexact", "flush_packets": "1", "metadata_hea
 class LibavWriter:
     """A file of one of libav's encoders."""
 
-    def __init__(self, codec: _Codec) -> None:
+    def __init__(self, codec: _Codec, chapters: Sequence[ChapterMark] = ()) -> None:
         self.samples = 0
         self._written = _Written()
-        options = _CONTAINER_OPTIONS | codec.options
+        options = _CONTAINER_OPTIONS | codec.options | (codec.chapter_options if chapters else {})
         self._container = av.open(self._written, "w", format=codec.container, options=options)
-        self._stream = self._container.add_stream(
-            codec.name, rate=SPEECH_RATE, layout="mono", format=codec.sample_format
-        )
+        stream = self._container.add_stream(codec.name, SPEECH_RATE, layout="mono", format=codec.sample_format)
+        assert isinstance(stream, av.AudioStream)
+        self._stream = stream
         if codec.bits_per_s is not None:
             self._stream.bit_rate = codec.bits_per_s
         self._stream.codec_context.thread_count = 1
         self._stream.codec_context.flags |= av.codec.context.Flags.bitexact
+        if chapters and codec.chapter_options:
+            self._container.set_chapters([_chapter(number, mark) for number, mark in enumerate(chapters)])
         self._container.start_encoding()
         self._format = codec.sample_format
 
@@ -116,6 +125,16 @@ class LibavWriter:
         frame.sample_rate, frame.time_base, frame.pts = SPEECH_RATE, Fraction(1, SPEECH_RATE), self.samples
         self.samples += len(samples)
         self._container.mux(self._stream.encode(frame))
+
+
+def _chapter(number: int, mark: ChapterMark) -> Chapter:
+    return {
+        "id": number,
+        "start": mark.start,
+        "end": mark.end,
+        "time_base": Fraction(1, SPEECH_RATE),
+        "metadata": {"title": mark.title},
+    }
 
 
 class _Written:

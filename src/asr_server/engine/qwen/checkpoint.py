@@ -43,6 +43,10 @@ class Wanted:
         return f"{self.setting}={self.value}" + (f" ({self.revision})" if self.revision else "")
 
 
+# Raises `ModelUnavailable` unless the directory holds what is wanted.
+Check = Callable[[Path, Wanted], None]
+
+
 def locate(
     model_id: str, on_download: OnDownload = lambda size_bytes: None, *, revision: str = "", update: bool = False
 ) -> Path:
@@ -61,7 +65,7 @@ def on_disk(model_id: str, *, revision: str = "") -> bool:
     """Whether the model is on this machine and whole. Asks no hub."""
     wanted = Wanted("MODEL_ID", model_id, revision=revision)
     if model_id != DEMO and not os.path.isdir(model_id):
-        return is_hub_id(model_id) and _cached(wanted) is not None
+        return is_hub_id(model_id) and cached(wanted) is not None
     return not problem(demo.checkpoint_path() if model_id == DEMO else Path(model_id), model_id)
 
 
@@ -75,7 +79,7 @@ def local(name: str, *, aligner: bool = False, revision: str = "") -> Path | Non
     """The directory of a model or an aligner if it is on this machine and whole. Asks no hub."""
     wanted = Wanted("FORCED_ALIGNER_ID" if aligner else "MODEL_ID", name, aligner=aligner, revision=revision)
     if name != DEMO and not os.path.isdir(name):
-        return _cached(wanted) if is_hub_id(name) else None
+        return cached(wanted) if is_hub_id(name) else None
     try:
         return locate_aligner(name) if aligner else locate(name)
     except ModelUnavailable:
@@ -96,7 +100,7 @@ def _located(wanted: Wanted, bundled: Path, on_download: OnDownload) -> Path:
     elif not is_hub_id(name):
         raise ModelUnavailable(f"{wanted}: there is no such directory, and it is no hub id (owner/name).")
     else:
-        directory = _fetch(wanted, on_download)
+        directory = fetch(wanted, on_download)
     _check(directory, wanted)
     return directory
 
@@ -109,7 +113,7 @@ def is_hub_id(name: str) -> bool:
 def check(directory: Path, name: str) -> None:
     """Raise `ModelUnavailable` unless `directory` holds a whole model or aligner that the SDK loads."""
     path = directory / "config.json"
-    config = _read_json(path, Wanted("MODEL_ID", name)) if path.is_file() else {}
+    config = read_json(path, Wanted("MODEL_ID", name)) if path.is_file() else {}
     aligner = _is_aligner(config)
     _check(directory, Wanted("FORCED_ALIGNER_ID" if aligner else "MODEL_ID", name, aligner))
 
@@ -123,14 +127,16 @@ def problem(directory: Path, name: str) -> str:
     return ""
 
 
-def _fetch(wanted: Wanted, on_download: OnDownload) -> Path:
+def fetch(wanted: Wanted, on_download: OnDownload, check: Check | None = None) -> Path:
+    """The snapshot of a hub id: the one in the cache if `check` finds it whole and nothing newer is wanted, else a
+    download, which is not checked. Raises `ModelUnavailable`."""
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.file_download import repo_folder_name
 
     blobs = Path(constants.HF_HUB_CACHE, repo_folder_name(repo_id=wanted.value, repo_type="model"), "blobs")
     try:
-        if not wanted.update and (cached := _cached(wanted)):
-            return cached
+        if not wanted.update and (found := cached(wanted, check)):
+            return found
         with _growth_of(blobs, on_download):
             return Path(snapshot_download(wanted.value, revision=wanted.revision or None))
     except (
@@ -145,14 +151,15 @@ def _fetch(wanted: Wanted, on_download: OnDownload) -> Path:
         ) from error
 
 
-def _cached(wanted: Wanted) -> Path | None:
-    """The whole snapshot in the cache, without a question to the hub."""
+def cached(wanted: Wanted, check: Check | None = None) -> Path | None:
+    """The whole snapshot in the cache, without a question to the hub. `check` raises `ModelUnavailable` where it is not
+    whole; without one it is to be a recogniser or an aligner."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
         directory = Path(snapshot_download(wanted.value, revision=wanted.revision or None, local_files_only=True))
-        _check(directory, wanted)
+        (check or _check)(directory, wanted)
     except (LocalEntryNotFoundError, ModelUnavailable):
         return None
     return directory
@@ -196,11 +203,11 @@ def _check(directory: Path, wanted: Wanted) -> None:
     missing = [name for name in _NEEDED if not (directory / name).is_file()]
     if "config.json" in missing:
         raise ModelUnavailable(f"{wanted}: not a checkpoint, it has no config.json.")
-    config = _read_json(directory / "config.json", wanted)
+    config = read_json(directory / "config.json", wanted)
     _check_architecture(config, wanted)
     of_layout = hf_layout.NEEDED if hf_layout.is_hf(config) else _SDK_NEEDED
     missing += [name for name in of_layout if not (directory / name).is_file()]
-    missing += _missing_weights(directory, wanted)
+    missing += missing_weights(directory, wanted)
     if missing:
         raise ModelUnavailable(
             f"{wanted}: the checkpoint is incomplete, it lacks {', '.join(missing)}. Download it again."
@@ -227,15 +234,17 @@ def _is_aligner(config: dict[str, Any]) -> bool:
     return isinstance(thinker, dict) and _ALIGNER in str(thinker.get("model_type", ""))
 
 
-def _missing_weights(directory: Path, wanted: Wanted) -> list[str]:
+def missing_weights(directory: Path, wanted: Wanted) -> list[str]:
+    """The names of weight files that are not there."""
     index = directory / "model.safetensors.index.json"
     if index.is_file():
-        shards = set(_read_json(index, wanted).get("weight_map", {}).values())
+        shards = set(read_json(index, wanted).get("weight_map", {}).values())
         return sorted(name for name in shards if not (directory / name).is_file())
     return [] if (directory / "model.safetensors").is_file() else ["model.safetensors"]
 
 
-def _read_json(path: Path, wanted: Wanted) -> dict[str, Any]:
+def read_json(path: Path, wanted: Wanted) -> dict[str, Any]:
+    """The object in a file. Raises `ModelUnavailable`."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:

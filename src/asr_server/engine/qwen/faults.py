@@ -41,6 +41,16 @@ def failure(error: BaseException, subject: str = "this audio") -> AsrError:
     return found
 
 
+def load_failure(error: Exception) -> AsrError:
+    """The error of a load that raised `error`."""
+    found = failure(error, "the model")
+    if isinstance(found, EngineOutOfMemory):
+        return EngineOutOfMemory("No memory is left for the model; free some or choose a smaller one.")
+    if isinstance(found, TranscriptionFailed):
+        return ModelUnavailable(f"The model cannot be loaded ({type(error).__name__}); the log has the details.")
+    return found
+
+
 def _release(error: BaseException | None) -> None:
     """Replace the traceback by its text, also of the exceptions behind it. (`traceback.clear_frames` is not enough:
     frames of closures keep what these refer to.)"""

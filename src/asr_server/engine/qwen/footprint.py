@@ -13,7 +13,7 @@ from asr_server.engine.qwen import checkpoint
 _RELEASED_PARAMETERS = 920_000_000
 # Activations of a pass by its shapes: 8,192 tokens in the widest layer of the language model take 150 MiB in 16 bits,
 # the first convolution of 30 s of audio 180 MiB. Not measured on a GPU.
-_PASS_BYTES = 512 * 1024 * 1024
+PASS_BYTES = 512 * 1024 * 1024
 
 
 def aligner_bytes(plan: Plan, item_bytes: int) -> int:
@@ -21,8 +21,8 @@ def aligner_bytes(plan: Plan, item_bytes: int) -> int:
     if not plan.aligner_id or plan.aligner_id == moonshine.MODEL_ID:
         return 0
     directory = checkpoint.local(plan.aligner_id, aligner=True, revision=plan.aligner_revision)
-    parameters = _parameters(directory) if directory is not None else _RELEASED_PARAMETERS
-    return parameters * item_bytes + _PASS_BYTES
+    count = parameters(directory) if directory is not None else _RELEASED_PARAMETERS
+    return count * item_bytes + PASS_BYTES
 
 
 def fits(plan: Plan) -> bool:
@@ -36,10 +36,10 @@ def fits(plan: Plan) -> bool:
 
     # In 8 bits the layers are there twice, which is as much as once in 16 bits.
     item_bytes = 4 if plan.dtype == "float32" and not plan.quantize else 2
-    return memory.free_bytes(torch.device(plan.device)) >= _parameters(directory) * item_bytes + _PASS_BYTES
+    return memory.free_bytes(torch.device(plan.device)) >= parameters(directory) * item_bytes + PASS_BYTES
 
 
-def _parameters(directory: Path) -> int:
+def parameters(directory: Path) -> int:
     """By the headers of the weight files: their formats may differ from the one that is loaded."""
     from safetensors import safe_open
 

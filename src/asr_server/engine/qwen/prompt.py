@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,13 +25,12 @@ class PromptBuilder:
     def __init__(self, processor: Any) -> None:
         self._processor = processor
         self._tokenizer = processor.tokenizer
-        # Longest first, so that no token is left over from a piece of another.
-        self._control = sorted(self._tokenizer.get_added_vocab(), key=len, reverse=True)
+        self._control = control_tokens(self._tokenizer)
 
     def build(self, *, context: str, language: str | None) -> Prompt:
         """The prompt for one clip. `context` goes into the system turn; `language` (the model's name) forces it."""
         messages = [
-            {"role": "system", "content": self._clean(context)},
+            {"role": "system", "content": clean(self._control, context)},
             {"role": "user", "content": [{"type": "audio", "audio": ""}]},
         ]
         text = self._processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
@@ -42,7 +42,7 @@ class PromptBuilder:
     def answer(self, text: str, language: str, *, forced: bool) -> tuple[int, ...]:
         """Ids of the answer that says `text` in `language`, behind a forced language or none; () where the language
         would have to be named and is not known."""
-        text = self._clean(text)
+        text = clean(self._control, text)
         if forced:
             return tuple(self._tokenizer(text).input_ids)
         named = f"language {language}{ASR_TEXT}{text}" if text else "language None"
@@ -56,9 +56,15 @@ class PromptBuilder:
     def _ids(self, text: str) -> torch.Tensor:
         return torch.tensor(self._tokenizer(text).input_ids, dtype=torch.long)
 
-    def _clean(self, context: str) -> str:
-        """`context` without control tokens: they would end the turn or stand for audio that is not there."""
-        while any(token in context for token in self._control):
-            for token in self._control:
-                context = context.replace(token, " ")
-        return context.strip()
+
+def control_tokens(tokenizer: Any) -> list[str]:
+    """The names of tokens that are no text, longest first, so that none is left over from a piece of another."""
+    return sorted(tokenizer.get_added_vocab(), key=len, reverse=True)
+
+
+def clean(control: Sequence[str], text: str) -> str:
+    """`text` without control tokens: they would end the turn or stand for audio that is not there."""
+    while any(token in text for token in control):
+        for token in control:
+            text = text.replace(token, " ")
+    return text.strip()

@@ -18,7 +18,6 @@ from asr_server.core.errors import (
     EngineOutOfMemory,
     InvalidValue,
     ModelUnavailable,
-    TranscriptionFailed,
 )
 from asr_server.engine.budget import expected_tokens
 from asr_server.engine.encoder_options import CAUSAL_KEY, causal_problem
@@ -109,7 +108,7 @@ class Runtime:
             found = (*options, *measured)
             return cls(parts, limits, found, quantize=plan.quantize, compiled=plan.compiled, encoder=encoder)
         except Exception as error:
-            raise _load_failure(error) from error
+            raise faults.load_failure(error) from error
 
     def attempt(self, run: Callable[[], None]) -> AsrError | None:
         """Run a pass. Returns why it failed, None if it did not. Raises `EngineFailed`.
@@ -298,15 +297,6 @@ def _audio_input(encoder: Encoder, mel: LogMel, cache: PrefixCache) -> AudioInpu
 def _expected_tokens(prepared: Prepared) -> int:
     work = prepared.utterance
     return min(prepared.budget, expected_tokens(len(work.audio)) + max(len(work.prefix), len(work.draft)))
-
-
-def _load_failure(error: Exception) -> AsrError:
-    failure = faults.failure(error, "the model")
-    if isinstance(failure, EngineOutOfMemory):
-        return EngineOutOfMemory("No memory is left for the model; free some or choose a smaller one.")
-    if isinstance(failure, TranscriptionFailed):
-        return ModelUnavailable(f"The model cannot be loaded ({type(error).__name__}); the log has the details.")
-    return failure
 
 
 def _capacity(parts: loading.Parts, limits: capacity.Limits) -> capacity.Capacity:

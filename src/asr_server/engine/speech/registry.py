@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from asr_server.engine.speech.espeak.package import ESPEAK
 from asr_server.engine.speech.protocol import SpeechEngine
+from asr_server.engine.speech.qwen.model import SpeechModel
+
+OnProgress = Callable[[], None]
 
 # For tests only.
 FAKE = "fake"
@@ -13,7 +17,7 @@ NAMES = (ESPEAK, FAKE)
 
 
 def build(name: str, fake_script: Path | None = None) -> SpeechEngine:
-    """The engine of that name, the value of the option `speech` or `speech_clone_model`."""
+    """The engine of that name, one of `NAMES`."""
     if name == FAKE:
         from asr_server.engine.speech.fake import FakeSpeechEngine
 
@@ -21,3 +25,12 @@ def build(name: str, fake_script: Path | None = None) -> SpeechEngine:
     from asr_server.engine.speech.espeak.engine import EspeakEngine
 
     return EspeakEngine()
+
+
+def build_model(
+    model: SpeechModel, on_progress: OnProgress = lambda: None, on_load_progress: OnProgress = lambda: None
+) -> SpeechEngine:
+    """The engine for a model of Qwen3-TTS. The callbacks are those of `engine.registry.build`."""
+    from asr_server.engine.speech.qwen.engine import QwenSpeechEngine
+
+    return QwenSpeechEngine(model, on_progress, on_load_progress)

@@ -10,8 +10,11 @@ from enum import StrEnum
 
 from asr_server.core.errors import AsrError
 from asr_server.service.requests import Request, Result
+from asr_server.service.speech.requests import SpeechJobRequest
 
 _ID = re.compile(r"job_[A-Za-z0-9_-]{24}")
+
+JobRequest = Request | SpeechJobRequest
 
 
 def new_id() -> str:
@@ -24,14 +27,16 @@ def is_id(name: str) -> bool:
     return _ID.fullmatch(name) is not None
 
 
-def clips(request: Request) -> list[bytes]:
+def clips(request: JobRequest) -> list[bytes]:
     """The audio files of the speakers that the request names."""
-    return [speaker.clip for speaker in request.speakers.known] if request.speakers else []
+    if isinstance(request, SpeechJobRequest) or request.speakers is None:
+        return []
+    return [speaker.clip for speaker in request.speakers.known]
 
 
-def with_clips(request: Request, audio_files: Iterable[bytes]) -> Request:
+def with_clips(request: JobRequest, audio_files: Iterable[bytes]) -> JobRequest:
     """The request with other audio files of the speakers that it names."""
-    if request.speakers is None:
+    if isinstance(request, SpeechJobRequest) or request.speakers is None:
         return request
     pairs = zip(request.speakers.known, audio_files, strict=False)
     known = tuple(replace(speaker, clip=clip) for speaker, clip in pairs)
@@ -72,13 +77,15 @@ class JobRecord:
 
     `expires_at`: when it is removed, where that does not follow from `ended_at`.
 
-    `done_s`: seconds of the recording that are transcribed. `duration_s`: how long the recording says that it is, at
-    the end how long it is; 0 if unknown. `owner`: whose key created the job, "" without keys. `result`: without its
-    content, which is a file of its own.
+    `done_s`: seconds of the recording that are transcribed, or of speech that are made. `duration_s`: how long the
+    recording says that it is, or about how long the speech will be; at the end how long it is; 0 if unknown.
+    `characters`, `done_characters`: of a text, and how many of them are spoken. `expected_bytes`: what its speech will
+    take on the disk, about. `owner`: whose key created the job, "" without keys. `result`: without its content, which
+    is a file of its own.
     """
 
     id: str
-    request: Request
+    request: JobRequest
     created_at: float
     state: JobState = JobState.QUEUED
     started_at: float = 0.0
@@ -89,7 +96,10 @@ class JobRecord:
     result: Result | None = None
     error: JobError | None = None
     expires_at: float = 0.0
+    characters: int = 0
+    done_characters: int = 0
+    expected_bytes: int = 0
 
     def queued_again(self) -> JobRecord:
         """The same job before it ran. For jobs that were running when an earlier server ended."""
-        return replace(self, state=JobState.QUEUED, started_at=0.0, done_s=0.0, duration_s=0.0)
+        return replace(self, state=JobState.QUEUED, started_at=0.0, done_s=0.0, duration_s=0.0, done_characters=0)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from io import SEEK_END
 from itertools import repeat
 from typing import BinaryIO
@@ -22,21 +23,19 @@ from asr_server.core.errors import (
     JobsUnavailable,
     Overloaded,
     ShuttingDown,
-    TranscriptionFailed,
 )
-from asr_server.scheduling.job import Priority
-from asr_server.service.jobs.record import JobError, JobRecord, JobState, clips, new_id, with_clips
+from asr_server.service.jobs.record import JobError, JobRecord, JobRequest, JobState, clips, new_id, with_clips
 from asr_server.service.jobs.shares import JobLimits, WaitingJobs
 from asr_server.service.jobs.store import JobStore
-from asr_server.service.processor import RequestProcessor
-from asr_server.service.recordings.pipeline import Emit, Event, RunOptions, SegmentDone, Started
-from asr_server.service.requests import Request, Result
+from asr_server.service.jobs.work import JobKinds, JobOutcome, JobRun, Progress, TextSize
+from asr_server.service.requests import Result
 
 # One is transcribed while another is decoded or rendered. More of one caller would only share the same batch. The third
 # place is for another one, who need not wait until one of these ends.
 _AT_ONCE, _AT_ONCE_EACH = 3, 2
+# Each may take some 100 MiB until it is on the disk.
+_TEXTS_AT_ONCE = 4
 _SWEEP_S = 60.0
-_RETRY_S = 1.0
 # Where STATE_DIR cannot be used, it is tried again: another server may end, and a disk may get space.
 _OPEN_AGAIN_S = 10.0
 # For results whose time passed before this start: they are kept once more, since the clock may have been wrong.
@@ -51,8 +50,8 @@ class Jobs:
     `open_store` raises `JobsUnavailable` where there can be no jobs now.
     """
 
-    def __init__(self, processor: RequestProcessor, limits: JobLimits, open_store: OpenStore) -> None:
-        self._processor = processor
+    def __init__(self, kinds: JobKinds, limits: JobLimits, open_store: OpenStore) -> None:
+        self._kinds = kinds
         self._limits = limits
         self._open_store = open_store
         self._store_or_reason: JobStore | str = "The server is starting."
@@ -66,6 +65,7 @@ class Jobs:
         # Jobs whose recordings are being stored, and the bytes of these, by owner.
         self._arriving: Counter[str] = Counter()
         self._arriving_bytes: Counter[str] = Counter()
+        self._arriving_texts = 0
         self._draining = False
 
     @property
@@ -106,16 +106,37 @@ class Jobs:
         unfinished = Counter(record.owner for record in self._records.values() if not record.state.over)
         self._limits.check_jobs(unfinished + self._arriving, owner)
 
-    async def add(self, request: Request, recording: BinaryIO, owner: str = "") -> JobRecord:
-        """Accept a job. Raises `JobsUnavailable`, and `Overloaded` if too many wait or take too much of the disk."""
+    @contextmanager
+    def room_for_text(self, owner: str = "") -> Iterator[None]:
+        """Room in the memory for a text that has not arrived yet, until the block ends. Raises as `check_room`."""
+        self.check_room(owner)
+        if self._arriving_texts == _TEXTS_AT_ONCE:
+            raise Overloaded("Other long texts are arriving; try again.", retry_after_s=5)
+        self._arriving_texts += 1
+        try:
+            yield
+        finally:
+            self._arriving_texts -= 1
+
+    async def add(
+        self, request: JobRequest, recording: BinaryIO, owner: str = "", *, text: TextSize | None = None
+    ) -> JobRecord:
+        """Accept a job. `recording`: or the text, of that size. Raises `JobsUnavailable`, and `Overloaded` if too many
+        wait or take too much of the disk."""
         store = self._opened()
         self.check_room(owner)
         record = JobRecord(new_id(), request, time.time(), owner=owner)
-        size_bytes = recording.seek(0, SEEK_END) + sum(map(len, clips(request)))
+        if text is not None:
+            record = replace(record, characters=text.characters, expected_bytes=text.expected_bytes)
+        size_bytes = recording.seek(0, SEEK_END) + sum(map(len, clips(request))) + record.expected_bytes
         self._arriving[owner] += 1
         self._arriving_bytes[owner] += size_bytes
         try:
             free_bytes = await asyncio.to_thread(store.free_bytes)
+            free_bytes -= sum(other.expected_bytes for other in self._records.values() if not other.state.over)
+            if record.expected_bytes and self._arriving_bytes.total() > free_bytes:
+                needed_mib = record.expected_bytes // 2**20
+                raise JobsUnavailable(f"The speech may take {needed_mib} MiB of the disk, which has less.")
             kept_bytes = sum(self._bytes[other.id] for other in self._records.values() if other.owner == owner)
             arriving_bytes = self._arriving_bytes
             self._limits.check_bytes(kept_bytes + arriving_bytes[owner], free_bytes - arriving_bytes.total(), owner)
@@ -135,13 +156,14 @@ class Jobs:
             raise JobNotFound("There is no job of this id; finished ones are kept for JOB_TTL.", param="job_id")
         return record
 
-    async def result(self, identity: str, owner: str = "") -> Result:
-        """The job's answer. Raises `JobNotFound` and `JobNotFinished`; the record says why a job failed."""
+    async def result(self, identity: str, owner: str = "") -> tuple[Result, BinaryIO]:
+        """The job's answer, and its content open for reading. Raises `JobNotFound` and `JobNotFinished`; the record
+        says why a job failed."""
         record = self.get(identity, owner)
         if record.result is None:
             raise JobNotFinished(f"The job has no result: it is {record.state.value}.", param="job_id")
         try:
-            return replace(record.result, content=await asyncio.to_thread(self._opened().result, identity))
+            return record.result, await asyncio.to_thread(self._opened().result, identity)
         except FileNotFoundError:
             raise JobNotFound("The job was removed.", param="job_id") from None
         except OSError as error:
@@ -226,7 +248,7 @@ class Jobs:
 
     def _enqueue(self, record: JobRecord, size_bytes: int) -> None:
         self._records[record.id] = record
-        self._bytes[record.id] = size_bytes
+        self._bytes[record.id] = size_bytes if record.state.over else max(size_bytes, record.expected_bytes)
         self._changed[record.id] = asyncio.Event()
         if record.state.over:
             self._remove_later(record)
@@ -264,52 +286,40 @@ class Jobs:
         began_s = time.monotonic()
         self._publish(record)
         try:
-            result, duration_s = await self._process(record)
-        except EngineFailed:  # this process ends, and the next server runs the job again
+            outcome = await self._process(record)
+        except (EngineFailed, ShuttingDown):  # this process ends, and the next server runs the job again
             await asyncio.Event().wait()
             raise
         except AsrError as error:
             ended, content = replace(self._records[record.id], state=JobState.FAILED, error=JobError.of(error)), None
         else:
-            ended, content = _succeeded(record, result, duration_s), result.content
+            ended, content = _succeeded(record, outcome), outcome.content
         ended = replace(ended, ended_at=time.time())
         await self._end(ended, content, time.monotonic() - began_s)
 
-    async def _process(self, record: JobRecord) -> tuple[Result, float]:
-        """The answer, and how long the recording is."""
-        options = RunOptions(Priority.BULK, self._limits.timeout_s, caller=record.owner, owner=record.owner)
+    async def _process(self, record: JobRecord) -> JobOutcome:
+        work = self._kinds.of(record.request)
+        run = JobRun(record, self._opened(), self._limits.timeout_s, partial(self._report, record.id))
         try:
-            request = await asyncio.to_thread(self._opened().request, record)
-            with self._opened().recording(record.id) as recording:
-                while True:
-                    try:
-                        result, transcript = await self._processor.process(
-                            recording, request, options, self._on_event(record.id)
-                        )
-                    except Overloaded:  # a job has been accepted already: it waits for callers who wait for an answer
-                        await asyncio.sleep(_RETRY_S)
-                    else:
-                        return result, transcript.duration_ms / 1000
+            return await work.process(run)
         except AsrError:
             raise
         except OSError as error:
-            raise JobsUnavailable(f"The recording cannot be read ({error.strerror}).") from error
+            raise JobsUnavailable(f"The files of the job cannot be read or written ({error.strerror}).") from error
         except Exception as error:  # a fault of one job must not end the loop that runs all of them
             logger.opt(exception=error).error("job failed unexpectedly", id=record.id)
-            raise TranscriptionFailed("The server failed on this job; its log has the details.") from error
+            raise work.unexpected_error("The server failed on this job; its log has the details.") from error
 
-    def _on_event(self, identity: str) -> Emit:
-        claimed_s = 0.0
-
-        async def publish_progress(event: Event) -> None:
-            nonlocal claimed_s
-            if isinstance(event, Started):
-                claimed_s = event.claimed_s
-            elif isinstance(event, SegmentDone) and (record := self._records.get(identity)) is not None:
-                done_s = event.segment.end_ms / 1000
-                self._publish(replace(record, done_s=done_s, duration_s=max(done_s, claimed_s) if claimed_s else 0.0))
-
-        return publish_progress
+    def _report(self, identity: str, progress: Progress) -> None:
+        if (record := self._records.get(identity)) is not None:
+            self._publish(
+                replace(
+                    record,
+                    done_s=progress.done_s,
+                    duration_s=progress.duration_s,
+                    done_characters=progress.done_characters,
+                )
+            )
 
     async def _end(self, record: JobRecord, result: bytes | None, took_s: float) -> None:
         store = self._opened()
@@ -344,11 +354,12 @@ class Jobs:
             await asyncio.sleep(min(_SWEEP_S, max(1.0, self._limits.ttl_s)))
 
 
-def _succeeded(record: JobRecord, result: Result, duration_s: float) -> JobRecord:
+def _succeeded(record: JobRecord, outcome: JobOutcome) -> JobRecord:
     return replace(
         record,
         state=JobState.SUCCEEDED,
-        done_s=duration_s,
-        duration_s=duration_s,
-        result=replace(result, content=b""),
+        done_s=outcome.duration_s,
+        duration_s=outcome.duration_s,
+        done_characters=record.characters,
+        result=outcome.result,
     )

@@ -4,6 +4,7 @@ import asyncio
 import io
 import time
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -20,9 +21,11 @@ from asr_server.core.transcript import Segment, Transcript
 from asr_server.scheduling.job import Priority
 from asr_server.service.jobs import runner
 from asr_server.service.jobs.record import JobRecord, JobState, new_id
+from asr_server.service.jobs.recordings import RecordingJobs
 from asr_server.service.jobs.runner import Jobs
 from asr_server.service.jobs.shares import JobLimits
 from asr_server.service.jobs.store import JobStore
+from asr_server.service.jobs.work import JobKinds
 from asr_server.service.recordings.pipeline import RunOptions, SegmentDone, Started
 from asr_server.service.requests import KnownSpeaker, Result, SpeakerOptions, TranscriptionRequest
 
@@ -33,7 +36,7 @@ SEGMENT = Segment(0, 3_000, "words", "English", (), -0.1, 0.1)
 
 
 class Scripted:
-    """Does what `script` says for each call: returns a result, raises, or waits for `go`."""
+    """Does what `script` says for each call: returns a result, raises, or waits for `go`. A `RequestProcessor`."""
 
     def __init__(self, *script):
         self.script, self.calls, self.go = list(script), [], asyncio.Event()
@@ -54,12 +57,20 @@ class Scripted:
 @asynccontextmanager
 async def running(directory, processor, **limits):
     wanted = JobLimits(**{"ttl_s": 100, "timeout_s": 50, "max_jobs": 3, **limits})
-    jobs = Jobs(processor, wanted, lambda: JobStore(directory))
+    work = RecordingJobs(processor)
+    jobs = Jobs(JobKinds(work, work), wanted, lambda: JobStore(directory))
     await jobs.start()
     try:
         yield jobs
     finally:
         await jobs.close()
+
+
+async def fetched(jobs, identity, owner=""):
+    """The whole result."""
+    result, file = await jobs.result(identity, owner)
+    with file:
+        return replace(result, content=file.read())
 
 
 async def ended(jobs, identity):
@@ -91,7 +102,7 @@ async def test_a_job_runs_as_bulk_work_and_keeps_its_result(tmp_path):
         assert taken.state is JobState.QUEUED
         done = await ended(jobs, taken.id)
         assert (done.state, done.done_s, done.duration_s) == (JobState.SUCCEEDED, 9.0, 9.0)
-        assert await jobs.result(taken.id) == RESULT
+        assert await fetched(jobs, taken.id) == RESULT
     assert processor.calls == [(REQUEST, RunOptions(Priority.BULK, timeout_s=50))]
 
 
@@ -158,7 +169,7 @@ async def test_a_restart_keeps_what_is_done_and_begins_anew_what_is_not(tmp_path
         assert jobs.get(ids[3]).state is JobState.QUEUED
     processor = Scripted()
     async with running(tmp_path, processor) as jobs:
-        assert (await jobs.result(ids[0])).content == b"words"
+        assert (await fetched(jobs, ids[0])).content == b"words"
         for identity in ids:
             assert (await ended(jobs, identity)).state is JobState.SUCCEEDED
     assert len(processor.calls) == 3
@@ -282,7 +293,7 @@ async def test_what_cannot_be_removed_stays_a_job(tmp_path, monkeypatch):
             for job in (done, runs):
                 with pytest.raises(JobsUnavailable):
                     await jobs.remove(job.id)
-        assert await jobs.result(done.id) == RESULT
+        assert await fetched(jobs, done.id) == RESULT
         assert (await ended(jobs, runs.id)).state is JobState.SUCCEEDED
         await jobs.remove(done.id)
 
@@ -337,7 +348,7 @@ async def test_a_job_is_its_owners_alone(tmp_path):
                 jobs.get(taken.id, owner)
             with pytest.raises(JobNotFound):
                 await anext(jobs.watch(taken.id, owner))
-        assert await jobs.result(taken.id, "ann") == RESULT
+        assert await fetched(jobs, taken.id, "ann") == RESULT
         await jobs.remove(taken.id, "ann")
 
 
@@ -390,11 +401,11 @@ async def test_results_stay_when_the_clock_jumps(tmp_path, monkeypatch, jump_s):
         await ended(jobs, taken.id)
         clock.offset_s = jump_s
         await asyncio.sleep(0.1)
-        assert await jobs.result(taken.id) == RESULT
+        assert await fetched(jobs, taken.id) == RESULT
     for _ in range(2):
         async with running(tmp_path, Scripted()) as jobs:
             await asyncio.sleep(0.1)
-            assert await jobs.result(taken.id) == RESULT
+            assert await fetched(jobs, taken.id) == RESULT
 
 
 async def test_a_result_from_long_ago_is_kept_once_more_and_not_for_ever(tmp_path, monkeypatch):

@@ -1,4 +1,5 @@
-"""Jobs on disk: a folder for each, with the recording, the clips of known speakers, the record and the result.
+"""Jobs on disk: a folder for each, with the recording, the clips of known speakers, the record and the result; or with
+a text and the speech that is made of it.
 
 Each file is written under another name and then renamed, so that a server that dies at any point leaves whole files.
 The directory may hold things of others: only folders with the name of a job are read, and only files of a job removed.
@@ -24,14 +25,17 @@ from pydantic import TypeAdapter
 
 from asr_server.core.errors import JobsUnavailable
 from asr_server.service.jobs import migration
-from asr_server.service.jobs.record import JobRecord, clips, is_id, with_clips
-from asr_server.service.requests import MAX_KNOWN_SPEAKERS, Request
+from asr_server.service.jobs.record import JobRecord, JobRequest, clips, is_id, with_clips
+from asr_server.service.jobs.spoken_parts import SpokenParts
+from asr_server.service.requests import MAX_KNOWN_SPEAKERS
 from asr_server.service.voices import UNREADABLE_VOICES, VOICES
 
+# The recording of a job that speaks is its text.
 _RECORD, _RECORDING, _RESULT = "job.json", "recording", "result"
+_NEW_RESULT, _SPEECH, _SPOKEN_PARTS = "result.part", "speech", "spoken-parts"
 _CLIPS = tuple(f"clip-{number}" for number in range(MAX_KNOWN_SPEAKERS))
 # In the order in which they are removed: a job that is removed in part must not look as if it had never been accepted.
-_FILES = (_RECORDING, *_CLIPS, _RESULT, "result.part", "job.part", _RECORD)
+_FILES = (_RECORDING, *_CLIPS, _SPEECH, _SPOKEN_PARTS, _RESULT, _NEW_RESULT, "job.part", _RECORD)
 _JOBS, _UNREADABLE, _LOCK = "jobs", "unreadable-jobs", "lock"
 _FOLDER_BYTES = 4096
 # All that servers put into the directory.
@@ -123,7 +127,7 @@ class JobStore:
         self._write(record.id, _RECORD, _stored_records.dump_json(_StoredRecord(2, record)))
 
     def end(self, record: JobRecord, result: bytes | None) -> None:
-        """Store how a job ended, with its result if it has one, and remove its audio."""
+        """Store how a job ended, with its result if it has one that is not stored yet, and remove its audio."""
         try:
             self._write_end(record, result)
         except OSError:
@@ -135,14 +139,29 @@ class JobStore:
         """The uploaded file, open for reading."""
         return (self._jobs / identity / _RECORDING).open("rb")
 
-    def request(self, record: JobRecord) -> Request:
+    def request(self, record: JobRecord) -> JobRequest:
         """The request of a job that is not over, with its clips."""
         count, folder = len(clips(record.request)), self._jobs / record.id
         return with_clips(record.request, [(folder / name).read_bytes() for name in _CLIPS[:count]])
 
-    def result(self, identity: str) -> bytes:
-        """The result of a job that succeeded."""
-        return (self._jobs / identity / _RESULT).read_bytes()
+    def spoken_parts(self, identity: str) -> SpokenParts:
+        """What is spoken already of a job that speaks."""
+        folder = self._jobs / identity
+        return SpokenParts(folder / _SPEECH, folder / _SPOKEN_PARTS)
+
+    def new_result(self, identity: str) -> BinaryIO:
+        """An empty file for a result that is too large for memory. The caller closes it."""
+        return (self._jobs / identity / _NEW_RESULT).open("w+b")
+
+    def keep_result(self, identity: str, written: BinaryIO) -> None:
+        """The file of `new_result` is complete: it is the result."""
+        written.flush()
+        os.fsync(written.fileno())
+        (self._jobs / identity / _NEW_RESULT).replace(self._jobs / identity / _RESULT)
+
+    def result(self, identity: str) -> BinaryIO:
+        """The result of a job that succeeded, open for reading."""
+        return (self._jobs / identity / _RESULT).open("rb")
 
     def size_bytes(self, identity: str) -> int:
         """What a job takes on the disk."""
@@ -189,7 +208,7 @@ class JobStore:
             logger.warning("job is unreadable and was moved", id=folder.name, reason=reason, place=str(place))
 
     def _remove_audio(self, identity: str) -> None:
-        for name in (_RECORDING, *_CLIPS):
+        for name in (_RECORDING, *_CLIPS, _SPEECH, _SPOKEN_PARTS, _NEW_RESULT):
             (self._jobs / identity / name).unlink(missing_ok=True)
 
     def _write_end(self, record: JobRecord, result: bytes | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,17 +12,22 @@ from loguru import logger
 from asr_server.audio.encoding.client import AudioEncoder
 from asr_server.engine.speech import registry
 from asr_server.engine.speech.client import SpeechClient
+from asr_server.engine.speech_options import CLONE, SPEECH
 from asr_server.scheduling.admission import Admission
+from asr_server.scheduling.job import DEFAULT
 from asr_server.scheduling.model import ModelState
 from asr_server.scheduling.thread import EngineThread
 from asr_server.service.speech.cache import SpeechCache
 from asr_server.service.speech.script import SpeechEngines
+from asr_server.service.speech.session import SessionLimits
+from asr_server.service.speech.sessions import SpeechSessions
 from asr_server.service.speech.synthesis import SpeechProcessor
 
 if TYPE_CHECKING:
     from asr_server.core.errors import EngineFailed
     from asr_server.core.settings import Settings
     from asr_server.engine.plan import Plan
+    from asr_server.engine.speech.protocol import SpeechEngine
     from asr_server.service.speech.observer import SpeechObserver
 
 
@@ -31,6 +36,7 @@ class Speech:
     """`thread`: that of the engine, None where the server is silent."""
 
     processor: SpeechProcessor
+    sessions: SpeechSessions
     encoder: AudioEncoder
     thread: EngineThread | None
 
@@ -41,33 +47,70 @@ class Speech:
         await self.encoder.close()
 
 
+@dataclass(frozen=True, slots=True)
+class SharedThread:
+    """The engine thread of recognition, and the speech engines on it by the names of their options."""
+
+    thread: EngineThread
+    engines: Mapping[str, SpeechEngine]
+
+
 def build_speech(
     settings: Settings,
     resolved: Plan,
-    *,
+    shared: SharedThread,
     watch: SpeechObserver | None = None,
     on_failure: Callable[[EngineFailed], None] = lambda error: None,
 ) -> Speech:
     """Build it; the engine is loaded by its first sentence. `on_failure`: as of the engine thread."""
-    thread: EngineThread | None = None
-    engines: SpeechEngines | str = resolved.reason("speech")
-    if resolved.is_active("speech"):
-        # On a thread of its own, so that it never waits for a step of recognition.
-        engine = registry.build(resolved.value("speech"))
-        thread = EngineThread(
-            engine, idle_timeout_s=settings.idle_timeout, on_state=_log_state, watch=watch, on_failure=on_failure
-        )
-        engines = SpeechEngines(SpeechClient(thread, engine.traits, engine.info.model_id))
+    wanted = {name: value for name in (SPEECH, CLONE) if (value := resolved.value(name)) and name not in shared.engines}
+    own = {name: registry.build(value, settings.fake_engine_script) for name, value in wanted.items()}
+    thread = _own_thread(own, settings.idle_timeout, watch, on_failure) if own else None
+    clients = {name: _client(shared.thread, engine, name) for name, engine in shared.engines.items()}
+    if thread is not None:
+        clients |= {name: _client(thread, engine, _name(own, name)) for name, engine in own.items()}
+    engines: SpeechEngines | str = resolved.reason(SPEECH)
+    if SPEECH in clients:
+        engines = SpeechEngines(clients[SPEECH], clients.get(CLONE))
     admission = Admission(
         settings.max_queue_speech_s,
         time_limit_s=settings.request_timeout,
-        engine_s=(lambda: thread.recordings_s) if thread is not None else lambda: 0.0,
+        engine_s=lambda: (thread if thread is not None else shared.thread).recordings_s,
     )
     encoder = AudioEncoder(idle_timeout_s=settings.idle_timeout)
     cache = SpeechCache(int(settings.audio_cache_mb * 2**20))
     processor = SpeechProcessor(engines, encoder, admission, cache, settings, settings.request_timeout, watch)
-    return Speech(processor, encoder, thread)
+    limits = SessionLimits(settings.max_speech_chars, settings.request_timeout, settings.speech_socket_idle_s)
+    return Speech(processor, SpeechSessions(processor, limits, watch), encoder, thread)
+
+
+def _own_thread(
+    engines: Mapping[str, SpeechEngine],
+    idle_timeout_s: float,
+    watch: SpeechObserver | None,
+    on_failure: Callable[[EngineFailed], None],
+) -> EngineThread:
+    """For engines that use no accelerator, so that they never wait for a step of recognition."""
+    named = {_name(engines, name): engine for name, engine in engines.items()}
+    return EngineThread(
+        named.pop(DEFAULT),
+        others=named,
+        idle_timeout_s=idle_timeout_s,
+        on_state=_log_state,
+        watch=watch,
+        on_failure=on_failure,
+    )
+
+
+def _name(engines: Mapping[str, SpeechEngine], option: str) -> str:
+    """What an engine is called on their thread, where the first one is the default."""
+    return DEFAULT if option == next(iter(engines)) else option
+
+
+def _client(thread: EngineThread, engine: SpeechEngine, name: str) -> SpeechClient:
+    return SpeechClient(thread, engine.traits, engine.info.model_id, name)
 
 
 def _log_state(model: str, state: ModelState, took_s: float) -> None:
-    logger.info("speech engine", state=state.value, took_s=round(took_s, 3))
+    named = {"model": model} if model else {}
+    logger.info("speech engine", state=state.value, took_s=round(took_s, 3), **named)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from asr_server.audio.encoding.formats import SpeechFormat
+from asr_server.engine.speech.protocol import Sentence
+from asr_server.scheduling.job import AnyJob
 from asr_server.scheduling.observer import JobEnd, SchedulerObserver
 
 
@@ -18,3 +22,22 @@ class SpeechObserver(SchedulerObserver):
 
     def answered(self, audio_format: SpeechFormat, end: JobEnd) -> None:
         """The work for a text is over."""
+
+
+class SharedThreadObserver(SchedulerObserver):
+    """Of an engine thread that hears and speaks: reports sentences to `speech` and everything else to `engine`."""
+
+    def __init__(self, engine: SchedulerObserver, speech: SchedulerObserver) -> None:
+        self._engine, self._speech = engine, speech
+
+    def started(self, job: AnyJob) -> None:
+        self._of(job).started(job)
+
+    def ended(self, job: AnyJob, end: JobEnd, value: Any = None) -> None:
+        self._of(job).ended(job, end, value)
+
+    def stepped(self, rows: int, took_s: float) -> None:
+        self._engine.stepped(rows, took_s)
+
+    def _of(self, job: AnyJob) -> SchedulerObserver:
+        return self._speech if isinstance(job.item, Sentence) else self._engine

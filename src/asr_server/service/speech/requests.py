@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Literal
 
 from asr_server.audio.encoding.formats import SpeechFormat
 from asr_server.engine.speech.protocol import VoiceSample
@@ -14,16 +15,15 @@ MAX_INSTRUCTIONS_CHARS = 4_096
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class SpeechRequest:
-    """A text to speak.
+class SpeechManner:
+    """How a text is to be spoken.
 
-    `voice`: one of OpenAI's names or of the engine's, ignored with a `sample`. `language`: a BCP 47 tag or an English
-    name, None for that of the text's script. `speed`: 2 takes half of the time at the same pitch. `instructions`:
-    how to speak, for engines that follow them. `seed`: another one makes another answer where the engine samples.
-    `sample`: a voice to imitate. `spell_out`: numbers, dates and currency in words. `pause_ms`: between two sentences.
+    `voice`: one of OpenAI's names or of the engine's. `language`: a BCP 47 tag or an English name, None for that of the
+    text's script. `speed`: 2 takes half of the time at the same pitch. `instructions`: how to speak, for engines that
+    follow them. `seed`: another one makes another answer where the engine samples. `spell_out`: numbers, dates and
+    currency in words. `pause_ms`: between two sentences.
     """
 
-    text: str
     model: str = DEFAULT_MODEL
     voice: str = DEFAULT_VOICE
     language: str | None = None
@@ -31,9 +31,28 @@ class SpeechRequest:
     speed: float = 1.0
     instructions: str = ""
     seed: int = 0
-    sample: VoiceSample | None = None
     spell_out: bool = True
     pause_ms: int = 250
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class SpeechRequest(SpeechManner):
+    """A text to speak. `sample`: a voice to imitate instead of `voice`."""
+
+    text: str
+    sample: VoiceSample | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeechJobRequest(SpeechManner):
+    """A text that is spoken as a job, with which it is stored."""
+
+    task: Literal["speech"] = "speech"
+
+    def of(self, text: str) -> SpeechRequest:
+        """The request to speak that text in this manner."""
+        manner = {one.name: getattr(self, one.name) for one in fields(SpeechManner)}
+        return SpeechRequest(text=text, **manner)
 
 
 @dataclass(frozen=True, slots=True)

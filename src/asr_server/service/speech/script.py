@@ -26,12 +26,16 @@ class SpeechEngines:
     named: SpeechClient
     clone: SpeechClient | None = None
 
+    @property
+    def imitating(self) -> SpeechClient:
+        """Raises `SpeechUnavailable` where nothing imitates."""
+        if self.clone is None:
+            raise SpeechUnavailable("This server imitates no voices: SPEECH_CLONE_MODEL is not set.")
+        return self.clone
+
     def of(self, request: SpeechRequest) -> SpeechClient:
         """That which can answer the request. Raises `SpeechUnavailable`."""
-        client = self.named if request.sample is None else self.clone
-        if client is None:
-            raise SpeechUnavailable("This server imitates no voices: SPEECH_CLONE_MODEL is not set.")
-        return client
+        return self.named if request.sample is None else self.imitating
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,24 +60,57 @@ class SpeechScript:
         return sum(spoken_s(row.text) for row in self.rows) / self.encoding.speed
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Delivery:
+    """How the sentences of a request are spoken. `voice`, `language`: the engine's names."""
+
+    request: SpeechRequest
+    client: SpeechClient
+    voice: str
+    language: str
+
+    @property
+    def encoding(self) -> EncodingOptions:
+        """What becomes of their audio."""
+        return EncodingOptions(self.request.format, speed=self.request.speed, pause_ms=self.request.pause_ms)
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Fields of the request that the engine has no use for."""
+        follows = self.client.traits.follows_instructions
+        return ("instructions",) if self.request.instructions and not follows else ()
+
+    def row(self, text: str) -> Sentence:
+        """A sentence as the engine gets it."""
+        request = self.request
+        spoken = spoken_form(text, self.language) if request.spell_out else text
+        instructions = "" if self.ignored else request.instructions
+        return Sentence(spoken, self.voice, self.language, instructions, request.seed, request.sample)
+
+
+def delivery(request: SpeechRequest, engines: SpeechEngines, settings: SpeechSettings) -> Delivery:
+    """Raises what is wrong with the voice or the language, and `SpeechUnavailable`."""
+    client = engines.of(request)
+    language = _language(client.traits, request, settings.speech_language)
+    return Delivery(request, client, _voice(client.traits, request), language)
+
+
 def prepare(request: SpeechRequest, engines: SpeechEngines, settings: SpeechSettings) -> SpeechScript:
     """Raises what is wrong with the request, and `SpeechUnavailable`."""
     limit = settings.max_speech_chars
     if len(request.text) > limit:
         raise TextTooLong(f"The text has more than {limit} characters; longer ones are jobs.", param="input")
-    client = engines.of(request)
-    voice, language = _voice(client.traits, request), _language(client.traits, request, settings.speech_language)
-    spans = tuple(sentences(request.text, language))
+    return script_of(delivery(request, engines, settings), request.text)
+
+
+def script_of(how: Delivery, text: str) -> SpeechScript:
+    """A text, which need not be that of the request. Raises `InvalidValue`."""
+    spans = tuple(sentences(text, how.language))
     if not spans:
         raise InvalidValue("The text has nothing to speak: no letter and no digit.", param="input")
-    follows = client.traits.follows_instructions
-    instructions = request.instructions if follows else ""
-    texts = (spoken_form(span.text, language) if request.spell_out else span.text for span in spans)
-    rows = tuple(Sentence(text, voice, language, instructions, request.seed, request.sample) for text in texts)
-    encoding = EncodingOptions(request.format, speed=request.speed, pause_ms=request.pause_ms)
-    ignored = ("instructions",) if request.instructions and not follows else ()
-    key = _key(client.model_id, rows, encoding)
-    return SpeechScript(client, len(request.text), spans, rows, encoding, key, ignored)
+    rows = tuple(how.row(span.text) for span in spans)
+    key = _key(how.client.model_id, rows, how.encoding)
+    return SpeechScript(how.client, len(text), spans, rows, how.encoding, key, how.ignored)
 
 
 def _key(model_id: str, rows: tuple[Sentence, ...], encoding: EncodingOptions) -> str:

@@ -13,6 +13,7 @@ from dataclasses import astuple, dataclass, replace
 import numpy as np
 
 from asr_server.audio.encoding.client import AudioEncoder, EncodedStream
+from asr_server.audio.encoding.formats import SpeechFormat
 from asr_server.core.errors import DeadlineExceeded, ShuttingDown, SpeechUnavailable
 from asr_server.core.speech_settings import SpeechSettings
 from asr_server.engine.client import until
@@ -33,7 +34,7 @@ from asr_server.service.speech.requests import (
     SpeechRequest,
     SpeechTimings,
 )
-from asr_server.service.speech.script import SpeechEngines, SpeechScript
+from asr_server.service.speech.script import Delivery, SpeechEngines, SpeechScript
 
 # Sentences that are queued ahead of the one that is encoded: the engine never waits for the encoder.
 _LOOK_AHEAD = 2
@@ -41,6 +42,8 @@ _LOOK_AHEAD = 2
 _CHUNK_BYTES = 64 * 1024
 # A reader that takes longer for an event listens while it reads, and the rest of its text is not wanted soon.
 _SLOW_S = 1.0
+# With a number and an amount: the libraries for these are imported at the first one.
+_WARM_UP = "One costs $2.50."
 _NOTHING = np.zeros(0, np.float32)
 
 Emit = Callable[[SpeechEvent], Awaitable[None]]
@@ -103,6 +106,15 @@ class SpeechProcessor:
         """Take no more texts. Those that are being spoken are spoken to their end."""
         self._is_draining = True
 
+    async def warm_up(self) -> None:
+        """Load the engine and start the encoder: speak a word that nobody hears."""
+        await self.speak(self.prepare(SpeechRequest(text=_WARM_UP, format=SpeechFormat.PCM)), _drop)
+
+    def delivery(self, request: SpeechRequest) -> Delivery:
+        """How the request's sentences are spoken. Raises what is wrong with it but for its text, and
+        `SpeechUnavailable`."""
+        return script.delivery(request, self.engines, self._settings)
+
     def prepare(self, request: SpeechRequest) -> SpeechScript:
         """What is to be spoken how. Raises what is wrong with the request, `SpeechUnavailable` and `ShuttingDown`."""
         if self._is_draining:
@@ -125,6 +137,8 @@ class SpeechProcessor:
             self.admission.hold(time_limit_s=timeout_s, bulk=bulk) as ticket,
             self.cache.recording(emit) as recorder,
         ):
+            if bulk:  # a part of a long text, which would push out many answers
+                recorder.forget()
             self.admission.measure(ticket, prepared.duration_s)
             text = _TextInProgress(prepared, recorder.emit, SpeechRun(run.priority, timeout_s), self.admission, ticket)
             with self._counted(text):
@@ -276,6 +290,10 @@ class SentenceInProgress:
         times = self._stream.times
         first_s = self._first_s - began_s if self._first_s else 0.0
         return SpeechTimings(*(1000 * part for part in (times.queue_s, times.infer_s, self.encode_s, first_s)))
+
+
+async def _drop(event: SpeechEvent) -> None:
+    """For those that do not listen."""
 
 
 def _cancel(streams: Iterable[SpeechStream]) -> None:

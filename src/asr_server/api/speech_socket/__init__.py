@@ -1,0 +1,1 @@
+"""The WebSocket that speaks a text while it arrives, `/ws/speech`."""

@@ -1,0 +1,157 @@
+"""The texts of one Wyoming connection as speech, one after another: requests to the server, and events of the answers.
+
+The caller's thread reads the connection and puts texts in; a thread of this class speaks them. So a client that leaves
+is noticed while the server works, which ends the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from loguru import logger
+from wyoming.audio import AudioChunk, AudioStart, AudioStop
+from wyoming.error import Error
+from wyoming.event import Eventable
+from wyoming.tts import SynthesizeStopped
+
+from asr_server.client.connection import FileError
+from asr_server.client.speech import AsyncSpeechClient, SpeechFields
+from asr_server.core.audio import SPEECH_RATE
+
+# Between the sentences of a streamed text, as the server makes it between those of a whole text.
+PAUSE_MS = 250
+# The longest text that a server can be set to take at once.
+_MAX_TEXT_CHARS = 200_000
+# Then the client waits. A part is a sentence of a streamed text, or a whole text.
+_MAX_WAITING_PARTS = 32
+# A request may wait in the server's queue, and for its model to load.
+_SILENT_SERVER_S = 600.0
+_SAMPLE_BYTES = 2
+_SHAPE = {"rate": SPEECH_RATE, "width": _SAMPLE_BYTES, "channels": 1}
+_CHUNK_BYTES = SPEECH_RATE // 10 * _SAMPLE_BYTES
+_PAUSE = bytes(SPEECH_RATE * PAUSE_MS // 1000 * _SAMPLE_BYTES)
+
+Write = Callable[[Eventable], None]
+
+
+class SpeechAnswer:
+    """The events that answer one text, whole or streamed. It ends in the same way after an error."""
+
+    def __init__(self, fields: SpeechFields, *, streamed: bool) -> None:
+        self.fields = fields
+        self.ended = False
+        self._streamed = streamed
+        self._started = False
+        self._partial = b""
+        self._before_next = b""
+
+    def audio(self, data: bytes, write: Write) -> None:
+        """The next bytes of the samples, cut anywhere."""
+        if not self._started:
+            self._start(write)
+        data = self._before_next + self._partial + data
+        whole = len(data) - len(data) % _SAMPLE_BYTES
+        self._before_next, self._partial = b"", data[whole:]
+        for at in range(0, whole, _CHUNK_BYTES):
+            write(AudioChunk(audio=data[at : min(at + _CHUNK_BYTES, whole)], **_SHAPE))
+
+    def sentence_ended(self) -> None:
+        """If another follows, there is a pause before it."""
+        self._before_next, self._partial = _PAUSE, b""
+
+    def end(self, write: Write, error: Error | None = None) -> None:
+        """Nothing follows. `error`: why."""
+        self.ended = True
+        if error is not None:
+            write(error)
+        elif not self._started:
+            self._start(write)
+        write(AudioStop())
+        if self._streamed:
+            write(SynthesizeStopped())
+
+    def _start(self, write: Write) -> None:
+        self._started = True
+        write(AudioStart(**_SHAPE))
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What is next for an answer: a text to speak, an error, or its end."""
+
+    answer: SpeechAnswer
+    text: str | None = None
+    error: Error | None = None
+
+
+class SpeechSession:
+    """Speaks texts in the order in which they are put in, over one kept connection to the server."""
+
+    def __init__(self, server: str, token: str, write: Write) -> None:
+        """`write` is called on the thread of this class. If it raises `OSError`, nothing more is spoken."""
+        self._server, self._token, self._write = server, token, write
+        self._parts: asyncio.Queue[_Part] = asyncio.Queue(_MAX_WAITING_PARTS)
+        self._loop = asyncio.new_event_loop()
+        self._task = self._loop.create_task(self._speak_all())
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def say(self, answer: SpeechAnswer, text: str) -> None:
+        """Speak a text as the next part of an answer. Blocks while too many wait."""
+        if len(text) > _MAX_TEXT_CHARS:
+            self.fail(answer, "string_above_max_length", f"The text has more than {_MAX_TEXT_CHARS} characters.")
+        else:
+            self._put(_Part(answer, text))
+
+    def end(self, answer: SpeechAnswer) -> None:
+        """Nothing follows of this answer."""
+        self._put(_Part(answer))
+
+    def fail(self, answer: SpeechAnswer, code: str, message: str) -> None:
+        """End an answer with an error."""
+        self._put(_Part(answer, error=Error(text=message, code=code)))
+
+    def close(self) -> None:
+        """Cancel all work, on the server too."""
+        self._loop.call_soon_threadsafe(self._task.cancel)
+        self._thread.join()
+
+    def _put(self, part: _Part) -> None:
+        asyncio.run_coroutine_threadsafe(self._parts.put(part), self._loop).result()
+
+    def _run(self) -> None:
+        with contextlib.closing(self._loop):
+            with contextlib.suppress(asyncio.CancelledError):
+                self._loop.run_until_complete(self._task)
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+
+    async def _speak_all(self) -> None:
+        async with AsyncSpeechClient(self._server, key=self._token, timeout_s=_SILENT_SERVER_S) as client:
+            with contextlib.suppress(OSError):
+                while True:
+                    await self._speak(client, await self._parts.get())
+            # The client has gone. Whoever reads its connection notices, and must not wait here until then.
+            while True:
+                await self._parts.get()
+
+    async def _speak(self, client: AsyncSpeechClient, part: _Part) -> None:
+        answer = part.answer
+        if answer.ended:
+            return
+        if part.text is None:
+            answer.end(self._write, part.error)
+            return
+        fields: SpeechFields = {**answer.fields, "format": "pcm", "pause_ms": PAUSE_MS}
+        try:
+            async with aclosing(client.stream(part.text, **fields)) as pieces:
+                async for data in pieces:
+                    answer.audio(data, self._write)
+            answer.sentence_ended()
+        except FileError as error:
+            logger.warning("speech failed", code=error.code, reason=error.message)
+            answer.end(self._write, Error(text=error.message, code=error.code))

@@ -1,0 +1,62 @@
+"""The names of voices for Wyoming clients: `nova` speaks any language, `nova@de` German.
+
+Home Assistant lets its users pick a language and then one of its voices, and sends the name of the voice alone. So the
+name has to say the language.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from wyoming.tts import SynthesizeVoice
+
+from asr_server.client.speech import SpeakingVoice, SpeechFields
+from asr_server.core.errors import AsrError
+from asr_server.text import languages, target_languages
+
+_SEPARATOR = "@"
+
+
+def voice_name(voice: str, language: str) -> str:
+    """What `speech_fields` takes apart."""
+    return f"{voice}{_SEPARATOR}{language}"
+
+
+@lru_cache(maxsize=8)  # it asks for a hundred languages, and most voices have the same
+def language_tags(codes: tuple[str, ...]) -> tuple[str, ...]:
+    """As BCP 47 tags those that requests can name, each once: `pt-BR` for `pt-br`."""
+    tags: dict[str, None] = {}
+    for code in codes:
+        try:
+            tags[target_languages.find(code).tag] = None
+        except AsrError:  # a language that the engine has and Unicode's list has not
+            continue
+    return tuple(tags)
+
+
+def distinct(voices: tuple[SpeakingVoice, ...]) -> list[SpeakingVoice]:
+    """OpenAI's names, which other engines have too, and of the engine's own those without one."""
+    named = {voice.alias_of for voice in voices if voice.alias_of}
+    return [voice for voice in voices if voice.alias_of or voice.id not in named]
+
+
+def speech_fields(voice: SynthesizeVoice | None, language: str) -> SpeechFields:
+    """What the client asks for. `language`: where it states none; "" for that of the text's script.
+
+    Raises TypeError for fields that are not text.
+    """
+    fields = SpeechFields()
+    voice = voice or SynthesizeVoice()
+    if not all(isinstance(value, str | None) for value in (voice.name, voice.language, voice.speaker)):
+        raise TypeError("voice")
+    name, _, stated = (voice.name or "").partition(_SEPARATOR)
+    if voice.speaker or name:
+        fields["voice"] = voice.speaker or name
+    if stated := stated or voice.language or language:
+        fields["language"] = stated
+    return fields
+
+
+def default_language(stated: str) -> str:
+    """The code of the bridge's language; "" where it is to be detected."""
+    return languages.code(languages.normalize(stated) or "")

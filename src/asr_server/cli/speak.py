@@ -1,0 +1,267 @@
+"""`asr-server speak`: a text to audio, by a server or in this process, written while it is made."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from asr_server.audio.encoding.formats import MAX_SPEED, MIN_SPEED, SpeechFormat
+from asr_server.audio.encoding.wav import HEADER_BYTES, wav_header
+from asr_server.cli import arguments, sinks
+from asr_server.cli.failure import Exit, Failure, UsageError, complain, no_server, shown
+from asr_server.cli.progress import ProgressBars
+from asr_server.engine.speech.espeak.voices import OPENAI_VOICES
+from asr_server.text import languages
+
+if TYPE_CHECKING:
+    from asr_server.client.speech import SpeakingVoice, SpeechFields
+
+EXAMPLES = (
+    'asr-server speak "Dinner is ready." -o dinner.mp3',
+    "asr-server speak chapter.txt --voice nova --speed 1.2 -o chapter.opus",
+    "asr-server translate talk.mp3 --to de | asr-server speak - --language de | aplay",
+    "asr-server speak --list-voices",
+    'asr-server speak "No server is needed." --local -o speech.flac',
+)
+_CODES = "exit codes: 0 done; 1 it failed; 2 wrong arguments or settings; 3 no server; 130 interrupted"
+STANDARD = "-"
+# What the endings of files mean beside the names of the formats.
+_ENDINGS = {**{f".{one}": one for one in SpeechFormat}, ".ogg": SpeechFormat.OPUS, ".raw": SpeechFormat.PCM}
+_TEXT_ENDINGS = (".txt", ".md")
+# More than any server speaks in one request.
+_MAX_TEXT_BYTES = 8 * 2**20
+
+Write = Callable[[bytes], int]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of the command."""
+    arguments.explain(parser, EXAMPLES, _CODES)
+    parser.add_argument(
+        "text",
+        nargs="?",
+        metavar="TEXT",
+        help="the text, or the name of a file that holds it, or - for standard input (default: what is piped in)",
+    )
+    how = parser.add_argument_group("speech")
+    voice = how.add_argument("--voice", help="one of --list-voices (default: alloy)")
+    voice.completions = sorted(OPENAI_VOICES)  # type: ignore[attr-defined]  # read by complete.py
+    option = how.add_argument(
+        "-l", "--language", type=arguments.target_language, help="code or name (default: by the text's script)"
+    )
+    names = languages.model_languages()
+    option.completions = [*map(languages.code, names), *names]  # type: ignore[attr-defined]
+    how.add_argument(
+        "--speed", type=_speed, help=f"{MIN_SPEED:g} to {MAX_SPEED:g} times the usual one, at the same pitch"
+    )
+    how.add_argument("--instructions", metavar="TEXT", help="how to speak, for engines that follow it")
+    how.add_argument("--seed", type=_seed, metavar="N", help="another one for another answer, where the engine samples")
+    how.add_argument("--list-voices", action="store_true", help="print the voices, and speak nothing")
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "-o", "--output", metavar="FILE", help="a file such as speech.mp3, or - for standard output (default: a pipe)"
+    )
+    output.add_argument(
+        "-f",
+        "--format",
+        choices=[one.value for one in SpeechFormat],
+        help="default: by the name of --output, or wav",
+    )
+    output.add_argument("--force", action="store_true", help="replace the file if it exists")
+    output.add_argument("--quiet", action="store_true", help="report failures only")
+    where = parser.add_argument_group("server")
+    who = where.add_mutually_exclusive_group()
+    arguments.add_server(who)
+    who.add_argument("--local", action="store_true", help="no server: speak in this process, by the environment")
+    arguments.add_key(where)
+    parser.set_defaults(run=_run)
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    from asr_server.client.connection import FileError, ServerUnreachable
+
+    try:
+        if parsed.list_voices:
+            _list(parsed)
+        else:
+            _speak(parsed)
+    except ServerUnreachable as error:
+        raise no_server(arguments.server(parsed), ", or run without one (--local)") from error
+    except (FileError, Failure) as error:
+        complain("speak", f"{error.code}: {error.message}")
+        return Exit.FAILED
+    return Exit.DONE
+
+
+def _speak(parsed: argparse.Namespace) -> None:
+    target = _target(parsed.output)
+    wanted = _format(parsed.format, target)
+    text, fields = _text(parsed.text), _fields(parsed, wanted)
+    # On a terminal a bar would write into what a player shows.
+    bars = ProgressBars(wanted=target is not None and not parsed.quiet)
+    with _opened(target, wanted, replace=parsed.force) as write, bars, bars.bar("speaking"):
+        if parsed.local:
+            from asr_server.cli import local_speech
+
+            ignored = local_speech.speak(text, fields, write)
+        else:
+            ignored = _by_server(parsed, text, fields, write)
+    if ignored and not parsed.quiet:
+        complain("speak", f"without effect on this voice: {', '.join(ignored)}")
+
+
+def _by_server(parsed: argparse.Namespace, text: str, fields: SpeechFields, write: Write) -> tuple[str, ...]:
+    """Waits while the server is full, which it says before the first byte."""
+    from asr_server.cli.remote_backend import MAX_WAIT_S, wait_s
+    from asr_server.client.connection import FileError
+    from asr_server.client.speech import SpeechClient
+
+    left_s = MAX_WAIT_S
+    with SpeechClient(arguments.server(parsed), key=arguments.key(parsed)) as client:
+        while True:
+            try:
+                for data in client.stream(text, **fields):
+                    write(data)
+                return ()
+            except FileError as error:
+                left_s -= wait_s(error)
+                if left_s < 0:
+                    raise
+                time.sleep(wait_s(error))
+
+
+def _list(parsed: argparse.Namespace) -> None:
+    for voice in _voices(parsed):
+        means = f"{voice.alias_of}, {voice.description}" if voice.alias_of else voice.description
+        print(f"{shown(voice.id):10}  {shown(means)}")
+
+
+def _voices(parsed: argparse.Namespace) -> list[SpeakingVoice]:
+    if parsed.local:
+        from asr_server.cli import local_speech
+
+        return local_speech.voices()
+    from asr_server.client.speech import SpeechClient
+
+    with SpeechClient(arguments.server(parsed), key=arguments.key(parsed)) as client:
+        return client.voices()
+
+
+def _fields(parsed: argparse.Namespace, wanted: SpeechFormat) -> SpeechFields:
+    """Those that were given: the server has defaults for the others."""
+    fields: SpeechFields = {"format": wanted.value}
+    if parsed.voice is not None:
+        fields["voice"] = parsed.voice
+    if parsed.language is not None:
+        fields["language"] = parsed.language
+    if parsed.speed is not None:
+        fields["speed"] = parsed.speed
+    if parsed.instructions is not None:
+        fields["instructions"] = parsed.instructions
+    if parsed.seed is not None:
+        fields["seed"] = parsed.seed
+    return fields
+
+
+def _target(output: str | None) -> Path | None:
+    """The file; None for standard output. Raises `UsageError`."""
+    if output is not None and output != STANDARD:
+        return Path(output)
+    if sys.stdout.isatty():
+        raise UsageError(
+            "a terminal plays no audio. Say --output speech.mp3, or pipe it into a player: "
+            "asr-server speak TEXT | aplay"
+        )
+    return None
+
+
+def _format(given: str | None, target: Path | None) -> SpeechFormat:
+    if given is not None:
+        return SpeechFormat(given)
+    if target is None:
+        return SpeechFormat.WAV
+    found = _ENDINGS.get(target.suffix.lower())
+    if found is None:
+        raise UsageError(f"--output {shown(str(target))} ends like no format; say --format, or {', '.join(_ENDINGS)}.")
+    return found
+
+
+def _text(given: str | None) -> str:
+    """What is to be spoken. Raises `UsageError` and `Failure`."""
+    if given == STANDARD or given is None:
+        if sys.stdin is None or sys.stdin.isatty():
+            raise UsageError("there is no text. Say asr-server speak TEXT, name a file, or pipe a text in.")
+        return _read(sys.stdin.buffer, "(standard input)")
+    if os.path.isfile(given):
+        try:
+            with open(given, "rb") as file:
+                return _read(file, shown(given))
+        except OSError as error:
+            raise Failure("cannot_read", f"{shown(given)}: {error.strerror}.") from None
+    if given.endswith(_TEXT_ENDINGS) and not any(map(str.isspace, given)):
+        raise Failure("no_such_file", f"{shown(given)}: There is no such file.")
+    return given
+
+
+def _read(file: BinaryIO, name: str) -> str:
+    content = file.read(_MAX_TEXT_BYTES + 1)
+    if len(content) > _MAX_TEXT_BYTES:
+        raise Failure("cannot_read", f"{name}: It has more than {_MAX_TEXT_BYTES // 2**20} MiB.")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise Failure("cannot_read", f"{name}: It is not text in UTF-8.") from None
+
+
+@contextmanager
+def _opened(target: Path | None, wanted: SpeechFormat, *, replace: bool) -> Iterator[Write]:
+    """Standard output, or a file that is there when all of it is. Raises `Failure`."""
+    if target is None:
+        yield _write_out
+        return
+    if target.is_dir():
+        raise Failure("cannot_write", f"{shown(str(target))} is not a file.")
+    exists = Failure("output_exists", f"{shown(str(target))} exists; --force replaces it.")
+    if target.exists() and not replace:
+        raise exists
+    try:
+        if not target.parent.is_dir():
+            target.parent.mkdir(parents=True)
+        with sinks.whole_file(target.resolve(), replace=replace) as file:
+            yield file.write
+            if wanted is SpeechFormat.WAV:  # the header of a stream does not state its length
+                size = file.tell() - HEADER_BYTES
+                file.seek(0)
+                file.write(wav_header(size))
+    except OSError as error:
+        if isinstance(error, FileExistsError) and target.exists():  # since a moment ago
+            raise exists from None
+        raise Failure("cannot_write", f"{shown(str(target))}: {error.strerror}.") from None
+
+
+def _write_out(data: bytes) -> int:
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+    return len(data)
+
+
+def _speed(text: str) -> float:
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = 0.0
+    if not MIN_SPEED <= speed <= MAX_SPEED:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from {MIN_SPEED:g} to {MAX_SPEED:g}")
+    return speed
+
+
+def _seed(text: str) -> int:
+    if not text.isdigit() or int(text) >= 2**63:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 2^63")
+    return int(text)

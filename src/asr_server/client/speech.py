@@ -1,0 +1,148 @@
+"""Clients of `/v1/audio/speech`, blocking and for an event loop: a text becomes audio, which comes while it is made.
+
+with SpeechClient("http://127.0.0.1:8100") as client, open("hello.mp3", "wb") as file:
+    for data in client.stream("Hello.", voice="nova", format="mp3"):
+        file.write(data)
+
+`AsyncSpeechClient` has the same methods for `await` and `async for`; cancelling one cancels the request on the server.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Generator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, TypedDict, Unpack
+
+import httpx
+
+from asr_server.client import connection
+
+_ROUTE = "/v1/audio/speech"
+VOICES_ROUTE = "/v1/audio/voices"
+
+
+class SpeechFields(TypedDict, total=False):
+    """What the server decides where it is not given.
+
+    `format`: mp3, opus, aac, flac, wav or pcm, which is 16 bits, mono, 24 kHz. `language`: a BCP 47 tag or an English
+    name. `instructions`: how to speak. `speed`: 0.25 to 4. `pause_ms`: between two sentences. `spell_out`: numbers,
+    dates and currency in words.
+    """
+
+    voice: str
+    language: str
+    format: str
+    speed: float
+    instructions: str
+    seed: int
+    pause_ms: int
+    spell_out: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakingVoice:
+    """A voice that a text can be spoken with. `alias_of`: the voice that this name stands for, "" for one's own."""
+
+    id: str
+    description: str
+    languages: tuple[str, ...]
+    alias_of: str = ""
+
+
+class SpeechClient:
+    """Blocks. All errors are `FileError`. The connection is kept for the next text. `key`: for a server that has keys.
+
+    `timeout_s`: the longest time without any answer of the server; None leaves all limits to the server.
+    """
+
+    def __init__(self, server: str = "http://127.0.0.1:8100", *, key: str = "", timeout_s: float | None = None) -> None:
+        self._http = httpx.Client(**_options(server, key, timeout_s))
+
+    def __enter__(self) -> SpeechClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection. The server cancels the request that is running on it."""
+        self._http.close()
+
+    def stream(self, text: str, **fields: Unpack[SpeechFields]) -> Generator[bytes, None, None]:
+        """The audio as it is made. All pieces joined are the file. To stop early, close the iterator."""
+        with (
+            connection.map_errors(),
+            self._http.stream("POST", _ROUTE, **_request(text, fields)) as answer,
+        ):
+            if not answer.is_success:
+                answer.read()
+                raise connection.error_of(answer)
+            yield from answer.iter_bytes()
+
+    def voices(self) -> list[SpeakingVoice]:
+        """Those that the server has. Raises `FileError` with the code `speech_unavailable` where it is silent."""
+        with connection.map_errors():
+            answer = self._http.get(VOICES_ROUTE)
+        return voices_of(answer)
+
+
+class AsyncSpeechClient:
+    """`SpeechClient` for an event loop."""
+
+    def __init__(self, server: str = "http://127.0.0.1:8100", *, key: str = "", timeout_s: float | None = None) -> None:
+        self._http = httpx.AsyncClient(**_options(server, key, timeout_s))
+
+    async def __aenter__(self) -> AsyncSpeechClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections. The server cancels the requests that are running on them."""
+        await self._http.aclose()
+
+    async def stream(self, text: str, **fields: Unpack[SpeechFields]) -> AsyncGenerator[bytes, None]:
+        """The audio as it is made. All pieces joined are the file. To stop early, close the iterator (`aclosing`)."""
+        with connection.map_errors():
+            async with self._http.stream("POST", _ROUTE, **_request(text, fields)) as answer:
+                if not answer.is_success:
+                    await answer.aread()
+                    raise connection.error_of(answer)
+                async for data in answer.aiter_bytes():
+                    yield data
+
+    async def voices(self) -> list[SpeakingVoice]:
+        """Those that the server has. Raises `FileError` with the code `speech_unavailable` where it is silent."""
+        with connection.map_errors():
+            answer = await self._http.get(VOICES_ROUTE)
+        return voices_of(answer)
+
+
+def _options(server: str, key: str, timeout_s: float | None) -> dict[str, Any]:
+    options = connection.client_options(server, key)
+    return options if timeout_s is None else options | {"timeout": timeout_s}
+
+
+def _request(text: str, fields: SpeechFields) -> dict[str, Any]:
+    body: dict[str, Any] = {"input": text, **fields}
+    if "format" in fields:
+        body["response_format"] = body.pop("format")
+    # In ASCII, as half a character has no other encoding; the server says what is wrong with it.
+    return {"content": json.dumps(body), "headers": {"Content-Type": "application/json"}}
+
+
+def voices_of(answer: httpx.Response) -> list[SpeakingVoice]:
+    """Those of an answer to `VOICES_ROUTE`. Raises `FileError`."""
+    if not answer.is_success:
+        raise connection.error_of(answer)
+    return [
+        SpeakingVoice(str(one["id"]), str(one["description"]), tuple(one["languages"]), one["alias_of"] or "")
+        for one in answer.json()["data"]
+    ]

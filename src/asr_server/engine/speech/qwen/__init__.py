@@ -1,0 +1,1 @@
+"""The speech engine `qwen`: Qwen3-TTS, CustomVoice and Base."""

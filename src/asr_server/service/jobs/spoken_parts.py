@@ -1,0 +1,104 @@
+"""The speech of a job while it is made: the samples of its finished parts, and a list of these, in two files.
+
+Both files only grow. A part counts once its line is in the list, behind its samples; what a server that died left
+beyond that is cut off.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from asr_server.core.audio import SPEECH_RATE
+
+SAMPLE_BYTES = 2
+_LINE = re.compile(rb"([0-9a-f]{64}) (\d{1,12})\n")
+_BLOCK_BYTES = 10 * SPEECH_RATE * SAMPLE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenPart:
+    """`key`: a digest of all that its samples depend on. `samples`: how many, of 16 bits, mono, at `SPEECH_RATE`."""
+
+    key: str
+    samples: int
+
+
+class SpokenParts:
+    """Both files, open. One user at a time; every method may wait for the disk and raise `OSError`."""
+
+    def __init__(self, audio: Path, listed: Path) -> None:
+        self._audio = audio.open("a+b")
+        self._list = listed.open("a+b")
+        self.finished = self._read()
+        self.cut(len(self.finished))
+
+    def __enter__(self) -> SpokenParts:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._audio.close()
+        self._list.close()
+
+    @property
+    def samples(self) -> int:
+        """Of all finished parts."""
+        return sum(part.samples for part in self.finished)
+
+    def cut(self, count: int) -> None:
+        """Forget all but the first `count` parts."""
+        del self.finished[count:]
+        self._list.truncate(sum(len(_line(part)) for part in self.finished))
+        self._audio.truncate(self.samples * SAMPLE_BYTES)
+
+    def write(self, data: bytes) -> None:
+        """The next bytes of the part that is being made."""
+        self._audio.write(data)
+
+    def finish_part(self, key: str) -> None:
+        """The part is complete, and stays whatever happens."""
+        self._audio.flush()
+        os.fsync(self._audio.fileno())
+        size = os.fstat(self._audio.fileno()).st_size
+        part = SpokenPart(key, size // SAMPLE_BYTES - self.samples)
+        self._list.write(_line(part))
+        self._list.flush()
+        os.fsync(self._list.fileno())
+        self.finished.append(part)
+
+    def blocks(self, part: SpokenPart) -> Iterator[bytes]:
+        """The samples of the next part, from the beginning of the file on, a few seconds at a time."""
+        left = part.samples * SAMPLE_BYTES
+        while left:
+            data = self._audio.read(min(left, _BLOCK_BYTES))
+            if not data:
+                raise OSError("the speech of a part is missing")
+            left -= len(data)
+            yield data
+
+    def rewind(self) -> None:
+        """Read from the beginning."""
+        self._audio.seek(0)
+
+    def _read(self) -> list[SpokenPart]:
+        self._list.seek(0)
+        found: list[SpokenPart] = []
+        kept = os.fstat(self._audio.fileno()).st_size
+        for line in self._list:
+            matched = _LINE.fullmatch(line)
+            if matched is None:
+                break
+            part = SpokenPart(matched[1].decode(), int(matched[2]))
+            kept -= part.samples * SAMPLE_BYTES
+            if kept < 0:
+                break
+            found.append(part)
+        return found
+
+
+def _line(part: SpokenPart) -> bytes:
+    return f"{part.key} {part.samples}\n".encode()

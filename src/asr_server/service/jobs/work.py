@@ -1,0 +1,86 @@
+"""What a kind of jobs does for the runner: one job from its stored input to its result."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, TypeVar
+
+from asr_server.core.errors import AsrError, Overloaded
+from asr_server.service.jobs.record import JobRecord, JobRequest
+from asr_server.service.jobs.store import JobStore
+from asr_server.service.requests import Result
+from asr_server.service.speech.requests import SpeechJobRequest
+
+_RETRY_S = 1.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Seconds of audio, and how many of all there are about, 0 if unknown; characters of a text that are spoken."""
+
+    done_s: float
+    duration_s: float
+    done_characters: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JobRun:
+    """One run of a job, in turn. `report` publishes its progress. `timeout_s`: how long it may take."""
+
+    record: JobRecord
+    store: JobStore
+    timeout_s: float
+    report: Callable[[Progress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """`content`: of the result, None if it is in the store already. `duration_s`: seconds of audio."""
+
+    result: Result
+    content: bytes | None
+    duration_s: float
+
+
+class JobWork(Protocol):
+    """One kind of jobs. `unexpected_error`: what a job ends with after an exception that is no `AsrError`."""
+
+    unexpected_error: ClassVar[type[AsrError]]
+
+    async def process(self, run: JobRun) -> JobOutcome:
+        """Raises `AsrError`, and `OSError` for the files of the job. Cancelling it stops all work; the same job may
+        be processed again afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobKinds:
+    """What does the jobs, by what they are about."""
+
+    recordings: JobWork
+    speech: JobWork
+
+    def of(self, request: JobRequest) -> JobWork:
+        """That which does such jobs."""
+        return self.speech if isinstance(request, SpeechJobRequest) else self.recordings
+
+
+@dataclass(frozen=True, slots=True)
+class TextSize:
+    """Of a text that a job speaks. `expected_bytes`: what its speech will take on the disk at most, about."""
+
+    characters: int
+    expected_bytes: int
+
+
+async def when_there_is_room(work: Callable[[], Awaitable[T]]) -> T:
+    """What `work` returns, when it is not refused as too much any more: a job has been accepted already, and waits for
+    callers who wait for an answer."""
+    while True:
+        try:
+            return await work()
+        except Overloaded:
+            await asyncio.sleep(_RETRY_S)
