@@ -40,6 +40,8 @@ from asr_server.service.speech.script import Delivery, SpeechEngines, SpeechScri
 _LOOK_AHEAD = 2
 # Of one event. A reader that is slow holds a bounded number of them.
 _CHUNK_BYTES = 64 * 1024
+# A reader that takes longer for an event listens while it reads, and the rest of its text is not wanted soon.
+_SLOW_S = 1.0
 # With a number and an amount: the libraries for these are imported at the first one.
 _WARM_UP = "One costs $2.50."
 _NOTHING = np.zeros(0, np.float32)
@@ -173,7 +175,7 @@ class _TextInProgress:
     """One text on its way to its reader.
 
     While the reader does not take what is ready, no further sentence is begun: that time does not count against the
-    limit of the request, and those sentences do not keep other texts out.
+    limit of the request, and those sentences do not keep other texts out, of a slow reader none that is not begun.
     """
 
     def __init__(
@@ -187,6 +189,7 @@ class _TextInProgress:
         self._clock = prepared.client.clock
         self._limit_s = self._clock.now_s() + (run.timeout_s or math.inf)
         self._waits_since_s: float | None = None
+        self._is_slow = False  # the reader
         self._first: SentenceBegun | None = None
         self._rows = iter(prepared.rows)
         self._ahead: deque[SpeechStream] = deque()
@@ -210,8 +213,10 @@ class _TextInProgress:
                 await self._emit(first)
             await self._emit(event)
         finally:
+            self._is_slow |= self._clock.now_s() - self._waits_since_s > _SLOW_S
             self._limit_s, self._waits_since_s = self.deadline_s(), None
-            self._admission.measure(self._ticket, self.prepared.duration_s)
+            if not self._is_slow:
+                self._admission.measure(self._ticket, self.prepared.duration_s)
 
     async def speak(self, encoder: AudioEncoder, observer: SpeechObserver) -> SpeechDone:
         """All of it. Cancelling cancels all work."""
