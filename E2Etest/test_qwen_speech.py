@@ -1,0 +1,66 @@
+"""Qwen3-TTS on a running server, beside the demonstration recogniser on the same thread. The weights are random."""
+
+import numpy as np
+import pytest
+
+from asr_training.released_speech_layout import BASE, CUSTOM_VOICE, random_speech_checkpoint
+from E2Etest.process import ready
+
+pytestmark = [pytest.mark.integration, pytest.mark.torch, pytest.mark.nightly]
+
+WANTED = {"input": "Hello there.", "response_format": "pcm", "seed": 3}
+
+
+@pytest.fixture(scope="module")
+def speaking(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("qwen-speech")
+    models = {
+        "SPEECH": str(random_speech_checkpoint("small", CUSTOM_VOICE)),
+        "SPEECH_CLONE_MODEL": str(random_speech_checkpoint("small", BASE)),
+    }
+    with ready(folder / "log", MODEL_ID="demo", AUDIO_CACHE_MB="0", **models) as server:
+        yield server
+
+
+def _spoken(server, **changes):
+    answer = server.client.post("/v1/audio/speech", json=WANTED | changes)
+    assert answer.status_code == 200, answer.text
+    return answer.content
+
+
+def _are_equal(one, other):
+    """Where numbers are added up by several threads, their last bit may differ."""
+    one, other = (np.frombuffer(samples, "<i2").astype(int) for samples in (one, other))
+    return len(one) == len(other) and np.abs(one - other).max() <= 2
+
+
+def test_voice_and_seed_change_the_samples_and_nothing_else_does(speaking):
+    """The same request is answered with the same samples, without a cache, but for the last bit of some."""
+    first = _spoken(speaking)
+    assert _are_equal(first, _spoken(speaking))
+    assert not _are_equal(first, _spoken(speaking, seed=4))
+    assert not _are_equal(first, _spoken(speaking, voice="nova"))
+
+
+def test_a_recording_is_transcribed_between_two_answers(speaking, sample):
+    """Both models are loaded, on one thread, and `/health` counts the recogniser alone among the models."""
+    _spoken(speaking)
+    heard = speaking.transcribe(sample[0])
+    assert heard.json()["text"] == sample[1]
+    health = speaking.health()
+    assert [model["id"] for model in health["models"]] == ["demo"]
+    assert health["speech_state"] == "loaded"
+
+
+def test_another_recording_is_another_voice(speaking, sample):
+    """The voice of the recording is imitated by the Base checkpoint."""
+    answers = [
+        speaking.client.post(
+            "/v1/audio/speech/clone",
+            data={"input": "Hello there.", "response_format": "pcm", "ref_text": said},
+            files={"file": sample[0]},
+        )
+        for said in ("one two three", "")
+    ]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert answers[0].content != answers[1].content
