@@ -43,7 +43,7 @@ def test_what_a_server_says_is_said(server, tmp_path):
     listed = speak("--list-voices", "--server", server.base)
     assert (listed.returncode, listed.stdout.splitlines()[0]) == (0, "alloy       low, a tone of 150 Hz")
     keyless = speak("Hello.", "-o", "a.mp3", "--server", server.base, ASR_API_KEY="")
-    assert (keyless.returncode, keyless.stderr.split(":")[1]) == (1, " invalid_api_key")
+    assert (keyless.returncode, keyless.stderr.split(":")[1]) == (1, " missing_api_key")
     wrong = speak("Hello.", "-o", "a.mp3", "--voice", "nobody", "--server", server.base)
     assert (wrong.returncode, wrong.stderr.split(":")[1]) == (1, " invalid_value")
     broken = speak("Good so far. " + "This is bad. " * 9, "-o", "a.wav", "--server", server.base)
@@ -69,16 +69,16 @@ def test_a_terminal_shows_a_bar_and_gets_no_audio(server, tmp_path):
 def test_a_reader_that_leaves_ends_the_command(server):
     """With the exit code of a broken pipe, and no traceback."""
     text = "A sentence that goes on for a while. " * 200
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [*COMMAND, "speak", "-", "--server", server.base],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment(ASR_API_KEY="sk-speak"),
-    )
-    process.stdin.write(text.encode())
-    process.stdin.close()
-    process.stdout.read(1_000)
-    process.stdout.close()
-    assert process.stderr.read() == b""
-    assert process.wait(60) == 141
+    ) as process:
+        process.stdin.write(text.encode())
+        process.stdin.close()
+        process.stdout.read(1_000)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 141
