@@ -115,6 +115,8 @@ class _Connection(socketserver.StreamRequestHandler):
         self._drop()
         with contextlib.suppress(OSError):
             super().finish()
+        # What could not be written makes the line above fail before it closes this, and the socket would stay open.
+        self.rfile.close()
 
     def _handle(self, event: Event) -> bool:
         """Handle an event. Returns False when the connection is to be closed."""
