@@ -1,5 +1,6 @@
 """Jobs over HTTP outlive their server: a server that was killed, and a gateway that starts later."""
 
+import json
 import signal
 import time
 
@@ -50,3 +51,29 @@ def test_a_gateway_takes_up_what_was_left(tmp_path, sample, fake_sample):
             assert time.monotonic() < give_up_s
             time.sleep(0.1)
         assert result.read_text().split() == 20 * sample[1].split()
+
+
+@pytest.mark.nightly
+def test_a_killed_server_goes_on_speaking(tmp_path, fake_sample):
+    """After kill -9 in the middle of a long text, the next server speaks what is missing: no byte shows the break."""
+    sentences = (f"This is sentence number {number}, which is said once and never again." for number in range(200))
+    wanted = {"input": " ".join(sentences), "response_format": "wav"}
+    settings = {"STATE_DIR": str(tmp_path / "state"), "SPEECH": "espeak", **fake_sample}
+    first = ServerProcess(tmp_path / "first", **settings)
+    try:
+        first.wait_until_live()
+        job = first.client.post("/v1/audio/speech/jobs", json=wanted).json()["id"]
+        with first.client.stream("GET", f"/v1/jobs/{job}/events") as answer:
+            states = (json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: "))
+            next(state for state in states if state["progress"]["done_characters"] > 6_000)
+            first.process.send_signal(signal.SIGKILL)
+    finally:
+        first.stop()
+    with running(tmp_path / "second", **settings) as second:
+        uninterrupted = second.client.post("/v1/audio/speech/jobs", json=wanted).json()["id"]
+        seen = [state["progress"]["done_characters"] for state in events(second, job)]
+        assert min(done for done in seen if done) > 1_000  # it did not begin anew
+        events(second, uninterrupted)
+        results = [second.client.get(f"/v1/jobs/{one}/result").content for one in (job, uninterrupted)]
+    assert len(results[0]) > 10_000_000
+    assert results[0] == results[1]

@@ -12,7 +12,7 @@ import torch
 
 from asr_server.engine.speech.protocol import Sentence
 from asr_server.engine.speech.qwen.codec import StreamState
-from asr_server.engine.speech.qwen.engine import QwenSpeechEngine, build
+from asr_server.engine.speech.qwen.engine import QwenSpeechEngine
 from asr_server.engine.speech.qwen.model import SpeechModel
 from asr_server.engine.speech.qwen.runtime import SpokenRow
 from asr_training.released_speech_layout import random_speech_checkpoint
@@ -39,7 +39,7 @@ def measure(size: str = "0.6b", formats: tuple[str, ...] = tuple(FORMATS), round
     }
     for name in formats:
         gc.collect()  # of the model before
-        engine = build(SpeechModel(directory, slots=max(ROWS), **FORMATS[name]))
+        engine = QwenSpeechEngine(SpeechModel(directory, slots=max(ROWS), **FORMATS[name]))
         engine.load()
         rows = _seated(engine)
         found[name] = {f"{count}_rows": _step_ms(engine, rows[:count], rounds) for count in ROWS}

@@ -58,7 +58,9 @@ async def _execute(parsed: argparse.Namespace) -> Exit:
             if parsed.wait:
                 await _wait(jobs, parsed)
             if parsed.wait or parsed.result:
-                sys.stdout.buffer.write((await jobs.result(parsed.id)).content)
+                async with aclosing(jobs.stream_result(parsed.id)) as pieces:
+                    async for piece in pieces:
+                        sys.stdout.buffer.write(piece)
                 sys.stdout.buffer.flush()
             elif parsed.delete:
                 await jobs.delete(parsed.id)

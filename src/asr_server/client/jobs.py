@@ -1,4 +1,4 @@
-"""A client of `/v1/jobs`, for an event loop: submit a recording, follow the job, fetch the result.
+"""A client of `/v1/jobs`, for an event loop: submit a recording or a long text, follow the job, fetch the result.
 
 async with AsyncJobClient("http://127.0.0.1:8100") as client:
     job = await client.submit("meeting.mp4", SubtitleRequest())
@@ -10,10 +10,10 @@ async with AsyncJobClient("http://127.0.0.1:8100") as client:
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Unpack
 from urllib.parse import quote
 
 import httpx
@@ -21,10 +21,11 @@ import httpx
 from asr_server.client import connection
 from asr_server.client.connection import AsyncConnection, FileError, Recording
 from asr_server.client.forms import form
+from asr_server.client.speech import SpeechFields, json_request
 from asr_server.client.sse import EventStream
 from asr_server.service.requests import Request, Result
 
-_ROUTE = "/v1/jobs"
+_ROUTE, _SPEECH_ROUTE = "/v1/jobs", "/v1/audio/speech/jobs"
 
 
 class JobState(StrEnum):
@@ -38,8 +39,9 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """The state of a job. `done_s`: seconds of the recording that are transcribed. `duration_s`: its length, None while
-    it is unknown. `error`: why the job failed."""
+    """The state of a job. `done_s`: seconds of the recording that are transcribed, or of speech that are made.
+    `duration_s`: the length of all, None while it is unknown; of speech an estimate until the end. `error`: why the job
+    failed."""
 
     id: str
     state: JobState
@@ -61,6 +63,15 @@ class AsyncJobClient(AsyncConnection):
         with connection.map_errors(), connection.upload(recording) as file:
             fields = {**form(request), "task": request.task}
             return _status(_good(await self._http.post(_ROUTE, data=fields, files={"file": file})).json())
+
+    async def submit_text(self, text: str | Sequence[tuple[str, str]], **fields: Unpack[SpeechFields]) -> JobStatus:
+        """Create a job that speaks a text, or chapters of a title and a text each."""
+        if isinstance(text, str):
+            body: dict[str, Any] = {"input": text}
+        else:
+            body = {"chapters": [{"title": title, "text": content} for title, content in text]}
+        with connection.map_errors():
+            return _status(_good(await self._http.post(_SPEECH_ROUTE, **json_request(body, fields))).json())
 
     async def status(self, identity: str) -> JobStatus:
         """The state of the job now."""
@@ -85,6 +96,16 @@ class AsyncJobClient(AsyncConnection):
         """The result of a job that has succeeded."""
         answer = await self._send("GET", identity, "/result")
         return connection.result(answer.content, answer.headers)
+
+    async def stream_result(self, identity: str) -> AsyncGenerator[bytes, None]:
+        """The content of the same, in pieces: speech may be larger than the memory."""
+        with connection.map_errors():
+            async with self._http.stream("GET", f"{_path(identity)}/result") as answer:
+                if not answer.is_success:
+                    await answer.aread()
+                    raise connection.error_of(answer)
+                async for piece in answer.aiter_bytes():
+                    yield piece
 
     async def delete(self, identity: str) -> None:
         """Stop the job if it runs, and remove it with its recording and its result."""

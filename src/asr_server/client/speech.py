@@ -76,7 +76,7 @@ class SpeechClient:
         """The audio as it is made. All pieces joined are the file. To stop early, close the iterator."""
         with (
             connection.map_errors(),
-            self._http.stream("POST", _ROUTE, **_request(text, fields)) as answer,
+            self._http.stream("POST", _ROUTE, **json_request({"input": text}, fields)) as answer,
         ):
             if not answer.is_success:
                 answer.read()
@@ -111,7 +111,7 @@ class AsyncSpeechClient:
     async def stream(self, text: str, **fields: Unpack[SpeechFields]) -> AsyncGenerator[bytes, None]:
         """The audio as it is made. All pieces joined are the file. To stop early, close the iterator (`aclosing`)."""
         with connection.map_errors():
-            async with self._http.stream("POST", _ROUTE, **_request(text, fields)) as answer:
+            async with self._http.stream("POST", _ROUTE, **json_request({"input": text}, fields)) as answer:
                 if not answer.is_success:
                     await answer.aread()
                     raise connection.error_of(answer)
@@ -130,8 +130,9 @@ def _options(server: str, key: str, timeout_s: float | None) -> dict[str, Any]:
     return options if timeout_s is None else options | {"timeout": timeout_s}
 
 
-def _request(text: str, fields: SpeechFields) -> dict[str, Any]:
-    body: dict[str, Any] = {"input": text, **fields}
+def json_request(text: dict[str, Any], fields: SpeechFields) -> dict[str, Any]:
+    """The options of httpx to send a text with its fields. `text`: the fields that hold it."""
+    body: dict[str, Any] = {**text, **fields}
     if "format" in fields:
         body["response_format"] = body.pop("format")
     # In ASCII, as half a character has no other encoding; the server says what is wrong with it.

@@ -20,6 +20,12 @@ class SpeechSettings(BaseModel):
     speech_language: str = Field(
         "en", min_length=2, max_length=20, description="Language of texts in Latin letters whose request names none."
     )
+    speech_loudness_lufs: float | None = Field(
+        None,
+        ge=-40,
+        le=-10,
+        description="Loudness of speech by ITU-R BS.1770, in LUFS, such as -18. Not set: as the engine makes it.",
+    )
     max_speech_chars: int = Field(
         20_000,
         ge=1,

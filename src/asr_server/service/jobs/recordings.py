@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
+from typing import ClassVar
 
-from asr_server.core.errors import TranscriptionFailed
+from asr_server.core.errors import AsrError, TranscriptionFailed
 from asr_server.scheduling.job import Priority
 from asr_server.service.jobs.work import JobOutcome, JobRun, Progress, when_there_is_room
 from asr_server.service.processor import RequestProcessor
 from asr_server.service.recordings.pipeline import Emit, Event, RunOptions, SegmentDone, Started
+from asr_server.service.speech.requests import SpeechJobRequest
 
 
 class RecordingJobs:
     """Processes recordings as bulk work."""
 
-    unexpected_error = TranscriptionFailed
+    unexpected_error: ClassVar[type[AsrError]] = TranscriptionFailed
 
     def __init__(self, processor: RequestProcessor) -> None:
         self._processor = processor
@@ -25,10 +28,10 @@ class RecordingJobs:
         record = run.record
         options = RunOptions(Priority.BULK, run.timeout_s, caller=record.owner, owner=record.owner)
         request = await asyncio.to_thread(run.store.request, record)
+        assert not isinstance(request, SpeechJobRequest)
         with run.store.recording(record.id) as recording:
-            result, transcript = await when_there_is_room(
-                lambda: self._processor.process(recording, request, options, _reporting(run))
-            )
+            work = partial(self._processor.process, recording, request, options, _reporting(run))
+            result, transcript = await when_there_is_room(work)
         return JobOutcome(replace(result, content=b""), result.content, transcript.duration_ms / 1000)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from asr_server.audio.encoding.complete import with_length
 from asr_server.audio.encoding.formats import ChapterMark, EncodingOptions, SpeechFormat
 from asr_server.core.audio import SPEECH_RATE
-from asr_server.core.errors import DeadlineExceeded, EncoderUnavailable, SpeechFailed
+from asr_server.core.errors import AsrError, DeadlineExceeded, EncoderUnavailable, SpeechFailed
 from asr_server.scheduling.job import Priority
 from asr_server.service.jobs.spoken_parts import SAMPLE_BYTES, SpokenPart, SpokenParts
 from asr_server.service.jobs.text_parts import TextPart, loaded, text_parts
@@ -63,7 +63,7 @@ def text_size(request: SpeechJobRequest, chapters: tuple[Chapter, ...]) -> TextS
 class SpeechJobs:
     """Speaks texts as bulk work."""
 
-    unexpected_error = SpeechFailed
+    unexpected_error: ClassVar[type[AsrError]] = SpeechFailed
 
     def __init__(self, speech: SpeechProcessor) -> None:
         self._speech = speech

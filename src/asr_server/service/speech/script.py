@@ -62,17 +62,22 @@ class SpeechScript:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Delivery:
-    """How the sentences of a request are spoken. `voice`, `language`: the engine's names."""
+    """How the sentences of a request are spoken. `voice`, `language`: the engine's names. `loudness_lufs`: None leaves
+    it as it is."""
 
     request: SpeechRequest
     client: SpeechClient
     voice: str
     language: str
+    loudness_lufs: float | None = None
 
     @property
     def encoding(self) -> EncodingOptions:
         """What becomes of their audio."""
-        return EncodingOptions(self.request.format, speed=self.request.speed, pause_ms=self.request.pause_ms)
+        request = self.request
+        return EncodingOptions(
+            request.format, speed=request.speed, pause_ms=request.pause_ms, loudness_lufs=self.loudness_lufs
+        )
 
     @property
     def ignored(self) -> tuple[str, ...]:
@@ -92,7 +97,7 @@ def delivery(request: SpeechRequest, engines: SpeechEngines, settings: SpeechSet
     """Raises what is wrong with the voice or the language, and `SpeechUnavailable`."""
     client = engines.of(request)
     language = _language(client.traits, request, settings.speech_language)
-    return Delivery(request, client, _voice(client.traits, request), language)
+    return Delivery(request, client, _voice(client.traits, request), language, settings.speech_loudness_lufs)
 
 
 def prepare(request: SpeechRequest, engines: SpeechEngines, settings: SpeechSettings) -> SpeechScript:

@@ -128,3 +128,11 @@ def test_what_the_engine_has_no_use_for_is_reported_and_changes_no_key():
 def test_a_faster_text_is_shorter():
     """The estimate by which it is admitted."""
     assert prepared(speed=2.0).duration_s == pytest.approx(prepared().duration_s / 2)
+
+
+def test_the_loudness_of_the_settings_is_the_encoders():
+    """An answer that was kept at another loudness is another one."""
+    settings = SpeechSettings(max_speech_chars=200, speech_loudness_lufs=-18.0)
+    made = prepare(REQUEST, SpeechEngines(client()), settings)
+    assert made.encoding.loudness_lufs == -18.0
+    assert made.key != prepared().key

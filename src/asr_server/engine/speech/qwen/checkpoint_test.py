@@ -7,7 +7,7 @@ import pytest
 from asr_server.core.errors import ModelUnavailable
 from asr_server.engine.qwen.checkpoint import Wanted
 from asr_server.engine.speech.qwen import checkpoint
-from asr_server.engine.speech.qwen.engine import build
+from asr_server.engine.speech.qwen.engine import QwenSpeechEngine
 from asr_server.engine.speech.qwen.model import SpeechModel
 
 pytestmark = pytest.mark.torch  # the files are made by the SDK
@@ -92,7 +92,7 @@ def test_damage_that_only_loading_finds_is_said(make_checkpoint, file, damage, m
     """Missing weights would otherwise be random ones."""
     directory = make_checkpoint()
     damage(directory / file)
-    engine = build(SpeechModel(str(directory)))
+    engine = QwenSpeechEngine(SpeechModel(str(directory)))
     with pytest.raises(ModelUnavailable, match=message):
         engine.load()
     assert not engine.loaded
@@ -100,7 +100,9 @@ def test_damage_that_only_loading_finds_is_said(make_checkpoint, file, damage, m
 
 def test_the_purpose_of_a_checkpoint_is_in_its_configuration(make_checkpoint):
     """Not in the name of its directory."""
-    named, base = (build(SpeechModel(str(make_checkpoint(kind)))).traits for kind in ("custom_voice", "base"))
+    named, base = (
+        QwenSpeechEngine(SpeechModel(str(make_checkpoint(kind)))).traits for kind in ("custom_voice", "base")
+    )
     assert (len(named.voices), named.imitates, named.follows_instructions) == (9, False, False)
     assert (base.voices, base.openai_voices, base.imitates) == ((), {}, True)
     assert named.languages == base.languages

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from asr_server.engine.speech.protocol import VoiceSample
-from asr_server.engine.speech.qwen.engine import build
+from asr_server.engine.speech.qwen.engine import QwenSpeechEngine
 from asr_server.engine.speech.qwen.model import SpeechModel
 from asr_server.scheduling.ports import RowDelta, RowDone
 
@@ -50,7 +50,7 @@ def make_engine():
     def make(directory, **values):
         model = SpeechModel(str(directory), **values)
         if model not in made:
-            made[model] = build(model)
+            made[model] = QwenSpeechEngine(model)
             made[model].load()
         return made[model]
 

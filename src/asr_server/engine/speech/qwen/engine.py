@@ -262,15 +262,6 @@ class QwenSpeechEngine:
         )
 
 
-def build(
-    model: SpeechModel,
-    on_progress: Callable[[], None] = lambda: None,
-    on_load_progress: Callable[[], None] = lambda: None,
-) -> QwenSpeechEngine:
-    """The engine for a checkpoint, CustomVoice or Base."""
-    return QwenSpeechEngine(model, on_progress, on_load_progress)
-
-
 def _seat(runtime: Runtime, work: _Work) -> None:
     work.row = runtime.seat(work.key, work.prepared)
 

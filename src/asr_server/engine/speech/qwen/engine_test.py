@@ -18,7 +18,7 @@ from asr_server.core.errors import (
 )
 from asr_server.engine.speech.protocol import Sentence, SpeechFinish, VoiceSample
 from asr_server.engine.speech.qwen.budget import FRAME_SAMPLES, frame_budget
-from asr_server.engine.speech.qwen.engine import build
+from asr_server.engine.speech.qwen.engine import QwenSpeechEngine
 from asr_server.engine.speech.qwen.model import SpeechModel
 from asr_server.engine.speech.qwen.runtime import _FIRST_FRAMES
 from asr_server.scheduling.ports import RowDelta
@@ -262,7 +262,7 @@ def test_without_the_sdk_loading_says_what_to_install(make_checkpoint, monkeypat
     """It is no dependency of the package: its own pins name another transformers."""
     monkeypatch.setitem(sys.modules, "qwen_tts", None)
     with pytest.raises(ModelUnavailable, match="make speech"):
-        build(SpeechModel(str(make_checkpoint()))).load()
+        QwenSpeechEngine(SpeechModel(str(make_checkpoint()))).load()
 
 
 @pytest.mark.nightly

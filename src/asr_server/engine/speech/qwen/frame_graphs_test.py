@@ -9,7 +9,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable
 from asr_server.engine.speech.protocol import Sentence
 from asr_server.engine.speech.qwen.code_predictor import CodePredictor
-from asr_server.engine.speech.qwen.engine import build
+from asr_server.engine.speech.qwen.engine import QwenSpeechEngine
 from asr_server.engine.speech.qwen.model import SpeechModel
 
 pytestmark = pytest.mark.torch
@@ -31,7 +31,7 @@ def _traced(run):
 @pytest.mark.timeout(900)
 def test_recorded_frames_are_those_of_passes(make_checkpoint, speak, monkeypatch):
     """For one row and for two, which come and go."""
-    engine = build(SpeechModel(str(make_checkpoint()), slots=2))
+    engine = QwenSpeechEngine(SpeechModel(str(make_checkpoint()), slots=2))
     engine.load()
     sentences = [Sentence(text, "ryan", seed=3) for text in ("Hello.", "Good morning to you.", "Well, well.")]
     expected = speak(engine, *sentences)
@@ -53,7 +53,7 @@ def test_recorded_frames_are_those_of_passes(make_checkpoint, speak, monkeypatch
 def test_a_gpu_that_cannot_record_stops_the_load(make_checkpoint, monkeypatch, error, expected, message):
     """With what to set, and nothing is left loaded."""
     monkeypatch.setattr("asr_server.engine.speech.qwen.runtime.CudaCapture", Mock(side_effect=error))
-    engine = build(SpeechModel(str(make_checkpoint()), cuda_graphs=True))
+    engine = QwenSpeechEngine(SpeechModel(str(make_checkpoint()), cuda_graphs=True))
     with pytest.raises(expected, match=message):
         engine.load()
     assert not engine.loaded

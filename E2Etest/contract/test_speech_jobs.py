@@ -1,0 +1,109 @@
+"""Long texts as jobs over HTTP, spoken by eSpeak NG: taken, watched, fetched, shared out."""
+
+import asyncio
+import json
+
+import pytest
+
+from asr_server.client.jobs import AsyncJobClient
+from E2Etest.contract.test_jobs import events
+
+TEXT = "It costs $5.20. Dr. Smith said so, and nobody minded."
+ROUTE = "/v1/audio/speech/jobs"
+
+
+@pytest.fixture(scope="module")
+def speaking(start):
+    """Two keys, each with two jobs and 60 MiB of the disk."""
+    keys = {"API_KEYS": "sk-canary-first,sk-canary-second", "KEY_MAX_JOBS": "2", "KEY_MAX_JOBS_MB": "60"}
+    with start(SPEECH="espeak", **keys) as server:
+        server.client.headers["Authorization"] = "Bearer sk-canary-first"
+        yield server
+
+
+def submit(server, **fields):
+    answer = server.client.post(ROUTE, json=fields)
+    assert answer.status_code == 202, answer.text
+    assert answer.headers["location"] == f"/v1/jobs/{answer.json()['id']}"
+    return answer.json()
+
+
+def test_a_job_says_what_the_request_says(speaking):
+    """The samples of a short text are those of the speech route; the state counts its characters."""
+    job = submit(speaking, input=TEXT, response_format="pcm")
+    assert (job["status"], job["progress"]["characters"]) == ("queued", len(TEXT))
+    last = events(speaking, job["id"])[-1]
+    assert last["status"] == "succeeded"
+    answer = speaking.client.get(f"/v1/jobs/{job['id']}/result")
+    direct = speaking.client.post("/v1/audio/speech", json={"input": TEXT, "response_format": "pcm"})
+    assert answer.content == direct.content
+    assert answer.headers["content-type"] == "audio/pcm"
+    assert answer.headers["content-disposition"] == 'attachment; filename="speech.pcm"'
+    seconds = len(answer.content) / 48_000
+    assert last["progress"] == {
+        "done_s": pytest.approx(seconds, abs=0.001),
+        "duration_s": pytest.approx(seconds, abs=0.001),
+        "fraction": 1,
+        "done_characters": len(TEXT),
+        "characters": len(TEXT),
+    }
+
+
+def test_chapters_are_spoken_in_order(speaking):
+    """Stated, or found by the headings of a text: the same words are the same audio."""
+    stated = [{"title": "One", "text": "One\n\nIt begins."}, {"title": "Two", "text": "Two\n\nIt ends."}]
+
+    async def by_client():
+        async with AsyncJobClient(str(speaking.client.base_url), key="sk-canary-first") as client:
+            chapters = [(one["title"], one["text"]) for one in stated]
+            job = await client.submit_text(chapters, format="wav", voice="nova")
+            states = [status async for status in client.watch(job.id)]
+            assert states[-1].error is None
+            return b"".join([piece async for piece in client.stream_result(job.id)])
+
+    text = "# One\nIt begins.\n# Two\nIt ends."
+    job = submit(speaking, input=text, split_chapters=True, voice="nova", response_format="wav")
+    events(speaking, job["id"])
+    assert speaking.client.get(f"/v1/jobs/{job['id']}/result").content == asyncio.run(by_client())
+
+
+def test_jobs_belong_to_their_key(speaking):
+    """Another key cannot see them; theirs can remove them, and a key has its share of them and of the disk."""
+    job = submit(speaking, input="word " * 2_000, response_format="mp3")
+    other = {"Authorization": "Bearer sk-canary-second"}
+    for method, path in (("GET", ""), ("GET", "/result"), ("DELETE", "")):
+        answer = speaking.client.request(method, f"/v1/jobs/{job['id']}{path}", headers=other)
+        assert answer.json()["error"]["code"] == "job_not_found"
+    refused = speaking.client.post(ROUTE, json={"input": "word " * 20_000})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limit_exceeded")
+    assert "MiB of the disk" in refused.json()["error"]["message"]
+    assert speaking.client.delete(f"/v1/jobs/{job['id']}").json()["deleted"]
+    speaking.wait_for(lambda health: not health["jobs"])
+
+
+WRONG = {
+    "nothing": ({}, "missing_required_parameter", "input"),
+    "blank": ({"input": " \n"}, "missing_required_parameter", "input"),
+    "points": ({"input": "... !?"}, "missing_required_parameter", "input"),
+    "no heading with words": ({"input": "# *\n...", "split_chapters": True}, "missing_required_parameter", "input"),
+    "both": ({"input": TEXT, "chapters": [{"text": TEXT}]}, "invalid_value", "chapters"),
+    "no chapters": ({"chapters": []}, "missing_required_parameter", "chapters"),
+    "silent chapter": ({"chapters": [{"text": TEXT}, {"text": "..."}]}, "invalid_value", "chapters.1.text"),
+    "long title": ({"chapters": [{"title": "a" * 201, "text": TEXT}]}, "invalid_value", "chapters.0.title"),
+    "control character": ({"chapters": [{"text": "Hello\x07."}]}, "invalid_value", "chapters.0.text"),
+    "too many": ({"chapters": [{"text": "a"}] * 1_001}, "invalid_value", "chapters"),
+    "too long": ({"chapters": [{"text": "a" * 1_000_001}] * 2}, "string_above_max_length", "chapters"),
+    "longer": ({"input": "a" * 2_000_001}, "invalid_value", "input"),
+    "voice": ({"input": TEXT, "voice": "nobody"}, "invalid_value", "voice"),
+    "language": ({"input": TEXT, "language": "tlh"}, "unsupported_language", "language"),
+    "format": ({"input": TEXT, "response_format": "ogg"}, "invalid_value", "response_format"),
+    "speed": ({"input": TEXT, "speed": 0}, "invalid_value", "speed"),
+}
+
+
+@pytest.mark.parametrize(("fields", "code", "param"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_said_at_once(speaking, fields, code, param):
+    """It never becomes a job."""
+    answer = speaking.client.post(ROUTE, content=json.dumps(fields))
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (400, code, param)

@@ -1,0 +1,208 @@
+"""Texts as jobs, with the scripted engine: what is interrupted goes on, and nothing shows that it was."""
+
+import asyncio
+import io
+from dataclasses import replace
+
+import av
+import numpy as np
+import pytest
+import pytest_asyncio
+import soundfile
+
+from asr_server.audio.encoding.client import AudioEncoder
+from asr_server.audio.encoding.formats import SpeechFormat
+from asr_server.core.audio import SPEECH_RATE
+from asr_server.core.errors import DeadlineExceeded, SpeechFailed
+from asr_server.core.speech_settings import SpeechSettings
+from asr_server.engine.fake_script import FakeScript, Fault, SpeechRule, SpeechScript
+from asr_server.engine.speech.client import SpeechClient
+from asr_server.engine.speech.fake import FakeSpeechEngine
+from asr_server.scheduling.admission import Admission
+from asr_server.scheduling.job import Priority
+from asr_server.scheduling.observer import SchedulerObserver
+from asr_server.scheduling.thread import EngineThread
+from asr_server.service.jobs import text_parts, work
+from asr_server.service.jobs.record import JobRecord, new_id
+from asr_server.service.jobs.speech import SpeechJobs, text_size
+from asr_server.service.jobs.store import JobStore
+from asr_server.service.jobs.text_parts import dumped
+from asr_server.service.jobs.work import JobRun
+from asr_server.service.speech.cache import SpeechCache
+from asr_server.service.speech.requests import SpeechJobRequest
+from asr_server.service.speech.script import SpeechEngines
+from asr_server.service.speech.synthesis import SpeechProcessor
+from asr_server.text.chapters import Chapter
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CHAPTERS = tuple(
+    Chapter(f"Chapter {name}", " ".join(f"Sentence {number} is about {name}." for number in range(6)))
+    for name in ("ants", "bees", "cows")
+)
+REQUEST = SpeechJobRequest(format=SpeechFormat.PCM, pause_ms=100)
+
+
+class Ledger(SchedulerObserver):
+    """The sentences that the engine was given."""
+
+    def __init__(self):
+        self.sentences, self.priorities = [], set()
+
+    def started(self, job):
+        self.sentences.append(job.item.text)
+        self.priorities.add(job.priority)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def encoder():
+    made = AudioEncoder()
+    yield made
+    await made.close()
+
+
+@pytest.fixture(autouse=True)
+def short_parts(monkeypatch):
+    """Two or three sentences in each part, nine parts in all, and no second between attempts."""
+    monkeypatch.setattr(text_parts, "_PART_S", 2.5)
+    monkeypatch.setattr(work, "_RETRY_S", 0.001)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def speaking(encoder):
+    """A function that builds what speaks, over a new engine with these rules."""
+    threads = []
+
+    def build(*rules, limit_s=10_000.0):
+        engine, ledger = FakeSpeechEngine(FakeScript(speech=SpeechScript(rules))), Ledger()
+        thread = EngineThread(engine, idle_timeout_s=0, watch=ledger)
+        threads.append(thread)
+        engines = SpeechEngines(SpeechClient(thread, engine.traits, "fake"))
+        processor = SpeechProcessor(engines, encoder, Admission(limit_s), SpeechCache(2**20), SpeechSettings(), 60.0)
+        return SpeechJobs(processor), ledger
+
+    yield build
+    for thread in threads:
+        await asyncio.to_thread(thread.close)
+
+
+@pytest.fixture
+def job(tmp_path):
+    """A function that stores a job for this request: its run, to which `progress` is reported."""
+    store = JobStore(tmp_path)
+
+    def stored(request=REQUEST, chapters=CHAPTERS, timeout_s=60.0):
+        record = JobRecord(new_id(), request, 1.0, characters=text_size(request, chapters).characters)
+        store.add(record, io.BytesIO(dumped(chapters)))
+        return JobRun(record, store, timeout_s, lambda progress: None)
+
+    yield stored
+    store.close()
+
+
+async def result(jobs, run):
+    """The outcome of a job, and its content."""
+    outcome = await jobs.process(run)
+    assert outcome.content is None
+    with run.store.result(run.record.id) as file:
+        return outcome, file.read()
+
+
+async def test_a_job_goes_on_where_it_was_interrupted(speaking, job):
+    """Whenever that is: no finished part is spoken again, and the result has the same bytes."""
+    jobs, ledger = speaking()
+    outcome, whole = await result(jobs, job())
+    assert outcome.duration_s == len(whole) / 2 / SPEECH_RATE
+    assert len(ledger.sentences) == 18
+    assert ledger.priorities == {Priority.BULK}
+    for until_character in (0, 100, 210, 290):
+        jobs, ledger = speaking()
+        run, far_enough = job(), asyncio.Event()
+
+        def report(progress, until_character=until_character, far_enough=far_enough):
+            if progress.done_characters >= until_character:
+                far_enough.set()
+
+        task = asyncio.create_task(jobs.process(replace(run, report=report)))
+        await far_enough.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        with run.store.spoken_parts(run.record.id) as parts:
+            finished = len(parts.finished)
+        jobs, ledger = speaking()
+        assert (await result(jobs, run))[1] == whole
+        assert len(ledger.sentences) == 18 - 2 * finished
+
+
+async def test_a_job_of_another_voice_keeps_nothing(speaking, job):
+    """Parts belong to all that their samples depend on: a server with another engine speaks them anew."""
+    run = job()
+    jobs, _ = speaking()
+    _, other = await result(jobs, run)
+    changed = replace(run, record=replace(run.record, request=replace(REQUEST, voice="high")))
+    jobs, ledger = speaking()
+    _, content = await result(jobs, changed)
+    assert len(ledger.sentences) == 18
+    assert content != other
+
+
+async def test_progress_grows_with_every_sentence(speaking, job):
+    """In characters and in seconds, up to all of them."""
+    seen = []
+    run = replace(job(), report=seen.append)
+    await speaking()[0].process(run)
+    done = [progress.done_characters for progress in seen]
+    assert done == sorted(done)
+    assert len(set(done)) >= 18
+    assert done[-1] == run.record.characters
+    assert [progress.done_s for progress in seen] == sorted(progress.done_s for progress in seen)
+
+
+@pytest.mark.parametrize("audio_format", SpeechFormat)
+async def test_every_format_has_all_samples(speaking, job, audio_format):
+    """Lossless files have those of PCM and state their length; lossy ones have a frame or two more."""
+    jobs, _ = speaking()
+    pcm = np.frombuffer((await result(jobs, job()))[1], "<i2")
+    outcome, content = await result(jobs, job(replace(REQUEST, format=audio_format)))
+    assert outcome.duration_s == len(pcm) / SPEECH_RATE
+    if audio_format in (SpeechFormat.WAV, SpeechFormat.FLAC):
+        assert soundfile.info(io.BytesIO(content)).frames == len(pcm)
+        assert np.array_equal(soundfile.read(io.BytesIO(content), dtype="int16")[0], pcm)
+    elif audio_format is not SpeechFormat.PCM:
+        with av.open(io.BytesIO(content)) as container:
+            (stream,) = container.streams.audio
+            decoded_s = sum(frame.samples / frame.sample_rate for frame in container.decode(stream))
+        assert -0.001 < decoded_s - outcome.duration_s < 0.2
+
+
+async def test_mp3_files_have_chapters(speaking, job):
+    """They begin with the first sound of their text, and end where the next begins."""
+    request = replace(REQUEST, format=SpeechFormat.MP3)
+    outcome, content = await result(speaking()[0], job(request))
+    with av.open(io.BytesIO(content)) as container:
+        marks = container.chapters()
+    assert [mark["metadata"]["title"] for mark in marks] == [chapter.title for chapter in CHAPTERS]
+    assert [mark["end"] for mark in marks[:-1]] == [mark["start"] for mark in marks[1:]]
+    assert (marks[0]["start"], marks[-1]["end"] / 1000) == (0, pytest.approx(outcome.duration_s, abs=0.001))
+    pcm = np.frombuffer((await result(speaking()[0], job()))[1], "<i2")
+    for mark in marks[1:]:
+        start = mark["start"] * SPEECH_RATE // 1000
+        assert not pcm[start - SPEECH_RATE : start - 100].any()  # a second of silence
+        assert pcm[start : start + 2_400].any()
+
+
+async def test_lost_work_is_done_again(speaking, job):
+    """A sentence that fails once is spoken by the next attempt, which leaves no trace; one that always fails ends the
+    job."""
+    _, whole = await result(speaking()[0], job())
+    once = SpeechRule(call=11, fault=Fault.RAISE, after_blocks=2)
+    assert (await result(speaking(once)[0], job()))[1] == whole
+    always = SpeechRule(text="about bees", fault=Fault.RAISE)
+    with pytest.raises(SpeechFailed):
+        await speaking(always)[0].process(job())
+
+
+async def test_a_job_has_its_time_limit(speaking, job):
+    """However far it is."""
+    with pytest.raises(DeadlineExceeded):
+        await speaking(SpeechRule(call=5, fault=Fault.HANG, hang_s=1.0))[0].process(job(timeout_s=0.3))
