@@ -89,7 +89,7 @@ class EngineMetrics(SchedulerObserver):
 
     def started(self, job: AnyJob) -> None:
         """A job entered the batch."""
-        self._wait[job.priority.name.lower()].observe(job.started_s - job.queued_s - job.load_s)
+        self._wait[job.priority.name.lower()].observe(_wait_s(job))
 
     def ended(self, job: AnyJob, end: JobEnd, value: Any = None) -> None:
         """A job ended; `value`: its result."""
@@ -186,7 +186,7 @@ class SpeechMetrics(SpeechObserver):
 
     def started(self, job: AnyJob) -> None:
         """A sentence entered the engine."""
-        self._wait.observe(job.started_s - job.queued_s - job.load_s)
+        self._wait.observe(_wait_s(job))
 
     def ended(self, job: AnyJob, end: JobEnd, value: Any = None) -> None:
         """A sentence ended; `value`: its result."""
@@ -196,6 +196,11 @@ class SpeechMetrics(SpeechObserver):
             self._characters.inc(len(job.item.text))
             self._audio.inc(value.samples / SPEECH_RATE)
             self._cut_short.inc(value.finish is SpeechFinish.BUDGET)
+
+
+def _wait_s(job: AnyJob) -> float:
+    """In the queue, without the time to load the model."""
+    return job.started_s - job.queued_s - job.load_s
 
 
 def _create(meter: MetricSpec, registry: CollectorRegistry) -> Any:
