@@ -41,13 +41,13 @@ def _line(server, answer):
 
 def test_one_text_is_counted_once_everywhere(server):
     """Its sentences, characters, seconds; and the same text again as an answer that was kept."""
-    body = {"input": TEXT, "response_format": "flac"}
+    body = {"input": TEXT, "response_format": "opus"}
     before = scrape(server)
     first = server.client.post(URL, json=body)
     assert first.headers["x-cache"] == "miss"
     after = _settled(server, before)
     grew = moved(before, after)
-    assert grew("asr_speech_answers_total") == grew("asr_speech_answers_total", format="flac", end="done") == 1
+    assert grew("asr_speech_answers_total") == grew("asr_speech_answers_total", format="opus", end="done") == 1
     assert grew("asr_speech_sentences_total") == grew("asr_speech_sentences_total", end="done") == 3
     for part in ("wait", "inference", "encoding"):
         assert grew(f"asr_speech_{part}_seconds_count") == 3

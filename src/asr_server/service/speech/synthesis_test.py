@@ -16,7 +16,7 @@ from asr_server.core.speech_settings import SpeechSettings
 from asr_server.engine.fake_script import FakeScript, Fault, SpeechRule, SpeechScript
 from asr_server.engine.speech.client import SpeechClient
 from asr_server.engine.speech.fake import FakeSpeechEngine
-from asr_server.engine.speech.protocol import SpeechFinish
+from asr_server.engine.speech.protocol import SpeechFinish, SpokenSentence
 from asr_server.scheduling.admission import Admission
 from asr_server.scheduling.job import Priority
 from asr_server.scheduling.observer import JobEnd
@@ -26,7 +26,7 @@ from asr_server.service.speech.cache import SpeechCache
 from asr_server.service.speech.observer import SpeechObserver
 from asr_server.service.speech.requests import AudioChunk, SentenceBegun, SpeechRequest
 from asr_server.service.speech.script import SpeechEngines
-from asr_server.service.speech.synthesis import SpeechProcessor, SpeechRun
+from asr_server.service.speech.synthesis import SentenceInProgress, SpeechProcessor, SpeechRun
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -39,6 +39,7 @@ class Ledger(SpeechObserver):
 
     def __init__(self):
         self.first_audio_s, self.encoded_s, self.ends, self.started_sentences = [], [], [], 0
+        self.sentence_ends = []
 
     def first_audio(self, after_s):
         self.first_audio_s.append(after_s)
@@ -51,6 +52,9 @@ class Ledger(SpeechObserver):
 
     def started(self, job):
         self.started_sentences += 1
+
+    def ended(self, job, end, value=None):
+        self.sentence_ends.append(end)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -140,12 +144,35 @@ async def test_the_audio_is_that_of_the_sentences_alone(speech):
     assert data(together) == b"".join(alone)
 
 
-async def test_events_have_at_most_64_kib(speech):
-    """Whatever the engine gives at once: a slow reader holds 16 of them."""
-    events, _ = await events_of(speech().processor, request("A sentence of two seconds, and more.", speed=0.25))
-    sizes = [len(event.data) for event in events if isinstance(event, AudioChunk)]
-    assert max(sizes) <= 64 * 1024
-    assert sum(sizes) > 4 * 1.5 * SPEECH_RATE * 2
+class OneBlock:
+    """A sentence of one block."""
+
+    async def __aiter__(self):
+        yield np.zeros(1, np.float32)
+
+    async def result(self):
+        return SpokenSentence(SpeechFinish.END, 1)
+
+
+class GenerousEncoder:
+    """What was held back comes at once, as after a long silence."""
+
+    samples = 1
+
+    async def push(self, samples, *, ends_sentence=False):
+        return b"" if ends_sentence else bytes(range(256)) * 800
+
+
+async def test_events_have_at_most_64_kib():
+    """Whatever the encoder gives at once: a slow reader holds 16 of them."""
+    events = []
+
+    async def emit(event):
+        events.append(event)
+
+    await SentenceInProgress(OneBlock(), GenerousEncoder(), 0, emit).encode(is_last=False)
+    assert [len(event.data) for event in events] == [65_536, 65_536, 65_536, 8_192]
+    assert data(events) == bytes(range(256)) * 800
 
 
 async def test_sentences_that_were_cut_short_are_counted(speech):
@@ -205,7 +232,7 @@ async def test_the_time_limit_ends_the_text(speech, text):
 
 async def test_cancelling_frees_the_engine_at_once(speech):
     """In the middle of a long text, of which no further sentence is spoken."""
-    made = speech(step_s=0.02)
+    made = speech(step_s=0.1)
     heard = asyncio.Event()
 
     async def emit(event):
@@ -220,6 +247,7 @@ async def test_cancelling_frees_the_engine_at_once(speech):
         await work
     await until_free(made.processor, made.thread)
     assert made.ledger.started_sentences < 10
+    assert JobEnd.CANCELLED in made.ledger.sentence_ends
     assert made.ledger.ends == [(SpeechFormat.PCM, JobEnd.CANCELLED)]
 
 
