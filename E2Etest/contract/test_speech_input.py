@@ -50,6 +50,7 @@ INVALID = {
     "path as a voice": (_fields(voice="../../etc/passwd"), (400, "invalid_value", "voice")),
     "voices": (_fields(voice=["alloy"]), (400, "invalid_value", "voice.str")),
     "unknown voice by id": (_fields(voice={"id": "nobody"}), (400, "invalid_value", "voice")),
+    "format of jobs": (_fields(response_format="m4b"), (400, "invalid_value", "response_format")),
     "unknown format": (_fields(response_format="docx"), (400, "invalid_value", "response_format")),
     "unknown model": (_fields(model="whisper-1"), (404, "model_not_found", "model")),
     "no language": (_fields(language="tlh!"), (400, "invalid_language_format", "language")),

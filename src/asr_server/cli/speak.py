@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from asr_server.audio.encoding.formats import MAX_SPEED, MIN_SPEED, SpeechFormat
+from asr_server.audio.encoding.formats import MAX_SPEED, MIN_SPEED, STREAMED_FORMATS, SpeechFormat
 from asr_server.audio.encoding.wav import HEADER_BYTES, wav_header
 from asr_server.cli import arguments, sinks
 from asr_server.cli.failure import Exit, Failure, UsageError, complain, no_server, shown
@@ -32,7 +32,7 @@ EXAMPLES = (
 _CODES = "exit codes: 0 done; 1 it failed; 2 wrong arguments or settings; 3 no server; 130 interrupted"
 STANDARD = "-"
 # What the endings of files mean beside the names of the formats.
-_ENDINGS = {**{f".{one}": one for one in SpeechFormat}, ".ogg": SpeechFormat.OPUS, ".raw": SpeechFormat.PCM}
+_ENDINGS = {**{f".{one}": one for one in STREAMED_FORMATS}, ".ogg": SpeechFormat.OPUS, ".raw": SpeechFormat.PCM}
 _TEXT_ENDINGS = (".txt", ".md")
 # More than any server speaks in one request.
 _MAX_TEXT_BYTES = 8 * 2**20
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "-f",
         "--format",
-        choices=[one.value for one in SpeechFormat],
+        choices=[one.value for one in STREAMED_FORMATS],
         help="default: by the name of --output, or wav",
     )
     output.add_argument("--force", action="store_true", help="replace the file if it exists")

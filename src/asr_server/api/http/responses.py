@@ -38,9 +38,9 @@ async def respond(request: Request, services: Services, wanted: RecordingRequest
     return render(result, duration | server_timing(request, transcript.timings))
 
 
-def render(result: Result, headers: Mapping[str, str]) -> Response:
+def render(result: Result, headers: Mapping[str, str] | None = None) -> Response:
     """The result with its headers and those given."""
-    return Response(result.content, media_type=result.media_type, headers={**_headers(result), **headers})
+    return Response(result.content, media_type=result.media_type, headers={**_headers(result), **(headers or {})})
 
 
 async def send_file(result: Result, content: BinaryIO) -> Response:

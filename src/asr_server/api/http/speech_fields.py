@@ -6,9 +6,9 @@ import re
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
-from asr_server.audio.encoding.formats import MAX_PAUSE_MS, MAX_SPEED, MIN_SPEED, SpeechFormat
+from asr_server.audio.encoding.formats import MAX_PAUSE_MS, MAX_SPEED, MIN_SPEED, STREAMED_FORMATS, SpeechFormat
 from asr_server.core.errors import InvalidValue, MissingParameter, TextTooLong
 from asr_server.service.catalog import Catalog
 from asr_server.service.speech.requests import (
@@ -35,7 +35,18 @@ def _printable(text: str) -> str:
     return text
 
 
+def _streamed(audio_format: SpeechFormat) -> SpeechFormat:
+    if audio_format not in STREAMED_FORMATS:
+        raise ValueError(f"only jobs make {audio_format} files")
+    return audio_format
+
+
 Text = Annotated[str, AfterValidator(_printable)]
+StreamedFormat = Annotated[
+    SpeechFormat,
+    AfterValidator(_streamed),
+    WithJsonSchema({"type": "string", "enum": [str(one) for one in STREAMED_FORMATS]}),
+]
 
 
 class VoiceId(BaseModel):
@@ -52,7 +63,7 @@ class SpeechOptions(BaseModel):
     model: str = Field(DEFAULT_MODEL, max_length=200, description="Any of OpenAI's names for speech models.")
     voice: str | VoiceId = Field(DEFAULT_VOICE, description="OpenAI's names, and those of `GET /v1/audio/voices`.")
     instructions: Text = Field("", max_length=MAX_INSTRUCTIONS_CHARS, description="How to speak, where the engine can.")
-    response_format: SpeechFormat = SpeechFormat.MP3
+    response_format: StreamedFormat = SpeechFormat.MP3
     speed: float = Field(1.0, ge=MIN_SPEED, le=MAX_SPEED, description="At the same pitch.")
     language: str | None = Field(
         None, max_length=60, description="A BCP 47 tag or an English name; not given: that of the text's script."
@@ -81,6 +92,7 @@ class ChapterBody(BaseModel):
 class SpeechJobBody(SpeechOptions):
     """`POST /v1/audio/speech/jobs`: `input` or `chapters`."""
 
+    response_format: SpeechFormat = SpeechFormat.MP3
     input: Text | None = Field(None, max_length=MAX_JOB_CHARS, description="The text to speak.")
     split_chapters: bool = Field(
         False, description="Divide `input` at Markdown headings of the first level (`# Title`), which are spoken."

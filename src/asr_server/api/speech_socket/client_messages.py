@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ValidationError
 
 from asr_server.api import json_message
-from asr_server.api.http.speech_fields import SpeechOptions, Text
+from asr_server.api.http.speech_fields import SpeechOptions, StreamedFormat, Text
 from asr_server.audio.encoding.formats import SpeechFormat
 from asr_server.core.errors import InvalidValue, MalformedBody
 
@@ -19,7 +19,7 @@ class Start(SpeechOptions):
     """How the texts of the socket are spoken."""
 
     type: Literal["start"] = "start"
-    response_format: SpeechFormat = SpeechFormat.PCM
+    response_format: StreamedFormat = SpeechFormat.PCM
 
 
 class Piece(BaseModel):

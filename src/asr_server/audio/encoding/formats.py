@@ -12,7 +12,10 @@ MIN_LUFS, MAX_LUFS = -40.0, -10.0
 
 
 class SpeechFormat(StrEnum):
-    """All are mono with 24 kHz. WAV and PCM have 16 bits, little-endian; Opus is in Ogg, AAC in ADTS."""
+    """All are mono with 24 kHz. WAV and PCM have 16 bits, little-endian; Opus is in Ogg, AAC in ADTS.
+
+    M4B is AAC in fragments of MP4: too much at a time for an answer that is heard while it is made.
+    """
 
     MP3 = "mp3"
     OPUS = "opus"
@@ -20,6 +23,7 @@ class SpeechFormat(StrEnum):
     FLAC = "flac"
     WAV = "wav"
     PCM = "pcm"
+    M4B = "m4b"
 
     @property
     def media_type(self) -> str:
@@ -33,7 +37,10 @@ _MEDIA_TYPES = {
     SpeechFormat.FLAC: "audio/flac",
     SpeechFormat.WAV: "audio/wav",
     SpeechFormat.PCM: "audio/pcm",
+    SpeechFormat.M4B: "audio/mp4",
 }
+# Those of answers that are heard while they are made.
+STREAMED_FORMATS = tuple(one for one in SpeechFormat if one is not SpeechFormat.M4B)
 
 
 class ChapterMark(NamedTuple):
@@ -50,7 +57,7 @@ class EncodingOptions:
 
     `speed`: 2 takes half of the time at the same pitch. `pause_ms`: between two sentences, at speed 1. `trim`: of the
     silence around a sentence, 30 ms are left at each end. `loudness_lufs`: by BS.1770; None leaves the level as it is.
-    `chapters`: of MP3 files, which have them at their beginning.
+    `chapters`: of MP3 and M4B files, which have them at their beginning.
     """
 
     format: SpeechFormat

@@ -70,16 +70,19 @@ class _Codec:
     container: str
     bits_per_s: int | None = None
     options: dict[str, str] = field(default_factory=dict)
-    chapter_options: dict[str, str] = field(default_factory=dict)  # none: its files have no chapters
+    chapter_options: dict[str, str] | None = None  # None: its files have no chapters
 
 
 _ID3 = {"id3v2_version": "3"}
+# Each fragment has its own index, so that nothing grows with the file, and nothing has to be written later.
+_FRAGMENTS = {"movflags": "+empty_moov+default_base_moof", "frag_duration": "10000000"}
 _CODECS = {
     # The Xing header states the length, which is not known when it is written.
     SpeechFormat.MP3: _Codec("libmp3lame", "fltp", "mp3", 64_000, {"write_xing": "0", "id3v2_version": "0"}, _ID3),
     SpeechFormat.OPUS: _Codec("libopus", "flt", "ogg", 48_000, {"page_duration": "100000"}),
     SpeechFormat.AAC: _Codec("aac", "fltp", "adts", 64_000),
     SpeechFormat.FLAC: _Codec("flac", "s16", "flac"),
+    SpeechFormat.M4B: _Codec("aac", "fltp", "ipod", 64_000, _FRAGMENTS, {}),
 }
 # FFmpeg recognizes no MP3 file of two frames, and none of these formats has a file without sound.
 _MIN_LOSSY_SAMPLES = SPEECH_RATE // 10
@@ -93,7 +96,7 @@ class LibavWriter:
     def __init__(self, codec: _Codec, chapters: Sequence[ChapterMark] = ()) -> None:
         self.samples = 0
         self._written = _Written()
-        options = _CONTAINER_OPTIONS | codec.options | (codec.chapter_options if chapters else {})
+        options = _CONTAINER_OPTIONS | codec.options | ((codec.chapter_options or {}) if chapters else {})
         self._container = av.open(self._written, "w", format=codec.container, options=options)
         stream = self._container.add_stream(codec.name, SPEECH_RATE, layout="mono", format=codec.sample_format)
         assert isinstance(stream, av.AudioStream)
@@ -102,7 +105,7 @@ class LibavWriter:
             self._stream.bit_rate = codec.bits_per_s
         self._stream.codec_context.thread_count = 1
         self._stream.codec_context.flags |= av.codec.context.Flags.bitexact
-        if chapters and codec.chapter_options:
+        if chapters and codec.chapter_options is not None:
             self._container.set_chapters([_chapter(number, mark) for number, mark in enumerate(chapters)])
         self._container.start_encoding()
         self._format = codec.sample_format

@@ -3,7 +3,7 @@
 import asyncio
 import io
 import time
-from contextlib import aclosing, asynccontextmanager
+from contextlib import ExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -16,6 +16,7 @@ from asr_server.core.errors import (
     JobsUnavailable,
     Overloaded,
     ShuttingDown,
+    SpeechFailed,
 )
 from asr_server.core.transcript import Segment, Transcript
 from asr_server.scheduling.job import Priority
@@ -25,9 +26,10 @@ from asr_server.service.jobs.recordings import RecordingJobs
 from asr_server.service.jobs.runner import Jobs
 from asr_server.service.jobs.shares import JobLimits
 from asr_server.service.jobs.store import JobStore
-from asr_server.service.jobs.work import JobKinds
+from asr_server.service.jobs.work import JobKinds, JobOutcome, TextSize
 from asr_server.service.recordings.pipeline import RunOptions, SegmentDone, Started
 from asr_server.service.requests import KnownSpeaker, Result, SpeakerOptions, TranscriptionRequest
+from asr_server.service.speech.requests import SpeechJobRequest
 
 REQUEST = TranscriptionRequest()
 RESULT = Result(b"words", "text/plain", file_name="subtitles.srt", time_source="mixed")
@@ -54,11 +56,26 @@ class Scripted:
         return step, TRANSCRIPT
 
 
+class ScriptedSpeech:
+    """The same for jobs that speak."""
+
+    unexpected_error = SpeechFailed
+
+    def __init__(self, scripted):
+        self.scripted = scripted
+
+    async def process(self, run):
+        async def ignore(event):
+            pass
+
+        result, _ = await self.scripted.process(None, run.record.request, None, ignore)
+        return JobOutcome(result, b"speech", 9.0)
+
+
 @asynccontextmanager
 async def running(directory, processor, **limits):
     wanted = JobLimits(**{"ttl_s": 100, "timeout_s": 50, "max_jobs": 3, **limits})
-    work = RecordingJobs(processor)
-    jobs = Jobs(JobKinds(work, work), wanted, lambda: JobStore(directory))
+    jobs = Jobs(JobKinds(RecordingJobs(processor), ScriptedSpeech(processor)), wanted, lambda: JobStore(directory))
     await jobs.start()
     try:
         yield jobs
@@ -175,9 +192,10 @@ async def test_a_restart_keeps_what_is_done_and_begins_anew_what_is_not(tmp_path
     assert len(processor.calls) == 3
 
 
-async def test_jobs_outlive_an_accelerator_that_fails(tmp_path):
+@pytest.mark.parametrize("end", [EngineFailed("an illegal memory access was encountered"), ShuttingDown("stopping")])
+async def test_jobs_outlive_an_engine_that_ends(tmp_path, end):
     """The process ends; what ran and what waited is done by the next one."""
-    lost = Scripted(*[EngineFailed("an illegal memory access was encountered")] * 5)
+    lost = Scripted(*[end] * 5)
     async with running(tmp_path, lost, max_jobs=5) as jobs:
         taken = [await jobs.add(REQUEST, io.BytesIO(b"audio")) for _ in range(3)]
         await until(lambda: len(lost.calls) >= 2)
@@ -420,3 +438,35 @@ async def test_a_result_from_long_ago_is_kept_once_more_and_not_for_ever(tmp_pat
     clock.offset_s += 101
     async with running(tmp_path, Scripted()):
         await until(lambda: not list((tmp_path / "jobs").iterdir()))
+
+
+async def test_speech_has_its_place_on_the_disk_from_the_beginning(tmp_path):
+    """What it will take counts while it is made, also after a restart; at its end, what it takes."""
+    spoken, mib = SpeechJobRequest(), 2**20
+    async with running(tmp_path, Scripted(None), key_max_bytes=10 * mib) as jobs:
+        await jobs.add(spoken, io.BytesIO(b"[]"), "ann", text=TextSize(5, 8 * mib))
+        with pytest.raises(Overloaded):
+            await jobs.add(spoken, io.BytesIO(b"[]"), "ann", text=TextSize(5, 4 * mib))
+        await jobs.add(spoken, io.BytesIO(b"[]"), "bob", text=TextSize(5, 4 * mib))
+    processor = Scripted(None, None)
+    async with running(tmp_path, processor, key_max_bytes=10 * mib) as jobs:
+        with pytest.raises(Overloaded):
+            await jobs.add(spoken, io.BytesIO(b"[]"), "ann", text=TextSize(5, 4 * mib))
+        processor.go.set()
+        await until(lambda: jobs.counts[JobState.SUCCEEDED] == 2)
+        await jobs.add(spoken, io.BytesIO(b"[]"), "ann", text=TextSize(5, 4 * mib))
+        free_bytes = JobStore.free_bytes(jobs._store_or_reason)
+        with pytest.raises(JobsUnavailable, match="which has less"):
+            await jobs.add(spoken, io.BytesIO(b"[]"), text=TextSize(5, 2 * free_bytes))
+
+
+async def test_few_texts_arrive_at_a_time(tmp_path):
+    """Each is in the memory until it is stored."""
+    async with running(tmp_path, Scripted(), max_jobs=9) as jobs:
+        with ExitStack() as arriving:
+            for _ in range(4):
+                arriving.enter_context(jobs.room_for_text())
+            with pytest.raises(Overloaded), jobs.room_for_text():
+                pass
+        with jobs.room_for_text():
+            pass

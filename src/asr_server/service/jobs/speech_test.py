@@ -175,9 +175,10 @@ async def test_every_format_has_all_samples(speaking, job, audio_format):
         assert -0.001 < decoded_s - outcome.duration_s < 0.2
 
 
-async def test_mp3_files_have_chapters(speaking, job):
+@pytest.mark.parametrize("audio_format", [SpeechFormat.MP3, SpeechFormat.M4B])
+async def test_audiobooks_have_chapters(speaking, job, audio_format):
     """They begin with the first sound of their text, and end where the next begins."""
-    request = replace(REQUEST, format=SpeechFormat.MP3)
+    request = replace(REQUEST, format=audio_format)
     outcome, content = await result(speaking()[0], job(request))
     with av.open(io.BytesIO(content)) as container:
         marks = container.chapters()
