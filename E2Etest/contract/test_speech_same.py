@@ -1,0 +1,99 @@
+"""A text has the same speech by every route, with and without the cache, alone and beside others, at every speed."""
+
+import base64
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+URL = "/v1/audio/speech"
+TEXT = "The first one is short. The second sentence has a few more words in it! Is the third one a question?"
+RATE = 24_000
+
+
+@pytest.fixture(scope="module")
+def forgetful(start):
+    """Speaks with eSpeak NG and keeps nothing."""
+    with start(SPEECH="espeak", AUDIO_CACHE_MB="0") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def keeping(start):
+    """Speaks with eSpeak NG and keeps answers."""
+    with start(SPEECH="espeak", AUDIO_CACHE_MB="8") as server:
+        yield server
+
+
+def _spoken(server, path="", **fields):
+    answer = server.client.post(URL + path, json={"input": TEXT, **fields})
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+def _events(answer):
+    return [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
+
+
+def _joined(parts):
+    return b"".join(base64.b64decode(part) for part in parts)
+
+
+def test_every_route_sends_the_same_samples(forgetful):
+    """As a file, in events of both kinds, and without a header."""
+    samples = _spoken(forgetful, response_format="pcm").content
+    assert len(samples) > 3 * RATE
+    assert _spoken(forgetful, "/stream/pcm").content == samples
+    assert _joined(event["audio"] for event in _events(_spoken(forgetful, "/stream"))) == samples
+    events = _events(_spoken(forgetful, response_format="pcm", stream_format="sse"))
+    assert _joined(event["audio"] for event in events if "audio" in event) == samples
+    assert _spoken(forgetful, response_format="wav").content[44:] == samples
+
+
+@pytest.mark.parametrize("response_format", ["mp3", "opus", "aac", "flac", "wav", "pcm"])
+def test_the_cache_changes_no_byte(forgetful, keeping, response_format):
+    """Of a kept WAV or FLAC file only the header is another one, because it states the length."""
+    without = _spoken(forgetful, response_format=response_format)
+    first, kept = (_spoken(keeping, response_format=response_format) for _ in range(2))
+    assert [answer.headers["x-cache"] for answer in (without, first, kept)] == ["miss", "miss", "hit"]
+    assert first.content == without.content
+    header = {"wav": 44, "flac": 42}.get(response_format, 0)
+    assert kept.content[header:] == first.content[header:]
+
+
+def test_two_callers_at_once_get_what_each_gets_alone(forgetful):
+    """Other voices, texts and formats beside each other, four times."""
+    wanted = [
+        {"voice": "nova", "response_format": "mp3"},
+        {"voice": "onyx", "response_format": "flac", "input": "Something else. And another thing."},
+    ]
+    alone = [_spoken(forgetful, **fields).content for fields in wanted]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda fields: _spoken(forgetful, **fields).content, 4 * wanted))
+    assert together == 4 * alone
+
+
+@pytest.mark.parametrize("speed", [0.5, 2.0])
+def test_speed_changes_the_duration_and_not_the_pitch(forgetful, speed):
+    """The duration within 2 %, the pitch of the voice within 3 %."""
+    usual, changed = (
+        np.frombuffer(_spoken(forgetful, response_format="pcm", speed=value).content, "<i2") / 32768
+        for value in (1.0, speed)
+    )
+    assert len(changed) == pytest.approx(len(usual) / speed, rel=0.02)
+    begins = range(RATE // 10, len(usual) - RATE // 10, RATE // 50)
+    pitches = [(_pitch_hz(usual, begin), _pitch_hz(changed, round(begin / speed))) for begin in begins]
+    ratios = [after / before for before, after in pitches if before and after]
+    assert len(ratios) > 50
+    assert np.median(ratios) == pytest.approx(1, abs=0.03)
+
+
+def _pitch_hz(speech, middle):
+    """Of the 80 ms around a sample, by autocorrelation between 60 and 400 Hz; 0 where there is no voice."""
+    here = speech[middle - RATE // 25 : middle + RATE // 25]
+    here = here - here.mean()
+    similarity = np.fft.irfft(np.abs(np.fft.rfft(here, 2 * len(here))) ** 2)[: len(here)]
+    shortest = RATE // 400
+    lag = shortest + int(similarity[shortest : RATE // 60].argmax())
+    return RATE / lag if np.std(here) > 0.02 and similarity[lag] > 0.6 * similarity[0] else 0.0
