@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import av
 import httpx
 import pytest
 
@@ -26,6 +27,7 @@ PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted((ROOT / "d
 CODE = "".join(p.read_text("utf-8") for p in sorted((ROOT / "src").rglob("*")) if p.suffix in {".py", ".js"})
 # Names of other programs (terminals, Prometheus, pip, uvicorn, LiteLLM, SpeechRecognition), and of these tests.
 ELSEWHERE = {"api_base", "recognize_openai", "beam_size", "vad_filter", "NO_COLOR", "rule_files", "FORWARDED_ALLOW_IPS"}
+ELSEWHERE |= {"af_bella", "lang_code", "length_scale"}
 ELSEWHERE |= {"PIP_EXTRA_INDEX_URL", "E2E_BASE_URL", "E2E_WS_URL", "E2E_API_KEY", "requires_gpu"}
 
 
@@ -228,16 +230,20 @@ def test_make_demo_once_exits_by_its_words():
 
 
 @pytest.mark.integration
-def test_the_readmes_commands_work_as_written():
-    """`asr-server demo` stays up; the curl line and the Python example of the README run against it; Ctrl-C ends it."""
+def test_the_readmes_commands_work_as_written(tmp_path):
+    """`asr-server demo` stays up; the README's curl lines and its Python example run against it; Ctrl-C ends it."""
     command = [sys.executable, "-m", "asr_server", "demo", "--port", "8100"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as demo:
         try:
             words = _read_until(demo, "Ctrl-C stops it")
             transcript = re.search(r"transcript: +(.*)", words)[1]
-            (curl,) = (line for block in _blocks("sh") for line in block.splitlines() if line.startswith("curl"))
+            curl, speak = (line for block in _blocks("sh") for line in block.splitlines() if line.startswith("curl"))
             answer = subprocess.run(shlex.split(curl), cwd=ROOT, capture_output=True, text=True, check=True).stdout
             assert transcript in answer
+            assert "/v1/audio/speech" in words
+            subprocess.run(shlex.split(speak), cwd=tmp_path, capture_output=True, check=True)
+            with av.open(tmp_path / "dinner.mp3") as file:
+                assert sum(frame.samples for frame in file.decode(audio=0)) > 12_000  # half a second
             (example,) = _blocks("python")
             printed = subprocess.run(
                 [sys.executable, "-c", example], cwd=ROOT, capture_output=True, text=True, check=True

@@ -17,6 +17,7 @@ from typing import Any
 from asr_server.cli import arguments
 from asr_server.demo import Sample, sample, speech
 from asr_server.engine.moonshine import package
+from asr_server.engine.speech.espeak import package as espeak
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,12 +190,22 @@ def _print_next_steps(base: str, model: _DemoModel) -> None:
         f"""
 Next steps:
   curl {base}/v1/audio/transcriptions -F file=@{recording} -F model=whisper-1
-  the page:        {base}/   (press Start and {model.invitation})
+{_speaking(base)}  the page:        {base}/   (press Start and {model.invitation})
   the API:         {base}/docs
   a larger model:  make serve MODEL_ID=Qwen/Qwen3-ASR-0.6B   (30 languages; downloads 2 GB)
 {model.limits}
 The server is running. Ctrl-C stops it.""",
         flush=True,
+    )
+
+
+def _speaking(base: str) -> str:
+    """A line that speaks, where something can."""
+    if espeak.missing():
+        return ""
+    return (
+        f"  curl {base}/v1/audio/speech -H 'Content-Type: application/json' "
+        """-d '{"input": "Hello."}' -o hello.mp3\n"""
     )
 
 
