@@ -24,10 +24,15 @@ from asr_server.api.http.schemas import (
     ProbeBody,
     QueueBody,
     SpeechQueueBody,
+    VoiceListBody,
 )
+from asr_server.api.http.voice_list import voice_list
 from asr_server.api.websocket_io import refuse_plain_request
+from asr_server.core.errors import SpeechUnavailable
 from asr_server.core.settings import Settings
 from asr_server.engine.plan import Plan
+from asr_server.engine.speech import registry
+from asr_server.engine.speech_options import SPEECH
 from asr_server.gateway import metrics
 from asr_server.gateway.metrics import Exposition
 from asr_server.gateway.restart_policy import WorkerState
@@ -54,6 +59,7 @@ class GatewayRoutes:
         router.add_api_route("/readyz", self.readyz)
         router.add_api_route("/metrics", self.metrics)
         router.add_api_route("/v1/models", self.list_models)
+        router.add_api_route("/v1/audio/voices", self.list_voices, responses={501: {"model": ErrorBody}})
         router.add_api_route("/v1/models/{model_id:path}", self.retrieve_model, responses={404: {"model": ErrorBody}})
         for path in ("/ws/transcribe", "/ws/speech", "/v1/realtime"):
             router.add_api_route(path, refuse_plain_request)
@@ -174,6 +180,12 @@ class GatewayRoutes:
     async def list_models(self) -> ModelList:
         """Every served name, aliases included."""
         return ModelList(data=[_model_body(model) for model in self._catalog.all()])
+
+    async def list_voices(self) -> VoiceListBody:
+        """The voices that speech requests can name. Raises `SpeechUnavailable`."""
+        if not (name := self._plan.value(SPEECH)):
+            raise SpeechUnavailable(f"This server does not speak: {self._plan.reason(SPEECH)}.")
+        return voice_list(registry.traits(name, self._plan.speech_models.get(SPEECH)))
 
     async def retrieve_model(self, model_id: str) -> ModelBody:
         """One name."""

@@ -12,7 +12,7 @@ from asr_server.scheduling.engine_time import RECORDINGS_SHARE
 
 # Seconds of audio in a second, before anything was measured: what two cores do with the 0.6B. The guess weighs as much
 # as so many seconds of work, and what was measured longer ago than the last of these fades.
-_FIRST_GUESS_SPEED = 4.0
+FIRST_GUESS_SPEED = 4.0
 _FIRST_GUESS_WEIGHT_S = 1.0
 _MEMORY_S = 30.0
 # A measurement is of so much work at least.
@@ -51,11 +51,17 @@ class Admission:
 
     All together have at most `limit_s`. A recording is accepted if it and what goes before it can be answered within
     its time limit, by default `time_limit_s`, as fast as recordings were answered of late. `engine_s`: how long the
-    engine has had recordings so far, live work beside them included.
+    engine has had recordings so far, live work beside them included. `first_guess_speed`: seconds of audio in a second
+    before anything was measured.
     """
 
     def __init__(
-        self, limit_s: float, *, time_limit_s: float = math.inf, engine_s: Callable[[], float] = lambda: 0.0
+        self,
+        limit_s: float,
+        *,
+        time_limit_s: float = math.inf,
+        engine_s: Callable[[], float] = lambda: 0.0,
+        first_guess_speed: float = FIRST_GUESS_SPEED,
     ) -> None:
         self.limit_s = limit_s
         self.answered_s = 0.0  # seconds of audio of all recordings so far that were transcribed to their end
@@ -63,7 +69,7 @@ class Admission:
         self._engine_s = engine_s
         self._tickets: set[AdmissionTicket] = set()
         self._usual_s = _FIRST_GUESS_S
-        self._speed, self._measured_s = _FIRST_GUESS_SPEED, _FIRST_GUESS_WEIGHT_S
+        self._speed, self._measured_s = first_guess_speed, _FIRST_GUESS_WEIGHT_S
         self._sample_began_s, self._sample_audio_s = engine_s(), 0.0
 
     @property

@@ -19,13 +19,13 @@ from asr_server.api.dependencies import CallerDep, Services, ServicesDep
 from asr_server.api.disconnect import while_connected
 from asr_server.api.edge.request_log import server_timing
 from asr_server.api.http import body, sse
-from asr_server.api.http.schemas import ErrorBody, VoiceBody, VoiceListBody
+from asr_server.api.http.schemas import ErrorBody, VoiceListBody
 from asr_server.api.http.speech_fields import CLONE_FIELDS, CloneForm, SpeechBody, clone_schema, speech_request
+from asr_server.api.http.voice_list import voice_list
 from asr_server.audio.encoding.complete import with_length
 from asr_server.audio.encoding.formats import SpeechFormat
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import AsrError, Cancelled, MissingParameter
-from asr_server.engine.speech.protocol import SpeechTraits, Voice
 from asr_server.service.speech.cache import SpokenAnswer
 from asr_server.service.speech.requests import AudioChunk, SentenceBegun, SpeechDone, SpeechEvent, SpeechRequest
 from asr_server.service.speech.script import SpeechScript
@@ -100,18 +100,7 @@ async def speak_as(request: Request, services: ServicesDep, caller: CallerDep) -
 @router.get("/voices", responses={501: {"model": ErrorBody}})
 async def list_voices(services: ServicesDep) -> VoiceListBody:
     """The voices that speech requests can name: OpenAI's names, and the engine's own."""
-    traits = services.speech.engines.named.traits
-    own = {voice.id: _voice_body(voice, traits) for voice in traits.voices}
-    openai = [
-        own[engine].model_copy(update={"id": name, "alias_of": engine})
-        for name, engine in sorted(traits.openai_voices.items())
-    ]
-    return VoiceListBody(data=[*openai, *own.values()])
-
-
-def _voice_body(voice: Voice, traits: SpeechTraits) -> VoiceBody:
-    languages = list(voice.languages or traits.languages)
-    return VoiceBody(id=voice.id, description=voice.description, languages=languages, alias_of=None)
+    return voice_list(services.speech.engines.named.traits)
 
 
 async def _received(request: Request, services: Services) -> SpeechBody:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from asr_server.engine.speech.espeak import package, voices
 from asr_server.engine.speech.espeak.package import ESPEAK
-from asr_server.engine.speech.protocol import SpeechEngine
+from asr_server.engine.speech.protocol import SpeechEngine, SpeechTraits
 from asr_server.engine.speech.qwen.model import SpeechModel
 
 OnProgress = Callable[[], None]
@@ -34,3 +35,12 @@ def build_model(
     from asr_server.engine.speech.qwen.engine import QwenSpeechEngine
 
     return QwenSpeechEngine(model, on_progress, on_load_progress)
+
+
+def traits(name: str, model: SpeechModel | None = None) -> SpeechTraits:
+    """What the engine of that name or model can do. Imports no libraries."""
+    if model is not None:
+        return build_model(model).traits
+    if name == ESPEAK and (library := package.find()) is not None:
+        return voices.traits(library.data)
+    return build(name).traits

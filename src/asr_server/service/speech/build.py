@@ -13,7 +13,7 @@ from asr_server.audio.encoding.client import AudioEncoder
 from asr_server.engine.speech import registry
 from asr_server.engine.speech.client import SpeechClient
 from asr_server.engine.speech_options import CLONE, SPEECH
-from asr_server.scheduling.admission import Admission
+from asr_server.scheduling.admission import FIRST_GUESS_SPEED, Admission
 from asr_server.scheduling.job import DEFAULT
 from asr_server.scheduling.model import ModelState
 from asr_server.scheduling.thread import EngineThread
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from asr_server.engine.plan import Plan
     from asr_server.engine.speech.protocol import SpeechEngine
     from asr_server.service.speech.observer import SpeechObserver
+
+
+# Seconds of speech in a second, before anything was measured; two cores of 2026 make some hundred.
+_ESPEAK_SPEED = 50.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,7 @@ def build_speech(
         settings.max_queue_speech_s,
         time_limit_s=settings.request_timeout,
         engine_s=lambda: (thread if thread is not None else shared.thread).recordings_s,
+        first_guess_speed=_ESPEAK_SPEED if SPEECH in own else FIRST_GUESS_SPEED,
     )
     encoder = AudioEncoder(idle_timeout_s=settings.idle_timeout)
     cache = SpeechCache(int(settings.audio_cache_mb * 2**20))
