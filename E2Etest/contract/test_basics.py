@@ -1,5 +1,8 @@
 """The server starts light, tells its state, and hears."""
 
+import json
+import re
+
 import numpy as np
 import openai
 
@@ -79,3 +82,10 @@ def test_the_docs_page_needs_no_other_host(server):
     assert set(form["required"]) == {"file"}
     assert "application/json" in post["responses"]["200"]["content"]
     assert "422" not in str(schema)
+
+
+def test_every_reference_of_the_schema_leads_somewhere(server):
+    """Generators of clients stop at the first one that does not."""
+    schema = server.client.get("/openapi.json").json()
+    found = set(re.findall(r'"\$ref": ?"([^"]+)"', json.dumps(schema)))
+    assert found == {f"#/components/schemas/{name}" for name in schema["components"]["schemas"]} & found

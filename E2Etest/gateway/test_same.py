@@ -35,7 +35,8 @@ def _same(alone, gateway, method, path, **request):
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/docs", "/openapi.json", "/livez", "/readyz", "/v1/models", "/v1/models/whisper-1", "/v1/audio/voices"]
+    "path",
+    ["/", "/docs", "/openapi.json", "/livez", "/readyz", "/v1/models", "/v1/models/whisper-1", "/v1/audio/voices"],
 )
 def test_every_page_is_the_same(alone, gateway, path):
     """Routes for people, clients and probes."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
+from asr_server.api.http.body import schema_of
 from asr_server.audio.encoding.formats import MAX_PAUSE_MS, MAX_SPEED, MIN_SPEED, STREAMED_FORMATS, SpeechFormat
 from asr_server.core.errors import InvalidValue, MissingParameter, TextTooLong
 from asr_server.service.catalog import Catalog
@@ -114,7 +115,7 @@ CLONE_FIELDS = frozenset(CloneForm.model_fields) - {"voice"}
 
 def clone_schema() -> dict[str, Any]:
     """The form as `/docs` shows it."""
-    properties = CloneForm.model_json_schema(ref_template="#/components/schemas/{model}")["properties"]
+    properties = schema_of(CloneForm)["properties"]
     file = {
         "type": "string",
         "format": "binary",

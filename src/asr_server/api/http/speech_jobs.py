@@ -29,11 +29,7 @@ _MAX_BYTES = 12 * MAX_JOB_CHARS + 2**20
     openapi_extra={
         "requestBody": {
             "required": True,
-            "content": {
-                "application/json": {
-                    "schema": SpeechJobBody.model_json_schema(ref_template="#/components/schemas/{model}")
-                }
-            },
+            "content": {"application/json": {"schema": body.schema_of(SpeechJobBody)}},
         }
     },
 )
