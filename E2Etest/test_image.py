@@ -172,6 +172,16 @@ def test_it_hears_the_words(server):
     assert (health["status"], health["model_id"], health["model_loaded"]) == ("ok", server.model, True)
 
 
+@pytest.mark.parametrize(("language", "text"), [("en", "It is 4 o'clock."), ("de", "Es sind 3,5 Grad am 2.4.2026.")])
+def test_it_speaks(server, language, text):
+    """The voices and the words of numbers are in the image, and its processes may start without privileges."""
+    answer = server.client.post(
+        "/v1/audio/speech", json={"input": text, "language": language, "response_format": "pcm"}
+    )
+    assert answer.status_code == 200, answer.text
+    assert len(answer.content) > 24_000  # half a second
+
+
 def test_it_writes_to_its_volumes_and_uploads_only(server):
     """The rest is read-only, the user's own home too."""
     for place in ("/state", "/models", "/tmp"):

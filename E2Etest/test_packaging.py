@@ -5,17 +5,20 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import babel
 import pytest
 import yaml
 from packaging.requirements import Requirement
 
 from asr_server.cli.conftest import tls
 from asr_server.engine import capabilities
+from asr_server.text import number_words
 from E2Etest.process import running
 
 ROOT = Path(__file__).parents[1]
@@ -258,3 +261,15 @@ def test_ci_runs_the_readmes_test_command():
         "make test"
     )
     assert "make test" in _read("README.md")
+
+
+def test_the_slim_image_keeps_what_numbers_are_spoken_with(tmp_path):
+    """The locales of all languages whose numbers become words, by the command of the Dockerfile; others go."""
+    (command,) = re.findall(r"&& (find babel/locale-data .*-delete)", _read("Dockerfile.slim"))
+    data = tmp_path / "babel" / "locale-data"
+    shutil.copytree(Path(babel.__file__).parent / "locale-data", data)
+    subprocess.run(shlex.split(command), cwd=tmp_path, check=True)
+    kept = {path.stem for path in data.iterdir()}
+    languages = {path.stem.partition("_")[0] for path in (Path(babel.__file__).parent / "locale-data").glob("*.dat")}
+    assert {name.partition("_")[0] for name in kept} == {"root", *filter(number_words.knows, languages)}
+    assert {"de", "de_CH", "en_GB", "pt_BR"} <= kept

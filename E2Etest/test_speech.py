@@ -1,0 +1,95 @@
+"""What the server says, it understands: texts through POST /v1/audio/speech and back through the recognisers."""
+
+import math
+import random
+from pathlib import Path
+
+import pytest
+
+from asr_server.engine.moonshine import package
+from asr_server.engine.speech.espeak.voices import OPENAI_VOICES
+from asr_server.text.spoken_form import spoken_form
+from asr_training import phrases
+from E2Etest import recordings
+from E2Etest.process import ready
+
+pytestmark = [pytest.mark.accuracy, pytest.mark.integration]
+
+SENTENCES = (Path(__file__).parent / "spoken_sentences.txt").read_text(encoding="utf-8").splitlines()
+ENGLISH, DEMO = package.MODEL_ID, "demo"
+
+
+def _phrases():
+    """200 phrases of the words that the demonstration model knows."""
+    rng = random.Random(21)
+    return [make(rng) for _ in range(100) for make in (phrases.command, phrases.digit_string)]
+
+
+TEXTS = {ENGLISH: SENTENCES, DEMO: _phrases()}
+# Of texts that are not checked, measured once (2026-11-23): how many, word errors for each word, and the deviation of a
+# text from that, in words of a mean text. English: the sentences at even places. Demo: phrases of another seed.
+_OTHERS = {ENGLISH: (100, 0.310, 0.272), DEMO: (200, 0.0126, 0.0517)}
+
+
+@pytest.fixture(scope="module")
+def talker(tmp_path_factory):
+    """A server with both recognisers."""
+    settings = {"MODEL_ID": ENGLISH, "MODELS": f"{ENGLISH},{DEMO}", "SPEECH": "espeak"}
+    with ready(tmp_path_factory.mktemp("talker") / "log", **settings) as server:
+        yield server
+
+
+def _word_errors(server, model, text, voice="alloy"):
+    """Words that were heard wrong, and words."""
+    asked = {"input": text, "voice": voice, "language": "en-US", "response_format": "wav"}
+    spoken = server.client.post("/v1/audio/speech", json=asked)
+    assert spoken.status_code == 200, spoken.text
+    heard = server.transcribe(spoken.content, model=model, language="en")
+    assert heard.status_code == 200, heard.text
+    said, found = (recordings.plain_words(spoken_form(words, "en-US")) for words in (text, heard.json()["text"]))
+    return recordings.word_errors(said, found), len(said)
+
+
+def _heard(server, model, texts, voice="alloy"):
+    """The same of several texts."""
+    counts = [_word_errors(server, model, text, voice) for text in texts]
+    return sum(errors for errors, _ in counts), sum(words for _, words in counts)
+
+
+def _allowed(model, texts, words):
+    """What the other texts let expect, and three standard errors of the difference."""
+    others, rate, deviation = _OTHERS[model]
+    return words * (rate + 3 * deviation * math.sqrt(1 / others + 1 / texts))
+
+
+def _check(server, model, texts):
+    errors, words = _heard(server, model, texts)
+    allowed = _allowed(model, len(texts), words)
+    print(f"{model}: {errors} of {words} words are wrong ({errors / words:.1%}), {allowed:.0f} are allowed")
+    assert errors <= allowed
+
+
+@pytest.mark.parametrize("model", [ENGLISH, DEMO])
+def test_ten_texts_are_understood(talker, model):
+    """As well as the model understands eSpeak NG."""
+    _check(talker, model, TEXTS[model][1:20:2])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("model", [ENGLISH, DEMO])
+def test_two_hundred_texts_are_understood(talker, model):
+    """The half of them that no bound was taken from is checked, and both are printed."""
+    errors, words = _heard(talker, model, TEXTS[model][::2])
+    print(f"{model}: {errors} of {words} words of the other half are wrong ({errors / words:.1%})")
+    _check(talker, model, TEXTS[model][1::2])
+
+
+@pytest.mark.nightly
+def test_openai_voices_are_understood(talker):
+    """Each better than half of the words; printed for the table of docs/speech.md, best first."""
+    texts = SENTENCES[1::4]
+    counts = {voice: _heard(talker, ENGLISH, texts, voice) for voice in OPENAI_VOICES}
+    rates = {voice: errors / words for voice, (errors, words) in counts.items()}
+    for voice, rate in sorted(rates.items(), key=lambda pair: pair[1]):
+        print(f"| `{voice}` | `{OPENAI_VOICES[voice]}` | {rate:.0%} |")
+    assert max(rates.values()) < 0.5
