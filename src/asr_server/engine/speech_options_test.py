@@ -5,6 +5,7 @@ import pytest
 from asr_server.core import settings
 from asr_server.engine import plan
 from asr_server.engine.capabilities import Capabilities
+from asr_server.engine.speech.espeak import package
 
 
 def resolved(**chosen):
@@ -17,6 +18,16 @@ def test_speech_is_what_was_asked_for(wanted, value):
     """`auto` is eSpeak NG where it is installed."""
     found = resolved(speech=wanted)
     assert (found.value("speech"), found.is_active("speech_clone_model")) == (value, False)
+
+
+def test_a_machine_without_espeak_is_silent_unless_it_is_named(monkeypatch):
+    """With the reason, and what to install."""
+    monkeypatch.setattr(package, "find", lambda: None)
+    (option,) = (option for option in resolved(speech="auto").options if option.name == "speech")
+    assert not option.active
+    assert "install the system's package espeak-ng" in option.reason
+    with pytest.raises(plan.PlanError, match="SPEECH=espeak: eSpeak NG is not there"):
+        resolved(speech="espeak")
 
 
 def test_an_engine_imitates_beside_another():
