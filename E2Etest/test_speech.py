@@ -76,6 +76,7 @@ def test_ten_texts_are_understood(talker, model):
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("model", [ENGLISH, DEMO])
 def test_two_hundred_texts_are_understood(talker, model):
     """The half of them that no bound was taken from is checked, and both are printed."""
@@ -85,6 +86,7 @@ def test_two_hundred_texts_are_understood(talker, model):
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(900)
 def test_openai_voices_are_understood(talker):
     """Each better than half of the words; printed for the table of docs/speech.md, best first."""
     texts = SENTENCES[1::4]
