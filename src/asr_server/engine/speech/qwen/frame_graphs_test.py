@@ -12,7 +12,7 @@ from asr_server.engine.speech.qwen.code_predictor import CodePredictor
 from asr_server.engine.speech.qwen.engine import QwenSpeechEngine
 from asr_server.engine.speech.qwen.model import SpeechModel
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
 
 def _traced(run):
