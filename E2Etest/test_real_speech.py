@@ -237,6 +237,7 @@ _COMMANDS = (
 )
 
 
+@pytest.mark.nightly
 async def test_what_the_server_says_it_understands(english):
     """Most words, through one bridge both ways: as many as over HTTP, since eSpeak NG is not a person."""
     bridge = http = 0

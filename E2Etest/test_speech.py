@@ -69,7 +69,7 @@ def _check(server, model, texts):
     assert errors <= allowed
 
 
-@pytest.mark.parametrize("model", [ENGLISH, DEMO])
+@pytest.mark.parametrize("model", [ENGLISH, pytest.param(DEMO, marks=pytest.mark.nightly)])
 def test_ten_texts_are_understood(talker, model):
     """As well as the model understands eSpeak NG."""
     _check(talker, model, TEXTS[model][1:20:2])

@@ -117,6 +117,7 @@ def test_an_engine_that_cannot_be_loaded_says_why_and_is_tried_again(start):
         assert (server.health()["speech_state"], server.health()["speech_error"]) == ("loaded", "")
 
 
+@pytest.mark.nightly
 def test_the_time_limit_before_and_after_the_first_audio(start):
     """504, or the end of the connection. Both are logged, and free what the text held."""
     with start(**scripted(SpeechRule(text="late", fault=Fault.HANG, hang_s=4.0)), REQUEST_TIMEOUT="2") as server:
@@ -234,6 +235,7 @@ def test_a_silent_server_says_so(start):
         assert server.client.get("/readyz").status_code == 200
 
 
+@pytest.mark.nightly
 def test_idle_processes_end_and_start_again(start):
     """After IDLE_TIMEOUT: that of eSpeak NG and that of the encoder."""
     with start(IDLE_TIMEOUT="0.5") as server:

@@ -131,6 +131,7 @@ async def test_many_clients_at_once(port):
     assert len(set(alone)) == 8
 
 
+@pytest.mark.nightly
 async def test_a_silent_server_still_listens(start):
     """No program that speaks is described; a text is an error."""
     with start(SPEECH="off") as server, bridged(server.base) as port:
@@ -143,6 +144,7 @@ async def test_a_silent_server_still_listens(start):
         assert (await heard(port, data(recordings.samples()), language="en")).text == recordings.sample()[1]
 
 
+@pytest.mark.nightly
 async def test_a_server_with_keys_speaks_with_the_key_alone(start, tmp_path):
     """The bridge has one, or says that it is missing."""
     with start(API_KEYS="sk-of-the-server") as server:

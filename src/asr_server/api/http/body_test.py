@@ -1,6 +1,7 @@
 """Form fields in the spellings that clients use."""
 
 import asyncio
+import json
 import tempfile
 from types import SimpleNamespace
 
@@ -126,6 +127,30 @@ async def test_a_body_without_a_length_is_refused_with_the_piece_that_is_too_muc
     with pytest.raises(FileTooLarge):
         await body.read_form(Request(scope, receive), 1000)
     assert len(pieces) == 1
+
+
+@pytest.mark.parametrize(
+    "data", [b'{"a":[' + b"0," * 20_001 + b"0]}", b'{"a":[' + b'"",' * 10_001 + b'""]}', b"[" * 20_002]
+)
+async def test_a_body_of_many_small_values_is_not_parsed(data, monkeypatch):
+    """Nobody else is served meanwhile."""
+    monkeypatch.setattr(body.json, "loads", lambda _: pytest.fail("parsed"))
+    with pytest.raises(MalformedBody):
+        await body.read_json(_request(data), len(data))
+
+
+async def test_a_long_text_is_one_value():
+    """However many commas, quotes and brackets it has."""
+    text = ',[{\\"' * 30_000
+    data = json.dumps({"input": text}).encode()
+    assert await body.read_json(_request(data), len(data)) == {"input": text}
+
+
+def _request(data):
+    async def receive():
+        return {"type": "http.request", "body": data, "more_body": False}
+
+    return Request({"type": "http", "headers": []}, receive)
 
 
 @pytest.mark.parametrize("read", [body.read_form, body.read_json])
