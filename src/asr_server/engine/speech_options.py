@@ -48,16 +48,28 @@ def conflicts(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
 
 
 def models(settings: Settings, capabilities: Capabilities) -> dict[str, SpeechModel]:
-    """The models of Qwen3-TTS by the names of their options. The machine can run them: `conflicts` has looked."""
+    """The models of Qwen3-TTS by the names of their options. They run as the recogniser does, if `conflicts` has none."""
     wanted = {option.name: option.value for option in options(settings) if option.active}
     names = {name: value for name, value in wanted.items() if value not in NAMES}
     if not names:
         return {}
     device, _ = machine_options.device(settings.device, capabilities, [])
     dtype, _ = machine_options.dtype(settings, device, capabilities)
-    slots = _SLOTS[device.partition(":")[0]]
+    quantize = machine_options.quantize(settings, device, capabilities, [], torch=True)
+    _, node = machine_options.numa_node(settings.numa_node, capabilities, [])
+    threads = machine_options.threads(settings.cpu_threads, capabilities, node, torch=True)
+    graphs = machine_options.cuda_graphs(settings.use_cuda_graphs, device, quantize, capabilities, [])
     return {
-        name: SpeechModel(value, setting=name.upper(), device=device, dtype=dtype, slots=slots)
+        name: SpeechModel(
+            value,
+            setting=name.upper(),
+            device=device,
+            dtype=dtype,
+            slots=_SLOTS[device.partition(":")[0]],
+            quantize=quantize.value,
+            cpu_threads=int(threads.value),
+            cuda_graphs=graphs.active,
+        )
         for name, value in names.items()
     }
 

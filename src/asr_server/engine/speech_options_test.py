@@ -1,5 +1,7 @@
 """The options `speech` and `speech_clone_model`: what is chosen, and what is refused by name."""
 
+from dataclasses import replace
+
 import pytest
 
 from asr_server.core import settings
@@ -7,10 +9,12 @@ from asr_server.engine import plan
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.speech.espeak import package
 
+MACHINE = Capabilities(gpu=False, torch_cuda=False)
+WITH_SDK = replace(MACHINE, packages=frozenset({"qwen-tts"}), cpu_flags=frozenset({"amx_int8", "amx_bf16"}))
 
-def resolved(**chosen):
-    machine = Capabilities(gpu=False, torch_cuda=False)
-    return plan.resolve(settings.load(_env_file=None, model_id="moonshine-tiny-en", **chosen), machine)
+
+def resolved(machine=MACHINE, **chosen):
+    return plan.resolve(settings.load(_env_file=None, **{"model_id": "moonshine-tiny-en", **chosen}), machine)
 
 
 @pytest.mark.parametrize(("wanted", "value"), [("auto", "espeak"), ("espeak", "espeak"), ("fake", "fake"), ("off", "")])
@@ -54,3 +58,28 @@ def test_what_cannot_run_is_refused(chosen, named):
 def test_a_script_is_for_any_scripted_engine(tmp_path):
     """The model need not be one."""
     assert resolved(speech="fake", fake_engine_script=str(tmp_path)).fake_script == tmp_path
+
+
+@pytest.mark.parametrize("option", ["speech", "speech_clone_model"])
+def test_qwen3_tts_needs_its_sdk(option):
+    """A hub id or a directory is refused with what to install."""
+    with pytest.raises(plan.PlanError, match=rf"{option.upper()}=owner/name: .*make speech"):
+        resolved(**{option: "owner/name"})
+    assert resolved(WITH_SDK, **{option: "owner/name"}).value(option) == "owner/name"
+
+
+def test_models_that_speak_run_as_the_recogniser_does():
+    """In its formats, on its threads, each with a part of the memory; models beside the default have no voice."""
+    found = resolved(WITH_SDK, model_id="o/large", models="o/small", speech="o/voices", speech_clone_model="o/base")
+    assert found.speech_models.keys() == {"speech", "speech_clone_model"}
+    for name, model in found.speech_models.items():
+        assert (model.setting, model.device, model.dtype) == (name.upper(), found.device, found.dtype)
+        assert (model.quantize, model.cpu_threads) == (found.quantize, found.cpu_threads)
+    assert found.quantize == "int8"
+    assert {found.shares, *(model.shares for model in found.speech_models.values())} == {4}
+    assert not any(other.speech_models for other in found.others)
+
+
+def test_only_a_model_that_runs_here_is_on_the_thread_of_the_recogniser():
+    """eSpeak NG is not, and takes no part of the memory."""
+    assert (resolved(speech="espeak").speech_models, resolved(speech="espeak").shares) == ({}, 1)
