@@ -8,9 +8,9 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 from asr_server.audio.wire import DecodeRequest
+from asr_server.core.processes import child_environment
 
 _RETRY_S = 0.005  # between attempts to send a request while the socket is full
 # How long a request may wait for its child. A new process first imports libav, from a slow disk in many seconds.
@@ -111,7 +111,7 @@ class ForkServer:
                 [sys.executable, "-P", "-m", "asr_server.audio.fork_server"],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
-                env=_environment(),
+                env=child_environment(),
                 start_new_session=True,  # a Ctrl-C in the terminal reaches the server alone
             )
         except OSError as error:
@@ -126,14 +126,3 @@ class ForkServer:
         if self._control is not None:
             self._control.close()
         self._process, self._control = None, None
-
-
-def _environment() -> dict[str, str]:
-    """A small environment: keys and tokens stay in the server, and numpy starts no threads, which forks would lose."""
-    package_root = str(Path(__file__).parents[2])
-    return {
-        "PYTHONPATH": ":".join([package_root, *(entry for entry in sys.path if entry)]),
-        "OPENBLAS_NUM_THREADS": "1",
-        "OMP_NUM_THREADS": "1",
-        "LC_ALL": "C.UTF-8",
-    }

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import os
 import sys
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from loguru import logger
@@ -19,6 +17,7 @@ from loguru import logger
 from asr_server.audio import messages
 from asr_server.core.errors import EngineError, ShuttingDown
 from asr_server.core.idle import IdleTimer
+from asr_server.core.processes import child_environment
 
 # Loading takes a second, from a slow disk many. An answer takes that long where it has little to do and other processes
 # keep the machine busy.
@@ -60,7 +59,7 @@ class WorkerProcess:
                 *(sys.executable, "-P", "-m", cls.module, *arguments),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
-                env=_environment(),
+                env=child_environment(),
                 start_new_session=True,  # a Ctrl-C in the terminal reaches the server alone
             )
         except OSError as error:
@@ -138,7 +137,7 @@ class WorkerProcess:
 P = TypeVar("P", bound=WorkerProcess)
 
 
-class WorkerClient(Generic[P]):
+class WorkerClient(ABC, Generic[P]):
     """A process that is started when it is needed, and ended when it is idle. The subclasses say what it does."""
 
     def __init__(self, idle_timeout_s: float) -> None:
@@ -148,8 +147,9 @@ class WorkerClient(Generic[P]):
         self._numbers = itertools.count()
         self._idle = IdleTimer(idle_timeout_s)
 
+    @abstractmethod
     async def _start(self) -> P:
-        raise NotImplementedError
+        """A new process."""
 
     @property
     def pid(self) -> int | None:
@@ -227,15 +227,3 @@ def _waiting(queue: deque[asyncio.Future[None]]) -> deque[asyncio.Future[None]]:
     while queue and queue[0].done():
         queue.popleft()
     return queue
-
-
-def _environment() -> dict[str, str]:
-    """Keys and tokens stay in the server, and numpy starts no threads."""
-    package_root = str(Path(__file__).parents[2])
-    paths: Iterable[str] = [package_root, *(entry for entry in sys.path if entry)]
-    return {
-        "PYTHONPATH": os.pathsep.join(paths),
-        "OPENBLAS_NUM_THREADS": "1",
-        "OMP_NUM_THREADS": "1",
-        "LC_ALL": "C.UTF-8",
-    }

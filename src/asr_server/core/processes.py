@@ -1,7 +1,9 @@
-"""The state of other processes."""
+"""The environment and the state of other processes."""
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 
@@ -11,3 +13,15 @@ def is_stopped(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("T")
     except OSError:  # it has just ended, or there is no /proc
         return False
+
+
+def child_environment() -> dict[str, str]:
+    """For a Python process that confines itself: keys and tokens stay in the server, and numpy starts no threads, which
+    forks would lose."""
+    package_root = str(Path(__file__).parents[2])
+    return {
+        "PYTHONPATH": os.pathsep.join([package_root, *(entry for entry in sys.path if entry)]),
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+        "LC_ALL": "C.UTF-8",
+    }

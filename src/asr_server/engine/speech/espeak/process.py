@@ -8,12 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from asr_server.core.errors import ModelUnavailable, SpeechFailed
+from asr_server.core.processes import child_environment
 from asr_server.engine.speech.espeak.package import Library
 from asr_server.engine.speech.espeak.wire import MAX_FRAME_BYTES, OUTCOME, SAMPLES_HEADER, SPOKEN, SpeakRequest
 
@@ -33,7 +33,7 @@ class EspeakProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,  # the library's messages may quote a caller's text
-                env=_environment(),
+                env=child_environment(),
                 start_new_session=True,  # a Ctrl-C in the terminal reaches the server alone
             )
         except OSError as error:
@@ -92,14 +92,3 @@ class EspeakProcess:
             parts.append(part)
             size -= len(part)
         return b"".join(parts)
-
-
-def _environment() -> dict[str, str]:
-    """Keys and tokens stay in the server, and numpy starts no threads, which forks would lose."""
-    package_root = str(Path(__file__).parents[4])
-    return {
-        "PYTHONPATH": os.pathsep.join([package_root, *(entry for entry in sys.path if entry)]),
-        "OPENBLAS_NUM_THREADS": "1",
-        "OMP_NUM_THREADS": "1",
-        "LC_ALL": "C.UTF-8",
-    }
