@@ -18,7 +18,7 @@ from asr_server.scheduling.ports import RowDelta, RowDone, RowFailed
 
 TEXTS = (
     "Hello.",
-    "Turn on the lights in the kitchen, please, and close the door behind you.",
+    "Turn on the lights in the kitchen, please, and close the window.",
     "7",
     "你好",
     '<b>"A & B"</b> [[h@loU]] \\pau=9\\',
@@ -171,10 +171,9 @@ def test_only_what_the_traits_say_changes_the_samples(engine, sentences):
     assert (seeded != first) == traits.samples_randomly
 
 
+@pytest.mark.parametrize("engine", [name for name in registry.NAMES if registry.traits(name).imitates], indirect=True)
 def test_a_sample_is_imitated(engine):
     """Another sample is another voice, where the engine imitates."""
-    if not engine.traits.imitates:
-        pytest.skip("it does not imitate")
     low, high = (
         VoiceSample((0.5 * np.sin(2 * np.pi * hz * _SECONDS)).astype(np.float32), "", str(hz)) for hz in (200, 900)
     )
