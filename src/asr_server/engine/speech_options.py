@@ -48,7 +48,10 @@ def conflicts(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
 
 
 def models(settings: Settings, capabilities: Capabilities) -> dict[str, SpeechModel]:
-    """The models of Qwen3-TTS by the names of their options. They run as the recogniser does, if `conflicts` has none."""
+    """The models of Qwen3-TTS by the names of their options. They run as the recogniser does.
+
+    The machine can run them: `conflicts` has looked.
+    """
     wanted = {option.name: option.value for option in options(settings) if option.active}
     names = {name: value for name, value in wanted.items() if value not in NAMES}
     if not names:

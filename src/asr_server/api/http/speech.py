@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -77,7 +77,7 @@ async def stream_samples(request: Request, services: ServicesDep) -> Response:
 @router.post("/speech/clone", response_class=Response, responses=_ERRORS, openapi_extra=clone_schema())
 async def speak_as(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Speak a text in the voice of a recording, which is not kept."""
-    assert services.speech.engines.imitating
+    services.speech.check(imitates=True)
     services.speech.admission.check()
     form = await body.read_form(request, min(services.settings.max_upload_bytes, _MAX_CLONE_BYTES))
     try:
@@ -103,7 +103,7 @@ async def list_voices(services: ServicesDep) -> VoiceListBody:
 
 async def _received(request: Request, services: Services) -> SpeechBody:
     """The body. Raises `SpeechUnavailable` before it is read."""
-    assert services.speech.engines
+    services.speech.check()
     max_bytes = _BYTES_PER_CHAR * services.settings.max_speech_chars + _OTHER_BYTES
     return body.validated(SpeechBody, await body.read_json(request, max_bytes))
 
@@ -124,7 +124,14 @@ async def _events(
 ) -> Response:
     prepared = await _prepared(services, wanted)
     kept = services.speech.kept(prepared)
-    response = await sse.respond(request, _work(services, prepared, kept), to_frames)
+    work = partial(services.speech.speak, prepared) if kept is None else kept.replay
+
+    def frames(event: SpeechEvent) -> list[str]:
+        if isinstance(event, SpeechDone):
+            _note(request, event)
+        return to_frames(event)
+
+    response = await sse.respond(request, work, frames)
     response.headers.update(_headers(prepared, is_kept=kept is not None))
     return response
 
@@ -136,14 +143,6 @@ async def _prepared(services: Services, wanted: SpeechRequest) -> SpeechScript:
     return await asyncio.to_thread(services.speech.prepare, wanted)
 
 
-def _work(services: Services, prepared: SpeechScript, kept: SpokenAnswer | None) -> sse.Work[SpeechEvent]:
-    async def replay(emit: Callable[[SpeechEvent], Awaitable[None]]) -> None:
-        for event in (*kept.events, kept.done) if kept is not None else ():
-            await emit(event)
-
-    return partial(services.speech.speak, prepared) if kept is None else replay
-
-
 async def _audio_response(request: Request, services: Services, wanted: SpeechRequest) -> Response:
     """The response that sends the audio as it is made, or that was kept. An error before the first audio becomes an
     HTTP status."""
@@ -151,7 +150,7 @@ async def _audio_response(request: Request, services: Services, wanted: SpeechRe
     kept = services.speech.kept(prepared)
     if kept is not None:
         return _kept_response(request, kept, prepared)
-    buffer = sse.EventBuffer(_work(services, prepared, None))
+    buffer = sse.EventBuffer(partial(services.speech.speak, prepared))
     try:
         await while_connected(request.receive, _until_audio(buffer))
     except BaseException:
@@ -239,6 +238,7 @@ def _note(request: Request, done: SpeechDone) -> None:
         "characters": done.characters,
         "sentences": done.sentences,
         "audio_s": round(done.samples / SPEECH_RATE, 3),
+        "cut_short": done.cut_short,
         "cached": done.cached,
         "first_audio_ms": round(done.timings.first_audio_ms, 1),
     }

@@ -36,7 +36,7 @@ _MAX_BYTES = 12 * MAX_JOB_CHARS + 2**20
 async def create_speech_job(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Accept a text of up to 2,000,000 characters that is spoken when there is time. Its state, its progress and its
     audio are those of the job, below `/v1/jobs`."""
-    assert services.speech.engines
+    services.speech.check()
     with services.jobs.room_for_text(caller.owner):
         values = await body.read_json(request, _MAX_BYTES)
         sent = await asyncio.to_thread(body.validated, SpeechJobBody, values)

@@ -22,6 +22,11 @@ class SpokenAnswer:
     events: tuple[SentenceBegun | AudioChunk, ...]
     done: SpeechDone
 
+    async def replay(self, emit: Callable[[SpeechEvent], Awaitable[None]]) -> None:
+        """Emit it as it was emitted when it was made."""
+        for event in (*self.events, self.done):
+            await emit(event)
+
     @property
     def size_bytes(self) -> int:
         """What it takes of the cache."""

@@ -26,16 +26,15 @@ class SpeechEngines:
     named: SpeechClient
     clone: SpeechClient | None = None
 
-    @property
-    def imitating(self) -> SpeechClient:
-        """Raises `SpeechUnavailable` where nothing imitates."""
-        if self.clone is None:
+    def check(self, *, imitates: bool) -> None:
+        """Raise `SpeechUnavailable` where a voice is to be imitated and nothing can."""
+        if imitates and self.clone is None:
             raise SpeechUnavailable("This server imitates no voices: SPEECH_CLONE_MODEL is not set.")
-        return self.clone
 
     def of(self, request: SpeechRequest) -> SpeechClient:
         """That which can answer the request. Raises `SpeechUnavailable`."""
-        return self.named if request.sample is None else self.imitating
+        self.check(imitates=request.sample is not None)
+        return self.clone if self.clone is not None and request.sample is not None else self.named
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -42,7 +42,7 @@ class SpeechSessions:
 
     def open(self) -> SpeechSession:
         """A new session. Raises `SpeechUnavailable` and `ShuttingDown`."""
-        assert self._processor.engines
+        self._processor.check()
         if self._draining:
             raise ShuttingDown("The server is shutting down.")
         session = SpeechSession(self._processor, self._limits, self._observer)

@@ -87,6 +87,10 @@ class SpeechProcessor:
             raise SpeechUnavailable(f"This server does not speak: {self._engines}.")
         return self._engines
 
+    def check(self, *, imitates: bool = False) -> None:
+        """Raise `SpeechUnavailable` where the server is silent; with `imitates` also where it imitates no voices."""
+        self.engines.check(imitates=imitates)
+
     @property
     def silent_because(self) -> str:
         """Why the server does not speak; "" if it does."""
