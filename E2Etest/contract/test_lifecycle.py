@@ -36,7 +36,8 @@ def test_preload_is_before_ready(start, sample):
         first = server.client.get("/readyz")
         assert (first.status_code, first.json()["reason"]) == (503, "the model is being loaded")
         server.wait_for(lambda _: server.client.get("/readyz").status_code == 200, timeout_s=120)
-        assert server.health()["model_loaded"]
+        health = server.health()
+        assert (health["model_loaded"], health["speech_state"]) == (True, "loaded")
 
 
 def test_the_time_of_a_load_does_not_count(start, sample):

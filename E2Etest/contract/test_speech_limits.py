@@ -14,6 +14,7 @@ import pytest
 
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.engine.fake_script import FakeScript, Fault, SpeechRule, SpeechScript
+from asr_server.engine.speech.protocol import SpeechFinish
 from E2Etest.exposition import moved, scrape, total, value
 
 URL = "/v1/audio/speech"
@@ -295,3 +296,15 @@ def test_a_killed_process_after_the_first_audio_breaks_the_connection(espeak, pr
     assert logged.count(f"code={code}") == 1
     assert "Traceback" not in logged
     assert speak(espeak).status_code == 200
+
+
+@pytest.mark.parametrize("fields", [{}, {"stream_format": "sse"}])
+def test_sentences_that_were_cut_short_are_counted_in_the_log(start, fields):
+    """By every route, beside the lengths; nothing of the text is there."""
+    with start(**scripted(SpeechRule(text="Bark", finish=SpeechFinish.BUDGET))) as server:
+        assert speak(server, "Hello. Bark, bark!", **fields).status_code == 200
+    # The line is written after the answer.
+    line = next(line for line in server.log().splitlines() if "route=/v1/audio/speech" in line)
+    assert " sentences=2 " in line
+    assert " cut_short=1 " in line
+    assert "Bark" not in line

@@ -122,7 +122,7 @@ async def _response(request: Request, services: Services, wanted: SpeechRequest,
 async def _events(
     request: Request, services: Services, wanted: SpeechRequest, to_frames: Callable[[SpeechEvent], list[str]]
 ) -> Response:
-    prepared = await _prepared(services, wanted)
+    prepared = await _prepared(request, services, wanted)
     kept = services.speech.kept(prepared)
     work = partial(services.speech.speak, prepared) if kept is None else kept.replay
 
@@ -136,17 +136,18 @@ async def _events(
     return response
 
 
-async def _prepared(services: Services, wanted: SpeechRequest) -> SpeechScript:
+async def _prepared(request: Request, services: Services, wanted: SpeechRequest) -> SpeechScript:
     """A long text in a thread: live sessions share the event loop."""
+    owner = request.state.caller.owner
     if len(wanted.text) <= _SHORT_TEXT_CHARS:
-        return services.speech.prepare(wanted)
-    return await asyncio.to_thread(services.speech.prepare, wanted)
+        return services.speech.prepare(wanted, owner)
+    return await asyncio.to_thread(services.speech.prepare, wanted, owner)
 
 
 async def _audio_response(request: Request, services: Services, wanted: SpeechRequest) -> Response:
     """The response that sends the audio as it is made, or that was kept. An error before the first audio becomes an
     HTTP status."""
-    prepared = await _prepared(services, wanted)
+    prepared = await _prepared(request, services, wanted)
     kept = services.speech.kept(prepared)
     if kept is not None:
         return _kept_response(request, kept, prepared)

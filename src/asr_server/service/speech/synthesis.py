@@ -119,11 +119,15 @@ class SpeechProcessor:
         `SpeechUnavailable`."""
         return script.delivery(request, self.engines, self._settings)
 
-    def prepare(self, request: SpeechRequest) -> SpeechScript:
-        """What is to be spoken how. Raises what is wrong with the request, `SpeechUnavailable` and `ShuttingDown`."""
+    def prepare(self, request: SpeechRequest, owner: str = "") -> SpeechScript:
+        """What is to be spoken how. Raises what is wrong with the request, `SpeechUnavailable` and `ShuttingDown`.
+
+        `owner`: whose kept answers may be used. Another key must not learn what was spoken for this one.
+        """
         if self._is_draining:
             raise ShuttingDown("The server is shutting down.")
-        return script.prepare(request, self.engines, self._settings)
+        prepared = script.prepare(request, self.engines, self._settings)
+        return replace(prepared, key=f"{owner} {prepared.key}")
 
     def kept(self, prepared: SpeechScript) -> SpokenAnswer | None:
         """The answer to the same request, if it was kept."""
