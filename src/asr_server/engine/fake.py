@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from asr_server.core.audio import samples_to_s, samples_to_whole_ms
-from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
+from asr_server.core.errors import AsrError, EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
 from asr_server.engine.budget import token_budget
-from asr_server.engine.fake_script import FakeScript, Fault, Rule, ScriptSource, hang
+from asr_server.engine.fake_script import FakeScript, Fault, Rule, ScriptSource, strike
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import (
     AlignedPiece,
@@ -227,20 +227,10 @@ class FakeEngine:
         return Rule()
 
     def _strike(self, row: _Row) -> AsrError | None:
-        """Do what the row's fault is. The error of the row, or None if it goes on."""
+        """The error of the row, or None if it goes on."""
         row.struck = True
-        match row.rule.fault:
-            case Fault.MEMORY:
-                return EngineOutOfMemory("No memory is left for this audio.")
-            case Fault.RAISE:
-                return TranscriptionFailed("The engine failed on this audio.")
-            case Fault.BREAK:
-                raise RuntimeError("the script breaks this step")
-            case Fault.FATAL:
-                raise EngineFailed("The accelerator failed (as the script says). The server starts again; try again.")
-            case Fault.HANG:
-                hang(row.rule)
-        return None
+        no_memory = EngineOutOfMemory("No memory is left for this audio.")
+        return strike(row.rule, TranscriptionFailed("The engine failed on this audio."), no_memory)
 
     def _answer(self, item: Utterance, rule: Rule) -> _Row:
         text = self._text_of(item) if rule.text is None else rule.text

@@ -30,6 +30,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory
 from asr_server.engine.protocol import Finish, Utterance
 from asr_server.engine.speech.protocol import SpeechFinish
 
@@ -222,7 +223,24 @@ class ScriptSource:
         return self._script
 
 
-def hang(rule: Rule | SpeechRule) -> None:
+def strike(rule: Rule | SpeechRule, failure: AsrError, no_memory: EngineOutOfMemory) -> AsrError | None:
+    """Do what the fault of a row's rule is: break the step, fail for good, hang, or return the error of the row alone,
+    which is one of those given. None if the row goes on."""
+    match rule.fault:
+        case Fault.MEMORY:
+            return no_memory
+        case Fault.RAISE:
+            return failure
+        case Fault.BREAK:
+            raise RuntimeError("the script breaks this step")
+        case Fault.FATAL:
+            raise EngineFailed("The accelerator failed (as the script says). The server starts again; try again.")
+        case Fault.HANG:
+            _hang(rule)
+    return None
+
+
+def _hang(rule: Rule | SpeechRule) -> None:
     """Return after `hang_s` seconds, or when `hang_file`, which is created here, is gone."""
     if rule.hang_file is None:
         time.sleep(rule.hang_s)

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asr_server.core.audio import SPEECH_RATE
-from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory, ModelUnavailable, SpeechFailed
-from asr_server.engine.fake_script import FakeScript, Fault, ScriptSource, SpeechRule, SpeechScript, hang
+from asr_server.core.errors import AsrError, EngineOutOfMemory, ModelUnavailable, SpeechFailed
+from asr_server.engine.fake_script import FakeScript, ScriptSource, SpeechRule, SpeechScript, strike
 from asr_server.engine.speech.protocol import (
     Sentence,
     SpeechFinish,
@@ -181,17 +181,7 @@ def strongest_hz(sample: VoiceSample) -> float:
 
 
 def _strike(row: _Row) -> AsrError | None:
-    """Do what the row's fault is. The error of the row, or None if it goes on."""
+    """The error of the row, or None if it goes on."""
     row.struck = True
-    match row.rule.fault:
-        case Fault.MEMORY:
-            return EngineOutOfMemory("No memory is left for this sentence.")
-        case Fault.RAISE:
-            return SpeechFailed("The engine failed on this sentence.")
-        case Fault.BREAK:
-            raise RuntimeError("the script breaks this step")
-        case Fault.FATAL:
-            raise EngineFailed("The accelerator failed (as the script says). The server starts again; try again.")
-        case Fault.HANG:
-            hang(row.rule)
-    return None
+    no_memory = EngineOutOfMemory("No memory is left for this sentence.")
+    return strike(row.rule, SpeechFailed("The engine failed on this sentence."), no_memory)
