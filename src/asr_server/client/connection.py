@@ -44,11 +44,12 @@ class ServerUnreachable(FileError):
     """No server answers at the address."""
 
 
-def client_options(server: str, key: str) -> dict[str, Any]:
-    """The arguments of httpx's clients for this server. `key`: "" for a server without keys."""
+def client_options(server: str, key: str, timeout_s: float | None = None) -> dict[str, Any]:
+    """The arguments of httpx's clients for this server. `key`: "" for a server without keys. `timeout_s`: as of
+    `Connection`."""
     return {
         "base_url": server,
-        "timeout": _TIMEOUT,
+        "timeout": _TIMEOUT if timeout_s is None else timeout_s,
         "headers": {"Authorization": f"Bearer {key}"} if key else {},
         "mounts": dict.fromkeys(_LOOPBACK),
         "verify": _tls(),
@@ -61,17 +62,45 @@ def _tls() -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
+class Connection:
+    """The base of the clients that block: a context that closes its connection at the end.
+
+    `key`: for a server that has keys. `timeout_s`: the longest time without any answer of the server; None leaves all
+    limits to the server.
+    """
+
+    def __init__(self, server: str = "http://127.0.0.1:8100", *, key: str = "", timeout_s: float | None = None) -> None:
+        self._http = httpx.Client(**client_options(server, key, timeout_s))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection. The server cancels the request that is running on it."""
+        self._http.close()
+
+
 class AsyncConnection:
     """The base of the clients for an event loop: an async context that closes its connections at the end.
 
-    `key`: for a server that has keys. `socket`: the path of a Unix socket on which the server listens; the host of
+    `key`, `timeout_s`: as of `Connection`. `socket`: the path of a Unix socket on which the server listens; the host of
     `server` is sent as the `Host` header only.
     """
 
     def __init__(
-        self, server: str = "http://127.0.0.1:8100", *, key: str = "", socket: str | Path | None = None
+        self,
+        server: str = "http://127.0.0.1:8100",
+        *,
+        key: str = "",
+        socket: str | Path | None = None,
+        timeout_s: float | None = None,
     ) -> None:
-        options = client_options(server, key)
+        options = client_options(server, key, timeout_s)
         if socket is not None:
             del options["mounts"]
             options["transport"] = httpx.AsyncHTTPTransport(uds=str(socket))

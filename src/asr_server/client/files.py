@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any
 
 import httpx
@@ -80,26 +79,8 @@ class Span:
     speaker: str | None = None
 
 
-class FileClient:
-    """Blocks. All errors are `FileError`. The connection is kept for the next recording.
-
-    `key`: for a server that has keys.
-    """
-
-    def __init__(self, server: str = "http://127.0.0.1:8100", *, key: str = "") -> None:
-        self._http = httpx.Client(**connection.client_options(server, key))
-
-    def __enter__(self) -> FileClient:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connection. The server cancels the request that is running on it."""
-        self._http.close()
+class FileClient(connection.Connection):
+    """Blocks. All errors are `FileError`. The connection is kept for the next recording."""
 
     def transcribe(self, recording: Recording, request: TranscriptionRequest = PLAIN_TEXT) -> str:
         """The text of the answer, in the format of the request: plain text by default."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Generator
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, TypedDict, Unpack
 
 import httpx
@@ -51,26 +50,8 @@ class SpeakingVoice:
     alias_of: str = ""
 
 
-class SpeechClient:
-    """Blocks. All errors are `FileError`. The connection is kept for the next text. `key`: for a server that has keys.
-
-    `timeout_s`: the longest time without any answer of the server; None leaves all limits to the server.
-    """
-
-    def __init__(self, server: str = "http://127.0.0.1:8100", *, key: str = "", timeout_s: float | None = None) -> None:
-        self._http = httpx.Client(**_options(server, key, timeout_s))
-
-    def __enter__(self) -> SpeechClient:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connection. The server cancels the request that is running on it."""
-        self._http.close()
+class SpeechClient(connection.Connection):
+    """Blocks. All errors are `FileError`. The connection is kept for the next text."""
 
     def stream(self, text: str, **fields: Unpack[SpeechFields]) -> Generator[bytes, None, None]:
         """The audio as it is made. All pieces joined are the file. To stop early, close the iterator."""
@@ -90,23 +71,8 @@ class SpeechClient:
         return voices_of(answer)
 
 
-class AsyncSpeechClient:
+class AsyncSpeechClient(connection.AsyncConnection):
     """`SpeechClient` for an event loop."""
-
-    def __init__(self, server: str = "http://127.0.0.1:8100", *, key: str = "", timeout_s: float | None = None) -> None:
-        self._http = httpx.AsyncClient(**_options(server, key, timeout_s))
-
-    async def __aenter__(self) -> AsyncSpeechClient:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close the connections. The server cancels the requests that are running on them."""
-        await self._http.aclose()
 
     async def stream(self, text: str, **fields: Unpack[SpeechFields]) -> AsyncGenerator[bytes, None]:
         """The audio as it is made. All pieces joined are the file. To stop early, close the iterator (`aclosing`)."""
@@ -123,11 +89,6 @@ class AsyncSpeechClient:
         with connection.map_errors():
             answer = await self._http.get(VOICES_ROUTE)
         return voices_of(answer)
-
-
-def _options(server: str, key: str, timeout_s: float | None) -> dict[str, Any]:
-    options = connection.client_options(server, key)
-    return options if timeout_s is None else options | {"timeout": timeout_s}
 
 
 def json_request(text: dict[str, Any], fields: SpeechFields) -> dict[str, Any]:
