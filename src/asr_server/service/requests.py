@@ -85,6 +85,11 @@ class SpeakerOptions:
     at_most: int | None = None
     known: tuple[KnownSpeaker, ...] = ()
 
+    @property
+    def states_number(self) -> bool:
+        """Whether the caller says how many there are, at least or at most."""
+        return self.at_least > 1 or self.at_most is not None
+
 
 @dataclass(frozen=True, slots=True)
 class OutputOptions:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from asr_server.audio.decode import Decoder, Samples, Source
     from asr_server.audio.segmentation.config import SegmentationConfig
 
+NUMBER_IGNORED = "the stated number of speakers is ignored: each channel is a person"
 TOO_MANY_CHANNELS = f"the channels were mixed: speakers are told apart by channel up to {MAX_CHANNELS} channels"
 
 

@@ -12,7 +12,7 @@ from asr_server.audio.decode import Decoder, Progress
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import InvalidAudio, UnsupportedValue
 from asr_server.engine.protocol import Finish
-from asr_server.service.recordings.channels import TOO_MANY_CHANNELS, channel_plan
+from asr_server.service.recordings.channels import NUMBER_IGNORED, TOO_MANY_CHANNELS, channel_plan
 from asr_server.service.recordings.pipeline import (
     Finished,
     RecordingPipeline,
@@ -109,6 +109,14 @@ async def test_a_silent_channel_is_mixed(made, call):
     for mode, speaker in (("split", "B"), ("auto", None)):
         transcript = await _transcribe(made, track, _request(mode))
         assert {segment.speaker for segment in transcript.segments} == {speaker}
+
+
+@pytest.mark.parametrize(("stated", "warnings"), [({}, ()), ({"at_least": 3, "at_most": 3}, (NUMBER_IGNORED,))])
+async def test_a_stated_number_of_speakers_is_not_ignored_without_a_word(made, call, stated, warnings):
+    """Where `auto` finds a person on each channel."""
+    transcript = await _transcribe(made, call, _request("auto", speakers=SpeakerOptions(**stated)))
+    assert {segment.speaker for segment in transcript.segments} == {"A", "B"}
+    assert transcript.warnings == warnings
 
 
 async def test_nine_channels_are_too_many(made, call):

@@ -22,7 +22,7 @@ from asr_server.core.errors import DeadlineExceeded
 from asr_server.core.transcript import Segment, Timings, Transcript
 from asr_server.engine.client import until
 from asr_server.scheduling.job import Priority
-from asr_server.service.recordings.channels import ChannelPlan, channel_plan
+from asr_server.service.recordings.channels import NUMBER_IGNORED, ChannelPlan, channel_plan
 from asr_server.service.recordings.segmenter import segmentation_config
 from asr_server.service.recordings.span import SpanContext, SpanTask
 from asr_server.service.recordings.speakers import ChannelSpeakers, RecordingSpeakers
@@ -185,6 +185,8 @@ class RecordingPipeline:
             resources.admission.finish(ticket, producer.work_s)
         transcript = assembly.transcript(samples_to_ms(producer.progress.decoded_samples), request.language)
         warnings = [producer.plan.warning] if producer.plan.warning else []
+        if producer.plan.is_split and request.speakers is not None and request.speakers.states_number:
+            warnings.append(NUMBER_IGNORED)
         if request.context and not engine.traits.uses_context:
             logger.warning(CONTEXT_IGNORED)
             warnings.append(CONTEXT_IGNORED)
