@@ -42,10 +42,9 @@ class ShownText:
         # whose beginning they may come again.
         self._carried_over: tuple[int, str] = (0, "")
 
-    @property
-    def carried_over(self) -> str:
-        """Words that were shown in the last utterance with a final, and that its final does not reach."""
-        return self._carried_over[1]
+    def carried_over(self, utterance: int) -> str:
+        """Words that were shown before this utterance, and that the final before it does not reach."""
+        return self._carried_over[1] if self._carried_over[0] == utterance else ""
 
     def begin(self, utterance: int, committed: str, end_s: float) -> None:
         """The client was shown this of the open utterance."""
