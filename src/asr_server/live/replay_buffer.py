@@ -122,15 +122,20 @@ class ReplayBuffer(Generic[Control]):
 
     # -- a new connection --------------------------------------------------------------------------------------------
 
+    def position_of(self, received_bytes: int) -> int:
+        """The position at which the peer of the present connection had received so many bytes."""
+        position = self._count_base + received_bytes
+        for place in self._removed:
+            position -= position > place
+        return position
+
     def resume(self, received_bytes: int) -> int:
         """The same peer is reached again and has received so many bytes. Returns how many bytes are lost to it.
 
         A control frame behind a byte that did not arrive is sent again. One behind the last byte that arrived counts as
         received: whether it was cannot be told from the count.
         """
-        position = self._count_base + received_bytes
-        for place in self._removed:
-            position -= position > place
+        position = self.position_of(received_bytes)
         lost = max(0, self._start - position)
         self._lost_bytes += lost
         self._cursor = min(max(self._start, position), self._cursor)

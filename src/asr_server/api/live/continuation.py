@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import json
@@ -9,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from asr_server.api import json_message
 from asr_server.api.http.fields import MAX_TEXT_CHARS
@@ -20,6 +22,7 @@ _VERSION = 1
 _MAX_STATE_CHARS = 160 * 1024
 _MAX_FRAME_CHARS = 192 * 1024
 MAX_SHOWN_CHARS = 2_000  # comparing them with a new text takes time on the event loop
+_FRAME_S = 10.0  # for the first frame to come
 _MOST = 10**9
 _MOST_BYTES = 2**53  # JavaScript counts up to there
 _MOST_SPEAKERS = 20_000
@@ -118,6 +121,18 @@ def parse_frame(text: str, session_id: str) -> ContinueRequest:
     if "".join(run["text"] or "" for run in runs) != frame.committed:
         runs = ({"speaker": None, "text": frame.committed},) if frame.committed else ()
     return ContinueRequest(state, ShownUtterance(frame.committed, frame.end, runs))
+
+
+async def read_frame(socket: WebSocket, session_id: str) -> ContinueRequest:
+    """The first frame of a client that continues this session. Raises `InvalidInput`, `WebSocketDisconnect`."""
+    try:
+        async with asyncio.timeout(_FRAME_S):
+            received = await socket.receive()
+    except TimeoutError:
+        raise MalformedBody("The first frame, which continues the session, did not come in time.") from None
+    if received["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect(received.get("code", 1006))
+    return parse_frame(received.get("text") or "", session_id)
 
 
 def _parsed(model: type[Parsed], text: str) -> Parsed:
