@@ -16,12 +16,14 @@ from asr_server.api import json_message
 from asr_server.api.http.fields import MAX_TEXT_CHARS
 from asr_server.core.errors import InvalidValue, MalformedBody
 from asr_server.live.continuation import Continuation, Run, ShownUtterance, TurnSettings
+from asr_server.text.stable_merge import unit_count
 
 _VERSION = 1
 # Hotwords in their longest spelling. Otherwise a state has some hundred characters.
 _MAX_STATE_CHARS = 160 * 1024
 _MAX_FRAME_CHARS = 192 * 1024
-MAX_SHOWN_CHARS = 2_000  # comparing them with a new text takes time on the event loop
+MAX_SHOWN_CHARS = 2_000
+_MAX_SHOWN_UNITS = 600  # comparing them with a new text takes about 30 ms on the event loop
 _FRAME_S = 10.0  # for the first frame to come
 _MOST = 10**9
 _MOST_BYTES = 2**53  # JavaScript counts up to there
@@ -117,6 +119,8 @@ def parse_frame(text: str, session_id: str) -> ContinueRequest:
     state = parse_state(frame.state)
     if state.session_id != session_id:
         raise InvalidValue("The state is that of another session.", param="state")
+    if unit_count(frame.committed) > _MAX_SHOWN_UNITS:
+        return ContinueRequest(state, ShownUtterance())
     runs: tuple[Run, ...] = tuple(run.model_dump() for run in frame.speakers)
     if "".join(run["text"] or "" for run in runs) != frame.committed:
         runs = ({"speaker": None, "text": frame.committed},) if frame.committed else ()

@@ -91,6 +91,13 @@ def test_a_frame_has_the_state_and_what_the_client_was_shown():
     assert asked.shown.speakers == ({"speaker": None, "text": "one"},)
 
 
+def test_more_words_than_an_utterance_has_are_not_compared_with_its_texts():
+    """That would take time in which nobody else is served; the session goes on without them."""
+    assert continuation.parse_frame(_frame(committed=600 * "ab "), _ID).shown.committed
+    for text in (601 * "ab ", 601 * "語"):
+        assert continuation.parse_frame(_frame(committed=text, end=9.0), _ID).shown == ShownUtterance()
+
+
 @pytest.mark.parametrize(
     ("text", "param"),
     [
