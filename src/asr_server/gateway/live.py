@@ -97,7 +97,7 @@ class LiveSockets:
         moved = None
         if parameters.handover and parameters.session_id:
             await client.accept()
-            moved = await read_frame(client, parameters.session_id)
+            moved = await read_frame(client, parameters.session_id, parameters.received)
             self._check_may_move_here()
         session = self._sessions.get(parameters.session_id)
         owns = session is not None and session.owner == client.state.caller.owner

@@ -66,9 +66,10 @@ class LiveReplay:
             self._begin_with(moved.state, moved.shown)
 
     def _begin_with(self, begin: Continuation, shown: ShownUtterance) -> None:
-        self._shown.begin(self._finals_known + 1, shown.committed, shown.end_s)
+        if shown.utterance > max(self._finals_known, begin.utterances):
+            self._shown.begin(shown.utterance, shown.committed, shown.end_s)
         self._shown.carry_over(begin.utterances + 1, begin.carried_over)
-        self._speakers.begin(self._finals_known + 1, [dict(run) for run in shown.speakers], begin.first_speaker)
+        self._speakers.begin(shown.utterance, [dict(run) for run in shown.speakers], begin.first_speaker)
         if self._tells_speakers:
             self._notice = _SPEAKERS_RESTARTED
 

@@ -68,6 +68,7 @@ class _Frame(BaseModel):
 
     action: Literal["continue"]
     state: str = Field(max_length=_MAX_STATE_CHARS)
+    utterance: int = Field(0, ge=0, le=_MOST)
     committed: str = Field("", max_length=MAX_SHOWN_CHARS)
     end: float = Field(0.0, ge=0, le=_MOST, allow_inf_nan=False)
     speakers: list[_Run] = Field([], max_length=MAX_SHOWN_CHARS)
@@ -104,8 +105,8 @@ def parse_state(encoded: str) -> Continuation:
     return Continuation(**fields, configured=configured)
 
 
-def parse_frame(text: str, session_id: str) -> ContinueRequest:
-    """The frame `continue` for this session. Raises `MalformedBody` for no JSON, `InvalidValue` for a wrong field."""
+def parse_frame(text: str, session_id: str, received: int) -> ContinueRequest:
+    """The frame `continue` for this session. `received`: the last utterance whose final the client has. Raises `MalformedBody` for no JSON, `InvalidValue` for a wrong field."""
     if len(text) > _MAX_FRAME_CHARS:
         raise MalformedBody("The message is too long.")
     try:
@@ -124,11 +125,11 @@ def parse_frame(text: str, session_id: str) -> ContinueRequest:
     runs: tuple[Run, ...] = tuple(run.model_dump() for run in frame.speakers)
     if "".join(run["text"] or "" for run in runs) != frame.committed:
         runs = ({"speaker": None, "text": frame.committed},) if frame.committed else ()
-    return ContinueRequest(state, ShownUtterance(frame.committed, frame.end, runs))
+    return ContinueRequest(state, ShownUtterance(frame.utterance or received + 1, frame.committed, frame.end, runs))
 
 
-async def read_frame(socket: WebSocket, session_id: str) -> ContinueRequest:
-    """The first frame of a client that continues this session. Raises `InvalidInput`, `WebSocketDisconnect`."""
+async def read_frame(socket: WebSocket, session_id: str, received: int) -> ContinueRequest:
+    """The first frame of a client that continues this session, as `parse_frame`. Raises `InvalidInput`, `WebSocketDisconnect`."""
     try:
         async with asyncio.timeout(_FRAME_S):
             received = await socket.receive()
@@ -136,7 +137,7 @@ async def read_frame(socket: WebSocket, session_id: str) -> ContinueRequest:
         raise MalformedBody("The first frame, which continues the session, did not come in time.") from None
     if received["type"] == "websocket.disconnect":
         raise WebSocketDisconnect(received.get("code", 1006))
-    return parse_frame(received.get("text") or "", session_id)
+    return parse_frame(received.get("text") or "", session_id, received)
 
 
 def _parsed(model: type[Parsed], text: str) -> Parsed:

@@ -48,7 +48,7 @@ async def _transcribe_one(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def _run(socket: WebSocket, services: Services) -> None:
     query = actions.parse_query(socket.query_params)
-    asked = await continuation.read_frame(socket, query.session_id) if query.handover and query.session_id else None
+    asked = await _asked_to_continue(socket, query)
     connection = await _connect(services, query, asked, socket)
     end: Message = {}
     try:
@@ -66,6 +66,12 @@ async def _run(socket: WebSocket, services: Services) -> None:
             code == websocket_io.MOVED,
         )
         services.live.disconnect(connection, clean=clean, resumable=resumable, moved=moved)
+
+
+async def _asked_to_continue(socket: WebSocket, query: actions.Query) -> ContinueRequest | None:
+    if not (query.handover and query.session_id):
+        return None
+    return await continuation.read_frame(socket, query.session_id, query.received)
 
 
 async def _connect(

@@ -1,6 +1,7 @@
 """A session over several servers: the real machine, cut at random moments, and a client that carries it on."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -152,8 +153,9 @@ class Client:
     def _move(self):
         self.moved += 1
         received = max(self.finals, default=0)
-        last = next((text for text in reversed(self.texts) if text.number == received + 1), None)
-        shown = ShownUtterance(last.committed, last.times[1] / SAMPLE_RATE) if last is not None else ShownUtterance()
+        shown = ShownUtterance()
+        if self.texts and (last := self.texts[-1]).number > received:
+            shown = ShownUtterance(last.number, last.committed, last.times[1] / SAMPLE_RATE)
         begin, self._newest = self._newest, None
         self._server = self._make(HandoverOptions(RULES, begin, shown, received))
         self._read(1.0)
@@ -276,7 +278,7 @@ def test_silence_is_not_kept_for_ever(delay):
 def test_words_that_another_server_hears_elsewhere_are_neither_lost_nor_doubled():
     """What the client was shown stays; what the final does not reach is not said again in the next utterance."""
     options = HandoverOptions(
-        RULES, SessionHandover(ID, HandoverOptions(RULES), SAMPLE_RATE).newest, ShownUtterance("one two three")
+        RULES, SessionHandover(ID, HandoverOptions(RULES), SAMPLE_RATE).newest, ShownUtterance(1, "one two three")
     )
     handover = SessionHandover(ID, options, SAMPLE_RATE)
     partial = handover.shown(Partial(1, "one too", " there", "English", 0, 100))
@@ -289,7 +291,7 @@ def test_words_that_another_server_hears_elsewhere_are_neither_lost_nor_doubled(
 def test_what_the_client_has_is_not_sent_again():
     """A client may have finals behind its newest continuation: its audio is transcribed again, and nothing is sent."""
     begin = SessionHandover(ID, HandoverOptions(RULES), SAMPLE_RATE).newest
-    handover = SessionHandover(ID, HandoverOptions(RULES, begin, ShownUtterance("four"), 2), SAMPLE_RATE)
+    handover = SessionHandover(ID, HandoverOptions(RULES, begin, ShownUtterance(3, "four"), 2), SAMPLE_RATE)
     for number in (1, 2):
         assert handover.shown(Partial(number, "one", "", "English", 0, 1)) is None
         assert handover.shown(_final(number, "one")) is None
@@ -299,16 +301,23 @@ def test_what_the_client_has_is_not_sent_again():
 def test_a_discarded_utterance_leaves_nothing_behind():
     """Words that were shown of it do not come into the next one."""
     begin = SessionHandover(ID, HandoverOptions(RULES), SAMPLE_RATE).newest
-    handover = SessionHandover(ID, HandoverOptions(RULES, begin, ShownUtterance("one two")), SAMPLE_RATE)
+    handover = SessionHandover(ID, HandoverOptions(RULES, begin, ShownUtterance(1, "one two")), SAMPLE_RATE)
     handover.shown(ResetDone(1))
     assert handover.shown(_final(1, "five")).text == "five"
+
+
+def test_what_was_shown_of_a_discarded_utterance_does_not_begin_the_next_one():
+    """Numbers are not used twice, so the utterance behind the last final may be another one than the next number."""
+    begin = replace(SessionHandover(ID, HandoverOptions(RULES), SAMPLE_RATE).newest, utterances=4)
+    handover = SessionHandover(ID, HandoverOptions(RULES, begin, ShownUtterance(4, "one two", 9.0), 3), SAMPLE_RATE)
+    assert handover.shown(Partial(1, "five", "", "English", 0, 100)).text == "five"
 
 
 def test_labels_that_were_given_stay_and_new_letters_follow():
     """Also after the next move: the continuation knows every letter that was sent."""
     begin = SessionHandover(ID, HandoverOptions(RULES), SAMPLE_RATE).newest
     runs = ({"speaker": "A", "text": "one"}, {"speaker": "C", "text": " two"})
-    handover = SessionHandover(ID, HandoverOptions(RULES, begin, ShownUtterance("one two", 1.0, runs)), 16_000)
+    handover = SessionHandover(ID, HandoverOptions(RULES, begin, ShownUtterance(1, "one two", 1.0, runs)), 16_000)
     assert handover.relabelled().first_speaker == 3
     heard = UtteranceSpeakers(1, (SpeakerRun("D", "one two three"),))
     labelled = handover.labelled(heard, "one two three")
