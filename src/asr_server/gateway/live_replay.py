@@ -16,7 +16,7 @@ from typing import Any
 from asr_server.api.live import continuation
 from asr_server.api.live.continuation import ContinueRequest
 from asr_server.api.live.offset import Offset
-from asr_server.core.audio import s_to_ms, s_to_samples, samples_to_s
+from asr_server.core.audio import SAMPLE_RATE, s_to_ms, samples_to_s
 from asr_server.gateway.client_input import ActionKind, ClientInput
 from asr_server.live.continuation import Continuation, ShownUtterance
 from asr_server.live.shown_speakers import ShownSpeakers
@@ -198,7 +198,7 @@ class LiveReplay:
             self.continuation = replace(
                 self.continuation,
                 utterances=utterances,
-                samples=worker.samples + s_to_samples(self._offset.seconds),
+                samples=worker.samples + round(self._offset.seconds * SAMPLE_RATE),
                 received_bytes=has[0],
                 actions=has[1],
                 carried_over=self._shown.carried_over(utterances + 1),

@@ -106,7 +106,10 @@ def parse_state(encoded: str) -> Continuation:
 
 
 def parse_frame(text: str, session_id: str, received: int) -> ContinueRequest:
-    """The frame `continue` for this session. `received`: the last utterance whose final the client has. Raises `MalformedBody` for no JSON, `InvalidValue` for a wrong field."""
+    """The frame `continue` for this session. `received`: the last utterance whose final the client has.
+
+    Raises `MalformedBody` for no JSON, `InvalidValue` for a wrong field.
+    """
     if len(text) > _MAX_FRAME_CHARS:
         raise MalformedBody("The message is too long.")
     try:
@@ -129,15 +132,18 @@ def parse_frame(text: str, session_id: str, received: int) -> ContinueRequest:
 
 
 async def read_frame(socket: WebSocket, session_id: str, received: int) -> ContinueRequest:
-    """The first frame of a client that continues this session, as `parse_frame`. Raises `InvalidInput`, `WebSocketDisconnect`."""
+    """The first frame of a client that continues this session, parsed as `parse_frame` does.
+
+    Raises `InvalidInput`, and `WebSocketDisconnect` if the client leaves instead.
+    """
     try:
         async with asyncio.timeout(_FRAME_S):
-            received = await socket.receive()
+            first = await socket.receive()
     except TimeoutError:
         raise MalformedBody("The first frame, which continues the session, did not come in time.") from None
-    if received["type"] == "websocket.disconnect":
-        raise WebSocketDisconnect(received.get("code", 1006))
-    return parse_frame(received.get("text") or "", session_id, received)
+    if first["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect(first.get("code", 1006))
+    return parse_frame(first.get("text") or "", session_id, received)
 
 
 def _parsed(model: type[Parsed], text: str) -> Parsed:
