@@ -21,14 +21,17 @@ from asr_server.audio.decode import Decoder
 from asr_server.audio.limits import DecodeLimits
 from asr_server.core import heap
 from asr_server.core import settings as settings_module
+from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import EngineFailed, JobsUnavailable
 from asr_server.core.settings import Settings, superseded
 from asr_server.engine import capabilities, plan, registry
 from asr_server.engine.aligning import AligningEngine
 from asr_server.engine.client import Drafting, EngineClient
+from asr_server.engine.protocol import Engine
 from asr_server.engine.speech import registry as speech_registry
 from asr_server.engine.speech.protocol import SpeechEngine
 from asr_server.scheduling.admission import Admission
+from asr_server.scheduling.capacity import FIRST_GUESS_SPEED, FIRST_GUESS_SPEED_GPU, StreamCapacity, StreamRules
 from asr_server.scheduling.heartbeat import Heartbeat
 from asr_server.scheduling.job import DEFAULT
 from asr_server.scheduling.model import ModelState, OnState
@@ -189,9 +192,7 @@ def machinery(settings: Settings, resolved: plan.Plan, watch: Watch = _NOBODY) -
         watch=SharedThreadObserver(watch.engine, watch.speech),
         on_failure=watch.on_failure,
     )
-    admission = Admission(
-        settings.max_queue_audio_s, time_limit_s=settings.request_timeout, engine_s=lambda: thread.recordings_s
-    )
+    admission = _admission(settings, resolved, thread, engines[DEFAULT])
     decoder = Decoder(DecodeLimits(max_audio_s=settings.max_audio_s), idle_timeout_s=settings.idle_timeout)
     speakers = _speakers(settings, resolved)
     clients = {name: EngineClient(thread, model.traits, name) for name, model in _by_name(resolved).items()}
@@ -222,6 +223,21 @@ def machinery(settings: Settings, resolved: plan.Plan, watch: Watch = _NOBODY) -
         translations,
         processor,
         build_speech(settings, resolved, SharedThread(thread, speaking), watch.speech, watch.on_failure),
+    )
+
+
+def _admission(settings: Settings, resolved: plan.Plan, thread: EngineThread, engine: Engine) -> Admission:
+    rules = StreamRules(
+        partial_every_s=settings.ws_buffer_size / (2 * SAMPLE_RATE),
+        max_sessions=settings.max_live_sessions,
+        first_guess_speed=FIRST_GUESS_SPEED_GPU if resolved.device.startswith("cuda") else FIRST_GUESS_SPEED,
+        steps_are_work=resolved.remote is None,
+    )
+    return Admission(
+        settings.max_queue_audio_s,
+        time_limit_s=settings.request_timeout,
+        engine_s=lambda: thread.work.with_recordings_s,
+        streams=StreamCapacity(thread.work, rules, slots=lambda: engine.info.slots),
     )
 
 

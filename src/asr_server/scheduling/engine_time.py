@@ -26,6 +26,7 @@ class StepTime:
 
     def __init__(self, jobs: Collection[AnyJob], clock: Callable[[], float]) -> None:
         self.live_s = self.recordings_s = 0.0
+        self.has_recordings = any(not job.priority.is_live for job in jobs)
         self._begun = [job for job in jobs if job.begun]
         self._new = {job for job in jobs if not job.begun}
         self._clock = clock

@@ -148,7 +148,7 @@ class LiveSessions:
     def _check_room(self) -> None:
         if self._draining:
             raise ShuttingDown("The server is shutting down.")
-        self._admission.check_limit()
+        self._admission.check_live()
 
     def _check_speakers(self) -> None:
         if self._shared.speakers is None:
