@@ -21,7 +21,6 @@ from asr_server.audio.decode import Decoder
 from asr_server.audio.limits import DecodeLimits
 from asr_server.core import heap
 from asr_server.core import settings as settings_module
-from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import EngineFailed, JobsUnavailable
 from asr_server.core.settings import Settings, superseded
 from asr_server.engine import capabilities, plan, registry
@@ -31,7 +30,7 @@ from asr_server.engine.protocol import Engine
 from asr_server.engine.speech import registry as speech_registry
 from asr_server.engine.speech.protocol import SpeechEngine
 from asr_server.scheduling.admission import Admission
-from asr_server.scheduling.capacity import FIRST_GUESS_SPEED, FIRST_GUESS_SPEED_GPU, StreamCapacity, StreamRules
+from asr_server.scheduling.capacity import StreamCapacity
 from asr_server.scheduling.heartbeat import Heartbeat
 from asr_server.scheduling.job import DEFAULT
 from asr_server.scheduling.model import ModelState, OnState
@@ -54,6 +53,7 @@ from asr_server.service.recordings.pipeline import PipelineResources, RecordingP
 from asr_server.service.speaker_names import SpeakerNames
 from asr_server.service.speech.build import SharedThread, Speech, build_speech
 from asr_server.service.speech.observer import SharedThreadObserver, SpeechObserver
+from asr_server.service.stream_rules import stream_rules
 from asr_server.service.translations import Translations
 from asr_server.service.voices import VoiceStore
 from asr_server.speakers.client import SpeakerClient
@@ -227,17 +227,11 @@ def machinery(settings: Settings, resolved: plan.Plan, watch: Watch = _NOBODY) -
 
 
 def _admission(settings: Settings, resolved: plan.Plan, thread: EngineThread, engine: Engine) -> Admission:
-    rules = StreamRules(
-        partial_every_s=settings.ws_buffer_size / (2 * SAMPLE_RATE),
-        max_sessions=settings.max_live_sessions,
-        first_guess_speed=FIRST_GUESS_SPEED_GPU if resolved.device.startswith("cuda") else FIRST_GUESS_SPEED,
-        steps_are_work=resolved.remote is None,
-    )
     return Admission(
         settings.max_queue_audio_s,
         time_limit_s=settings.request_timeout,
         engine_s=lambda: thread.work.with_recordings_s,
-        streams=StreamCapacity(thread.work, rules, slots=lambda: engine.info.slots),
+        streams=StreamCapacity(thread.work, stream_rules(settings, resolved), slots=lambda: engine.info.slots),
     )
 
 

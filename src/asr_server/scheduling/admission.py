@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from asr_server.core.errors import Overloaded
-from asr_server.scheduling.capacity import FIRST_GUESS_SPEED, FreeCapacity, StreamCapacity
+from asr_server.scheduling.capacity import FIRST_GUESS_SPEED, EngineWork, FreeCapacity, StreamCapacity, StreamRules
 from asr_server.scheduling.engine_time import RECORDINGS_SHARE
 
 # The first guess weighs as much as so many seconds of work, and what was measured longer ago than the last of these
@@ -53,7 +53,8 @@ class Admission:
     All together have at most `limit_s`. A recording is accepted if it and what goes before it can be answered within
     its time limit, by default `time_limit_s`, as fast as recordings were answered of late. `engine_s`: how long the
     engine has had recordings so far, live work beside them included. `first_guess_speed`: seconds of audio in a second
-    before anything was measured. `streams`: what the engine can take of live sessions; None does not bound them.
+    before anything was measured. `streams`: what the engine can take of live sessions; None bounds them by the
+    seconds of audio alone.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Admission:
         self.answered_s = 0.0  # seconds of audio of all recordings so far that were transcribed to their end
         self._time_limit_s = time_limit_s
         self._engine_s = engine_s
-        self._streams = streams
+        self._streams = streams or StreamCapacity(EngineWork(), StreamRules())
         self._done_s = 0.0  # seconds of audio of recordings that were answered so far
         self._tickets: set[AdmissionTicket] = set()
         self._usual_s = _FIRST_GUESS_S
@@ -97,19 +98,18 @@ class Admission:
     def check_live(self) -> None:
         """The same for a live session, which goes before recordings: asked before one is opened."""
         self.check_limit()
-        if (capacity := self.capacity()) and capacity.streams_measured and not capacity.free_streams and self._sessions:
+        free = self.capacity()
+        if self._sessions and free.streams_measured and not free.free_streams:
             raise Overloaded(
                 "The server has all the live sessions that it can answer in time; try again later.",
                 retry_after_s=_LIVE_RETRY_S,
             )
 
-    def capacity(self) -> FreeCapacity | None:
-        """What can be taken now beside what is under way; None where streams are not bounded."""
-        if self._streams is None:
-            return None
+    def capacity(self) -> FreeCapacity:
+        """What can be taken now beside what is under way."""
         self._streams.update(self._sessions, self._done_s)
         left_s = self.limit_s - self.held_s
-        return self._streams.free(room=max(int(left_s / self._usual_s), not self._sessions))
+        return self._streams.free(room=int(max(0.0, left_s) / self._usual_s))
 
     @property
     def _sessions(self) -> int:

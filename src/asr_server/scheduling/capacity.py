@@ -41,6 +41,7 @@ _LEAST_SHARE = 0.25
 _DEVIATIONS = 2.0
 # So many may speak on any machine: where it is slow, answers then take about twice as long as for one.
 _LEAST_STREAMS = 2
+# More than any machine has, so that engines without a measurable cost have a number too.
 _MOST_STREAMS = 1_000_000
 _LIVE_SHARE = 1 - RECORDINGS_SHARE
 # Utterances whose length is kept: each open session has one, or two at the border between them.
@@ -99,8 +100,8 @@ class StreamRules:
     shows in its rows alone.
     """
 
-    partial_every_s: float
-    max_sessions: int
+    partial_every_s: float = 0.45
+    max_sessions: int = _MOST_STREAMS
     first_guess_speed: float = FIRST_GUESS_SPEED
     steps_are_work: bool = True
 
