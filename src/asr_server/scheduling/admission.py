@@ -99,7 +99,7 @@ class Admission:
         """The same for a live session, which goes before recordings: asked before one is opened."""
         self.check_limit()
         free = self.capacity()
-        if self._sessions and free.streams_measured and not free.free_streams:
+        if self._streams.rules.refuses and free.streams_measured and self._sessions and not free.free_streams:
             raise Overloaded(
                 "The server has all the live sessions that it can answer in time; try again later.",
                 retry_after_s=_LIVE_RETRY_S,

@@ -94,7 +94,8 @@ class EngineWork:
 class StreamRules:
     """What a stream is, and what is known of the engine beforehand.
 
-    `partial_every_s`: the new speech after which a partial is due. `max_sessions`: live sessions at most.
+    `partial_every_s`: the new speech after which a partial is due. `max_sessions`: live sessions at most. `refuses`:
+    whether no more are taken while none is free; otherwise the number is for others to read.
     `first_guess_speed`: seconds of audio of recordings in a second, before anything was measured. `steps_are_work`:
     whether steps take the engine's own time. Those of an engine that runs elsewhere are spent waiting: how full it is
     shows in its rows alone.
@@ -102,6 +103,7 @@ class StreamRules:
 
     partial_every_s: float = 0.45
     max_sessions: int = _MOST_STREAMS
+    refuses: bool = True
     first_guess_speed: float = FIRST_GUESS_SPEED
     steps_are_work: bool = True
 
@@ -140,7 +142,8 @@ class StreamCapacity:
         slots: Callable[[], int] = lambda: 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._work, self._rules, self._slots, self._clock = work, rules, slots, clock
+        self.rules = rules
+        self._work, self._slots, self._clock = work, slots, clock
         self._updated_s = clock()
         self._sessions = 0
         self._totals = self._read(0.0)
@@ -172,7 +175,7 @@ class StreamCapacity:
         measured = self._work.speech_s >= _LEAST_SPEECH_S
         live_s, speech_s, *_ = self._live.sums
         share = min(1.0, max(_LEAST_SHARE, self._speaking.ratio))
-        most = self._rules.max_sessions if room is None else min(self._rules.max_sessions, self._sessions + room)
+        most = self.rules.max_sessions if room is None else min(self.rules.max_sessions, self._sessions + room)
         speakers = self._speakers() if measured else self._guessed_speakers()
         streams = min(most, math.floor(_sessions(speakers, share if measured else 1.0)))
         audio_s_per_s, free_audio_s_per_s = self._audio_s_per_s()
@@ -195,8 +198,8 @@ class StreamCapacity:
     def _speakers(self) -> float:
         """How many may speak at once, as measured."""
         live_s, speech_s, row_s, partials, partials_s = self._live.sums
-        late = max(1.0, partials_s / partials / self._rules.partial_every_s) if partials else 1.0
-        by_time = _LIVE_SHARE * speech_s / live_s if live_s and self._rules.steps_are_work else math.inf
+        late = max(1.0, partials_s / partials / self.rules.partial_every_s) if partials else 1.0
+        by_time = _LIVE_SHARE * speech_s / live_s if live_s and self.rules.steps_are_work else math.inf
         slots = self._slots()
         by_rows = slots * speech_s / row_s if row_s and slots else math.inf
         return max(_LEAST_STREAMS, min(by_time, by_rows, _MOST_STREAMS) / late)

@@ -18,5 +18,6 @@ def stream_rules(settings: Settings, plan: Plan) -> StreamRules:
         partial_every_s=settings.ws_buffer_size / (2 * SAMPLE_RATE),
         max_sessions=settings.max_live_sessions,
         first_guess_speed=FIRST_GUESS_SPEED_GPU if plan.device.startswith("cuda") else FIRST_GUESS_SPEED,
+        refuses=settings.live_admission,
         steps_are_work=plan.remote is None,
     )
