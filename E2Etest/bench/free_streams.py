@@ -45,9 +45,15 @@ class Stream:
 
 def measure(hold_s: float = 60.0, **environment: str) -> dict[str, object]:
     """On the demonstration checkpoint, or what `environment` sets. Takes 8 minutes."""
-    settings = {"PRELOAD": "true", "IDLE_TIMEOUT": "0", "LOG_LEVEL": "WARNING", "MAX_LIVE_SESSIONS": "4096", **environment}
+    settings = {
+        "PRELOAD": "true",
+        "IDLE_TIMEOUT": "0",
+        "LOG_LEVEL": "WARNING",
+        "MAX_LIVE_SESSIONS": "4096",
+        **environment,
+    }
     with tempfile.TemporaryDirectory() as folder:
-        with running(Path(folder) / "log", **settings) as server:
+        with running(Path(folder) / "log", LIVE_ADMISSION="true", **settings) as server:
             server.wait_for(lambda health: health["model_loaded"], timeout_s=600)
             one = asyncio.run(_steady(server, 1, hold_s))
             full = asyncio.run(_fill(server, hold_s))

@@ -36,7 +36,7 @@ def loaded(request, tmp_path_factory):
     log = tmp_path_factory.mktemp("shares") / "log"
     gateway = {"GATEWAY_MODE": "true"} if request.param == "gateway" else {}
     keys = {"API_KEYS": f"{OWN},{OTHER}", "MALLOC_MMAP_THRESHOLD_": "65536"}
-    with ready(log, LOG_LEVEL="WARNING", WS_RESUME_S="300", LIVE_ADMISSION="false", **keys, **gateway) as server:
+    with ready(log, LOG_LEVEL="WARNING", WS_RESUME_S="300", **keys, **gateway) as server:
         yield server
 
 

@@ -30,8 +30,7 @@ def loaded(request, tmp_path_factory):
     """A server with the model, by itself and behind a gateway."""
     gateway = {"GATEWAY_MODE": "true"} if request.param == "gateway" else {}
     log = tmp_path_factory.mktemp("storm") / "log"
-    crowd = {"MAX_LIVE_SESSIONS": "512", "LIVE_ADMISSION": "false"}
-    with ready(log, LOG_LEVEL="WARNING", WS_RESUME_S="120", **crowd, **gateway) as server:
+    with ready(log, LOG_LEVEL="WARNING", MAX_LIVE_SESSIONS="512", WS_RESUME_S="120", **gateway) as server:
         yield server
 
 

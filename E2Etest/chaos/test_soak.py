@@ -70,8 +70,9 @@ def _at_rest(health):
 @pytest.mark.guarantee("soak")
 def test_it_stays_as_it_was(tmp_path, measured, note):
     """Every answer is that of the quiet server, every fault hurts its own caller alone, and memory does not grow."""
-    settings = {"MAX_UPLOAD_MB": str(UPLOAD_MB), "LIVE_ADMISSION": "false"}  # sessions that send faster than they speak
-    with running(tmp_path / "log", PRELOAD="true", IDLE_TIMEOUT="0", LOG_LEVEL="INFO", **settings) as server:
+    with running(
+        tmp_path / "log", PRELOAD="true", IDLE_TIMEOUT="0", LOG_LEVEL="INFO", MAX_UPLOAD_MB=str(UPLOAD_MB)
+    ) as server:
         server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
         traffic, warm, ledger = Traffic(Callers(server)), Ledger(), Ledger()
         possible = capacity(traffic, warm, CALIBRATION_S)

@@ -87,7 +87,7 @@ def loaded(tmp_path_factory):
     """A server that has loaded the model, and whose C library gives every larger block back at once: what its process
     has is what it holds."""
     log = tmp_path_factory.mktemp("sockets") / "log"
-    with ready(log, WS_RESUME_S="0", LIVE_ADMISSION="false", MALLOC_MMAP_THRESHOLD_="65536") as server:
+    with ready(log, WS_RESUME_S="0", MALLOC_MMAP_THRESHOLD_="65536") as server:
         yield server
 
 

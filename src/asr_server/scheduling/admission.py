@@ -32,12 +32,14 @@ class AdmissionTicket:
 
     `seconds`: of audio, an estimate until `known`. A session sets what waits for an answer. `done_s`: how much of that
     is answered. `time_limit_s`: the time that it has. `bulk`: whether others go before it. `live`: of a session.
+    `left`: its client has closed it, so it takes no stream, though it is kept for a while.
     """
 
     seconds: float
     time_limit_s: float
     bulk: bool = False
     live: bool = False
+    left: bool = False
     known: bool = False
     done_s: float = 0.0
 
@@ -105,15 +107,19 @@ class Admission:
                 retry_after_s=_LIVE_RETRY_S,
             )
 
+    def update(self) -> None:
+        """The number of sessions has changed. What was measured so far was with those before."""
+        self._streams.update(self._sessions, self._done_s)
+
     def capacity(self) -> FreeCapacity:
         """What can be taken now beside what is under way."""
-        self._streams.update(self._sessions, self._done_s)
+        self.update()
         left_s = self.limit_s - self.held_s
         return self._streams.free(room=int(max(0.0, left_s) / self._usual_s))
 
     @property
     def _sessions(self) -> int:
-        return sum(ticket.live for ticket in self._tickets)
+        return sum(ticket.live and not ticket.left for ticket in self._tickets)
 
     @contextmanager
     def hold(self, *, time_limit_s: float | None = None, bulk: bool = False) -> Iterator[AdmissionTicket]:
@@ -136,12 +142,12 @@ class Admission:
         self.check_live()
         ticket = AdmissionTicket(0.0, math.inf, live=True, known=True)
         self._tickets.add(ticket)
-        self.capacity()  # from now on there is one more
+        self.update()
         try:
             yield ticket
         finally:
             self._tickets.remove(ticket)
-            self.capacity()
+            self.update()
 
     def measure(self, ticket: AdmissionTicket, seconds: float, *, bulk: bool = False) -> None:
         """Set the length of the recording, as soon as it is known and whenever it changes.

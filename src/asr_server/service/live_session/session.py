@@ -140,6 +140,7 @@ class LiveSession:
         self._outbox.close(SessionTaken("The session goes on over another connection."))
         self._outbox = Outbox([missed for kept in self._finals if (missed := _missed(kept, received)) is not None])
         self.detached.clear()
+        self._ticket.left = False
         if (partial := self.machine.current_partial) is not None:
             self._outbox.put(self._labelled(Outgoing(partial, self._arrivals.lag_ms(partial.end_samples))))
         return Connection(self, self._outbox)
@@ -189,6 +190,7 @@ class LiveSession:
         self.stats.on_disconnect(clean=clean)
         self._outbox.close()
         self._inbox.put(Disconnected(clean))
+        self._ticket.left = clean
         self.detached.set()
 
     async def finish(self) -> None:

@@ -167,6 +167,7 @@ class LiveSessions:
         if not session.is_current(connection.outbox) or session.id not in self._open or session.id in self._detached:
             return
         session.disconnect(clean=clean)
+        self._admission.update()
         if not resumable or self._settings.ws_resume_s == 0:
             self._drop(session.id)
             return
