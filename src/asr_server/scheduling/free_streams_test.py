@@ -13,6 +13,8 @@ from asr_server.scheduling.job import Job, Priority
 from asr_server.scheduling.ports import RowDelta, RowDone
 from asr_server.scheduling.thread import EngineThread
 
+pytestmark = pytest.mark.timeout(900)
+
 EVERY_S = 0.45
 # Tokens of new audio in a partial's prompt with what is kept of the audio before, and decode steps that its draft does
 # not save.
@@ -135,25 +137,29 @@ class Server:
         return lags_s[int(0.95 * len(lags_s))]
 
 
-MACHINES = {
-    "two cores, 0.6B": (0.031, 0.0056, 217.0),
-    "a small model": (0.004, 0.001, 4_000.0),
-    "a GPU": (0.012, 0.0002, 12_000.0),
-}
+CORES, SMALL, GPU = (0.031, 0.0056, 217.0), (0.004, 0.001, 4_000.0), (0.012, 0.0002, 12_000.0)
+# Each with how many people speak at once when no stream is free, at least and at most.
+CASES = [
+    pytest.param(CORES, 1.0, (2, 2), id="two cores, 0.6B"),
+    pytest.param(CORES, 0.5, (2, 2), id="two cores, 0.6B, half silent", marks=pytest.mark.nightly),
+    pytest.param(SMALL, 1.0, (14, 24), id="a small model"),
+    pytest.param(SMALL, 0.5, (18, 40), id="a small model, half silent", marks=pytest.mark.nightly),
+    pytest.param(GPU, 1.0, (40, 80), id="a GPU", marks=pytest.mark.nightly),
+    pytest.param(GPU, 0.5, (60, 140), id="a GPU, half silent", marks=pytest.mark.nightly),
+]
 
 
-@pytest.mark.parametrize("share", [1.0, 0.5])
-@pytest.mark.parametrize("machine", MACHINES)
-def test_partials_are_in_time_until_no_stream_is_free(machine, share):
-    """At most by the time after which the next is due later than those of one, or twice as late; with three times the
-    streams that rarely holds."""
-    server = Server(Machine(*MACHINES[machine]), share)
+@pytest.mark.parametrize(("machine", "share", "expected"), CASES)
+def test_partials_are_in_time_until_no_stream_is_free(machine, share, expected):
+    """Nearly all come before the next is due, or where one stream is already late, in three times its time. With three
+    times the streams they do not, so the number is neither too high nor far too low."""
+    server = Server(Machine(*machine), share)
     server.open(1)
-    server.run(30)
-    one_s = server.p95_s(60)
-    bound_s = max(2 * one_s, one_s + EVERY_S)
+    server.run(20)
+    one_s = server.p95_s(40)
+    bound_s = max(3 * one_s, one_s + EVERY_S)
     quiet = 0
-    while quiet < 20:
+    while quiet < 6:
         free = server.capacity.free()
         if free.streams_measured and free.free_streams:
             server.open(1)
@@ -162,10 +168,10 @@ def test_partials_are_in_time_until_no_stream_is_free(machine, share):
             server.run(5)
             quiet += 1
     streams = len(server.speakers)
-    full_s = server.p95_s(60)
+    full_s = server.p95_s(30)
     server.open(BEYOND * streams - streams)
-    server.run(30)
-    beyond_s = server.p95_s(30)
-    print(f"{machine} {share}: {streams} streams, {one_s:.3f} {full_s:.3f} {beyond_s:.3f}, {server.capacity.free()}")
+    server.run(15)
+    beyond_s = server.p95_s(15)
+    assert expected[0] <= streams <= expected[1]
     assert full_s <= bound_s
     assert beyond_s > bound_s
