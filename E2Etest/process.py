@@ -90,6 +90,7 @@ class ServerProcess(Server):
         environment |= {
             "MODEL_ID": "demo",
             "LOG_LEVEL": "DEBUG",
+            "LIVE_ADMISSION": "false",  # a machine that is busy with other tests is slow, which must refuse nobody
             "STATE_DIR": str(log.parent / "state"),
             **settings,
             "PORT": str(self.port),

@@ -26,9 +26,11 @@ from asr_server.core.settings import Settings, superseded
 from asr_server.engine import capabilities, plan, registry
 from asr_server.engine.aligning import AligningEngine
 from asr_server.engine.client import Drafting, EngineClient
+from asr_server.engine.protocol import Engine
 from asr_server.engine.speech import registry as speech_registry
 from asr_server.engine.speech.protocol import SpeechEngine
 from asr_server.scheduling.admission import Admission
+from asr_server.scheduling.capacity import StreamCapacity
 from asr_server.scheduling.heartbeat import Heartbeat
 from asr_server.scheduling.job import DEFAULT
 from asr_server.scheduling.model import ModelState, OnState
@@ -51,6 +53,7 @@ from asr_server.service.recordings.pipeline import PipelineResources, RecordingP
 from asr_server.service.speaker_names import SpeakerNames
 from asr_server.service.speech.build import SharedThread, Speech, build_speech
 from asr_server.service.speech.observer import SharedThreadObserver, SpeechObserver
+from asr_server.service.stream_rules import stream_rules
 from asr_server.service.translations import Translations
 from asr_server.service.voices import VoiceStore
 from asr_server.speakers.client import SpeakerClient
@@ -189,9 +192,7 @@ def machinery(settings: Settings, resolved: plan.Plan, watch: Watch = _NOBODY) -
         watch=SharedThreadObserver(watch.engine, watch.speech),
         on_failure=watch.on_failure,
     )
-    admission = Admission(
-        settings.max_queue_audio_s, time_limit_s=settings.request_timeout, engine_s=lambda: thread.recordings_s
-    )
+    admission = _admission(settings, resolved, thread, engines[DEFAULT])
     decoder = Decoder(DecodeLimits(max_audio_s=settings.max_audio_s), idle_timeout_s=settings.idle_timeout)
     speakers = _speakers(settings, resolved)
     clients = {name: EngineClient(thread, model.traits, name) for name, model in _by_name(resolved).items()}
@@ -222,6 +223,15 @@ def machinery(settings: Settings, resolved: plan.Plan, watch: Watch = _NOBODY) -
         translations,
         processor,
         build_speech(settings, resolved, SharedThread(thread, speaking), watch.speech, watch.on_failure),
+    )
+
+
+def _admission(settings: Settings, resolved: plan.Plan, thread: EngineThread, engine: Engine) -> Admission:
+    return Admission(
+        settings.max_queue_audio_s,
+        time_limit_s=settings.request_timeout,
+        engine_s=lambda: thread.work.with_recordings_s,
+        streams=StreamCapacity(thread.work, stream_rules(settings, resolved), slots=lambda: engine.info.slots),
     )
 
 

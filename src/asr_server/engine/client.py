@@ -87,7 +87,9 @@ class EngineClient:
 
     def stream(self, utterance: Utterance, *, priority: Priority, deadline_s: float | None = None) -> EngineStream:
         """The same as its text arrives. The job is queued at once. There is text only if `utterance.stream` is set."""
-        job = Job[Hypothesis](utterance, priority, _seconds(utterance), deadline_s, self._model)
+        job = Job[Hypothesis](
+            utterance, priority, _seconds(utterance), deadline_s, self._model, session=utterance.session or ""
+        )
         drafting = self._drafting
         return EngineStream(self._thread, job, drafting if drafting and drafting.helps(utterance) else None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import pytest
 import uvicorn
@@ -13,12 +13,14 @@ import uvicorn
 from asr_server.api.conftest import AppClient
 from asr_server.core.settings import Settings
 from asr_server.gateway import app as gateway
+from asr_server.scheduling.capacity import EngineWork, StreamCapacity, StreamRules
 
 KEYS = ("sk-first", "sk-second")
 HEALTH = {
     "jobs": 0,
     "speech_queue": {"texts": 0},
-    "live": {},
+    "live": {"sessions": 0},
+    "capacity": asdict(StreamCapacity(EngineWork(), StreamRules()).free()),
     "queue": dict.fromkeys(("final", "partial", "interactive", "bulk", "running", "audio_held_s"), 0),
 }
 

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from asr_server.api.metrics.spec import READY, WORKER_ENDS, WORKER_RUNNING, WORKER_STARTS, MetricKind, MetricSpec
+from asr_server.api.metrics.spec import (
+    FREE_AUDIO,
+    FREE_STREAMS,
+    READY,
+    WORKER_ENDS,
+    WORKER_RUNNING,
+    WORKER_STARTS,
+    MetricKind,
+    MetricSpec,
+)
+from asr_server.gateway.capacity import KnownCapacity
 from asr_server.gateway.worker import Worker, WorkerConnection
 from asr_server.gateway.worker_client import WorkerClient
 
@@ -16,6 +26,7 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _PATH = "/metrics"
+_HEALTH_PATH = "/health"
 _ADD_UP = frozenset({"counter", "histogram"})
 
 
@@ -74,8 +85,8 @@ def _sum(before: Metric | None, now: Metric | None) -> Metric:
 class Exposition:
     """In Prometheus' text format. A scrape neither starts the worker nor counts as use of it."""
 
-    def __init__(self, worker: Worker, client: WorkerClient) -> None:
-        self._worker, self._client = worker, client
+    def __init__(self, worker: Worker, client: WorkerClient, capacity: KnownCapacity) -> None:
+        self._worker, self._client, self._capacity = worker, client, capacity
         self._totals = CounterAccumulator()
 
     async def text(self, *, ready: bool) -> bytes:
@@ -85,17 +96,29 @@ class Exposition:
 
         connection = self._worker.connection
         scraped = await self._scrape(connection) if connection is not None else None
+        free = await self._free(connection)
         own = [*self._own(), *([] if scraped else [_family(READY, {(): float(ready)})])]
-        return generate_latest(_ParsedCollector([*(scraped or self._totals.counts()), *own]))
+        own += [
+            _family(FREE_STREAMS, {(): free["free_streams"]}),
+            _family(FREE_AUDIO, {(): free["free_audio_s_per_s"]}),
+        ]
+        replaced = {metric.name for metric in own}
+        others = [metric for metric in scraped or self._totals.counts() if metric.name not in replaced]
+        return generate_latest(_ParsedCollector([*others, *own]))
 
     async def remember(self, connection: WorkerConnection) -> None:
         """Scrape a worker that is about to be ended. Does nothing if nobody ever asked for metrics."""
         if not self._totals.empty:
             await self._scrape(connection)
+            await self._free(connection)
 
     async def _scrape(self, connection: WorkerConnection) -> list[Metric] | None:
         status, raw = await self._client.raw(connection, _PATH)
         return self._totals.scraped(connection.number, raw.decode()) if status == httpx.codes.OK else None
+
+    async def _free(self, connection: WorkerConnection | None) -> dict[str, Any]:
+        _, health = await self._client.body(connection, _HEALTH_PATH) if connection is not None else (0, None)
+        return self._capacity.of_worker(health) if health else self._capacity.without_worker()
 
     def _own(self) -> Iterable[Metric]:
         yield _family(WORKER_RUNNING, {(): float(self._worker.connection is not None)})

@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse, Response
 
 from asr_server import __version__
 from asr_server.api.http.schemas import (
+    CapacityBody,
     ErrorBody,
     HealthBody,
     LimitsBody,
@@ -34,11 +35,13 @@ from asr_server.engine.plan import Plan
 from asr_server.engine.speech import registry
 from asr_server.engine.speech_options import SPEECH
 from asr_server.gateway import metrics
+from asr_server.gateway.capacity import KnownCapacity
 from asr_server.gateway.metrics import Exposition
 from asr_server.gateway.restart_policy import WorkerState
 from asr_server.gateway.worker import Worker
 from asr_server.gateway.worker_client import WorkerClient
 from asr_server.service.catalog import Catalog, Model
+from asr_server.service.stream_rules import stream_rules
 from asr_server.text import languages
 
 
@@ -47,7 +50,8 @@ class GatewayRoutes:
 
     def __init__(self, settings: Settings, plan: Plan, worker: Worker, client: WorkerClient) -> None:
         self._settings, self._plan, self._worker, self._client = settings, plan, worker, client
-        self.exposition = Exposition(worker, client)
+        self._capacity = KnownCapacity(stream_rules(settings, plan))
+        self.exposition = Exposition(worker, client, self._capacity)
         self._catalog = Catalog.of(plan, settings.aliases)
         self._began_s = time.monotonic()
 
@@ -69,7 +73,10 @@ class GatewayRoutes:
         """The worker's health, or that there is no worker."""
         _, body = await self._ask("/health")
         state = self._worker.state
-        body = body or self._without_worker(state)
+        if body:
+            body["capacity"] = self._capacity.of_worker(body)
+        else:
+            body = self._without_worker(state)
         body |= {"mode": "gateway", "worker": state.value, "uptime_s": round(time.monotonic() - self._began_s, 3)}
         body["live"]["limit"] = (
             self._settings.max_live_sessions
@@ -112,6 +119,7 @@ class GatewayRoutes:
             speech_error="",
             speech_queue=self._empty_speech_queue(),
             live=LiveBody(sessions=0, waiting=0, limit=0),
+            capacity=CapacityBody(**self._capacity.without_worker()),
             limits=LimitsBody(
                 upload_bytes=self._settings.max_upload_bytes,
                 audio_s=self._settings.max_audio_s,

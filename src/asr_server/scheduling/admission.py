@@ -8,15 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from asr_server.core.errors import Overloaded
+from asr_server.scheduling.capacity import FIRST_GUESS_SPEED, EngineWork, FreeCapacity, StreamCapacity, StreamRules
 from asr_server.scheduling.engine_time import RECORDINGS_SHARE
 
-# Seconds of audio in a second, before anything was measured: what two cores do with the 0.6B. The guess weighs as much
-# as so many seconds of work, and what was measured longer ago than the last of these fades.
-FIRST_GUESS_SPEED = 4.0
+# The first guess weighs as much as so many seconds of work, and what was measured longer ago than the last of these
+# fades.
 _FIRST_GUESS_WEIGHT_S = 1.0
 _MEMORY_S = 30.0
 # A measurement is of so much work at least.
 _SAMPLE_S = 0.2
+_LIVE_RETRY_S = 5  # sessions take minutes; some end at any time
 # So many seconds of audio, three spans, are accepted whatever the time limit: over less the estimate says little.
 _LEAST_S = 90.0
 # A recording counts as one of usual length until its own is known. Long ones do not make that longer: they are few, and
@@ -31,12 +32,14 @@ class AdmissionTicket:
 
     `seconds`: of audio, an estimate until `known`. A session sets what waits for an answer. `done_s`: how much of that
     is answered. `time_limit_s`: the time that it has. `bulk`: whether others go before it. `live`: of a session.
+    `left`: its client has closed it, so it takes no stream, though it is kept for a while.
     """
 
     seconds: float
     time_limit_s: float
     bulk: bool = False
     live: bool = False
+    left: bool = False
     known: bool = False
     done_s: float = 0.0
 
@@ -52,7 +55,8 @@ class Admission:
     All together have at most `limit_s`. A recording is accepted if it and what goes before it can be answered within
     its time limit, by default `time_limit_s`, as fast as recordings were answered of late. `engine_s`: how long the
     engine has had recordings so far, live work beside them included. `first_guess_speed`: seconds of audio in a second
-    before anything was measured.
+    before anything was measured. `streams`: what the engine can take of live sessions; None bounds them by the
+    seconds of audio alone.
     """
 
     def __init__(
@@ -62,11 +66,14 @@ class Admission:
         time_limit_s: float = math.inf,
         engine_s: Callable[[], float] = lambda: 0.0,
         first_guess_speed: float = FIRST_GUESS_SPEED,
+        streams: StreamCapacity | None = None,
     ) -> None:
         self.limit_s = limit_s
         self.answered_s = 0.0  # seconds of audio of all recordings so far that were transcribed to their end
         self._time_limit_s = time_limit_s
         self._engine_s = engine_s
+        self._streams = streams or StreamCapacity(EngineWork(), StreamRules())
+        self._done_s = 0.0  # seconds of audio of recordings that were answered so far
         self._tickets: set[AdmissionTicket] = set()
         self._usual_s = _FIRST_GUESS_S
         self._speed, self._measured_s = first_guess_speed, _FIRST_GUESS_WEIGHT_S
@@ -87,9 +94,32 @@ class Admission:
         self._check(AdmissionTicket(self._usual_s, self._time_limit_s), self._tickets)
 
     def check_limit(self) -> None:
-        """The same for live sessions, which go before recordings, and for jobs, which can wait: only the bound on all
-        together counts."""
+        """The same for jobs, which can wait: only the bound on all together counts."""
         self._check(AdmissionTicket(self._usual_s, math.inf), self._tickets)
+
+    def check_live(self) -> None:
+        """The same for a live session, which goes before recordings: asked before one is opened."""
+        self.check_limit()
+        free = self.capacity()
+        if self._streams.rules.refuses and free.streams_measured and self._sessions and not free.free_streams:
+            raise Overloaded(
+                "The server has all the live sessions that it can answer in time; try again later.",
+                retry_after_s=_LIVE_RETRY_S,
+            )
+
+    def update(self) -> None:
+        """The number of sessions has changed. What was measured so far was with those before."""
+        self._streams.update(self._sessions, self._done_s)
+
+    def capacity(self) -> FreeCapacity:
+        """What can be taken now beside what is under way."""
+        self.update()
+        left_s = self.limit_s - self.held_s
+        return self._streams.free(room=int(max(0.0, left_s) / self._usual_s))
+
+    @property
+    def _sessions(self) -> int:
+        return sum(ticket.live and not ticket.left for ticket in self._tickets)
 
     @contextmanager
     def hold(self, *, time_limit_s: float | None = None, bulk: bool = False) -> Iterator[AdmissionTicket]:
@@ -109,13 +139,15 @@ class Admission:
     @contextmanager
     def hold_live(self) -> Iterator[AdmissionTicket]:
         """A ticket for a live session until the block ends; or raise `Overloaded`."""
-        self.check_limit()
+        self.check_live()
         ticket = AdmissionTicket(0.0, math.inf, live=True, known=True)
         self._tickets.add(ticket)
+        self.update()
         try:
             yield ticket
         finally:
             self._tickets.remove(ticket)
+            self.update()
 
     def measure(self, ticket: AdmissionTicket, seconds: float, *, bulk: bool = False) -> None:
         """Set the length of the recording, as soon as it is known and whenever it changes.
@@ -132,7 +164,9 @@ class Admission:
 
     def progress(self, ticket: AdmissionTicket, done_s: float) -> None:
         """A recording is answered as far as that. What was answered in how much time of the engine is the speed."""
-        self._sample_audio_s += max(0.0, done_s - ticket.done_s)
+        new_s = max(0.0, done_s - ticket.done_s)
+        self._done_s += new_s
+        self._sample_audio_s += new_s
         ticket.done_s = max(ticket.done_s, done_s)
         took_s = self._engine_s() - self._sample_began_s
         if took_s < _SAMPLE_S:

@@ -39,7 +39,8 @@ class Job(Generic[R]):
     """Work for the engine thread with a result of type `R`. To cancel it, cancel `future`: there is no other flag.
 
     `item` is what the batch of `model` takes in; with None the job is done when that model is loaded. `cost_s` is its
-    length in seconds of audio. `deadline_s` is by the thread's request clock; expired work never runs. `queued_s`: when
+    length in seconds of audio. `session`: of a live session, the utterance whose audio it is so far; later jobs of the
+    same name have more of it. `deadline_s` is by the thread's request clock; expired work never runs. `queued_s`: when
     it came (monotonic), set by the engine thread where it is 0. That thread also sets `started_s` and `ended_s`
     (monotonic), `load_s`, the part of its wait that was for the model to be loaded, and `begun`, whether the batch had
     an outcome for it. `on_delta` is called on that thread and must not block. `context` is that of the code that made
@@ -51,6 +52,7 @@ class Job(Generic[R]):
     cost_s: float = 0.0
     deadline_s: float | None = None
     model: str = DEFAULT
+    session: str = ""
     on_delta: Callable[[object], None] | None = None
     queued_s: float = 0.0
     started_s: float = 0.0

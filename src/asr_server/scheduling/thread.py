@@ -25,6 +25,7 @@ from contextvars import Context
 
 from asr_server.core.errors import DeadlineExceeded, EngineFailed, ShuttingDown
 from asr_server.core.idle import IdleTimer
+from asr_server.scheduling.capacity import EngineWork
 from asr_server.scheduling.engine_time import RecordingsShare, StepTime
 from asr_server.scheduling.heartbeat import Heartbeat
 from asr_server.scheduling.job import DEFAULT, AnyJob, Job, Priority, R
@@ -53,9 +54,8 @@ class EngineThread:
     due again, or None. `request_clock` is what the deadlines of jobs are measured by. `clock` is monotonic seconds.
     Without `start` nothing runs until `turn` is called: for tests.
 
-    `recordings_s`: how long recordings were in the batch so far, by the request clock; may be read from any thread.
-    `on_failure` is called once, on the engine thread and before any job gets the error, when the engine has failed: the
-    process has to end.
+    `work`: what was done so far. `on_failure` is called once, on the engine thread and before any job gets the error,
+    when the engine has failed: the process has to end.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class EngineThread:
         self._queue = JobQueue()
         self._share = RecordingsShare()
         self._live_leases = 0
-        self.recordings_s = 0.0
+        self.work = EngineWork()
         self._stopping = False
         self._busy = False
         self._ended: Future[None] = Future()
@@ -313,8 +313,7 @@ class EngineThread:
                 self._hand_out(job, RowFailed(job.key, error))
         time_spent.end()
         self._watch.stepped(len(rows), self.clock() - began_s)
-        if any(not job.priority.is_live for job in rows):
-            self.recordings_s += self.request_clock.now_s() - request_s
+        self.work.stepped(time_spent, self.request_clock.now_s() - request_s)
         with self._wake:
             has_recordings = self._has_recordings
         self._share.charge(time_spent, has_recordings=has_recordings)
@@ -338,6 +337,7 @@ class EngineThread:
                     _deliver(job, receive, value)
             case RowDone(value=value):
                 self._remove(job)
+                self.work.answered(job)
                 self._watch.ended(job, JobEnd.CANCELLED if job.cancelled else JobEnd.DONE, value)
                 job.succeed(value)
             case RowFailed(error=error):

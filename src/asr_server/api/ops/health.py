@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Literal
 
 from fastapi import APIRouter
@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from asr_server import __version__
 from asr_server.api.dependencies import Services, ServicesDep
 from asr_server.api.http.schemas import (
+    CapacityBody,
     HealthBody,
     LimitsBody,
     LiveBody,
@@ -63,6 +64,7 @@ async def health(services: ServicesDep) -> HealthBody:
         queue=_queue(services, snapshot),
         jobs=services.jobs.pending,
         live=_live(services),
+        capacity=_capacity(services),
         limits=LimitsBody(
             upload_bytes=services.settings.max_upload_bytes,
             audio_s=services.settings.max_audio_s,
@@ -126,6 +128,11 @@ def _status(services: Services, snapshot: EngineSnapshot) -> Literal["ok", "degr
 def _live(services: Services) -> LiveBody:
     limit = services.settings.max_live_sessions
     return LiveBody(sessions=len(services.live), waiting=services.live.waiting, limit=limit)
+
+
+def _capacity(services: Services) -> CapacityBody:
+    found = asdict(services.admission.capacity())
+    return CapacityBody(**{name: round(value, 3) for name, value in found.items()})
 
 
 def _speech(services: Services) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from asr_server.api.ops import health
+from asr_server.api.ops import health, probes
 from asr_server.core.settings import Settings
 from asr_server.engine import capabilities, plan
 from asr_server.engine.protocol import EngineInfo
@@ -122,3 +122,17 @@ def test_what_loading_decided_takes_the_place_of_the_plan():
             live=_Live(),
         )
         assert tuple(health._options(services)) == expected
+
+
+def test_a_server_that_is_full_for_recordings_alone_is_ready(app):
+    """A load balancer would send live sessions nowhere; one that is full for both is not ready."""
+    services = app.state.services
+    with services.admission.hold(time_limit_s=1.0) as ticket:
+        services.admission.measure(ticket, 95.0)
+        assert services.admission.full
+        assert probes.not_ready(services) == "saturated"
+    services.admission = Admission(1_000.0, time_limit_s=1.0)
+    with services.admission.hold(time_limit_s=600.0) as ticket:
+        services.admission.measure(ticket, 95.0)
+        assert services.admission.full
+        assert probes.not_ready(services) == ""

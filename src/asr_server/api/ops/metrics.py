@@ -14,7 +14,7 @@ from fastapi.responses import Response
 from asr_server import __version__
 from asr_server.api.dependencies import Services, ServicesDep
 from asr_server.api.metrics import table
-from asr_server.api.metrics.spec import READY, MetricKind, MetricSpec
+from asr_server.api.metrics.spec import FREE_AUDIO, FREE_STREAMS, READY, MetricKind, MetricSpec
 from asr_server.api.ops import probes
 from asr_server.scheduling.model import ModelState
 from asr_server.service.jobs.record import JobState
@@ -108,6 +108,9 @@ def _engine(services: Services) -> Iterable[MetricSample]:
 def _work(services: Services) -> Iterable[MetricSample]:
     yield _one(table.ADMISSION_HELD, services.admission.held_s)
     yield _one(table.ADMISSION_LIMIT, services.admission.limit_s)
+    free = services.admission.capacity()
+    yield _one(FREE_STREAMS, free.free_streams)
+    yield _one(FREE_AUDIO, free.free_audio_s_per_s)
     yield _one(table.RECORDING_AUDIO, services.admission.answered_s)
     yield _one(table.DECODED_AUDIO, services.decoder.decoded_s)
     yield MetricSample(table.DECODER_FAILURES, {(code,): count for code, count in services.decoder.failures.items()})

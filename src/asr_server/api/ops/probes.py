@@ -36,7 +36,8 @@ def not_ready(services: Services) -> str:
         return "draining"
     if not services.ready:
         return "the model is being loaded"
-    if services.admission.full:
+    # Whoever is full for recordings alone stays: without it a load balancer would send live sessions nowhere.
+    if services.admission.full and not services.admission.capacity().free_streams:
         return "saturated"
     snapshot = services.thread.snapshot()
     if snapshot.state is ModelState.FAILED:

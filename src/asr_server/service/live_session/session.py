@@ -138,6 +138,7 @@ class LiveSession:
         has = (received or 0) - (self.handover.begin.utterances if self.handover is not None else 0)
         self._outbox = Outbox([lacked for kept in self._finals if (lacked := missed(kept, has)) is not None])
         self.detached.clear()
+        self._ticket.left = False
         if (partial := self.machine.current_partial) is not None:
             self._send(partial, self._arrivals.lag_ms(partial.end_samples))
         if self.handover is not None and received is not None:
@@ -200,6 +201,7 @@ class LiveSession:
         self.stats.on_disconnect(clean=clean)
         self._outbox.close()
         self._inbox.put(Disconnected(clean))
+        self._ticket.left = clean
         self.detached.set()
 
     async def finish(self) -> None:

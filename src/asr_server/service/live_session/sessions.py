@@ -168,7 +168,7 @@ class LiveSessions:
     def _check_room(self) -> None:
         if self._draining:
             raise ShuttingDown("The server is shutting down.")
-        self._admission.check_limit()
+        self._admission.check_live()
 
     def _check_speakers(self) -> None:
         if self._shared.speakers is None:
@@ -190,6 +190,7 @@ class LiveSessions:
         if not session.is_current(connection.outbox) or session.id not in self._open or session.id in self._detached:
             return
         session.disconnect(clean=clean)
+        self._admission.update()
         if moved:
             session.stats.outcome = SessionOutcome.MOVED
         if moved or not resumable or self._settings.ws_resume_s == 0:

@@ -13,7 +13,8 @@ from asr_server.audio.encoding.client import AudioEncoder
 from asr_server.engine.speech import registry
 from asr_server.engine.speech.client import SpeechClient
 from asr_server.engine.speech_options import CLONE, SPEECH
-from asr_server.scheduling.admission import FIRST_GUESS_SPEED, Admission
+from asr_server.scheduling.admission import Admission
+from asr_server.scheduling.capacity import FIRST_GUESS_SPEED
 from asr_server.scheduling.job import DEFAULT
 from asr_server.scheduling.model import ModelState
 from asr_server.scheduling.thread import EngineThread
@@ -79,7 +80,7 @@ def build_speech(
     admission = Admission(
         settings.max_queue_speech_s,
         time_limit_s=settings.request_timeout,
-        engine_s=lambda: (thread if thread is not None else shared.thread).recordings_s,
+        engine_s=lambda: (thread if thread is not None else shared.thread).work.with_recordings_s,
         first_guess_speed=_ESPEAK_SPEED if SPEECH in own else FIRST_GUESS_SPEED,
     )
     encoder = AudioEncoder(idle_timeout_s=settings.idle_timeout)
