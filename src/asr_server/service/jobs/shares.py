@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from asr_server.core.errors import Overloaded
 
 _RETRY_AFTER_S = 60
+# Each may take some 100 MiB until it is on the disk.
+_TEXTS_AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,24 @@ class JobLimits:
                 f"{kept // 2**20}: delete finished ones, or try again later.",
                 retry_after_s=_RETRY_AFTER_S,
             )
+
+
+class ArrivingTexts:
+    """Room in the memory for long texts that have not been stored yet."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Room for one, until the block ends. Raises `Overloaded`."""
+        if self._count == _TEXTS_AT_ONCE:
+            raise Overloaded("Other long texts are arriving; try again.", retry_after_s=5)
+        self._count += 1
+        try:
+            yield
+        finally:
+            self._count -= 1
 
 
 class WaitingJobs:
