@@ -21,14 +21,11 @@ from loguru import logger
 from asr_server.core.errors import AsrError, EngineFailed, JobNotFinished, JobNotFound, JobsUnavailable, ShuttingDown
 from asr_server.service.jobs.content import Content, FileContent
 from asr_server.service.jobs.record import JobRecord, JobRequest, JobState, clips, new_id, with_clips
-from asr_server.service.jobs.shares import ArrivingTexts, JobLimits, WaitingJobs
+from asr_server.service.jobs.shares import AT_ONCE, AT_ONCE_EACH, ArrivingTexts, JobLimits, WaitingJobs
 from asr_server.service.jobs.store import JobStore
 from asr_server.service.jobs.work import JobKinds, JobRun, Progress, TextSize
 from asr_server.service.requests import Result
 
-# One is transcribed while another is decoded or rendered. More of one caller would only share the same batch. The third
-# place is for another one, who need not wait until one of these ends.
-_AT_ONCE, _AT_ONCE_EACH = 3, 2
 _SWEEP_S = 60.0
 # Where STATE_DIR cannot be used, it is tried again: another server may end, and a disk may get space.
 _OPEN_AGAIN_S = 10.0
@@ -54,7 +51,7 @@ class Jobs:
         self._removed_at_s: dict[str, float] = {}  # monotonic, of finished jobs: nobody can set that clock
         self._changed: dict[str, asyncio.Event] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._queue = WaitingJobs(_AT_ONCE_EACH)
+        self._queue = WaitingJobs(AT_ONCE_EACH)
         self._tasks: list[asyncio.Task[None]] = []
         # Jobs whose recordings are being stored, and the bytes of these, by owner.
         self._arriving: Counter[str] = Counter()
@@ -76,7 +73,7 @@ class Jobs:
         """Load the jobs of an earlier server and begin to work."""
         if not await self._open():
             self._tasks.append(asyncio.create_task(self._open_later()))
-        self._tasks += [asyncio.create_task(self._work()) for _ in range(_AT_ONCE)]
+        self._tasks += [asyncio.create_task(self._work()) for _ in range(AT_ONCE)]
         self._tasks.append(asyncio.create_task(self._sweep()))
 
     def drain(self) -> None:

@@ -70,6 +70,11 @@ class SpokenParts:
         os.fsync(self._list.fileno())
         self.finished.append(part)
 
+    def samples_of(self, number: int) -> bytes:
+        """Those of a finished part."""
+        begin = sum(part.samples for part in self.finished[:number]) * SAMPLE_BYTES
+        return os.pread(self._audio.fileno(), self.finished[number].samples * SAMPLE_BYTES, begin)
+
     def blocks(self, part: SpokenPart) -> Iterator[bytes]:
         """The samples of the next part, from the beginning of the file on, a few seconds at a time."""
         left = part.samples * SAMPLE_BYTES
