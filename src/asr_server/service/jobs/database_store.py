@@ -21,6 +21,7 @@ from asr_server.core.errors import JobsUnavailable
 from asr_server.service.jobs import migration, stored_record
 from asr_server.service.jobs.database import ROOM_LOCK, Database
 from asr_server.service.jobs.record import JobRecord, JobState
+from asr_server.service.jobs.shares import AT_ONCE_EACH
 
 RECORDING, RESULT = "recording", "result"
 _CHUNK_BYTES = 1024 * 1024
@@ -48,7 +49,7 @@ LEFT JOIN (
     SELECT owner, count(*) AS jobs FROM asr_jobs WHERE state = 'running' AND lease_until >= now() GROUP BY owner
 ) AS under_way USING (owner)
 WHERE (job.state = 'queued' OR $1 AND job.state = 'running' AND job.lease_until < now())
-  AND job.version <= $2 AND owner <> ALL($3::text[])
+  AND job.version <= $2 AND owner <> ALL($3::text[]) AND job.id <> ALL($4::text[])
 ORDER BY coalesce(under_way.jobs, 0), coalesce(turns.turn, 0), job.place
 LIMIT 1 FOR UPDATE OF job SKIP LOCKED
 """
@@ -231,13 +232,18 @@ class DatabaseStore:
             rows = await connection.fetch("SELECT state, count(*) AS jobs FROM asr_jobs GROUP BY state")
         return Counter({JobState(row["state"]): row["jobs"] for row in rows if row["state"] in set(JobState)})
 
-    async def claim(self, busy_owners: Collection[str], started_at: float, *, take_over: bool) -> Claim | None:
+    async def claim(self, running: Collection[JobRecord], started_at: float, *, take_over: bool) -> Claim | None:
         """The job whose turn it is, which this server runs from now on; None if none waits for it.
 
-        `busy_owners`: whose jobs are not wanted. `take_over`: also jobs of servers that did not renew their claims.
+        `running`: what it runs already, of which an owner has a limited number. `take_over`: also jobs of other servers
+        that did not renew their claims.
         """
+        under_way = Counter(record.owner for record in running)
+        busy = [owner for owner, jobs in under_way.items() if jobs >= AT_ONCE_EACH]
+        # Also a server that is late with renewing must not run a job twice.
+        mine = [record.id for record in running]
         async with self.database.transaction() as connection:
-            row = await connection.fetchrow(_NEXT, take_over, migration.VERSION, list(busy_owners))
+            row = await connection.fetchrow(_NEXT, take_over, migration.VERSION, busy, mine)
             if row is None:
                 return None
             try:

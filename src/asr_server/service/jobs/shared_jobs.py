@@ -25,7 +25,7 @@ from asr_server.service.jobs.database_store import RECORDING, RESULT, Claim, Cla
 from asr_server.service.jobs.record import JobRecord, JobRequest, JobState, clips, new_id, with_clips
 from asr_server.service.jobs.record_feed import RecordFeed
 from asr_server.service.jobs.running_files import RunningFiles, clip_file
-from asr_server.service.jobs.shares import AT_ONCE, AT_ONCE_EACH, ArrivingTexts, JobLimits
+from asr_server.service.jobs.shares import AT_ONCE, ArrivingTexts, JobLimits
 from asr_server.service.jobs.work import JobKinds, JobRun, Progress, TextSize
 from asr_server.service.requests import Result
 
@@ -203,11 +203,10 @@ class SharedJobs:
         """Whether there was a job for this server."""
         if self._draining or any(one.engine_failed for one in self._running.values()):
             return False
-        under_way = Counter(one.claim.record.owner for one in self._running.values())
-        busy = [owner for owner, jobs in under_way.items() if jobs >= AT_ONCE_EACH]
+        running = [one.claim.record for one in self._running.values()]
         # After an outage the servers that still run jobs have first to renew their claims.
         take_over = self._store.database.steady_s > LEASE_S
-        claim = await self._store.claim(busy, time.time(), take_over=take_over)
+        claim = await self._store.claim(running, time.time(), take_over=take_over)
         if claim is None:
             return False
         if claim.lost:
