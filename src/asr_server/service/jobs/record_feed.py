@@ -35,7 +35,7 @@ class RecordFeed:
     async def changes(self, record: JobRecord) -> AsyncGenerator[JobRecord, None]:
         """The record, again when something was read or `wake` was called, until it is removed."""
         self._watched[record.id] += 1
-        self._records[record.id] = record
+        self._records.setdefault(record.id, record)  # what is there was read later
         self._read_again.set()
         try:
             while (found := self._records.get(record.id)) is not None:
