@@ -30,7 +30,7 @@ pytestmark = pytest.mark.nightly
 
 REQUEST, MIB = TranscriptionRequest(), 2**20
 RESULT = Result(b"", "text/plain", file_name="subtitles.srt", time_source="mixed")
-LEASE_S = 3.0
+LEASE_S = 5.0
 
 
 class Work:
@@ -258,6 +258,17 @@ async def test_who_lost_the_claim_writes_nothing(database):
     with pytest.raises(ClaimLost):
         await store.renew(new)
     assert (await store.get(new.id, "")).started_at == 3.0
+    await store.database.close()
+
+
+async def test_a_server_does_not_take_over_what_it_runs(database):
+    """It was late with renewing; the job waits for other servers alone."""
+    store = DatabaseStore(Database(database), 0.0)
+    await store.accept(await store.add(JobRecord(new_id(), REQUEST, 1.0), 5, lambda shares: None))
+    runs = await store.claim([], 2.0, take_over=True)
+    assert await store.claim([runs.record], 3.0, take_over=True) is None
+    assert await store.claim([], 3.0, take_over=False) is None
+    assert (await store.claim([], 3.0, take_over=True)).id == runs.id
     await store.database.close()
 
 
