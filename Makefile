@@ -130,13 +130,18 @@ nightly: check nightly-unit nightly-e2e nightly-performance fuzz $(if $(SOAK),so
 nightly-unit: $(VENV)/.dev
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) src --numprocesses $(WORKERS) $(PARALLEL) -m "" --timeout 900 --hypothesis-seed=$(SEED)
 
-nightly-e2e: $(VENV)/.dev $(VENV)/.tools browser firefox image-tools faketime
+nightly-e2e: $(VENV)/.dev $(VENV)/.tools browser firefox image-tools faketime postgres
 	$(PYTEST) E2Etest --ignore E2Etest/fuzz --numprocesses $(WORKERS) $(PARALLEL) -m "not performance and not soak"
 
 # For the tests of a clock that jumps. Installed here only as root, like Chromium.
 .PHONY: faketime
 faketime:
 	@command -v faketime >/dev/null || test "$$(id -u)" != 0 || { apt-get update -qq && apt-get install -yqq faketime; }
+
+# For the tests of jobs that servers share. Installed here only as root, like Chromium.
+.PHONY: postgres
+postgres:
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || test "$$(id -u)" != 0 || { apt-get update -qq && apt-get install -yqq postgresql; }
 
 nightly-performance: $(VENV)/.dev
 	$(PYTEST) E2Etest --ignore E2Etest/fuzz -m "performance and not soak"
@@ -145,7 +150,7 @@ nightly-performance: $(VENV)/.dev
 coverage: $(VENV)/.dev
 	$(PY) -m E2Etest.coverage_by_module $(ONLY)
 
-mutants: $(VENV)/.dev
+mutants: $(VENV)/.dev postgres
 	$(PY) -m E2Etest.mutants $(MUTANTS)
 
 bench: $(VENV)/.dev

@@ -160,19 +160,23 @@ def test_the_lock_files_have_what_is_required_with_hashes():
     whole, slim = _locked("requirements.lock"), _locked("requirements-slim.lock")
     required = {name.lower().replace("_", "-"): version for name, version in _pinned("requirements-slim.txt").items()}
     assert required.items() <= slim.items() <= whole.items()
-    required |= {name.lower(): version for name, version in _pinned("requirements-qwen.txt").items()}
+    required |= {
+        name.lower(): version for name, version in _pinned("requirements-qwen.txt", "requirements-postgres.txt").items()
+    }
     assert required.items() - whole.items() == {("torch", required["torch"])}
 
 
 def test_every_requirement_is_pinned_and_installed():
     """requirements files name exact versions, and this environment has them."""
-    for package, pinned in _pinned("requirements-slim.txt", "requirements-qwen.txt", "requirements-dev.txt").items():
+    files = [f"requirements-{name}.txt" for name in ("slim", "qwen", "postgres", "dev")]
+    for package, pinned in _pinned(*files).items():
         assert version(package).split("+")[0] == pinned
 
 
 # What is used and yet not imported below.
 _USED_OTHERWISE = {
     **dict.fromkeys(("filelock", "hf-xet", "packaging", "pyyaml", "tqdm"), "huggingface-hub downloads with them"),
+    "asyncpg": "the driver of JOBS_DATABASE_URL",
     "jiter": "openai reads streams with it",
     "uvloop": "uvicorn imports it for its loop",
     "moonshine-voice": "the weights of the English model",

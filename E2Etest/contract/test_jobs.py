@@ -106,3 +106,18 @@ def test_two_servers_do_not_share_a_directory(start, server, sample):
         answer = other.client.post("/v1/jobs", files={"file": sample[0]}, data={"model": "demo"})
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "jobs_unavailable")
         assert "retry-after" in answer.headers
+
+
+def test_without_its_database_a_server_has_no_jobs_and_everything_else(start, sample):
+    """It starts, says so for jobs, and does not fall back to `STATE_DIR`. The address is not shown."""
+    with start(JOBS_DATABASE_URL="postgresql://asr:a-secret@127.0.0.1:1/asr") as server:
+        for method, path in (("POST", ""), ("GET", "/job_x"), ("GET", "/job_x/result"), ("DELETE", "/job_x")):
+            files = {"file": sample[0]} if method == "POST" else None
+            answer = server.client.request(method, f"/v1/jobs{path}", files=files)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "jobs_unavailable")
+            assert "retry-after" in answer.headers
+            assert "a-secret" not in answer.text
+        assert server.transcribe(sample[0], response_format="text").text.split() == sample[1].split()
+        assert server.client.get("/readyz").status_code == 200
+        assert not (server.state / "jobs").exists()
+        assert "a-secret" not in server.log()

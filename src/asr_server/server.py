@@ -40,8 +40,11 @@ from asr_server.scheduling.request_clock import RequestClock
 from asr_server.scheduling.thread import EngineThread
 from asr_server.service.catalog import Catalog
 from asr_server.service.enrolment import Enrolment
+from asr_server.service.jobs.database import Database
+from asr_server.service.jobs.database_store import DatabaseStore
 from asr_server.service.jobs.recordings import RecordingJobs
 from asr_server.service.jobs.runner import Jobs
+from asr_server.service.jobs.shared_jobs import LEASE_S, SharedJobs
 from asr_server.service.jobs.shares import JobLimits
 from asr_server.service.jobs.speech import SpeechJobs
 from asr_server.service.jobs.store import JobStore
@@ -292,11 +295,7 @@ def _services(
         processor=built.processor,
         translations=built.translations,
         drafting=built.drafting,
-        jobs=Jobs(
-            JobKinds(RecordingJobs(built.processor), SpeechJobs(built.speech.processor)),
-            _job_limits(settings),
-            lambda: _job_store(settings),
-        ),
+        jobs=_jobs(settings, JobKinds(RecordingJobs(built.processor), SpeechJobs(built.speech.processor))),
         speech=built.speech.processor,
         speech_sessions=built.speech.sessions,
         voices=voices,
@@ -320,7 +319,15 @@ def _job_limits(settings: Settings) -> JobLimits:
         settings.key_max_jobs,
         int(settings.key_max_jobs_mb * 2**20),
         several_keys=len(settings.keys) > 1,
+        max_bytes=int(settings.jobs_database_mb * 2**20),
     )
+
+
+def _jobs(settings: Settings, kinds: JobKinds) -> Jobs | SharedJobs:
+    limits, url = _job_limits(settings), settings.jobs_database_url.get_secret_value()
+    if not url:
+        return Jobs(kinds, limits, lambda: _job_store(settings))
+    return SharedJobs(kinds, limits, DatabaseStore(Database(url), LEASE_S), settings.state_dir)
 
 
 def _job_store(settings: Settings) -> JobStore:

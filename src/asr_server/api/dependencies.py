@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from asr_server.service.catalog import Catalog
     from asr_server.service.enrolment import Enrolment
     from asr_server.service.jobs.runner import Jobs
+    from asr_server.service.jobs.shared_jobs import SharedJobs
     from asr_server.service.live_session.sessions import LiveSessions
     from asr_server.service.processor import RequestProcessor
     from asr_server.service.recordings.pipeline import RecordingPipeline
@@ -52,7 +53,7 @@ class Services:
     live: LiveSessions
     processor: RequestProcessor
     drafting: Drafting | None
-    jobs: Jobs
+    jobs: Jobs | SharedJobs
     speech: SpeechProcessor
     speech_sessions: SpeechSessions
     voices: VoiceStore

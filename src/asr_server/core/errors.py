@@ -272,7 +272,8 @@ class UploadsUnavailable(AsrError):
 
 
 class JobsUnavailable(AsrError):
-    """Jobs cannot be stored: `STATE_DIR` is not writable, is full, or is in use by another server."""
+    """Jobs cannot be stored: `STATE_DIR` is not writable, is full, or is in use by another server, or the database of
+    jobs does not answer or is full."""
 
     code = "jobs_unavailable"
 

@@ -1,7 +1,7 @@
 """Settings from the environment (and a `.env` file), checked once at start. The only reader of the environment.
 
 Every field is an environment variable with the same name in upper case; `docs/configuration.md` is generated from
-this class and its base, the settings of the engine. No setting is silently ignored: one that this machine cannot do
+this class and its bases. No setting is silently ignored: one that this machine cannot do
 stops the start with the reason (see `engine/plan.py`).
 """
 
@@ -19,6 +19,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from asr_server.core.engine_settings import EngineSettings
 from asr_server.core.hosts import is_loopback
+from asr_server.core.job_settings import JobSettings
 from asr_server.core.setting_types import LogLevel
 from asr_server.core.speech_settings import SpeechSettings
 
@@ -40,7 +41,7 @@ _SUPERSEDED = {
 }
 
 
-class Settings(SpeechSettings, EngineSettings, BaseSettings):
+class Settings(JobSettings, SpeechSettings, EngineSettings, BaseSettings):
     """All settings. They do not change while the server runs."""
 
     model_config = SettingsConfigDict(
@@ -119,21 +120,8 @@ class Settings(SpeechSettings, EngineSettings, BaseSettings):
 
     state_dir: Path = Field(
         Path("~/.local/state/asr-server"),
-        description="Directory for jobs, their recordings and results, and for voices; each server needs its own.",
-    )
-    job_ttl: float = Field(86_400.0, gt=0, description="Seconds for which a finished job and its result are kept.")
-    job_timeout: float = Field(14_400.0, gt=0, le=604_800, description="Seconds after which a running job fails.")
-    max_jobs: int = Field(1_000, ge=1, description="Limit of waiting and running jobs; a new job gets 429.")
-    key_max_jobs: int = Field(
-        0,
-        ge=0,
-        description="Waiting and running jobs per key; 0: of `MAX_JOBS` as many as they leave free, with one key all.",
-    )
-    key_max_jobs_mb: float = Field(
-        0.0,
-        ge=0,
-        description="MiB of recordings and results that the jobs of a key may keep; 0: as many as they leave free on "
-        "the disk, with one key no limit.",
+        description="Directory for jobs, their recordings and results, and for voices; each server needs its own, also "
+        "with `JOBS_DATABASE_URL`.",
     )
 
     asr_use_server_vad: bool = Field(True, description="Live: a pause ends an utterance; false: only a flush does.")

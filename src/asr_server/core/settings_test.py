@@ -130,6 +130,15 @@ def test_a_key_that_cannot_be_sent_is_refused_and_not_shown(monkeypatch, keys):
     assert "canary" not in repr(settings.load(api_keys="canary")) + str(settings.load(api_keys="canary"))
 
 
+@pytest.mark.parametrize("url", ["mysql://canary@db/asr", "canary", "postgresql://canary@db:port/asr"])
+def test_an_address_that_is_no_postgresql_database_is_refused_and_not_shown(url):
+    """It has a password in it."""
+    with pytest.raises(settings.SettingsError, match="JOBS_DATABASE_URL") as refused:
+        settings.load(jobs_database_url=url)
+    assert "canary" not in str(refused.value)
+    assert "canary" not in repr(settings.load(jobs_database_url="postgresql://asr:canary@db/asr"))
+
+
 def test_origins_are_those_that_browsers_send():
     """Schemes and names in lower case, no path; anything else would never match, and is refused."""
     good = "https://App.example.com, http://localhost:3000,null"

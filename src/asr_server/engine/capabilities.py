@@ -14,7 +14,7 @@ from asr_server.engine.gpu import NO_GPU, Gpus
 from asr_server.engine.numa import Numa
 
 # Packages that an option needs and the server does without.
-OPTIONAL = ("bitsandbytes", "granian", "onnxruntime-gpu", "qwen-tts", "tensorrt", "torchao", "triton")
+OPTIONAL = ("asyncpg", "bitsandbytes", "granian", "onnxruntime-gpu", "qwen-tts", "tensorrt", "torchao", "triton")
 
 
 @dataclass(frozen=True, slots=True)

@@ -302,6 +302,7 @@ def test_words_of_a_model_elsewhere_are_placed_in_time_here():
         ({**ELSEWHERE, "forced_aligner_id": "demo"}, replace(NO_GPU, qwen=False), ["pip install"]),
         ({"vllm_api_key": "k"}, NO_GPU, ["VLLM_API_KEY is for VLLM_BASE_URL"]),
         ({"use_granian": True}, NO_GPU, ["Granian is not installed"]),
+        ({"jobs_database_url": "postgresql://db/asr"}, NO_GPU, ["JOBS_DATABASE_URL: asyncpg is not installed"]),
     ],
 )
 def test_what_does_not_fit_a_model_elsewhere_is_refused(values, machine, words):

@@ -27,6 +27,9 @@ from asr_server.gateway.routes import GatewayRoutes
 from asr_server.gateway.sockets import Sockets
 from asr_server.gateway.worker import PROBE_PAUSE_S, Worker, WorkerConfig, WorkerConnection
 from asr_server.gateway.worker_client import ANSWER_S, WorkerClient
+from asr_server.service.jobs import database
+
+_LOOK_FOR_JOBS_S = 30.0
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -50,6 +53,8 @@ def create_app(settings: Settings) -> FastAPI:
         if settings.worker_hang_s:
             tasks.append(asyncio.create_task(worker.end_when_hung(client.probe, _hang_config(settings))))
         tasks += [asyncio.create_task(_start(worker))] if settings.preload or _has_unfinished_jobs(settings) else []
+        if url := settings.jobs_database_url.get_secret_value():
+            tasks.append(asyncio.create_task(_start_for_shared_jobs(worker, url)))
         logger.info("gateway", idle_timeout_s=settings.idle_timeout)
         try:
             yield
@@ -112,13 +117,23 @@ def _ephemeral_owner(worker: Worker, _: str) -> str:
 
 
 def _has_unfinished_jobs(settings: Settings) -> bool:
-    """Whether an earlier server left jobs unfinished: they have to be done even if nobody asks for them."""
+    """Whether an earlier server left jobs of its own unfinished: they have to be done even if nobody asks for them."""
+    if settings.jobs_database_url.get_secret_value():
+        return False
     # Where `service/jobs/store.py` keeps them; importing that would bring numpy into this process.
     try:
         directory = settings.state_dir.expanduser()
     except RuntimeError:  # the user has no home directory
         return False
     return any((directory / "jobs").glob("job_*/recording"))
+
+
+async def _start_for_shared_jobs(worker: Worker, url: str) -> None:
+    """Start the worker whenever a job waits that another server accepted, or that one did not finish. Runs for ever."""
+    while True:
+        if worker.connection is None and await database.work_waits(url):
+            await _start(worker)
+        await asyncio.sleep(_LOOK_FOR_JOBS_S)
 
 
 async def _start(worker: Worker) -> None:

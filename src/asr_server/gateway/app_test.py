@@ -1,5 +1,8 @@
 """What the gateway's app refuses and answers itself, without a worker."""
 
+import threading
+import time
+
 import pytest
 from starlette.testclient import TestClient, WebSocketDenialResponse
 
@@ -41,6 +44,26 @@ def test_a_caller_without_a_key_starts_no_worker(app, client, headers):
             pass
         assert denied.value.status_code == 401
     assert app.state.worker.state is WorkerState.STOPPED
+
+
+def test_a_worker_starts_for_the_jobs_of_other_servers(gateway_with, monkeypatch):
+    """Once one waits in the database that they share, and not before."""
+    asked, waits = [], threading.Event()
+
+    async def work_waits(url):
+        asked.append(url)
+        return waits.is_set()
+
+    monkeypatch.setattr(gateway.database, "work_waits", work_waits)
+    monkeypatch.setattr(gateway, "_LOOK_FOR_JOBS_S", 0.01)
+    worker = gateway_with(jobs_database_url="postgresql://db/asr").worker
+    while len(asked) < 3:
+        time.sleep(0.01)
+    assert worker.starts == 0
+    waits.set()
+    while not worker.starts:
+        time.sleep(0.01)
+    assert set(asked) == {"postgresql://db/asr"}
 
 
 def test_what_needs_no_key_starts_no_worker(app, client):

@@ -36,7 +36,7 @@ _MISSING: dict[int | str, dict[str, Any]] = {404: {"model": ErrorBody}}
 async def create_job(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Accept a recording that is processed when there is time. The form is that of `/v1/audio/transcriptions`, or, with
     `task` subtitles or translation, that of those routes."""
-    services.jobs.check_room(caller.owner)
+    await services.jobs.check_room(caller.owner)
     async with forms.read(request, services) as form:
         wanted, file = _parse(form, services)
         record = await services.jobs.add(wanted, file.file, caller.owner)
@@ -46,7 +46,7 @@ async def create_job(request: Request, services: ServicesDep, caller: CallerDep)
 @router.get("/{job_id}", response_model=JobBody, responses=_MISSING)
 async def retrieve_job(job_id: str, services: ServicesDep, caller: CallerDep) -> Response:
     """The state of a job."""
-    return JSONResponse(_body(services.jobs.get(job_id, caller.owner)))
+    return JSONResponse(_body(await services.jobs.get(job_id, caller.owner)))
 
 
 @router.get(
@@ -56,8 +56,7 @@ async def retrieve_job(job_id: str, services: ServicesDep, caller: CallerDep) ->
 )
 async def job_result(job_id: str, services: ServicesDep, caller: CallerDep) -> Response:
     """The answer of a job, for `JOB_TTL` seconds."""
-    result, file = await services.jobs.result(job_id, caller.owner)
-    return await responses.send_file(result, file)
+    return await responses.send_content(*await services.jobs.result(job_id, caller.owner))
 
 
 @router.get(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from io import SEEK_END
-from typing import TYPE_CHECKING, BinaryIO
+from contextlib import closing
+from typing import TYPE_CHECKING
 
 from fastapi import Request
 from fastapi.responses import Response, StreamingResponse
@@ -14,16 +13,15 @@ from asr_server.api.edge.request_log import log_fields, server_timing
 from asr_server.service.recordings.pipeline import RunOptions
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import Mapping
 
     from starlette.datastructures import UploadFile
     from starlette.types import Receive, Scope, Send
 
     from asr_server.api.dependencies import Services
+    from asr_server.service.jobs.content import Content
     from asr_server.service.requests import Request as RecordingRequest
     from asr_server.service.requests import Result
-
-_PIECE_BYTES = 256 * 1024
 
 
 async def respond(request: Request, services: Services, wanted: RecordingRequest, file: UploadFile) -> Response:
@@ -43,27 +41,21 @@ def render(result: Result, headers: Mapping[str, str] | None = None) -> Response
     return Response(result.content, media_type=result.media_type, headers={**_headers(result), **(headers or {})})
 
 
-async def send_file(result: Result, content: BinaryIO) -> Response:
-    """The same with its content from a file, which is closed at the end and may be larger than the memory."""
-    size = await asyncio.to_thread(content.seek, 0, SEEK_END)
-    content.seek(0)
-    headers = {**_headers(result), "Content-Length": str(size)}
-    return _FileResponse(content, result.media_type, headers)
+async def send_content(result: Result, content: Content) -> Response:
+    """The same with its content from elsewhere, which is closed at the end and may be larger than the memory."""
+    headers = {**_headers(result), "Content-Length": str(content.size_bytes)}
+    return _ContentResponse(content, result.media_type, headers)
 
 
-class _FileResponse(StreamingResponse):
-    def __init__(self, content: BinaryIO, media_type: str, headers: Mapping[str, str]) -> None:
-        super().__init__(self._pieces(), media_type=media_type, headers=headers)
+class _ContentResponse(StreamingResponse):
+    def __init__(self, content: Content, media_type: str, headers: Mapping[str, str]) -> None:
+        super().__init__(content.pieces(), media_type=media_type, headers=headers)
         self._content = content
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send everything, or end when the client leaves."""
-        with self._content:
+        with closing(self._content):
             await super().__call__(scope, receive, send)
-
-    async def _pieces(self) -> AsyncGenerator[bytes, None]:
-        while piece := await asyncio.to_thread(self._content.read, _PIECE_BYTES):
-            yield piece
 
 
 def _headers(result: Result) -> dict[str, str]:

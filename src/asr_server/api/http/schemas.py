@@ -387,7 +387,9 @@ class HealthBody(BaseModel):
     live: LiveBody
     capacity: CapacityBody
     limits: LimitsBody
-    jobs: int = Field(description="Jobs that wait or run.")
+    jobs: int = Field(
+        description="Jobs that wait or run; with `JOBS_DATABASE_URL`, that wait for any server or run at this one."
+    )
     plan: list[OptionBody]
     version: str
     uptime_s: float

@@ -231,7 +231,12 @@ SPEECH_STATE = MetricSpec(
 SPEECH_ENCODER = MetricSpec("asr_speech_encoder_running", _G, "1 while there is a process that encodes audio.")
 SPEECH_FILES = MetricSpec("asr_speech_files", _G, "Answers that are being encoded.")
 
-JOBS = MetricSpec("asr_jobs", _G, "Stored jobs of `/v1/jobs`.", ("state",))
+JOBS = MetricSpec(
+    "asr_jobs",
+    _G,
+    "Stored jobs of `/v1/jobs`; with `JOBS_DATABASE_URL` each server counts those of all.",
+    ("state",),
+)
 TRANSLATION_QUESTIONS = MetricSpec(
     "asr_translation_questions_total",
     _C,

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from loguru import logger
+
 from asr_server.core.errors import AsrError
 from asr_server.service.requests import Request, Result
 from asr_server.service.speech.requests import SpeechJobRequest
@@ -103,3 +105,29 @@ class JobRecord:
     def queued_again(self) -> JobRecord:
         """The same job before it ran. For jobs that were running when an earlier server ended."""
         return replace(self, state=JobState.QUEUED, started_at=0.0, done_s=0.0, duration_s=0.0, done_characters=0)
+
+    def succeeded(self, result: Result, duration_s: float) -> JobRecord:
+        """The same job with its result."""
+        return replace(
+            self,
+            state=JobState.SUCCEEDED,
+            done_s=duration_s,
+            duration_s=duration_s,
+            done_characters=self.characters,
+            result=result,
+        )
+
+    def failed(self, error: AsrError) -> JobRecord:
+        """The same job with the reason why it has no result."""
+        return replace(self, state=JobState.FAILED, result=None, error=JobError.of(error))
+
+    def log(self, took_s: float) -> None:
+        """Write how it ended into the log. `took_s`: its last run."""
+        logger.info(
+            "job",
+            id=self.id,
+            outcome=self.error.code if self.error else "ok",
+            audio_s=round(self.duration_s, 3),
+            waited_s=round(max(0.0, self.started_at - self.created_at), 3),
+            took_s=round(took_s, 3),
+        )

@@ -1,12 +1,15 @@
-"""Runs jobs, a few at a time, in turn for each key, and publishes their progress."""
+"""Jobs of one server: runs those in its `JobStore`, a few at a time, in turn for each key; publishes their progress.
+
+`shared_jobs.py` has those of several servers with one database.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from io import SEEK_END
@@ -15,26 +18,14 @@ from typing import BinaryIO
 
 from loguru import logger
 
-from asr_server.core.errors import (
-    AsrError,
-    EngineFailed,
-    JobNotFinished,
-    JobNotFound,
-    JobsUnavailable,
-    Overloaded,
-    ShuttingDown,
-)
-from asr_server.service.jobs.record import JobError, JobRecord, JobRequest, JobState, clips, new_id, with_clips
-from asr_server.service.jobs.shares import JobLimits, WaitingJobs
+from asr_server.core.errors import AsrError, EngineFailed, JobNotFinished, JobNotFound, JobsUnavailable, ShuttingDown
+from asr_server.service.jobs.content import Content, FileContent
+from asr_server.service.jobs.record import JobRecord, JobRequest, JobState, clips, new_id, with_clips
+from asr_server.service.jobs.shares import AT_ONCE, AT_ONCE_EACH, ArrivingTexts, JobLimits, WaitingJobs
 from asr_server.service.jobs.store import JobStore
-from asr_server.service.jobs.work import JobKinds, JobOutcome, JobRun, Progress, TextSize
+from asr_server.service.jobs.work import JobKinds, JobRun, Progress, TextSize
 from asr_server.service.requests import Result
 
-# One is transcribed while another is decoded or rendered. More of one caller would only share the same batch. The third
-# place is for another one, who need not wait until one of these ends.
-_AT_ONCE, _AT_ONCE_EACH = 3, 2
-# Each may take some 100 MiB until it is on the disk.
-_TEXTS_AT_ONCE = 4
 _SWEEP_S = 60.0
 # Where STATE_DIR cannot be used, it is tried again: another server may end, and a disk may get space.
 _OPEN_AGAIN_S = 10.0
@@ -60,12 +51,12 @@ class Jobs:
         self._removed_at_s: dict[str, float] = {}  # monotonic, of finished jobs: nobody can set that clock
         self._changed: dict[str, asyncio.Event] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._queue = WaitingJobs(_AT_ONCE_EACH)
+        self._queue = WaitingJobs(AT_ONCE_EACH)
         self._tasks: list[asyncio.Task[None]] = []
         # Jobs whose recordings are being stored, and the bytes of these, by owner.
         self._arriving: Counter[str] = Counter()
         self._arriving_bytes: Counter[str] = Counter()
-        self._arriving_texts = 0
+        self._arriving_texts = ArrivingTexts()
         self._draining = False
 
     @property
@@ -82,7 +73,7 @@ class Jobs:
         """Load the jobs of an earlier server and begin to work."""
         if not await self._open():
             self._tasks.append(asyncio.create_task(self._open_later()))
-        self._tasks += [asyncio.create_task(self._work()) for _ in range(_AT_ONCE)]
+        self._tasks += [asyncio.create_task(self._work()) for _ in range(AT_ONCE)]
         self._tasks.append(asyncio.create_task(self._sweep()))
 
     def drain(self) -> None:
@@ -99,24 +90,19 @@ class Jobs:
         if isinstance(self._store_or_reason, JobStore):
             self._store_or_reason.close()
 
-    def check_room(self, owner: str = "") -> None:
+    async def check_room(self, owner: str = "") -> None:
         """Raise `JobsUnavailable`, or `Overloaded` if the owner or all together have too many jobs. For callers whose
         recording has not arrived yet."""
         self._opened()
         unfinished = Counter(record.owner for record in self._records.values() if not record.state.over)
         self._limits.check_jobs(unfinished + self._arriving, owner)
 
-    @contextmanager
-    def room_for_text(self, owner: str = "") -> Iterator[None]:
+    @asynccontextmanager
+    async def room_for_text(self, owner: str = "") -> AsyncIterator[None]:
         """Room in the memory for a text that has not arrived yet, until the block ends. Raises as `check_room`."""
-        self.check_room(owner)
-        if self._arriving_texts == _TEXTS_AT_ONCE:
-            raise Overloaded("Other long texts are arriving; try again.", retry_after_s=5)
-        self._arriving_texts += 1
-        try:
+        await self.check_room(owner)
+        with self._arriving_texts.one():
             yield
-        finally:
-            self._arriving_texts -= 1
 
     async def add(
         self, request: JobRequest, recording: BinaryIO, owner: str = "", *, text: TextSize | None = None
@@ -124,7 +110,7 @@ class Jobs:
         """Accept a job. `recording`: or the text, of that size. Raises `JobsUnavailable`, and `Overloaded` if too many
         wait or take too much of the disk."""
         store = self._opened()
-        self.check_room(owner)
+        await self.check_room(owner)
         record = JobRecord(new_id(), request, time.time(), owner=owner)
         if text is not None:
             record = replace(record, characters=text.characters, expected_bytes=text.expected_bytes)
@@ -149,32 +135,36 @@ class Jobs:
         self._enqueue(record, size_bytes_stored)
         return record
 
-    def get(self, identity: str, owner: str = "") -> JobRecord:
+    async def get(self, identity: str, owner: str = "") -> JobRecord:
         """The job's record. Raises `JobNotFound`, also for jobs of other owners."""
+        return self._of_owner(identity, owner)
+
+    def _of_owner(self, identity: str, owner: str) -> JobRecord:
         record = self._records.get(identity)
         if record is None or record.owner != owner:
             raise JobNotFound("There is no job of this id; finished ones are kept for JOB_TTL.", param="job_id")
         return record
 
-    async def result(self, identity: str, owner: str = "") -> tuple[Result, BinaryIO]:
-        """The job's answer, and its content open for reading. Raises `JobNotFound` and `JobNotFinished`; the record
-        says why a job failed."""
-        record = self.get(identity, owner)
+    async def result(self, identity: str, owner: str = "") -> tuple[Result, Content]:
+        """The job's answer, and its content, which the caller closes. Raises `JobNotFound` and `JobNotFinished`; the
+        record says why a job failed."""
+        record = self._of_owner(identity, owner)
         if record.result is None:
             raise JobNotFinished(f"The job has no result: it is {record.state.value}.", param="job_id")
         try:
-            return record.result, await asyncio.to_thread(self._opened().result, identity)
+            file = await asyncio.to_thread(self._opened().result, identity)
         except FileNotFoundError:
             raise JobNotFound("The job was removed.", param="job_id") from None
         except OSError as error:
             raise JobsUnavailable(f"The result cannot be read ({error.strerror}).") from error
+        return record.result, FileContent(file)
 
     async def watch(self, identity: str, owner: str = "") -> AsyncGenerator[JobRecord, None]:
         """The job's record, and again at every change, until the job is over or removed.
 
         Raises `JobNotFound`, and `ShuttingDown` if the next server will run the job.
         """
-        record: JobRecord | None = self.get(identity, owner)
+        record: JobRecord | None = self._of_owner(identity, owner)
         while record is not None:
             changed = self._changed[identity]
             yield record
@@ -187,7 +177,7 @@ class Jobs:
 
     async def remove(self, identity: str, owner: str = "") -> None:
         """Cancel a job if it runs, and remove it. Raises `JobNotFound`, and `JobsUnavailable` if its files stay."""
-        record, size_bytes = self.get(identity, owner), self._bytes.pop(identity)
+        record, size_bytes = self._of_owner(identity, owner), self._bytes.pop(identity)
         del self._records[identity]
         self._removed_at_s.pop(identity, None)
         self._queue.remove(owner, identity)
@@ -285,30 +275,19 @@ class Jobs:
         record = replace(record, state=JobState.RUNNING, started_at=time.time())
         began_s = time.monotonic()
         self._publish(record)
+        run = JobRun(record, self._opened(), self._limits.timeout_s, partial(self._report, record.id))
+        content = None
         try:
-            outcome = await self._process(record)
+            outcome = await self._kinds.process(run)
         except (EngineFailed, ShuttingDown):  # this process ends, and the next server runs the job again
             await asyncio.Event().wait()
             raise
         except AsrError as error:
-            ended, content = replace(self._records[record.id], state=JobState.FAILED, error=JobError.of(error)), None
+            ended = self._records[record.id].failed(error)
         else:
-            ended, content = _succeeded(record, outcome), outcome.content
+            ended, content = record.succeeded(outcome.result, outcome.duration_s), outcome.content
         ended = replace(ended, ended_at=time.time())
         await self._end(ended, content, time.monotonic() - began_s)
-
-    async def _process(self, record: JobRecord) -> JobOutcome:
-        work = self._kinds.of(record.request)
-        run = JobRun(record, self._opened(), self._limits.timeout_s, partial(self._report, record.id))
-        try:
-            return await work.process(run)
-        except AsrError:
-            raise
-        except OSError as error:
-            raise JobsUnavailable(f"The files of the job cannot be read or written ({error.strerror}).") from error
-        except Exception as error:  # a fault of one job must not end the loop that runs all of them
-            logger.opt(exception=error).error("job failed unexpectedly", id=record.id)
-            raise work.unexpected_error("The server failed on this job; its log has the details.") from error
 
     def _report(self, identity: str, progress: Progress) -> None:
         if (record := self._records.get(identity)) is not None:
@@ -326,8 +305,7 @@ class Jobs:
         try:
             await asyncio.to_thread(store.end, record, result)
         except OSError as error:
-            reason = JobsUnavailable(f"The result cannot be stored ({error.strerror}).")
-            record = replace(record, state=JobState.FAILED, result=None, error=JobError.of(reason))
+            record = record.failed(JobsUnavailable(f"The result cannot be stored ({error.strerror})."))
             with suppress(OSError):
                 await asyncio.to_thread(store.end, record, None)
         size_bytes = await asyncio.to_thread(store.size_bytes, record.id)
@@ -335,14 +313,7 @@ class Jobs:
             self._bytes[record.id] = size_bytes
             self._removed_at_s[record.id] = time.monotonic() + self._limits.ttl_s
         self._publish(record)
-        logger.info(
-            "job",
-            id=record.id,
-            outcome=record.error.code if record.error else "ok",
-            audio_s=round(record.duration_s, 3),
-            waited_s=round(max(0.0, record.started_at - record.created_at), 3),
-            took_s=round(took_s, 3),
-        )
+        record.log(took_s)
 
     async def _sweep(self) -> None:
         """Remove finished jobs after their time."""
@@ -352,14 +323,3 @@ class Jobs:
                 with suppress(JobNotFound, JobsUnavailable):
                     await self.remove(identity, self._records[identity].owner)
             await asyncio.sleep(min(_SWEEP_S, max(1.0, self._limits.ttl_s)))
-
-
-def _succeeded(record: JobRecord, outcome: JobOutcome) -> JobRecord:
-    return replace(
-        record,
-        state=JobState.SUCCEEDED,
-        done_s=outcome.duration_s,
-        duration_s=outcome.duration_s,
-        done_characters=record.characters,
-        result=outcome.result,
-    )

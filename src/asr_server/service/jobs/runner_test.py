@@ -3,7 +3,7 @@
 import asyncio
 import io
 import time
-from contextlib import ExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing
 from dataclasses import replace
 
 import pytest
@@ -85,9 +85,9 @@ async def running(directory, processor, **limits):
 
 async def fetched(jobs, identity, owner=""):
     """The whole result."""
-    result, file = await jobs.result(identity, owner)
-    with file:
-        return replace(result, content=file.read())
+    result, content = await jobs.result(identity, owner)
+    with closing(content):
+        return replace(result, content=b"".join([piece async for piece in content.pieces()]))
 
 
 async def ended(jobs, identity):
@@ -183,7 +183,7 @@ async def test_a_restart_keeps_what_is_done_and_begins_anew_what_is_not(tmp_path
         await ended(jobs, ids[0])
         ids += [(await jobs.add(REQUEST, io.BytesIO(b"audio"))).id for _ in range(3)]
         await begun(jobs, ids[2])
-        assert jobs.get(ids[3]).state is JobState.QUEUED
+        assert (await jobs.get(ids[3])).state is JobState.QUEUED
     processor = Scripted()
     async with running(tmp_path, processor) as jobs:
         assert (await fetched(jobs, ids[0])).content == b"words"
@@ -200,7 +200,7 @@ async def test_jobs_outlive_an_engine_that_ends(tmp_path, end):
         taken = [await jobs.add(REQUEST, io.BytesIO(b"audio")) for _ in range(3)]
         await until(lambda: len(lost.calls) >= 2)
         await asyncio.sleep(0.05)
-        assert not any(jobs.get(one.id).state.over for one in taken)
+        assert not any([(await jobs.get(one.id)).state.over for one in taken])
     async with running(tmp_path, Scripted(), max_jobs=5) as jobs:
         assert {(await ended(jobs, one.id)).state for one in taken} == {JobState.SUCCEEDED}
 
@@ -214,7 +214,7 @@ async def test_what_a_server_that_is_gone_had_begun_waits_again(tmp_path):
     store.close()
     async with running(tmp_path, Scripted(None, None)) as jobs:
         await begun(jobs, ids[1])
-        waits = jobs.get(ids[2])
+        waits = await jobs.get(ids[2])
         assert (waits.state, waits.started_at, waits.done_s) == (JobState.QUEUED, 0.0, 0.0)
 
 
@@ -228,7 +228,7 @@ async def test_removing_stops_and_forgets(tmp_path):
         assert not (await watcher).state.over
         assert not list((tmp_path / "jobs").iterdir())
         with pytest.raises(JobNotFound):
-            jobs.get(taken.id)
+            await jobs.get(taken.id)
         another = await jobs.add(REQUEST, io.BytesIO(b"audio"))
         assert (await ended(jobs, another.id)).state is JobState.SUCCEEDED
 
@@ -256,7 +256,7 @@ async def test_results_are_forgotten_in_time(tmp_path):
         await ended(jobs, taken.id)
         await until(lambda: not list((tmp_path / "jobs").iterdir()))
         with pytest.raises(JobNotFound):
-            jobs.get(taken.id)
+            await jobs.get(taken.id)
 
 
 async def test_too_many_jobs_are_refused(tmp_path):
@@ -293,7 +293,7 @@ async def test_a_result_that_cannot_be_kept_fails_the_job_for_good(tmp_path, mon
         assert [path.name for path in (tmp_path / "jobs" / taken.id).iterdir()] == ["job.json"]
     processor = Scripted()
     async with running(tmp_path, processor) as jobs:
-        assert jobs.get(taken.id).state is JobState.FAILED
+        assert (await jobs.get(taken.id)).state is JobState.FAILED
     assert not processor.calls
 
 
@@ -363,7 +363,7 @@ async def test_a_job_is_its_owners_alone(tmp_path):
                 with pytest.raises(JobNotFound):
                     await refused(taken.id, owner)
             with pytest.raises(JobNotFound):
-                jobs.get(taken.id, owner)
+                await jobs.get(taken.id, owner)
             with pytest.raises(JobNotFound):
                 await anext(jobs.watch(taken.id, owner))
         assert await fetched(jobs, taken.id, "ann") == RESULT
@@ -379,7 +379,7 @@ async def test_a_key_does_not_hold_up_another(tmp_path):
         async for record in jobs.watch(other.id, "ben"):
             last = record
         assert last.state is JobState.SUCCEEDED
-        assert [jobs.get(job.id, "ann").state for job in many] == [JobState.RUNNING] * 2 + [JobState.QUEUED] * 3
+        assert [(await jobs.get(job.id, "ann")).state for job in many] == [JobState.RUNNING] * 2 + [JobState.QUEUED] * 3
 
 
 async def test_a_key_has_its_share_of_jobs_and_of_the_disk(tmp_path):
@@ -434,7 +434,7 @@ async def test_a_result_from_long_ago_is_kept_once_more_and_not_for_ever(tmp_pat
         await ended(jobs, taken.id)
     clock.offset_s = YEARS_S
     async with running(tmp_path, Scripted()) as jobs:
-        assert jobs.get(taken.id)
+        assert await jobs.get(taken.id)
     clock.offset_s += 101
     async with running(tmp_path, Scripted()):
         await until(lambda: not list((tmp_path / "jobs").iterdir()))
@@ -463,10 +463,10 @@ async def test_speech_has_its_place_on_the_disk_from_the_beginning(tmp_path):
 async def test_few_texts_arrive_at_a_time(tmp_path):
     """Each is in the memory until it is stored."""
     async with running(tmp_path, Scripted(), max_jobs=9) as jobs:
-        with ExitStack() as arriving:
+        async with AsyncExitStack() as arriving:
             for _ in range(4):
-                arriving.enter_context(jobs.room_for_text())
-            with pytest.raises(Overloaded), jobs.room_for_text():
-                pass
-        with jobs.room_for_text():
+                await arriving.enter_async_context(jobs.room_for_text())
+            with pytest.raises(Overloaded):
+                await arriving.enter_async_context(jobs.room_for_text())
+        async with jobs.room_for_text():
             pass

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from asr_server.core.errors import Overloaded
 
+# One is transcribed while another is decoded or rendered. More of one caller would only share the same batch. The third
+# place is for another one, who need not wait until one of these ends.
+AT_ONCE, AT_ONCE_EACH = 3, 2
 _RETRY_AFTER_S = 60
+# Each may take some 100 MiB until it is on the disk.
+_TEXTS_AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
     """`ttl_s`: how long finished jobs are kept. `timeout_s`: how long one may run. `max_jobs`: how many may wait and
-    run.
+    run. `max_bytes`: what all may have in a database.
 
     `key_max_jobs`, `key_max_bytes`: how many of one owner may wait and run, and what they may have on the disk; 0: with
     `several_keys` as much as they leave free, otherwise no limit.
@@ -26,6 +33,7 @@ class JobLimits:
     key_max_jobs: int = 0
     key_max_bytes: int = 0
     several_keys: bool = False
+    max_bytes: int = 0
 
     def check_jobs(self, jobs: Counter[str], owner: str) -> None:
         """Raise `Overloaded` if there is no place for one more. `jobs`: how many wait and run, by owner."""
@@ -49,6 +57,24 @@ class JobLimits:
                 f"{kept // 2**20}: delete finished ones, or try again later.",
                 retry_after_s=_RETRY_AFTER_S,
             )
+
+
+class ArrivingTexts:
+    """Room in the memory for long texts that have not been stored yet."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Room for one, until the block ends. Raises `Overloaded`."""
+        if self._count == _TEXTS_AT_ONCE:
+            raise Overloaded("Other long texts are arriving; try again.", retry_after_s=5)
+        self._count += 1
+        try:
+            yield
+        finally:
+            self._count -= 1
 
 
 class WaitingJobs:

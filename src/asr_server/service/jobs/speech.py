@@ -90,6 +90,7 @@ class SpeechJobs:
                     await asyncio.to_thread(spoken.cut, number)
                     in_progress = _PartInProgress(run, spoken, part, script)
                     await _again_if_lost(partial(in_progress.speak, self._speech))
+                    await run.store.keep_parts(identity, spoken)
             await asyncio.to_thread(spoken.cut, len(parts))
             book = _Book(request, chapters, parts, spoken)
             with await asyncio.to_thread(run.store.new_result, identity) as file:

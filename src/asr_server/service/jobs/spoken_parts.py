@@ -10,8 +10,8 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
+from typing import BinaryIO
 
 from asr_server.core.audio import SPEECH_RATE
 
@@ -29,11 +29,11 @@ class SpokenPart:
 
 
 class SpokenParts:
-    """Both files, open. One user at a time; every method may wait for the disk and raise `OSError`."""
+    """Both files, open for appending and reading. One user at a time; every method may wait for the disk and raise
+    `OSError`."""
 
-    def __init__(self, audio: Path, listed: Path) -> None:
-        self._audio = audio.open("a+b")
-        self._list = listed.open("a+b")
+    def __init__(self, audio: BinaryIO, listed: BinaryIO) -> None:
+        self._audio, self._list = audio, listed
         self.finished = self._read()
         self.cut(len(self.finished))
 
@@ -69,6 +69,11 @@ class SpokenParts:
         self._list.flush()
         os.fsync(self._list.fileno())
         self.finished.append(part)
+
+    def samples_of(self, number: int) -> bytes:
+        """Those of a finished part."""
+        begin = sum(part.samples for part in self.finished[:number]) * SAMPLE_BYTES
+        return os.pread(self._audio.fileno(), self.finished[number].samples * SAMPLE_BYTES, begin)
 
     def blocks(self, part: SpokenPart) -> Iterator[bytes]:
         """The samples of the next part, from the beginning of the file on, a few seconds at a time."""

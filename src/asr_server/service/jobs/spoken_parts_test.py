@@ -7,11 +7,16 @@ from asr_server.service.jobs.spoken_parts import SpokenPart, SpokenParts
 FIRST, SECOND = SpokenPart("a" * 64, 2), SpokenPart("b" * 64, 1)
 
 
+def opened(paths):
+    """The parts in the files at these paths."""
+    return SpokenParts(*(path.open("a+b") for path in paths))
+
+
 @pytest.fixture
 def paths(tmp_path):
     """Two finished parts."""
     found = tmp_path / "speech", tmp_path / "spoken-parts"
-    with SpokenParts(*found) as parts:
+    with opened(found) as parts:
         parts.write(b"1122")
         parts.finish_part(FIRST.key)
         parts.write(b"33")
@@ -21,7 +26,7 @@ def paths(tmp_path):
 
 def state(paths):
     """What the next server finds, and what is on the disk then."""
-    with SpokenParts(*paths) as parts:
+    with opened(paths) as parts:
         parts.rewind()
         sound = [b"".join(parts.blocks(part)) for part in parts.finished]
         return list(parts.finished), sound, paths[0].read_bytes()
@@ -55,7 +60,7 @@ def test_a_part_whose_samples_are_lost_is_not_finished(paths):
 
 def test_parts_that_are_cut_make_room_for_others(paths):
     """From there on."""
-    with SpokenParts(*paths) as parts:
+    with opened(paths) as parts:
         parts.cut(1)
         parts.write(b"4444")
         parts.finish_part("c" * 64)

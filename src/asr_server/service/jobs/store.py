@@ -14,17 +14,13 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from itertools import repeat
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
-import pydantic_core
 from loguru import logger
-from pydantic import TypeAdapter
 
 from asr_server.core.errors import JobsUnavailable
-from asr_server.service.jobs import migration
+from asr_server.service.jobs import migration, stored_record
 from asr_server.service.jobs.record import JobRecord, JobRequest, clips, is_id, with_clips
 from asr_server.service.jobs.spoken_parts import SpokenParts
 from asr_server.service.requests import MAX_KNOWN_SPEAKERS
@@ -40,19 +36,7 @@ _JOBS, _UNREADABLE, _LOCK = "jobs", "unreadable-jobs", "lock"
 _FOLDER_BYTES = 4096
 # All that servers put into the directory.
 _CONTENT = {_JOBS, _UNREADABLE, _LOCK, VOICES, UNREADABLE_VOICES}
-# What a record that is no record makes the code above raise.
-_DAMAGED = (FileNotFoundError, ValueError, TypeError, AttributeError, KeyError)
-
-
-@dataclass(frozen=True, slots=True)
-class _StoredRecord:
-    """The content of a record's file. The version changes whenever records of before would be misread."""
-
-    version: Literal[2]
-    record: JobRecord
-
-
-_stored_records = TypeAdapter(_StoredRecord)
+_DAMAGED = (FileNotFoundError, *stored_record.DAMAGED)
 
 
 class JobStore:
@@ -123,8 +107,7 @@ class JobStore:
 
     def update(self, record: JobRecord) -> None:
         """Store a changed record."""
-        record = replace(record, request=with_clips(record.request, repeat(b"")))
-        self._write(record.id, _RECORD, _stored_records.dump_json(_StoredRecord(2, record)))
+        self._write(record.id, _RECORD, stored_record.dumped(record))
 
     def end(self, record: JobRecord, result: bytes | None) -> None:
         """Store how a job ended, with its result if it has one that is not stored yet, and remove its audio."""
@@ -147,7 +130,7 @@ class JobStore:
     def spoken_parts(self, identity: str) -> SpokenParts:
         """What is spoken already of a job that speaks."""
         folder = self._jobs / identity
-        return SpokenParts(folder / _SPEECH, folder / _SPOKEN_PARTS)
+        return SpokenParts((folder / _SPEECH).open("a+b"), (folder / _SPOKEN_PARTS).open("a+b"))
 
     def new_result(self, identity: str) -> BinaryIO:
         """An empty file for a result that is too large for memory. The caller closes it."""
@@ -158,6 +141,9 @@ class JobStore:
         written.flush()
         os.fsync(written.fileno())
         (self._jobs / identity / _NEW_RESULT).replace(self._jobs / identity / _RESULT)
+
+    async def keep_parts(self, identity: str, spoken: SpokenParts) -> None:
+        """They are on the disk already."""
 
     def result(self, identity: str) -> BinaryIO:
         """The result of a job that succeeded, open for reading."""
@@ -232,11 +218,7 @@ class JobStore:
 
 def _read(folder: Path) -> JobRecord:
     """Raises `NewerVersion`, `OSError` and what a damaged record raises."""
-    content = pydantic_core.from_json((folder / _RECORD).read_bytes())
-    record = _stored_records.validate_python(migration.upgraded(content)).record
-    if record.id != folder.name:
-        raise ValueError("the record is of another job")
-    return record
+    return stored_record.loaded((folder / _RECORD).read_bytes(), folder.name)
 
 
 def _private(path: str, flags: int) -> int:

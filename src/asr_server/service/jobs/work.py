@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypeVar
+from typing import BinaryIO, ClassVar, Protocol, TypeVar
 
-from asr_server.core.errors import AsrError, Overloaded
+from loguru import logger
+
+from asr_server.core.errors import AsrError, JobsUnavailable, Overloaded
 from asr_server.service.jobs.record import JobRecord, JobRequest
-from asr_server.service.jobs.store import JobStore
+from asr_server.service.jobs.spoken_parts import SpokenParts
 from asr_server.service.requests import Result
 from asr_server.service.speech.requests import SpeechJobRequest
 
@@ -27,12 +29,34 @@ class Progress:
     done_characters: int = 0
 
 
+class JobFiles(Protocol):
+    """The files of jobs that run. All methods but the last wait for the disk and raise `OSError`."""
+
+    def request(self, record: JobRecord) -> JobRequest:
+        """The request of a job that is not over, with its clips."""
+
+    def recording(self, identity: str) -> BinaryIO:
+        """The uploaded file, or the stored text, open for reading."""
+
+    def spoken_parts(self, identity: str) -> SpokenParts:
+        """What is spoken already of a job that speaks."""
+
+    def new_result(self, identity: str) -> BinaryIO:
+        """An empty file for a result that is too large for memory. The caller closes it."""
+
+    def keep_result(self, identity: str, written: BinaryIO) -> None:
+        """The file of `new_result` is complete: it is the result."""
+
+    async def keep_parts(self, identity: str, spoken: SpokenParts) -> None:
+        """Finished parts are there for whichever server runs the job next."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobRun:
     """One run of a job, in turn. `report` publishes its progress. `timeout_s`: how long it may take."""
 
     record: JobRecord
-    store: JobStore
+    store: JobFiles
     timeout_s: float
     report: Callable[[Progress], None]
 
@@ -66,6 +90,19 @@ class JobKinds:
     def of(self, request: JobRequest) -> JobWork:
         """That which does such jobs."""
         return self.speech if isinstance(request, SpeechJobRequest) else self.recordings
+
+    async def process(self, run: JobRun) -> JobOutcome:
+        """Do one job. Raises `AsrError`."""
+        work = self.of(run.record.request)
+        try:
+            return await work.process(run)
+        except AsrError:
+            raise
+        except OSError as error:
+            raise JobsUnavailable(f"The files of the job cannot be read or written ({error.strerror}).") from error
+        except Exception as error:  # a fault of one job must not end the loop that runs all of them
+            logger.opt(exception=error).error("job failed unexpectedly", id=run.record.id)
+            raise work.unexpected_error("The server failed on this job; its log has the details.") from error
 
 
 @dataclass(frozen=True, slots=True)

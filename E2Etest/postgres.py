@@ -1,0 +1,87 @@
+"""A real PostgreSQL server for tests, from Debian's package, on a Unix socket in a directory of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_START_S = 60.0
+_SETTINGS = {"listen_addresses": "", "fsync": "off", "max_connections": "60"}
+
+
+class Postgres:
+    """One server. `url`: of its database."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._programs = programs()
+        # It refuses to run as root.
+        self._user = {"user": "nobody", "group": "nogroup", "extra_groups": ()} if os.geteuid() == 0 else {}
+        if self._user:
+            shutil.chown(directory, "nobody", "nogroup")
+        self._run("initdb", "--pgdata", str(directory / "data"), "--username", "asr", "--auth", "trust", "--no-sync")
+        self.url = f"postgresql://asr@/postgres?host={directory}"
+        self.start()
+
+    def start(self) -> None:
+        """Start it, and return when it answers."""
+        options = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
+        with (self.directory / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [self._programs / "postgres", "-D", self.directory / "data", "-k", self.directory, *options],
+                stdout=log,
+                stderr=log,
+                **self._user,
+            )
+        give_up_s = time.monotonic() + _START_S
+        while subprocess.run([self._programs / "pg_isready", "-q", "-h", self.directory], check=False).returncode:
+            assert self.process.poll() is None, (self.directory / "log").read_text()
+            assert time.monotonic() < give_up_s, "PostgreSQL does not start"
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """End it at once, as a crash of its machine does."""
+        self.process.send_signal(signal.SIGQUIT)
+        self.process.wait(timeout=30)
+
+    def query(self, statement: str) -> list[str]:
+        """The rows of the answer."""
+        command = [self._programs / "psql", "-X", "-A", "-t", "-d", self.url, "-c", statement]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [self._programs / program, *arguments],
+            cwd=self.directory,
+            capture_output=True,
+            text=True,
+            check=False,
+            **self._user,
+        )
+        assert done.returncode == 0, done.stderr
+
+
+def programs() -> Path:
+    """Where the newest PostgreSQL is installed."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    assert found, "these tests need PostgreSQL: apt-get install postgresql"
+    return found[-1].parent
+
+
+@contextmanager
+def postgres() -> Iterator[Postgres]:
+    """A new one, stopped at the end."""
+    with tempfile.TemporaryDirectory(prefix="pg-") as directory:  # a path short enough for a socket
+        server = Postgres(Path(directory))
+        try:
+            yield server
+        finally:
+            if server.process.poll() is None:
+                server.stop()

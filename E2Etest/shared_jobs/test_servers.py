@@ -1,0 +1,223 @@
+"""Real servers with one database: a killed one, a stopped one, a database that is gone for a while, and many jobs."""
+
+import json
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from E2Etest.contract.test_jobs import events, long_recording, submit
+from E2Etest.postgres import postgres
+from E2Etest.process import ServerProcess, running
+
+pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.timeout(400)]
+
+
+@pytest.fixture(scope="module")
+def database():
+    with postgres() as started:
+        yield started
+
+
+@pytest.fixture
+def settings(database, fake_sample):
+    """Of servers that share their jobs. The URL has a password, which no log may show."""
+    database.query("DROP SCHEMA public CASCADE")
+    database.query("CREATE SCHEMA public")
+    return {"JOBS_DATABASE_URL": database.url.replace("asr@", "asr:a-secret@"), **fake_sample}
+
+
+def ended(server, identity, timeout_s=120.0):
+    """The body of a job that is over, asked again and again, also while the server says that jobs are off."""
+    give_up_s = time.monotonic() + timeout_s
+    while True:
+        answer = server.client.get(f"/v1/jobs/{identity}")
+        if answer.status_code == 200 and answer.json()["ended_at"]:
+            return answer.json()
+        assert answer.status_code in (200, 503), answer.text
+        assert time.monotonic() < give_up_s, answer.text
+        time.sleep(0.2)
+
+
+def words(server, identity):
+    return server.client.get(f"/v1/jobs/{identity}/result").text.split()
+
+
+def runs(server, identity):
+    """How often the server's log has the end of this job."""
+    return server.log().count(f" job id={identity} outcome=")
+
+
+def test_what_a_killed_server_ran_another_finishes(tmp_path, sample, settings):
+    """After kill -9 in the middle: the other server has finished results and unfinished jobs, each with one result."""
+    first, second = (
+        ServerProcess(tmp_path / name, **settings, STATE_DIR=str(tmp_path / f"{name}-state")) for name in "ab"
+    )
+    try:
+        for server in (first, second):
+            server.wait_until_live()
+        short = submit(first, sample[0], response_format="text")
+        assert ended(second, short["id"])["status"] == "succeeded"
+        second.process.send_signal(signal.SIGSTOP)  # so that the first takes it
+        long = submit(first, long_recording(20), response_format="text")
+        with first.client.stream("GET", f"/v1/jobs/{long['id']}/events") as answer:
+            next(line for line in answer.iter_lines() if '"running"' in line)
+        second.process.send_signal(signal.SIGCONT)
+        first.process.send_signal(signal.SIGKILL)
+        assert ended(second, long["id"])["status"] == "succeeded"
+        assert words(second, long["id"]) == 20 * sample[1].split()
+        assert words(second, short["id"]) == sample[1].split()
+        assert runs(second, long["id"]) == 1
+        assert second.client.delete(f"/v1/jobs/{long['id']}").status_code == 200
+        assert "a-secret" not in first.log() + second.log()
+    finally:
+        first.stop()
+        second.process.send_signal(signal.SIGCONT)
+        second.stop()
+
+
+def test_a_stopped_server_that_goes_on_writes_nothing(tmp_path, sample, settings, database):
+    """It stood still for longer than its lease. The other server's result stays, and it serves that too."""
+    with running(tmp_path / "a", **settings, STATE_DIR=str(tmp_path / "a-state")) as first:
+        job = submit(first, long_recording(60), response_format="text")
+        with first.client.stream("GET", f"/v1/jobs/{job['id']}/events") as answer:
+            next(line for line in answer.iter_lines() if '"running"' in line)
+        first.process.send_signal(signal.SIGSTOP)
+        try:
+            with running(tmp_path / "b", **settings, STATE_DIR=str(tmp_path / "b-state")) as second:
+                assert ended(second, job["id"])["status"] == "succeeded"
+                assert runs(second, job["id"]) == 1
+        finally:
+            first.process.send_signal(signal.SIGCONT)
+        before = database.query("SELECT claim, lost, record FROM asr_jobs")
+        give_up_s = time.monotonic() + 60
+        while "taken over by another server" not in first.log():
+            assert time.monotonic() < give_up_s, first.log()
+            time.sleep(0.2)
+        first.wait_for(lambda health: health["jobs"] == 0)
+        assert words(first, job["id"]) == 60 * sample[1].split()
+        assert runs(first, job["id"]) == 0
+        assert database.query("SELECT claim, lost, record FROM asr_jobs") == before
+
+
+def test_many_jobs_are_each_done_once(tmp_path, sample, settings):
+    """50 over two servers: both take part, and no job is done twice or not at all."""
+    with (
+        running(tmp_path / "a", **settings, STATE_DIR=str(tmp_path / "a-state")) as first,
+        running(tmp_path / "b", **settings, STATE_DIR=str(tmp_path / "b-state")) as second,
+    ):
+        with ThreadPoolExecutor(4) as pool:
+            servers = [first, second] * 25
+            jobs = list(pool.map(lambda server: submit(server, sample[0], response_format="text")["id"], servers))
+        for job in jobs:
+            assert ended(second, job)["status"] == "succeeded"
+        for job in jobs:
+            assert words(first, job) == sample[1].split()
+        done = [(runs(first, job), runs(second, job)) for job in jobs]
+        assert {sum(each) for each in done} == {1}
+        assert all(sum(one) > 0 for one in zip(*done, strict=True))
+
+
+def test_a_database_that_is_gone_for_a_while(tmp_path, sample, settings, database):
+    """Crashed and restarted under load: jobs are refused with a reason and nothing else is; what was accepted ends."""
+    with (
+        running(tmp_path / "a", **settings, STATE_DIR=str(tmp_path / "a-state")) as first,
+        running(tmp_path / "b", **settings, STATE_DIR=str(tmp_path / "b-state")) as second,
+    ):
+        accepted, refused, stop = [], [], threading.Event()
+
+        def submit_all_the_time(server):
+            while not stop.is_set():
+                fields = {"model": "demo", "response_format": "text"}
+                answer = httpx.post(f"{server.base}/v1/jobs", files={"file": sample[0]}, data=fields, timeout=60)
+                (accepted if answer.status_code == 202 else refused).append(answer)
+
+        with ThreadPoolExecutor(2) as pool:
+            load = [pool.submit(submit_all_the_time, server) for server in (first, second)]
+            try:
+                time.sleep(2)
+                database.stop()
+                time.sleep(3)
+                answer = first.client.get(f"/v1/jobs/{accepted[0].json()['id']}")
+                assert (answer.status_code, answer.json()["error"]["code"]) == (503, "jobs_unavailable")
+                assert "retry-after" in answer.headers
+                assert first.transcribe(sample[0], response_format="text").text.split() == sample[1].split()
+                assert first.client.get("/readyz").status_code == 200
+                database.start()
+                time.sleep(2)
+            finally:
+                stop.set()
+            for one in load:
+                one.result(timeout=60)
+        assert refused
+        assert {(answer.status_code, answer.json()["error"]["code"]) for answer in refused} == {
+            (503, "jobs_unavailable")
+        }
+        for answer in accepted:
+            assert ended(second, answer.json()["id"])["status"] == "succeeded"
+        done = [runs(first, answer.json()["id"]) + runs(second, answer.json()["id"]) for answer in accepted]
+        assert set(done) <= {0, 1}  # 0: the connection broke behind the end of the transaction
+
+
+def test_a_server_starts_before_its_database(tmp_path, sample, settings, database):
+    """Jobs are off with a reason until it answers, and everything else works."""
+    database.stop()
+    try:
+        with running(tmp_path / "a", **settings) as server:
+            answer = server.client.post("/v1/jobs", files={"file": sample[0]}, data={"model": "demo"})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "jobs_unavailable")
+            assert server.transcribe(sample[0], response_format="text").text.split() == sample[1].split()
+            database.start()
+            job = submit(server, sample[0], response_format="text")
+            assert events(server, job["id"])[-1]["status"] == "succeeded"
+            assert "a-secret" not in server.log()
+    finally:
+        if database.process.poll() is not None:
+            database.start()
+
+
+def test_a_gateway_starts_its_worker_for_jobs_of_others(tmp_path, sample, settings):
+    """The server that accepted the job is gone; nobody asks the gateway for anything, and the job is done."""
+    first = ServerProcess(tmp_path / "a", **settings, STATE_DIR=str(tmp_path / "a-state"))
+    try:
+        first.wait_until_live()
+        job = submit(first, long_recording(20), response_format="text")
+        first.process.send_signal(signal.SIGKILL)
+    finally:
+        first.stop()
+    gateway = {**settings, "GATEWAY_MODE": "true", "IDLE_TIMEOUT": "5", "STATE_DIR": str(tmp_path / "b-state")}
+    with running(tmp_path / "b", **gateway) as second:
+        give_up_s = time.monotonic() + 120
+        while not runs(second, job["id"]):
+            assert time.monotonic() < give_up_s, second.log()
+            time.sleep(0.5)
+        assert words(second, job["id"]) == 20 * sample[1].split()
+        second.wait_for(lambda health: not health["model_loaded"], timeout_s=60)
+
+
+def test_long_speech_goes_on_at_another_server(tmp_path, settings):
+    """After kill -9 in the middle of a text the other server speaks what is missing: no byte shows the break."""
+    sentences = (f"This is sentence number {number}, which is said once and never again." for number in range(200))
+    wanted = {"input": " ".join(sentences), "response_format": "wav"}
+    settings = {**settings, "SPEECH": "espeak"}
+    first = ServerProcess(tmp_path / "a", **settings, STATE_DIR=str(tmp_path / "a-state"))
+    try:
+        first.wait_until_live()
+        job = first.client.post("/v1/audio/speech/jobs", json=wanted).json()["id"]
+        with first.client.stream("GET", f"/v1/jobs/{job}/events") as answer:
+            states = (json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: "))
+            next(state for state in states if state["progress"]["done_characters"] > 4_000)
+            first.process.send_signal(signal.SIGKILL)
+    finally:
+        first.stop()
+    with running(tmp_path / "b", **settings, STATE_DIR=str(tmp_path / "b-state")) as second:
+        uninterrupted = second.client.post("/v1/audio/speech/jobs", json=wanted).json()["id"]
+        seen = [state["progress"]["done_characters"] for state in events(second, job)]
+        assert min(done for done in seen if done) > 1_000  # it did not begin anew
+        events(second, uninterrupted)
+        results = [second.client.get(f"/v1/jobs/{one}/result").content for one in (job, uninterrupted)]
+    assert len(results[0]) > 10_000_000
+    assert results[0] == results[1]
