@@ -14,8 +14,8 @@ from loguru import logger
 from asr_server.api import app as api
 from asr_server.api.dependencies import Services
 from asr_server.api.edge.access import AccessRules
+from asr_server.api.edge.ephemeral_keys import EphemeralKeys
 from asr_server.api.metrics.metrics import Metrics
-from asr_server.api.realtime.ephemeral_keys import EphemeralKeys
 from asr_server.audio import sandbox
 from asr_server.audio.decode import Decoder
 from asr_server.audio.limits import DecodeLimits
@@ -75,8 +75,7 @@ def create_app(settings: Settings | None = None, on_failure: OnFailure = lambda 
     """
     settings = settings or settings_module.load()
     resolved = plan.resolve(settings, capabilities.probe())
-    ephemeral_keys = EphemeralKeys()
-    rules = AccessRules.of(settings, lambda value: ephemeral_keys.find(value).owner)
+    rules = AccessRules.of(settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -85,7 +84,7 @@ def create_app(settings: Settings | None = None, on_failure: OnFailure = lambda 
         metrics = Metrics()
         watch = Watch(metrics.engine, metrics.speech, _tell(metrics), on_failure)
         built = machinery(settings, resolved, watch)
-        app.state.services = services = _services(settings, resolved, built, metrics, ephemeral_keys)
+        app.state.services = services = _services(settings, resolved, built, metrics, rules.ephemeral_keys)
         await services.jobs.start()
         tasks = [
             asyncio.create_task(_make_ready(services)),
