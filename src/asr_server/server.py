@@ -16,6 +16,7 @@ from asr_server.api.dependencies import Services
 from asr_server.api.edge.access import AccessRules
 from asr_server.api.edge.ephemeral_keys import EphemeralKeys
 from asr_server.api.metrics.metrics import Metrics
+from asr_server.api.ops.probes import not_live
 from asr_server.audio import sandbox
 from asr_server.audio.decode import Decoder
 from asr_server.audio.limits import DecodeLimits
@@ -106,10 +107,13 @@ def create_app(settings: Settings | None = None, on_failure: OnFailure = lambda 
 
 
 async def drain(app: FastAPI) -> None:
-    """Before the sockets are closed: report unready, send away who only watches a job, give every live session its
-    final and an orderly end, and let every speech session finish its sentence."""
+    """Before the sockets are closed: report unready and wait until load balancers have noticed. Then send away who only
+    watches a job, give every live session its final and an orderly end, and let every speech session finish its
+    sentence."""
     services: Services = app.state.services
     services.draining = True
+    if not not_live(services):  # a failed engine accepts nothing, and was unready before
+        await asyncio.sleep(services.settings.drain_delay_s)
     services.jobs.drain()
     services.speech.drain()
     await asyncio.gather(services.live.drain(), services.speech_sessions.drain())

@@ -59,6 +59,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.state.worker, app.state.model_id = worker, resolved.model_id
+    app.state.drain_delay_s = settings.drain_delay_s
     app.include_router(answers.router())
     app.include_router(page.router)  # does not start the worker
     # As the default and not as routes: routes would match the paths above with other methods, which are answered with
@@ -86,9 +87,10 @@ def _everything_else(live: ASGIApp, sockets: ASGIApp, proxy: ASGIApp) -> ASGIApp
 
 
 async def drain(app: FastAPI) -> None:
-    """Let the worker finish its work. Called before sockets are closed, so that every live session gets its final."""
+    """Report unready, and let the worker finish its work once load balancers have noticed. Called before sockets are
+    closed, so that every live session gets its final."""
     worker: Worker = app.state.worker
-    await worker.drain()
+    await worker.drain(app.state.drain_delay_s)
 
 
 def _hang_config(settings: Settings) -> HangConfig:

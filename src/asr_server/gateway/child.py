@@ -28,7 +28,8 @@ def spawner(settings: Settings, *, output: int | None = None) -> Spawn:
     """
     package_root = str(Path(__file__).parents[2])
     # The gateway applies the quotas: the worker sees no addresses, and would count a request that is sent again twice.
-    environment = environment_of(settings, key_max_requests=0, key_rate=0, max_live_sessions=_NO_LIMIT)
+    # It also waits for load balancers, before it ends the worker.
+    environment = environment_of(settings, key_max_requests=0, key_rate=0, max_live_sessions=_NO_LIMIT, drain_delay_s=0)
     environment["PYTHONPATH"] = ":".join([package_root, *(entry for entry in sys.path if entry)])
 
     async def spawn(listener: socket.socket) -> Process:

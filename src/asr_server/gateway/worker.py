@@ -101,7 +101,7 @@ class Worker:
         self._kill_cause: WorkerEnd | None = None
         self.starts = 0
         self.ends = dict.fromkeys(WorkerEnd, 0)
-        self.draining = False
+        self.draining = self._refusing = False
 
     @property
     def state(self) -> WorkerState:
@@ -116,7 +116,7 @@ class Worker:
     async def running(self) -> WorkerConnection:
         """The running worker, started if there is none. Raises `WorkerUnavailable`, `ShuttingDown`."""
         while True:
-            if self.draining:
+            if self._refusing:
                 raise ShuttingDown("The server is shutting down.")
             match self._policy.decide(self._clock()):
                 case Decision.GO if self._connection is not None:
@@ -205,9 +205,12 @@ class Worker:
             _signal(process.kill)
             await asyncio.wait({self._run})
 
-    async def drain(self) -> None:
-        """Accept no more work, and shut the worker down, which finishes what it has."""
+    async def drain(self, delay_s: float = 0.0) -> None:
+        """Be `draining`, after `delay_s` seconds accept no more work, and shut the worker down, which finishes what it
+        has."""
         self.draining = True
+        await asyncio.sleep(delay_s)
+        self._refusing = True
         self._notify()
         await self.stop()
 
