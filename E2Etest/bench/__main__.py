@@ -29,6 +29,7 @@ from E2Etest.bench import (
     pairs,
     qwen_speech,
     real,
+    replicas,
     speakers,
     speech,
     stream,
@@ -62,6 +63,7 @@ BENCHMARKS = {
     "subtitles": subtitles.measure,
     "gateway": gateway.measure,
     "web_server": web_server.measure,
+    "replicas": replicas.measure,
 }
 
 

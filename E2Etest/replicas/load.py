@@ -88,7 +88,7 @@ class Callers:
                         self.tally.wrong.append((kind, str(error)))
                 except (httpx.HTTPError, ConnectionClosed, InvalidHandshake, OSError) as error:
                     with self._lock:
-                        self.tally.broken.append((kind, f"{type(error).__name__}: {error}"))
+                        self.tally.broken.append((kind, _described(error)))
                 else:
                     with self._lock:
                         self.tally.answered[kind] = self.tally.answered.get(kind, 0) + 1
@@ -113,7 +113,7 @@ class Callers:
     def _stream(self, client: httpx.Client) -> None:
         form = {"files": {"file": ("a.wav", self._long)}, "data": {"model": "whisper-1", "stream": "true"}}
         with client.stream("POST", "/v1/audio/transcriptions", **form) as answer:
-            answer.raise_for_status()
+            _check_status(answer)
             events = list(_events(answer))
         if "error" in events[-1]:
             raise httpx.HTTPError(str(events[-1]))
@@ -132,7 +132,7 @@ class Callers:
     def _speech_events(self, client: httpx.Client) -> None:
         body = {"model": "tts-1", "voice": "alloy", "input": _TEXT, "response_format": "pcm", "stream_format": "sse"}
         with client.stream("POST", "/v1/audio/speech", json=body) as answer:
-            answer.raise_for_status()
+            _check_status(answer)
             kinds = [event.get("type") for event in _events(answer)]
         if "error" in kinds:
             raise httpx.HTTPError(str(kinds))
@@ -153,6 +153,18 @@ class Callers:
                     raise
                 return
         self._check(any(message.get("is_final") and message["text"] for message in messages), True)
+
+
+def _check_status(answer: httpx.Response) -> None:
+    if answer.is_error:
+        answer.read()
+    answer.raise_for_status()
+
+
+def _described(error: Exception) -> str:
+    if isinstance(error, httpx.HTTPStatusError):
+        return f"{error.response.status_code} {error.response.text[:200]}"
+    return f"{type(error).__name__}: {error}"
 
 
 def _events(answer: httpx.Response) -> Iterator[dict]:

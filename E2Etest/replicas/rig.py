@@ -34,32 +34,30 @@ class Replicas(Server):
             raise RuntimeError("these tests need HAProxy: sudo apt-get install haproxy")
         port = free_port()
         super().__init__(port, key=settings.get("API_KEYS", "").partition(",")[0], model=settings["MODEL_ID"])
-        self._folder, self._settings = folder, {"DRAIN_DELAY_S": DRAIN_DELAY_S, **settings}
+        self._settings = {"DRAIN_DELAY_S": DRAIN_DELAY_S, **settings}
         self._ports = [free_port() for _ in range(count + 1)]
         self._started = 0
         self.servers: dict[str, ServerProcess] = {}
-        self.log_path = folder / "haproxy.log"
+        self._folder, self.log_path = folder, folder / "log"
         self._statistics = folder / "haproxy.socket"
         configuration = folder / "haproxy.cfg"
         configuration.write_text(_configuration(port, self._ports, self._statistics), encoding="utf-8")
         self._places = [f"asr{number}" for number in range(1, count + 2)]
-        with self.log_path.open("wb") as sink:
+        with self.log_path.open("ab") as sink:
             self._haproxy = subprocess.Popen(
                 ["haproxy", "-db", "-f", str(configuration)], stdout=sink, stderr=sink, cwd=folder
             )
 
     def log(self) -> str:
         """What HAProxy and all servers wrote, also those that are gone."""
-        return "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in self._folder.rglob("*log"))
+        return self.log_path.read_text(encoding="utf-8", errors="replace")
 
     def start(self) -> str:
         """Start a server at a free place; return the place once it gets requests."""
         place = next(name for name in self._places if name not in self.servers)
         self._started += 1
-        folder = self._folder / f"server{self._started}"
-        folder.mkdir()
-        port = self._ports[self._places.index(place)]
-        server = self.servers[place] = ServerProcess(folder / "log", port=port, **self._settings)
+        own = {"port": self._ports[self._places.index(place)], "STATE_DIR": str(self._folder / f"state{self._started}")}
+        server = self.servers[place] = ServerProcess(self.log_path, shared_log=True, **{**own, **self._settings})
         server.wait_until_live()
         self._wait_until(place, "UP", LOAD_TIMEOUT_S)
         return place
