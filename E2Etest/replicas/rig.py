@@ -34,7 +34,7 @@ class Replicas(Server):
             raise RuntimeError("these tests need HAProxy: sudo apt-get install haproxy")
         port = free_port()
         super().__init__(port, key=settings.get("API_KEYS", "").partition(",")[0], model=settings["MODEL_ID"])
-        self._settings = {"DRAIN_DELAY_S": DRAIN_DELAY_S, **settings}
+        self._settings = {"DRAIN_DELAY_S": DRAIN_DELAY_S, "LOG_LEVEL": "INFO", **settings}
         self._ports = [free_port() for _ in range(count + 1)]
         self._started = 0
         self.servers: dict[str, ServerProcess] = {}
