@@ -130,7 +130,7 @@ nightly: check nightly-unit nightly-e2e nightly-performance fuzz $(if $(SOAK),so
 nightly-unit: $(VENV)/.dev
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) src --numprocesses $(WORKERS) $(PARALLEL) -m "" --timeout 900 --hypothesis-seed=$(SEED)
 
-nightly-e2e: $(VENV)/.dev $(VENV)/.tools browser firefox image-tools faketime postgres
+nightly-e2e: $(VENV)/.dev $(VENV)/.tools browser firefox image-tools faketime postgres haproxy
 	$(PYTEST) E2Etest --ignore E2Etest/fuzz --numprocesses $(WORKERS) $(PARALLEL) -m "not performance and not soak"
 
 # For the tests of a clock that jumps. Installed here only as root, like Chromium.
@@ -142,6 +142,11 @@ faketime:
 .PHONY: postgres
 postgres:
 	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || test "$$(id -u)" != 0 || { apt-get update -qq && apt-get install -yqq postgresql; }
+
+# For the tests of several servers behind a load balancer. Installed here only as root, like Chromium.
+.PHONY: haproxy
+haproxy:
+	@command -v haproxy >/dev/null || test "$$(id -u)" != 0 || { apt-get update -qq && apt-get install -yqq haproxy; }
 
 nightly-performance: $(VENV)/.dev
 	$(PYTEST) E2Etest --ignore E2Etest/fuzz -m "performance and not soak"

@@ -79,9 +79,14 @@ class RunningServer(Server):
 
 
 class ServerProcess(Server):
-    """`asr-server serve`, or another `program` for Python, with `settings` as environment. Use `running()`."""
+    """`asr-server serve`, or another `program` for Python, with `settings` as environment. Use `running()`.
 
-    def __init__(self, log: Path, *, program: Sequence[str] = SERVE, port: int = 0, **settings: str) -> None:
+    `shared_log`: others write to the log too, so what is there stays.
+    """
+
+    def __init__(
+        self, log: Path, *, program: Sequence[str] = SERVE, port: int = 0, shared_log: bool = False, **settings: str
+    ) -> None:
         certificate, key = settings.get("SSL_CERTFILE"), settings.get("API_KEYS", "").partition(",")[0]
         model = settings.get("MODEL_ID", "demo")
         super().__init__(port or free_port(), key=key, certificate=certificate, model=model)
@@ -95,7 +100,7 @@ class ServerProcess(Server):
             **settings,
             "PORT": str(self.port),
         }
-        with log.open("wb") as sink:
+        with log.open("ab" if shared_log else "wb") as sink:
             self.process = subprocess.Popen(
                 [sys.executable, *program], env=environment, stderr=sink, stdout=sink, cwd=log.parent
             )

@@ -36,13 +36,18 @@ def _without_times(cues):
 
 @pytest.mark.smoke
 def test_a_recording_in_every_format(server, spoken):
-    """The words are in each, and the count of generated tokens grows with them."""
-    before = scrape(server)
+    """The words are in each."""
     for wanted in ("json", "text", "srt", "vtt", "verbose_json"):
         answer = server.transcribe(recordings.wav(spoken.samples), response_format=wanted)
         assert answer.status_code == 200, answer.text
         spoken.check(answer.json()["text"] if "json" in wanted else _without_times(answer.text))
-    assert moved(before, scrape(server))("asr_engine_tokens_total", kind="generated") >= 5 * len(spoken.words)
+
+
+def test_tokens_are_counted(server, spoken):
+    """The count of generated tokens grows with the words."""
+    before = scrape(server)
+    server.transcribe(recordings.wav(spoken.samples))
+    assert moved(before, scrape(server))("asr_engine_tokens_total", kind="generated") >= len(spoken.words)
 
 
 def test_containers_of_phones_and_browsers(server, spoken):

@@ -30,6 +30,7 @@ from E2Etest.bench import (
     pairs,
     qwen_speech,
     real,
+    replicas,
     speakers,
     speech,
     stream,
@@ -64,6 +65,7 @@ BENCHMARKS = {
     "subtitles": subtitles.measure,
     "gateway": gateway.measure,
     "web_server": web_server.measure,
+    "replicas": replicas.measure,
 }
 
 

@@ -3,13 +3,16 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import numpy as np
 import pytest
 
 from asr_server.engine.fake_script import FakeScript
 from E2Etest import recordings
+from E2Etest.live.session import act, data, finals, open_session, upto_flush
 
 LOADED = "state=loaded"
+URL = "/v1/audio/transcriptions"
 
 
 def test_two_first_requests_load_once(start, sample):
@@ -98,3 +101,17 @@ def test_a_stop_answers_what_was_accepted(start, sample):
         server.wait_for(lambda health: health["queue"]["running"] > 0)
         server.begin_to_stop()
         assert work.result().json()["text"] == sample[1]
+
+
+def test_a_server_that_is_to_stop_accepts_work_until_load_balancers_have_noticed(start, sample, speech):
+    """Unready at once; for DRAIN_DELAY_S a new request and a new live session are served, over new connections."""
+    with start(DRAIN_DELAY_S="1.5") as server:
+        server.begin_to_stop()
+        while (ready := server.client.get("/readyz", headers={"Connection": "close"})).status_code == 200:
+            time.sleep(0.02)
+        assert ready.json()["reason"] == "draining"
+        assert httpx.post(f"{server.base}{URL}", files={"file": sample[0]}).json()["text"] == sample[1]
+        with open_session(server) as socket:
+            socket.send(data(speech))
+            act(socket, "flush")
+            assert [text for text, *_ in finals(upto_flush(socket))] == [sample[1]]

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import random
 import threading
 import time
 
@@ -42,6 +43,41 @@ def test_an_ephemeral_key_opens_the_session_it_was_made_for(realtime_server):
     with _offer(realtime_server, "realtime", f"openai-insecure-api-key.{made.value}") as socket:
         assert socket.subprotocol == "realtime"
         assert json.loads(socket.recv())["session"]["audio"]["input"]["turn_detection"] is None
+
+
+def test_an_ephemeral_key_opens_its_session_at_any_server_with_the_same_api_keys(start):
+    """Also at one with further keys. One that does not serve the model of the session says so, and another with other
+    keys knows nothing of it."""
+    session = {"type": "transcription", "audio": {"input": {"transcription": {"model": "ours", "language": "de"}}}}
+    with start(API_KEYS="sk-a", MODEL_ALIASES="ours") as first:
+        made = first.openai().realtime.client_secrets.create(session=session)
+    with start(API_KEYS="sk-b,sk-a", MODEL_ALIASES="ours") as second:
+        with second.openai(api_key=made.value).realtime.connect() as connection:
+            opened = Talk(connection).only("session.created").session.audio.input.transcription
+        assert (opened.model, opened.language) == ("ours", "de")
+    for settings, status, code in (
+        ({"API_KEYS": "sk-a"}, 404, "model_not_found"),
+        ({"API_KEYS": "sk-b"}, 401, "invalid_api_key"),
+    ):
+        with start(**settings) as other, pytest.raises(InvalidStatus) as refused:
+            other.openai(api_key=made.value).realtime.connect().enter()
+        assert refused.value.response.status_code == status
+        assert json.loads(refused.value.response.body)["error"]["code"] == code
+
+
+def test_a_session_that_does_not_fit_into_a_key_is_refused(realtime_server):
+    """With what to do instead, on both routes."""
+    noise = random.Random(1).randbytes(4_000).hex()
+    for path, body in (
+        (
+            "client_secrets",
+            {"session": {"type": "transcription", "audio": {"input": {"transcription": {"prompt": noise}}}}},
+        ),
+        ("transcription_sessions", {"input_audio_transcription": {"prompt": noise}}),
+    ):
+        answer = realtime_server.client.post(f"/v1/realtime/{path}", json=body)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_value")
+        assert "session.update" in answer.json()["error"]["message"]
 
 
 def test_an_unknown_ephemeral_key_opens_nothing(realtime_server):

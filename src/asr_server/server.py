@@ -14,8 +14,9 @@ from loguru import logger
 from asr_server.api import app as api
 from asr_server.api.dependencies import Services
 from asr_server.api.edge.access import AccessRules
+from asr_server.api.edge.ephemeral_keys import EphemeralKeys
 from asr_server.api.metrics.metrics import Metrics
-from asr_server.api.realtime.ephemeral_keys import EphemeralKeys
+from asr_server.api.ops.probes import not_live
 from asr_server.audio import sandbox
 from asr_server.audio.decode import Decoder
 from asr_server.audio.limits import DecodeLimits
@@ -81,8 +82,7 @@ def create_app(settings: Settings | None = None, on_failure: OnFailure = lambda 
     """
     settings = settings or settings_module.load()
     resolved = plan.resolve(settings, capabilities.probe())
-    ephemeral_keys = EphemeralKeys()
-    rules = AccessRules.of(settings, lambda value: ephemeral_keys.find(value).owner)
+    rules = AccessRules.of(settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -91,7 +91,7 @@ def create_app(settings: Settings | None = None, on_failure: OnFailure = lambda 
         metrics = Metrics()
         watch = Watch(metrics.engine, metrics.speech, _tell(metrics), on_failure)
         built = machinery(settings, resolved, watch)
-        app.state.services = services = _services(settings, resolved, built, metrics, ephemeral_keys)
+        app.state.services = services = _services(settings, resolved, built, metrics, rules.ephemeral_keys)
         await services.jobs.start()
         tasks = [
             asyncio.create_task(_make_ready(services)),
@@ -113,10 +113,13 @@ def create_app(settings: Settings | None = None, on_failure: OnFailure = lambda 
 
 
 async def drain(app: FastAPI) -> None:
-    """Before the sockets are closed: report unready, send away who only watches a job, give every live session its
-    final and an orderly end, and let every speech session finish its sentence."""
+    """Before the sockets are closed: report unready and wait until load balancers have noticed. Then send away who only
+    watches a job, give every live session its final and an orderly end, and let every speech session finish its
+    sentence."""
     services: Services = app.state.services
     services.draining = True
+    if not not_live(services):  # a failed engine accepts nothing, and was unready before
+        await asyncio.sleep(services.settings.drain_delay_s)
     services.jobs.drain()
     services.speech.drain()
     await asyncio.gather(services.live.drain(), services.speech_sessions.drain())

@@ -12,8 +12,8 @@ from starlette.requests import Request
 from asr_server.api.edge.access import Caller
 
 if TYPE_CHECKING:
+    from asr_server.api.edge.ephemeral_keys import EphemeralKeys
     from asr_server.api.metrics.metrics import Metrics
-    from asr_server.api.realtime.ephemeral_keys import EphemeralKeys
     from asr_server.audio.decode import Decoder
     from asr_server.core.settings import Settings
     from asr_server.engine.client import Drafting

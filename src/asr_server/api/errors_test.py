@@ -85,7 +85,7 @@ def test_a_fault_of_ours_has_its_request_id_too():
     async def without_services(_):
         yield
 
-    rules = AccessRules.of(Settings(_env_file=None), lambda _: "")
+    rules = AccessRules.of(Settings(_env_file=None))
     with TestClient(app.create(without_services, rules), raise_server_exceptions=False) as client:
         answer = client.get("/health", headers={"X-Request-ID": "abc", "Host": "localhost"})
     assert (answer.status_code, answer.headers["x-request-id"]) == (500, "abc")

@@ -28,12 +28,21 @@ class ApiKeys:
         digest, known = _digest(presented), False
         for other in self._digests:
             known |= hmac.compare_digest(digest, other)
-        return digest.hex()[:_OWNER_DIGITS] if known else None
+        return _name(digest) if known else None
+
+
+def owner_of(key: str) -> str:
+    """The name under which the holder of this key owns jobs and sessions."""
+    return _name(_digest(key))
 
 
 def fingerprint(owner: str) -> str:
     """The short form of an owner for log lines. It does not help to guess the key."""
     return owner[:_FINGERPRINT_DIGITS]
+
+
+def _name(digest: bytes) -> str:
+    return digest.hex()[:_OWNER_DIGITS]
 
 
 def _digest(key: str) -> bytes:

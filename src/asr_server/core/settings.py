@@ -92,6 +92,14 @@ class Settings(JobSettings, SpeechSettings, EngineSettings, BaseSettings):
         description="Seconds without progress of a busy engine after which `/livez` fails; not while loading.",
     )
 
+    drain_delay_s: float = Field(
+        0.0,
+        ge=0,
+        le=300,
+        description="Seconds after SIGTERM for which the server is unready and still accepts work, so that load "
+        "balancers notice before it refuses any.",
+    )
+
     gateway_mode: bool = Field(False, description="Run the model in a worker process behind a gateway process.")
     worker_start_s: float = Field(
         60.0, gt=0, description="Gateway: seconds within which a new worker must accept requests, without its model."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -16,7 +15,7 @@ from asr_server.api import errors
 from asr_server.api.edge import install
 from asr_server.api.edge.access import AccessRules
 from asr_server.api.ops import page
-from asr_server.core.errors import AsrError, InvalidKey
+from asr_server.core.errors import AsrError
 from asr_server.core.settings import Settings
 from asr_server.engine import capabilities, plan
 from asr_server.gateway.child import spawner
@@ -65,6 +64,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.state.worker, app.state.model_id = worker, resolved.model_id
+    app.state.drain_delay_s = settings.drain_delay_s
     app.include_router(answers.router())
     app.include_router(page.router)  # does not start the worker
     # As the default and not as routes: routes would match the paths above with other methods, which are answered with
@@ -77,7 +77,7 @@ def create_app(settings: Settings) -> FastAPI:
         Proxy(worker, settings.max_upload_bytes),
     )
     errors.install_handlers(app)
-    install.install_middleware(app, AccessRules.of(settings, functools.partial(_ephemeral_owner, worker)))
+    install.install_middleware(app, AccessRules.of(settings))
     return app
 
 
@@ -94,11 +94,13 @@ def _everything_else(live: ASGIApp, sockets: ASGIApp, proxy: ASGIApp) -> ASGIApp
 
 
 async def drain(app: FastAPI) -> None:
-    """Accept no more work, ask live clients to move, and let the worker finish its work. Called before sockets are
-    closed, so that every live session gets its final."""
+    """Report unready, and once load balancers have noticed accept no more work, ask live clients to move, and let the
+    worker finish its work. Called before sockets are closed, so that every live session gets its final."""
     worker: Worker = app.state.worker
     live: LiveSockets = app.state.live
     worker.draining = True
+    await asyncio.sleep(app.state.drain_delay_s)
+    worker.refuse()
     await live.hand_over(app.state.handover_s)
     await worker.drain()
 
@@ -107,13 +109,6 @@ def _hang_config(settings: Settings) -> HangConfig:
     """A load may take as long as a request. A probe is at most two requests, after a pause."""
     hang_s = settings.worker_hang_s
     return HangConfig(hang_s, max(hang_s, settings.request_timeout), probe_s=2 * ANSWER_S + PROBE_PAUSE_S)
-
-
-def _ephemeral_owner(worker: Worker, _: str) -> str:
-    """Ephemeral keys end with the worker that issued them. A running worker checks its own."""
-    if worker.connection is None:
-        raise InvalidKey("The ephemeral key is unknown or has expired.")
-    return ""
 
 
 def _has_unfinished_jobs(settings: Settings) -> bool:

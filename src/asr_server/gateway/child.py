@@ -28,8 +28,8 @@ def spawner(settings: Settings, *, output: int | None = None) -> Spawn:
     """
     package_root = str(Path(__file__).parents[2])
     # The gateway applies the quotas: the worker sees no addresses, and would count a request that is sent again twice.
-    # It also asks its clients to move.
-    limits = {"key_max_requests": 0, "key_rate": 0, "max_live_sessions": _NO_LIMIT, "handover_s": 0}
+    # It also waits for load balancers before it ends the worker, and asks its clients to move.
+    limits = {"key_max_requests": 0, "key_rate": 0, "max_live_sessions": _NO_LIMIT, "drain_delay_s": 0, "handover_s": 0}
     environment = environment_of(settings, **limits)
     environment["PYTHONPATH"] = ":".join([package_root, *(entry for entry in sys.path if entry)])
 

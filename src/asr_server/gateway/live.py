@@ -111,7 +111,7 @@ class LiveSockets:
         await self._open(client, query, moved, parameters.received)
 
     def _check_may_move_here(self) -> None:
-        if self._worker.draining:
+        if self._worker.refusing:
             raise ShuttingDown("The server is shutting down.")
 
     async def hand_over(self, within_s: float) -> None:

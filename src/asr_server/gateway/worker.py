@@ -101,7 +101,8 @@ class Worker:
         self._kill_cause: WorkerEnd | None = None
         self.starts = 0
         self.ends = dict.fromkeys(WorkerEnd, 0)
-        self.draining = False
+        self.draining = False  # it is about to end: load balancers should send nobody
+        self.refusing = False  # whoever comes all the same gets an error
 
     @property
     def state(self) -> WorkerState:
@@ -116,7 +117,7 @@ class Worker:
     async def running(self) -> WorkerConnection:
         """The running worker, started if there is none. Raises `WorkerUnavailable`, `ShuttingDown`."""
         while True:
-            if self.draining:
+            if self.refusing:
                 raise ShuttingDown("The server is shutting down.")
             match self._policy.decide(self._clock()):
                 case Decision.GO if self._connection is not None:
@@ -205,10 +206,14 @@ class Worker:
             _signal(process.kill)
             await asyncio.wait({self._run})
 
+    def refuse(self) -> None:
+        """Accept no more work. The worker goes on with what it has."""
+        self.draining = self.refusing = True
+        self._notify()
+
     async def drain(self) -> None:
         """Accept no more work, and shut the worker down, which finishes what it has."""
-        self.draining = True
-        self._notify()
+        self.refuse()
         await self.stop()
 
     def _notify(self) -> None:

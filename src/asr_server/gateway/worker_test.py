@@ -245,6 +245,16 @@ async def test_a_draining_one_takes_nobody_any_more(supervise):
             await late
 
 
+async def test_a_draining_one_works_until_load_balancers_have_noticed(supervise):
+    """It says that it drains, and takes whoever comes until it refuses."""
+    case = supervise()
+    case.worker.draining = True
+    assert await case.worker.running() is case.worker.connection
+    case.worker.refuse()
+    with pytest.raises(ShuttingDown):
+        await case.worker.running()
+
+
 async def test_draining_without_a_worker_is_done_at_once(supervise):
     """There is nothing to end."""
     case = supervise()

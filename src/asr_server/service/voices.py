@@ -1,17 +1,18 @@
 """Voices that have names: where they are stored, and which of them the speakers of a recording are.
 
 A voice is a file in `STATE_DIR/speakers/OWNER/`. Nothing is kept in memory: each use reads the files, so that a deleted
-voice is not recognised any more. Each file is written under another name and then renamed.
+voice is not recognised any more. Each file is written under another name and then renamed. Several servers may share
+the directory: a lock has them write one after the other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import fcntl
 import os
 import re
 import secrets
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,7 +30,7 @@ from asr_server.core.errors import Overloaded, SpeakerNotFound, SpeakersUnavaila
 from asr_server.speakers.clustering import unit
 from asr_server.speakers.turns import VoicePrint
 
-VOICES, UNREADABLE_VOICES = "speakers", "unreadable-speakers"
+VOICES, UNREADABLE_VOICES, _LOCK = "speakers", "unreadable-speakers", ".lock"
 MAX_VOICES_EACH, MAX_VOICES = 200, 2_000
 # From this cosine of the angle between them on, two prints are of one person. docs/speakers.md says what was measured.
 SAME_VOICE = 0.5
@@ -39,6 +40,7 @@ _ENDING, _PART = ".json", ".part"
 _NO_KEY = "no-key"
 _MAX_FILE_BYTES, _MAX_DIMENSIONS = 64 * 1024, 4_096
 _RETRY_AFTER_S = 60
+_LOCK_WAIT_S, _LOCK_POLL_S = 5.0, 0.02  # a write takes milliseconds
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -126,7 +128,6 @@ class VoiceStore:
 
     def __init__(self, state_dir: Path) -> None:
         self._state_dir = state_dir
-        self._writing = threading.Lock()
 
     async def voices(self, owner: str) -> list[Voice]:
         """The owner's, oldest first. Files that hold no voice are moved to `unreadable-speakers`; those of a newer
@@ -196,11 +197,10 @@ class VoiceStore:
 
     def _put(self, owner: str, voice: Voice) -> Voice:
         folder = self._folder(owner)
-        with self._writing, _map_errors():
+        with _map_errors(), _locked(folder.parent):
             if same := self._place(owner, voice.name):
                 voice = replace(voice, id=same)
-            for place in (folder.parent.parent, folder.parent, folder):  # `mode` does not hold for parents
-                place.mkdir(parents=True, exist_ok=True, mode=0o700)
+            folder.mkdir(exist_ok=True, mode=0o700)
             for left in folder.glob(f"*{_PART}"):  # by a server that died
                 left.unlink(missing_ok=True)
             path = folder / f"{voice.id}{_ENDING}"
@@ -220,12 +220,13 @@ class VoiceStore:
         if not _ID.fullmatch(identity):
             raise _not_found()
         folder = self._folder(owner)
-        with self._writing, _map_errors():
-            try:
-                (folder / f"{identity}{_ENDING}").unlink()
-            except FileNotFoundError:
-                raise _not_found() from None
-            _sync(folder)
+        path = folder / f"{identity}{_ENDING}"
+        with _map_errors():
+            if not path.exists():
+                raise _not_found()
+            with _locked(folder.parent):
+                path.unlink(missing_ok=True)  # another server may have removed it meanwhile
+                _sync(folder)
 
     def _move_aside(self, path: Path, reason: str) -> None:
         place = path.parent.parent.parent / UNREADABLE_VOICES
@@ -303,6 +304,27 @@ def _sync(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """No other thread or server writes voices meanwhile. The kernel frees the lock of a process that dies."""
+    for place in (folder.parent, folder):  # `mode` does not hold for parents
+        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        give_up_s = time.monotonic() + _LOCK_WAIT_S
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > give_up_s:
+                    raise SpeakersUnavailable("Another server is writing voices; try again.") from None
+                time.sleep(_LOCK_POLL_S)
+        yield
     finally:
         os.close(descriptor)
 

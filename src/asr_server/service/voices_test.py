@@ -1,5 +1,6 @@
 """Stored voices, and the names of speakers."""
 
+import fcntl
 import itertools
 import json
 import os
@@ -40,8 +41,8 @@ def store(tmp_path):
 
 
 def paths(tmp_path):
-    """All files below, without those of jobs."""
-    return sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    """All files below, without those of jobs and the lock."""
+    return sorted(path for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock")
 
 
 async def test_what_is_stored_is_there_for_its_owner_after_a_restart(store, tmp_path):
@@ -211,18 +212,32 @@ async def test_without_a_directory_there_are_no_voices(tmp_path):
         await VoiceStore(tmp_path / "file").put(OWNER, voice())
 
 
-async def test_voices_stored_at_the_same_time_are_all_there(store):
-    """And those of one name are one."""
+async def test_voices_stored_at_the_same_time_are_all_there(store, tmp_path):
+    """And those of one name are one, also where several servers share the directory."""
     threads = [
-        threading.Thread(target=store._put, args=(OWNER, voice(name)))
+        threading.Thread(target=server._put, args=(OWNER, voice(name)))
         for name in ("Ann", "Bob", "Cid")
-        for _ in range(5)
+        for server in (store, VoiceStore(tmp_path), VoiceStore(tmp_path))
+        for _ in range(2)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert sorted(each.name for each in await store.voices(OWNER)) == ["Ann", "Bob", "Cid"]
+
+
+async def test_who_holds_the_lock_for_long_is_not_waited_for(store, tmp_path, monkeypatch):
+    """As a server that is stopped in the middle: the others cannot write, and still read."""
+    monkeypatch.setattr(module, "_LOCK_WAIT_S", 0.1)
+    stored = await store.put(OWNER, voice())
+    with (tmp_path / "speakers" / ".lock").open() as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        for attempt in (store.put(OWNER, voice("Bob")), store.delete(OWNER, stored.id)):
+            with pytest.raises(SpeakersUnavailable, match="Another server"):
+                await attempt
+        assert content(await store.voices(OWNER)) == content([stored])
+    await store.delete(OWNER, stored.id)
 
 
 def at_angle(cosine):

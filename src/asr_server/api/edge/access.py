@@ -7,10 +7,11 @@ A request that passes carries a `Caller` in its state. A new route is protected 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, ip_address, ip_network
+from typing import Any
 
 from loguru import logger
 from starlette.requests import HTTPConnection
@@ -20,6 +21,7 @@ from starlette.websockets import WebSocket
 from asr_server import web
 from asr_server.api import websocket_io
 from asr_server.api.edge import credentials
+from asr_server.api.edge.ephemeral_keys import EphemeralKeys
 from asr_server.api.edge.origins import Origins
 from asr_server.api.errors import TABLE, http_response, realtime_error
 from asr_server.core.api_keys import ApiKeys, fingerprint
@@ -41,31 +43,31 @@ _SUBSCRIBER_BITS = 64
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who makes a request. `owner`: the owner of its jobs and sessions, "" where there are no keys. `ephemeral_key`:
-    the one that opens this realtime session, "" where it was opened by another key. `share`: who shares what the server
-    can do with others: the owner, or an address where there are no keys."""
+    """Who makes a request. `owner`: the owner of its jobs and sessions, "" where there are no keys. `session`: the
+    configuration in the ephemeral key that opens this realtime session, None where another key opens it. `share`: who
+    shares what the server can do with others: the owner, or an address where there are no keys."""
 
     owner: str = ""
-    ephemeral_key: str = ""
+    session: Mapping[str, Any] | None = None
     share: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessRules:
-    """What access depends on. `ephemeral_owner`: the owner of an ephemeral key; raises `InvalidKey`."""
+    """What access depends on."""
 
     api_keys: ApiKeys
-    ephemeral_owner: Callable[[str], str]
+    ephemeral_keys: EphemeralKeys
     origins: Origins
     quota: Quota
 
     @classmethod
-    def of(cls, settings: Settings, ephemeral_owner: Callable[[str], str]) -> AccessRules:
+    def of(cls, settings: Settings) -> AccessRules:
         """The rules that the settings ask for."""
         api_keys = ApiKeys(settings.keys)
         origins = Origins(settings.origins, keyless=not api_keys, loopback=is_loopback(settings.host))
         quota = Quota(settings.key_max_requests, settings.key_rate, max_live=settings.max_live_sessions)
-        return cls(api_keys, ephemeral_owner, origins, quota)
+        return cls(api_keys, EphemeralKeys(settings.keys), origins, quota)
 
 
 class AccessControl:
@@ -119,7 +121,8 @@ class AccessControl:
     def _caller(self, connection: HTTPConnection) -> Caller:
         presented = credentials.presented(connection)
         if presented and presented.startswith(credentials.EPHEMERAL) and _is_realtime_socket(connection.scope):
-            return Caller(self._rules.ephemeral_owner(presented), ephemeral_key=presented)
+            opened = self._rules.ephemeral_keys.open(presented)
+            return Caller(opened.owner, opened.session)
         if not self._rules.api_keys:
             return Caller()
         if presented is None:

@@ -290,7 +290,7 @@ async def test_a_place_is_taken_until_the_answer_is_written():
     async def write(message):
         note(message.get("body", b"head"))
 
-    rules = AccessRules.of(Settings(_env_file=None, key_max_requests=1), None)
+    rules = AccessRules.of(Settings(_env_file=None, key_max_requests=1))
     headers = [(b"host", b"127.0.0.1")]
     scope = {"type": "http", "method": "GET", "path": "/v1/models", "headers": headers, "client": ("me", 1)}
     await AccessControl(app, rules)(scope, None, write)

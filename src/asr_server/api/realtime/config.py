@@ -183,6 +183,13 @@ class ServerDefaults:
             raise InvalidValue("The session is nested too deeply.", param=root or None) from None
         return self._checked(merged, root)
 
+    def restored(self, session: Mapping[str, Any]) -> Config:
+        """The configuration in an ephemeral key. Another server may have issued it, with other models than this one.
+
+        Raises `InvalidInput`.
+        """
+        return self._checked(session, "session")
+
     def rules_of(self, config: Config) -> TurnConfig:
         """How the live session detects turns and transcribes under this configuration."""
         turn_detection, transcription = config.input.turn_detection, config.input.transcription

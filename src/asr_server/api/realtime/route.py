@@ -11,12 +11,11 @@ from starlette.types import Message
 
 from asr_server.api import websocket_io
 from asr_server.api.dependencies import Services
-from asr_server.api.edge.access import Caller
+from asr_server.api.edge.access import reject_websocket
 from asr_server.api.errors import Json
 from asr_server.api.realtime import events, handshake, shapes
 from asr_server.api.realtime.config import Config, ServerDefaults
 from asr_server.api.realtime.conversation import Conversation
-from asr_server.api.realtime.handshake import Handshake
 from asr_server.api.realtime.shapes import Identity
 from asr_server.audio import g711
 from asr_server.core.errors import AsrError, InvalidInput, NothingToCommit, SessionExpired
@@ -36,27 +35,31 @@ router.add_api_route("/v1/realtime", websocket_io.refuse_plain_request, include_
 @router.websocket("/v1/realtime")
 async def realtime(socket: WebSocket) -> None:
     """Transcription over OpenAI's Realtime protocol."""
-    opening = handshake.read(socket)
+    opening, services, caller = handshake.read(socket), socket.app.state.services, socket.state.caller
+    defaults = ServerDefaults.of(services)
+    try:
+        config = defaults.initial(opening.model) if caller.session is None else defaults.restored(caller.session)
+    except InvalidInput as error:
+        websocket_io.count_error(socket, error)
+        await reject_websocket(socket, error)
+        return
     await socket.accept(subprotocol=opening.subprotocol)
-    connection = _RealtimeConnection(socket, socket.app.state.services, opening, socket.state.caller)
+    connection = _RealtimeConnection(socket, services, config, caller.owner, beta=opening.beta)
     await websocket_io.serve(socket, connection.run(), connection.render_error)
 
 
 class _RealtimeConnection:
     """The state that the reader and the writer of one connection share."""
 
-    def __init__(self, socket: WebSocket, services: Services, opening: Handshake, caller: Caller) -> None:
+    def __init__(self, socket: WebSocket, services: Services, config: Config, owner: str, *, beta: bool) -> None:
         self._socket = socket
         self._services = services
         self._defaults = ServerDefaults.of(services)
-        self._owner = caller.owner
-        if caller.ephemeral_key:
-            self._config = services.ephemeral_keys.find(caller.ephemeral_key).config
-        else:
-            self._config = self._defaults.initial(opening.model)
+        self._owner = owner
+        self._config = config
         self._max_duration_s = services.settings.realtime_session_s
         identity = Identity(f"sess_{secrets.token_hex(12)}", int(time.time() + self._max_duration_s))
-        self._conversation = Conversation(self._config, identity, beta=opening.beta)
+        self._conversation = Conversation(self._config, identity, beta=beta)
         self._uncommitted_ms = 0.0
         self._odd_byte = b""  # the first byte of a sample whose second byte is still to come
 

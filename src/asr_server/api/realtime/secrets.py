@@ -9,11 +9,11 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from asr_server.api.dependencies import CallerDep, ServicesDep
+from asr_server.api.edge.ephemeral_keys import MAX_LIFETIME_S, EphemeralKey
 from asr_server.api.http import body
 from asr_server.api.http.schemas import ErrorBody
 from asr_server.api.realtime import shapes
 from asr_server.api.realtime.config import ServerDefaults
-from asr_server.api.realtime.ephemeral_keys import EphemeralKey
 from asr_server.api.realtime.shapes import Identity
 from asr_server.core.errors import InvalidInput
 
@@ -26,7 +26,7 @@ class Expiry(BaseModel):
     """When a key expires."""
 
     anchor: Literal["created_at"] = "created_at"
-    seconds: int = Field(default=600, ge=10, le=7_200, description="Seconds from now.")
+    seconds: int = Field(default=600, ge=10, le=MAX_LIFETIME_S, description="Seconds from now.")
 
 
 class SecretRequest(BaseModel):
@@ -69,7 +69,7 @@ async def create_client_secret(request: Request, services: ServicesDep, caller: 
     config = defaults.initial()
     if wanted.session is not None:
         config = defaults.updated(config, wanted.session)
-    key = services.ephemeral_keys.issue(config, wanted.expires_after.seconds, caller.owner)
+    key = services.ephemeral_keys.issue(config.model_dump(), wanted.expires_after.seconds, caller.owner)
     return SecretBody(value=key.value, expires_at=key.expires_at, session=shapes.ga(config, _identity(key)))
 
 
@@ -84,7 +84,7 @@ async def create_transcription_session(request: Request, services: ServicesDep, 
     except InvalidInput as error:
         raise shapes.with_beta_path(error) from None
     expiry = wanted.expires_at or wanted.expires_after or Expiry()
-    key = services.ephemeral_keys.issue(config, expiry.seconds, caller.owner)
+    key = services.ephemeral_keys.issue(config.model_dump(), expiry.seconds, caller.owner)
     return shapes.beta(config, _identity(key), {"value": key.value, "expires_at": key.expires_at})
 
 

@@ -1,0 +1,1 @@
+"""Several servers behind HAProxy, as docs/replicas.md describes them: replaced one by one, and killed, under load."""

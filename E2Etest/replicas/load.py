@@ -1,0 +1,192 @@
+"""Callers of every kind, who go on until they are told to stop, and note each answer that is not what it should be."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import httpx
+import numpy as np
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
+
+from E2Etest import recordings
+from E2Etest.live.session import act, data, open_session
+from E2Etest.process import Server
+
+TIMEOUT_S = 60.0
+_TEXT = "The first sentence. The second sentence. The third sentence, which is the last."
+
+
+class WrongAnswer(Exception):
+    """An answer that looks complete and is not what it should be."""
+
+
+@dataclass
+class Tally:
+    """What came of the requests of each kind. `broken`: failures that a client sees as such, with their text."""
+
+    answered: dict[str, int] = field(default_factory=dict)
+    broken: list[tuple[str, str]] = field(default_factory=list)
+    wrong: list[tuple[str, str]] = field(default_factory=list)
+
+
+class Callers:
+    """One thread for each kind of request. The recordings have the words `text` in each of their spans."""
+
+    def __init__(self, server: Server, text: str) -> None:
+        self._server, self._text = server, text
+        self._clip = recordings.sample()[0]
+        pause = np.zeros(3 * 16_000, np.int16)
+        self._spans = 6
+        self._long = recordings.wav(np.tile(np.concatenate([recordings.samples(), pause]), self._spans))
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self.tally = Tally()
+        self.kinds: dict[str, Callable[[httpx.Client], None]] = {
+            "file": self._file,
+            "long file": self._long_file,
+            "stream": self._stream,
+            "translation": self._translation,
+            "speech": self._speech,
+            "speech events": self._speech_events,
+            "live session": self._live,
+        }
+        self._threads = [threading.Thread(target=self._go_on, args=(kind,)) for kind in self.kinds]
+
+    def start(self) -> None:
+        """Begin."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> Tally:
+        """Let each request under way come to its end."""
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join()
+        return self.tally
+
+    def wait_for_each_kind(self, more: int) -> None:
+        """Until each kind was answered that many times more."""
+        before = dict(self.tally.answered)
+        give_up_s = time.monotonic() + 2 * TIMEOUT_S
+        while any(self.tally.answered.get(kind, 0) < before.get(kind, 0) + more for kind in self.kinds):
+            assert time.monotonic() < give_up_s, self.tally
+            time.sleep(0.05)
+
+    def _go_on(self, kind: str) -> None:
+        headers = {"Authorization": f"Bearer {self._server.key}"} if self._server.key else {}
+        with httpx.Client(base_url=self._server.base, timeout=TIMEOUT_S, headers=headers) as client:
+            while not self._stopping.is_set():
+                try:
+                    self.kinds[kind](client)
+                except WrongAnswer as error:
+                    with self._lock:
+                        self.tally.wrong.append((kind, str(error)))
+                except (httpx.HTTPError, ConnectionClosed, InvalidHandshake, OSError) as error:
+                    with self._lock:
+                        self.tally.broken.append((kind, _described(error)))
+                else:
+                    with self._lock:
+                        self.tally.answered[kind] = self.tally.answered.get(kind, 0) + 1
+
+    def _post(self, client: httpx.Client, audio: bytes, path: str, **fields: str) -> httpx.Response:
+        answer = client.post(path, files={"file": ("a.wav", audio)}, data=fields)
+        answer.raise_for_status()
+        return answer
+
+    def _check(self, seen: object, expected: object) -> None:
+        if seen != expected:
+            raise WrongAnswer(f"{seen!r} instead of {expected!r}")
+
+    def _file(self, client: httpx.Client) -> None:
+        answer = self._post(client, self._clip, "/v1/audio/transcriptions", model="whisper-1")
+        self._check(answer.json()["text"], self._text)
+
+    def _long_file(self, client: httpx.Client) -> None:
+        answer = self._post(client, self._long, "/v1/audio/transcriptions", model="whisper-1")
+        self._check(answer.json()["text"], " ".join([self._text] * self._spans))
+
+    def _stream(self, client: httpx.Client) -> None:
+        form = {"files": {"file": ("a.wav", self._long)}, "data": {"model": "whisper-1", "stream": "true"}}
+        with client.stream("POST", "/v1/audio/transcriptions", **form) as answer:
+            _check_status(answer)
+            events = list(_events(answer))
+        if "error" in events[-1]:
+            raise httpx.HTTPError(str(events[-1]))
+        self._check(events[-1].get("text"), " ".join([self._text] * self._spans))
+
+    def _translation(self, client: httpx.Client) -> None:
+        answer = self._post(client, self._clip, "/v1/audio/translations", model="whisper-1")
+        self._check(answer.json()["text"], self._text)
+
+    def _speech(self, client: httpx.Client) -> None:
+        body = {"model": "tts-1", "voice": "alloy", "input": _TEXT, "response_format": "wav"}
+        answer = client.post("/v1/audio/speech", json=body)
+        answer.raise_for_status()
+        self._check(len(answer.content) > 100_000, True)
+
+    def _speech_events(self, client: httpx.Client) -> None:
+        body = {"model": "tts-1", "voice": "alloy", "input": _TEXT, "response_format": "pcm", "stream_format": "sse"}
+        with client.stream("POST", "/v1/audio/speech", json=body) as answer:
+            _check_status(answer)
+            kinds = [event.get("type") for event in _events(answer)]
+        if "error" in kinds:
+            raise httpx.HTTPError(str(kinds))
+        self._check(kinds[-1], "speech.audio.done")
+
+    def _live(self, client: httpx.Client) -> None:
+        """A session of two utterances at about the speed of speech. One whose server goes gets its final and 1001."""
+        speech = data(np.concatenate([recordings.samples(), np.zeros(16_000, np.int16)]))
+        with open_session(self._server) as socket:
+            try:
+                for at in range(0, len(speech), 6_400):
+                    socket.send(speech[at : at + 6_400])
+                    time.sleep(0.2)
+                act(socket, "flush")
+                messages = list(_upto(socket, "flush"))
+            except ConnectionClosed as closed:
+                if closed.rcvd is None or closed.rcvd.code != 1001:
+                    raise
+                return
+        self._check(any(message.get("is_final") and message["text"] for message in messages), True)
+
+
+def _check_status(answer: httpx.Response) -> None:
+    if answer.is_error:
+        answer.read()
+    answer.raise_for_status()
+
+
+def _described(error: Exception) -> str:
+    if isinstance(error, httpx.HTTPStatusError):
+        return f"{error.response.status_code} {error.response.text[:200]}"
+    return f"{type(error).__name__}: {error}"
+
+
+def _events(answer: httpx.Response) -> Iterator[dict]:
+    for line in answer.iter_lines():
+        if line.startswith("data: {"):
+            yield json.loads(line.removeprefix("data: "))
+
+
+def _upto(socket, ending: str) -> Iterator[dict]:
+    while True:
+        message = json.loads(socket.recv(timeout=TIMEOUT_S))
+        yield message
+        if message.get("ending") == ending:
+            return
+
+
+@contextmanager
+def calling(server: Server, text: str) -> Iterator[Callers]:
+    """Callers who are at work, and are stopped at the end."""
+    callers = Callers(server, text)
+    callers.start()
+    try:
+        yield callers
+    finally:
+        callers.stop()

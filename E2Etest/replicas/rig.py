@@ -1,0 +1,147 @@
+"""Real servers behind a real HAProxy, with the configuration of docs/replicas.md; each can be replaced or killed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from E2Etest.process import LOAD_TIMEOUT_S, START_TIMEOUT_S, Server, ServerProcess, free_port
+
+PAGE = Path(__file__).parents[2] / "docs" / "replicas.md"
+# The checks of the page are those of a site. Here they are faster, and with them the delay of the drain.
+CHECKS_ON_THE_PAGE, CHECKS_HERE = "inter 1s fall 2 rise 1", "inter 300ms fall 2 rise 1"
+DRAIN_DELAY_S = "2"
+_EXIT_TIMEOUT_S = 60.0
+
+
+class Replicas(Server):
+    """`count` servers with the same `settings` behind one address. Use `balanced()`.
+
+    HAProxy knows one place more than there are servers, so that a new one is there before an old one goes.
+    """
+
+    def __init__(self, folder: Path, count: int, **settings: str) -> None:
+        if shutil.which("haproxy") is None:
+            raise RuntimeError("these tests need HAProxy: sudo apt-get install haproxy")
+        port = free_port()
+        super().__init__(port, key=settings.get("API_KEYS", "").partition(",")[0], model=settings["MODEL_ID"])
+        self._settings = {"DRAIN_DELAY_S": DRAIN_DELAY_S, "LOG_LEVEL": "INFO", **settings}
+        self._ports = [free_port() for _ in range(count + 1)]
+        self._started = 0
+        self.servers: dict[str, ServerProcess] = {}
+        self._folder, self.log_path = folder, folder / "log"
+        self._statistics = folder / "haproxy.socket"
+        configuration = folder / "haproxy.cfg"
+        configuration.write_text(_configuration(port, self._ports, self._statistics), encoding="utf-8")
+        self._places = [f"asr{number}" for number in range(1, count + 2)]
+        with self.log_path.open("ab") as sink:
+            self._haproxy = subprocess.Popen(
+                ["haproxy", "-db", "-f", str(configuration)], stdout=sink, stderr=sink, cwd=folder
+            )
+
+    def log(self) -> str:
+        """What HAProxy and all servers wrote, also those that are gone."""
+        return self.log_path.read_text(encoding="utf-8", errors="replace")
+
+    def start(self) -> str:
+        """Start a server at a free place; return the place once it gets requests."""
+        place = next(name for name in self._places if name not in self.servers)
+        self._started += 1
+        own = {"port": self._ports[self._places.index(place)], "STATE_DIR": str(self._folder / f"state{self._started}")}
+        server = self.servers[place] = ServerProcess(self.log_path, shared_log=True, **{**own, **self._settings})
+        server.wait_until_live()
+        self._wait_until(place, "UP", LOAD_TIMEOUT_S)
+        return place
+
+    def stop_one(self, place: str) -> int:
+        """SIGTERM to the server of that place, as an orchestrator sends it. Returns its exit code."""
+        server = self.servers.pop(place)
+        code = server.stop()
+        self._wait_until(place, "DOWN", START_TIMEOUT_S)
+        return code
+
+    def roll(self) -> list[int]:
+        """Replace every server: a new one first, then the old one goes. Returns their exit codes."""
+        codes = []
+        for place in list(self.servers):
+            self.start()
+            codes.append(self.stop_one(place))
+        return codes
+
+    def kill(self, place: str) -> None:
+        """SIGKILL, as a machine that fails."""
+        server = self.servers.pop(place)
+        server.process.send_signal(signal.SIGKILL)
+        server.process.wait(_EXIT_TIMEOUT_S)
+        server.close()
+
+    def answered(self) -> dict[str, int]:
+        """How many connections HAProxy has given to each place."""
+        return {name: int(row["stot"]) for name, row in self._rows().items()}
+
+    def stop(self) -> None:
+        """End everything."""
+        self.close()
+        for place in list(self.servers):
+            self.servers.pop(place).stop()
+        self._haproxy.terminate()
+        self._haproxy.wait(_EXIT_TIMEOUT_S)
+
+    def _wait_until(self, place: str, status: str, timeout_s: float) -> None:
+        give_up_s = time.monotonic() + timeout_s
+        while not (found := self._rows()[place]["status"]).startswith(status):
+            assert time.monotonic() < give_up_s, (place, found, self.log())
+            time.sleep(0.05)
+
+    def _rows(self) -> dict[str, dict[str, str]]:
+        """HAProxy's statistics of each server."""
+        give_up_s = time.monotonic() + START_TIMEOUT_S
+        while True:
+            assert self._haproxy.poll() is None, self.log()
+            with socket.socket(socket.AF_UNIX) as asking:
+                try:
+                    asking.connect(str(self._statistics))
+                except OSError:  # it has just been started
+                    assert time.monotonic() < give_up_s, self.log()
+                    time.sleep(0.05)
+                    continue
+                asking.sendall(b"show stat\n")
+                answer = b"".join(iter(lambda: asking.recv(65_536), b"")).decode()
+            rows = csv.DictReader(io.StringIO(answer.removeprefix("# ")))
+            return {row["svname"]: row for row in rows if row["pxname"] == "asr" and row["svname"] in self._places}
+
+
+@contextmanager
+def balanced(folder: Path, count: int, **settings: str) -> Iterator[Replicas]:
+    """That many servers, all of them getting requests; stopped at the end."""
+    replicas = Replicas(folder, count, **settings)
+    try:
+        for _ in range(count):
+            replicas.start()
+        yield replicas
+    finally:
+        replicas.stop()
+
+
+def _configuration(port: int, servers: list[int], statistics: Path) -> str:
+    """The block of the page with other addresses and faster checks, without a certificate."""
+    (block,) = re.findall(r"```haproxy\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    lines = [f"    server asr{number} 127.0.0.1:{each}\n" for number, each in enumerate(servers, 1)]
+    block, replaced = re.subn(r"(?m)(^    server asr\d .*\n)+", "".join(lines), block)
+    assert replaced == 1
+    for written, here in (
+        (":443 ssl crt /etc/ssl/asr.pem", f"127.0.0.1:{port}"),
+        (CHECKS_ON_THE_PAGE, CHECKS_HERE),
+    ):
+        assert written in block
+        block = block.replace(written, here)
+    return f"global\n    stats socket {statistics} mode 600 level user\n\n{block}"

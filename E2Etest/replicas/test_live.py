@@ -1,0 +1,126 @@
+"""Live sessions whose servers are replaced, or die, while people speak: each word is there once."""
+
+import contextlib
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from asr_server.client.live import ConnectionClosed, LiveClient, LiveOptions
+from E2Etest import recordings
+from E2Etest.live.session import data
+from E2Etest.replicas.rig import balanced
+
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.integration,
+    pytest.mark.websocket,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+]
+
+SPEAKERS, PIECE_S = 3, 0.1
+RESUME_S = 60.0
+
+
+class Speaker:
+    """Speaks the bundled recording again and again at the speed of speech, until it is told to end; follows its session
+    from server to server."""
+
+    def __init__(self, server):
+        self.client = LiveClient(server.base, LiveOptions(token=server.key))
+        self.finals, self.committed, self.taken_back = {}, {}, []
+        self.said = self.resumed = 0
+        self._ending = threading.Event()
+        self._threads = [threading.Thread(target=each) for each in (self._speak, self._read)]
+        for thread in self._threads:
+            thread.start()
+
+    def end(self):
+        """Come to the end of the sentence, and wait for the last final."""
+        self._ending.set()
+        for thread in self._threads:
+            thread.join()
+        self.client.close()
+
+    @property
+    def text(self):
+        """All that was understood."""
+        return " ".join(text for _, text in sorted(self.finals.items()) if text)
+
+    def _speak(self):
+        speech = data(np.concatenate([recordings.samples(), np.zeros(14_400, np.int16)]))
+        size = int(PIECE_S * 32_000)
+        while not self._ending.is_set():
+            for at in range(0, len(speech), size):
+                with contextlib.suppress(ConnectionClosed):  # it is kept, and sent again by `resume`
+                    self.client.send(speech[at : at + size])
+                time.sleep(PIECE_S)
+            self.said += 1
+        while True:
+            try:
+                self.client.flush()
+                return
+            except ConnectionClosed:
+                time.sleep(PIECE_S)
+
+    def _read(self):
+        while True:
+            try:
+                for line in self.client.lines():
+                    before = self.committed.get(line.utterance, "")
+                    self.committed[line.utterance] = line.committed
+                    if not line.committed.startswith(before) or line.utterance in self.finals:
+                        self.taken_back.append((before, line))
+                    if line.final:
+                        self.finals[line.utterance] = line.text
+                    if line.ending == "flush":
+                        return
+            except ConnectionClosed:
+                self.resumed += 1
+                self.client.resume_within(RESUME_S)
+
+
+def _check(speakers):
+    words = recordings.sample()[1]
+    for speaker in speakers:
+        assert speaker.text == " ".join([words] * speaker.said)
+        assert speaker.taken_back == []
+
+
+@pytest.fixture
+def demo():
+    """The settings of servers with the demonstration model."""
+    return {"MODEL_ID": "demo", "PRELOAD": "true", "IDLE_TIMEOUT": "0", "API_KEYS": "sk-replicas"}
+
+
+@pytest.mark.parametrize("gateway", ["false", "true"], ids=["plain", "gateway"])
+def test_a_rolling_update_moves_live_sessions(tmp_path, demo, gateway):
+    """No word is lost or doubled, and no committed word taken back; no session was cut off."""
+    with balanced(tmp_path, 2, GATEWAY_MODE=gateway, **demo) as replicas:
+        speakers = [Speaker(replicas) for _ in range(SPEAKERS)]
+        try:
+            assert replicas.roll() == [0, 0]
+        finally:
+            for speaker in speakers:
+                speaker.end()
+    _check(speakers)
+    assert [speaker.resumed for speaker in speakers] == [0] * SPEAKERS
+
+
+def test_live_sessions_go_on_where_their_server_dies(tmp_path, demo):
+    """SIGKILL to one server after the other, with a new one between: no word is lost or doubled, and no committed word
+    is taken back."""
+    with balanced(tmp_path, 2, **demo) as replicas:
+        speakers = [Speaker(replicas) for _ in range(SPEAKERS)]
+        try:
+            for place in list(replicas.servers):
+                time.sleep(2)
+                replicas.kill(place)
+                replicas.start()
+        finally:
+            for speaker in speakers:
+                speaker.end()
+    _check(speakers)
+    assert all(speaker.resumed for speaker in speakers)
