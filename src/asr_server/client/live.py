@@ -24,14 +24,14 @@ from typing import Any
 
 from websockets.exceptions import ConnectionClosed, ConnectionClosedOK, WebSocketException
 
-from asr_server.client.live_connection import LiveError, LiveOptions, SessionConnection, open_connection
+from asr_server.client.live_connection import KnownSession, LiveError, LiveOptions, SessionConnection, open_connection
 from asr_server.client.live_input import Continuation, LiveInput
 from asr_server.client.live_lines import Line, line_of, runs_of, word_of
 
 # What is kept to be sent again after a cut: a minute at 48 kHz and more.
 _BUFFER_BYTES = 8 * 1024 * 1024
 _LINES_KEPT = 64  # words and speakers of a line may follow it
-_COMMITTED_CHARS = 4096  # that a server takes
+_COMMITTED_CHARS = 2000  # that a server takes
 _GOING_AWAY = 1001
 # Of the tries to reach another server while the last one still serves the session.
 _FIRST_DELAY_S, _LONGEST_DELAY_S, _TRY_S = 0.25, 5.0, 5.0
@@ -67,12 +67,12 @@ class LiveClient:
         self._received = [0] * self._options.channels  # the last final of each
         self._lines: OrderedDict[int, Line] = OrderedDict()  # the last one of the latest utterances
         self._late: deque[dict[str, Any]] = deque()  # of the connection before, not read yet
-        # Both are written by the thread that reads and are never changed in place: others read them without the lock.
+        # Both are replaced, never changed in place, by the thread that reads: others read them without the lock.
         self._move: _Move | None = None
         self._continuation: Continuation | None = None
         self._closed = False
         self.speakers_lost = ""
-        first = open_connection(self._url, self._options, {})
+        first = open_connection(self._url, self._options)
         self._socket, self.hello = first.socket, first.hello
         self._continuation = Continuation.of(first.hello)
         if self._options.hotwords:
@@ -122,7 +122,8 @@ class LiveClient:
     def lines(self, wait_s: float | None = None) -> Iterator[Line]:
         """The lines from the server, until the connection ends in order, or no message came for `wait_s` seconds.
 
-        Where a server that is shutting down hands the session over, the lines of the next one follow. Raises
+        Where a server that is shutting down hands the session over, the lines of the next one follow; while it is
+        looked for, `wait_s` may be exceeded by ten seconds. Raises
         `LiveError` for a message that the server refused; the session goes on. Raises `ConnectionClosed` where the
         connection broke, or the server went before another was reached: `resume` may go on.
         """
@@ -177,7 +178,7 @@ class LiveClient:
         """
         with suppress(OSError):
             self.cut()  # ends a `lines` that still waits for the old connection
-        fresh = open_connection(self._url, self._options, self._session_query())
+        fresh = open_connection(self._url, self._options, self._known_session())
         with self._lock:
             self._go_on(fresh)
 
@@ -236,15 +237,17 @@ class LiveClient:
                 message: dict[str, Any] = json.loads(raw)
                 return message
 
-    def _session_query(self) -> dict[str, str]:
+    def _known_session(self) -> KnownSession:
         """What a server needs to know of the session, whether it has it or not."""
-        query = {"session_id": self.session_id, "received": ",".join(map(str, self._received))}
-        if self._continuation is not None:
-            query["continuation"] = self._continuation.state
-            line = self._lines.get(self._received[0] + 1)
-            if line is not None and len(line.committed) <= _COMMITTED_CHARS:
-                query["committed"] = line.committed
-        return query
+        known = KnownSession(self.session_id, ",".join(map(str, self._received)))
+        if self._continuation is None:
+            return known
+        frame: dict[str, Any] = {"action": "continue", "state": self._continuation.state}
+        line = self._lines.get(self._received[0] + 1)
+        if line is not None and len(line.committed) <= _COMMITTED_CHARS:
+            runs = [{"speaker": run.speaker, "text": run.text} for run in line.speakers]
+            frame |= {"committed": line.committed, "end": line.end_s} | ({"speakers": runs} if runs else {})
+        return replace(known, first_frame=json.dumps(frame))
 
     def _moved_on(self, move: _Move) -> _Move | None:
         """Try to go on at another server. Returns when to try again; None where the session has moved.
@@ -258,7 +261,7 @@ class LiveClient:
                 return move.postponed()  # the last server can still end the utterance, and the next need not hear it
         last = SessionConnection(self._socket, self.hello)
         try:
-            fresh = open_connection(self._url, self._options, self._session_query(), _TRY_S)
+            fresh = open_connection(self._url, self._options, self._known_session(), _TRY_S)
             with self._lock:
                 self._go_on(fresh)
         except (OSError, LiveError, WebSocketException):
@@ -277,24 +280,18 @@ class LiveClient:
 
     def _go_on(self, fresh: SessionConnection) -> None:
         """Continue over this connection. The caller holds the lock. Raises `LiveError`, and nothing has changed."""
-        hello, newest = fresh.hello, self._continuation
-        received_bytes, actions = int(hello["received_bytes"]), hello.get("actions")
+        received_bytes, actions = int(fresh.hello["received_bytes"]), fresh.hello.get("actions")
         refusal = None
         if self._closed:
             refusal = LiveError("session_closed", "The session was closed meanwhile.")
-        elif newest is not None and not hello.get("continued") and received_bytes < newest.received_bytes:
-            # It was opened for an earlier try whose answer was lost; what has been said since is not known there.
-            refusal = LiveError(
-                "session_outdated", "The server had an older state of the session; it is dropped there."
-            )
         elif not self._input.holds(received_bytes, actions):
             refusal = LiveError("audio_lost", "More audio had not arrived than is kept to be sent again.")
         if refusal is not None:
             fresh.leave()
             raise refusal
         self._input.go_on(received_bytes, actions)
-        self._socket, self.hello, self._move = fresh.socket, hello, None
-        self._continuation = Continuation.of(hello) or newest
+        self._socket, self.hello, self._move = fresh.socket, fresh.hello, None
+        self._continuation = Continuation.of(fresh.hello) or self._continuation
         with suppress(ConnectionClosed):  # it is kept, and `lines` raises the error
             self._send_pending()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlencode
@@ -56,27 +55,29 @@ class SessionConnection:
         self.socket.close(_MOVED)
 
 
+@dataclass(frozen=True, slots=True)
+class KnownSession:
+    """A session that is to go on: its id and the last finals that are here. `first_frame`: what any server needs to
+    go on with it, sent before all else; "" where only the server that has the session can."""
+
+    session_id: str
+    received: str
+    first_frame: str = ""
+
+
 def open_connection(
-    url: str, options: LiveOptions, extra: Mapping[str, str], timeout_s: float | None = None
+    url: str, options: LiveOptions, known: KnownSession | None = None, timeout_s: float | None = None
 ) -> SessionConnection:
-    """Connect to a session: a new one, or the one that `extra`, of the query, names. `timeout_s`: for the handshake,
-    and again for the first message; None for the usual limits.
+    """Connect to a new session, or to a known one. `timeout_s`: for the handshake, and again for the first message;
+    None for the usual limits.
 
     Raises `LiveError` where the server refuses it, `OSError` or `WebSocketException` where none answers.
     """
-    query = {"sample_rate": str(options.sample_rate_hz), "language": options.language, "words": options.words}
-    query |= {"handover": "true"}
-    query |= {"speakers": "true"} if options.speakers else {}
-    query |= {"channels": str(options.channels)} if options.channels > 1 else {}
-    query |= extra
-    if options.use_server_vad is not None:
-        query["use_server_vad"] = str(options.use_server_vad).lower()
-    query_text = urlencode({name: value for name, value in query.items() if value})
     # In a header: proxies log addresses.
     headers = {"Authorization": f"Bearer {options.token}"} if options.token else None
     try:
         opened = connect(
-            f"{url}?{query_text}",
+            f"{url}?{_query(options, known)}",
             additional_headers=headers,
             max_size=None,
             compression=None,
@@ -85,15 +86,28 @@ def open_connection(
     except InvalidStatus as rejected:
         raise _rejection(rejected) from None
     try:
+        if known is not None and known.first_frame:
+            opened.send(known.first_frame)
         hello = json.loads(opened.recv(timeout=_HELLO_TIMEOUT_S if timeout_s is None else timeout_s))
     except TimeoutError:
-        # The server may have opened the session without our knowledge; it would go on from an old state there.
         SessionConnection(opened, {}).leave()
         raise
     if "error" in hello:
         opened.close()
         raise LiveError(hello["code"], hello["error"]["message"])
     return SessionConnection(opened, hello)
+
+
+def _query(options: LiveOptions, known: KnownSession | None) -> str:
+    query = {"sample_rate": str(options.sample_rate_hz), "language": options.language, "words": options.words}
+    query |= {"speakers": "true"} if options.speakers else {}
+    query |= {"channels": str(options.channels)} if options.channels > 1 else {}
+    # A server waits for the first frame of a client that says so.
+    query |= {"handover": "true"} if known is None or known.first_frame else {}
+    query |= {"session_id": known.session_id, "received": known.received} if known is not None else {}
+    if options.use_server_vad is not None:
+        query["use_server_vad"] = str(options.use_server_vad).lower()
+    return urlencode({name: value for name, value in query.items() if value})
 
 
 def _rejection(rejected: InvalidStatus) -> LiveError:

@@ -1,0 +1,340 @@
+"""A live session that goes on at another server; the servers are scripted, one connection each."""
+
+import json
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.server import serve
+
+from asr_server.client import live
+from asr_server.client.live import LiveClient, LiveError
+
+_WAIT_S = 20
+
+
+def _at(received_bytes, actions=0, state="s"):
+    return {"continuation": {"state": f"{state}{received_bytes}", "received_bytes": received_bytes, "actions": actions}}
+
+
+def _text(utterance, committed, tentative="", *, end=1.0, final=False):
+    ending = {"ending": "pause"} if final else {}
+    fields = {"utterance": utterance, "committed": committed, "tentative": tentative, "is_final": final, **ending}
+    return {**fields, "text": committed + tentative, "language": "English", "start": 0.0, "end": end, "lag_ms": 1}
+
+
+class _Side:
+    """One connection, as the server has it. What it got is known once it has ended or `got` was called."""
+
+    def __init__(self, socket):
+        self._socket = socket
+        self.path = socket.request.path
+        self.first, self.audio, self.actions = None, bytearray(), []
+        if "session_id=" in self.path and "handover=true" in self.path:
+            self.first = json.loads(socket.recv(timeout=_WAIT_S))
+
+    def say(self, *messages):
+        for message in messages:
+            self._socket.send(json.dumps(message))
+
+    def hello(self, received_bytes=None, actions=0, *, continued=True):
+        known = {}
+        if received_bytes is not None:
+            known = {"resumed": True, "received_bytes": received_bytes, "actions": actions}
+        if continued:
+            known |= {"continued": True} if known else {}
+            known |= _at(received_bytes or 0, actions)
+        self.say({"status": "connected", "session_id": "live_1", **known})
+
+    def hear(self, size=0, actions=0):
+        """Until so many bytes and actions have come."""
+        while len(self.audio) < size or len(self.actions) < actions:
+            self._take(self._socket.recv(timeout=_WAIT_S))
+
+    def close(self, code):
+        self._socket.close(code)
+
+    def end(self):
+        """Until the client has ended the connection. Returns its close code."""
+        try:
+            while True:
+                self._take(self._socket.recv(timeout=_WAIT_S))
+        except ConnectionClosed as closed:
+            return closed.rcvd.code if closed.rcvd else None
+
+    def _take(self, frame):
+        if isinstance(frame, bytes):
+            self.audio += frame
+        else:
+            self.actions.append((len(self.audio), json.loads(frame)["action"]))
+
+
+@contextmanager
+def _servers(*scripts):
+    """Each connection gets the next script. An assertion that fails in one of them fails the test."""
+    waiting, ended, failures = list(scripts), threading.Semaphore(0), []
+
+    def talk(socket):
+        script = waiting.pop(0)
+        try:
+            script(_Side(socket))
+        except BaseException as failure:
+            failures.append(failure)
+            raise
+        finally:
+            ended.release()
+
+    with serve(talk, "127.0.0.1", 0, max_size=None) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.socket.getsockname()[1]}"
+            for _ in scripts:
+                assert ended.acquire(timeout=_WAIT_S)
+        finally:
+            server.shutdown()
+            thread.join()
+    assert not failures
+
+
+def _wait_until_moving(client):
+    give_up_s = time.monotonic() + _WAIT_S
+    while client._move is None:
+        assert time.monotonic() < give_up_s
+        time.sleep(0.005)
+
+
+def _shown(lines):
+    return [(line.utterance, line.committed, line.tentative, len(line.words)) for line in lines]
+
+
+def test_a_session_that_is_handed_over_goes_on_without_a_line_lost_or_doubled():
+    """The next server gets what the last one had not finished, and the last one is told that the session has moved."""
+    words = {"utterance": 1, "words": [{"word": "on", "start": 0.0, "end": 1.0, "source": "estimated"}]}
+
+    def first(side):
+        assert "handover=true" in side.path
+        side.hello()
+        side.hear(8, 2)
+        side.say(_text(1, "on", final=True), _at(4, 1), _text(2, "and", " so", end=1.5))
+        # What is said behind the request is left to the next server, but for the words of a final that is here.
+        side.say(
+            {"status": "reconnect", "within_s": 5, **_at(4, 1)}, words, _text(2, "and then", final=True), _at(8, 2)
+        )
+        assert side.end() == 4010
+
+    def second(side):
+        assert "session_id=live_1" in side.path
+        assert "received=1" in side.path
+        assert side.first == {"action": "continue", "state": "s4", "committed": "and", "end": 1.5}
+        side.hello(4, 1)
+        side.hear(6, 1)
+        assert (bytes(side.audio), side.actions) == (b"5678ab", [(2, "flush")])
+        side.say(_text(2, "and then", final=True))
+        assert side.end() == 1000
+
+    with _servers(first, second) as url:
+        client = LiveClient(url)
+        client.send(b"12")
+        client.configure(language="de")
+        client.send(b"3456")
+        client.flush()
+        client.send(b"78")
+        lines, shown = client.lines(), []
+        while len(shown) < 3:
+            shown += _shown([next(lines)])
+        client.send(b"ab")
+        shown += _shown([next(lines)])
+        assert shown == [(1, "on", "", 0), (2, "and", " so", 0), (1, "on", "", 1), (2, "and then", "", 0)]
+        client.close()
+
+
+@pytest.mark.parametrize("refusal", ["draining", "full"])
+def test_the_last_server_is_read_on_while_no_other_takes_the_session(refusal):
+    """And the next try begins from what it has said meanwhile."""
+
+    def first(side):
+        side.hello()
+        side.hear(4)
+        side.say({"status": "reconnect", "within_s": 5, **_at(0)})
+        side.say(_text(1, "on", final=True), _at(4))
+        assert side.end() == 4010
+
+    def refusing(side):
+        assert side.first["state"] == "s0"
+        if refusal == "full":
+            side.say({"error": {"message": "The server is full.", "code": "overloaded"}, "code": "overloaded"})
+        side.close(1001 if refusal == "draining" else 1013)
+
+    def last(side):
+        assert (side.first["state"], "received=1" in side.path) == ("s4", True)
+        side.hello(4)
+        side.hear(2)
+        assert bytes(side.audio) == b"56"
+        side.say(_text(2, "then", final=True))
+        side.end()
+
+    with _servers(first, refusing, last) as url, LiveClient(url) as client:
+        client.send(b"1234")
+        lines = client.lines()
+        assert next(lines).committed == "on"
+        sender = threading.Timer(0.0, client.send, [b"56"])
+        sender.start()
+        assert next(lines).committed == "then"
+        sender.join()
+
+
+def test_a_server_that_goes_before_another_is_found_breaks_the_connection_and_resume_goes_on():
+    """Its last final counts; what it has not finished goes to the next server."""
+
+    def first(side):
+        side.hello()
+        side.hear(4)
+        side.say(_text(1, "on", final=True), _at(2))
+        side.close(1001)
+
+    def second(side):
+        side.hello(2)
+        side.hear(4)
+        assert bytes(side.audio) == b"3456"
+        side.end()
+
+    with _servers(first, second) as url, LiveClient(url) as client:
+        client.send(b"1234")
+        lines = client.lines()
+        assert next(lines).committed == "on"
+        with pytest.raises(ConnectionClosed):
+            next(lines)
+        client.resume()
+        client.send(b"56")
+
+
+def test_audio_and_actions_while_a_session_moves_reach_the_next_server_once():
+    """Also when the last server has closed its connection meanwhile; the sender sees no error."""
+    may_answer = threading.Event()
+
+    def first(side):
+        side.hello()
+        side.say({"status": "reconnect", "within_s": 5, **_at(0)})
+        side.close(1001)
+
+    def second(side):
+        assert may_answer.wait(_WAIT_S)
+        side.hello(0)
+        side.hear(4, 1)
+        assert (bytes(side.audio), side.actions) == (b"1234", [(2, "flush")])
+        side.say(_text(1, "on", final=True))
+        side.end()
+
+    with _servers(first, second) as url, LiveClient(url) as client:
+        shown = []
+        reader = threading.Thread(target=lambda: shown.append(next(client.lines())))
+        reader.start()
+        client._socket.recv_events_thread.join(_WAIT_S)  # the last server has gone
+        _wait_until_moving(client)
+        client.send(b"12")
+        client.flush()
+        client.send(b"34")
+        may_answer.set()
+        reader.join(_WAIT_S)
+        assert [line.committed for line in shown] == ["on"]
+
+
+def test_a_server_without_continuations_is_resumed_as_before():
+    """An older one: there is no first frame, and its orderly end ends the lines."""
+
+    def first(side):
+        side.hello(continued=False)
+        side.hear(2)
+        side._socket.close_socket()
+
+    def second(side):
+        assert "handover" not in side.path
+        assert side.first is None
+        side.say({"status": "connected", "session_id": "live_1", "resumed": True, "received_bytes": 2})
+        side.hear(2)
+        assert bytes(side.audio) == b"34"
+        side.close(1001)
+
+    with _servers(first, second) as url, LiveClient(url) as client:
+        client.send(b"12")
+        with pytest.raises(ConnectionClosed):
+            list(client.lines())
+        client.resume()
+        client.send(b"34")
+        assert list(client.lines()) == []
+
+
+def test_a_session_moves_only_while_all_that_it_needs_is_kept(monkeypatch):
+    """Otherwise its server ends the utterance; if that is gone too, the loss is an error."""
+    monkeypatch.setattr(live, "_BUFFER_BYTES", 4)
+
+    def first(side):
+        side.hello()
+        side.hear(8)
+        side.say({"status": "reconnect", "within_s": 5, **_at(2)}, _text(1, "on"))
+        side.close(1001)
+
+    def second(side):
+        side.hello(2)
+        assert side.end() == 4010
+
+    with _servers(first, second) as url, LiveClient(url) as client:
+        client.send(b"12345678")
+        lines = client.lines()
+        assert next(lines).committed == "on"
+        with pytest.raises(ConnectionClosed):
+            next(lines)
+        with pytest.raises(LiveError) as lost:
+            client.resume()
+        assert lost.value.code == "audio_lost"
+
+
+def test_a_reset_utterance_is_not_stated_to_the_next_server():
+    """The words that the caller discarded belong to no utterance."""
+
+    def first(side):
+        side.hello()
+        side.hear(2, 1)
+        side.say(_text(1, "on"), {"status": "buffer_reset"}, {"status": "reconnect", "within_s": 5, **_at(0)})
+        assert side.end() == 4010
+
+    def second(side):
+        assert side.first == {"action": "continue", "state": "s0"}
+        side.hello(0)
+        side.hear(2, 1)
+        assert side.actions == [(2, "reset")]
+        side.say(_text(2, "off", final=True))
+        side.end()
+
+    with _servers(first, second) as url, LiveClient(url) as client:
+        client.send(b"12")
+        client.reset()
+        assert [next(lines).committed for lines in [client.lines()] for _ in range(2)] == ["on", "off"]
+
+
+def test_a_client_that_is_closed_while_its_session_moves_leaves_no_session_behind():
+    """Neither with the last server nor with the next one."""
+    may_answer = threading.Event()
+
+    def first(side):
+        side.hello()
+        side.say({"status": "reconnect", "within_s": 5, **_at(0)})
+        assert side.end() == 1000
+
+    def second(side):
+        assert may_answer.wait(_WAIT_S)
+        side.hello(0)
+        assert side.end() == 4010
+
+    with _servers(first, second) as url:
+        client = LiveClient(url)
+        reader = threading.Thread(target=lambda: list(client.lines()))
+        reader.start()
+        _wait_until_moving(client)
+        client.close()
+        may_answer.set()
+        reader.join(_WAIT_S)
+        assert not reader.is_alive()
