@@ -33,20 +33,21 @@ _BUFFER_BYTES = 8 * 1024 * 1024
 _LINES_KEPT = 64  # words and speakers of a line may follow it
 _COMMITTED_CHARS = 2000  # that a server takes
 _GOING_AWAY = 1001
-# Of the tries to reach another server while the last one still serves the session.
-_FIRST_DELAY_S, _LONGEST_DELAY_S, _TRY_S = 0.25, 5.0, 5.0
+_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.25, 5.0  # between tries to reach a server
+_TRY_S = 5.0  # for one, while the last server still serves the session
+_FINAL_CODES = {"session_not_found", "session_closed", "audio_lost"}  # errors that a further try cannot mend
 
 
 @dataclass(frozen=True, slots=True)
-class _Move:
-    """The server has asked the client to go on elsewhere. `next_s`: the time of the next try."""
+class _Tries:
+    """To reach another server. `next_s`: the time of the next one. `delay_s`: from then to the one after it."""
 
     next_s: float
     delay_s: float = _FIRST_DELAY_S
 
-    def postponed(self) -> _Move:
+    def postponed(self) -> _Tries:
         """After a try that failed."""
-        return _Move(time.monotonic() + self.delay_s, min(2 * self.delay_s, _LONGEST_DELAY_S))
+        return _Tries(time.monotonic() + self.delay_s, min(2 * self.delay_s, _LONGEST_DELAY_S))
 
 
 class LiveClient:
@@ -68,7 +69,8 @@ class LiveClient:
         self._lines: OrderedDict[int, Line] = OrderedDict()  # the last one of the latest utterances
         self._late: deque[dict[str, Any]] = deque()  # of the connection before, not read yet
         # Both are replaced, never changed in place, by the thread that reads: others read them without the lock.
-        self._move: _Move | None = None
+        # `_move` is there while the server has asked the client to go on elsewhere.
+        self._move: _Tries | None = None
         self._continuation: Continuation | None = None
         self._closed = False
         self.speakers_lost = ""
@@ -90,6 +92,18 @@ class LiveClient:
     def session_id(self) -> str:
         """The id under which the session can be resumed."""
         return str(self.hello["session_id"])
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more audio can be kept with all that another server would need, should this one go.
+
+        Who can wait sends no more while there is none; a microphone cannot. There is always room where sessions are not
+        handed over, and where a flush alone ends an utterance.
+        """
+        if self._continuation is None or self.hello.get("endpointing") != "auto":
+            return True
+        with self._lock:
+            return self._input.held_bytes < _BUFFER_BYTES // 2
 
     def send(self, pcm: bytes) -> None:
         """The next audio: 16-bit little-endian at `sample_rate_hz`, mono or two channels in turn, cut anywhere.
@@ -149,7 +163,7 @@ class LiveClient:
                 self._received[(number - 1) % len(self._received)] = number
             yield self._kept(line)
         elif status == "reconnect":
-            self._move = _Move(time.monotonic())
+            self._move = _Tries(time.monotonic())
         elif status == "buffer_reset":  # an open line will not be continued
             self._lines = OrderedDict((number, line) for number, line in self._lines.items() if line.final)
         elif status == "speakers_unavailable":
@@ -181,6 +195,23 @@ class LiveClient:
         fresh = open_connection(self._url, self._options, self._known_session())
         with self._lock:
             self._go_on(fresh)
+
+    def resume_within(self, limit_s: float) -> None:
+        """`resume`, tried again with growing pauses until it succeeds, for at most `limit_s` seconds and the last try.
+
+        Raises the last error, and at once one that a further try cannot mend.
+        """
+        give_up_s, tries = time.monotonic() + limit_s, _Tries(time.monotonic())
+        while True:
+            try:
+                self.resume()
+                return
+            except (OSError, LiveError, WebSocketException) as error:
+                final = self._closed or (isinstance(error, LiveError) and error.code in _FINAL_CODES)
+                tries = tries.postponed()
+                if final or tries.next_s > give_up_s:
+                    raise
+            time.sleep(max(0.0, tries.next_s - time.monotonic()))
 
     def close(self) -> None:
         """End the session in order."""
@@ -249,7 +280,7 @@ class LiveClient:
             frame |= {"committed": line.committed, "end": line.end_s} | ({"speakers": runs} if runs else {})
         return replace(known, first_frame=json.dumps(frame))
 
-    def _moved_on(self, move: _Move) -> _Move | None:
+    def _moved_on(self, move: _Tries) -> _Tries | None:
         """Try to go on at another server. Returns when to try again; None where the session has moved.
 
         What the last server says meanwhile waits unread, so that what the next one has been told stays true.

@@ -1,106 +1,17 @@
 """A live session that goes on at another server; the servers are scripted, one connection each."""
 
-import json
 import threading
 import time
-from contextlib import contextmanager
 
 import pytest
-from websockets.exceptions import ConnectionClosed
-from websockets.sync.server import serve
 
 from asr_server.client import live
-from asr_server.client.live import LiveClient, LiveError
-
-_WAIT_S = 20
-
-
-def _at(received_bytes, actions=0, state="s"):
-    return {"continuation": {"state": f"{state}{received_bytes}", "received_bytes": received_bytes, "actions": actions}}
-
-
-def _text(utterance, committed, tentative="", *, end=1.0, final=False):
-    ending = {"ending": "pause"} if final else {}
-    fields = {"utterance": utterance, "committed": committed, "tentative": tentative, "is_final": final, **ending}
-    return {**fields, "text": committed + tentative, "language": "English", "start": 0.0, "end": end, "lag_ms": 1}
-
-
-class _Side:
-    """One connection, as the server has it. What it got is known once it has ended or `got` was called."""
-
-    def __init__(self, socket):
-        self._socket = socket
-        self.path = socket.request.path
-        self.first, self.audio, self.actions = None, bytearray(), []
-        if "session_id=" in self.path and "handover=true" in self.path:
-            self.first = json.loads(socket.recv(timeout=_WAIT_S))
-
-    def say(self, *messages):
-        for message in messages:
-            self._socket.send(json.dumps(message))
-
-    def hello(self, received_bytes=None, actions=0, *, continued=True):
-        known = {}
-        if received_bytes is not None:
-            known = {"resumed": True, "received_bytes": received_bytes, "actions": actions}
-        if continued:
-            known |= {"continued": True} if known else {}
-            known |= _at(received_bytes or 0, actions)
-        self.say({"status": "connected", "session_id": "live_1", **known})
-
-    def hear(self, size=0, actions=0):
-        """Until so many bytes and actions have come."""
-        while len(self.audio) < size or len(self.actions) < actions:
-            self._take(self._socket.recv(timeout=_WAIT_S))
-
-    def close(self, code):
-        self._socket.close(code)
-
-    def end(self):
-        """Until the client has ended the connection. Returns its close code."""
-        try:
-            while True:
-                self._take(self._socket.recv(timeout=_WAIT_S))
-        except ConnectionClosed as closed:
-            return closed.rcvd.code if closed.rcvd else None
-
-    def _take(self, frame):
-        if isinstance(frame, bytes):
-            self.audio += frame
-        else:
-            self.actions.append((len(self.audio), json.loads(frame)["action"]))
-
-
-@contextmanager
-def _servers(*scripts):
-    """Each connection gets the next script. An assertion that fails in one of them fails the test."""
-    waiting, ended, failures = list(scripts), threading.Semaphore(0), []
-
-    def talk(socket):
-        script = waiting.pop(0)
-        try:
-            script(_Side(socket))
-        except BaseException as failure:
-            failures.append(failure)
-            raise
-        finally:
-            ended.release()
-
-    with serve(talk, "127.0.0.1", 0, max_size=None) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.socket.getsockname()[1]}"
-            for _ in scripts:
-                assert ended.acquire(timeout=_WAIT_S)
-        finally:
-            server.shutdown()
-            thread.join()
-    assert not failures
+from asr_server.client.conftest import WAIT_S, at, servers, text
+from asr_server.client.live import ConnectionClosed, LiveClient, LiveError
 
 
 def _wait_until_moving(client):
-    give_up_s = time.monotonic() + _WAIT_S
+    give_up_s = time.monotonic() + WAIT_S
     while client._move is None:
         assert time.monotonic() < give_up_s
         time.sleep(0.005)
@@ -118,10 +29,10 @@ def test_a_session_that_is_handed_over_goes_on_without_a_line_lost_or_doubled():
         assert "handover=true" in side.path
         side.hello()
         side.hear(8, 2)
-        side.say(_text(1, "on", final=True), _at(4, 1), _text(2, "and", " so", end=1.5))
+        side.say(text(1, "on", ending="pause"), at(4, 1), text(2, "and", " so", end=1.5))
         # What is said behind the request is left to the next server, but for the words of a final that is here.
         side.say(
-            {"status": "reconnect", "within_s": 5, **_at(4, 1)}, words, _text(2, "and then", final=True), _at(8, 2)
+            {"status": "reconnect", "within_s": 5, **at(4, 1)}, words, text(2, "and then", ending="pause"), at(8, 2)
         )
         assert side.end() == 4010
 
@@ -132,10 +43,10 @@ def test_a_session_that_is_handed_over_goes_on_without_a_line_lost_or_doubled():
         side.hello(4, 1)
         side.hear(6, 1)
         assert (bytes(side.audio), side.actions) == (b"5678ab", [(2, "flush")])
-        side.say(_text(2, "and then", final=True))
+        side.say(text(2, "and then", ending="pause"))
         assert side.end() == 1000
 
-    with _servers(first, second) as url:
+    with servers(first, second) as url:
         client = LiveClient(url)
         client.send(b"12")
         client.configure(language="de")
@@ -158,8 +69,8 @@ def test_the_last_server_is_read_on_while_no_other_takes_the_session(refusal):
     def first(side):
         side.hello()
         side.hear(4)
-        side.say({"status": "reconnect", "within_s": 5, **_at(0)})
-        side.say(_text(1, "on", final=True), _at(4))
+        side.say({"status": "reconnect", "within_s": 5, **at(0)})
+        side.say(text(1, "on", ending="pause"), at(4))
         assert side.end() == 4010
 
     def refusing(side):
@@ -173,10 +84,10 @@ def test_the_last_server_is_read_on_while_no_other_takes_the_session(refusal):
         side.hello(4)
         side.hear(2)
         assert bytes(side.audio) == b"56"
-        side.say(_text(2, "then", final=True))
+        side.say(text(2, "then", ending="pause"))
         side.end()
 
-    with _servers(first, refusing, last) as url, LiveClient(url) as client:
+    with servers(first, refusing, last) as url, LiveClient(url) as client:
         client.send(b"1234")
         lines = client.lines()
         assert next(lines).committed == "on"
@@ -192,7 +103,7 @@ def test_a_server_that_goes_before_another_is_found_breaks_the_connection_and_re
     def first(side):
         side.hello()
         side.hear(4)
-        side.say(_text(1, "on", final=True), _at(2))
+        side.say(text(1, "on", ending="pause"), at(2))
         side.close(1001)
 
     def second(side):
@@ -201,7 +112,7 @@ def test_a_server_that_goes_before_another_is_found_breaks_the_connection_and_re
         assert bytes(side.audio) == b"3456"
         side.end()
 
-    with _servers(first, second) as url, LiveClient(url) as client:
+    with servers(first, second) as url, LiveClient(url) as client:
         client.send(b"1234")
         lines = client.lines()
         assert next(lines).committed == "on"
@@ -217,28 +128,28 @@ def test_audio_and_actions_while_a_session_moves_reach_the_next_server_once():
 
     def first(side):
         side.hello()
-        side.say({"status": "reconnect", "within_s": 5, **_at(0)})
+        side.say({"status": "reconnect", "within_s": 5, **at(0)})
         side.close(1001)
 
     def second(side):
-        assert may_answer.wait(_WAIT_S)
+        assert may_answer.wait(WAIT_S)
         side.hello(0)
         side.hear(4, 1)
         assert (bytes(side.audio), side.actions) == (b"1234", [(2, "flush")])
-        side.say(_text(1, "on", final=True))
+        side.say(text(1, "on", ending="pause"))
         side.end()
 
-    with _servers(first, second) as url, LiveClient(url) as client:
+    with servers(first, second) as url, LiveClient(url) as client:
         shown = []
         reader = threading.Thread(target=lambda: shown.append(next(client.lines())))
         reader.start()
-        client._socket.recv_events_thread.join(_WAIT_S)  # the last server has gone
+        client._socket.recv_events_thread.join(WAIT_S)  # the last server has gone
         _wait_until_moving(client)
         client.send(b"12")
         client.flush()
         client.send(b"34")
         may_answer.set()
-        reader.join(_WAIT_S)
+        reader.join(WAIT_S)
         assert [line.committed for line in shown] == ["on"]
 
 
@@ -248,7 +159,7 @@ def test_a_server_without_continuations_is_resumed_as_before():
     def first(side):
         side.hello(continued=False)
         side.hear(2)
-        side._socket.close_socket()
+        side.break_off()
 
     def second(side):
         assert "handover" not in side.path
@@ -258,7 +169,7 @@ def test_a_server_without_continuations_is_resumed_as_before():
         assert bytes(side.audio) == b"34"
         side.close(1001)
 
-    with _servers(first, second) as url, LiveClient(url) as client:
+    with servers(first, second) as url, LiveClient(url) as client:
         client.send(b"12")
         with pytest.raises(ConnectionClosed):
             list(client.lines())
@@ -274,14 +185,14 @@ def test_a_session_moves_only_while_all_that_it_needs_is_kept(monkeypatch):
     def first(side):
         side.hello()
         side.hear(8)
-        side.say({"status": "reconnect", "within_s": 5, **_at(2)}, _text(1, "on"))
+        side.say({"status": "reconnect", "within_s": 5, **at(2)}, text(1, "on"))
         side.close(1001)
 
     def second(side):
         side.hello(2)
         assert side.end() == 4010
 
-    with _servers(first, second) as url, LiveClient(url) as client:
+    with servers(first, second) as url, LiveClient(url) as client:
         client.send(b"12345678")
         lines = client.lines()
         assert next(lines).committed == "on"
@@ -298,7 +209,7 @@ def test_a_reset_utterance_is_not_stated_to_the_next_server():
     def first(side):
         side.hello()
         side.hear(2, 1)
-        side.say(_text(1, "on"), {"status": "buffer_reset"}, {"status": "reconnect", "within_s": 5, **_at(0)})
+        side.say(text(1, "on"), {"status": "buffer_reset"}, {"status": "reconnect", "within_s": 5, **at(0)})
         assert side.end() == 4010
 
     def second(side):
@@ -306,10 +217,10 @@ def test_a_reset_utterance_is_not_stated_to_the_next_server():
         side.hello(0)
         side.hear(2, 1)
         assert side.actions == [(2, "reset")]
-        side.say(_text(2, "off", final=True))
+        side.say(text(2, "off", ending="pause"))
         side.end()
 
-    with _servers(first, second) as url, LiveClient(url) as client:
+    with servers(first, second) as url, LiveClient(url) as client:
         client.send(b"12")
         client.reset()
         assert [next(lines).committed for lines in [client.lines()] for _ in range(2)] == ["on", "off"]
@@ -321,20 +232,61 @@ def test_a_client_that_is_closed_while_its_session_moves_leaves_no_session_behin
 
     def first(side):
         side.hello()
-        side.say({"status": "reconnect", "within_s": 5, **_at(0)})
+        side.say({"status": "reconnect", "within_s": 5, **at(0)})
         assert side.end() == 1000
 
     def second(side):
-        assert may_answer.wait(_WAIT_S)
+        assert may_answer.wait(WAIT_S)
         side.hello(0)
         assert side.end() == 4010
 
-    with _servers(first, second) as url:
+    with servers(first, second) as url:
         client = LiveClient(url)
         reader = threading.Thread(target=lambda: list(client.lines()))
         reader.start()
         _wait_until_moving(client)
         client.close()
         may_answer.set()
-        reader.join(_WAIT_S)
+        reader.join(WAIT_S)
         assert not reader.is_alive()
+
+
+def test_a_resume_is_tried_again_until_its_time_is_over_or_nothing_can_mend_it():
+    """The last error is raised."""
+
+    def first(side):
+        side.hello()
+        side.close(1001)
+
+    def draining(side):
+        side.close(1001)
+
+    def unknown(side):
+        side.say({"error": {"message": "No session of this id is kept."}, "code": "session_not_found"})
+
+    with servers(first, draining, draining, unknown) as url, LiveClient(url) as client:
+        with pytest.raises(ConnectionClosed):
+            list(client.lines())
+        with pytest.raises(ConnectionClosed):
+            client.resume_within(0.0)
+        with pytest.raises(LiveError, match="No session"):
+            client.resume_within(WAIT_S)
+
+
+def test_there_is_no_room_while_much_is_not_finished(monkeypatch):
+    """A continuation makes room; so much that no audio of an utterance is dropped."""
+    monkeypatch.setattr(live, "_BUFFER_BYTES", 100)
+
+    def first(side):
+        side.hello(endpointing="auto")
+        side.hear(60)
+        side.say(at(60), text(1, "on"))
+        side.end()
+
+    with servers(first) as url, LiveClient(url) as client:
+        rooms = [client.has_room]
+        client.send(bytes(60))
+        rooms.append(client.has_room)
+        next(client.lines())
+        client.send(b"")
+        assert [*rooms, client.has_room] == [True, False, True]
