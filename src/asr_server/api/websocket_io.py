@@ -21,6 +21,7 @@ _CLOSE_TIMEOUT_S = 5.0  # for a close frame to a client that does not read
 _CLEAN_CLOSES = {1000, 1001}
 _NO_STATUS = 1005
 DISCARD = 4001  # a gateway's close code: nobody comes back to this session
+MOVED = 4010  # a client's: it goes on with another server
 
 T = TypeVar("T")
 RenderError = Callable[[AsrError], Json]

@@ -164,6 +164,13 @@ class Settings(SpeechSettings, EngineSettings, BaseSettings):
         le=3_600,
         description="Live: seconds for which a session waits for its client after the connection broke.",
     )
+    handover_s: float = Field(
+        5.0,
+        ge=0,
+        le=10,
+        description="Live: seconds for which a server that shuts down goes on serving sessions whose clients can move "
+        "to another server; 0: none are asked to.",
+    )
     max_live_sessions: int = Field(
         256, ge=1, description="Live: limit of open sessions, also those that wait for their clients; more get 429."
     )

@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from asr_server.core.audio import s_to_ms
 from asr_server.gateway.client_input import ActionKind, ClientInput
-from asr_server.gateway.live_speakers import ShownSpeakers
-from asr_server.text.stable_merge import continued, without_beginning
+from asr_server.live.shown_speakers import ShownSpeakers
+from asr_server.live.shown_text import ShownText
 
 _CHECKPOINT_EVERY_S = 5.0  # of audio: so much silence is held at most beside an open utterance
 _FINALS_KEPT = 256
@@ -26,15 +25,6 @@ _ANSWERED_KINDS = {
 }
 
 Message = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    """What the client has of the open utterance. `end_s`: the end of the audio that it was made from."""
-
-    utterance: int
-    committed: str
-    end_s: float
 
 
 class LiveReplay:
@@ -53,10 +43,7 @@ class LiveReplay:
         self._time_offset_s = 0.0
         self._replayed_end = 0  # up to this position the present worker got what another had got before
         self._pending_config: str | None = None  # sent by the gateway, so the client does not get its answer
-        self._shown: _Shown | None = None
-        # Words that the client saw in the utterance before and that were not in its final, with the number of the
-        # utterance at whose beginning they may come again.
-        self._carried_over: tuple[int, str] = (0, "")
+        self._shown = ShownText()
         self._finals: OrderedDict[int, str] = OrderedDict()
         self._tells_speakers = "speakers" in hello
         self._speakers = ShownSpeakers()
@@ -175,19 +162,17 @@ class LiveReplay:
             self._request_checkpoint_if_due()  # audio may have come while this request was under way
             return json.dumps(message) if for_client else None
         if kind is ActionKind.RESET and for_client:
-            self._shown, self._carried_over = None, (0, "")
+            self._shown.reset()
             self._request_checkpoint()
         return raw if for_client else None
 
     def _partial(self, message: Message, raw: str, now_s: float) -> str | None:
         mapped = self._in_session_figures(message, now_s)
-        number, shown = mapped["utterance"], self._shown
-        if shown is not None and (number, mapped["end"]) < (shown.utterance, shown.end_s):
-            return None  # made from less audio than what the client has seen
-        text, committed, _ = self._consistent_text(mapped)
-        self._shown = _Shown(number, committed, mapped["end"])
-        sent = {**mapped, "text": text, "committed": committed, "tentative": text[len(committed) :]}
-        sent |= self._runs(mapped, committed)
+        shown = self._shown.on_partial(mapped["utterance"], mapped["text"], mapped["committed"], mapped["end"])
+        if shown is None:
+            return None
+        sent = {**mapped, "text": shown.text, "committed": shown.committed, "tentative": shown.tentative}
+        sent |= self._runs(mapped, shown.committed)
         return raw if sent == message else json.dumps(sent)
 
     def _final(self, message: Message, raw: str, now_s: float) -> str | None:
@@ -198,11 +183,10 @@ class LiveReplay:
             if start == end:
                 self.input.on_repeated_empty_final()
             return None
-        text, _, not_in_final = self._consistent_text(mapped)
+        text = self._shown.on_final(number, mapped["text"])
         sent = {**mapped, "text": text, "committed": text} | self._runs(mapped, text)
         raw = raw if sent == message else json.dumps(sent)
         for_client = mapped["ending"] != "flush" or self.input.on_flush_answer(start, end)
-        self._shown, self._carried_over = None, (number + 1, not_in_final)
         if start < end:
             self._advance(number, mapped["end"], forget=self.input.forget)
         if not for_client and not text:
@@ -237,21 +221,6 @@ class LiveReplay:
         if "speakers" not in mapped:
             return {}
         return {"speakers": self._speakers.on_text(mapped["utterance"], committed, mapped["speakers"])}
-
-    def _consistent_text(self, mapped: Message) -> tuple[str, str, str]:
-        """Text and committed words that agree with what the client has seen, and what the text has not reached of it.
-
-        Another worker may put a cut elsewhere, or word an open utterance otherwise.
-        """
-        text, committed, number = mapped["text"], mapped["committed"], mapped["utterance"]
-        if self._carried_over[0] == number and self._carried_over[1]:
-            text = without_beginning(self._carried_over[1], text)
-            committed = without_beginning(self._carried_over[1], committed)
-        shown = self._shown.committed if self._shown is not None and self._shown.utterance == number else ""
-        merged = continued(shown, text)
-        if not (committed.startswith(shown) and merged.text.startswith(committed)):
-            committed = shown
-        return merged.text, committed, merged.beyond
 
     def _advance(self, utterance: int, end_s: float, *, forget: Callable[[int], None]) -> None:
         """Utterances up to this one, and all audio before `end_s`, are finished."""

@@ -42,6 +42,7 @@ class Query(_Endpointing):
     model: str = Field("", max_length=200)
     session_id: str = Field("", max_length=200)
     received: int = Field(0, ge=0)
+    handover: bool = False
 
 
 class Action(_Endpointing):

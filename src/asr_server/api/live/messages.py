@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from asr_server.api.errors import live_error_message
+from asr_server.api.live import continuation
 from asr_server.core.audio import samples_to_s
 from asr_server.live.events import (
     Checkpoint,
@@ -17,6 +18,7 @@ from asr_server.live.events import (
     TurnConfig,
 )
 from asr_server.service.live_session.final_words import WordTimestamps
+from asr_server.service.live_session.handover import ContinuationIssued, MoveRequested, SpeakersRestarted
 from asr_server.service.live_session.outbox import Outgoing
 from asr_server.service.live_session.speaker_labels import SpeakersLost, UtteranceSpeakers
 from asr_server.service.output.render import words as render_words
@@ -24,7 +26,7 @@ from asr_server.text import languages
 
 
 def render(outgoing: Outgoing) -> dict[str, Any] | None:
-    """The message for the client; None for what this protocol does not send."""
+    """The message by the figures of the machine; None for what this protocol does not send."""
     match outgoing.message:
         case Partial() as partial:
             return _text(partial, outgoing, partial.committed, partial.tentative)
@@ -34,6 +36,12 @@ def render(outgoing: Outgoing) -> dict[str, Any] | None:
             return {"type": "speaker_update", "utterance": utterance, **_speakers(speakers)}
         case SpeakersLost(message=reason):
             return {"status": "speakers_unavailable", "message": reason}
+        case SpeakersRestarted():
+            return {"status": "speakers_restarted"}
+        case ContinuationIssued(continuation=state):
+            return {"status": "continuation", "continuation": continuation.message(state)}
+        case MoveRequested(continuation=state, within_s=within_s):
+            return {"status": "reconnect", "continuation": continuation.message(state), "within_s": within_s}
         case WordTimestamps(utterance=utterance, words=words):
             return {"utterance": utterance, "words": render_words(words)}
         case ResetDone():

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 from fastapi import APIRouter, WebSocket
 from starlette.types import Message, Receive, Scope, Send
+from starlette.websockets import WebSocketDisconnect
 
 from asr_server.api import websocket_io
 from asr_server.api.dependencies import Services
 from asr_server.api.edge.access import Caller
 from asr_server.api.errors import live_error_message
-from asr_server.api.live import actions, messages, two_channels
+from asr_server.api.live import actions, continuation, messages, two_channels
+from asr_server.api.live.continuation import ContinueRequest
+from asr_server.api.live.offset import Offset
 from asr_server.core.audio import s_to_samples
-from asr_server.core.errors import AsrError, InvalidInput, SessionTaken
+from asr_server.core.errors import AsrError, InvalidInput, MalformedBody, SessionTaken
+from asr_server.live.continuation import ShownUtterance
 from asr_server.live.events import Audio, Configure, Detection, Event, Flush, GetCheckpoint, Reset, TurnConfig
+from asr_server.service.live_session.connection import Connection
+from asr_server.service.live_session.handover import HandoverOptions
+from asr_server.service.live_session.inbox import RefusedAction
 from asr_server.service.live_session.options import LiveSessionOptions
-from asr_server.service.live_session.session import Connection
 from asr_server.service.requests import WordTimes
 from asr_server.text import languages
 
 router = APIRouter(tags=["live"])
 _WORD_TIMES = {"none": WordTimes.NONE, "accurate": WordTimes.ALIGNED, "fast": WordTimes.ESTIMATED}
-
+_CONTINUE_S = 10.0  # for the first frame of a client that continues a session
 
 router.add_api_route("/ws/transcribe", websocket_io.refuse_plain_request, include_in_schema=False)
 
@@ -44,7 +51,8 @@ async def _transcribe_one(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def _run(socket: WebSocket, services: Services) -> None:
     query = actions.parse_query(socket.query_params)
-    connection = await _connect(services, query, socket)
+    asked = await read_continue(socket, query.session_id) if query.handover and query.session_id else None
+    connection = await _connect(services, query, asked, socket)
     end: Message = {}
     try:
         await socket.send_json(_hello(services, connection, query))
@@ -54,27 +62,70 @@ async def _run(socket: WebSocket, services: Services) -> None:
         # Before the session is left: at shutdown the server waits for the client to read this, and then cuts.
         await websocket_io.end(socket, error, live_error_message)
     finally:
-        clean, resumable = websocket_io.closed_cleanly(end), end.get("code") != websocket_io.DISCARD
-        services.live.disconnect(connection, clean=clean, resumable=resumable)
+        code = end.get("code")
+        clean, resumable, moved = (
+            websocket_io.closed_cleanly(end),
+            code != websocket_io.DISCARD,
+            code == websocket_io.MOVED,
+        )
+        services.live.disconnect(connection, clean=clean, resumable=resumable, moved=moved)
 
 
-async def _connect(services: Services, query: actions.Query, socket: WebSocket) -> Connection:
-    """A connection to a new session, or to the one that the query resumes."""
+async def read_continue(socket: WebSocket, session_id: str) -> ContinueRequest:
+    """The first frame of a client that continues this session. Raises `InvalidInput`, `WebSocketDisconnect`."""
+    try:
+        async with asyncio.timeout(_CONTINUE_S):
+            message = await socket.receive()
+    except TimeoutError:
+        raise MalformedBody("The first frame, which continues the session, did not come in time.") from None
+    if message["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect(message.get("code", 1006))
+    return continuation.parse_frame(message.get("text") or "", session_id)
+
+
+async def _connect(
+    services: Services, query: actions.Query, asked: ContinueRequest | None, socket: WebSocket
+) -> Connection:
+    """A connection to a new session, or to the one that the query resumes or continues."""
     caller: Caller = socket.state.caller
-    if query.session_id:
+    if query.session_id and asked is None:
         return await services.live.resume(query.session_id, query.received, caller.owner)
+    query_rules = rules = _rules(services, query)
+    begin = asked.state if asked is not None else None
+    if begin is not None and (configured := begin.configured) is not None:
+        language = languages.normalize(configured.language)
+        services.catalog.check_language(language, model=rules.model)
+        rules = services.live.turn_config(
+            manual=configured.manual, language=language, context=configured.hotwords, model=rules.model
+        )
+    handover = None
+    if query.handover:
+        shown = asked.shown if asked is not None else ShownUtterance()
+        handover = HandoverOptions(query_rules, begin, shown, query.received)
+    options = LiveSessionOptions(
+        rules,
+        int(query.sample_rate),
+        _WORD_TIMES[query.words],
+        caller.owner,
+        socket.state.place,
+        query.speakers,
+        begin.first_speaker if begin is not None else query.first_speaker,
+        handover,
+    )
+    if begin is not None:
+        return await services.live.go_on(begin, query.received, options)
+    return await services.live.open(options)
+
+
+def _rules(services: Services, query: actions.Query) -> TurnConfig:
+    """What the query asks for."""
     language = languages.normalize(query.language)
     model = services.catalog.find(query.model).resident if query.model else ""
     services.catalog.check_language(language, model=model)
     manual = query.manual
     if manual is None:
         manual = not services.settings.asr_use_server_vad
-    rules = services.live.turn_config(manual=manual, language=language, context=query.hotwords, model=model)
-    words, place = _WORD_TIMES[query.words], socket.state.place
-    options = LiveSessionOptions(
-        rules, int(query.sample_rate), words, caller.owner, place, query.speakers, query.first_speaker
-    )
-    return await services.live.open(options)
+    return services.live.turn_config(manual=manual, language=language, context=query.hotwords, model=model)
 
 
 def _hello(services: Services, connection: Connection, query: actions.Query) -> dict[str, object]:
@@ -95,6 +146,12 @@ def _hello(services: Services, connection: Connection, query: actions.Query) -> 
         hello["speakers"] = not session.speakers.lost
     if query.session_id:
         hello |= {"resumed": True, "received_bytes": session.received_bytes}
+    if session.handover is not None:
+        if query.session_id:
+            hello["actions"] = session.received_actions
+        if connection.is_first:
+            hello |= {"continued": True} if query.session_id else {}
+            hello["continuation"] = continuation.message(session.handover.newest)
     return hello
 
 
@@ -125,6 +182,7 @@ async def _act(socket: WebSocket, services: Services, connection: Connection, te
         raise
     except InvalidInput as error:
         await socket.send_json(live_error_message(error))
+        await connection.send(RefusedAction())
 
 
 def _event(services: Services, connection: Connection, action: actions.Action) -> Event:
@@ -155,7 +213,9 @@ def _changed(services: Services, rules: TurnConfig, action: actions.Action) -> T
 
 
 async def _write(socket: WebSocket, connection: Connection) -> None:
+    handover = connection.session.handover
+    offset = Offset(handover.begin.utterances, handover.offset_s) if handover is not None else Offset()
     async for outgoing in connection.messages():
         message = messages.render(outgoing)
         if message is not None:
-            await socket.send_json(message)
+            await socket.send_json(offset.applied(message) if handover is not None else message)

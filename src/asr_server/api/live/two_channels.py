@@ -29,7 +29,7 @@ from asr_server.service.turns import TimeSlice
 NAMES = ("A", "B")
 _FRAME_BYTES = 4  # a sample of each channel
 _BETWEEN_IDS = "~"
-_REPLACED = {"channels", "speakers", "session_id", "received"}  # in the query of each session
+_REPLACED = {"channels", "speakers", "session_id", "received", "handover"}  # in the query of each session
 _JOINED = {"buffer_reset", "configured", "settled"}  # answers that the client gets once
 _SHUTDOWN, _BROKEN, _FAILED = 1001, 1006, 1011
 _MOST_DIGITS = 18

@@ -21,8 +21,8 @@ from asr_server.api.realtime.shapes import Identity
 from asr_server.audio import g711
 from asr_server.core.errors import AsrError, InvalidInput, NothingToCommit, SessionExpired
 from asr_server.live.events import Audio, Configure, Flush, Reset
+from asr_server.service.live_session.connection import Connection
 from asr_server.service.live_session.options import LiveSessionOptions
-from asr_server.service.live_session.session import Connection
 
 router = APIRouter(tags=["realtime"])
 

@@ -62,6 +62,11 @@ class FinalWordTimes:
             self._tasks.add(task)  # asyncio itself holds a task only weakly
             task.add_done_callback(self._tasks.discard)
 
+    async def wait(self, timeout_s: float) -> None:
+        """Until the words that are being looked for have been sent."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=timeout_s)
+
     def close(self) -> None:
         """Look for no more words."""
         self._audio.clear()

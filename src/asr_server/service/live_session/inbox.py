@@ -23,10 +23,15 @@ class Disconnected:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedAction:
+    """An action that was answered with an error. It changes nothing, and counts as one of the client's."""
+
+
+@dataclass(frozen=True, slots=True)
 class Incoming:
     """An event, and when it arrived on the monotonic clock."""
 
-    event: Event | Disconnected
+    event: Event | Disconnected | RefusedAction
     arrived_s: float
     size_bytes: int
 
@@ -49,7 +54,7 @@ class Inbox:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    async def wait_for_room(self, event: Event) -> None:
+    async def wait_for_room(self, event: Event | RefusedAction) -> None:
         """Returns once the event may be put. One event always may, however large it is.
 
         Only this inbox's own progress is waited for: others that shrink may leave more room, but it needs none of it.
@@ -59,7 +64,7 @@ class Inbox:
             self._changed.clear()
             await self._changed.wait()
 
-    def put(self, event: Event | Disconnected) -> None:
+    def put(self, event: Event | Disconnected | RefusedAction) -> None:
         """Add an event as the last."""
         if isinstance(event, Audio):
             self.audio_bytes += len(event.pcm)
@@ -105,7 +110,7 @@ class Inbox:
         return True
 
 
-def _size(event: Event | Disconnected) -> int:
+def _size(event: Event | Disconnected | RefusedAction) -> int:
     """An upper bound of what an event takes while it waits."""
     match event:
         case Audio(pcm=pcm):

@@ -16,6 +16,7 @@ from asr_server.service.requests import WordTimes
 if TYPE_CHECKING:
     from asr_server.live.events import TurnConfig
     from asr_server.scheduling.quota import Place
+    from asr_server.service.live_session.handover import HandoverOptions
     from asr_server.service.live_session.inference import Engines
     from asr_server.service.voices import Voice, VoiceStore
     from asr_server.speakers.live_speakers import LiveSpeakerSource
@@ -27,7 +28,8 @@ class LiveSessionOptions:
 
     `words`: whether and how the words of finals get their times. `owner`: whose it is, "" where there are no keys.
     `place`: in the quota of its caller, which a session keeps while it waits for its client. `speakers`: whether they
-    are told apart. `first_speaker`: how many letters others had before, in another process.
+    are told apart. `first_speaker`: how many letters others had before, in another process. `handover`: of a session
+    that may move to another server.
     """
 
     rules: TurnConfig
@@ -37,6 +39,7 @@ class LiveSessionOptions:
     place: Place | None = None
     speakers: bool = False
     first_speaker: int = 0
+    handover: HandoverOptions | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from asr_server.live.events import (
     UtteranceStarted,
 )
 from asr_server.service.live_session.final_words import WordTimestamps
+from asr_server.service.live_session.handover import ContinuationIssued, MoveRequested, SpeakersRestarted
 from asr_server.service.live_session.speaker_labels import SpeakersLost, UtteranceSpeakers
 
 Message = (
@@ -33,6 +34,9 @@ Message = (
     | WordTimestamps
     | UtteranceSpeakers
     | SpeakersLost
+    | SpeakersRestarted
+    | ContinuationIssued
+    | MoveRequested
 )
 
 # With what the socket itself buffers this stays under 2 MiB a session.
@@ -107,9 +111,18 @@ class Outbox:
             raise self._error
 
 
+def missed(kept: Outgoing, received: int) -> Outgoing | None:
+    """What a client needs of a final: nothing but the present labels, if it has the finals up to `received`."""
+    if isinstance(kept.message, Final) and kept.message.utterance > received:
+        return kept
+    return Outgoing(kept.speakers) if kept.speakers is not None and kept.speakers.runs else None
+
+
 def _replaces(new: Message, old: Message) -> bool:
     if isinstance(new, Partial) and isinstance(old, Partial):
         return new.utterance == old.utterance
+    if isinstance(new, ContinuationIssued) and isinstance(old, ContinuationIssued):
+        return True
     return isinstance(new, UtteranceSpeakers) and isinstance(old, UtteranceSpeakers) and new.utterance == old.utterance
 
 
@@ -126,6 +139,9 @@ def _message_size(message: Message) -> int:
             return _MESSAGE_BYTES * (1 + len(message.words))
         case UtteranceSpeakers():
             return _MESSAGE_BYTES + sum(_RUN_BYTES + _CHARACTER_BYTES * len(run.text) for run in message.runs)
+        case ContinuationIssued(continuation=state) | MoveRequested(continuation=state):
+            hotwords = state.configured.hotwords if state.configured is not None else ""
+            return 4 * _MESSAGE_BYTES + 2 * _CHARACTER_BYTES * (len(state.carried_over) + len(hotwords))
         case SessionError() | SpeakersLost():
             return _MESSAGE_BYTES + _CHARACTER_BYTES * len(message.message)
         case _:

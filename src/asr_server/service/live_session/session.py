@@ -10,14 +10,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from bisect import bisect_left
 from collections import deque
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from loguru import logger
 
-from asr_server.core.audio import SAMPLE_RATE, s_to_ms, samples_to_s
+from asr_server.core.audio import SAMPLE_RATE, samples_to_s
 from asr_server.core.errors import AsrError, SessionTaken
 from asr_server.live.config import LiveMachineConfig
 from asr_server.live.events import (
@@ -43,11 +42,19 @@ from asr_server.live.table import State
 from asr_server.scheduling.admission import AdmissionTicket
 from asr_server.scheduling.job import Priority
 from asr_server.scheduling.shared_bytes import PIECE_BYTES
+from asr_server.service.live_session.arrival_times import ArrivalTimes
+from asr_server.service.live_session.connection import Connection
 from asr_server.service.live_session.final_words import FinalWordTimes, WordTimestamps
-from asr_server.service.live_session.inbox import Disconnected, Inbox, Incoming
+from asr_server.service.live_session.handover import (
+    ContinuationIssued,
+    MoveRequested,
+    SessionHandover,
+    SpeakersRestarted,
+)
+from asr_server.service.live_session.inbox import Disconnected, Inbox, Incoming, RefusedAction
 from asr_server.service.live_session.inference import LiveInference
 from asr_server.service.live_session.options import LiveSessionOptions, Shared
-from asr_server.service.live_session.outbox import Outbox, Outgoing
+from asr_server.service.live_session.outbox import Message, Outbox, Outgoing, missed
 from asr_server.service.live_session.session_speakers import SessionSpeakers
 from asr_server.service.live_session.session_stats import SessionOutcome, SessionStats
 from asr_server.service.live_session.speaker_labels import SpeakerLabels, SpeakersLost, UtteranceSpeakers
@@ -57,28 +64,9 @@ _SLICE_BYTES, _SLICE_COST_S = 4 * 1024, 0.002  # 128 ms at 16 kHz, and about how
 _SAMPLE_BYTES = 4  # once in frames
 # Whoever has sent so much more audio than time has passed is not speaking, but sending a recording.
 _AHEAD_S = 10.0
+_MOVED_S = 10.0  # of audio that a client may record while it moves to this server
 _BACKLOG_SAMPLES = 120 * SAMPLE_RATE  # of ended utterances without a final, before no more audio is processed
 _FINALS_KEPT = 256  # a client misses at most what was on its way when the connection broke
-_ARRIVALS_KEPT = 8_192
-
-
-@dataclass(slots=True)
-class _ArrivalTimes:
-    """When which audio arrived."""
-
-    ends_samples: deque[int] = field(default_factory=lambda: deque(maxlen=_ARRIVALS_KEPT))
-    times_s: deque[float] = field(default_factory=lambda: deque(maxlen=_ARRIVALS_KEPT))
-
-    def add(self, end_samples: int, time_s: float) -> None:
-        self.ends_samples.append(end_samples)
-        self.times_s.append(time_s)
-
-    def lag_ms(self, end_samples: int) -> int:
-        """Milliseconds since the sample before `end_samples` arrived."""
-        place = bisect_left(self.ends_samples, end_samples)
-        if place >= len(self.times_s):
-            return 0
-        return max(0, s_to_ms(time.monotonic() - self.times_s[place]))
 
 
 class LiveSession:
@@ -96,7 +84,16 @@ class LiveSession:
         self.id = identity
         self.input_rate_hz = config.input_rate_hz
         self.detached = asyncio.Event()  # set while no connection has the session
-        self.received_bytes = 0
+        self.received_bytes = self.received_actions = 0
+        self.handover: SessionHandover | None = None
+        self._ahead_s = _AHEAD_S
+        if options.handover is not None:
+            self.handover = SessionHandover(identity, options.handover, config.input_rate_hz)
+            self.received_bytes = self.handover.begin.received_bytes
+            self.received_actions = self.handover.begin.actions
+            if self.handover.is_continued:  # its client has an utterance and more to send again
+                self._ahead_s += _MOVED_S + samples_to_s(config.max_utterance_samples)
+        self._began_bytes = self.received_bytes
         self.rules = config.rules  # as last configured, also while that still waits in the inbox
         self.ended = False  # nobody can resume it
         self.speakers: SessionSpeakers | None = None
@@ -112,7 +109,7 @@ class LiveSession:
         self._began_s = time.monotonic()
         self._inbox = Inbox(shared.memory)
         self._outbox = Outbox()
-        self._arrivals = _ArrivalTimes()
+        self._arrivals = ArrivalTimes()
         self.stats = SessionStats(engines.observer, lambda end: self._arrivals.lag_ms(end) / 1000)
         self._finals: deque[Outgoing] = deque(maxlen=_FINALS_KEPT)
         self._inference = LiveInference(engines, identity, shared.timeout_s)
@@ -131,24 +128,36 @@ class LiveSession:
 
     # -- connections -------------------------------------------------------------------------------------------------
 
-    def connect(self, received: int = 0) -> Connection:
+    def connect(self, received: int | None = None) -> Connection:
         """A new connection: it gets the finals after utterance `received` and the labels of those before, then the open
-        utterance as it stands.
+        utterance as it stands. `received`: None for the first connection.
 
         The connection that had the session before ends with `SessionTaken`.
         """
         self._outbox.close(SessionTaken("The session goes on over another connection."))
-        self._outbox = Outbox([missed for kept in self._finals if (missed := _missed(kept, received)) is not None])
+        has = (received or 0) - (self.handover.begin.utterances if self.handover is not None else 0)
+        self._outbox = Outbox([lacked for kept in self._finals if (lacked := missed(kept, has)) is not None])
         self.detached.clear()
         if (partial := self.machine.current_partial) is not None:
-            self._outbox.put(self._labelled(Outgoing(partial, self._arrivals.lag_ms(partial.end_samples))))
-        return Connection(self, self._outbox)
+            self._send(partial, self._arrivals.lag_ms(partial.end_samples))
+        if self.handover is not None and received is not None:
+            self._outbox.put(Outgoing(ContinuationIssued(self.handover.continuation(self.machine))))
+        elif self.handover is not None and self.handover.is_continued and self.speakers is not None:
+            self._outbox.put(Outgoing(SpeakersRestarted()))
+        return Connection(self, self._outbox, received is None)
+
+    async def ask_to_move(self, within_s: float) -> None:
+        """Ask the client to go on with another server, once the word times under way are sent, or half of the time has
+        passed."""
+        assert self.handover is not None, "only sessions whose client asked for it can move"
+        await self._word_times.wait(within_s / 2)
+        self._outbox.put(Outgoing(MoveRequested(self.handover.continuation(self.machine), within_s)))
 
     def is_current(self, outbox: Outbox) -> bool:
         """Whether this outbox is that of the present connection."""
         return self._outbox is outbox
 
-    async def accept(self, event: Event, outbox: Outbox) -> None:
+    async def accept(self, event: Event | RefusedAction, outbox: Outbox) -> None:
         """Take an event from the connection with this outbox. Waits while too much waits to be processed.
 
         Raises `SessionTaken`, also when another connection took the session during the wait: that one was told how
@@ -163,7 +172,7 @@ class LiveSession:
             for at in range(0, len(event.pcm), PIECE_BYTES):
                 await self._take(Audio(event.pcm[at : at + PIECE_BYTES]), outbox)
 
-    async def _take(self, event: Event, outbox: Outbox) -> None:
+    async def _take(self, event: Event | RefusedAction, outbox: Outbox) -> None:
         if self.is_current(outbox):
             await self._inbox.wait_for_room(event)
         if not self.is_current(outbox):
@@ -171,8 +180,10 @@ class LiveSession:
         match event:
             case Audio(pcm=pcm):
                 self.received_bytes += len(pcm)
-            case Configure(rules=rules):
-                self.rules = rules
+            case _:
+                self.received_actions += 1
+        if isinstance(event, Configure):
+            self.rules = event.rules
         self._inbox.put(event)
         self._account()
 
@@ -229,8 +240,10 @@ class LiveSession:
             case Disconnected(clean=clean):
                 is_open = self.machine.state not in (State.LISTENING, State.CLOSED)
                 self._feed(Flush() if clean and is_open else Interrupted())
+            case RefusedAction():
+                self._report([], None, counted=True)
             case event:
-                self._feed(event)
+                self._feed(event, counted=True)
 
     async def _process_audio(self, pcm: bytes, arrived_s: float) -> None:
         for at in range(0, len(pcm), _SLICE_BYTES):
@@ -253,7 +266,10 @@ class LiveSession:
         actions = self.machine.receive(Audio(pcm))
         # Before the actions: their lag is counted from here.
         self._arrivals.add(self.machine.clock_samples, arrived_s)
+        if self.handover is not None:
+            self.handover.points.on_audio(len(pcm))
         self._perform(actions)
+        self._report(actions, None)
 
     @property
     def _most_backlog_samples(self) -> int:
@@ -263,8 +279,18 @@ class LiveSession:
         self._machine_changed.clear()
         await self._machine_changed.wait()
 
-    def _feed(self, event: Event) -> None:
-        self._perform(self.machine.receive(event))
+    def _feed(self, event: Event, *, counted: bool = False) -> None:
+        """`counted`: it is an action of the client's."""
+        actions = self.machine.receive(event)
+        self._perform(actions)
+        self._report(actions, event, counted=counted)
+
+    def _report(self, actions: Sequence[Action], event: Event | None, *, counted: bool = False) -> None:
+        """Tell the client from where another server can go on now."""
+        if self.handover is not None:
+            continuation = self.handover.on_processed(actions, event, self.machine, counted=counted)
+            if continuation is not None:
+                self._outbox.put(Outgoing(ContinuationIssued(continuation)))
 
     def _on_run_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -288,30 +314,47 @@ class LiveSession:
                         self._requests[ticket].cancel()
                 case _:
                     self.stats.count(action)
-                    self._send(self._labelled(Outgoing(action, self._lag_ms(action))))
+                    self._send(action, self._lag_ms(action))
         self._machine_changed.set()
 
-    def _send(self, outgoing: Outgoing) -> None:
-        if isinstance(outgoing.message, Final):
+    def _send(self, message: Message, lag_ms: int) -> None:
+        """A message of the machine's, if the client lacks it."""
+        shown = message if self.handover is None else self.handover.shown(message)
+        if shown is None:
+            return
+        outgoing = self._labelled(Outgoing(shown, lag_ms))
+        if isinstance(shown, Final):
             self._finals.append(outgoing)
-            self._word_times.on_final(outgoing.message)
+            self._word_times.on_final(shown)
+        self._put(outgoing)
+
+    def _put(self, outgoing: Outgoing) -> None:
+        """A message that may have letters of speakers. The client first learns which letters others must not give."""
+        if self.handover is not None and (relabelled := self.handover.relabelled()) is not None:
+            self._outbox.put(Outgoing(ContinuationIssued(relabelled)))
         self._outbox.put(outgoing)
 
     def _labelled(self, outgoing: Outgoing) -> Outgoing:
         """The message; a text with its speakers, where they are told apart."""
         match outgoing.message:
-            case Partial() | Final() if self.speakers is not None:
-                return replace(outgoing, speakers=self.speakers.labels.on_text(outgoing.message))
+            case Partial() | Final() as text if self.speakers is not None:
+                speakers = self.speakers.labels.on_text(text)
+                if self.handover is not None:
+                    committed = text.text if isinstance(text, Final) else text.committed
+                    speakers = self.handover.labelled(speakers, committed)
+                return replace(outgoing, speakers=speakers)
             case ResetDone(utterance=int(discarded)) if self.speakers is not None:
                 self.speakers.labels.discard(discarded)
         return outgoing
 
     def _send_speakers(self, message: UtteranceSpeakers | SpeakersLost) -> None:
         if isinstance(message, UtteranceSpeakers):
+            if self.handover is not None:
+                message = self.handover.labelled(message)
             for place, kept in enumerate(self._finals):
                 if isinstance(kept.message, Final) and kept.message.utterance == message.utterance:
                     self._finals[place] = replace(kept, speakers=message)
-        self._outbox.put(Outgoing(message))
+        self._put(Outgoing(message))
 
     def _send_words(self, timed: WordTimestamps) -> None:
         self._outbox.put(Outgoing(self.speakers.labels.on_words(timed) if self.speakers is not None else timed))
@@ -334,8 +377,9 @@ class LiveSession:
     def _priority(self) -> Priority:
         """Of partials. A speaker goes first. A recording that comes faster than it is spoken has the same right as one
         in a file, and gives way to others when its client is gone."""
-        ahead_s = self.received_bytes / (2 * self.input_rate_hz) - (time.monotonic() - self._began_s)
-        if ahead_s <= _AHEAD_S:
+        sent_bytes = self.received_bytes - self._began_bytes
+        ahead_s = sent_bytes / (2 * self.input_rate_hz) - (time.monotonic() - self._began_s)
+        if ahead_s <= self._ahead_s:
             return Priority.PARTIAL
         return Priority.BULK if self.detached.is_set() else Priority.INTERACTIVE
 
@@ -354,26 +398,3 @@ class LiveSession:
         known = error if isinstance(error, AsrError) else AsrError("The server failed on this audio.")
         logger.opt(exception=error.__cause__).warning("live answer failed", session=self.log_name, code=known.code)
         return TranscribeFailed(ticket, known.code, known.message)
-
-
-def _missed(kept: Outgoing, received: int) -> Outgoing | None:
-    """What a client needs of a final: nothing but the present labels, if it has the finals up to `received`."""
-    if isinstance(kept.message, Final) and kept.message.utterance > received:
-        return kept
-    return Outgoing(kept.speakers) if kept.speakers is not None and kept.speakers.runs else None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Connection:
-    """A client's end of a session, until it leaves or another connection takes the session over."""
-
-    session: LiveSession
-    outbox: Outbox
-
-    async def send(self, event: Event) -> None:
-        """One event from the client. Raises `SessionTaken`."""
-        await self.session.accept(event, self.outbox)
-
-    def messages(self) -> AsyncIterator[Outgoing]:
-        """What to send, until the session ends; then the error that ended it is raised, if one did."""
-        return self.outbox.messages()

@@ -20,6 +20,7 @@ class SessionOutcome(StrEnum):
 
     CLOSED = "closed"  # the client ended it
     LOST = "lost"  # the connection broke, and nobody came back in time
+    MOVED = "moved"  # it goes on with another server
     DRAINED = "drained"  # the server was stopped
     FAILED = "failed"  # a fault of the server
 

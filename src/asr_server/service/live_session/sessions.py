@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -15,11 +16,13 @@ from asr_server.core.api_keys import fingerprint
 from asr_server.core.audio import SAMPLE_RATE, s_to_samples
 from asr_server.core.errors import SessionNotFound, SessionTaken, ShuttingDown, UnsupportedValue
 from asr_server.live.config import LiveMachineConfig
+from asr_server.live.continuation import Continuation
 from asr_server.live.events import Detection, ResultKind, TurnConfig
 from asr_server.service.live_session import vad_frontend
+from asr_server.service.live_session.connection import Connection
 from asr_server.service.live_session.inference import Engines, MeanTime
 from asr_server.service.live_session.options import LiveSessionOptions, Shared
-from asr_server.service.live_session.session import Connection, LiveSession
+from asr_server.service.live_session.session import LiveSession
 from asr_server.service.live_session.session_stats import SessionOutcome
 from asr_server.service.requests import CONTEXT_IGNORED
 
@@ -115,7 +118,10 @@ class LiveSessions:
             self._check_speakers()
         await asyncio.to_thread(vad_frontend.warm_up)
         self._check_room()  # again: draining may have begun meanwhile, and would not end a session opened after it
-        identity = f"live_{secrets.token_hex(4)}.{secrets.token_urlsafe(16)}"
+        begin = options.handover.begin if options.handover is not None else None
+        identity = begin.session_id if begin is not None else f"live_{secrets.token_hex(4)}.{secrets.token_urlsafe(16)}"
+        if identity in self._open:
+            raise SessionTaken("The session goes on over another connection.")
         with ExitStack() as begun:
             ticket = begun.enter_context(self._admission.hold_live())
             for engine in self._engines.used_by(options.rules.model):
@@ -126,6 +132,20 @@ class LiveSessions:
             session = LiveSession(identity, options, self._config(options), self._shared, ticket)
             self._open[identity] = _Entry(session, options.owner, begun.pop_all())
         return session.connect()
+
+    async def go_on(self, begin: Continuation, received: int, options: LiveSessionOptions) -> Connection:
+        """A connection to the session that this continuation is of: resumed where it was issued, else begun from it.
+
+        Raises as `resume` and `open` do, and `ShuttingDown` also for a session that is here.
+        """
+        if self._draining:  # the client is to go on with another server
+            raise ShuttingDown("The server is shutting down.")
+        if (entry := self._open.get(begin.session_id)) is not None:
+            handover = entry.session.handover
+            if entry.owner != options.owner or (handover is not None and handover.newest.issuer == begin.issuer):
+                return await self.resume(begin.session_id, received, options.owner)
+            self._drop(begin.session_id)  # its client has gone on with another server since
+        return await self.open(options)
 
     async def resume(self, identity: str, received: int, owner: str = "") -> Connection:
         """A connection to a session that is kept, or that another connection still has.
@@ -161,29 +181,46 @@ class LiveSessions:
             async with asyncio.timeout(_LEAVE_GRACE_S):
                 await session.detached.wait()
 
-    def disconnect(self, connection: Connection, *, clean: bool, resumable: bool = True) -> None:
-        """The client is gone. Nothing happens if another connection has taken the session over, or it has ended."""
+    def disconnect(self, connection: Connection, *, clean: bool, resumable: bool = True, moved: bool = False) -> None:
+        """The client is gone. Nothing happens if another connection has taken the session over, or it has ended.
+
+        `moved`: it goes on with another server.
+        """
         session = connection.session
         if not session.is_current(connection.outbox) or session.id not in self._open or session.id in self._detached:
             return
         session.disconnect(clean=clean)
-        if not resumable or self._settings.ws_resume_s == 0:
+        if moved:
+            session.stats.outcome = SessionOutcome.MOVED
+        if moved or not resumable or self._settings.ws_resume_s == 0:
             self._drop(session.id)
             return
         timer = asyncio.get_running_loop().call_later(self._settings.ws_resume_s, self._drop, session.id)
         self._detached[session.id] = timer
 
     async def drain(self) -> None:
-        """Open no new sessions; finish every open one, and end its connection with `ShuttingDown`."""
+        """Open no new sessions. Ask those that can move to do so; finish the others, and those that have not moved in
+        time, and end their connections with `ShuttingDown`."""
         self._draining = True
-        await asyncio.gather(*(self._finish(entry.session) for entry in self._open.values()))
+        await asyncio.gather(*(self._move_or_finish(identity) for identity in self._open))
         for identity in list(self._open):
             self._drop(identity)
 
-    async def _finish(self, session: LiveSession) -> None:
+    async def _move_or_finish(self, identity: str) -> None:
+        session, within_s = self._open[identity].session, self._settings.handover_s
+        began_s = time.monotonic()
+        if session.handover is not None and within_s and identity not in self._detached:
+            await session.ask_to_move(within_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    await session.detached.wait()
+        if identity in self._open:
+            await self._finish(session, _DRAIN_TIMEOUT_S - (time.monotonic() - began_s))
+
+    async def _finish(self, session: LiveSession, timeout_s: float) -> None:
         session.stats.outcome = SessionOutcome.DRAINED
         try:
-            async with asyncio.timeout(_DRAIN_TIMEOUT_S):
+            async with asyncio.timeout(timeout_s):
                 await session.finish()
         except TimeoutError:
             logger.warning("live session not finished in time", session=session.log_name)

@@ -1,6 +1,6 @@
-"""Whose words the client of a live session has been shown, over any number of workers. Pure.
+"""Whose words the client of a live session has been shown, over any number of servers or workers. Pure.
 
-Another worker knows no voice of the session. Labels that were shown stay, and its own labels begin behind them, so that
+Another one knows no voice of the session. Labels that were shown stay, and its own labels begin behind them, so that
 a letter never means two people.
 """
 
@@ -24,12 +24,12 @@ class ShownSpeakers:
 
     def __init__(self) -> None:
         self.first_unused = 0
-        self._first = 0  # of the present worker's speakers
+        self._first = 0  # of the present one's speakers
         self._shown: OrderedDict[int, Runs] = OrderedDict()
-        self._by_others: dict[int, Runs] = {}  # the beginnings that workers before this one have labelled
+        self._by_others: dict[int, Runs] = {}  # the beginnings that those before it have labelled
 
     def on_text(self, utterance: int, committed: str, runs: Runs) -> Runs:
-        """The runs of the committed text that the client gets, for those that the worker has of its own text."""
+        """The runs of the committed text that the client gets, for those of the present one's own text."""
         self._see(runs)
         kept = self._by_others.get(utterance, [])
         found = runs if not kept and _text(runs) == committed else _joined(kept, runs, committed)
@@ -43,8 +43,15 @@ class ShownSpeakers:
         shown = self._shown.get(utterance)
         return None if shown is None else self.on_text(utterance, _text(shown), runs)
 
+    def begin(self, utterance: int, runs: Runs, first_unused: int) -> None:
+        """Others have shown these runs of the open utterance, and letters up to the first unused one."""
+        self._shown[utterance] = runs
+        self.first_unused = max(self.first_unused, first_unused)
+        self._see(runs)
+        self.restarted()
+
     def restarted(self) -> None:
-        """Another worker takes over."""
+        """Another one takes over."""
         self._by_others = dict(self._shown)
         self._first = self.first_unused
 

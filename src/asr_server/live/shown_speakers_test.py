@@ -1,6 +1,6 @@
 """Runs of text that workers have labelled one after the other; with a whole session in live_replay_test."""
 
-from asr_server.gateway.live_speakers import ShownSpeakers
+from asr_server.live.shown_speakers import ShownSpeakers
 
 
 def _runs(*runs):
