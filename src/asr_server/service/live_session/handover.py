@@ -86,8 +86,7 @@ class SessionHandover:
 
     def _begin_with(self, shown: ShownUtterance) -> None:
         number = self._finals_known + 1
-        if shown.committed:
-            self._text.begin(number, shown.committed, round(shown.end_s - self.offset_s, 3))
+        self._text.begin(number, shown.committed, round(shown.end_s - self.offset_s, 3))
         self._speakers.begin(number, [dict(run) for run in shown.speakers], self.begin.first_speaker)
         self._text.carry_over(1, self.begin.carried_over)
 

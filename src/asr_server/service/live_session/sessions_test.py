@@ -28,7 +28,6 @@ from asr_server.service.live_session import vad_frontend
 from asr_server.service.live_session.conftest import Scripted, opened, until_flush
 from asr_server.service.live_session.inference import Engines
 from asr_server.service.live_session.options import LiveSessionOptions
-from asr_server.service.live_session.outbox import Outgoing
 from asr_server.service.live_session.sessions import LiveSessions
 
 
@@ -188,7 +187,7 @@ async def test_a_client_that_comes_back_gets_the_finals_that_it_has_not(make, re
     live = make(Scripted())
     connection = await opened(live)
     for number in (1, 2, 3):
-        connection.session._send(Outgoing(Final(number, "words", "English", 0, 1, Ending.CUT)))
+        connection.session._send(Final(number, "words", "English", 0, 1, Ending.CUT), 0)
     live.disconnect(connection, clean=False)
     again = await live.resume(connection.session.id, received)
     connection.session.end()
@@ -252,7 +251,7 @@ async def test_all_finals_that_are_kept_are_given_out_however_long(make):
     connection = await opened(make(Scripted()))
     text = "word " * 200
     for number in range(1, 257):
-        connection.session._send(Outgoing(Final(number, text, "English", 0, 1, Ending.CUT)))
+        connection.session._send(Final(number, text, "English", 0, 1, Ending.CUT), 0)
     again = connection.session.connect(0)
     connection.session.end()
     assert [outgoing.message.utterance async for outgoing in again.messages()] == list(range(1, 257))

@@ -1,0 +1,344 @@
+"""A session over several servers: the real machine, cut at random moments, and a client that carries it on."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asr_server.core.audio import SAMPLE_RATE
+from asr_server.core.transcript import SpeakerRun
+from asr_server.live.conftest import config, recognize, result_for, silence, speech
+from asr_server.live.continuation import ShownUtterance, TurnSettings
+from asr_server.live.events import (
+    Audio,
+    CancelRequest,
+    Configure,
+    Detection,
+    Final,
+    Flush,
+    GetCheckpoint,
+    Partial,
+    Reset,
+    ResetDone,
+    Transcribe,
+    TurnConfig,
+)
+from asr_server.live.handover_points import BytePositions
+from asr_server.live.session import LiveMachine
+from asr_server.service.live_session.handover import HandoverOptions, SessionHandover
+from asr_server.service.live_session.speaker_labels import UtteranceSpeakers
+
+_SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
+_FRAME_BYTES = 2 * 512  # of the voice detector
+_RULES = TurnConfig()
+
+
+class _Server:
+    """A machine with its handover: events in, messages out in the figures of the session, as late as told."""
+
+    def __init__(self, rng, delay, longest_s, options, rate_hz):
+        begin = options.begin
+        rules = _RULES
+        if begin is not None and begin.configured is not None:
+            manual = begin.configured.manual
+            rules = TurnConfig(Detection.MANUAL if manual else Detection.VOICE, context=begin.configured.hotwords)
+        changes = {"max_utterance_samples": longest_s * SAMPLE_RATE, "input_rate_hz": rate_hz, "rules": rules}
+        self.machine = LiveMachine(config(**changes))
+        self.handover = SessionHandover("live_1", options, rate_hz)
+        self.messages = [self.handover.newest]
+        self._rng, self._delay = rng, delay
+        self._pending = []
+        self._contexts = {}
+
+    def send(self, frame):
+        if isinstance(frame, bytes):
+            self._feed(Audio(frame), len(frame))
+        else:
+            self._feed(frame, counted=True)
+        while self._pending and self._rng.random() >= self._delay:
+            self._answer()
+
+    def finish(self):
+        while self._pending:
+            self._answer()
+
+    def _answer(self):
+        request = self._pending.pop(0)
+        self._feed(result_for(request.ticket, recognize(request.audio, request.prefix)))
+
+    def _feed(self, event, size_bytes=0, *, counted=False):
+        actions = self.machine.receive(event)
+        self.handover.points.on_audio(size_bytes)
+        for action in actions:
+            if isinstance(action, Transcribe):
+                self._pending.append(action)
+                self._contexts[action.utterance] = action.context
+            elif isinstance(action, CancelRequest):
+                self._pending = [each for each in self._pending if each.ticket != action.ticket]
+            elif (shown := self.handover.shown(action)) is not None:
+                self.messages.append(self._in_session(shown))
+        continuation = self.handover.on_processed(actions, event, self.machine, counted=counted)
+        self.messages += [continuation] if continuation is not None else []
+
+    def _in_session(self, message):
+        """For a text its kind, number, words and times; for other messages their class."""
+        if not isinstance(message, Partial | Final):
+            return type(message).__name__, message
+        begin = self.handover.begin
+        times = (message.start_samples + begin.samples, message.end_samples + begin.samples)
+        final = isinstance(message, Final)
+        committed = message.text if final else message.committed
+        context = self._contexts.get(message.utterance, "")
+        ending = message.ending if final else None
+        return _Text(message.utterance + begin.utterances, message.text, committed, times, ending, context)
+
+
+class _Text:
+    def __init__(self, number, text, committed, times, ending, context):
+        self.number, self.text, self.committed, self.times = number, text, committed, times
+        self.ending, self.context = ending, context
+
+
+class _Client:
+    """Carries its session to another server with a chance of `moves` at every step."""
+
+    def __init__(self, rng, *, delay=0.0, moves=0.0, longest_s=4, rate_hz=SAMPLE_RATE):
+        self._rng, self._moves = rng, moves
+        self._make = lambda options: _Server(rng, delay, longest_s, options, rate_hz)
+        self._sent, self._audio, self._actions = [], b"", []  # actions: position and event
+        self._server = self._make(HandoverOptions(_RULES))
+        self._newest = None
+        self.texts, self.finals, self.answers = [], {}, []
+        self.moved = 0
+        self._read(1.0)
+
+    def send(self, frame):
+        self._keep(frame)
+        self._server.send(frame)
+        self._read(0.8)
+        while self._rng.random() < self._moves:
+            self._move()
+
+    def finish(self):
+        self._server.finish()
+        self._read(1.0)
+
+    def _keep(self, frame):
+        if isinstance(frame, bytes):
+            self._audio += frame
+        else:
+            self._actions.append((len(self._audio), frame))
+
+    def _read(self, share):
+        while self._server.messages and self._rng.random() < share:
+            message = self._server.messages.pop(0)
+            if isinstance(message, tuple):
+                self.answers.append(message[0])
+            elif not isinstance(message, _Text):
+                assert self._newest is None or message.received_bytes >= self._newest.received_bytes
+                assert self._newest is None or message.actions >= self._newest.actions
+                self._newest = message
+            else:
+                self.texts.append(message)
+                if message.ending is not None:
+                    assert message.number not in self.finals
+                    self.finals[message.number] = message
+
+    def _move(self):
+        self.moved += 1
+        received = max(self.finals, default=0)
+        last = next((text for text in reversed(self.texts) if text.number == received + 1), None)
+        shown = ShownUtterance(last.committed, last.times[1] / SAMPLE_RATE) if last is not None else ShownUtterance()
+        begin, self._newest = self._newest, None
+        self._server = self._make(HandoverOptions(_RULES, begin, shown, received))
+        self._read(1.0)
+        at = begin.received_bytes
+        for position, event in self._actions[begin.actions :]:
+            self._resend(at, position)
+            at = max(at, position)
+            self._server.send(event)
+        self._resend(at, len(self._audio))
+        self._read(0.5)
+
+    def _resend(self, start, end):
+        while start < end:
+            size = self._rng.choice([3, 1_000, 30_000])
+            self._server.send(self._audio[start : min(end, start + size)])
+            start += size
+
+
+def _frames(rng, sentences, *, acts, aligned=True, rate_hz=SAMPLE_RATE):
+    """Audio in pieces of any size, with actions among them; `aligned`: between two frames of the detector."""
+    parts = []
+    for _ in range(sentences):
+        parts.append(silence(rng.choice([40, 200, 900, 6_000])))
+        parts.append(speech([rng.randrange(10) for _ in range(rng.randrange(1, 8))]))
+    pcm = np.concatenate([*parts, silence(900)])
+    if rate_hz != SAMPLE_RATE:
+        pcm = np.repeat(pcm, rate_hz // SAMPLE_RATE)
+    data = pcm.astype("<i2").tobytes()
+    frames, at = [], 0
+    step = _FRAME_BYTES * rate_hz // SAMPLE_RATE
+    while at < len(data):
+        size = rng.choice([3, 500, 1_024, 4_096, 30_001])
+        action = None
+        if acts and rng.random() < 0.08:
+            rules = TurnConfig(rng.choice([Detection.VOICE] * 3 + [Detection.MANUAL]), context=str(rng.randrange(9)))
+            action = rng.choice([Flush(), Reset(), GetCheckpoint(), Configure(rules)])
+        if action is not None and aligned:
+            size += -(at + size) % step
+        frames += [data[at : at + size], *([action] * rng.choice([1, 1, 2]) if action is not None else [])]
+        at += size
+    return [*frames, Flush()]
+
+
+def _talk(frames, client):
+    for frame in frames:
+        client.send(frame)
+    client.finish()
+    return client
+
+
+def _kept(client):
+    return [(n, m.text, m.ending, m.context, m.times) for n, m in sorted(client.finals.items())]
+
+
+_CASES = {"seed": st.integers(0, 2**32), "sentences": st.integers(1, 6), "delay": st.sampled_from([0.0, 0.7])}
+
+
+def _both(seed, frames, delay, longest_s, **more):
+    calm = _talk(frames, _Client(random.Random(seed), longest_s=longest_s, **more))
+    return calm, _talk(frames, _Client(random.Random(seed), delay=delay, moves=0.2, longest_s=longest_s, **more))
+
+
+@_SETTINGS
+@given(**_CASES, acts=st.booleans())
+def test_a_session_over_many_servers_has_the_finals_of_one(seed, sentences, delay, acts):
+    """Numbers, words, endings, hotwords and times, wherever it is cut and whatever the client had read by then."""
+    calm, moved = _both(seed, _frames(random.Random(seed), sentences, acts=acts), delay, 30 if acts else 4)
+    assert _kept(moved) == _kept(calm)
+
+
+@_SETTINGS
+@given(**_CASES)
+def test_actions_between_two_halves_of_a_sample_are_counted_to_the_byte(seed, sentences, delay):
+    """Every flush has one final, in order, and the last byte is where it was."""
+    frames = _frames(random.Random(seed), sentences, acts=True, aligned=False)
+    calm, moved = _both(seed, frames, delay, 30)
+    assert list(moved.finals) == list(calm.finals)
+    assert [m.ending for m in moved.finals.values()] == [m.ending for m in calm.finals.values()]
+
+
+@_SETTINGS
+@given(**_CASES)
+def test_positions_are_exact_at_other_rates(seed, sentences, delay):
+    """Bytes go on at the rate of the client's audio."""
+    frames = _frames(random.Random(seed), sentences, acts=False, rate_hz=2 * SAMPLE_RATE)
+    calm, moved = _both(seed, frames, delay, 30, rate_hz=2 * SAMPLE_RATE)
+    assert _kept(moved) == _kept(calm)
+
+
+@_SETTINGS
+@given(**_CASES)
+def test_a_committed_word_is_never_taken_back_and_the_shown_audio_never_shrinks(seed, sentences, delay):
+    """Within an utterance, over all servers."""
+    client = _talk(
+        _frames(random.Random(seed), sentences, acts=False), _Client(random.Random(seed), delay=delay, moves=0.2)
+    )
+    committed, reached = {}, {}
+    for text in client.texts:
+        assert text.text.startswith(committed.get(text.number, ""))
+        assert text.committed.startswith(committed.get(text.number, ""))
+        if text.ending is None:
+            assert text.times[1] >= reached.get(text.number, 0)
+        committed[text.number], reached[text.number] = text.committed, text.times[1]
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.9])
+def test_silence_is_not_kept_for_ever(delay):
+    """A client needs at most five seconds of it, and of speech the open utterance."""
+    client = _Client(random.Random(1), delay=delay)
+    for part in [silence(60_000), speech([1, 2, 3]), silence(30_000)]:
+        for piece in np.array_split(part.astype("<i2"), 100):
+            client.send(piece.tobytes())
+            client._read(1.0)
+    client.finish()
+    assert len(client._audio) - client._newest.received_bytes <= 5.5 * 2 * SAMPLE_RATE
+    assert client._newest.utterances == 1
+
+
+def test_words_that_another_server_hears_elsewhere_are_neither_lost_nor_doubled():
+    """What the client was shown stays; what the final does not reach is not said again in the next utterance."""
+    options = HandoverOptions(
+        _RULES, SessionHandover("live_1", HandoverOptions(_RULES), SAMPLE_RATE).newest, ShownUtterance("one two three")
+    )
+    handover = SessionHandover("live_1", options, SAMPLE_RATE)
+    partial = handover.shown(Partial(1, "one too", " there", "English", 0, 100))
+    assert (partial.committed, partial.text) == ("one two three", "one two three")
+    final = handover.shown(_final(1, "one two"))
+    assert final.text == "one two three"
+    assert handover.shown(_final(2, "three four")).text == "four"
+
+
+def test_what_the_client_has_is_not_sent_again():
+    """A client may have finals behind its newest continuation: its audio is transcribed again, and nothing is sent."""
+    begin = SessionHandover("live_1", HandoverOptions(_RULES), SAMPLE_RATE).newest
+    handover = SessionHandover("live_1", HandoverOptions(_RULES, begin, ShownUtterance("four"), 2), SAMPLE_RATE)
+    for number in (1, 2):
+        assert handover.shown(Partial(number, "one", "", "English", 0, 1)) is None
+        assert handover.shown(_final(number, "one")) is None
+    assert handover.shown(_final(3, "for five")).text == "four five"
+
+
+def test_a_discarded_utterance_leaves_nothing_behind():
+    """Words that were shown of it do not come into the next one."""
+    begin = SessionHandover("live_1", HandoverOptions(_RULES), SAMPLE_RATE).newest
+    handover = SessionHandover("live_1", HandoverOptions(_RULES, begin, ShownUtterance("one two")), SAMPLE_RATE)
+    handover.shown(ResetDone(1))
+    assert handover.shown(_final(1, "five")).text == "five"
+
+
+def test_labels_that_were_given_stay_and_new_letters_follow():
+    """Also after the next move: the continuation knows every letter that was sent."""
+    begin = SessionHandover("live_1", HandoverOptions(_RULES), SAMPLE_RATE).newest
+    runs = ({"speaker": "A", "text": "one"}, {"speaker": "C", "text": " two"})
+    handover = SessionHandover("live_1", HandoverOptions(_RULES, begin, ShownUtterance("one two", 1.0, runs)), 16_000)
+    assert handover.relabelled().first_speaker == 3
+    heard = UtteranceSpeakers(1, (SpeakerRun("D", "one two three"),))
+    labelled = handover.labelled(heard, "one two three")
+    assert labelled.runs == (SpeakerRun("A", "one"), SpeakerRun("C", " two"), SpeakerRun("D", " three"))
+    assert handover.labelled(heard).runs == labelled.runs
+    assert handover.relabelled().first_speaker == 4
+    assert handover.relabelled() is None
+
+
+def test_a_continuation_says_what_the_client_has_configured_and_not_what_its_query_says():
+    """So that a long text of the query is not carried twice."""
+    rules = TurnConfig(language="German", context="Müller")
+    handover = SessionHandover("live_1", HandoverOptions(rules), SAMPLE_RATE)
+    machine = LiveMachine(config(rules=rules))
+    assert handover.continuation(machine).configured is None
+    machine.receive(Configure(TurnConfig(Detection.MANUAL, "German", "Maier")))
+    assert handover.continuation(machine).configured == TurnSettings("German", "Maier", manual=True)
+
+
+def test_a_place_that_is_no_longer_known_is_not_guessed():
+    """After more ends of streams within one utterance than are kept."""
+    positions = BytePositions(SAMPLE_RATE)
+    received = 0
+    for sample in range(1_000):
+        received += 3
+        positions.on_stream_end(sample, received, discards_half=True)
+    assert positions.of(999) == received
+    assert positions.of(0) is None
+
+
+def _final(number, text):
+    return Final(number, text, "English", 0, SAMPLE_RATE, None)
+
+
+def test_the_client_of_the_tests_moves():
+    """Otherwise they would show nothing."""
+    assert _talk(_frames(random.Random(3), 3, acts=True), _Client(random.Random(3), moves=0.2)).moved > 3
