@@ -15,6 +15,7 @@ from E2Etest.proxy import Proxy
 pytestmark = pytest.mark.websocket
 
 _CHUNK_BYTES = 3_200
+_PATIENT = {"HANDOVER_S": "10"}  # the machine may be busy with other tests
 _WAIT_S = 120
 
 
@@ -73,7 +74,7 @@ def test_a_server_that_shuts_down_is_left_in_the_middle_of_a_word(start, talk):
     """The sender sees no error, the reader no cut, and lines and times are those of one server."""
     body = data(talk)
     middle = len(body) // 2 - 20_001  # in the middle of a sample
-    with start() as last, start() as following, _session((last, following)) as (proxy, client, reader):
+    with start(**_PATIENT) as last, start() as following, _session((last, following)) as (proxy, client, reader):
         whole = finals(stream(following, [body]))
         _send(client, body[:middle])
         proxy.target = following.port
@@ -92,14 +93,14 @@ def test_servers_that_come_and_go_while_somebody_speaks(start, talk, seed):
     rng = random.Random(seed)
     body = data(np.concatenate([talk, talk]))
     places = sorted(rng.sample(range(1, len(body)), 4))
-    with start() as first, _session([first], words="fast") as (proxy, client, reader):
+    with start(**_PATIENT) as first, _session([first], words="fast") as (proxy, client, reader):
         whole = finals(stream(first, [body], words="fast"))
         servers = [first]
         for begin, end in zip([0, *places], [*places, len(body)], strict=True):
             _send_through(client, body[begin:end], rng)
             if end == len(body):
                 break
-            servers.append(started := start().__enter__())
+            servers.append(started := start(**_PATIENT).__enter__())
             proxy.target = started.port
             if rng.random() < 0.5:
                 servers[-2].begin_to_stop()
