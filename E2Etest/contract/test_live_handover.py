@@ -28,7 +28,7 @@ def _flushed(client):
     return client.texts
 
 
-def test_a_session_that_moves_in_the_middle_of_words_loses_and_doubles_nothing(live_server, another, talk, note):
+def test_a_session_that_moves_in_the_middle_of_words_loses_and_doubles_nothing(live_server, another, talk):
     """Numbers and times go on, and so do committed words; nothing that the client has comes again."""
     body = data(talk)
     whole = finals(stream(live_server, [body]))
@@ -52,28 +52,23 @@ def test_a_session_that_moves_in_the_middle_of_words_loses_and_doubles_nothing(l
     for message in (m for m in client.messages if "text" in m):
         assert message["text"].startswith(committed.get(message["utterance"], ""))
         committed[message["utterance"]] = message["committed"]
-    note(f"{len(places)} moves: same words, same times")
 
 
 def test_a_server_that_issued_the_state_resumes_the_session(live_server, speech, said):
     """It says how many bytes and actions have arrived, so that none is repeated."""
     client = MovingClient(live_server)
     client.act("config", language="en")
+    client.read_until(lambda: client.messages[-1].get("status") == "configured")
     client.act("dance")
-    client.read_until(lambda: any("error" in message for message in client.messages))
+    client.read_until(lambda: "error" in client.messages[-1])
     client.send(data(speech))
     client.drop()
     client.move(live_server)
-    assert (client.hello["resumed"], client.hello["received_bytes"], client.hello["actions"]) == (
-        True,
-        2 * len(speech),
-        2,
-    )
+    assert (client.hello["resumed"], client.hello["actions"]) == (True, 2)
     assert "continued" not in client.hello
     assert [text for text, *_ in _flushed(client)] == [said]
     statuses = [message.get("status") for message in client.messages]
-    assert statuses.count("configured") == 1
-    assert statuses.count("continuation") > 0
+    assert (statuses.count("configured"), statuses.count("continuation") > 0) == (1, True)
     client.close()
 
 
@@ -88,9 +83,10 @@ def test_actions_are_repeated_in_their_places(live_server, another, speech, said
     client.send(data(speech))
     client.read_until(lambda: len(client.finals) == 2)
     client.move(another)
-    assert client.hello["endpointing"] == "manual"
     client.act("flush")
-    client.read_until(lambda: 3 in client.finals)
+    client.read_until(lambda: 3 in client.finals and client.continuation["actions"] == 5)
+    client.move(live_server)
+    assert (client.hello["endpointing"], client.hello["actions"]) == ("manual", 5)
     assert [final["text"] for _, final in sorted(client.finals.items())] == ["", "", said]
     client.close()
 
@@ -205,7 +201,8 @@ def test_labels_stay_and_a_letter_never_means_two_people(start, speech):
         client = MovingClient(first, speakers="true")
         for server, letters in ((second, {"A"}), (first, {"A", "B"}), (second, {"A", "B", "C"})):
             client.send(data(speech))
-            client.read_until(lambda: None not in _letters(client) and len(_letters(client)) == len(client.finals))
+            count = len(client.finals) + 1
+            client.read_until(lambda count=count: len(client.finals) == count and len(_letters(client)) == count)
             assert _letters(client) == letters
             client.move(server)
             client.read_until(lambda: client.messages[-1].get("status") == "speakers_restarted")
@@ -213,7 +210,5 @@ def test_labels_stay_and_a_letter_never_means_two_people(start, speech):
 
 
 def _letters(client):
-    """All that were given so far, and None while the last text has none."""
     labelled = [message["speakers"] for message in client.messages if isinstance(message.get("speakers"), list)]
-    known = {run["speaker"] for runs in labelled for run in runs} - {None}
-    return known | ({run["speaker"] for run in labelled[-1]} if labelled else set())
+    return {run["speaker"] for runs in labelled for run in runs} - {None}

@@ -68,8 +68,9 @@ class MovingClient:
         received = max(self.finals, default=0)
         socket = connected(server, **self._query, session_id=self.hello["session_id"], received=received)
         frame = {"action": "continue", "state": self.continuation["state"]}
-        if self._open.get("utterance") == received + 1:
-            frame |= {name: self._open[name] for name in ("committed", "end", "speakers") if name in self._open}
+        if self._open.get("utterance", 0) > received:
+            shown = ("utterance", "committed", "end", "speakers")
+            frame |= {name: self._open[name] for name in shown if name in self._open}
         socket.send(json.dumps(frame))
         hello = self._first_message(socket)  # what the connection before has meanwhile is not taken
         self.socket, self.hello = socket, hello

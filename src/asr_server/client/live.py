@@ -274,10 +274,10 @@ class LiveClient:
         if self._continuation is None:
             return known
         frame: dict[str, Any] = {"action": "continue", "state": self._continuation.state}
-        line = self._lines.get(self._received[0] + 1)
-        if line is not None and len(line.committed) <= _COMMITTED_CHARS:
-            runs = [{"speaker": run.speaker, "text": run.text} for run in line.speakers]
-            frame |= {"committed": line.committed, "end": line.end_s} | ({"speakers": runs} if runs else {})
+        opened = [line for line in self._lines.values() if not line.final and line.utterance > self._received[0]]
+        if opened and len((line := opened[-1]).committed) <= _COMMITTED_CHARS:
+            frame |= {"utterance": line.utterance, "committed": line.committed, "end": line.end_s}
+            frame |= {"speakers": [{"speaker": run.speaker, "text": run.text} for run in line.speakers]}
         return replace(known, first_frame=json.dumps(frame))
 
     def _moved_on(self, move: _Tries) -> _Tries | None:

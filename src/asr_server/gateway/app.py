@@ -64,8 +64,10 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(page.router)  # does not start the worker
     # As the default and not as routes: routes would match the paths above with other methods, which are answered with
     # 405 here, and for some of which no key is needed.
+    app.state.live = live = LiveSockets(worker, settings.ws_resume_s)
+    app.state.handover_s = settings.handover_s
     app.router.default = _everything_else(
-        LiveSockets(worker, settings.ws_resume_s),
+        live,
         Sockets(worker),
         Proxy(worker, settings.max_upload_bytes),
     )
@@ -87,8 +89,12 @@ def _everything_else(live: ASGIApp, sockets: ASGIApp, proxy: ASGIApp) -> ASGIApp
 
 
 async def drain(app: FastAPI) -> None:
-    """Let the worker finish its work. Called before sockets are closed, so that every live session gets its final."""
+    """Accept no more work, ask live clients to move, and let the worker finish its work. Called before sockets are
+    closed, so that every live session gets its final."""
     worker: Worker = app.state.worker
+    live: LiveSockets = app.state.live
+    worker.draining = True
+    await live.hand_over(app.state.handover_s)
     await worker.drain()
 
 

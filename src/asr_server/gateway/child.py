@@ -28,7 +28,9 @@ def spawner(settings: Settings, *, output: int | None = None) -> Spawn:
     """
     package_root = str(Path(__file__).parents[2])
     # The gateway applies the quotas: the worker sees no addresses, and would count a request that is sent again twice.
-    environment = environment_of(settings, key_max_requests=0, key_rate=0, max_live_sessions=_NO_LIMIT)
+    # It also asks its clients to move.
+    limits = {"key_max_requests": 0, "key_rate": 0, "max_live_sessions": _NO_LIMIT, "handover_s": 0}
+    environment = environment_of(settings, **limits)
     environment["PYTHONPATH"] = ":".join([package_root, *(entry for entry in sys.path if entry)])
 
     async def spawn(listener: socket.socket) -> Process:

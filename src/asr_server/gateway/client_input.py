@@ -11,11 +11,15 @@ from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 from typing import Any
 
+from asr_server.core.audio import samples_to_s
+from asr_server.live.continuation import Continuation
 from asr_server.live.replay_buffer import ControlFrame, ReplayBuffer
 
 _ARRIVAL_STEP_S = 0.05
+_SENT_KEPT = 4_096
 _ENDPOINTING = frozenset(("endpointing", "use_server_vad"))
 _ROUNDING_BYTES = 192  # messages give times in whole milliseconds
 
@@ -35,32 +39,94 @@ class ActionFrame(ControlFrame):
 
     `client_acked`: the client has its answer, or expects none. `worker_acked`: the present worker has answered.
     `from_gateway`: the client did not send it: a checkpoint of the gateway's own, or the flush that the orderly end of
-    a connection implies.
+    a connection implies. `number`: which of the client's actions it is, from 1.
     """
 
     kind: ActionKind
     client_acked: bool = False
     worker_acked: bool = False
     from_gateway: bool = False
+    number: int = 0
+
+
+class _SentActions:
+    """What one worker has been sent of the actions, in its order: 0 for one of the gateway's, else the client's number.
+
+    `replayed`: so many of the first were held when the worker began. Others between them are finished, so that their
+    place in the client's count says nothing.
+    """
+
+    def __init__(self, replayed: int = 0) -> None:
+        self._numbers: deque[int] = deque(maxlen=_SENT_KEPT)
+        self._first = 1  # the worker's number of the first of them
+        self._replayed = replayed
+
+    def add(self, number: int) -> None:
+        """The next one."""
+        self._first += len(self._numbers) == _SENT_KEPT
+        self._numbers.append(number)
+
+    def forget_after(self, actions: int) -> None:
+        """The worker has so many of them; the others are sent again."""
+        while self._numbers and self._first + len(self._numbers) - 1 > actions:
+            self._numbers.pop()
+
+    def following(self, actions: int) -> int | None:
+        """The client's number of its first action behind so many of the worker's; 0 for none, None if not known."""
+        if actions < self._replayed or actions < self._first - 1:
+            return None
+        behind = islice(self._numbers, actions - self._first + 1, None)
+        return next((number for number in behind if number), 0)
 
 
 class ClientInput:
-    """One session's input. The session reads the next frame for its worker from `buffer`."""
+    """One session's input, from where it `begin`s here."""
 
-    def __init__(self, rate_hz: int) -> None:
+    def __init__(self, rate_hz: int, begin: Continuation) -> None:
         self.buffer: ReplayBuffer[ActionFrame] = ReplayBuffer()
-        self.received_bytes = 0  # from the client; `buffer` does not count a byte that a reset discards
+        self.received_bytes = begin.received_bytes  # `buffer` does not count a byte that a reset discards
+        self.actions = begin.actions  # from the client, also those that were answered with an error
+        self._began_s = samples_to_s(begin.samples)
         self._bytes_per_s = 2 * rate_hz
         self._dropped_config: dict[str, Any] = {}  # the configurations that are no longer held, as one
+        if (configured := begin.configured) is not None:
+            self._dropped_config = {
+                "language": configured.language,
+                "hotwords": configured.hotwords,
+                "endpointing": "manual" if configured.manual else "auto",
+            }
         self._arrivals: deque[tuple[int, float]] = deque()
+        self._client_bytes = begin.received_bytes  # of the client before position 0, and discarded ones before `start`
+        self._discarded: list[int] = []  # where a reset discarded a byte behind that
+        self._sent = _SentActions()
 
     def seconds(self, position: int) -> float:
         """A position as the time of the session."""
-        return position / self._bytes_per_s
+        return self._began_s + position / self._bytes_per_s
 
     def position(self, seconds: float) -> int:
         """A time of the session as the position of a whole sample."""
-        return 2 * round(seconds * self._bytes_per_s / 2)
+        return 2 * round((seconds - self._began_s) * self._bytes_per_s / 2)
+
+    def worker_has(self, received_bytes: int, actions: int) -> tuple[int, int] | None:
+        """Which bytes and actions of the client those are that the present worker counts so; None if it is not known.
+
+        Actions that were replayed to a worker are known again when it has done all of them.
+        """
+        position = self.buffer.position_of(received_bytes)
+        unsent = (each.number for each in self.buffer.controls[len(self.buffer.sent_controls) :] if each.number)
+        following = self._sent.following(actions)
+        if following is None:
+            return None
+        number = following or next(unsent, self.actions + 1)
+        return self._client_bytes + position + sum(place <= position for place in self._discarded), number - 1
+
+    def next_frame(self) -> bytes | str | None:
+        """The next frame for the worker, as `ReplayBuffer.next_frame`."""
+        frame = self.buffer.next_frame()
+        if isinstance(frame, str):
+            self._sent.add(self.buffer.sent_controls[-1].number)
+        return frame
 
     # -- from the client ---------------------------------------------------------------------------------------------
 
@@ -76,9 +142,16 @@ class ClientInput:
 
     def add_action(self, kind: ActionKind, text: str) -> None:
         """An action of the client, in its place in the audio."""
+        self.actions += 1
         if kind is ActionKind.RESET:
+            end = self.buffer.end
             self.buffer.align()
-        self.buffer.append_control(ActionFrame(self.buffer.end, text, kind))
+            self._discarded += [self.buffer.end] * (end - self.buffer.end)
+        self.buffer.append_control(ActionFrame(self.buffer.end, text, kind, number=self.actions))
+
+    def refuse_action(self) -> None:
+        """An action of the client that was answered with an error."""
+        self.actions += 1
 
     def add_end(self) -> None:
         """The client ended its connection in order: that ends an open utterance, as a flush does."""
@@ -103,11 +176,18 @@ class ClientInput:
         self.buffer.restart()
         for action in self.buffer.controls:
             action.worker_acked = False
-        return json.dumps({"action": "config", **self._dropped_config}) if self._dropped_config else None
+        self._sent = _SentActions(replayed=len(self.buffer.controls) + bool(self._dropped_config))
+        if not self._dropped_config:
+            return None
+        self._sent.add(0)
+        return json.dumps({"action": "config", **self._dropped_config})
 
-    def resume(self, received_bytes: int) -> int:
-        """The same worker was reached again and has so many bytes. Returns how many bytes are lost to it."""
+    def resume(self, received_bytes: int, actions: int | None = None) -> int:
+        """The same worker was reached again and has so many bytes, and actions if it counts them. Returns how many
+        bytes are lost to it."""
         lost = self.buffer.resume(received_bytes)
+        if actions is not None:
+            self._sent.forget_after(actions)
         for action in self.buffer.sent_controls:
             # The answer of any other action may have gone to the connection that broke, and is not given again; the
             # final that answers a flush is.
@@ -167,6 +247,8 @@ class ClientInput:
         start = self.buffer.start
         while self._arrivals and self._arrivals[0][0] < start:
             self._arrivals.popleft()
+        self._client_bytes += sum(place < start for place in self._discarded)
+        self._discarded = [place for place in self._discarded if place >= start]
         finished = [action for action in self.buffer.controls if action.position <= start and _is_finished(action)]
         for action in finished:
             if action.kind is ActionKind.CONFIG:

@@ -3,6 +3,7 @@
 import json
 
 from asr_server.gateway.client_input import ActionKind, ClientInput
+from asr_server.live.continuation import Continuation
 
 
 def _answered_action(sent, kind, **fields):
@@ -14,7 +15,7 @@ def _answered_action(sent, kind, **fields):
 
 def test_a_null_in_a_dropped_configuration_changes_nothing():
     """As for the worker that it was sent to: null is like a field that is left out, and that stays."""
-    sent = ClientInput(16_000)
+    sent = ClientInput(16_000, Continuation("live_1", ""))
     _answered_action(sent, ActionKind.CONFIG, language="de", hotwords=["lamp"])
     _answered_action(sent, ActionKind.CONFIG, language=None, use_server_vad=False)
     sent.forget(0)
@@ -24,7 +25,7 @@ def test_a_null_in_a_dropped_configuration_changes_nothing():
 
 def test_of_the_two_names_of_endpointing_the_later_counts():
     """A fresh worker gets one of them: with both, `endpointing` would count, and that is the older one here."""
-    sent = ClientInput(16_000)
+    sent = ClientInput(16_000, Continuation("live_1", ""))
     _answered_action(sent, ActionKind.CONFIG, endpointing="manual", language="de")
     _answered_action(sent, ActionKind.CONFIG, use_server_vad=True)
     sent.forget(0)
@@ -33,7 +34,7 @@ def test_of_the_two_names_of_endpointing_the_later_counts():
 
 def test_actions_count_among_what_is_held():
     """They are held as audio is: a client that sends nothing else is stopped by the same bound."""
-    sent = ClientInput(16_000)
+    sent = ClientInput(16_000, Continuation("live_1", ""))
     for _ in range(100):
         _answered_action(sent, ActionKind.CONFIG, hotwords=["x" * 1_000])
     assert sent.buffer.held_bytes > 100 * 1_000

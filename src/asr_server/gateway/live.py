@@ -24,8 +24,9 @@ from websockets.exceptions import ConnectionClosed
 from asr_server.api.errors import TABLE, http_response, live_error_message
 from asr_server.api.live import two_channels
 from asr_server.api.live.actions import parse_query
+from asr_server.api.live.continuation import ContinueRequest, read_frame
 from asr_server.api.websocket_io import DISCARD
-from asr_server.core.errors import AsrError, InvalidInput, SessionTaken, WorkerLost
+from asr_server.core.errors import AsrError, InvalidInput, SessionNotFound, SessionTaken, ShuttingDown, WorkerLost
 from asr_server.gateway.live_relay import RelayedSession, read_client, relay
 from asr_server.gateway.live_replay import LiveReplay
 from asr_server.gateway.sockets import UNCLEAN, Closed, Refused, WorkerGone, closing, connect, end, pump, sendable
@@ -68,6 +69,7 @@ class LiveSockets:
         self._sessions: dict[str, RelayedSession] = {}
         self._memory = SharedBytes()
         self._evictions: set[asyncio.Task[None]] = set()  # asyncio itself holds a task only weakly
+        self._released = asyncio.Event()  # a connection has left its session
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection."""
@@ -92,29 +94,67 @@ class LiveSockets:
         except InvalidInput:
             await self._open(client, query)  # the worker says what is wrong
             return
+        moved = None
+        if parameters.handover and parameters.session_id:
+            await client.accept()
+            moved = await read_frame(client, parameters.session_id, parameters.received)
+            self._check_may_move_here()
         session = self._sessions.get(parameters.session_id)
-        if session is None or session.owner != client.state.caller.owner:
-            await self._open(client, query)
-        else:
+        owns = session is not None and session.owner == client.state.caller.owner
+        if session is not None and owns and (moved is None or session.replay.issued(moved.state)):
             await self._resume(client, session, query, parameters.received)
+            return
+        if session is not None and owns:
+            self._evict(session)  # its client has gone on with another server since
+        elif session is not None and moved is not None:
+            raise SessionNotFound("No session of this id is kept; open a new one.", param="session_id")
+        await self._open(client, query, moved, parameters.received)
+
+    def _check_may_move_here(self) -> None:
+        if self._worker.draining:
+            raise ShuttingDown("The server is shutting down.")
+
+    async def hand_over(self, within_s: float) -> None:
+        """Ask the clients that can move to go on with another server; wait for them until the time is over."""
+        asked = [session for session in self._sessions.values() if session.client and session.replay.can_move]
+        if not within_s:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await asyncio.gather(*(_ask_to_move(session, within_s) for session in asked))
+                while any(session.client is not None for session in asked):
+                    self._released.clear()
+                    await self._released.wait()
 
     # -- the beginning of a connection -------------------------------------------------------------------------------
 
-    async def _open(self, client: WebSocket, query: Query) -> None:
+    async def _open(
+        self, client: WebSocket, query: Query, moved: ContinueRequest | None = None, received: int = 0
+    ) -> None:
+        """A new session, or one that goes on with that of another server."""
+        if moved is not None:
+            own = {"first_speaker": str(moved.state.first_speaker)}
+            query = [pair for pair in query if pair[0] not in ("session_id", "received", *own)] + list(own.items())
         opened = await self._reach_worker(client.scope, query)
         async with closing(opened.socket):
-            await client.accept()
+            await _accept(client)
             if opened.refused:
                 await _pass_on_refusal(client, opened)
                 return
-            await client.send_text(opened.first_message)
+            replay = LiveReplay(opened.hello, moved, received)
+            if replay.id in self._sessions:
+                raise SessionTaken("The session goes on over another connection.")
+            await client.send_text(replay.hello_for_new_client(opened.hello))
+            if replay.first_frame is not None:
+                await opened.socket.send(replay.first_frame)
         lease = ExitStack()
         lease.enter_context(self._worker.use())
-        replay, share, owner = LiveReplay(opened.hello), self._memory.share(), client.state.caller.owner
+        share, owner = self._memory.share(), client.state.caller.owner
         session = RelayedSession(replay, opened.worker, share, client.scope, query, lease, owner)
         self._sessions[replay.id] = session
         lease.enter_context(client.state.place.kept(replay.id, lambda: self._evict(session)))
         await session.connection_lock.acquire()
+        await _send_notice(client, session)
         await self._talk(client, session, opened.socket)
 
     async def _resume(self, client: WebSocket, session: RelayedSession, query: Query, received: int) -> None:
@@ -127,7 +167,7 @@ class LiveSockets:
                 session.expiry.cancel()
             resumed = await self._resume_in_worker(client.scope, session, received)
             async with closing(resumed.socket):
-                await client.accept()
+                await _accept(client)
                 if resumed.refused:
                     self._drop(session)
                     await _pass_on_refusal(client, resumed)
@@ -136,6 +176,9 @@ class LiveSockets:
                 await client.send_text(session.replay.hello_for_client(resumed.hello))
                 for final in session.replay.finals_after(received):
                     await client.send_text(final)
+                if session.replay.can_move:
+                    newest = {"status": "continuation", "continuation": session.replay.current_continuation()}
+                    await client.send_json(newest)
                 await _send_notice(client, session)
         except BaseException:
             self._release(session)
@@ -185,11 +228,14 @@ class LiveSockets:
 
     async def _talk(self, client: WebSocket, session: RelayedSession, upstream: ClientConnection) -> None:
         """Until the client leaves, over as many workers as it takes. The caller holds the session's lock."""
+        session.client = client
         reader = asyncio.create_task(read_client(client, session))
         try:
             while True:
                 closed = await relay(client, session, upstream, reader)
                 if closed is None:
+                    if reader.result().moved:
+                        self._drop(session)
                     return
                 if closed.code is not None:
                     await client.close(sendable(closed.code), closed.reason)
@@ -210,6 +256,8 @@ class LiveSockets:
 
     def _release(self, session: RelayedSession) -> None:
         """No connection has the session any more. It waits for its client, if it was not dropped."""
+        session.client = None
+        self._released.set()
         session.connection_lock.release()
         if session.replay.id not in self._sessions:
             return
@@ -241,7 +289,21 @@ def _resuming(session: RelayedSession, received: int) -> Query:
     """The query that resumes the session in its worker."""
     replay = session.replay
     own = {"session_id": replay.worker_session_id, "received": str(replay.worker_utterance(received))}
-    return [(name, value) for name, value in session.query if name not in own] + list(own.items())
+    replaced = {"handover", *own}  # it would wait for a state
+    return [(name, value) for name, value in session.query if name not in replaced] + list(own.items())
+
+
+async def _ask_to_move(session: RelayedSession, within_s: float) -> None:
+    request = {"status": "reconnect", "continuation": session.replay.current_continuation(), "within_s": within_s}
+    with suppress(WebSocketDisconnect, OSError, RuntimeError):  # it is gone
+        if session.client is not None:
+            await session.client.send_json(request)
+
+
+async def _accept(client: WebSocket) -> None:
+    """Accept the connection, if its first frame did not have to be read before."""
+    if client.application_state.name == "CONNECTING":
+        await client.accept()
 
 
 async def _send_notice(client: WebSocket, session: RelayedSession) -> None:

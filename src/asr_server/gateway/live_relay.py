@@ -18,7 +18,7 @@ from websockets.exceptions import ConnectionClosed
 
 from asr_server.api.errors import live_error_message
 from asr_server.api.live.actions import parse_action
-from asr_server.api.websocket_io import closed_cleanly
+from asr_server.api.websocket_io import DISCARD, MOVED, closed_cleanly
 from asr_server.core.errors import InvalidInput, SessionTaken
 from asr_server.gateway.client_input import ActionKind
 from asr_server.gateway.live_replay import LiveReplay
@@ -39,7 +39,7 @@ class RelayedSession:
     `share`: what it holds of the memory of all sessions. `scope`: that of its last connection. `query`: that of the
     first connection, but with the key of the present one, which may be in its headers. `lease` keeps the worker from
     being idle, and the session's place. `owner`: whose key opened it, "" where there are no keys. `resumes`: how often
-    a connection asked for it again.
+    a connection asked for it again. `client`: that of the present connection.
     """
 
     replay: LiveReplay
@@ -50,6 +50,7 @@ class RelayedSession:
     lease: ExitStack
     owner: str = ""
     resumes: int = 0
+    client: WebSocket | None = None
     expiry: asyncio.TimerHandle | None = None
     connection_lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by the connection that has the session
     takeover_requested: asyncio.Event = field(default_factory=asyncio.Event)
@@ -94,15 +95,23 @@ class RelayedSession:
             await self.may_have_room.wait()
 
 
-async def read_client(client: WebSocket, session: RelayedSession) -> bool:
-    """Frames of the client into the session's buffer. Returns whether the client ended the connection in order.
+@dataclass(frozen=True, slots=True)
+class Left:
+    """How a client ended its connection. `moved`: it goes on with another server."""
+
+    clean: bool
+    moved: bool
+
+
+async def read_client(client: WebSocket, session: RelayedSession) -> Left:
+    """Frames of the client into the session's buffer, until it is gone.
 
     Raises `Overloaded` for a large frame that does not fit; nothing of it counts as received.
     """
     while True:
         message = await client.receive()
         if message["type"] == "websocket.disconnect":
-            return closed_cleanly(message)
+            return Left(closed_cleanly(message), message.get("code") == MOVED)
         if (pcm := message.get("bytes")) is not None:
             with session.share.of.in_hand(len(pcm)):
                 for at in range(0, len(pcm), PIECE_BYTES):
@@ -129,11 +138,12 @@ async def _take_action(client: WebSocket, session: RelayedSession, text: str) ->
             languages.normalize(action.language)  # raises for an unknown language
         session.replay.input.add_action(ActionKind(action.action), text)
     except InvalidInput as error:
+        session.replay.input.refuse_action()
         await client.send_json(live_error_message(error))
 
 
 async def relay(
-    client: WebSocket, session: RelayedSession, upstream: ClientConnection, reader: asyncio.Task[bool]
+    client: WebSocket, session: RelayedSession, upstream: ClientConnection, reader: asyncio.Task[Left]
 ) -> Closed | None:
     """Until one side ends: how the worker ended, or None when the client did; then the worker's connection is
     closed in the same way.
@@ -152,7 +162,7 @@ async def relay(
         # Before the last frames: two senders would take frames from the buffer in turn and mix their order.
         sender.cancel()
         await asyncio.gather(sender, return_exceptions=True)
-        await _pass_on_end(session, upstream, clean=reader.result())
+        await _pass_on_end(session, upstream, reader.result())
         return None
     finally:
         for task in (sender, receiver, takeover):
@@ -166,7 +176,7 @@ async def _send_to_worker(session: RelayedSession, upstream: ClientConnection) -
     while True:
         # Cleared before the buffer is read: a frame that comes in between sets it again.
         session.may_send.clear()
-        while (frame := session.replay.input.buffer.next_frame()) is not None:
+        while (frame := session.replay.input.next_frame()) is not None:
             try:
                 await upstream.send(frame)
             except ConnectionClosed:
@@ -191,14 +201,17 @@ async def _receive_from_worker(client: WebSocket, session: RelayedSession, upstr
             await client.send_text(message)
 
 
-async def _pass_on_end(session: RelayedSession, upstream: ClientConnection, *, clean: bool) -> None:
+async def _pass_on_end(session: RelayedSession, upstream: ClientConnection, left: Left) -> None:
     """The client is gone: the worker gets what it sent last, and ends the connection in the same way."""
+    if left.moved:
+        await upstream.close(DISCARD)
+        return
     try:
         async with asyncio.timeout(_LAST_FRAMES_S):
-            while (frame := session.replay.input.buffer.next_frame()) is not None:
+            while (frame := session.replay.input.next_frame()) is not None:
                 await upstream.send(frame)
     except (TimeoutError, ConnectionClosed):
         pass  # the rest is sent when the client comes back
-    if clean:
+    if left.clean:
         session.replay.input.add_end()
-    await upstream.close(CLEAN if clean else UNCLEAN)
+    await upstream.close(CLEAN if left.clean else UNCLEAN)

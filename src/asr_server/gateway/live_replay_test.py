@@ -117,7 +117,7 @@ class _Client:
         self.most_held = max(self.most_held, self.replay.input.buffer.held_bytes)
 
     def finish(self):
-        while (frame := self.replay.input.buffer.next_frame()) is not None:
+        while (frame := self.replay.input.next_frame()) is not None:
             self._worker.send(frame)
             self._worker.finish()
             self._read(1.0)
@@ -125,7 +125,7 @@ class _Client:
         self._read(1.0)
 
     def _carry(self):
-        while self._rng.random() > self._crashes and (frame := self.replay.input.buffer.next_frame()) is not None:
+        while self._rng.random() > self._crashes and (frame := self.replay.input.next_frame()) is not None:
             self._worker.send(frame)
             self._read(0.8)
 
@@ -154,7 +154,7 @@ class _Client:
         else:
             self.replay.resumed(self._worker.resumed(self.replay.worker_utterance(received)))
         self.told += [json.loads(final) for final in self.replay.finals_after(received)]
-        while clean and (frame := self.replay.input.buffer.next_frame()) is not None:
+        while clean and (frame := self.replay.input.next_frame()) is not None:
             self._worker.send(frame)
         if clean:
             self._read(1.0)
@@ -162,7 +162,7 @@ class _Client:
     def _send_last(self, *, complete):
         """What was sent last may not have arrived: from a frame of audio on, or from within one."""
         broken = False
-        while (frame := self.replay.input.buffer.next_frame()) is not None:
+        while (frame := self.replay.input.next_frame()) is not None:
             if not complete and not broken and isinstance(frame, bytes) and self._rng.random() < 0.3:
                 broken, frame = True, frame[: self._rng.randrange(len(frame))]
                 self._worker.send(frame)

@@ -41,9 +41,10 @@ class Continuation:
 
 @dataclass(frozen=True, slots=True)
 class ShownUtterance:
-    """What the client has been shown of the utterance behind its last final: its committed words, the end of the audio
-    that they are based on, and whose they are."""
+    """What the client has been shown of an utterance without a final: its number, its committed words, the end of the
+    audio that they are based on, and whose they are. Number 0 is that of none."""
 
+    utterance: int = 0
     committed: str = ""
     end_s: float = 0.0
     speakers: tuple[Run, ...] = ()

@@ -122,6 +122,13 @@ class ReplayBuffer(Generic[Control]):
 
     # -- a new connection --------------------------------------------------------------------------------------------
 
+    def position_of(self, received_bytes: int) -> int:
+        """The position at which the peer of the present connection had received so many bytes."""
+        position = self._count_base + received_bytes
+        for place in self._removed:
+            position -= position > place
+        return position
+
     def resume(self, received_bytes: int, received_controls: int | None = None) -> int:
         """The peer that is reached has received so many bytes. Returns how many bytes are lost to it.
 
@@ -129,9 +136,7 @@ class ReplayBuffer(Generic[Control]):
         frame behind a byte that did not arrive is sent again, and one behind the last byte that arrived counts as
         received: whether it was cannot be told from the bytes.
         """
-        position = self._count_base + received_bytes
-        for place in self._removed:
-            position -= position > place
+        position = self.position_of(received_bytes)
         lost = max(0, self._start - position)
         self._lost_bytes += lost
         self._cursor = min(max(self._start, position), self._cursor)

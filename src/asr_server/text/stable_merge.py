@@ -44,6 +44,12 @@ def without_beginning(beginning: str, text: str) -> str:
     return "".join(theirs[len(ours) :]).lstrip()
 
 
+def unit_count(text: str) -> int:
+    """How many words, or characters in scripts without spaces, `continued` compares: its time grows with the product
+    of both texts'."""
+    return len(_units(text))
+
+
 def _units(text: str) -> list[str]:
     """Words with the space before them; characters in scripts without spaces."""
     units: list[str] = []

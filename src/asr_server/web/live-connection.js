@@ -62,8 +62,8 @@ export class LiveConnection {
     if (!this.#session) return { query: { handover: "true" }, frame: null };
     const query = { session_id: this.#session, received: String(this.#received) };
     if (!this.#continuation) return { query, frame: null };
-    const open = this.#open?.utterance === this.#received + 1 && this.#open.committed.length <= MOST_COMMITTED ? this.#open : null;
-    const shown = open ? { committed: open.committed, end: open.end, speakers: open.speakers } : {};
+    const open = this.#open?.utterance > this.#received && this.#open.committed.length <= MOST_COMMITTED ? this.#open : null;
+    const shown = open ? { utterance: open.utterance, committed: open.committed, end: open.end, speakers: open.speakers } : {};
     return { query: { ...query, handover: "true" }, frame: JSON.stringify({ action: "continue", state: this.#continuation.state, ...shown }) };
   }
 

@@ -216,7 +216,7 @@ test("another server gets what lies behind the newest continuation: sound and ac
   liveConnection.text(partial(2, 2, 3));
   assert.equal(liveConnection.closed(1006).action, "resume");
   assert.deepEqual(liveConnection.request().query, { session_id: "live_1", received: "1", handover: "true" });
-  assert.deepEqual(JSON.parse(liveConnection.request().frame), { action: "continue", state: "s1500", committed: "a", end: 3 });
+  assert.deepEqual(JSON.parse(liveConnection.request().frame), { action: "continue", state: "s1500", utterance: 2, committed: "a", end: 3 });
   assert.deepEqual(opened(liveConnection, continued(1500, 1)), { fresh: false, exact: true });
   assert.deepEqual(frames(liveConnection), [...pattern(1500, 3000), "flush", ...pattern(3000, 3500)]);
   assert.equal(liveConnection.lostSeconds, 0);

@@ -163,7 +163,7 @@ test("a session is handed over while its server still serves it: nobody sees it"
   assert.notEqual(first, second);
   assert.deepEqual(["session_id", "received", "handover"].map((name) => second.url.searchParams.get(name)), ["live_1", "1", "true"]);
   second.open();
-  assert.deepEqual(actions(second), [{ action: "continue", state: "s4", committed: "a", end: 1 }]);
+  assert.deepEqual(actions(second), [{ action: "continue", state: "s4", utterance: 2, committed: "a", end: 1 }]);
   socket.push(Uint8Array.from([7, 8]));
   assert.deepEqual(sound(first), [1, 2, 3, 4, 5, 6, 7, 8]);
   // What the last server still says is the next one's to say, but for what belongs to a final that is here.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import json
@@ -9,17 +10,21 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from asr_server.api import json_message
 from asr_server.api.http.fields import MAX_TEXT_CHARS
 from asr_server.core.errors import InvalidValue, MalformedBody
 from asr_server.live.continuation import Continuation, Run, ShownUtterance, TurnSettings
+from asr_server.text.stable_merge import unit_count
 
 _VERSION = 1
 # Hotwords in their longest spelling. Otherwise a state has some hundred characters.
 _MAX_STATE_CHARS = 160 * 1024
 _MAX_FRAME_CHARS = 192 * 1024
-MAX_SHOWN_CHARS = 2_000  # comparing them with a new text takes time on the event loop
+MAX_SHOWN_CHARS = 2_000
+_MAX_SHOWN_UNITS = 600  # comparing them with a new text takes about 30 ms on the event loop
+_FRAME_S = 10.0  # for the first frame to come
 _MOST = 10**9
 _MOST_BYTES = 2**53  # JavaScript counts up to there
 _MOST_SPEAKERS = 20_000
@@ -63,6 +68,7 @@ class _Frame(BaseModel):
 
     action: Literal["continue"]
     state: str = Field(max_length=_MAX_STATE_CHARS)
+    utterance: int = Field(0, ge=0, le=_MOST)
     committed: str = Field("", max_length=MAX_SHOWN_CHARS)
     end: float = Field(0.0, ge=0, le=_MOST, allow_inf_nan=False)
     speakers: list[_Run] = Field([], max_length=MAX_SHOWN_CHARS)
@@ -99,8 +105,11 @@ def parse_state(encoded: str) -> Continuation:
     return Continuation(**fields, configured=configured)
 
 
-def parse_frame(text: str, session_id: str) -> ContinueRequest:
-    """The frame `continue` for this session. Raises `MalformedBody` for no JSON, `InvalidValue` for a wrong field."""
+def parse_frame(text: str, session_id: str, received: int) -> ContinueRequest:
+    """The frame `continue` for this session. `received`: the last utterance whose final the client has.
+
+    Raises `MalformedBody` for no JSON, `InvalidValue` for a wrong field.
+    """
     if len(text) > _MAX_FRAME_CHARS:
         raise MalformedBody("The message is too long.")
     try:
@@ -114,10 +123,27 @@ def parse_frame(text: str, session_id: str) -> ContinueRequest:
     state = parse_state(frame.state)
     if state.session_id != session_id:
         raise InvalidValue("The state is that of another session.", param="state")
+    if unit_count(frame.committed) > _MAX_SHOWN_UNITS:
+        return ContinueRequest(state, ShownUtterance())
     runs: tuple[Run, ...] = tuple(run.model_dump() for run in frame.speakers)
     if "".join(run["text"] or "" for run in runs) != frame.committed:
         runs = ({"speaker": None, "text": frame.committed},) if frame.committed else ()
-    return ContinueRequest(state, ShownUtterance(frame.committed, frame.end, runs))
+    return ContinueRequest(state, ShownUtterance(frame.utterance or received + 1, frame.committed, frame.end, runs))
+
+
+async def read_frame(socket: WebSocket, session_id: str, received: int) -> ContinueRequest:
+    """The first frame of a client that continues this session, parsed as `parse_frame` does.
+
+    Raises `InvalidInput`, and `WebSocketDisconnect` if the client leaves instead.
+    """
+    try:
+        async with asyncio.timeout(_FRAME_S):
+            first = await socket.receive()
+    except TimeoutError:
+        raise MalformedBody("The first frame, which continues the session, did not come in time.") from None
+    if first["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect(first.get("code", 1006))
+    return parse_frame(first.get("text") or "", session_id, received)
 
 
 def _parsed(model: type[Parsed], text: str) -> Parsed:

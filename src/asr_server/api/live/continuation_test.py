@@ -85,10 +85,18 @@ def test_what_is_no_state_is_refused(state):
 def test_a_frame_has_the_state_and_what_the_client_was_shown():
     """Runs that are not the committed text are not believed: whose words these are is then unknown."""
     runs = [{"speaker": "A", "text": "one"}, {"speaker": None, "text": " two"}]
-    asked = continuation.parse_frame(_frame(committed="one two", end=1.5, speakers=runs, more=1), _ID)
-    assert (asked.state, asked.shown) == (_STATE, ShownUtterance("one two", 1.5, tuple(runs)))
-    asked = continuation.parse_frame(_frame(committed="one", speakers=runs), _ID)
+    asked = continuation.parse_frame(_frame(committed="one two", end=1.5, speakers=runs, more=1), _ID, 3)
+    assert (asked.state, asked.shown) == (_STATE, ShownUtterance(4, "one two", 1.5, tuple(runs)))
+    asked = continuation.parse_frame(_frame(utterance=6, committed="one", speakers=runs), _ID, 3)
+    assert asked.shown.utterance == 6
     assert asked.shown.speakers == ({"speaker": None, "text": "one"},)
+
+
+def test_more_words_than_an_utterance_has_are_not_compared_with_its_texts():
+    """That would take time in which nobody else is served; the session goes on without them."""
+    assert continuation.parse_frame(_frame(committed=600 * "ab "), _ID, 3).shown.committed
+    for text in (601 * "ab ", 601 * "語"):
+        assert continuation.parse_frame(_frame(committed=text, end=9.0), _ID, 3).shown == ShownUtterance()
 
 
 @pytest.mark.parametrize(
@@ -115,5 +123,5 @@ def test_a_frame_has_the_state_and_what_the_client_was_shown():
 def test_a_wrong_frame_is_refused_with_the_field_at_fault(text, param):
     """A state belongs to the session of the query alone."""
     with pytest.raises(InvalidInput) as refused:
-        continuation.parse_frame(text, _ID)
+        continuation.parse_frame(text, _ID, 3)
     assert refused.value.param == param

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 from fastapi import APIRouter, WebSocket
 from starlette.types import Message, Receive, Scope, Send
-from starlette.websockets import WebSocketDisconnect
 
 from asr_server.api import websocket_io
 from asr_server.api.dependencies import Services
@@ -17,7 +15,7 @@ from asr_server.api.live import actions, continuation, messages, two_channels
 from asr_server.api.live.continuation import ContinueRequest
 from asr_server.api.live.offset import Offset
 from asr_server.core.audio import s_to_samples
-from asr_server.core.errors import AsrError, InvalidInput, MalformedBody, SessionTaken
+from asr_server.core.errors import AsrError, InvalidInput, SessionTaken
 from asr_server.live.continuation import ShownUtterance
 from asr_server.live.events import Audio, Configure, Detection, Event, Flush, GetCheckpoint, Reset, TurnConfig
 from asr_server.service.live_session.connection import Connection
@@ -29,7 +27,6 @@ from asr_server.text import languages
 
 router = APIRouter(tags=["live"])
 _WORD_TIMES = {"none": WordTimes.NONE, "accurate": WordTimes.ALIGNED, "fast": WordTimes.ESTIMATED}
-_CONTINUE_S = 10.0  # for the first frame of a client that continues a session
 
 router.add_api_route("/ws/transcribe", websocket_io.refuse_plain_request, include_in_schema=False)
 
@@ -51,7 +48,7 @@ async def _transcribe_one(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def _run(socket: WebSocket, services: Services) -> None:
     query = actions.parse_query(socket.query_params)
-    asked = await read_continue(socket, query.session_id) if query.handover and query.session_id else None
+    asked = await _asked_to_continue(socket, query)
     connection = await _connect(services, query, asked, socket)
     end: Message = {}
     try:
@@ -71,16 +68,10 @@ async def _run(socket: WebSocket, services: Services) -> None:
         services.live.disconnect(connection, clean=clean, resumable=resumable, moved=moved)
 
 
-async def read_continue(socket: WebSocket, session_id: str) -> ContinueRequest:
-    """The first frame of a client that continues this session. Raises `InvalidInput`, `WebSocketDisconnect`."""
-    try:
-        async with asyncio.timeout(_CONTINUE_S):
-            message = await socket.receive()
-    except TimeoutError:
-        raise MalformedBody("The first frame, which continues the session, did not come in time.") from None
-    if message["type"] == "websocket.disconnect":
-        raise WebSocketDisconnect(message.get("code", 1006))
-    return continuation.parse_frame(message.get("text") or "", session_id)
+async def _asked_to_continue(socket: WebSocket, query: actions.Query) -> ContinueRequest | None:
+    if not (query.handover and query.session_id):
+        return None
+    return await continuation.read_frame(socket, query.session_id, query.received)
 
 
 async def _connect(

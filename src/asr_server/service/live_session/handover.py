@@ -41,8 +41,8 @@ Sent = TypeVar("Sent")
 @dataclass(frozen=True, slots=True)
 class HandoverOptions:
     """Of a session that may move. `query_rules`: the configuration that the client's query asks for, which it sends to
-    every server. `begin`: where the session begins; None for a new one. `shown`, `received`: what the client has of the
-    open utterance, and the last utterance whose final it has."""
+    every server. `begin`: where the session begins; None for a new one. `shown`, `received`: what the client was
+    shown of the open utterance, and the last utterance whose final it has."""
 
     query_rules: TurnConfig
     begin: Continuation | None = None
@@ -85,8 +85,9 @@ class SessionHandover:
         self._begin_with(options.shown)
 
     def _begin_with(self, shown: ShownUtterance) -> None:
-        number = self._finals_known + 1
-        self._text.begin(number, shown.committed, round(shown.end_s - self.offset_s, 3))
+        number = shown.utterance - self.begin.utterances
+        if number > self._finals_known:
+            self._text.begin(number, shown.committed, round(shown.end_s - self.offset_s, 3))
         self._speakers.begin(number, [dict(run) for run in shown.speakers], self.begin.first_speaker)
         self._text.carry_over(1, self.begin.carried_over)
 

@@ -1,6 +1,7 @@
 """A session over several servers: the real machine, cut at random moments, and a client that carries it on."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -30,27 +31,28 @@ from asr_server.live.session import LiveMachine
 from asr_server.service.live_session.handover import HandoverOptions, SessionHandover
 from asr_server.service.live_session.speaker_labels import UtteranceSpeakers
 
-_SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
+SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
 _FRAME_BYTES = 2 * 512  # of the voice detector
-_RULES = TurnConfig()
+RULES = TurnConfig()
+ID = "live_0123abcd." + 22 * "x"
 
 
-class _Server:
+class Server:
     """A machine with its handover: events in, messages out in the figures of the session, as late as told."""
 
     def __init__(self, rng, delay, longest_s, options, rate_hz):
         begin = options.begin
-        rules = _RULES
+        rules = RULES
         if begin is not None and begin.configured is not None:
             manual = begin.configured.manual
             rules = TurnConfig(Detection.MANUAL if manual else Detection.VOICE, context=begin.configured.hotwords)
         changes = {"max_utterance_samples": longest_s * SAMPLE_RATE, "input_rate_hz": rate_hz, "rules": rules}
         self.machine = LiveMachine(config(**changes))
-        self.handover = SessionHandover("live_1", options, rate_hz)
+        self.handover = SessionHandover(ID, options, rate_hz)
         self.messages = [self.handover.newest]
         self._rng, self._delay = rng, delay
         self._pending = []
-        self._contexts = {}
+        self.contexts = {}
 
     def send(self, frame):
         if isinstance(frame, bytes):
@@ -74,7 +76,7 @@ class _Server:
         for action in actions:
             if isinstance(action, Transcribe):
                 self._pending.append(action)
-                self._contexts[action.utterance] = action.context
+                self.contexts[action.utterance] = action.context
             elif isinstance(action, CancelRequest):
                 self._pending = [each for each in self._pending if each.ticket != action.ticket]
             elif (shown := self.handover.shown(action)) is not None:
@@ -90,25 +92,27 @@ class _Server:
         times = (message.start_samples + begin.samples, message.end_samples + begin.samples)
         final = isinstance(message, Final)
         committed = message.text if final else message.committed
-        context = self._contexts.get(message.utterance, "")
+        context = self.contexts.get(message.utterance, "")
         ending = message.ending if final else None
-        return _Text(message.utterance + begin.utterances, message.text, committed, times, ending, context)
+        return Text(message.utterance + begin.utterances, message.text, committed, times, ending, context)
 
 
-class _Text:
+class Text:
+    """A partial or final of a session: `times` in samples; `ending` is None for a partial."""
+
     def __init__(self, number, text, committed, times, ending, context):
         self.number, self.text, self.committed, self.times = number, text, committed, times
         self.ending, self.context = ending, context
 
 
-class _Client:
+class Client:
     """Carries its session to another server with a chance of `moves` at every step."""
 
-    def __init__(self, rng, *, delay=0.0, moves=0.0, longest_s=4, rate_hz=SAMPLE_RATE):
+    def __init__(self, rng, *, delay=0.0, moves=0.0, longest_s=4, rate_hz=SAMPLE_RATE, server=Server):
         self._rng, self._moves = rng, moves
-        self._make = lambda options: _Server(rng, delay, longest_s, options, rate_hz)
+        self._make = lambda options: server(rng, delay, longest_s, options, rate_hz)
         self._sent, self._audio, self._actions = [], b"", []  # actions: position and event
-        self._server = self._make(HandoverOptions(_RULES))
+        self._server = self._make(HandoverOptions(RULES))
         self._newest = None
         self.texts, self.finals, self.answers = [], {}, []
         self.moved = 0
@@ -136,7 +140,7 @@ class _Client:
             message = self._server.messages.pop(0)
             if isinstance(message, tuple):
                 self.answers.append(message[0])
-            elif not isinstance(message, _Text):
+            elif not isinstance(message, Text):
                 assert self._newest is None or message.received_bytes >= self._newest.received_bytes
                 assert self._newest is None or message.actions >= self._newest.actions
                 self._newest = message
@@ -149,10 +153,11 @@ class _Client:
     def _move(self):
         self.moved += 1
         received = max(self.finals, default=0)
-        last = next((text for text in reversed(self.texts) if text.number == received + 1), None)
-        shown = ShownUtterance(last.committed, last.times[1] / SAMPLE_RATE) if last is not None else ShownUtterance()
+        shown = ShownUtterance()
+        if self.texts and (last := self.texts[-1]).number > received:
+            shown = ShownUtterance(last.number, last.committed, last.times[1] / SAMPLE_RATE)
         begin, self._newest = self._newest, None
-        self._server = self._make(HandoverOptions(_RULES, begin, shown, received))
+        self._server = self._make(HandoverOptions(RULES, begin, shown, received))
         self._read(1.0)
         at = begin.received_bytes
         for position, event in self._actions[begin.actions :]:
@@ -169,7 +174,7 @@ class _Client:
             start += size
 
 
-def _frames(rng, sentences, *, acts, aligned=True, rate_hz=SAMPLE_RATE):
+def frames_of(rng, sentences, *, acts, aligned=True, rate_hz=SAMPLE_RATE):
     """Audio in pieces of any size, with actions among them; `aligned`: between two frames of the detector."""
     parts = []
     for _ in range(sentences):
@@ -194,7 +199,8 @@ def _frames(rng, sentences, *, acts, aligned=True, rate_hz=SAMPLE_RATE):
     return [*frames, Flush()]
 
 
-def _talk(frames, client):
+def talk(frames, client):
+    """Send all frames, and wait for all finals."""
     for frame in frames:
         client.send(frame)
     client.finish()
@@ -205,47 +211,47 @@ def _kept(client):
     return [(n, m.text, m.ending, m.context, m.times) for n, m in sorted(client.finals.items())]
 
 
-_CASES = {"seed": st.integers(0, 2**32), "sentences": st.integers(1, 6), "delay": st.sampled_from([0.0, 0.7])}
+CASES = {"seed": st.integers(0, 2**32), "sentences": st.integers(1, 6), "delay": st.sampled_from([0.0, 0.7])}
 
 
 def _both(seed, frames, delay, longest_s, **more):
-    calm = _talk(frames, _Client(random.Random(seed), longest_s=longest_s, **more))
-    return calm, _talk(frames, _Client(random.Random(seed), delay=delay, moves=0.2, longest_s=longest_s, **more))
+    calm = talk(frames, Client(random.Random(seed), longest_s=longest_s, **more))
+    return calm, talk(frames, Client(random.Random(seed), delay=delay, moves=0.2, longest_s=longest_s, **more))
 
 
-@_SETTINGS
-@given(**_CASES, acts=st.booleans())
+@SETTINGS
+@given(**CASES, acts=st.booleans())
 def test_a_session_over_many_servers_has_the_finals_of_one(seed, sentences, delay, acts):
     """Numbers, words, endings, hotwords and times, wherever it is cut and whatever the client had read by then."""
-    calm, moved = _both(seed, _frames(random.Random(seed), sentences, acts=acts), delay, 30 if acts else 4)
+    calm, moved = _both(seed, frames_of(random.Random(seed), sentences, acts=acts), delay, 30 if acts else 4)
     assert _kept(moved) == _kept(calm)
 
 
-@_SETTINGS
-@given(**_CASES)
+@SETTINGS
+@given(**CASES)
 def test_actions_between_two_halves_of_a_sample_are_counted_to_the_byte(seed, sentences, delay):
     """Every flush has one final, in order, and the last byte is where it was."""
-    frames = _frames(random.Random(seed), sentences, acts=True, aligned=False)
+    frames = frames_of(random.Random(seed), sentences, acts=True, aligned=False)
     calm, moved = _both(seed, frames, delay, 30)
     assert list(moved.finals) == list(calm.finals)
     assert [m.ending for m in moved.finals.values()] == [m.ending for m in calm.finals.values()]
 
 
-@_SETTINGS
-@given(**_CASES)
+@SETTINGS
+@given(**CASES)
 def test_positions_are_exact_at_other_rates(seed, sentences, delay):
     """Bytes go on at the rate of the client's audio."""
-    frames = _frames(random.Random(seed), sentences, acts=False, rate_hz=2 * SAMPLE_RATE)
+    frames = frames_of(random.Random(seed), sentences, acts=False, rate_hz=2 * SAMPLE_RATE)
     calm, moved = _both(seed, frames, delay, 30, rate_hz=2 * SAMPLE_RATE)
     assert _kept(moved) == _kept(calm)
 
 
-@_SETTINGS
-@given(**_CASES)
+@SETTINGS
+@given(**CASES)
 def test_a_committed_word_is_never_taken_back_and_the_shown_audio_never_shrinks(seed, sentences, delay):
     """Within an utterance, over all servers."""
-    client = _talk(
-        _frames(random.Random(seed), sentences, acts=False), _Client(random.Random(seed), delay=delay, moves=0.2)
+    client = talk(
+        frames_of(random.Random(seed), sentences, acts=False), Client(random.Random(seed), delay=delay, moves=0.2)
     )
     committed, reached = {}, {}
     for text in client.texts:
@@ -259,7 +265,7 @@ def test_a_committed_word_is_never_taken_back_and_the_shown_audio_never_shrinks(
 @pytest.mark.parametrize("delay", [0.0, 0.9])
 def test_silence_is_not_kept_for_ever(delay):
     """A client needs at most five seconds of it, and of speech the open utterance."""
-    client = _Client(random.Random(1), delay=delay)
+    client = Client(random.Random(1), delay=delay)
     for part in [silence(60_000), speech([1, 2, 3]), silence(30_000)]:
         for piece in np.array_split(part.astype("<i2"), 100):
             client.send(piece.tobytes())
@@ -272,9 +278,9 @@ def test_silence_is_not_kept_for_ever(delay):
 def test_words_that_another_server_hears_elsewhere_are_neither_lost_nor_doubled():
     """What the client was shown stays; what the final does not reach is not said again in the next utterance."""
     options = HandoverOptions(
-        _RULES, SessionHandover("live_1", HandoverOptions(_RULES), SAMPLE_RATE).newest, ShownUtterance("one two three")
+        RULES, SessionHandover(ID, HandoverOptions(RULES), SAMPLE_RATE).newest, ShownUtterance(1, "one two three")
     )
-    handover = SessionHandover("live_1", options, SAMPLE_RATE)
+    handover = SessionHandover(ID, options, SAMPLE_RATE)
     partial = handover.shown(Partial(1, "one too", " there", "English", 0, 100))
     assert (partial.committed, partial.text) == ("one two three", "one two three")
     final = handover.shown(_final(1, "one two"))
@@ -284,8 +290,8 @@ def test_words_that_another_server_hears_elsewhere_are_neither_lost_nor_doubled(
 
 def test_what_the_client_has_is_not_sent_again():
     """A client may have finals behind its newest continuation: its audio is transcribed again, and nothing is sent."""
-    begin = SessionHandover("live_1", HandoverOptions(_RULES), SAMPLE_RATE).newest
-    handover = SessionHandover("live_1", HandoverOptions(_RULES, begin, ShownUtterance("four"), 2), SAMPLE_RATE)
+    begin = SessionHandover(ID, HandoverOptions(RULES), SAMPLE_RATE).newest
+    handover = SessionHandover(ID, HandoverOptions(RULES, begin, ShownUtterance(3, "four"), 2), SAMPLE_RATE)
     for number in (1, 2):
         assert handover.shown(Partial(number, "one", "", "English", 0, 1)) is None
         assert handover.shown(_final(number, "one")) is None
@@ -294,17 +300,24 @@ def test_what_the_client_has_is_not_sent_again():
 
 def test_a_discarded_utterance_leaves_nothing_behind():
     """Words that were shown of it do not come into the next one."""
-    begin = SessionHandover("live_1", HandoverOptions(_RULES), SAMPLE_RATE).newest
-    handover = SessionHandover("live_1", HandoverOptions(_RULES, begin, ShownUtterance("one two")), SAMPLE_RATE)
+    begin = SessionHandover(ID, HandoverOptions(RULES), SAMPLE_RATE).newest
+    handover = SessionHandover(ID, HandoverOptions(RULES, begin, ShownUtterance(1, "one two")), SAMPLE_RATE)
     handover.shown(ResetDone(1))
     assert handover.shown(_final(1, "five")).text == "five"
 
 
+def test_what_was_shown_of_a_discarded_utterance_does_not_begin_the_next_one():
+    """Numbers are not used twice, so the utterance behind the last final may be another one than the next number."""
+    begin = replace(SessionHandover(ID, HandoverOptions(RULES), SAMPLE_RATE).newest, utterances=4)
+    handover = SessionHandover(ID, HandoverOptions(RULES, begin, ShownUtterance(4, "one two", 9.0), 3), SAMPLE_RATE)
+    assert handover.shown(Partial(1, "five", "", "English", 0, 100)).text == "five"
+
+
 def test_labels_that_were_given_stay_and_new_letters_follow():
     """Also after the next move: the continuation knows every letter that was sent."""
-    begin = SessionHandover("live_1", HandoverOptions(_RULES), SAMPLE_RATE).newest
+    begin = SessionHandover(ID, HandoverOptions(RULES), SAMPLE_RATE).newest
     runs = ({"speaker": "A", "text": "one"}, {"speaker": "C", "text": " two"})
-    handover = SessionHandover("live_1", HandoverOptions(_RULES, begin, ShownUtterance("one two", 1.0, runs)), 16_000)
+    handover = SessionHandover(ID, HandoverOptions(RULES, begin, ShownUtterance(1, "one two", 1.0, runs)), 16_000)
     assert handover.relabelled().first_speaker == 3
     heard = UtteranceSpeakers(1, (SpeakerRun("D", "one two three"),))
     labelled = handover.labelled(heard, "one two three")
@@ -317,7 +330,7 @@ def test_labels_that_were_given_stay_and_new_letters_follow():
 def test_a_continuation_says_what_the_client_has_configured_and_not_what_its_query_says():
     """So that a long text of the query is not carried twice."""
     rules = TurnConfig(language="German", context="Müller")
-    handover = SessionHandover("live_1", HandoverOptions(rules), SAMPLE_RATE)
+    handover = SessionHandover(ID, HandoverOptions(rules), SAMPLE_RATE)
     machine = LiveMachine(config(rules=rules))
     assert handover.continuation(machine).configured is None
     machine.receive(Configure(TurnConfig(Detection.MANUAL, "German", "Maier")))
@@ -341,4 +354,4 @@ def _final(number, text):
 
 def test_the_client_of_the_tests_moves():
     """Otherwise they would show nothing."""
-    assert _talk(_frames(random.Random(3), 3, acts=True), _Client(random.Random(3), moves=0.2)).moved > 3
+    assert talk(frames_of(random.Random(3), 3, acts=True), Client(random.Random(3), moves=0.2)).moved > 3
