@@ -39,7 +39,14 @@ def test_a_session_that_is_handed_over_goes_on_without_a_line_lost_or_doubled():
     def second(side):
         assert "session_id=live_1" in side.path
         assert "received=1" in side.path
-        assert side.first == {"action": "continue", "state": "s4", "utterance": 2, "committed": "and", "end": 1.5, "speakers": []}
+        assert side.first == {
+            "action": "continue",
+            "state": "s4",
+            "utterance": 2,
+            "committed": "and",
+            "end": 1.5,
+            "speakers": [],
+        }
         side.hello(4, 1)
         side.hear(6, 1)
         assert (bytes(side.audio), side.actions) == (b"5678ab", [(2, "flush")])
