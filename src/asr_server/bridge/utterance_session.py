@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
 
 from asr_server.bridge.pcm import PcmFormat, PcmStream
-from asr_server.client.live import ConnectionClosed, Line, LiveClient, LiveError, LiveOptions
+from asr_server.client.live import ConnectionClosed, Line, LiveClient, LiveError, LiveOptions, WebSocketException
 from asr_server.text import languages
 from asr_server.text.joining import joint
 
 _BROKEN = "The connection to the server broke."
+# Somebody waits for the answer to a spoken command.
+_RESUME_WITHIN_S = 5.0
 
 
 class UtteranceError(Exception):
@@ -57,7 +60,8 @@ class GrowingText:
 class UtteranceSession:
     """Opens the session at once, so that the server works while audio arrives. All errors are `UtteranceError`.
 
-    The caller's thread sends; a thread of this class reads the lines. Its error is raised by the next call.
+    The caller's thread sends; a thread of this class reads the lines, and resumes the session where its connection
+    breaks. Its error is raised by the next call.
     """
 
     def __init__(self, server: str, options: LiveOptions, on_words: Callable[[str], None]) -> None:
@@ -66,6 +70,7 @@ class UtteranceSession:
         self._pcm = PcmStream()
         self._on_words = on_words
         self._error: Exception | None = None
+        self._all_sent = threading.Event()
         self._server = server
         try:
             self._client = LiveClient(server, options)
@@ -81,10 +86,9 @@ class UtteranceSession:
     def finish(self) -> UtteranceText:
         """End the session and return the text of all audio."""
         self._send(self._pcm.flush())
-        try:
+        self._all_sent.set()
+        with suppress(ConnectionClosed):  # the reading thread flushes after it has resumed
             self._client.flush()
-        except ConnectionClosed as error:
-            raise _utterance_error(self._error or error, self._server) from error
         self._reader.join()
         if self._error is not None:
             raise _utterance_error(self._error, self._server) from self._error
@@ -98,22 +102,35 @@ class UtteranceSession:
     def _send(self, pcm: bytes) -> None:
         if self._error is not None:
             raise _utterance_error(self._error, self._server) from self._error
-        try:
-            if pcm:
+        if pcm:
+            with suppress(ConnectionClosed):  # the client keeps it, and the reading thread gets the same error
                 self._client.send(pcm)
-        except ConnectionClosed as error:
-            raise _utterance_error(self._error or error, self._server) from error
 
     def _read(self) -> None:
-        try:
-            for line in self._client.lines():
-                if certain := self._growing.feed(line):
-                    self._on_words(certain)
-                if line.ending == "flush":
+        while True:
+            try:
+                self._read_lines()
+                return
+            except ConnectionClosed as cut:
+                try:
+                    self._client.resume_within(_RESUME_WITHIN_S)
+                except (OSError, LiveError, WebSocketException):
+                    self._error = cut
                     return
-            self._error = UtteranceError("connection_lost", _BROKEN)
-        except (OSError, LiveError, ConnectionClosed) as error:
-            self._error = error
+                if self._all_sent.is_set():  # the flush may not have arrived; a second one does no harm
+                    with suppress(ConnectionClosed):
+                        self._client.flush()
+            except (OSError, LiveError, UtteranceError) as error:
+                self._error = error
+                return
+
+    def _read_lines(self) -> None:
+        for line in self._client.lines():
+            if certain := self._growing.feed(line):
+                self._on_words(certain)
+            if line.ending == "flush":
+                return
+        raise UtteranceError("connection_lost", _BROKEN)
 
 
 def _utterance_error(error: Exception, server: str) -> UtteranceError:

@@ -1,10 +1,12 @@
-"""Lines of a live session as one growing text. Sessions are tested in E2Etest/wyoming."""
+"""Lines of a live session as one growing text, and a session over two servers. Others are tested in E2Etest/wyoming."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asr_server.bridge.utterance_session import GrowingText
-from asr_server.client.live import Line
+from asr_server.bridge.pcm import PcmFormat
+from asr_server.bridge.utterance_session import GrowingText, UtteranceSession
+from asr_server.client.conftest import servers, text
+from asr_server.client.live import Line, LiveOptions
 from asr_server.text.joining import join
 
 
@@ -43,3 +45,27 @@ def test_the_language_is_a_code_and_that_of_the_first_words():
     growing.feed(_line(2, ["灯"], known=1, final=True, language="Chinese"))
     growing.feed(_line(3, ["on"], known=1, final=True))
     assert growing.language == "zh"
+
+
+def test_an_utterance_goes_on_at_another_server():
+    """The first one dies behind the last audio, before it has answered."""
+
+    def first(side):
+        side.hello()
+        side.hear(4, 1)
+        side.say(text(1, "turn", end=0.5))
+        side.break_off()
+
+    def second(side):
+        assert (side.first["committed"], side.first["end"]) == ("turn", 0.5)
+        side.hello(0)
+        side.hear(4, 1)
+        side.say(text(1, "turn on", ending="flush"))
+        side.end()
+
+    pieces = []
+    with servers(first, second) as url:
+        session = UtteranceSession(url, LiveOptions(), pieces.append)
+        session.push(b"1234", PcmFormat(16_000, 2, 1))
+        assert session.finish().text == "turn on"
+    assert pieces == ["turn", " on"]

@@ -33,11 +33,9 @@ EXAMPLES = (
 _CODES = "exit codes: 0 done; 1 it failed; 2 wrong arguments; 3 no server; 130 Ctrl-C before the end of a file"
 # The default of WS_RESUME_S: a server keeps the session of a disconnected client for so long.
 _RESUME_WITHIN_S = 30.0
-_RETRY_S = 0.5
-# Errors that a retry does not remove: a frame is too long; another client has resumed the session.
+# What coming back does not mend: a frame is too long; another client has resumed the session.
 _FINAL_CLOSES = {1009, 4009}
 _FORMATS = (Format.TEXT, *formats.CUE_FORMATS)
-_FINAL_CODES = {"session_not_found", "audio_lost"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +134,7 @@ def live(command: LiveCommand) -> int:
     try:
         chunks = _file(command) if command.file else _microphone(command.device, command.options.channels)
         with _connect(command) as client, _view(command) as view:
-            ended = _stream(client, chunks, view)
+            ended = _stream(client, chunks, view, can_wait=command.file is not None)
             if client.speakers_lost:
                 complain("live", client.speakers_lost)
     except BrokenPipeError:  # of standard output, not of the connection
@@ -189,9 +187,12 @@ class _SourceError(Exception):
     """There is no audio. The message says why and what to do."""
 
 
-def _stream(client: LiveClient, chunks: Iterator[bytes], view: View) -> bool:
-    """Run until the last line. Returns False after Ctrl-C; the text of all audio sent until then is shown."""
-    sender = _Sender(client, chunks)
+def _stream(client: LiveClient, chunks: Iterator[bytes], view: View, *, can_wait: bool) -> bool:
+    """Run until the last line. Returns False after Ctrl-C; the text of all audio sent until then is shown.
+
+    `can_wait`: whether the source keeps its audio until it is asked for it.
+    """
+    sender = _Sender(client, chunks, can_wait=can_wait)
     sender.start()
     try:
         _show(client, view, sender.sent)
@@ -224,30 +225,22 @@ def _show(client: LiveClient, view: View, sent: threading.Event) -> None:
 
 
 def _reconnect(client: LiveClient, cut: ConnectionClosed) -> None:
-    """Resume the session, as long as the server may still have it. Raises the last error."""
+    """Resume the session, as long as a server may still have it. Raises the last error."""
     if cut.rcvd is not None and cut.rcvd.code in _FINAL_CLOSES:
         raise cut
     print("The connection broke; reconnecting.", file=sys.stderr)
-    deadline_s = time.monotonic() + _RESUME_WITHIN_S
-    while True:
-        try:
-            client.resume()
-            return
-        except (OSError, LiveError, WebSocketException) as error:
-            final = isinstance(error, LiveError) and error.code in _FINAL_CODES
-            if final or time.monotonic() > deadline_s:
-                raise
-        time.sleep(_RETRY_S)
+    client.resume_within(_RESUME_WITHIN_S)
 
 
 class _Sender(threading.Thread):
     """Sends audio until the source ends or fails (`error`) or `stop` is set, then flushes; the answer ends the
     command."""
 
-    def __init__(self, client: LiveClient, chunks: Iterator[bytes]) -> None:
+    def __init__(self, client: LiveClient, chunks: Iterator[bytes], *, can_wait: bool) -> None:
         super().__init__(daemon=True)
         self._client = client
         self._chunks = chunks
+        self._can_wait = can_wait
         self.stop, self.sent = threading.Event(), threading.Event()
         self.error: Exception | None = None
 
@@ -262,6 +255,8 @@ class _Sender(threading.Thread):
 
     def _send(self) -> None:
         for chunk in self._chunks:
+            while self._can_wait and not self._client.has_room and not self.stop.is_set():
+                time.sleep(pcm.CHUNK_MS / 1000)
             if self.stop.is_set():
                 return
             try:

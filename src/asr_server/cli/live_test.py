@@ -151,6 +151,7 @@ class _Drained:
     """A session that its server ends in order after one line, as a server that shuts down does."""
 
     speakers_lost = ""
+    has_room = True
 
     def __enter__(self):
         return self
@@ -275,6 +276,23 @@ def test_a_file_of_two_channels_is_sent_sample_by_sample(monkeypatch, tmp_path):
     assert live(command) == 0
     assert b"".join(sent) == pcm.T.tobytes()
     assert {len(chunk) for chunk in sent} == {6_400}
+
+
+def test_a_file_waits_while_the_client_has_no_room(monkeypatch):
+    """However fast it is sent, nothing that another server would need is dropped."""
+    rooms, seen = [False, False, True], []
+
+    class Client(_Flushed):
+        @property
+        def has_room(self):
+            return rooms.pop(0) if len(rooms) > 1 else rooms[0]
+
+        def send(self, pcm):
+            seen.append(len(rooms))
+
+    monkeypatch.setattr("asr_server.cli.live._connect", lambda command: Client())
+    assert live(LiveCommand("http://127.0.0.1:1", demo.sample().recording, speed=0.0)) == 0
+    assert set(seen) == {1}
 
 
 def test_a_file_of_one_channel_has_no_two(monkeypatch, capsys):

@@ -1,6 +1,6 @@
 """Audio and control frames of a live session that may have to be sent again after a cut. Pure: no I/O, no clock.
 
-The gateway uses it towards its worker and the Python client towards the server. `docs/websocket.md` specifies the same
+The gateway uses it towards its worker and the Python client towards its server. `docs/websocket.md` specifies the same
 rules for any client ("Resuming: the client's buffer").
 
 A position is a count of bytes of audio since the session began. The peer says how many bytes it has received; the bytes
@@ -129,11 +129,12 @@ class ReplayBuffer(Generic[Control]):
             position -= position > place
         return position
 
-    def resume(self, received_bytes: int) -> int:
-        """The same peer is reached again and has received so many bytes. Returns how many bytes are lost to it.
+    def resume(self, received_bytes: int, received_controls: int | None = None) -> int:
+        """The peer that is reached has received so many bytes. Returns how many bytes are lost to it.
 
-        A control frame behind a byte that did not arrive is sent again. One behind the last byte that arrived counts as
-        received: whether it was cannot be told from the count.
+        `received_controls`: how many of the control frames held it has received, where it says so. Otherwise a control
+        frame behind a byte that did not arrive is sent again, and one behind the last byte that arrived counts as
+        received: whether it was cannot be told from the bytes.
         """
         position = self.position_of(received_bytes)
         lost = max(0, self._start - position)
@@ -141,7 +142,10 @@ class ReplayBuffer(Generic[Control]):
         self._cursor = min(max(self._start, position), self._cursor)
         # The peer goes on counting from what it has; lost bytes are in positions and not in its count.
         self._count_base, self._removed = self._cursor - received_bytes, []
-        self._counts = [count for count in self._counts if count <= received_bytes]
+        if received_controls is None:
+            self._counts = [count for count in self._counts if count <= received_bytes]
+        else:
+            self._counts = self._counts[:received_controls]
         return lost
 
     def restart(self) -> None:

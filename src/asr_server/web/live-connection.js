@@ -2,7 +2,8 @@
 // socket and reads no clock; live-socket.js does.
 //
 // Positions are bytes since recording began, across all connections and sessions. A session of the server counts only
-// its own bytes: `#base` is its start. docs/websocket.md, "When the connection breaks", specifies this.
+// its own bytes: `#base` is its start. A continuation is a place of the session from which any server can go on.
+// docs/websocket.md, "When the connection breaks" and "Moving to another server", specifies this.
 
 import { ReplayBuffer } from "./replay-buffer.js";
 import { SpeakerIds } from "./speakers.js";
@@ -10,6 +11,10 @@ import { addGap } from "./transcript.js";
 
 const FIRST_DELAY_MS = 250;
 const LONGEST_DELAY_MS = 5000;
+const MOST_COMMITTED = 2000; // characters that a server takes
+
+/** How long to wait before a try that follows so many failed ones. */
+export const retryDelayMs = (tries) => Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** tries);
 
 // What each close code means for the next connection; every other code means to resume.
 export const AFTER_CLOSE = {
@@ -29,6 +34,9 @@ export class LiveConnection {
   #session = "";
   #number = 0; // of the session, for the keys of lines
   #received = 0;
+  #actionsSent = 0; // of the session, over the present connection or one before
+  #continuation = null; // the newest: {state, received_bytes, actions}
+  #open = null; // the last message about the open utterance
   #tries = 0;
   #windowSeconds = 30;
   #ids;
@@ -49,14 +57,27 @@ export class LiveConnection {
     return this.buffer.end - this.#sent;
   }
 
-  /** The query parameters of the next connection. */
-  query() {
-    return this.#session ? { session_id: this.#session, received: String(this.#received) } : {};
+  /** How the next connection begins: {query, frame}. `frame` is sent before all else, if there is one. */
+  request() {
+    if (!this.#session) return { query: { handover: "true" }, frame: null };
+    const query = { session_id: this.#session, received: String(this.#received) };
+    if (!this.#continuation) return { query, frame: null };
+    const open = this.#open?.utterance > this.#received && this.#open.committed.length <= MOST_COMMITTED ? this.#open : null;
+    const shown = open ? { utterance: open.utterance, committed: open.committed, end: open.end, speakers: open.speakers } : {};
+    return { query: { ...query, handover: "true" }, frame: JSON.stringify({ action: "continue", state: this.#continuation.state, ...shown }) };
   }
 
-  /** Process the server's first message. True for a new session, whose lines replace the open ones of the last. */
+  /** Whether another server would get all that it needs. */
+  get movable() {
+    const from = this.#continuation;
+    return from !== null && this.buffer.start <= this.#base + from.received_bytes && this.buffer.hasActionsAfter(from.actions);
+  }
+
+  /** Process the server's first message: {fresh, exact}. `fresh`: it is a new session, whose lines replace the open ones of the
+   * last. `exact`: the server says which actions it has; the others are sent again. If not, none is. */
   hello(message) {
     const fresh = !message.resumed;
+    const exact = !fresh && message.actions !== undefined;
     const wanted = fresh ? this.#firstWithoutFinal() : this.#base + message.received_bytes;
     this.#sent = Math.max(wanted, this.buffer.start);
     if (fresh) {
@@ -64,15 +85,38 @@ export class LiveConnection {
       this.#received = 0;
       this.#number += 1;
       this.#ids.fresh();
+      this.#continuation = this.#open = null;
     } else {
       this.#base = this.#sent - message.received_bytes; // lost bytes are not in the server's count
     }
+    this.#actionsSent = exact ? message.actions : 0;
+    if (!exact) this.buffer.restartActions();
     this.#lost(wanted, this.#sent);
     this.#session = message.session_id;
     this.#windowSeconds = message.window_max_s;
     this.connected = true;
     this.#tries = 0;
-    return fresh;
+    return { fresh, exact };
+  }
+
+  /** Any message may say from where another server can go on. */
+  note({ continuation }) {
+    if (!continuation) return;
+    this.#continuation = continuation;
+    const position = this.#base + continuation.received_bytes;
+    this.#finalized = Math.max(this.#finalized, position);
+    this.buffer.forget(position);
+    this.buffer.forgetActions(continuation.actions);
+  }
+
+  /** Whether a message is about a final that has arrived, and not that final. */
+  isLate(message) {
+    return !("text" in message) && message.utterance > 0 && message.utterance <= this.#received;
+  }
+
+  /** An action behind all sound so far; `first`: before all sound that is to be sent. */
+  act(action, { first = false } = {}) {
+    this.buffer.act(JSON.stringify(action), first ? this.#sent : this.buffer.end);
   }
 
   /** A text message as a line of the transcript, with times since recording began. */
@@ -81,9 +125,10 @@ export class LiveConnection {
     if (message.is_final) {
       this.#received = message.utterance;
       this.#finalized = Math.max(this.#finalized, this.#base + even(message.end * this.bytesPerSecond));
-      // Only audio that a new session would need again is kept.
-      this.buffer.forget(this.#finalized);
+      // Only audio that a new session would need again is kept; where servers hand sessions over, the continuation says which.
+      if (!this.#continuation) this.buffer.forget(this.#finalized);
     }
+    this.#open = message.is_final ? null : message;
     return {
       key: `${this.#number}.${message.utterance}`,
       committed: message.committed,
@@ -111,6 +156,7 @@ export class LiveConnection {
 
   /** A message that says better than before who spoke: {key, speakers}. */
   speakers(message) {
+    if (this.#open?.utterance === message.utterance) this.#open = { ...this.#open, speakers: message.speakers };
     return { key: `${this.#number}.${message.utterance}`, speakers: this.#runs(message.speakers) };
   }
 
@@ -118,7 +164,7 @@ export class LiveConnection {
     return runs.map(({ speaker, text }) => ({ speaker: speaker ? this.#ids.of(speaker) : null, text }));
   }
 
-  /** The next bytes to send, or null. */
+  /** The next frame to send, bytes or the text of an action, or null. */
   next(most) {
     if (!this.connected) return null;
     if (this.#sent < this.buffer.start) {
@@ -128,17 +174,24 @@ export class LiveConnection {
       this.#base += gap;
       this.#sent = this.buffer.start;
     }
-    const bytes = this.buffer.read(this.#sent, most);
+    const action = this.buffer.actionAfter(this.#actionsSent);
+    if (action && action.at <= this.#sent) {
+      this.#actionsSent = action.number;
+      return action.text;
+    }
+    const bytes = this.buffer.read(this.#sent, action ? Math.min(most, action.at - this.#sent) : most);
     if (bytes) this.#sent += bytes.length;
     return bytes;
   }
 
   /** The connection ended. Whether to come back ("stop", "resume", "fresh") and after how long. */
   closed(code) {
-    const action = this.#number ? (AFTER_CLOSE[code] ?? "resume") : "stop";
+    let action = this.#number ? (AFTER_CLOSE[code] ?? "resume") : "stop";
+    // A server of another version may not read the state of this one's.
+    if (code === 4000 && this.#continuation && !this.connected) action = "fresh";
     if (action === "fresh") this.#session = "";
     this.connected = false;
-    const delayMs = action === "fresh" ? FIRST_DELAY_MS : Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** this.#tries);
+    const delayMs = retryDelayMs(action === "fresh" ? 0 : this.#tries);
     this.#tries += 1;
     return { action, delayMs };
   }

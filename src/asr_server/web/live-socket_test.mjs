@@ -16,11 +16,17 @@ class Socket {
   send(data) {
     this.sent.push(data);
   }
-  close() {
+  close(code) {
     this.readyState = 3;
+    this.closed = code;
+  }
+  open() {
+    if (this.readyState) return;
+    this.readyState = 1;
+    this.onopen();
   }
   hello(more) {
-    this.readyState = 1;
+    this.open();
     this.tell({ status: "connected", session_id: "live_1", window_max_s: 10, ...more });
   }
   tell(message) {
@@ -47,15 +53,24 @@ const { LiveSocket } = await import("./live-socket.js");
 function opened(query = {}) {
   const liveConnection = new LiveConnection({ limitBytes: 10_000, bytesPerSecond: 1000 });
   const heard = [];
+  const shown = []; // in short
   const told = (what) => void heard.push(what);
-  const on = { state() {}, line() {}, words: told, speakers: told, unlabelled: () => told("unlabelled"), fresh() {}, error() {} };
+  const on = {
+    state: (name) => shown.push(name),
+    line: ({ key }) => shown.push(`line ${key}`),
+    words: (what) => (told(what), shown.push(`words ${what.key}`)),
+    speakers: told,
+    unlabelled: () => told("unlabelled"),
+    fresh() {},
+    error() {},
+  };
   const socket = new LiveSocket(liveConnection, query, on);
   socket.open();
   const next = () => {
     later();
     return made.at(-1);
   };
-  return { socket, liveConnection, next, heard, first: made.at(-1) };
+  return { socket, liveConnection, next, heard, shown, first: made.at(-1) };
 }
 
 const actions = (socket) => socket.sent.filter((data) => typeof data === "string").map((data) => JSON.parse(data));
@@ -125,4 +140,95 @@ test("a session that has lost its speakers says so when it goes on", () => {
   first.cut(1006);
   next().hello({ resumed: true, received_bytes: 0, speakers: false });
   assert.deepEqual(heard, ["unlabelled"]);
+});
+
+const at = (received_bytes, actions = 0) => ({ continuation: { state: `s${received_bytes}`, received_bytes, actions } });
+const text = (utterance, more) => ({ text: "a b", is_final: false, committed: "a", tentative: " b", utterance, start: 0, end: 1, ...more });
+const final = (utterance, more) => text(utterance, { is_final: true, committed: "a b", tentative: "", ending: "pause", ...more });
+const sound = (socket) => socket.sent.filter((data) => typeof data !== "string").flatMap((data) => [...data]);
+
+/** A session that its server, `first`, wants to hand over; `second` is the socket that was opened for it. */
+function asked(...before) {
+  const session = opened();
+  session.first.hello(at(0));
+  session.socket.push(Uint8Array.from([1, 2, 3, 4, 5, 6]));
+  for (const message of before) session.first.tell(message);
+  session.shown.length = 0;
+  session.first.tell({ status: "reconnect", within_s: 5, ...at(4) });
+  return { ...session, second: made.at(-1) };
+}
+
+test("a session is handed over while its server still serves it: nobody sees it", () => {
+  const { socket, shown, first, second } = asked(final(1), text(2));
+  assert.notEqual(first, second);
+  assert.deepEqual(["session_id", "received", "handover"].map((name) => second.url.searchParams.get(name)), ["live_1", "1", "true"]);
+  second.open();
+  assert.deepEqual(actions(second), [{ action: "continue", state: "s4", utterance: 2, committed: "a", end: 1 }]);
+  socket.push(Uint8Array.from([7, 8]));
+  assert.deepEqual(sound(first), [1, 2, 3, 4, 5, 6, 7, 8]);
+  // What the last server still says is the next one's to say, but for what belongs to a final that is here.
+  first.tell(final(2));
+  first.tell({ utterance: 1, words: [{ word: "a", start: 0, end: 1 }] });
+  assert.deepEqual(shown, []);
+  second.hello({ resumed: true, continued: true, received_bytes: 4, actions: 0, ...at(4) });
+  assert.equal(first.closed, 4010);
+  assert.deepEqual(sound(second), [5, 6, 7, 8]);
+  first.cut(4010);
+  second.tell(final(2));
+  assert.deepEqual(shown, ["words 1.1", "live", "line 1.2"]);
+});
+
+test("while no other server takes the session, the last one's words are shown, and the next try begins from them", () => {
+  const { shown, first, second, next } = asked();
+  second.open();
+  first.tell(final(1));
+  first.tell({ status: "continuation", ...at(6) });
+  assert.deepEqual(shown, []);
+  second.cut(1001);
+  assert.deepEqual(shown, ["line 1.1"]);
+  const third = next();
+  third.open();
+  assert.deepEqual(actions(third), [{ action: "continue", state: "s6" }]);
+  assert.equal(third.url.searchParams.get("received"), "1");
+  third.hello({ resumed: true, continued: true, received_bytes: 6, actions: 0, ...at(6) });
+  assert.deepEqual([first.closed, sound(third).length], [4010, 0]);
+});
+
+test("a server that goes before the next one has answered is not missed, if that one does", () => {
+  const { shown, first, second } = asked();
+  second.open();
+  first.cut(1001);
+  second.hello({ resumed: true, continued: true, received_bytes: 4, actions: 0, ...at(4) });
+  assert.deepEqual(shown, ["live"]);
+  assert.deepEqual(sound(second), [5, 6]);
+});
+
+test("and if it does not, the session is resumed as after any cut", () => {
+  const { shown, first, second, next } = asked();
+  first.cut(1001);
+  second.cut(1006);
+  assert.deepEqual(shown, ["waiting"]);
+  const third = next();
+  assert.notEqual(third, second);
+  third.open();
+  assert.deepEqual(actions(third)[0], { action: "continue", state: "s4" });
+});
+
+test("a flush and a change that the last server had not finished reach the next one once, in their places", async () => {
+  const { socket, first, second } = asked();
+  socket.configure({ language: "de" });
+  const answered = socket.flush();
+  socket.push(Uint8Array.from([7]));
+  second.hello({ resumed: true, continued: true, received_bytes: 4, actions: 0, ...at(4) });
+  const kinds = second.sent.map((data) => (typeof data === "string" ? JSON.parse(data).action : data.length));
+  assert.deepEqual(kinds, ["continue", 2, "config", "flush", 1]);
+  second.tell(final(1, { ending: "flush" }));
+  await answered;
+  assert.equal(first.closed, 4010);
+});
+
+test("a page that stops while its session moves leaves none behind", () => {
+  const { socket, first, second } = asked();
+  socket.close();
+  assert.deepEqual([first.closed, second.closed], [1000, 4010]);
 });

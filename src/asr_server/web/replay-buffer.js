@@ -1,7 +1,11 @@
-// The last minutes of the recording by position: audio that may have to be sent, or sent again.
+// The last minutes of the recording by position, and the actions between its bytes: what may have to be sent, or sent again.
+
+const MOST_ACTIONS = 1000;
 
 export class ReplayBuffer {
   #pieces = []; // {at, bytes}, without gaps, in order
+  #actions = []; // {at, number, text}, in order: each behind all bytes before `at`
+  #numbered = 0; // actions of the session so far
   #limit;
 
   constructor(limitBytes, start = 0) {
@@ -35,6 +39,34 @@ export class ReplayBuffer {
       out.set(bytes.subarray(from, Math.min(bytes.length, until - at)), at + from - position);
     }
     return out;
+  }
+
+  /** Append an action behind the bytes before `at`. Beyond the limit the oldest are dropped. */
+  act(text, at = this.end) {
+    this.#numbered += 1;
+    this.#actions.push({ at, number: this.#numbered, text });
+    if (this.#actions.length > MOST_ACTIONS) this.#actions.shift();
+  }
+
+  /** The action behind the first `number` actions of the session, {at, number, text}, or undefined. */
+  actionAfter(number) {
+    return this.#actions.find((action) => action.number > number);
+  }
+
+  /** Drop the first `number` actions of the session. */
+  forgetActions(number) {
+    this.#actions = this.#actions.filter((action) => action.number > number);
+  }
+
+  /** Whether all actions behind the first `number` are kept. */
+  hasActionsAfter(number) {
+    return this.#actions.filter((action) => action.number > number).length >= this.#numbered - number;
+  }
+
+  /** A new session counts its own actions. */
+  restartActions() {
+    this.#actions = [];
+    this.#numbered = 0;
   }
 
   #find(position) {

@@ -35,3 +35,16 @@ test("what is forgotten lies before the position, whole pieces only", () => {
   buffer.forget(279); // nine rounds of 31 bytes: the border of two pieces
   assert.equal(buffer.start, 279);
 });
+
+test("actions are kept in order behind those that are forgotten, and it is known whether any is missing", () => {
+  const buffer = filled(new ReplayBuffer(10_000), 100);
+  for (const text of ["a", "b", "c"]) buffer.act(text);
+  buffer.forgetActions(1);
+  assert.deepEqual([buffer.actionAfter(0), buffer.actionAfter(2), buffer.actionAfter(3)], [{ at: 100, number: 2, text: "b" }, { at: 100, number: 3, text: "c" }, undefined]);
+  assert.deepEqual([buffer.hasActionsAfter(0), buffer.hasActionsAfter(1)], [false, true]);
+  for (let i = 0; i < 5000; i++) buffer.act("d");
+  assert.deepEqual([buffer.hasActionsAfter(1), buffer.hasActionsAfter(5000)], [false, true]);
+  buffer.restartActions();
+  buffer.act("e");
+  assert.equal(buffer.actionAfter(0).number, 1);
+});

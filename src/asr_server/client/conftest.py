@@ -1,0 +1,103 @@
+"""Servers of `WS /ws/transcribe` that are scripted, one connection each."""
+
+import json
+import threading
+from contextlib import contextmanager
+
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.server import serve
+
+WAIT_S = 20
+
+
+def at(received_bytes, actions=0):
+    """A message, or a part of one, with a continuation."""
+    return {"continuation": {"state": f"s{received_bytes}", "received_bytes": received_bytes, "actions": actions}}
+
+
+def text(utterance, committed, tentative="", *, end=1.0, ending=""):
+    """A text message; a final if it has an ending."""
+    final = {"ending": ending} if ending else {}
+    fields = {"utterance": utterance, "committed": committed, "tentative": tentative, "is_final": bool(ending), **final}
+    return {**fields, "text": committed + tentative, "language": "English", "start": 0.0, "end": end, "lag_ms": 1}
+
+
+class Side:
+    """One connection, as the server has it. What it got is known once it has ended or `got` was called."""
+
+    def __init__(self, socket):
+        self._socket = socket
+        self.path = socket.request.path
+        self.first, self.audio, self.actions = None, bytearray(), []
+        if "session_id=" in self.path and "handover=true" in self.path:
+            self.first = json.loads(socket.recv(timeout=WAIT_S))
+
+    def say(self, *messages):
+        """Send these messages."""
+        for message in messages:
+            self._socket.send(json.dumps(message))
+
+    def hello(self, received_bytes=None, actions=0, *, continued=True, **more):
+        """The first message: of a new session, or of one that begins with so many bytes and actions."""
+        known = {}
+        if received_bytes is not None:
+            known = {"resumed": True, "received_bytes": received_bytes, "actions": actions}
+        if continued:
+            known |= {"continued": True} if known else {}
+            known |= at(received_bytes or 0, actions)
+        self.say({"status": "connected", "session_id": "live_1", **known, **more})
+
+    def hear(self, size=0, actions=0):
+        """Until so many bytes and actions have come."""
+        while len(self.audio) < size or len(self.actions) < actions:
+            self._take(self._socket.recv(timeout=WAIT_S))
+
+    def close(self, code):
+        """End the connection in order."""
+        self._socket.close(code)
+
+    def break_off(self):
+        """Break the connection, as a server that dies."""
+        self._socket.close_socket()
+
+    def end(self):
+        """Until the client has ended the connection. Returns its close code."""
+        try:
+            while True:
+                self._take(self._socket.recv(timeout=WAIT_S))
+        except ConnectionClosed as closed:
+            return closed.rcvd.code if closed.rcvd else None
+
+    def _take(self, frame):
+        if isinstance(frame, bytes):
+            self.audio += frame
+        else:
+            self.actions.append((len(self.audio), json.loads(frame)["action"]))
+
+
+@contextmanager
+def servers(*scripts):
+    """Each connection gets the next script. An assertion that fails in one of them fails the test."""
+    waiting, ended, failures = list(scripts), threading.Semaphore(0), []
+
+    def talk(socket):
+        script = waiting.pop(0)
+        try:
+            script(Side(socket))
+        except BaseException as failure:
+            failures.append(failure)
+            raise
+        finally:
+            ended.release()
+
+    with serve(talk, "127.0.0.1", 0, max_size=None) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.socket.getsockname()[1]}"
+            for _ in scripts:
+                assert ended.acquire(timeout=WAIT_S)
+        finally:
+            server.shutdown()
+            thread.join()
+    assert not failures
