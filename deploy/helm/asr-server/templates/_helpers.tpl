@@ -43,11 +43,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if not (or (hasKey $secret "API_KEYS") (eq (toString .Values.settings.ALLOW_ANONYMOUS) "true")) -}}
 {{- fail "secretSettings.API_KEYS names no Secret: everyone who reaches the Service could use it. Name one, or set settings.ALLOW_ANONYMOUS to true." -}}
 {{- end -}}
-{{- if lt (int .Values.termination.gracePeriodSeconds) (add 45 .Values.termination.preStopSeconds | int) -}}
-{{- fail "termination.gracePeriodSeconds must be at least termination.preStopSeconds and 45 s, in which the server hands its live sessions over and answers what it has accepted." -}}
+{{- if lt (int .Values.termination.gracePeriodSeconds) (add 45 .Values.termination.drainDelaySeconds | int) -}}
+{{- fail "termination.gracePeriodSeconds must be at least termination.drainDelaySeconds and 45 s, in which the server hands its live sessions over and answers what it has accepted." -}}
 {{- end -}}
-{{- if and .Values.state.existingClaim (not (hasKey $secret "JOBS_DATABASE_URL")) (or $scaled (gt (int .Values.replicas) 1)) -}}
-{{- fail "state.existingClaim with more than one replica: only one server can keep jobs in a directory. Set secretSettings.JOBS_DATABASE_URL, or replicas to 1 without autoscaling." -}}
+{{- if and .Values.state.existingClaim (or $scaled (gt (int .Values.replicas) 1)) -}}
+{{- fail "state.existingClaim is for one replica without autoscaling: the directory belongs to one server. For more, set secretSettings.JOBS_DATABASE_URL for jobs and voices.existingClaim for voices." -}}
 {{- end -}}
 {{- if gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas) -}}
 {{- fail "autoscaling.minReplicas is more than autoscaling.maxReplicas." -}}
@@ -77,7 +77,7 @@ sum(asr_live_sessions{ {{- . -}} } / clamp_min(asr_live_sessions{ {{- . -}} } + 
 {{- end }}
 
 {{- define "asr-server.waitingSeconds" -}}
-sum(avg_over_time(asr_queue_audio_seconds{ {{- . -}} }[2m]) / clamp_min(asr_free_audio_seconds_per_second{ {{- . -}} }, 0.1))
+sum(avg_over_time(asr_queue_audio_seconds{ {{- . -}} }[2m]) / clamp_min(asr_free_audio_seconds_per_second{ {{- . -}} } + sum without (priority) (rate(asr_engine_audio_seconds_total{ {{- . -}} ,priority=~"interactive|bulk"}[2m])), 1))
 {{- end }}
 
 {{- define "asr-server.scalingBehavior" -}}
