@@ -183,6 +183,7 @@ def test_helm_finds_nothing_wrong(name):
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(600)
 def test_kubernetes_would_accept_every_object():
     """By the schemas of the oldest version that the chart allows and of the newest, and of KEDA and the operator."""
     oldest = re.search(r'kubeVersion: ">=([0-9]+\.[0-9]+)\.0', (CHART / "Chart.yaml").read_text("utf-8"))[1]
@@ -194,6 +195,7 @@ def test_kubernetes_would_accept_every_object():
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(600)
 def test_a_wrong_object_would_be_found():
     """A field that does not exist and a number as a text, in a Deployment and in both custom resources."""
     kinds = ("Deployment", "ScaledObject", "ServiceMonitor")
