@@ -18,7 +18,7 @@
 # make bench      the benchmarks
 # make gpu        everything that needs a GPU, as one JSON file (GPU="--shape 1.7b")
 #
-# make docs       write the tables of the docs from the code
+# make docs       write the tables of the docs and the settings of the Helm chart's schema from the code
 # make clients    run OpenAI's clients and others, write docs/openai-compatibility.md and docs/clients.md
 # make image      build the images for CPUs, as root, without a container engine (IMAGES=slim for one)
 # make lock       write the lock files, from which everything is installed

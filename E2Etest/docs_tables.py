@@ -1,7 +1,9 @@
-"""The tables of the docs, made from the code. `python -m E2Etest.docs_tables` rewrites them; a test compares them."""
+"""The tables of the docs, made from the code. `python -m E2Etest.docs_tables` rewrites them, and the settings in the
+schema of the Helm chart; tests compare them."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from asr_server.engine import plan
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.cpu import CpuShare
 from asr_server.live.table import TABLE as TRANSITIONS
+from E2Etest import chart_schema
 
 # What sets the options that have not the name of their setting.
 _SET_BY = {
@@ -138,10 +141,12 @@ def replaced(page: str, name: str, table: str) -> str:
 
 
 def main() -> None:
-    """Rewrite all tables."""
+    """Rewrite all tables, and the schema."""
     for name, (file, table) in TABLES.items():
         path = DOCS / file
         path.write_text(replaced(path.read_text(encoding="utf-8"), name, table()), encoding="utf-8")
+    schema = json.loads(chart_schema.SCHEMA.read_text(encoding="utf-8"))
+    chart_schema.SCHEMA.write_text(chart_schema.written(chart_schema.with_settings(schema)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,335 @@
+"""The Helm chart: what the real Helm renders is valid and fits the server, and what does not fit is refused."""
+
+import functools
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from asr_server import __version__
+from asr_server.api.ops import health
+from asr_server.core.settings import Settings
+from E2Etest import chart_schema
+
+ROOT = Path(__file__).parents[1]
+CHART = chart_schema.CHART
+SCHEMA = json.loads(chart_schema.SCHEMA.read_text("utf-8"))
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))["services"]["asr"]
+TOOLS = Path(sys.prefix) / "tools" / "bin"
+
+BLOCKS = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "kubernetes.md").read_text("utf-8"), re.DOTALL)
+OF_THE_PAGE = [yaml.safe_load(block) for block in BLOCKS if block.startswith("# values.yaml\n")]
+OTHERS = [yaml.safe_load(block) for block in BLOCKS if not block.startswith("# values.yaml\n")]
+(ADAPTER,) = (block["rules"]["external"] for block in OTHERS if "rules" in block)
+KEYS = {"secretSettings": {"API_KEYS": {"secret": "asr", "key": "keys"}}}
+MONITORED = {"serviceMonitor": {"enabled": True, "labels": {"a": "b"}, "keySecret": "metrics", "keySecretKey": "key"}}
+# Every value differs from the chart's own.
+EVERYTHING = {
+    **KEYS,
+    **MONITORED,
+    "image": {"repository": "a.example:5000/b", "digest": f"sha256:{'0' * 64}", "pullSecrets": ["pull"]},
+    "gpu": {"resource": "nvidia.com/mig-1g.10gb", "runtimeClassName": "nvidia"},
+    "settings": {
+        "MAX_UPLOAD_MB": 20_000_000,
+        "IDLE_TIMEOUT": 0.5,
+        "NUMA_NODE": 0,
+        "LOG_LEVEL": "DEBUG",
+        "PRELOAD": None,
+    },
+    "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy"}],
+    "trustedProxies": "10.0.0.0/8",
+    "models": {"existingClaim": "models"},
+    "voices": {"existingClaim": "voices"},
+    "probes": {"startupSeconds": 605},
+    "termination": {"drainDelaySeconds": 30, "gracePeriodSeconds": 75},
+    "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": 1},
+    "service": {"type": "LoadBalancer", "port": 8080, "annotations": {"c": "d"}, "sessionAffinity": "ClientIP"},
+    "ingress": {
+        "enabled": True,
+        "className": "x",
+        "annotations": {"e": "f"},
+        "hosts": ["a.example"],
+        "tlsSecret": "tls",
+    },
+    "autoscaling": {"kind": "hpa", "streamsInUse": 0.6, "waitingSeconds": 2_000_000, "seriesLabels": {"job": "asr"}},
+    "disruptionBudget": {"maxUnavailable": "50%"},
+    "nodeSelector": {"g": "h"},
+    "tolerations": [{"key": "gpu", "operator": "Exists"}],
+    "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
+    "priorityClassName": "high",
+    "serviceAccountName": "asr",
+    "podAnnotations": {"i": "j"},
+    "podLabels": {"k": "l"},
+    "networkPolicy": {"enabled": True, "from": [{"podSelector": {}}], "egress": [{"ports": [{"port": 443}]}]},
+    "fullnameOverride": "speech",
+}
+KEDA = {**KEYS, **MONITORED, "autoscaling": {"kind": "keda", "prometheusAddress": "http://prometheus:9090"}}
+BARE = {
+    "settings": {"ALLOW_ANONYMOUS": True},
+    "gpu": {"enabled": False},
+    "resources": {"limits": None},
+    "replicas": 1,
+    "state": {"existingClaim": "state"},
+    "termination": {"drainDelaySeconds": 0, "gracePeriodSeconds": 45},
+    "disruptionBudget": {"enabled": False},
+    "topologySpread": [],
+}
+SETS = {"least": KEYS, "everything": EVERYTHING, "keda": KEDA, "bare": BARE}
+SETS |= {f"page {number}": {**KEYS, **values} for number, values in enumerate(OF_THE_PAGE)}
+
+REFUSED = {
+    "keys": ({}, "secretSettings.API_KEYS names no Secret"),
+    "misspelt": ({"settings": {"PRELAOD": True}}, "Additional property PRELAOD is not allowed"),
+    "number": ({"settings": {"MAX_JOBS": 0}}, "settings.MAX_JOBS: Must be greater than or equal to 1"),
+    "secret": ({"settings": {"API_KEYS": "sk-1"}}, "Additional property API_KEYS is not allowed"),
+    "no secret": ({"secretSettings": {"MAX_JOBS": {"secret": "a", "key": "b"}}}, "must be one of the following"),
+    "the chart's own": ({"settings": {"PORT": 8100}}, "Additional property PORT is not allowed"),
+    "latest": ({"image": {"tag": "latest"}}, "image.tag: Must not validate the schema"),
+    "unknown": ({"replica": 2}, "Additional property replica is not allowed"),
+    "grace": ({**KEYS, "termination": {"drainDelaySeconds": 31}}, "gracePeriodSeconds must be at least"),
+    "one directory": ({**KEYS, "state": {"existingClaim": "a"}}, "the directory belongs to one server"),
+    "one directory, scaled": (
+        {**KEYS, "replicas": 1, "state": {"existingClaim": "a"}, "autoscaling": {"kind": "hpa"}},
+        "the directory belongs to one server",
+    ),
+    "bounds": ({**KEYS, "autoscaling": {"minReplicas": 11}}, "is more than autoscaling.maxReplicas"),
+    "keda": ({**KEYS, "autoscaling": {"kind": "keda"}}, "needs autoscaling.prometheusAddress"),
+    "metrics": ({**KEYS, "serviceMonitor": {"enabled": True}}, "/metrics needs one of the API_KEYS"),
+    "ingress": ({**KEYS, "ingress": {"enabled": True}}, "ingress.hosts is empty"),
+    "update": ({**KEYS, "rollingUpdate": {"maxSurge": 0}}, "cannot both be 0"),
+}
+
+
+def _helm(command, values, *more):
+    return subprocess.run(
+        [TOOLS / "helm", *command, CHART, "--namespace", "speech", "--values", "-", *more],
+        input=json.dumps(values),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@functools.cache
+def _rendered(name):
+    """The objects of one of the sets of values."""
+    done = _helm(["template", "asr"], SETS[name])
+    assert done.returncode == 0, done.stderr
+    return [found for found in yaml.safe_load_all(done.stdout) if found]
+
+
+def _invalid(objects, *versions):
+    request = json.dumps({"objects": objects, "versions": versions})
+    script = Path(__file__).with_name("kubernetes_objects.py")
+    done = subprocess.run([TOOLS / "python", script], input=request, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(params=SETS)
+def objects(request):
+    """The objects of one set of values, by kind."""
+    found = _rendered(request.param)
+    by_kind = {each["kind"]: each for each in found}
+    assert len(by_kind) == len(found)
+    return by_kind
+
+
+def _pod(objects):
+    return objects["Deployment"]["spec"]["template"]
+
+
+def _container(objects):
+    (container,) = _pod(objects)["spec"]["containers"]
+    return container
+
+
+def test_the_schema_knows_the_settings_of_the_server():
+    """Names, types and bounds, and which are secret, are those of the code (else: make docs)."""
+    assert chart_schema.SCHEMA.read_text("utf-8") == chart_schema.written(chart_schema.with_settings(SCHEMA))
+
+
+def test_every_value_has_its_default_and_its_place_in_the_schema():
+    """values.yaml shows all that can be set, and nothing else."""
+    sections = {name: part["properties"] for name, part in SCHEMA["properties"].items() if "properties" in part}
+    assert set(VALUES) == set(SCHEMA["properties"]) - {"global"}
+    for name in sections.keys() - {"settings", "resources"}:
+        assert set(VALUES[name]) == set(sections[name]), name
+
+
+def test_the_chart_has_the_version_of_the_server():
+    """Its default image is that of the same release."""
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
+    assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
+
+
+def test_the_page_sets_something():
+    """Its blocks are values, a claim, and the rules of the adapter."""
+    assert len(OF_THE_PAGE) > 10
+    assert [block.get("kind", "rules") for block in OTHERS] == ["PersistentVolumeClaim", "rules"]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["least", "everything", "keda", "bare"])
+def test_helm_finds_nothing_wrong(name):
+    """`helm lint --strict`, which fails on warnings too."""
+    done = _helm(["lint", "--strict"], SETS[name])
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_kubernetes_would_accept_every_object():
+    """By the schemas of the oldest version that the chart allows and of the newest, and of KEDA and the operator."""
+    oldest = re.search(r'kubeVersion: ">=([0-9]+\.[0-9]+)\.0', (CHART / "Chart.yaml").read_text("utf-8"))[1]
+    found = [each for name in SETS for each in _rendered(name)]
+    found += [block for block in OTHERS if "kind" in block]
+    assert {"ScaledObject", "ServiceMonitor", "HorizontalPodAutoscaler", "Ingress"} <= {each["kind"] for each in found}
+    different = [json.loads(text) for text in sorted({json.dumps(each, sort_keys=True) for each in found})]
+    assert _invalid(different, oldest, "1.37") == []
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_a_wrong_object_would_be_found():
+    """A field that does not exist and a number as a text, in a Deployment and in both custom resources."""
+    kinds = ("Deployment", "ScaledObject", "ServiceMonitor")
+    wrong = [{**each, "spec": {**each["spec"], "nonsense": 1}} for each in _rendered("keda") if each["kind"] in kinds]
+    deployment, scaled, monitor = sorted(wrong, key=lambda each: each["kind"])
+    deployment["spec"]["minReadySeconds"] = "soon"
+    more = {**scaled, "spec": {**scaled["spec"], "minReplicaCount": "few"}}
+    found = _invalid([deployment, scaled, more, monitor], "1.37")
+    assert len(found) == 5
+    assert sum("nonsense" in line for line in found) == 3
+
+
+@pytest.mark.nightly
+def test_the_server_accepts_the_settings(objects):
+    """The ConfigMap has settings of the server only, in texts that the server reads as what was set."""
+    data = dict(objects["ConfigMap"]["data"])
+    assert data.pop("HF_HOME") == "/models"
+    assert all(isinstance(value, str) for value in data.values())
+    names = {name.lower() for name in data}
+    assert names <= set(Settings.model_fields)
+    secret = {each["name"]: "k" * 32 for each in _container(objects).get("env", []) if each["name"] == "API_KEYS"}
+    read = Settings(_env_file=None, **{name.lower(): value for name, value in (data | secret).items()})
+    assert (read.host, read.port, str(read.state_dir)) == ("0.0.0.0", 8100, "/state")
+    gpu = [name for name in _container(objects)["resources"].get("limits", {}) if name.startswith("nvidia.com/")]
+    assert (read.device, len(gpu)) in (("cuda", 1), ("cpu", 0))
+
+
+@pytest.mark.nightly
+def test_a_large_number_stays_one():
+    """Templates would write it with an exponent, and leave out what is null."""
+    (data,) = (each["data"] for each in _rendered("everything") if each["kind"] == "ConfigMap")
+    assert (data["MAX_UPLOAD_MB"], data["IDLE_TIMEOUT"], data["NUMA_NODE"]) == ("20000000", "0.5", "0")
+    assert "PRELOAD" not in data
+
+
+@pytest.mark.nightly
+def test_the_probes_ask_routes_of_the_server(objects):
+    """On the port where it listens; a start may take as long as the values say."""
+    container = _container(objects)
+    routes = {route.path for route in health.router.routes}
+    probes = [container[f"{name}Probe"] for name in ("startup", "liveness", "readiness")]
+    assert [probe["httpGet"]["path"] for probe in probes] == ["/readyz", "/livez", "/readyz"]
+    assert {probe["httpGet"]["path"] for probe in probes} <= routes
+    (port,) = container["ports"]
+    assert str(port["containerPort"]) == objects["ConfigMap"]["data"]["PORT"]
+    assert {probe["httpGet"]["port"] for probe in probes} == {port["name"]}
+    assert {each["targetPort"] for each in objects["Service"]["spec"]["ports"]} == {port["name"]}
+    startup_s = probes[0]["periodSeconds"] * probes[0]["failureThreshold"]
+    assert 0 <= startup_s - (objects["Deployment"]["spec"]["progressDeadlineSeconds"] - 600) < 10
+
+
+@pytest.mark.nightly
+def test_a_pod_has_the_time_to_drain(objects):
+    """Beside the delay before it as long as docker-compose.yml gives the server."""
+    delay_s, drain_s = objects["ConfigMap"]["data"]["DRAIN_DELAY_S"], COMPOSE["stop_grace_period"].removesuffix("s")
+    assert _pod(objects)["spec"]["terminationGracePeriodSeconds"] >= int(delay_s) + int(drain_s)
+
+
+@pytest.mark.nightly
+def test_a_pod_meets_the_restricted_standard(objects):
+    """As docker-compose.yml confines the container, and with a system call filter."""
+    pod, container = _pod(objects)["spec"], _container(objects)
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert f"USER {pod['securityContext']['runAsUser']}\n" in (ROOT / "Dockerfile").read_text("utf-8")
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert pod["automountServiceAccountToken"] is False
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": COMPOSE["read_only"],
+        "capabilities": {"drop": COMPOSE["cap_drop"]},
+    }
+    assert {key for volume in pod["volumes"] for key in volume} <= {"name", "emptyDir", "persistentVolumeClaim"}
+
+
+@pytest.mark.nightly
+def test_the_server_can_write_where_it_has_to(objects):
+    """The volumes of the image, and what else docker-compose.yml makes writable; directories have a bound."""
+    volumes = {volume["name"]: volume for volume in _pod(objects)["spec"]["volumes"]}
+    mounts = {mount["mountPath"]: volumes[mount["name"]] for mount in _container(objects)["volumeMounts"]}
+    needed = {volume.split(":")[1] for volume in COMPOSE["volumes"]} | {each.split(":")[0] for each in COMPOSE["tmpfs"]}
+    assert needed | {"/dev/shm"} <= set(mounts) <= needed | {"/dev/shm", "/state/speakers"}
+    assert all("sizeLimit" in volume["emptyDir"] for volume in mounts.values() if "emptyDir" in volume)
+    for path in ("/tmp", "/dev/shm"):
+        assert mounts[path]["emptyDir"]["medium"] == "Memory"
+
+
+@pytest.mark.nightly
+def test_the_objects_mean_the_same_pods(objects):
+    """Every selector fits the pods, and what scales names the Deployment, which then has no number of its own."""
+    labels = _pod(objects)["metadata"]["labels"].items()
+    for kind, key in (
+        ("Deployment", "selector"),
+        ("PodDisruptionBudget", "selector"),
+        ("NetworkPolicy", "podSelector"),
+    ):
+        if kind in objects:
+            assert objects[kind]["spec"][key]["matchLabels"].items() <= labels
+    assert objects["Service"]["spec"]["selector"].items() <= labels
+    if "ServiceMonitor" in objects:
+        wanted = objects["ServiceMonitor"]["spec"]["selector"]["matchLabels"]
+        assert wanted.items() <= objects["Service"]["metadata"]["labels"].items()
+    scaler = objects.get("HorizontalPodAutoscaler") or objects.get("ScaledObject")
+    assert ("replicas" in objects["Deployment"]["spec"]) == (scaler is None)
+    if scaler is not None:
+        assert scaler["spec"]["scaleTargetRef"]["name"] == objects["Deployment"]["metadata"]["name"]
+    assert _pod(objects)["metadata"]["annotations"]["checksum/settings"]
+
+
+@pytest.mark.nightly
+def test_an_image_is_exact():
+    """The release of the chart by default, without a host, or the digest that was named."""
+    images = [_container({each["kind"]: each for each in _rendered(name)})["image"] for name in ("least", "everything")]
+    assert images == [f"asr-server:{__version__}", f"a.example:5000/b@sha256:{'0' * 64}"]
+
+
+@pytest.mark.nightly
+def test_both_ways_of_scaling_ask_the_same():
+    """KEDA's queries are the adapter's rules in docs/kubernetes.md, which the other metrics are named after."""
+    (scaled,) = (each for each in _rendered("keda") if each["kind"] == "ScaledObject")
+    (hpa,) = (each for each in _rendered("everything") if each["kind"] == "HorizontalPodAutoscaler")
+    matchers = 'namespace="speech",service="asr-asr-server"'
+    rules = [rule["metricsQuery"].replace("<<.LabelMatchers>>", matchers) for rule in ADAPTER]
+    assert [trigger["metadata"]["query"] for trigger in scaled["spec"]["triggers"]] == rules
+    metrics = [metric["external"] for metric in hpa["spec"]["metrics"]]
+    assert [metric["metric"]["name"] for metric in metrics] == [rule["name"]["as"] for rule in ADAPTER]
+    assert [metric["target"]["averageValue"] for metric in metrics] == ["600m", "2000000"]
+    assert {json.dumps(metric["metric"]["selector"]) for metric in metrics} == {'{"matchLabels": {"job": "asr"}}'}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", REFUSED)
+def test_values_that_do_not_fit_are_refused(name):
+    """Before anything is installed, with a message that names them."""
+    values, message = REFUSED[name]
+    done = _helm(["template", "asr"], values)
+    assert done.returncode != 0
+    assert message in done.stderr
