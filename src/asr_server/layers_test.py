@@ -29,6 +29,7 @@ LAYERS = {
     "api": 4,
     "gateway": 4,
     "server": 5,
+    "cluster": 5,
     "client": 5,
     "bridge": 5,
     "cli": 5,
@@ -39,6 +40,8 @@ SAME_LAYER = {
     ("speakers", "audio"),  # its child process is confined like a decoder's
     ("gateway", "api"),  # the gateway uses the errors, bodies and actions of the api
     ("cli", "server"),
+    ("cli", "cluster"),
+    ("cluster", "server"),
     ("cli", "client"),
     ("cli", "bridge"),
     ("bridge", "client"),
@@ -66,6 +69,8 @@ ONLY_IN = {
         "engine.client",
         "engine.speech.client",
         "engine.remote",
+        "engine.row_calls",
+        "cluster",
         "service",
         "api",
         "server",
@@ -78,6 +83,7 @@ ONLY_IN = {
         for name in ("live", "batch", "remote_backend", "local_backend", "local_speech", "job", "bench", "measurement")
     }
     | {"cli.doctor", "cli.http_protocol", "cli.granian_server"},
+    "ray": {"cluster"},
     "websockets": {"client", "gateway", "bridge"},
     "wyoming": {"bridge"},
     "openai": {"translator"},
