@@ -35,7 +35,8 @@ def replicas(loads: Mapping[str, Load], running: int) -> int:
     count = len(loads)
     waiting_s = max(load.waiting_s for load in loads.values())
     speed = sum(load.audio_s_per_s for load in loads.values()) / count
-    for_audio = math.ceil(waiting_s / (speed * CLEAR_S)) if speed > 0 else running + (waiting_s > 0)
+    unmeasured = running + 1 if waiting_s else 1
+    for_audio = math.ceil(waiting_s / (speed * CLEAR_S)) if speed > 0 else unmeasured
     fit = sum(load.streams for load in loads.values()) / count
     taken = sum(load.streams - load.free_streams for load in loads.values())
     for_streams = math.ceil(taken / (fit * (1 - SPARE))) if fit > 0 else running
