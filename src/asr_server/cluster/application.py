@@ -16,6 +16,7 @@ from ray import serve
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, RequestRouterConfig
 from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle
+from ray.serve.schema import LoggingConfig
 
 from asr_server import server
 from asr_server.cluster import routing, scaling
@@ -34,6 +35,8 @@ from asr_server.engine.protocol import Engine, Option
 from asr_server.engine_core import ElsewhereEngines, by_name
 
 NAME = "asr-server"
+# The app logs its requests itself, without what Ray Serve's log has of their addresses.
+QUIET = LoggingConfig(enable_access_log=False)
 # Between two publications of a replica. A replica that died is noticed at once where rows are under way.
 _PUBLISH_S = 1.0
 _HEALTH_S = 5.0
@@ -41,6 +44,12 @@ _HEALTH_S = 5.0
 _ENGINE_DRAIN_S, _APP_DRAIN_S = 30.0, 60.0
 # Requests and sockets at one app. Its own limits refuse work long before.
 _APP_REQUESTS = 4_096
+
+
+_REASONS = {
+    "gateway_mode": "not in a cluster: Ray Serve supervises the processes",
+    "use_granian": "not in a cluster: Ray Serve's proxy has the sockets",
+}
 
 
 class ServedReplicas:
@@ -74,8 +83,9 @@ class App:
 
     async def __init__(self, settings: Settings, options: ClusterOptions, engine: DeploymentHandle[Any]) -> None:
         logger.configure(settings.log_level, as_json=settings.log_json)
-        self._settings, self._options, self._engine = settings, options, engine
-        # Waits until a replica runs, which loads its models first.
+        # The replicas have loaded their models when they answer, and the app begins to send rows.
+        self._settings = settings.model_copy(update={"preload": True})
+        self._options, self._engine = options, engine
         self._described: Described = await engine.describe.remote()
         self._app: FastAPI | None = None
 
@@ -104,11 +114,8 @@ def _plan_of_app(described: Described, options: ClusterOptions) -> Plan:
     slots = max(1, *(info.slots for info in described.stats.engines.values()))
     many = f"up to {options.most_replicas}" if options.max_replicas else str(options.replicas)
     option = Option("cluster", True, many, "replicas of the engine in a Ray Serve application; each has what is shown")
-    return replace(
-        described.plan,
-        max_batch=min(MAX_ROWS, slots * options.most_replicas),
-        options=(option, *described.plan.options),
-    )
+    served = (replace(one, reason=_REASONS.get(one.name, one.reason)) for one in described.plan.options)
+    return replace(described.plan, max_batch=min(MAX_ROWS, slots * options.most_replicas), options=(option, *served))
 
 
 def build(arguments: ClusterOptions) -> serve.Application:
@@ -143,6 +150,7 @@ def application(settings: Settings, options: ClusterOptions) -> serve.Applicatio
         ),
         health_check_period_s=_HEALTH_S,
         graceful_shutdown_timeout_s=_ENGINE_DRAIN_S,
+        logging_config=QUIET,
     )
     app: Any = serve.deployment(
         serve.ingress()(App),
@@ -152,6 +160,7 @@ def application(settings: Settings, options: ClusterOptions) -> serve.Applicatio
         ray_actor_options={"num_cpus": 0},
         health_check_period_s=_HEALTH_S,
         graceful_shutdown_timeout_s=_APP_DRAIN_S,
+        logging_config=QUIET,
     )
     served: serve.Application = app.bind(settings, options, engine.bind(_of_replica(settings, options), options.shares))
     return served

@@ -8,7 +8,7 @@ import threading
 import ray
 from ray import serve
 
-from asr_server.cluster.application import NAME, application
+from asr_server.cluster.application import NAME, QUIET, application
 from asr_server.cluster.options import ClusterOptions
 from asr_server.core.settings import Settings
 
@@ -27,7 +27,9 @@ def run(settings: Settings, options: ClusterOptions, cpus: float) -> int:
         _node_ip_address="127.0.0.1",
     )
     try:
-        serve.start(proxy_location="HeadOnly", http_options={"host": settings.host, "port": settings.port})
+        serve.start(
+            proxy_location="HeadOnly", http_options={"host": settings.host, "port": settings.port}, logging_config=QUIET
+        )
         serve.run(application(settings, options), name=NAME, route_prefix="/")
         print(_announcement(settings, options), flush=True)
         ended.wait()
