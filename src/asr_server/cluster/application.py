@@ -42,6 +42,8 @@ _PUBLISH_S = 1.0
 _HEALTH_S = 5.0
 # For the last rows; the app itself ends its live sessions in order within 30 s.
 _ENGINE_DRAIN_S, _APP_DRAIN_S = 30.0, 60.0
+# For so long a replica more, or one less, has to be right before it is added or removed.
+_UP_S, _DOWN_S = 30.0, 600.0
 # Requests and sockets at one app. Its own limits refuse work long before.
 _APP_REQUESTS = 4_096
 
@@ -134,6 +136,8 @@ def application(settings: Settings, options: ClusterOptions) -> serve.Applicatio
             "autoscaling_config": AutoscalingConfig(
                 min_replicas=options.replicas,
                 max_replicas=options.max_replicas,
+                upscale_delay_s=_UP_S,
+                downscale_delay_s=_DOWN_S,
                 policy=AutoscalingPolicy(policy_function=scaling.policy),
             )
         }
