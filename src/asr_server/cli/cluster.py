@@ -34,9 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(parsed: argparse.Namespace) -> int:
     try:
-        options = ClusterOptions(
-            replicas=parsed.replicas, max_replicas=parsed.max_replicas, cpus=parsed.cpus, gpus=parsed.gpus
-        )
+        given = {name: getattr(parsed, name) for name in ("replicas", "max_replicas", "cpus", "gpus")}
+        options = ClusterOptions.model_validate(given)
     except ValidationError as error:
         raise UsageError("; ".join(_line(one) for one in error.errors())) from None
     settings = settings_module.load()

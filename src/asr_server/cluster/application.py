@@ -83,7 +83,10 @@ class ServedReplicas:
 class App:
     """The app of a server whose engines are replicas elsewhere."""
 
-    async def __init__(self, settings: Settings, options: ClusterOptions, engine: DeploymentHandle[Any]) -> None:
+    # Ray Serve awaits it.
+    async def __init__(  # type: ignore[misc]
+        self, settings: Settings, options: ClusterOptions, engine: DeploymentHandle[Any]
+    ) -> None:
         logger.configure(settings.log_level, as_json=settings.log_json)
         # The replicas have loaded their models when they answer, and the app begins to send rows.
         self._settings = settings.model_copy(update={"preload": True})

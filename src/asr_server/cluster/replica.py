@@ -7,6 +7,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AsrError, EngineFailed
 from asr_server.core.settings import Settings
 from asr_server.engine import capabilities, plan
-from asr_server.engine.protocol import AlignItem, Alignment, Hypothesis, Tokens
+from asr_server.engine.protocol import AlignItem, Alignment, Hypothesis, Tokens, Utterance
 from asr_server.engine_core import Watch
 from asr_server.scheduling.capacity import FreeCapacity
 from asr_server.scheduling.job import AnyJob, Job, Priority
@@ -49,25 +50,19 @@ class EngineReplica:
     async def answers(self, call: RowCall) -> AsyncIterator[Answer]:
         """The tokens of a row if it asks for them, and its result or error. Cancelling it cancels the row."""
         self._note(call)
-        loop, told = asyncio.get_running_loop(), asyncio.Queue[Tokens]()
         job = _job(call, self._core.thread.request_clock.now_s() + self._settings.request_timeout)
-        if not isinstance(call.item, AlignItem) and call.item.stream:
-
-            def on_delta(delta: Any) -> None:
-                loop.call_soon_threadsafe(told.put_nowait, delta)
-
-            job.on_delta = on_delta
+        answer = _RowAnswer(job)
         try:
-            done = asyncio.ensure_future(asyncio.wrap_future(self._core.thread.submit(job)))
+            answer.follow(self._core.thread.submit(job))
         except AsrError as error:
             yield error
             return
         try:
-            async for tokens in _until(done, told):
+            async for tokens in answer.tokens():
                 yield tokens
-            yield await _outcome(done)
+            yield await answer.outcome()
         finally:
-            done.cancel()
+            answer.cancel()
 
     async def describe(self) -> Described:
         """What this replica runs."""
@@ -150,32 +145,57 @@ def _job(call: RowCall, deadline_s: float) -> Job[Any]:
     )
 
 
-async def _until(done: asyncio.Future[Any], told: asyncio.Queue[Tokens]) -> AsyncIterator[Tokens]:
-    """What is told until `done`, as much at once as there is."""
-    while not (done.done() and told.empty()):
-        getter = asyncio.ensure_future(told.get())
-        await asyncio.wait((getter, done), return_when=asyncio.FIRST_COMPLETED)
-        if not getter.done():
-            getter.cancel()
-            continue
-        tokens = [getter.result()]
-        while not told.empty():
-            tokens.append(told.get_nowait())
-        yield _joined(tokens)
+class _RowAnswer:
+    """A job's tokens, where its row asks for them, and its end. Made on the event loop, which it stays on."""
+
+    def __init__(self, job: Job[Any]) -> None:
+        self._told: list[Tokens] = []
+        self._changed = asyncio.Event()
+        self._done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if isinstance(job.item, Utterance) and job.item.stream:
+            loop = asyncio.get_running_loop()
+
+            def on_delta(delta: Any) -> None:
+                loop.call_soon_threadsafe(self._tell, delta)
+
+            job.on_delta = on_delta
+
+    def follow(self, future: Future[Any]) -> None:
+        """The job is queued. Its end comes behind all that was told before."""
+        self._done = asyncio.wrap_future(future)
+        self._done.add_done_callback(lambda _: self._changed.set())
+
+    async def tokens(self) -> AsyncIterator[Tokens]:
+        """What is told until the end, as much at once as there is."""
+        while self._told or not self._done.done():
+            if not self._told:
+                await self._changed.wait()
+                self._changed.clear()
+                continue
+            told, self._told = self._told, []
+            yield _joined(told)
+
+    async def outcome(self) -> Hypothesis | Alignment | AsrError:
+        """The result, or the error of the row."""
+        try:
+            result: Hypothesis | Alignment = await self._done
+        except AsrError as error:
+            return error
+        return result
+
+    def cancel(self) -> None:
+        """Take the row out, unless it is done."""
+        self._done.cancel()
+
+    def _tell(self, tokens: Tokens) -> None:
+        self._told.append(tokens)
+        self._changed.set()
 
 
 def _joined(parts: list[Tokens]) -> Tokens:
     ids = tuple(token for part in parts for token in part.ids)
     logprobs = tuple(one for part in parts for one in part.logprobs)
     return Tokens(ids, logprobs, "".join(part.text for part in parts))
-
-
-async def _outcome(done: asyncio.Future[Any]) -> Hypothesis | Alignment | AsrError:
-    try:
-        result: Hypothesis | Alignment = await done
-    except AsrError as error:
-        return error
-    return result
 
 
 def _end_process(error: EngineFailed) -> None:

@@ -13,7 +13,7 @@ from asr_server.cluster import routing
 from asr_server.cluster.messages import ReplicaStats, RowCall
 
 
-class EngineRouter(ConsistentHashRouter):
+class EngineRouter(ConsistentHashRouter):  # type: ignore[misc]  # Ray has no types
     """Ray Serve's router for the engine, with the choice of `Routing`."""
 
     def update_replicas(self, replicas: list[Any]) -> None:
