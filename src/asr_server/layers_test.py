@@ -57,7 +57,7 @@ ONLY_IN = {
     "transformers": {"engine.qwen.sdk", "engine.speech.qwen.sdk"},
     "qwen_asr": {"engine.qwen.sdk"},
     "qwen_tts": {"engine.speech.qwen.sdk"},
-    "fastapi": {"api", "server", "gateway"},
+    "fastapi": {"api", "server", "gateway", "cluster"},
     "starlette": {"api", "gateway"},
     "uvicorn": {"cli"},
     "granian": {"cli.granian_server"},

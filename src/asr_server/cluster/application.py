@@ -66,17 +66,13 @@ class ServedReplicas:
         try:
             async for answer in answers:
                 yield answer
-            routing.OF_PROCESS.done(call)
         except BackPressureError:
-            routing.OF_PROCESS.done(call)
             raise Overloaded("All engine replicas are busy.") from None
-        except GeneratorExit:
-            routing.OF_PROCESS.done(call)
-            raise
         except Exception as error:
             routing.OF_PROCESS.broke_off(call)
             raise ReplicaLost(f"{type(error).__name__}: {error}") from error
         finally:
+            routing.OF_PROCESS.done(call)
             answers.cancel()
 
 
