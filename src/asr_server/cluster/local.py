@@ -18,18 +18,18 @@ _OBJECT_STORE_BYTES = 200 * 1024 * 1024
 def run(settings: Settings, options: ClusterOptions, cpus: float) -> int:
     """Serve until SIGTERM or SIGINT. `cpus`: those that the replicas may be given together."""
     ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
     ray.init(
         num_cpus=int(cpus),
         include_dashboard=False,
         object_store_memory=_OBJECT_STORE_BYTES,
         _node_ip_address="127.0.0.1",
     )
+    # After Ray's own handler, which ends the process at once.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
     try:
-        serve.start(
-            proxy_location="HeadOnly", http_options={"host": settings.host, "port": settings.port}, logging_config=QUIET
-        )
+        address = {"host": settings.host, "port": settings.port}
+        serve.start(proxy_location="HeadOnly", http_options=address, logging_config=QUIET)
         serve.run(application(settings, options), name=NAME, route_prefix="/")
         print(_announcement(settings, options), flush=True)
         ended.wait()
