@@ -1,5 +1,6 @@
 # make demo       run the server with the demonstration model and transcribe a recording
 # make serve      run the server with the settings of the environment
+# make cluster    the same as a Ray Serve application on this machine, with two engines (CLUSTER="--replicas 3")
 # make speech     install what Qwen3-TTS needs beside the recogniser
 #
 # make test       everything that a change must pass: check, unit, contract, e2e
@@ -25,7 +26,7 @@
 # make sbom       write a list of the installed packages to build/sbom.json
 # make audit      look for known vulnerabilities of those packages
 # make clean      delete the virtual environment and what was built
-.PHONY: demo serve speech test check unit contract e2e browser pictures nightly fuzz guarantees soak mutants coverage bench gpu docs clients image lock sbom audit clean
+.PHONY: demo serve cluster speech test check unit contract e2e browser pictures nightly fuzz guarantees soak mutants coverage bench gpu docs clients image lock sbom audit clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -70,6 +71,12 @@ $(VENV)/.speech: requirements-speech.txt $(VENV)/.runtime
 	$(PIP) --no-compile --no-deps --require-hashes -r requirements-speech.txt
 	touch $@
 
+# Not part of the tests' installation: only `make nightly` has tests of the cluster.
+$(VENV)/.cluster: requirements-cluster.txt $(VENV)/.runtime
+	@echo "Installing Ray Serve: about 0.4 GB. A second run installs nothing."
+	$(PIP) -r requirements-cluster.txt
+	touch $@
+
 $(VENV)/.dev: requirements-dev.txt $(VENV)/.speech
 	$(PIP) -r requirements-dev.txt
 	touch $@
@@ -86,6 +93,9 @@ speech: $(VENV)/.speech
 
 serve: $(VENV)/.runtime
 	@$(PY) -m asr_server serve --port $(PORT)
+
+cluster: $(VENV)/.cluster
+	@MODEL_ID=$${MODEL_ID:-demo} PORT=$(PORT) $(PY) -m asr_server cluster $(CLUSTER)
 
 # The type checker keeps one core busy, so the first tests run beside it.
 test:
@@ -130,7 +140,7 @@ nightly: check nightly-unit nightly-e2e nightly-performance fuzz $(if $(SOAK),so
 nightly-unit: $(VENV)/.dev
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) src --numprocesses $(WORKERS) $(PARALLEL) -m "" --timeout 900 --hypothesis-seed=$(SEED)
 
-nightly-e2e: $(VENV)/.dev $(VENV)/.tools browser firefox image-tools faketime postgres haproxy
+nightly-e2e: $(VENV)/.dev $(VENV)/.tools $(VENV)/.cluster browser firefox image-tools faketime postgres haproxy
 	$(PYTEST) E2Etest --ignore E2Etest/fuzz --numprocesses $(WORKERS) $(PARALLEL) -m "not performance and not soak"
 
 # For the tests of a clock that jumps. Installed here only as root, like Chromium.

@@ -28,7 +28,9 @@ LAYERS = {
     "service": 3,
     "api": 4,
     "gateway": 4,
+    "engine_core": 5,
     "server": 5,
+    "cluster": 5,
     "client": 5,
     "bridge": 5,
     "cli": 5,
@@ -39,6 +41,10 @@ SAME_LAYER = {
     ("speakers", "audio"),  # its child process is confined like a decoder's
     ("gateway", "api"),  # the gateway uses the errors, bodies and actions of the api
     ("cli", "server"),
+    ("cli", "cluster"),
+    ("cluster", "server"),
+    ("cluster", "engine_core"),
+    ("server", "engine_core"),
     ("cli", "client"),
     ("cli", "bridge"),
     ("bridge", "client"),
@@ -51,7 +57,7 @@ ONLY_IN = {
     "transformers": {"engine.qwen.sdk", "engine.speech.qwen.sdk"},
     "qwen_asr": {"engine.qwen.sdk"},
     "qwen_tts": {"engine.speech.qwen.sdk"},
-    "fastapi": {"api", "server", "gateway"},
+    "fastapi": {"api", "server", "gateway", "cluster"},
     "starlette": {"api", "gateway"},
     "uvicorn": {"cli"},
     "granian": {"cli.granian_server"},
@@ -66,6 +72,8 @@ ONLY_IN = {
         "engine.client",
         "engine.speech.client",
         "engine.remote",
+        "engine.row_calls",
+        "cluster",
         "service",
         "api",
         "server",
@@ -78,6 +86,7 @@ ONLY_IN = {
         for name in ("live", "batch", "remote_backend", "local_backend", "local_speech", "job", "bench", "measurement")
     }
     | {"cli.doctor", "cli.http_protocol", "cli.granian_server"},
+    "ray": {"cluster"},
     "websockets": {"client", "gateway", "bridge"},
     "wyoming": {"bridge"},
     "asyncpg": {"service.jobs.database"},

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fastapi import FastAPI
 from loguru import logger
 
+from asr_server import engine_core
 from asr_server.api import app as api
 from asr_server.api.dependencies import Services
 from asr_server.api.edge.access import AccessRules
@@ -22,22 +23,15 @@ from asr_server.audio.decode import Decoder
 from asr_server.audio.limits import DecodeLimits
 from asr_server.core import heap
 from asr_server.core import settings as settings_module
-from asr_server.core.errors import EngineFailed, JobsUnavailable
+from asr_server.core.errors import JobsUnavailable
 from asr_server.core.settings import Settings, superseded
-from asr_server.engine import capabilities, plan, registry
-from asr_server.engine.aligning import AligningEngine
+from asr_server.engine import capabilities, plan
 from asr_server.engine.client import Drafting, EngineClient
 from asr_server.engine.protocol import Engine
-from asr_server.engine.speech import registry as speech_registry
-from asr_server.engine.speech.protocol import SpeechEngine
+from asr_server.engine_core import ElsewhereEngines, OnFailure, Watch, by_name, log_state
 from asr_server.scheduling.admission import Admission
-from asr_server.scheduling.capacity import StreamCapacity
-from asr_server.scheduling.heartbeat import Heartbeat
 from asr_server.scheduling.job import DEFAULT
 from asr_server.scheduling.model import ModelState, OnState
-from asr_server.scheduling.observer import SchedulerObserver
-from asr_server.scheduling.ports import Batch
-from asr_server.scheduling.request_clock import RequestClock
 from asr_server.scheduling.thread import EngineThread
 from asr_server.service.catalog import Catalog
 from asr_server.service.enrolment import Enrolment
@@ -56,16 +50,10 @@ from asr_server.service.processor import RequestProcessor
 from asr_server.service.recordings.pipeline import PipelineResources, RecordingPipeline
 from asr_server.service.speaker_names import SpeakerNames
 from asr_server.service.speech.build import SharedThread, Speech, build_speech
-from asr_server.service.speech.observer import SharedThreadObserver, SpeechObserver
-from asr_server.service.stream_rules import stream_rules
 from asr_server.service.translations import Translations
 from asr_server.service.voices import VoiceStore
 from asr_server.speakers.client import SpeakerClient
 
-OnFailure = Callable[[EngineFailed], None]
-
-# One place of this many in the batch is kept for live work.
-_LIVE_SHARE = 8
 # Spans that one recording may have under way, in batches: enough that the next batch never waits for the decoder.
 _LOOK_AHEAD = 2
 _TRIM_EVERY_S = 60.0
@@ -74,14 +62,18 @@ _KEPT_FREE_BYTES = 64 * 1024 * 1024
 _LEAST_KEY_LENGTH = 24
 
 
-def create_app(settings: Settings | None = None, on_failure: OnFailure = lambda error: None) -> FastAPI:
+def create_app(
+    settings: Settings | None = None,
+    on_failure: OnFailure = lambda error: None,
+    elsewhere: ElsewhereEngines | None = None,
+) -> FastAPI:
     """The app for these settings (by default the environment's). Raises `SettingsError` and `PlanError`.
 
     `on_failure` is called when the engine has failed for good, on its thread and before anybody gets the error: the
-    process has to end.
+    process has to end. `elsewhere`: engines in other processes.
     """
     settings = settings or settings_module.load()
-    resolved = plan.resolve(settings, capabilities.probe())
+    resolved = plan.resolve(settings, capabilities.probe()) if elsewhere is None else elsewhere.plan
     rules = AccessRules.of(settings)
 
     @asynccontextmanager
@@ -90,7 +82,7 @@ def create_app(settings: Settings | None = None, on_failure: OnFailure = lambda 
         _log_safety(settings)
         metrics = Metrics()
         watch = Watch(metrics.engine, metrics.speech, _tell(metrics), on_failure)
-        built = machinery(settings, resolved, watch)
+        built = machinery(settings, resolved, watch, elsewhere)
         app.state.services = services = _services(settings, resolved, built, metrics, rules.ephemeral_keys)
         await services.jobs.start()
         tasks = [
@@ -125,14 +117,9 @@ async def drain(app: FastAPI) -> None:
     await asyncio.gather(services.live.drain(), services.speech_sessions.drain())
 
 
-def _log_state(model: str, state: ModelState, took_s: float) -> None:
-    named = {"model": model} if model else {}
-    logger.info("model", state=state.value, took_s=round(took_s, 3), **named)
-
-
 def _tell(metrics: Metrics) -> OnState:
     def tell(model: str, state: ModelState, took_s: float) -> None:
-        _log_state(model, state, took_s)
+        log_state(model, state, took_s)
         metrics.engine.became(state, took_s)
 
     return tell
@@ -146,7 +133,7 @@ class Machinery:
     `engines` and `clients`: of each model by name, "" for the default. `drafting`: None where nothing is drafted.
     """
 
-    engines: Mapping[str, AligningEngine]
+    engines: Mapping[str, Engine]
     thread: EngineThread
     clients: Mapping[str, EngineClient]
     drafting: Drafting | None
@@ -168,40 +155,24 @@ class Machinery:
         await asyncio.to_thread(self.thread.close)
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """Who is told what the machinery does. `on_state`: of the models for recordings."""
-
-    engine: SchedulerObserver = field(default_factory=SchedulerObserver)
-    speech: SpeechObserver = field(default_factory=SpeechObserver)
-    on_state: OnState = _log_state
-    on_failure: OnFailure = lambda error: None
-
-
-_NOBODY = Watch()
-
-
-def machinery(settings: Settings, resolved: plan.Plan, watch: Watch = _NOBODY) -> Machinery:
-    """Build it; each model is loaded by its first job."""
-    heartbeat, clock = Heartbeat(), RequestClock(patience_s=settings.request_timeout)
-    engines, speaking = _engines(resolved, settings.idle_timeout, heartbeat, clock)
-    others: dict[str, Batch] = {name: engine for name, engine in engines.items() if name != DEFAULT}
-    thread = EngineThread(
-        engines[DEFAULT],
-        others=others | speaking,
-        heartbeat=heartbeat,
-        request_clock=clock,
-        idle_timeout_s=settings.idle_timeout,
-        live_reserve=resolved.max_batch // _LIVE_SHARE,
-        on_state=watch.on_state,
-        poll_idle=lambda: _poll_idle(engines.values()),
-        watch=SharedThreadObserver(watch.engine, watch.speech),
-        on_failure=watch.on_failure,
+def machinery(
+    settings: Settings,
+    resolved: plan.Plan,
+    watch: Watch = engine_core.NOBODY,
+    elsewhere: ElsewhereEngines | None = None,
+) -> Machinery:
+    """Build it; each model is loaded by its first job. `elsewhere`: engines in other processes."""
+    core = engine_core.build(settings, resolved, watch, elsewhere)
+    thread = core.thread
+    admission = Admission(
+        settings.max_queue_audio_s,
+        time_limit_s=settings.request_timeout,
+        engine_s=lambda: thread.work.with_recordings_s,
+        streams=core.streams,
     )
-    admission = _admission(settings, resolved, thread, engines[DEFAULT])
     decoder = Decoder(DecodeLimits(max_audio_s=settings.max_audio_s), idle_timeout_s=settings.idle_timeout)
     speakers = _speakers(settings, resolved)
-    clients = {name: EngineClient(thread, model.traits, name) for name, model in _by_name(resolved).items()}
+    clients = {name: EngineClient(thread, model.traits, name) for name, model in by_name(resolved).items()}
     drafting = Drafting(clients[resolved.fast_model_id]) if resolved.is_active("use_speculative") else None
     client = clients[DEFAULT] = EngineClient(thread, resolved.traits, drafting=drafting)
     resources = PipelineResources(
@@ -216,9 +187,9 @@ def machinery(settings: Settings, resolved: plan.Plan, watch: Watch = _NOBODY) -
     )
     pipeline = RecordingPipeline(resources)
     translations = Translations(settings)
-    processor = RequestProcessor(pipeline, translations, settings, clock)
+    processor = RequestProcessor(pipeline, translations, settings, thread.request_clock)
     return Machinery(
-        engines,
+        core.engines,
         thread,
         clients,
         drafting,
@@ -228,52 +199,13 @@ def machinery(settings: Settings, resolved: plan.Plan, watch: Watch = _NOBODY) -
         pipeline,
         translations,
         processor,
-        build_speech(settings, resolved, SharedThread(thread, speaking), watch.speech, watch.on_failure),
+        build_speech(settings, resolved, SharedThread(thread, core.speaking), watch.speech, watch.on_failure),
     )
-
-
-def _admission(settings: Settings, resolved: plan.Plan, thread: EngineThread, engine: Engine) -> Admission:
-    return Admission(
-        settings.max_queue_audio_s,
-        time_limit_s=settings.request_timeout,
-        engine_s=lambda: thread.work.with_recordings_s,
-        streams=StreamCapacity(thread.work, stream_rules(settings, resolved), slots=lambda: engine.info.slots),
-    )
-
-
-def _engines(
-    resolved: plan.Plan, idle_timeout_s: float, heartbeat: Heartbeat, clock: RequestClock
-) -> tuple[dict[str, AligningEngine], dict[str, SpeechEngine]]:
-    """Those of the models that hear, by their names, and of those that speak, by the names of their options."""
-    engines: dict[str, AligningEngine] = {}
-    for name, model in _by_name(resolved).items():
-        engines[name] = registry.build_aligning(
-            model,
-            idle_timeout_s=idle_timeout_s,
-            on_progress=heartbeat.tick,
-            request_clock=clock,
-            beside=engines.values(),
-        )
-    speaking = {
-        name: speech_registry.build_model(model, heartbeat.tick, clock.progress)
-        for name, model in resolved.speech_models.items()
-    }
-    return engines, speaking
 
 
 def _speakers(settings: Settings, resolved: plan.Plan) -> SpeakerClient | None:
     source = resolved.value("speakers")
     return SpeakerClient(source, idle_timeout_s=settings.idle_timeout) if source else None
-
-
-def _by_name(resolved: plan.Plan) -> dict[str, plan.Plan]:
-    """The plan of each model, the default's first."""
-    return {DEFAULT: resolved, **{other.model_id: other for other in resolved.others}}
-
-
-def _poll_idle(engines: Iterable[AligningEngine]) -> float | None:
-    waits_s = [engine.poll_idle() for engine in engines]
-    return min((wait_s for wait_s in waits_s if wait_s is not None), default=None)
 
 
 def _services(

@@ -17,6 +17,7 @@ from asr_server.cli.parser import Parser
 # runs is imported: importing the server's libraries takes half a second.
 COMMANDS = {
     "serve": "run the server with the environment's settings",
+    "cluster": "run the server as a Ray Serve application, with several engines",
     "demo": "run the server with the bundled model and transcribe a recording",
     "transcribe": "turn recordings into text",
     "subtitles": "make subtitle files of recordings, also translated, and check subtitle files",

@@ -7,12 +7,8 @@ server's answer that fits best. A token is a character, since servers tell no ot
 
 from __future__ import annotations
 
-import asyncio
-import queue
 import re
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -24,6 +20,7 @@ from asr_server.engine.protocol import EngineInfo, Finish, Hypothesis, Option, T
 from asr_server.engine.remote.answer import Answer
 from asr_server.engine.remote.endpoint import Endpoint, EndpointConfig, Request, Served, Unreachable
 from asr_server.engine.remote.vllm import VllmProcess
+from asr_server.engine.row_calls import RowCalls
 from asr_server.scheduling.ports import Outcome, RowDelta, RowDone, RowFailed
 from asr_server.text import languages
 from asr_server.text.scripts import LETTERS
@@ -46,12 +43,7 @@ class _Row:
     utterance: Utterance
     kept: str
     budget: int
-    work: Future[None] | None = None
     sent: int = 0
-
-
-# What the event loop tells of a row.
-_News = Answer | Exception
 
 
 class RemoteEngine:
@@ -70,8 +62,7 @@ class RemoteEngine:
         self._plan, self._remote = plan, plan.remote
         self._on_progress, self._on_load_progress = on_progress, on_load_progress
         self._rows: dict[int, _Row] = {}
-        self._news: queue.SimpleQueue[tuple[_Row, _News]] = queue.SimpleQueue()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._calls: RowCalls[Answer] | None = None
         self._endpoint: Endpoint | None = None
         self._is_lost = True  # until the server has answered
         self._process: VllmProcess | None = None
@@ -104,16 +95,14 @@ class RemoteEngine:
 
     def load(self) -> None:
         """Start the server's process if it is one of ours, and ask it what it has. Raises `ModelUnavailable`."""
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=_run, args=(self._loop,), name="remote", daemon=True)
-            self._thread.start()
+        if self._calls is None:
+            self._calls = RowCalls("remote")
         if self._remote.command and (self._process is None or not self._process.alive):
             self._end_process()
             self._process = VllmProcess(self._remote.command)
         if self._endpoint is None:
             self._endpoint = Endpoint(self._config())
-        served = self._await_server(self._endpoint)
+        served = self._await_server(self._endpoint, self._calls)
         self._is_lost = False
         reason = next(option.reason for option in self._plan.options if option.name == "engine")
         self._info = replace(
@@ -127,63 +116,34 @@ class RemoteEngine:
         for key in list(self._rows):
             self.drop(key)
         self._end_process()
-        self._news = queue.SimpleQueue()
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(_CLOSE_S)
-            self._loop = None
+        if self._calls is not None:
+            self._calls.close()
+            self._calls = None
         self._is_lost = True
         self._info = self._unloaded_info
 
     def admit(self, key: int, item: Utterance, urgent: bool = False) -> None:
         """Send a row's request. Drafts have no use here."""
-        assert self._endpoint is not None, "admit() before load()"
-        assert self._loop is not None
+        endpoint = self._endpoint
+        assert endpoint is not None, "admit() before load()"
+        assert self._calls is not None
         item = in_tokens(item, lambda written, forced: tuple(map(ord, written.text)))
         kept = "".join(map(chr, item.prefix))
         row = _Row(key, item, kept, token_budget(len(item.audio), _CHARACTERS_PER_S) + len(kept))
         self._rows[key] = row
-        row.work = asyncio.run_coroutine_threadsafe(self._transcribe(self._endpoint, row), self._loop)
+        self._calls.start(key, lambda tell: _transcribe(endpoint, item, tell))
 
     def step(self, begin_s: float | None = None) -> Iterator[Outcome]:
         """Hand out what has come, after a short wait if there is nothing."""
         self._on_progress()
-        wait_s = _WAIT_S if self._rows else 0.0
-        while True:
-            try:
-                row, news = self._news.get(timeout=wait_s) if wait_s else self._news.get_nowait()
-            except queue.Empty:
-                return
-            wait_s = 0.0
-            if self._rows.get(row.key) is row:  # else it was dropped meanwhile
-                yield from self._outcomes(row, news)
+        if self._calls is not None:
+            for key, news in self._calls.news(_WAIT_S if self._rows else 0.0):
+                yield from self._outcomes(self._rows[key], news)
 
     def drop(self, key: int) -> None:
         """End a row's request: its connection is closed."""
-        row = self._rows.pop(key, None)
-        if row is not None and row.work is not None:
-            row.work.cancel()
-
-    # -- on the event loop -------------------------------------------------------------------------------------------
-
-    async def _transcribe(self, endpoint: Endpoint, row: _Row) -> None:
-        item = row.utterance
-        request = Request(
-            audio=item.audio,
-            language=languages.code(item.language or ""),
-            prompt=item.context,
-            temperature=item.temperature,
-            seed=item.seed,
-            most_tokens=token_budget(len(item.audio)),
-        )
-        try:
-            answer = await endpoint.transcribe(request, lambda answer: self._news.put((row, answer)))
-        except Exception as error:  # it ends this row alone
-            self._news.put((row, error))
-        else:
-            self._news.put((row, answer))
-
-    # -- on the engine thread ----------------------------------------------------------------------------------------
+        if self._rows.pop(key, None) is not None and self._calls is not None:
+            self._calls.end(key)
 
     def _config(self) -> EndpointConfig:
         if self._process is not None:
@@ -192,12 +152,11 @@ class RemoteEngine:
             )
         return EndpointConfig(self._remote.url, self._remote.key, self._remote.model, self._plan.max_batch)
 
-    def _await_server(self, endpoint: Endpoint) -> Served:
+    def _await_server(self, endpoint: Endpoint, calls: RowCalls[Answer]) -> Served:
         """What the server has; a process of ours is given the time that it needs to start."""
-        assert self._loop is not None
         while True:
             try:
-                return asyncio.run_coroutine_threadsafe(endpoint.find(), self._loop).result()
+                return calls.run(endpoint.find())
             except ModelUnavailable:
                 if self._process is None:
                     raise
@@ -207,14 +166,14 @@ class RemoteEngine:
     def _end_process(self) -> None:
         """Close the connections too: another process is reached elsewhere."""
         endpoint, self._endpoint = self._endpoint, None
-        if endpoint is not None and self._loop is not None:
+        if endpoint is not None and self._calls is not None:
             with suppress(TimeoutError):  # the loop is about to be stopped
-                asyncio.run_coroutine_threadsafe(endpoint.close(), self._loop).result(_CLOSE_S)
+                self._calls.run(endpoint.close(), _CLOSE_S)
         if self._process is not None:
             self._process.end()
             self._process = None
 
-    def _outcomes(self, row: _Row, news: _News) -> Iterator[Outcome]:
+    def _outcomes(self, row: _Row, news: Answer | Exception) -> Iterator[Outcome]:
         if isinstance(news, Exception):
             if isinstance(news, Unreachable):
                 self._on_lost(news)
@@ -238,19 +197,16 @@ class RemoteEngine:
         self._info = replace(self._unloaded_info, options=(Option("engine", False, "", error.message),))
 
 
-def _run(loop: asyncio.AbstractEventLoop) -> None:
-    """Run until the loop is stopped, and then end what is left on it."""
-    loop.run_forever()
-    loop.run_until_complete(_cancel_others())
-    loop.run_until_complete(loop.shutdown_default_executor())
-    loop.close()
-
-
-async def _cancel_others() -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
+async def _transcribe(endpoint: Endpoint, item: Utterance, tell: Callable[[Answer], None]) -> None:
+    request = Request(
+        audio=item.audio,
+        language=languages.code(item.language or ""),
+        prompt=item.context,
+        temperature=item.temperature,
+        seed=item.seed,
+        most_tokens=token_budget(len(item.audio)),
+    )
+    tell(await endpoint.transcribe(request, tell))
 
 
 def _shown(row: _Row, answer: Answer) -> tuple[str, Finish]:

@@ -1,0 +1,50 @@
+"""A cluster on this machine: Ray with little memory and no dashboard, and the application."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import ray
+from ray import serve
+
+from asr_server.cluster.application import NAME, QUIET, application
+from asr_server.cluster.options import ClusterOptions
+from asr_server.core.settings import Settings
+
+_OBJECT_STORE_BYTES = 200 * 1024 * 1024
+
+
+def run(settings: Settings, options: ClusterOptions, cpus: float) -> int:
+    """Serve until SIGTERM or SIGINT. `cpus`: those that the replicas may be given together."""
+    ended = threading.Event()
+    ray.init(
+        num_cpus=int(cpus),
+        include_dashboard=False,
+        object_store_memory=_OBJECT_STORE_BYTES,
+        _node_ip_address="127.0.0.1",
+    )
+    # After Ray's own handler, which ends the process at once.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    try:
+        address = {"host": settings.host, "port": settings.port}
+        serve.start(proxy_location="HeadOnly", http_options=address, logging_config=QUIET)
+        serve.run(application(settings, options), name=NAME, route_prefix="/")
+        print(_announcement(settings, options), flush=True)
+        ended.wait()
+        serve.shutdown()
+    finally:
+        ray.shutdown()
+    return 0
+
+
+def _announcement(settings: Settings, options: ClusterOptions) -> str:
+    address = f"http://{settings.host}:{settings.port}"
+    return (
+        f"{options.replicas} engine replicas serve at {address}\n"
+        f"  page:         {address}/\n"
+        f"  state:        curl {address}/health\n"
+        f"  transcribe:   asr-server transcribe FILE\n"
+        f"  live:         asr-server live FILE"
+    )

@@ -1,0 +1,53 @@
+"""How many engine replicas there should be: enough for the audio that waits, and for live sessions that may come. Pure.
+
+Ray Serve calls `policy` with what the replicas publish. How full a GPU is says nothing: one session can keep it busy,
+and it may take a hundred more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+# What waits should be done within this time.
+CLEAR_S = 30.0
+# Of the streams that fit, how many are kept free: as many may come while another replica starts.
+SPARE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What one replica publishes. `waiting_s`: seconds of audio that wait, for all of them. `audio_s_per_s`: seconds of
+    recordings in a second. `streams`: live sessions that fit, of which `free_streams` are not taken."""
+
+    waiting_s: float = 0.0
+    audio_s_per_s: float = 0.0
+    free_streams: float = 0.0
+    streams: float = 0.0
+
+
+def replicas(loads: Mapping[str, Load], running: int) -> int:
+    """How many replicas these loads need. The bounds and the delays are those of the caller."""
+    if not loads:
+        return running
+    count = len(loads)
+    waiting_s = max(load.waiting_s for load in loads.values())
+    speed = sum(load.audio_s_per_s for load in loads.values()) / count
+    unmeasured = running + 1 if waiting_s else 1
+    for_audio = math.ceil(waiting_s / (speed * CLEAR_S)) if speed > 0 else unmeasured
+    fit = sum(load.streams for load in loads.values()) / count
+    taken = sum(load.streams - load.free_streams for load in loads.values())
+    for_streams = math.ceil(taken / (fit * (1 - SPARE))) if fit > 0 else running
+    return max(1, for_audio, for_streams)
+
+
+def policy(context: Any) -> tuple[int, dict[str, Any]]:
+    """The same for Ray Serve: a context of a deployment whose replicas have `record_autoscaling_stats`."""
+    metrics: Mapping[str, Mapping[Any, float]] = context.aggregated_metrics or {}
+    loads: dict[str, Load] = {}
+    for name in {replica for values in metrics.values() for replica in values}:
+        found = {key: values[name] for key, values in metrics.items() if name in values}
+        loads[str(name)] = Load(**{key: value for key, value in found.items() if key in Load.__dataclass_fields__})
+    return replicas(loads, context.current_num_replicas), {}

@@ -1,0 +1,132 @@
+"""The engines of a plan with their thread: what the server, a command that runs alone and an engine replica share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from loguru import logger
+
+from asr_server.core.errors import EngineFailed
+from asr_server.core.settings import Settings
+from asr_server.engine import plan, registry
+from asr_server.engine.aligning import AligningEngine
+from asr_server.engine.protocol import Engine
+from asr_server.engine.speech import registry as speech_registry
+from asr_server.engine.speech.protocol import SpeechEngine
+from asr_server.scheduling.capacity import StreamCapacity
+from asr_server.scheduling.heartbeat import Heartbeat
+from asr_server.scheduling.job import DEFAULT
+from asr_server.scheduling.model import ModelState, OnState
+from asr_server.scheduling.observer import SchedulerObserver
+from asr_server.scheduling.ports import Batch
+from asr_server.scheduling.request_clock import RequestClock
+from asr_server.scheduling.thread import EngineThread
+from asr_server.service.speech.observer import SharedThreadObserver, SpeechObserver
+from asr_server.service.stream_rules import stream_rules
+
+OnFailure = Callable[[EngineFailed], None]
+
+# One place of this many in the batch is kept for live work.
+_LIVE_SHARE = 8
+
+
+def log_state(model: str, state: ModelState, took_s: float) -> None:
+    """Log that a model was loaded or unloaded, or could not be."""
+    named = {"model": model} if model else {}
+    logger.info("model", state=state.value, took_s=round(took_s, 3), **named)
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Who is told what the engines do. `on_state`: of the models for recordings."""
+
+    engine: SchedulerObserver = field(default_factory=SchedulerObserver)
+    speech: SpeechObserver = field(default_factory=SpeechObserver)
+    on_state: OnState = log_state
+    on_failure: OnFailure = lambda error: None
+
+
+NOBODY = Watch()
+
+
+@dataclass(frozen=True, slots=True)
+class ElsewhereEngines:
+    """Engines that send their rows to other processes. These load the models, and divide their time between live work
+    and recordings. `plan`: that of these processes. `build`: makes the engines by the names of their models, given what
+    to call in every step."""
+
+    plan: plan.Plan
+    build: Callable[[Callable[[], None]], Mapping[str, Engine]]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCore:
+    """`engines`: those that hear, by the names of their models. `speaking`: those that speak, by their options."""
+
+    engines: Mapping[str, Engine]
+    speaking: Mapping[str, SpeechEngine]
+    thread: EngineThread
+    streams: StreamCapacity
+
+
+def build(
+    settings: Settings,
+    resolved: plan.Plan,
+    watch: Watch = NOBODY,
+    elsewhere: ElsewhereEngines | None = None,
+    *,
+    keeps_models: bool = False,
+) -> EngineCore:
+    """Build the engines and start their thread; each model is loaded by its first job. `keeps_models`: they are not
+    unloaded when they are idle."""
+    heartbeat, clock = Heartbeat(), RequestClock(patience_s=settings.request_timeout)
+    aligning, speaking = _engines(resolved, settings.idle_timeout, heartbeat, clock) if elsewhere is None else ({}, {})
+    engines: Mapping[str, Engine] = aligning if elsewhere is None else elsewhere.build(heartbeat.tick)
+    others: dict[str, Batch] = {name: engine for name, engine in engines.items() if name != DEFAULT}
+    thread = EngineThread(
+        engines[DEFAULT],
+        others=others | speaking,
+        heartbeat=heartbeat,
+        request_clock=clock,
+        idle_timeout_s=0.0 if keeps_models or elsewhere is not None else settings.idle_timeout,
+        live_reserve=resolved.max_batch // _LIVE_SHARE if elsewhere is None else 0,
+        on_state=watch.on_state,
+        poll_idle=lambda: _poll_idle(aligning.values()),
+        watch=SharedThreadObserver(watch.engine, watch.speech),
+        on_failure=watch.on_failure,
+    )
+    rules = stream_rules(settings, resolved)
+    if elsewhere is not None:
+        rules = replace(rules, steps_are_work=False)
+    streams = StreamCapacity(thread.work, rules, slots=lambda: engines[DEFAULT].info.slots)
+    return EngineCore(engines, speaking, thread, streams)
+
+
+def _engines(
+    resolved: plan.Plan, idle_timeout_s: float, heartbeat: Heartbeat, clock: RequestClock
+) -> tuple[dict[str, AligningEngine], dict[str, SpeechEngine]]:
+    engines: dict[str, AligningEngine] = {}
+    for name, model in by_name(resolved).items():
+        engines[name] = registry.build_aligning(
+            model,
+            idle_timeout_s=idle_timeout_s,
+            on_progress=heartbeat.tick,
+            request_clock=clock,
+            beside=engines.values(),
+        )
+    speaking = {
+        name: speech_registry.build_model(model, heartbeat.tick, clock.progress)
+        for name, model in resolved.speech_models.items()
+    }
+    return engines, speaking
+
+
+def by_name(resolved: plan.Plan) -> dict[str, plan.Plan]:
+    """The plan of each model, the default's first."""
+    return {DEFAULT: resolved, **{other.model_id: other for other in resolved.others}}
+
+
+def _poll_idle(engines: Iterable[AligningEngine]) -> float | None:
+    waits_s = [engine.poll_idle() for engine in engines]
+    return min((wait_s for wait_s in waits_s if wait_s is not None), default=None)
