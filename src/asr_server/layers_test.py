@@ -26,6 +26,7 @@ LAYERS = {
     "live": 2,
     "engine": 2,
     "service": 3,
+    "sizing": 3,
     "api": 4,
     "gateway": 4,
     "server": 5,
