@@ -76,7 +76,17 @@ ONLY_IN = {
     }
     | {
         f"cli.{name}"
-        for name in ("live", "batch", "remote_backend", "local_backend", "local_speech", "job", "bench", "measurement")
+        for name in (
+            "live",
+            "batch",
+            "remote_backend",
+            "local_backend",
+            "local_speech",
+            "job",
+            "bench",
+            "measurement",
+            "size",
+        )
     }
     | {"cli.doctor", "cli.http_protocol", "cli.granian_server"},
     "websockets": {"client", "gateway", "bridge"},

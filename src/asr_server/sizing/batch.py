@@ -87,6 +87,8 @@ class SimulatedBatch:
             took_s = self._costs.decode(len(decoding))
             self._spend(took_s)
             self._policy.note_step(took_s)
+            # One delta stands for all of this moment: the engine thread divides the time among the rows that decode.
+            yield RowDelta(decoding[0].key, None)
             yield from self._advance(decoding)
         if parts := self._next_input(self._policy.tokens(begin_s)):
             tokens = sum(count for _, count in parts)
@@ -95,7 +97,9 @@ class SimulatedBatch:
             self._policy.note_prefill(tokens, took_s)
             for row, count in parts:
                 row.tokens -= count
-            yield from self._advance([row for row, _ in parts if not row.tokens])
+            begun = [row for row, _ in parts if not row.tokens]
+            yield from (RowDelta(row.key, None) for row in begun)
+            yield from self._advance(begun)
 
     def _next_input(self, tokens: int) -> list[tuple[_Row, int]]:
         """Rows whose prompts are run next, and how many tokens of each."""
@@ -114,5 +118,3 @@ class SimulatedBatch:
             if row.passes <= 0:
                 del self._rows[row.key]
                 yield RowDone(row.key, None)
-            else:
-                yield RowDelta(row.key, None)

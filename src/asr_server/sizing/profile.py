@@ -47,7 +47,8 @@ class Profile:
 
     `slots`: rows of the batch. `measured_rows`: most rows of a step that was measured; what lies beyond is estimated.
     `tokens_per_s`: of an answer, by seconds of speech. `partial_passes`: passes of partials on 450 ms of new speech, as
-    a sample of them. `assumptions`: what was not measured, one sentence each.
+    a sample of them. `cores`: those that the steps run on, 0 for an accelerator. `assumptions`: what was not measured,
+    one sentence each.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -61,6 +62,7 @@ class Profile:
     steps: StepCosts
     tokens_per_s: Annotated[float, Field(gt=0, le=100)] = TOKENS_PER_S
     partial_passes: Annotated[tuple[Annotated[int, Field(ge=1, le=1000)], ...], Field(min_length=1)] = PARTIAL_PASSES
+    cores: Annotated[int, Field(ge=0, le=4096)] = 0
     assumptions: tuple[str, ...] = ()
 
     def answer_passes(self, speech_s: float) -> int:

@@ -19,8 +19,8 @@ from asr_server.scheduling.thread import EngineThread
 from asr_server.sizing.batch import SimulatedBatch, Work
 from asr_server.sizing.profile import Profile
 
-# Of one core, whatever else there is to do: the kernel divides its time.
-_LEAST_OF_THE_CORE = 0.1
+# Of shared cores the engine has this at least: the kernel divides their time.
+_LEAST_SHARE = 0.1
 
 
 class Events:
@@ -48,13 +48,13 @@ class HostCosts:
     """What a replica's processor does beside the engine's steps, in seconds of one core: for each second of a live
     session in silence, for each second of speech in one, and for each second of audio of recordings.
 
-    `shared_core`: the engine's steps run on the same core.
+    `shared_cores`: the engine's steps run on these cores too; 0 where they run on an accelerator.
     """
 
     silent_s: float = 0.0
     voiced_s: float = 0.0
     recording_s: float = 0.0
-    shared_core: bool = False
+    shared_cores: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Replica:
         self._turning = False
         self.busy_s = 0.0
         self.sessions = self.speaking = 0
-        self.recordings_per_s = 0.0  # of audio, which the processor decodes
+        self.recordings_s_per_s = 0.0  # of audio, which the processor decodes
         self.thread = EngineThread(
             SimulatedBatch(profile, self._spend),
             idle_timeout_s=0.0,
@@ -93,7 +93,7 @@ class Replica:
         """The share of one core that is used beside the engine's steps."""
         host = self._host
         silent = (self.sessions - self.speaking) * host.silent_s
-        return silent + self.speaking * host.voiced_s + self.recordings_per_s * host.recording_s
+        return silent + self.speaking * host.voiced_s + self.recordings_s_per_s * host.recording_s
 
     def open_session(self) -> ExitStack:
         """A place for a live session, until it is closed. Raises `Overloaded`."""
@@ -154,7 +154,7 @@ class Replica:
             self._turn()
 
     def _spend(self, seconds: float) -> None:
-        if self._host.shared_core:
-            seconds /= max(_LEAST_OF_THE_CORE, 1 - self.host_load)
+        if cores := self._host.shared_cores:
+            seconds /= max(_LEAST_SHARE, 1 - self.host_load / cores)
         self._engine_s += seconds
         self.busy_s += seconds

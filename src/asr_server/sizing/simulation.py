@@ -1,4 +1,4 @@
-"""A discrete-event simulation of replicas under a load: how late answers are, what is refused, how busy the engines are.
+"""A discrete-event simulation of replicas under a load: how late answers are, what is refused, how busy engines are.
 
 Live sessions go to the replica with the fewest of them, recordings to that with the least audio waiting.
 """
@@ -67,20 +67,22 @@ class Servers:
     replicas: int
     profile: Profile
     rules: LiveRules
-    host: HostCosts = HostCosts()
-    limits: Limits = Limits()
+    host: HostCosts = field(default_factory=HostCosts)
+    limits: Limits = field(default_factory=Limits)
 
 
 @dataclass(slots=True)
 class Outcome:
     """`lags`: of live answers. `uploads_s`: from the arrival of a recording to its end. `refused`: by kind. `busy`: the
-    share of the time in which the engines were in steps. `answered_s_per_s`: of recordings."""
+    share of the time in which the engines were in steps. `answered_s_per_s`: of recordings. `waiting_s`: audio of
+    recordings that was not answered at the end."""
 
     lags: Lags = field(default_factory=Lags)
     uploads_s: list[float] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
     busy: float = 0.0
     answered_s_per_s: float = 0.0
+    waiting_s: float = 0.0
 
 
 def steady(load: Load, duration_s: float, warm_up_s: float, seed: int = 1) -> Trace:
@@ -135,6 +137,7 @@ class _Run:
         busy_s = sum(replica.busy_s for replica in self._replicas) - busy_s
         self._found.busy = busy_s / measured_s / len(self._replicas)
         self._found.answered_s_per_s = self._answered_s / measured_s
+        self._found.waiting_s = sum(replica.admission.held_s for replica in self._replicas)
         return self._found
 
     def _forget(self) -> Outcome:
