@@ -95,7 +95,7 @@ async def play(servers: Sequence[str], trace: Trace, voices: Sequence[np.ndarray
         waiting_s[server] += seconds
         sent_s = time.monotonic()
         answer = await client.post(
-            f"{server}/v1/audio/transcriptions", files={"file": ("audio.wav", body)}, data={"model": "any"}
+            f"{server}/v1/audio/transcriptions", files={"file": ("audio.wav", body)}, data={"model": "whisper-1"}
         )
         waiting_s[server] -= seconds
         if not counts():

@@ -123,7 +123,7 @@ def _measured(chosen: Settings) -> Profile:
     from asr_server import demo
     from asr_server.cli import pcm
     from asr_server.engine import capabilities, plan, registry
-    from asr_server.sizing import measure
+    from asr_server.sizing.measure import Measurement
 
     resolved = plan.resolve(chosen, capabilities.probe())
     if resolved.engine == plan.REMOTE:
@@ -134,7 +134,8 @@ def _measured(chosen: Settings) -> Profile:
     _say("loading the model")
     engine.load()
     try:
-        return measure.measure(engine, [clip], _say)
+        _say("measuring")
+        return Measurement(engine, clip).profile()
     finally:
         engine.unload()
 

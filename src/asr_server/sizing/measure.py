@@ -8,18 +8,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.engine.protocol import Engine, Finish, Hypothesis, Utterance
+from asr_server.live.events import Samples
 from asr_server.scheduling.ports import RowDone, RowFailed
 from asr_server.sizing import fit
 from asr_server.sizing.fit import Point
 from asr_server.sizing.profile import AUDIO_TOKENS_PER_S, PARTIAL_PASSES, PROMPT_TOKENS, TOKENS_PER_S, Profile
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 _ROUNDS = 3
 # Rows and seconds of audio whose prompts are timed; what does not fit the batch is left out.
@@ -27,144 +25,133 @@ _PROMPTS = ((1, 1.0), (1, 4.0), (1, 10.0), (1, 30.0), (4, 4.0), (8, 4.0), (4, 30
 # New speech of a partial, and the newest audio whose words are not committed.
 _PARTIAL_S, _OPEN_S = 0.45, 4.0
 _WINDOW_S = 8.0
+_SESSION = "size"
 
 
 @dataclass(slots=True)
-class _Steps:
-    """What a run took. `decode`: a point for each step in which all rows got a token. `prompts_s`: until all rows had
-    begun, without the tokens of those that had; `prompts`: steps of it. `done`: what the rows said."""
+class _Times:
+    """What a run took. `decode_s`: the steps in which all rows got a token. `prompts_s`: until all rows had begun;
+    `passes` over prompts until then, and rows that decoded beside each of them. `done`: what the rows said."""
 
-    decode: list[Point] = field(default_factory=list)
+    decode_s: list[float] = field(default_factory=list)
     prompts_s: float = 0.0
-    prompts: int = 0
+    passes: int = 0
+    beside: list[int] = field(default_factory=list)
     done: dict[int, Hypothesis] = field(default_factory=dict)
 
 
-def measure(engine: Engine, clips: Sequence[NDArray[np.float32]], on_part: Callable[[str], None]) -> Profile:
-    """The profile of a loaded engine. `clips`: speech, 16 kHz mono, each of some seconds. `on_part`: called with what
-    is measured next. Raises `AsrError` where a row fails, `ValueError` where the engine has no steps to measure."""
-    on_part("decode steps")
-    decode = _decode_points(engine, clips[0])
-    step_costs = fit.line(decode)
-    on_part("prompts")
-    prompts = _prompt_points(engine, clips[0], step_costs)
-    on_part("partials")
-    passes, partials = _partial_points(engine, clips, step_costs)
-    prompts += partials
-    costs = fit.costs(decode, prompts)
-    assumptions, tokens_per_s = [], _tokens_per_s(engine, clips)
-    if tokens_per_s is None:
-        tokens_per_s, passes = TOKENS_PER_S, list(PARTIAL_PASSES)
-        assumptions.append(
-            f"The model does not end its answers, so {TOKENS_PER_S} tokens per second of speech and {passes[0]} passes "
-            "of a partial are assumed."
+class Measurement:
+    """Of a loaded engine, with `clip`: speech, float32 (n,), mono, 16 kHz, some seconds. `clock`: monotonic seconds."""
+
+    def __init__(self, engine: Engine, clip: Samples, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._engine, self._clip, self._clock = engine, clip, clock
+
+    def profile(self) -> Profile:
+        """Raises `AsrError` where a row fails, `ValueError` where the engine has no steps to measure."""
+        info = self._engine.info
+        decode = self._decode_points()
+        step_costs = fit.line(decode)
+        passes, partials = self._partials(step_costs)
+        costs = fit.costs(decode, [*self._prompts(step_costs), *partials])
+        tokens_per_s, assumptions = self._tokens_per_s(), list[str]()
+        if not tokens_per_s or not passes:
+            tokens_per_s, passes = TOKENS_PER_S, list(PARTIAL_PASSES)
+            assumptions.append(
+                f"The model does not end its answers, so {tokens_per_s} tokens per second of speech and {passes[0]} "
+                "passes of a partial are assumed."
+            )
+        return Profile(
+            model=info.model_id,
+            hardware=info.gpu_name or "processor of this machine",
+            source="asr-server size --measure",
+            measured_on=date.today().isoformat(),
+            slots=info.slots,
+            measured_rows=max(round(point.each) for point in decode),
+            steps=costs,
+            tokens_per_s=tokens_per_s,
+            partial_passes=tuple(passes),
+            cores=0 if info.device.startswith("cuda") else len(os.sched_getaffinity(0)),
+            assumptions=tuple(assumptions),
         )
-    info = engine.info
-    return Profile(
-        model=info.model_id,
-        hardware=info.gpu_name or "this machine's processor",
-        source="asr-server size --measure",
-        measured_on=date.today().isoformat(),
-        slots=info.slots,
-        measured_rows=max(round(point.each / point.fixed) for point in decode),
-        steps=costs,
-        tokens_per_s=tokens_per_s,
-        partial_passes=tuple(passes) or PARTIAL_PASSES,
-        cores=0 if info.device.startswith("cuda") else len(os.sched_getaffinity(0)),
-        assumptions=tuple(assumptions),
-    )
 
+    def _decode_points(self) -> list[Point]:
+        slots, points = self._engine.info.slots, []
+        for rows in sorted({slots, *(2**n for n in range(9) if 2**n < slots)}):
+            took_s = [took for _ in range(_ROUNDS) for took in self._run([Utterance(self._clip)] * rows).decode_s]
+            if took_s:
+                points.append(Point(1, rows, statistics.median(took_s)))
+        return points
 
-def _decode_points(engine: Engine, clip: NDArray[np.float32]) -> list[Point]:
-    sizes = [2**n for n in range(9) if 2**n < engine.info.slots] + [engine.info.slots]
-    points = []
-    for rows in sizes:
-        took_s = [point.seconds for _ in range(_ROUNDS) for point in _run(engine, [Utterance(clip)] * rows).decode]
-        if took_s:
-            points.append(Point(1, rows, statistics.median(took_s)))
-    return points
+    def _prompts(self, step_costs: tuple[float, float]) -> list[Point]:
+        """Of rows that come together."""
+        points = []
+        for rows, seconds in _PROMPTS:
+            if rows <= self._engine.info.slots:
+                item = Utterance(np.resize(self._clip, int(seconds * SAMPLE_RATE)))
+                runs = [self._run([item] * rows, prompts_only=True) for _ in range(_ROUNDS)]
+                tokens = rows * (seconds * AUDIO_TOKENS_PER_S + PROMPT_TOKENS)
+                took_s = statistics.median(run.prompts_s - _decoding_s(run.beside, step_costs) for run in runs)
+                points.append(Point(runs[-1].passes, tokens, took_s))
+        return points
 
-
-def _prompt_points(engine: Engine, clip: NDArray[np.float32], step_costs: tuple[float, float]) -> list[Point]:
-    import numpy as np
-
-    points = []
-    for rows, seconds in _PROMPTS:
-        if rows <= engine.info.slots:
-            items = [Utterance(np.resize(clip, int(seconds * SAMPLE_RATE)))] * rows
-            runs = [_run(engine, items, step_costs, prompts_only=True) for _ in range(_ROUNDS)]
-            tokens = rows * (seconds * AUDIO_TOKENS_PER_S + PROMPT_TOKENS)
-            points.append(Point(runs[-1].prompts, tokens, statistics.median(run.prompts_s for run in runs)))
-    return points
-
-
-def _partial_points(
-    engine: Engine, clips: Sequence[NDArray[np.float32]], step_costs: tuple[float, float]
-) -> tuple[list[int], list[Point]]:
-    """Passes of the partials of utterances that grow, and what was left of their times without decode steps."""
-    passes, points = [], []
-    for number, clip in enumerate(clips):
+    def _partials(self, step_costs: tuple[float, float]) -> tuple[list[int], list[Point]]:
+        """Passes of the partials of an utterance that grows, and what was left of their times without decode steps."""
+        passes, points = list[int](), list[Point]()
         last: Hypothesis | None = None
-        for count in range(1, int(len(clip) / SAMPLE_RATE / _PARTIAL_S) + 1):
+        for count in range(1, int(len(self._clip) / SAMPLE_RATE / _PARTIAL_S) + 1):
             seconds = count * _PARTIAL_S
             ids = last.ids if last is not None else ()
             committed = ids[: int(len(ids) * max(0.0, 1 - _OPEN_S / seconds))]
-            audio = clip[: int(seconds * SAMPLE_RATE)]
-            item = Utterance(audio, session=f"size-{number}", prefix=committed, draft=ids)
-            began_s = time.perf_counter()
-            found = _run(engine, [item]).done[0]
-            took_s = time.perf_counter() - began_s
+            audio = self._clip[: int(seconds * SAMPLE_RATE)]
+            began_s = self._clock()
+            found = self._run([Utterance(audio, session=_SESSION, prefix=committed, draft=ids)]).done[0]
+            took_s = self._clock() - began_s
             if last is not None and found.finish is Finish.END:
                 kept_s = (seconds - _PARTIAL_S) // _WINDOW_S * _WINDOW_S
                 tokens = (seconds - kept_s) * AUDIO_TOKENS_PER_S + len(ids) + PROMPT_TOKENS
                 passes.append(max(1, found.passes))
-                points.append(Point(1, tokens, max(1e-6, took_s - (passes[-1] - 1) * sum(step_costs))))
+                points.append(Point(1, tokens, took_s - _decoding_s([1] * (passes[-1] - 1), step_costs)))
             last = found
-        _run(engine, [Utterance(clip, session=f"size-{number}", last=True)])
-    return passes, points
+        self._run([Utterance(self._clip, session=_SESSION, last=True)])  # nothing is kept of it
+        return passes, points
 
+    def _tokens_per_s(self) -> float | None:
+        """Of an answer; None where the model does not end it."""
+        found = self._run([Utterance(self._clip)]).done[0]
+        return len(found.ids) / (len(self._clip) / SAMPLE_RATE) if found.finish is Finish.END else None
 
-def _tokens_per_s(engine: Engine, clips: Sequence[NDArray[np.float32]]) -> float | None:
-    """Of answers to the clips; None where the model does not end them."""
-    found = [_run(engine, [Utterance(clip)]).done[0] for clip in clips]
-    if any(hypothesis.finish is not Finish.END for hypothesis in found):
-        return None
-    return max(0.1, sum(len(h.ids) for h in found) / (sum(map(len, clips)) / SAMPLE_RATE))
+    def _run(self, items: Sequence[Utterance], *, prompts_only: bool = False) -> _Times:
+        """Run rows to their ends, or until all have begun."""
+        found, waiting, begun = _Times(), list(enumerate(items)), set[int]()
+        while len(found.done) < len(items) and not (prompts_only and len(begun) == len(items)):
+            before, done = len(begun), len(found.done)
+            began_s = self._clock()
+            while waiting and self._engine.free_slots > 0:
+                self._engine.admit(*waiting.pop(0))
+            begun |= self._step(found)
+            took_s = self._clock() - began_s
+            if before < len(items):
+                found.prompts_s += took_s
+                found.passes += 1
+                found.beside.append(before - done)
+            elif not done:
+                found.decode_s.append(took_s)
+        for key in range(len(items)):
+            self._engine.drop(key)
+        return found
 
-
-def _run(
-    engine: Engine,
-    items: Sequence[Utterance],
-    step_costs: tuple[float, float] = (0.0, 0.0),
-    *,
-    prompts_only: bool = False,
-) -> _Steps:
-    """Run rows to their ends, or until all have begun."""
-    found, waiting, begun = _Steps(), list(enumerate(items)), set[int]()
-    while len(found.done) < len(items) and not (prompts_only and len(begun) == len(items)):
-        before = len(begun) - len(found.done)
-        began_s = time.perf_counter()
-        while waiting and engine.free_slots > 0:
-            engine.admit(*waiting.pop(0))
-        given = set()
-        for outcome in engine.step():
+    def _step(self, found: _Times) -> set[int]:
+        """The rows that had an outcome."""
+        keys = set()
+        for outcome in self._engine.step():
             if isinstance(outcome, RowFailed):
-                _drop_all(engine, len(items))
                 raise outcome.error
-            given.add(outcome.key)
+            keys.add(outcome.key)
             if isinstance(outcome, RowDone):
                 found.done[outcome.key] = outcome.value
-        took_s = time.perf_counter() - began_s
-        if before == len(items) and not found.done:
-            found.decode.append(Point(1, before, took_s))
-        elif len(begun) < len(items):
-            found.prompts += 1
-            found.prompts_s += took_s - (step_costs[0] + before * step_costs[1] if before else 0.0)
-        begun |= given
-    _drop_all(engine, len(items))
-    return found
+        return keys
 
 
-def _drop_all(engine: Engine, rows: int) -> None:
-    for key in range(rows):
-        engine.drop(key)
+def _decoding_s(rows: Sequence[int], step_costs: tuple[float, float]) -> float:
+    """Seconds of decode steps of so many rows each; none is no step."""
+    return sum(step_costs[0] + count * step_costs[1] for count in rows if count)

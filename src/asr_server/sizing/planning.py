@@ -22,7 +22,6 @@ MOST_HOST_LOAD = 0.7
 _GROWTH = 0.1
 _SPAN_S = 30.0
 MOST_REPLICAS = 100_000
-# PLACEHOLDER
 
 
 class Bound(StrEnum):

@@ -1,6 +1,6 @@
 """When a live session asks the engine, given when its speaker speaks. Pure: the engine's answers are not needed for it.
 
-The times are those of `live/session.py`, with frames of 32 ms left out.
+The times are those of `live/session.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from asr_server.audio.segmentation.config import MIN_SPEECH_MS
-from asr_server.core.audio import SAMPLE_RATE
+from asr_server.core.audio import FRAME_MS, SAMPLE_RATE, ms_to_frames
 
 if TYPE_CHECKING:
     from asr_server.core.settings import Settings
@@ -40,14 +40,18 @@ class LiveRules:
 
     @classmethod
     def of(cls, settings: Settings) -> LiveRules:
-        """Those that the server would use."""
+        """Those that the server would use: it decides once a frame."""
         return cls(
-            partial_every_s=settings.ws_buffer_size / 2 / SAMPLE_RATE,
-            min_silence_s=settings.vad_min_silence_ms / 1000,
-            prefix_s=settings.vad_prefix_ms / 1000,
-            tail_s=min(settings.vad_suffix_ms, settings.vad_min_silence_ms) / 1000,
+            partial_every_s=_whole_frames_s(1000 * settings.ws_buffer_size / 2 / SAMPLE_RATE),
+            min_silence_s=_whole_frames_s(settings.vad_min_silence_ms),
+            prefix_s=_whole_frames_s(settings.vad_prefix_ms),
+            tail_s=_whole_frames_s(min(settings.vad_suffix_ms, settings.vad_min_silence_ms)),
             max_utterance_s=settings.ws_utterance_max_s,
         )
+
+
+def _whole_frames_s(duration_ms: float) -> float:
+    return ms_to_frames(duration_ms) * FRAME_MS / 1000
 
 
 class Ask(Enum):
@@ -79,7 +83,7 @@ def asks(regions: Regions, rules: LiveRules) -> list[Asked]:
             start_s = max(free_s, speech_s - rules.prefix_s)
             fresh_s = speech_s - start_s
         while True:
-            due_s = max(at_s + rules.partial_every_s - fresh_s, speech_s + MIN_SPEECH_MS / 1000)
+            due_s = max(at_s + rules.partial_every_s - fresh_s, speech_s + _whole_frames_s(MIN_SPEECH_MS))
             full_s = start_s + rules.max_utterance_s
             if min(due_s, full_s) >= end_s:
                 break
