@@ -23,7 +23,7 @@ SESSIONS, SECONDS, UPLOADS, UPLOAD_S = 40, 15.0, 40, 30.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def measure(sessions: int = SESSIONS, seconds: float = SECONDS) -> dict[str, object]:
+def measure(sessions: int = SESSIONS, seconds: float = SECONDS, *, gateway: bool = True) -> dict[str, object]:
     """Processor seconds for each second of a session or of a recording's audio, and MiB and sockets of a session."""
     silence = np.zeros(int(seconds * SAMPLE_RATE), np.int16)
     speech = np.resize(recordings.samples(), len(silence))
@@ -35,16 +35,22 @@ def measure(sessions: int = SESSIONS, seconds: float = SECONDS) -> dict[str, obj
             idle = _sessions(server, sessions, silence)
             speaking = _sessions(server, sessions, speech)
             files = _files(server)
-        with ready(Path(folder) / "gateway", **settings, GATEWAY_MODE="true") as server:
-            _sessions(server, 2, speech[: 4 * SAMPLE_RATE])
-            gateway = _sessions(server, sessions, speech)
+        relayed = {"behind_a_gateway_speaking": _gateway(Path(folder), settings, sessions, speech)} if gateway else {}
     return {
         "question": f"{sessions} live sessions in silence and in speech ({voiced:.0%} of it voiced) beside the engine",
+        "voiced": round(voiced, 3),
         "silent": idle,
         "speaking": speaking,
         "recordings": files,
-        "behind_a_gateway_speaking": gateway,
+        **relayed,
     }
+
+
+def _gateway(folder: Path, settings: dict[str, str], sessions: int, speech: np.ndarray) -> dict[str, float]:
+    """Of the gateway's own process."""
+    with ready(folder / "gateway", **settings, GATEWAY_MODE="true") as server:
+        _sessions(server, 2, speech[: 4 * SAMPLE_RATE])
+        return _sessions(server, sessions, speech)
 
 
 def _sessions(server: ServerProcess, count: int, pcm: np.ndarray) -> dict[str, float]:

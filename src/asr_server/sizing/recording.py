@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from asr_server.core.errors import Overloaded
 from asr_server.scheduling.job import Priority
@@ -25,6 +26,7 @@ class Recording:
         self._priority = Priority.BULK if sum(spans_s) > _BULK_OVER_S else Priority.INTERACTIVE
         self._finished = [False] * len(spans_s)
         self._sent = self._taken = 0
+        self._began_s, self._decoded_s = replica.now_s, 0.0
 
     def start(self) -> bool:
         """Begin, unless the replica refuses it. Whether it was accepted."""
@@ -39,8 +41,12 @@ class Recording:
         while self._sent < min(len(self._spans_s), self._taken + _LOOK_AHEAD):
             number, span_s = self._sent, self._spans_s[self._sent]
             self._sent += 1
-            work = Work(round(span_s * AUDIO_TOKENS_PER_S) + PROMPT_TOKENS, self._profile.answer_passes(span_s))
-            self._replica.submit(work, self._priority, span_s, lambda number=number: self._on_span(number))
+            self._decoded_s += span_s
+            self._replica.after_decoding(self._began_s, self._decoded_s, partial(self._submit, number, span_s))
+
+    def _submit(self, number: int, span_s: float) -> None:
+        work = Work(round(span_s * AUDIO_TOKENS_PER_S) + PROMPT_TOKENS, self._profile.answer_passes(span_s))
+        self._replica.submit(work, self._priority, span_s, partial(self._on_span, number))
 
     def _on_span(self, number: int) -> None:
         """Spans are taken in order, whichever is done first."""

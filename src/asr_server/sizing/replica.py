@@ -95,6 +95,19 @@ class Replica:
         silent = (self.sessions - self.speaking) * host.silent_s
         return silent + self.speaking * host.voiced_s + self.recordings_s_per_s * host.recording_s
 
+    @property
+    def now_s(self) -> float:
+        """Simulated time."""
+        return self._events.now_s
+
+    def after_decoding(self, began_s: float, seconds: float, action: Callable[[], None]) -> None:
+        """Call `action` when so many seconds of a recording, which came at `began_s`, are decoded."""
+        ready_s = began_s + seconds * self._host.recording_s
+        if ready_s <= self._events.now_s:
+            action()
+        else:
+            self._events.at(ready_s, action)
+
     def open_session(self) -> ExitStack:
         """A place for a live session, until it is closed. Raises `Overloaded`."""
         if self.sessions >= self._limits.live_sessions:
