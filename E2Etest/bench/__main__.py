@@ -18,6 +18,7 @@ from E2Etest.bench import (
     gateway,
     kernels,
     live,
+    live_cost,
     live_speakers,
     live_step,
     long,
@@ -29,6 +30,7 @@ from E2Etest.bench import (
     pairs,
     qwen_speech,
     real,
+    sizing,
     speakers,
     speech,
     stream,
@@ -62,6 +64,8 @@ BENCHMARKS = {
     "subtitles": subtitles.measure,
     "gateway": gateway.measure,
     "web_server": web_server.measure,
+    "live_cost": live_cost.measure,
+    "sizing": sizing.measure,
 }
 
 

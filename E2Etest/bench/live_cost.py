@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import socket
+import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +21,23 @@ from asr_server.core.audio import SAMPLE_RATE
 from asr_server.sizing.simulation import Speaker, Trace, Upload
 from E2Etest import recordings
 from E2Etest.bench import streams
-from E2Etest.process import ServerProcess, ready
+from E2Etest.process import ServerProcess, free_port, ready
 
 SESSIONS, SECONDS, UPLOADS, UPLOAD_S = 40, 15.0, 40, 30.0
 _TICKS = os.sysconf("SC_CLK_TCK")
+_PROXY = """
+defaults
+    mode http
+    timeout connect 5s
+    timeout client 330s
+    timeout server 330s
+    timeout tunnel 1h
+frontend asr
+    bind 127.0.0.1:{port}
+    default_backend asr
+backend asr
+    server asr 127.0.0.1:{server}
+"""
 
 
 def measure(sessions: int = SESSIONS, seconds: float = SECONDS, *, gateway: bool = True) -> dict[str, object]:
@@ -35,7 +52,8 @@ def measure(sessions: int = SESSIONS, seconds: float = SECONDS, *, gateway: bool
             idle = _sessions(server, sessions, silence)
             speaking = _sessions(server, sessions, speech)
             files = _files(server)
-        relayed = {"behind_a_gateway_speaking": _gateway(Path(folder), settings, sessions, speech)} if gateway else {}
+            proxy = _proxy(server, Path(folder), sessions, speech) if gateway else {}
+        relayed = {"gateway_speaking": _gateway(Path(folder), settings, sessions, speech), **proxy} if gateway else {}
     return {
         "question": f"{sessions} live sessions in silence and in speech ({voiced:.0%} of it voiced) beside the engine",
         "voiced": round(voiced, 3),
@@ -51,6 +69,38 @@ def _gateway(folder: Path, settings: dict[str, str], sessions: int, speech: np.n
     with ready(folder / "gateway", **settings, GATEWAY_MODE="true") as server:
         _sessions(server, 2, speech[: 4 * SAMPLE_RATE])
         return _sessions(server, sessions, speech)
+
+
+def _proxy(server: ServerProcess, folder: Path, sessions: int, speech: np.ndarray) -> dict[str, dict[str, float]]:
+    """Of HAProxy in front of the server, where it is installed."""
+    if (program := shutil.which("haproxy")) is None:
+        return {}
+    port, path = free_port(), folder / "haproxy.cfg"
+    path.write_text(_PROXY.format(port=port, server=server.port))
+    with subprocess.Popen([program, "-f", str(path)]) as process:
+        try:
+            _wait_for(port)
+            before_s, length_s = _cpu_s(f"/proc/{process.pid}/stat"), len(speech) / SAMPLE_RATE
+            _play(f"http://127.0.0.1:{port}", sessions, speech)
+            took_s = _cpu_s(f"/proc/{process.pid}/stat") - before_s
+        finally:
+            process.terminate()
+    return {"haproxy_speaking": {"process_s_per_s": round(took_s / sessions / length_s, 5)}}
+
+
+def _wait_for(port: int) -> None:
+    give_up_s = time.monotonic() + 10
+    while time.monotonic() < give_up_s:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise TimeoutError("HAProxy does not listen")
+
+
+def _play(base: str, count: int, pcm: np.ndarray) -> None:
+    trace = Trace(len(pcm) / SAMPLE_RATE + 5, 0, [Speaker(0.02 * number, ()) for number in range(count)])
+    asyncio.run(streams.play([base], trace, [pcm] * count, pcm[:SAMPLE_RATE]))
 
 
 def _sessions(server: ServerProcess, count: int, pcm: np.ndarray) -> dict[str, float]:

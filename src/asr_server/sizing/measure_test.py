@@ -12,7 +12,8 @@ CLIP = np.zeros(16_000 * 6, np.float32)
 
 
 class ClockedEngine:
-    """An engine whose steps take what `COSTS` say, by a clock of its own: four tokens for each second of audio."""
+    """An engine whose steps take what `COSTS` say, by a clock of its own: four tokens for each second of audio. A step
+    begins two rows at most, beside those that decode."""
 
     info = EngineInfo("test", "a model", "cuda", "float32", gpu_name="a card", slots=6)
 
@@ -31,7 +32,7 @@ class ClockedEngine:
 
     def step(self):
         decoding = [key for key, (_, left) in self.rows.items() if left is not None]
-        new = [key for key, (_, left) in self.rows.items() if left is None]
+        new = [key for key, (_, left) in self.rows.items() if left is None][:2]
         if decoding:
             self.now_s += COSTS.decode(len(decoding))
         for key in decoding:

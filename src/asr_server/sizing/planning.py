@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from asr_server.sizing.profile import AUDIO_TOKENS_PER_S, PROMPT_TOKENS, Profile
+from asr_server.sizing.replica import HostCosts
 from asr_server.sizing.simulation import Load, Outcome, Servers, simulate, steady
 
 # Simulated seconds, and those before them that count for nothing; longer where recordings come seldom.
@@ -22,6 +23,11 @@ MOST_HOST_LOAD = 0.7
 _GROWTH = 0.1
 _SPAN_S = 30.0
 MOST_REPLICAS = 100_000
+
+
+# What live sessions and recordings cost a replica beside its engine: `E2Etest/bench/live_cost.py`, @DATE@.
+HOST = HostCosts(silent_s=0.0, voiced_s=0.0, recording_s=0.0)
+HOST_SOURCE = "The event loop's share is estimated from sessions on an AMD EPYC core, without an engine beside them."
 
 
 class Bound(StrEnum):
