@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asr_server.cli import arguments
-from asr_server.cli.failure import Exit, UsageError, complain, shown
+from asr_server.cli.failure import Exit, Failure, UsageError, complain, shown
 
 if TYPE_CHECKING:
     from asr_server.core.settings import Settings
@@ -25,8 +25,9 @@ EXAMPLES = (
     "asr-server size --live 200 --voiced 0.8 --p95 0.5 --model 0.6B --gpu h100 --json",
     "asr-server size --measure --save costs.json --live 4",
     "asr-server size --costs build/gpu.json --recordings 3000",
+    "asr-server size --server http://gpu-1:8100 --live 500",
 )
-_CODES = "exit codes: 0 planned; 1 no number of replicas is enough, or measuring failed; 2 wrong arguments or settings"
+_CODES = "exit codes: 0 planned; 1 no number of replicas is enough, or measuring failed; 2 wrong arguments or settings; 3 no server"
 _MOST_LOAD = 10_000_000
 
 
@@ -47,6 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--gpu", metavar="NAME", help="a GPU that was measured, with --model; see docs/sizing.md")
     source.add_argument("--costs", type=Path, metavar="FILE", help="made by --save, or by make gpu")
     source.add_argument("--measure", action="store_true", help="measure this machine with the environment's settings")
+    arguments.add_server(source)
+    arguments.add_key(costs)
     costs.add_argument("--model", metavar="NAME", help="with --gpu: 0.6B or 1.7B")
     costs.add_argument("--save", type=Path, metavar="FILE", help="with --measure: write the costs to a file")
     wanted = parser.add_argument_group("what is wanted")
@@ -65,6 +68,8 @@ def _run(parsed: argparse.Namespace) -> int:
         raise UsageError("--save needs --measure.")
     if bool(parsed.gpu) != bool(parsed.model):
         raise UsageError("--gpu and --model belong together.")
+    if parsed.server:
+        return _plan_by_server(parsed)
     from asr_server.core import settings
     from asr_server.core.errors import AsrError
     from asr_server.sizing.planning import TooMuch
@@ -87,6 +92,42 @@ def _run(parsed: argparse.Namespace) -> int:
     except TooMuch as error:
         complain("size", str(error))
         return Exit.FAILED
+
+
+def _plan_by_server(parsed: argparse.Namespace) -> int:
+    from asr_server.cli import size_running
+
+    try:
+        figures = size_running.plan(parsed.server, arguments.key(parsed), parsed.live, parsed.recordings)
+    except Failure as error:
+        complain("size", error.message)
+        return Exit.FAILED
+    figures["replicas"] = figures["needed_replicas"] + parsed.spare
+    figures["spare_replicas"] = parsed.spare
+    print(json.dumps(figures, indent=2) if parsed.json else "\n".join(_table(_rows_by_server(figures))))
+    return Exit.DONE
+
+
+def _rows_by_server(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    capacity = figures["capacity"]
+    yield "server", figures["server"]
+    yield (
+        "takes",
+        f"{capacity['streams']:,} live sessions; {capacity['audio_s_per_s']:,.1f} s of recordings in a second",
+    )
+    yield "replicas", _replicas(figures)
+    yield from _labelled("estimated", figures["estimates"])
+
+
+def _replicas(figures: dict[str, Any]) -> str:
+    return f"{figures['replicas']:,}" + (
+        f", {figures['spare_replicas']} of them spare" if figures["spare_replicas"] else ""
+    )
+
+
+def _labelled(label: str, sentences: list[str]) -> Iterator[tuple[str, str]]:
+    for number, sentence in enumerate(sentences):
+        yield "" if number else label, sentence
 
 
 def _read(parsed: argparse.Namespace) -> Profile:
@@ -229,16 +270,14 @@ def _rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield from _cost_rows_of(figures)
     load, one = figures["load"], figures["one_replica"]
     yield "load", _load(load["live"], load["recordings_s_per_s"], load["voiced"])
-    spare = f", {figures['spare_replicas']} of them spare" if figures["spare_replicas"] else ""
-    yield "replicas", f"{figures['replicas']:,}{spare}; bound by the {figures['bound_by']}"
+    yield "replicas", f"{_replicas(figures)}; bound by {figures['bound_by']}"
     yield "one replica", _load(one["live"], one["recordings_s_per_s"], load["voiced"])
     for name, key in (("partials", "partial_s"), ("finals", "final_s"), ("recordings", "recording_done_s")):
         if (ranks := one[key]) is not None:
             yield f"  {name}", f"p50 {ranks['p50']:.3f} s, p95 {ranks['p95']:.3f} s (simulated)"
     yield "  busy", f"engine {one['engine_busy']:.0%}, event loop {one['event_loop_busy']:.0%} of a core"
     yield "recordings", f"{figures['recordings_alone_s_per_s']:,.0f} s in a second on a replica without live sessions"
-    for number, sentence in enumerate(figures["estimates"]):
-        yield "" if number else "estimated", sentence
+    yield from _labelled("estimated", figures["estimates"])
 
 
 def _load(live: int, recordings_s_per_s: float, voiced: float) -> str:

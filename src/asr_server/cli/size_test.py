@@ -1,5 +1,7 @@
 import json
+import threading
 from dataclasses import asdict
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
@@ -81,3 +83,62 @@ def test_a_target_that_nothing_meets_fails(costs, capsys):
     """One session alone takes longer."""
     assert main(["size", "--costs", str(costs), "--live", "3", "--p95", "0.001"]) == Exit.FAILED
     assert "alone" in capsys.readouterr().err
+
+
+@pytest.fixture
+def server():
+    """Sets what `/health` of a server answers; its address."""
+    body = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            content = json.dumps(body).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_):
+            """Nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as listening:
+        threading.Thread(target=listening.serve_forever).start()
+        yield f"http://127.0.0.1:{listening.server_port}", body
+        listening.shutdown()
+
+
+CAPACITY = {
+    "streams": 40,
+    "streams_measured": True,
+    "audio_s_per_s": 100.0,
+    "audio_measured": False,
+    "free_streams": 39,
+}
+
+
+def test_a_running_server_says_how_many_of_it_are_needed(server, capsys):
+    """The shares of live sessions and recordings are added; what it guesses is said to be a guess."""
+    address, body = server
+    body |= {"model_id": "demo", "capacity": CAPACITY}
+    assert main(["size", "--server", address, "--live", "100", "--recordings", "60", "--json"]) == Exit.DONE
+    found = json.loads(capsys.readouterr().out)
+    assert (found["needed_replicas"], found["replicas"]) == (4, 5)
+    assert "recordings is a guess" in found["estimates"][0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [({}, "does not say"), ({"model_id": "m", "capacity": {**CAPACITY, "streams": 0}}, "none of that")],
+)
+def test_a_server_that_does_not_say_is_an_error(server, capsys, answer, says):
+    """An older one, or one that can take nothing."""
+    address, body = server
+    body |= answer
+    assert main(["size", "--server", address, "--live", "100"]) == Exit.FAILED
+    assert says in capsys.readouterr().err
+
+
+def test_no_server_is_its_own_exit_code(capsys):
+    """As of every command."""
+    assert main(["size", "--server", "http://127.0.0.1:9", "--live", "100"]) == Exit.NO_SERVER
+    assert "no server answers" in capsys.readouterr().err
