@@ -27,7 +27,10 @@ EXAMPLES = (
     "asr-server size --costs build/gpu.json --recordings 3000",
     "asr-server size --server http://gpu-1:8100 --live 500",
 )
-_CODES = "exit codes: 0 planned; 1 no number of replicas is enough, or measuring failed; 2 wrong arguments or settings; 3 no server"
+_CODES = (
+    "exit codes: 0 planned; 1 no number of replicas is enough, or measuring failed; 2 wrong arguments or settings; "
+    "3 no server"
+)
 _MOST_LOAD = 10_000_000
 
 
