@@ -235,7 +235,7 @@ def _figures(parsed: argparse.Namespace, servers: Servers, load: Load, found: Pl
         "replicas": found.replicas + parsed.spare,
         "needed_replicas": found.replicas,
         "spare_replicas": parsed.spare,
-        "bound_by": found.bound.value,
+        "bound_by": found.bound.value if found.bound else None,
         "one_replica": {
             "live": found.share.live,
             "recordings_s_per_s": round(found.share.recordings_s_per_s, 3),
@@ -273,7 +273,8 @@ def _rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield from _cost_rows_of(figures)
     load, one = figures["load"], figures["one_replica"]
     yield "load", _load(load["live"], load["recordings_s_per_s"], load["voiced"])
-    yield "replicas", f"{_replicas(figures)}; bound by {figures['bound_by']}"
+    bound = f"; bound by {figures['bound_by']}" if figures["bound_by"] else ""
+    yield "replicas", _replicas(figures) + bound
     yield "one replica", _load(one["live"], one["recordings_s_per_s"], load["voiced"])
     for name, key in (("partials", "partial_s"), ("finals", "final_s"), ("recordings", "recording_done_s")):
         if (ranks := one[key]) is not None:

@@ -57,8 +57,8 @@ class Measurement:
         if not tokens_per_s or not passes:
             tokens_per_s, passes = TOKENS_PER_S, list(PARTIAL_PASSES)
             assumptions.append(
-                f"The model does not end its answers, so {tokens_per_s} tokens per second of speech and {passes[0]} "
-                "passes of a partial are assumed."
+                f"The model does not end its answers, so {tokens_per_s} tokens per second of speech are assumed, and "
+                "as many passes of partials as those of the demonstration model."
             )
         return Profile(
             model=info.model_id,

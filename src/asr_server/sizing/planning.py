@@ -54,13 +54,14 @@ class Targets:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """`replicas` meet the targets. `share` is the load of one of them, `outcome` what was simulated for it, and
-    `host_load` what its event loop does, as a share of one core. `bound`: why there are not fewer."""
+    `host_load` what its event loop does, as a share of one core. `bound`: why there are not fewer, None if there
+    is one."""
 
     replicas: int
     share: Load
     outcome: Outcome
     host_load: float
-    bound: Bound
+    bound: Bound | None
 
 
 def plan(servers: Servers, load: Load, targets: Targets, on_try: Callable[[int], None] = lambda replicas: None) -> Plan:
@@ -91,7 +92,7 @@ def plan(servers: Servers, load: Load, targets: Targets, on_try: Callable[[int],
             high, found = middle, tried
         else:
             low, bound = middle, tried
-    return replace(found, bound=bound)
+    return replace(found, bound=bound if high > 1 else None)
 
 
 def rank(values: Sequence[float], share: float) -> float | None:

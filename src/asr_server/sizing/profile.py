@@ -12,9 +12,9 @@ AUDIO_TOKENS_PER_S = 13
 PROMPT_TOKENS = 15
 # What the released models write of speech, as far as nothing else was measured.
 TOKENS_PER_S = 3.5
-# Passes of a partial on 450 ms of new speech, where they were not measured: one for the prompt and what is known of the
-# answer, one for each of two new tokens, and two for words that changed.
-PARTIAL_PASSES = (5,)
+# Passes of the partials on 450 ms of new speech, where they were not measured: those of the demonstration model for its
+# own recording (2026-11-23). The first is that of the prompt and of what is known of the answer.
+PARTIAL_PASSES = (5, 3, 2, 2, 2, 3, 1)
 
 _Cost = Annotated[float, Field(ge=0, lt=1000, allow_inf_nan=False)]
 _Name = Annotated[str, Field(min_length=1, max_length=200)]

@@ -121,10 +121,9 @@ class _Run:
     def outcome(self) -> Outcome:
         """Let the time of the trace pass."""
         trace, events = self._trace, self._events
+        recordings_s = sum(sum(upload.spans_s) for upload in trace.uploads)
         for replica in self._replicas:
-            replica.recordings_per_s = (
-                sum(sum(u.spans_s) for u in trace.uploads) / trace.duration_s / len(self._replicas)
-            )
+            replica.recordings_s_per_s = recordings_s / trace.duration_s / len(self._replicas)
         for speaker in trace.speakers:
             events.at(speaker.at_s, partial(self._open, speaker))
         for upload in trace.uploads:

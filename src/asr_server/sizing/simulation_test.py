@@ -1,12 +1,16 @@
+import json
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from asr_server.sizing import files
 from asr_server.sizing.profile import PROMPT_TOKENS
 from asr_server.sizing.replica import HostCosts, Limits
 from asr_server.sizing.simulation import Load, Servers, Speaker, Trace, Upload, simulate, steady
 
+BENCHMARKS = Path(__file__).parents[3] / "docs" / "benchmarks"
 UNLIMITED = Limits(live_sessions=10_000, queue_audio_s=1e9, request_timeout_s=1e9)
 
 
@@ -91,3 +95,20 @@ def test_work_beside_the_engine_slows_it_where_they_share_a_core(make_profile, r
     lags = simulate(servers, trace).lags.partials_s
     on_gpu = simulate(replace(servers, host=replace(servers.host, shared_cores=0)), trace).lags.partials_s
     assert lags == pytest.approx([2 * lag for lag in on_gpu])
+
+
+def test_decoding_a_recording_takes_time_before_the_engine_and_beside_it(make_profile, rules):
+    """Ten seconds of audio that take a second to decode, a tenth of the core over the trace."""
+    host = HostCosts(recording_s=0.1, shared_cores=1)
+    servers = Servers(1, make_profile(prefill_s=0.9, tokens_per_s=0.001), rules, host)
+    found = simulate(servers, Trace(10.0, 0.0, uploads=[Upload(0.0, (10.0,))]))
+    assert found.uploads_s == [pytest.approx(1.0 + 0.9 / 0.9)]
+
+
+@pytest.mark.parametrize("profile", files.known(), ids=lambda profile: profile.model)
+@pytest.mark.parametrize("callers", [1, 8])
+def test_the_h100_answers_as_many_spans_at_once_as_were_measured(profile, callers, rules):
+    """The time of the last answer, to 5 %. Of 32 callers the server keeps four waiting, which the benchmark did not."""
+    measured = json.loads((BENCHMARKS / Path(profile.source).name).read_text())["throughput"][f"{callers}_callers"]
+    found = simulate(Servers(1, profile, rules), Trace(10.0, 0.0, uploads=[Upload(0.0, (30.0,))] * callers))
+    assert max(found.uploads_s) == pytest.approx(measured["last_answer_s"], rel=0.05)
