@@ -74,14 +74,15 @@ class Servers:
 @dataclass(slots=True)
 class Outcome:
     """`lags`: of live answers. `uploads_s`: from the arrival of a recording to its end. `refused`: by kind. `busy`: the
-    share of the time in which the engines were in steps. `answered_s_per_s`: of recordings. `waiting_s`: audio of
-    recordings that was not answered at the end."""
+    share of the time in which the engines were in steps. `answered_s_per_s`: of recordings. `came_s`: audio of
+    all that came, `waiting_s`: what of it was not answered at the end."""
 
     lags: Lags = field(default_factory=Lags)
     uploads_s: list[float] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
     busy: float = 0.0
     answered_s_per_s: float = 0.0
+    came_s: float = 0.0
     waiting_s: float = 0.0
 
 
@@ -136,6 +137,7 @@ class _Run:
         busy_s = sum(replica.busy_s for replica in self._replicas) - busy_s
         self._found.busy = busy_s / measured_s / len(self._replicas)
         self._found.answered_s_per_s = self._answered_s / measured_s
+        self._found.came_s = recordings_s
         self._found.waiting_s = sum(replica.admission.held_s for replica in self._replicas)
         return self._found
 
