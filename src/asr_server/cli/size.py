@@ -173,7 +173,7 @@ def _measured(chosen: Settings) -> Profile:
     if resolved.engine == plan.REMOTE:
         raise UsageError("the model runs elsewhere (REMOTE_ENGINE), where its steps cannot be measured.")
     sample = demo.sample() if resolved.model_id == "demo" else demo.speech()
-    clip = np.frombuffer(asyncio.run(pcm.decoded(sample.recording)), "<i2").astype(np.float32) / 32_768
+    clip = np.frombuffer(asyncio.run(pcm.decoded(sample.recording)), "<i2").astype(np.float32) / np.float32(32_768)
     engine = registry.build(resolved)
     _say("loading the model")
     engine.load()
