@@ -27,9 +27,10 @@ _SPAN_S = 30.0
 MOST_REPLICAS = 100_000
 
 
-# What live sessions and recordings cost a replica beside its engine: `E2Etest/bench/live_cost.py`, @DATE@.
-HOST = HostCosts(silent_s=0.0, voiced_s=0.0, recording_s=0.0)
-HOST_SOURCE = "The event loop's share is estimated from sessions on an AMD EPYC core, without an engine beside them."
+# What live sessions and recordings cost a replica beside its engine: `E2Etest/bench/live_cost.py`, 2026-11-23, with 20
+# sessions and WAV files of 30 s, on a machine that was busy with other work, so that a quiet one needs less.
+HOST = HostCosts(silent_s=0.0093, voiced_s=0.0123, recording_s=0.0044, recording_loop_s=0.0014)
+HOST_SOURCE = "The event loop's share was measured on two busy AMD EPYC cores, without an engine; see docs/sizing.md."
 
 
 class Bound(StrEnum):
@@ -118,10 +119,10 @@ def _is_alone(share: Load) -> bool:
 
 
 def host_load(servers: Servers, share: Load) -> float:
-    """The share of one core that a replica uses beside its engine, on average."""
+    """How busy the event loop of a replica is, on average: a share of one core."""
     host = servers.host
     live = share.live * (share.voiced * host.voiced_s + (1 - share.voiced) * host.silent_s)
-    return live + share.recordings_s_per_s * host.recording_s
+    return live + share.recordings_s_per_s * host.recording_loop_s
 
 
 def _least_replicas(servers: Servers, load: Load) -> tuple[int, Bound]:

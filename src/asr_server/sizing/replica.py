@@ -54,6 +54,7 @@ class HostCosts:
     silent_s: float = 0.0
     voiced_s: float = 0.0
     recording_s: float = 0.0
+    recording_loop_s: float = 0.0
     shared_cores: int = 0
 
 
