@@ -19,6 +19,7 @@ from asr_server.engine import plan
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.cpu import CpuShare
 from asr_server.live.table import TABLE as TRANSITIONS
+from asr_server.sizing import files
 from E2Etest import chart_schema
 
 # What sets the options that have not the name of their setting.
@@ -120,12 +121,28 @@ def metrics_table() -> str:
     return "\n".join(rows)
 
 
+def step_costs() -> str:
+    """What steps cost on the machines that are known."""
+    rows = [
+        "| model | machine | a decode step | each row in it | a pass over prompts | each token of it | measured |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    rows += [
+        f"| {p.model} | {p.hardware} | {1000 * p.steps.decode_s:.2f} ms | {1e6 * p.steps.decode_row_s:.0f} µs "
+        f"| {1000 * p.steps.prefill_s:.1f} ms | {1e6 * p.steps.prefill_token_s:.1f} µs "
+        f"| {p.measured_on}, 1 to {p.measured_rows} rows |"
+        for p in files.known()
+    ]
+    return "\n".join(rows)
+
+
 TABLES = {
     "metrics": ("observability.md", metrics_table),
     "settings": ("configuration.md", settings_table),
     "errors": ("errors.md", error_table),
     "live": ("websocket.md", live_table),
     "options": ("engine-options.md", options_table),
+    "step costs": ("sizing.md", step_costs),
     "client events": ("realtime.md", client_events),
     "server events": ("realtime.md", server_events),
     "speech client messages": ("speech.md", speech_client_messages),

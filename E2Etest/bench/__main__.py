@@ -19,6 +19,7 @@ from E2Etest.bench import (
     gateway,
     kernels,
     live,
+    live_cost,
     live_speakers,
     live_step,
     long,
@@ -31,6 +32,7 @@ from E2Etest.bench import (
     qwen_speech,
     real,
     replicas,
+    sizing,
     speakers,
     speech,
     stream,
@@ -66,6 +68,8 @@ BENCHMARKS = {
     "gateway": gateway.measure,
     "web_server": web_server.measure,
     "replicas": replicas.measure,
+    "live_cost": live_cost.measure,
+    "sizing": sizing.measure,
 }
 
 

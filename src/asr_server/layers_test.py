@@ -26,6 +26,7 @@ LAYERS = {
     "live": 2,
     "engine": 2,
     "service": 3,
+    "sizing": 3,
     "api": 4,
     "gateway": 4,
     "engine_core": 5,
@@ -83,7 +84,17 @@ ONLY_IN = {
     }
     | {
         f"cli.{name}"
-        for name in ("live", "batch", "remote_backend", "local_backend", "local_speech", "job", "bench", "measurement")
+        for name in (
+            "live",
+            "batch",
+            "remote_backend",
+            "local_backend",
+            "local_speech",
+            "job",
+            "bench",
+            "measurement",
+            "size",
+        )
     }
     | {"cli.doctor", "cli.http_protocol", "cli.granian_server"},
     "ray": {"cluster"},

@@ -27,6 +27,7 @@ COMMANDS = {
     "speakers": "list, add and delete the voices by which a server recognises people",
     "live": "stream a file or the microphone to a server and show the text",
     "bench": "measure a running server: speed, latency, lag of live text",
+    "size": "plan how many replicas a load needs, from measured costs",
     "wyoming": "let Home Assistant use a server through the Wyoming protocol",
     "models": "list, download, verify and remove models",
     "export": "write the audio encoder for ONNX Runtime or TensorRT",

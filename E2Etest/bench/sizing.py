@@ -1,0 +1,140 @@
+"""Does the simulation say what two real servers do? One trace of live sessions and recordings, simulated and played.
+
+Each server has one core and one thread, on the demonstration model. What steps cost is measured before on one server's
+engine alone, what the sessions cost beside it on the fake engine, both on one core; nothing is fitted to the run. The
+load is as much as the simulation says makes the engines `BUSY`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from asr_server.core.settings import Settings
+from asr_server.sizing import files
+from asr_server.sizing.planning import rank
+from asr_server.sizing.profile import Profile
+from asr_server.sizing.replica import HostCosts
+from asr_server.sizing.simulation import Outcome, Servers, Speaker, Trace, Upload, simulate
+from asr_server.sizing.speech import LiveRules
+from E2Etest.bench import live_cost, streams
+from E2Etest.process import ServerProcess, ready
+
+BUSY = 0.6
+DURATION_S, WARM_UP_S = 45.0, 8.0
+PAUSE_S, UPLOAD_S, UPLOAD_EVERY_S = 1.5, 12.0, 3.0
+MOST_SESSIONS = 60
+
+
+def measure(model_id: str = "demo", cores: Sequence[int] = (0, 1)) -> dict[str, object]:
+    """Simulated and measured figures of the same trace, and their ratios. Takes three minutes."""
+    profile = calibrate(model_id, cores[0])
+    with _on_core(cores[0]):
+        cost = live_cost.measure(sessions=20, seconds=10.0, gateway=False)
+    host = HostCosts(
+        silent_s=cost["silent"]["process_s_per_s"],
+        voiced_s=_voiced_s(cost),
+        recording_s=cost["recordings"]["all_processes_s_per_s"],
+        shared_cores=1,
+    )
+    servers = Servers(len(cores), profile, LiveRules.of(Settings(_env_file=None)), host)
+    voices, trace, simulated = _load(servers)
+    upload = streams.talk(UPLOAD_S, 0.3, seed=99)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
+        real = [running.enter_context(_pinned(Path(folder) / f"log{core}", core, model_id)) for core in cores]
+        asyncio.run(streams.play([server.base for server in real], _short(trace), voices, upload))  # all is warm then
+        played = asyncio.run(streams.play([server.base for server in real], trace, voices, upload))
+    said, was = _figures(simulated), _played_figures(played)
+    return {
+        "question": f"{len(trace.speakers)} live sessions and a recording every {UPLOAD_EVERY_S:g} s on two servers",
+        "load_average": os.getloadavg()[0],
+        "profile": asdict(profile),
+        "host": {"silent_s": host.silent_s, "voiced_s": host.voiced_s, "recording_s": host.recording_s},
+        "simulated_busy": round(simulated.busy, 2),
+        "simulated": said,
+        "measured": was,
+        "ratios": {name: round(said[name] / was[name], 2) for name in said if said[name] and was.get(name)},
+        "target": "ratios of throughput and p95 between 0.85 and 1.15",
+    }
+
+
+def calibrate(model_id: str, core: int) -> Profile:
+    """The costs of steps on one core, with nothing else on it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "costs.json"
+        environment = {**os.environ, "MODEL_ID": model_id, "OMP_NUM_THREADS": "1", "CPU_THREADS": "1"}
+        command = [sys.executable, "-m", "asr_server", "size", "--measure", "--save", str(path)]
+        with _on_core(core):
+            subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+        return replace(files.read(path), cores=1)
+
+
+def _voiced_s(cost: dict) -> float:
+    """Of a second of speech, without the silence between."""
+    voiced = cost["voiced"]
+    silent_s, speaking_s = (cost[name]["process_s_per_s"] for name in ("silent", "speaking"))
+    return float(silent_s + (speaking_s - silent_s) / voiced)
+
+
+def _load(servers: Servers) -> tuple[list, Trace, Outcome]:
+    """The voices and the trace of the first load that keeps the simulated engines as busy as is wanted."""
+    for count in range(2, MOST_SESSIONS + 1, 2):
+        voices = [streams.talk(DURATION_S - 0.3 * n / count, PAUSE_S, seed=n) for n in range(count)]
+        speakers = [Speaker(0.3 * n / count, streams.regions(pcm)) for n, pcm in enumerate(voices)]
+        uploads = [Upload(1.0 + UPLOAD_EVERY_S * n, (UPLOAD_S,)) for n in range(int(DURATION_S / UPLOAD_EVERY_S) - 1)]
+        trace = Trace(DURATION_S, WARM_UP_S, speakers, uploads)
+        if (found := simulate(servers, trace)).busy >= BUSY:
+            break
+    return voices, trace, found
+
+
+def _short(trace: Trace) -> Trace:
+    return replace(trace, uploads=trace.uploads[:2])
+
+
+@contextmanager
+def _on_core(core: int) -> Iterator[None]:
+    """Processes that are started in the block have this core alone."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def _pinned(log: Path, core: int, model_id: str) -> Iterator[ServerProcess]:
+    with ExitStack() as running:
+        with _on_core(core):
+            one_thread = {"OMP_NUM_THREADS": "1", "CPU_THREADS": "1", "LOG_LEVEL": "INFO"}
+            server = running.enter_context(ready(log, MODEL_ID=model_id, **one_thread))
+        yield server
+
+
+def _figures(found: Outcome) -> dict[str, float | None]:
+    return _ranks(found.lags.partials_s, found.lags.finals_s, found.uploads_s) | {
+        "recordings_s_per_s": round(found.answered_s_per_s, 3),
+    }
+
+
+def _played_figures(played: streams.Played) -> dict[str, float | None]:
+    return _ranks(played.partials_s, played.finals_s, played.uploads_s) | {
+        "recordings_s_per_s": round(played.answered_s / (DURATION_S - WARM_UP_S), 3),
+    }
+
+
+def _ranks(partials_s, finals_s, uploads_s) -> dict[str, float | None]:
+    found = {}
+    for name, values in (("partial", partials_s), ("final", finals_s), ("recording", uploads_s)):
+        for percent in (50, 95):
+            value = rank(values, percent / 100)
+            found[f"{name}_p{percent}_ms"] = None if value is None else round(1000 * value, 1)
+    return found | {"partials_per_s": round(len(partials_s) / (DURATION_S - WARM_UP_S), 2)}
