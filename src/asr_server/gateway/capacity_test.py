@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, replace
 
-from asr_server.api.http.schemas import CapacityBody
+from asr_server.api.ops.schemas import CapacityBody
 from asr_server.gateway.capacity import KnownCapacity
 from asr_server.scheduling.capacity import EngineWork, StreamCapacity, StreamRules
 

@@ -12,22 +12,19 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 
 from asr_server import __version__
-from asr_server.api.http.schemas import (
+from asr_server.api.http.schemas import ErrorBody, ModelBody, ModelList, VoiceListBody
+from asr_server.api.http.voice_list import voice_list
+from asr_server.api.ops.schemas import (
     CapacityBody,
-    ErrorBody,
     HealthBody,
     LimitsBody,
     LiveBody,
-    ModelBody,
-    ModelList,
     ModelStateBody,
     OptionBody,
     ProbeBody,
     QueueBody,
     SpeechQueueBody,
-    VoiceListBody,
 )
-from asr_server.api.http.voice_list import voice_list
 from asr_server.api.websocket_io import refuse_plain_request
 from asr_server.core.errors import SpeechUnavailable
 from asr_server.core.settings import Settings

@@ -86,7 +86,9 @@ class Replica:
             start=False,
         )
         self.admission = Admission(
-            limits.queue_audio_s, time_limit_s=limits.request_timeout_s, engine_s=lambda: self.thread.recordings_s
+            limits.queue_audio_s,
+            time_limit_s=limits.request_timeout_s,
+            engine_s=lambda: self.thread.work.with_recordings_s,
         )
 
     @property

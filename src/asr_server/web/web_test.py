@@ -15,10 +15,11 @@ from asr_server import web
 from asr_server.api import errors
 from asr_server.api.errors import TABLE
 from asr_server.api.http import speech, sse
-from asr_server.api.http.schemas import HealthBody, LimitsBody, OptionBody, QueueBody, VoiceBody
+from asr_server.api.http.schemas import VoiceBody
 from asr_server.api.http.speech_fields import SpeechBody
 from asr_server.api.live import actions as live_actions
 from asr_server.api.live import messages, route
+from asr_server.api.ops.schemas import HealthBody, LimitsBody, OptionBody, QueueBody
 from asr_server.audio.encoding.formats import SpeechFormat
 from asr_server.text import languages
 

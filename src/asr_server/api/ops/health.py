@@ -11,7 +11,8 @@ from fastapi.responses import JSONResponse
 
 from asr_server import __version__
 from asr_server.api.dependencies import Services, ServicesDep
-from asr_server.api.http.schemas import (
+from asr_server.api.ops import probes
+from asr_server.api.ops.schemas import (
     CapacityBody,
     HealthBody,
     LimitsBody,
@@ -22,7 +23,6 @@ from asr_server.api.http.schemas import (
     QueueBody,
     SpeechQueueBody,
 )
-from asr_server.api.ops import probes
 from asr_server.engine.protocol import Option
 from asr_server.scheduling.job import DEFAULT
 from asr_server.scheduling.model import ModelState

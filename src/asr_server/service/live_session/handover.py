@@ -111,7 +111,9 @@ class SessionHandover:
             case Partial(utterance=number, text=text, committed=committed) as partial:
                 end_s = round(samples_to_s(partial.end_samples), 3)
                 found = self._text.on_partial(number, text, committed, end_s)
-                return found and replace(partial, committed=found.committed, tentative=found.tentative)
+                if found is None:
+                    return None
+                return replace(partial, committed=found.committed, tentative=found.tentative)
             case Final(utterance=number, text=text) as final:
                 return replace(final, text=self._text.on_final(number, text))
             case ResetDone():

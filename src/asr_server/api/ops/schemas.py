@@ -1,0 +1,133 @@
+"""What `/health` and the probes answer, as pydantic models: what `/docs` shows."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class QueueBody(BaseModel):
+    """What waits."""
+
+    final: int
+    partial: int
+    interactive: int
+    bulk: int
+    running: int = Field(description="Spans in the batch.")
+    audio_waiting_s: float = Field(description="Seconds of audio in the queue.")
+    audio_held_s: float = Field(description="Seconds of audio accepted and not yet answered.")
+    audio_limit_s: float = Field(description="The bound on audio_held_s.")
+
+
+class LiveBody(BaseModel):
+    """Live and realtime sessions."""
+
+    sessions: int = Field(description="All that are kept.")
+    waiting: int = Field(description="Those of them whose client is gone and may come back.")
+    limit: int = Field(description="`MAX_LIVE_SESSIONS`, of which one caller gets at most half.")
+
+
+class CapacityBody(BaseModel):
+    """What the server can take beside what it has. Where nothing was measured yet, the figures are guesses."""
+
+    free_streams: int = Field(description="Live sessions that fit beside those that are open.")
+    streams: int = Field(description="Live sessions that fit in all.")
+    streams_measured: bool = Field(description="Whether both follow from live sessions that this process had.")
+    stream_cost: float = Field(description="Seconds of the engine for a second of live speech; 0: not measured.")
+    speech_share: float = Field(description="Of the time of live sessions, how much is taken for speech.")
+    audio_s_per_s: float = Field(description="Seconds of recordings in a second, beside the present live sessions.")
+    free_audio_s_per_s: float = Field(description="What of that is not used now.")
+    audio_measured: bool = Field(description="Whether both follow from recordings that this process had.")
+
+
+class LimitsBody(BaseModel):
+    """What the server accepts."""
+
+    upload_bytes: int = Field(description="Largest request body, `MAX_UPLOAD_MB`.")
+    audio_s: float = Field(description="Longest recording, `MAX_AUDIO_S`.")
+    text_chars: int = Field(description="Longest text to speak, `MAX_SPEECH_CHARS`.")
+
+
+class OptionBody(BaseModel):
+    """One option of the plan."""
+
+    name: str
+    active: bool
+    value: str
+    reason: str
+
+
+class ModelStateBody(BaseModel):
+    """One of the models that are served."""
+
+    id: str
+    state: Literal["unloaded", "loading", "loaded", "failed"]
+    error: str = Field(description="Why the last load failed; empty when it did not.")
+    rows: int = Field(description="Spans in its batch.")
+    slots: int = Field(description="Rows that fit together; 0 while it is not loaded.")
+    kv_budget_mb: int = Field(description="MiB that its keys and values may take.")
+
+
+class SpeechQueueBody(BaseModel):
+    """Texts that are being spoken."""
+
+    texts: int
+    sentences_left: int = Field(description="Of these texts, those that are not spoken yet.")
+    held_s: float = Field(description="Seconds of speech that are accepted and not yet spoken.")
+    limit_s: float = Field(description="MAX_QUEUE_SPEECH_S.")
+
+
+class HealthBody(BaseModel):
+    """The state of the server."""
+
+    model_config = ConfigDict(protected_namespaces=())
+
+    status: Literal["ok", "degraded", "draining"]
+    mode: Literal["standalone", "gateway", "worker"]
+    model_id: str
+    model_revision: str = Field(description="Commit of the model, from its first load on; empty: not from the hub.")
+    languages: list[str] = Field(description="Codes of the languages that the model knows.")
+    model_loaded: bool
+    model_state: Literal["unloaded", "loading", "loaded", "failed"]
+    models: list[ModelStateBody] = Field(description="All models; the first is the default, which `model_id` names.")
+    downloaded_mb: int = Field(description="MiB that a download of the model under way has brought; otherwise 0.")
+    model_error: str = Field(description="Why the last load failed; empty when it did not.")
+    model_on_disk: bool | None = Field(
+        description="False: the first load downloads it. As of the start or the last load; null: not known."
+    )
+    cuda: bool
+    gpu_name: str
+    gpu_allocated_mb: int
+    gpu_reserved_mb: int
+    slots: int = Field(description="Rows that fit together; 0 while no model is loaded.")
+    kv_budget_mb: int = Field(description="MiB that keys and values may take: rows and live sessions.")
+    kv_cache_mb: int = Field(description="MiB that those of rows take.")
+    sessions_mb: int = Field(description="MiB kept for live sessions between partials.")
+    aligner_id: str
+    aligner_state: Literal["unloaded", "loading", "loaded", "failed"]
+    aligner_error: str = Field(description="Why the aligner could not be loaded; empty when it could.")
+    speakers_state: Literal["unloaded", "loaded"] = Field(description="Of the process that tells speakers apart.")
+    speech_state: Literal["off", "unloaded", "loading", "loaded", "failed"] = Field(
+        description="Of what speaks. `off`: nothing does; the option `speech` of the plan says why."
+    )
+    speech_model: str = Field(description="What speaks; empty: nothing does.")
+    speech_error: str = Field(description="Why its last load failed; empty when it did not.")
+    speech_queue: SpeechQueueBody
+    queue: QueueBody
+    live: LiveBody
+    capacity: CapacityBody
+    limits: LimitsBody
+    jobs: int = Field(
+        description="Jobs that wait or run; with `JOBS_DATABASE_URL`, that wait for any server or run at this one."
+    )
+    plan: list[OptionBody]
+    version: str
+    uptime_s: float
+
+
+class ProbeBody(BaseModel):
+    """The answer of a probe."""
+
+    status: Literal["ok", "failed"]
+    reason: str = ""
