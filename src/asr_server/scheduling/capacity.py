@@ -2,11 +2,15 @@
 
 `EngineWork` counts what an engine thread has done. `StreamCapacity` makes the figures of it. Pure.
 
-A stream costs the engine seconds that live work took, for each second of speech that it answered. Where partials take
-longer than the time after which the next is due, sessions ask less often and so seem to cost less: the cost is then
-raised in that ratio. Live work may take what recordings do not keep (`engine_time.RECORDINGS_SHARE`), which gives how
-many may speak at once. A session that is silent costs nothing, but may begin to speak: from the share of their time
-that people speak follows how many sessions fit, so that rarely more than that many speak at once.
+A stream costs the engine seconds that live work took, for each second of speech that it answered. Rows share the time
+of a pass, so another stream costs only the part that grows with the rows: the slope of a line through the rows and the
+seconds of passes. Live work may take what recordings do not keep (`engine_time.RECORDINGS_SHARE`), and no more than
+leaves partials in time: an answer takes as long as alone, divided by the share of the engine that is left. This gives
+how many may speak at once. Where partials are late nevertheless, the number is lower in that ratio: sessions then ask
+less often, and so seem to cost less.
+
+A session that is silent costs nothing, but may begin to speak: from the share of their time that people speak follows
+how many sessions fit, so that rarely more than may speak at once do.
 """
 
 from __future__ import annotations
@@ -41,6 +45,12 @@ _LEAST_SHARE = 0.25
 _DEVIATIONS = 2.0
 # So many may speak on any machine: where it is slow, answers then take about twice as long as for one.
 _LEAST_STREAMS = 2
+# Partials are to take this part of the time after which the next is due, on average: then nearly all come before it.
+_IN_TIME = 2 / 3
+# How much the variance of the number of rows in a pass, relative to the square of their mean, has to exceed this for a
+# slope to count; and how many rows share a pass at most before it is seen.
+_SLOPE_WEIGHT = 0.02
+_MOST_SHARING = 16
 # More than any machine has, so that engines without a measurable cost have a number too.
 _MOST_STREAMS = 1_000_000
 _LIVE_SHARE = 1 - RECORDINGS_SHARE
@@ -54,10 +64,14 @@ class EngineWork:
     `live_s`: seconds that it took for live work. `recordings_s`: for everything else. `with_recordings_s`: how long
     recordings were in the batch, live work beside them included, by the clock of requests. `speech_s`: seconds of live
     speech that were answered, each counted once. `row_s`: how long rows of live work were in the batch, in all.
-    `partials`: how many were answered, after `partials_s` in all, from when they were queued.
+    `partials`: how many were answered, after `partials_s` in all, from when they were queued. `moved` and `begun`: of
+    the steps with live work alone, sums of 1, the rows, their square, the seconds, and rows times seconds; for rows
+    that had begun before, and for new ones.
     """
 
     def __init__(self) -> None:
+        self.moved: tuple[float, ...] = (0.0,) * 5
+        self.begun: tuple[float, ...] = (0.0,) * 5
         self.live_s = self.recordings_s = self.with_recordings_s = 0.0
         self.speech_s = self.row_s = self.partials_s = 0.0
         self.partials = 0
@@ -69,6 +83,11 @@ class EngineWork:
         self.recordings_s += step.recordings_s
         if step.has_recordings:
             self.with_recordings_s += request_s
+            return
+        if step.moved_rows:
+            self.moved = _with_pass(self.moved, step.moved_rows, step.moved_s)
+        if step.begun_s:
+            self.begun = _with_pass(self.begun, step.begun_rows, step.begun_s)
 
     def answered(self, job: AnyJob) -> None:
         """A row is done, and its times are set."""
@@ -88,6 +107,10 @@ class EngineWork:
         if len(self._lengths) > _LENGTHS_KEPT:
             self._lengths.popitem(last=False)
         return max(0.0, job.cost_s - before_s)
+
+
+def _with_pass(sums: tuple[float, ...], rows: int, seconds: float) -> tuple[float, ...]:
+    return tuple(map(sum, zip(sums, (1, rows, rows * rows, seconds, rows * seconds), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +170,7 @@ class StreamCapacity:
         self._updated_s = clock()
         self._sessions = 0
         self._totals = self._read(0.0)
-        self._live = _Faded(_MEMORY_S, (0.0,) * 5)  # engine, speech, rows, partials, their time
+        self._live = _Faded(_MEMORY_S, (0.0,) * (6 + 5 + 5))  # seconds with speech, and the sums of `_read`
         self._speaking = _Faded(_SHARE_MEMORY_S, (_SHARE_WEIGHT_S, _SHARE_WEIGHT_S))  # speech, sessions
         self._wall = _Faded(_MEMORY_S, (0.0,) * 3)  # passed, live, recordings
         self._audio = _Faded(_MEMORY_S, (rules.first_guess_speed, 1.0))  # audio, engine
@@ -159,11 +182,11 @@ class StreamCapacity:
         """
         now_s, totals = self._clock(), self._read(audio_s)
         passed_s = now_s - self._updated_s
-        live_s, recordings_s, speech_s, row_s, partials, partials_s, new_audio_s = (
-            after - before for after, before in zip(totals, self._totals, strict=True)
-        )
+        new = [after - before for after, before in zip(totals, self._totals, strict=True)]
+        new_audio_s, recordings_s, live_s, speech_s, *_ = new
         # While nobody speaks, what is known of the cost stays as it is.
-        self._live.add(min(passed_s, speech_s), (live_s, speech_s, row_s, partials, partials_s))
+        spoken_s = min(passed_s, speech_s)
+        self._live.add(spoken_s, (spoken_s, *new[2:]))
         self._wall.add(passed_s, (passed_s, live_s, recordings_s))
         self._audio.add(recordings_s, (new_audio_s, recordings_s))
         if self._sessions:
@@ -173,7 +196,7 @@ class StreamCapacity:
     def free(self, room: int | None = None) -> FreeCapacity:
         """As of the last update. `room`: so many more sessions at most; None is no limit."""
         measured = self._work.speech_s >= _LEAST_SPEECH_S
-        live_s, speech_s, *_ = self._live.sums
+        _, live_s, speech_s, *_ = self._live.sums
         share = min(1.0, max(_LEAST_SHARE, self._speaking.ratio))
         most = self.rules.max_sessions if room is None else min(self.rules.max_sessions, self._sessions + room)
         speakers = self._speakers() if measured else self._guessed_speakers()
@@ -192,17 +215,24 @@ class StreamCapacity:
 
     def _read(self, audio_s: float) -> tuple[float, ...]:
         work = self._work
-        live = work.live_s, work.recordings_s, work.speech_s, work.row_s, float(work.partials), work.partials_s
-        return *live, audio_s
+        live = work.live_s, work.speech_s, work.row_s, work.partials, work.partials_s
+        return audio_s, work.recordings_s, *live, *work.moved, *work.begun
 
     def _speakers(self) -> float:
         """How many may speak at once, as measured."""
-        live_s, speech_s, row_s, partials, partials_s = self._live.sums
-        late = max(1.0, partials_s / partials / self.rules.partial_every_s) if partials else 1.0
-        by_time = _LIVE_SHARE * speech_s / live_s if live_s and self.rules.steps_are_work else math.inf
-        slots = self._slots()
-        by_rows = slots * speech_s / row_s if row_s and slots else math.inf
-        return max(_LEAST_STREAMS, min(by_time, by_rows, _MOST_STREAMS) / late)
+        span_s, live_s, speech_s, row_s, partials, partials_s, *passes = self._live.sums
+        by_rows, slots = math.inf, self._slots()
+        if row_s and slots:
+            by_rows = slots * speech_s / row_s
+        in_time_s = _IN_TIME * self.rules.partial_every_s
+        partial_s = partials_s / partials if partials else 0.0
+        by_time = math.inf
+        if live_s and self.rules.steps_are_work:
+            own_s = live_s * _own_share(passes)
+            # The more work, the longer an answer waits: by what the engine does for others meanwhile.
+            alone_s = partial_s * (1 - min(1.0, own_s / span_s))
+            by_time = min(_LIVE_SHARE, 1 - alone_s / in_time_s) * speech_s / own_s
+        return max(_LEAST_STREAMS, min(by_time, by_rows, _MOST_STREAMS) / max(1.0, partial_s / in_time_s))
 
     def _guessed_speakers(self) -> float:
         return max(_LEAST_STREAMS, _LIVE_SHARE * self._audio.ratio / _TIMES_HEARD)
@@ -241,3 +271,25 @@ def _sessions(speakers: float, share: float) -> float:
     spread = _DEVIATIONS * math.sqrt(share * (1 - share))
     root = (math.sqrt(spread**2 + 4 * share * speakers) - spread) / (2 * share)
     return max(speakers, root**2)
+
+
+def _own_share(passes: list[float]) -> float:
+    """Of the time of live work, how much there is more of the more rows there are; passes share the rest."""
+    sums = passes[:5], passes[5:]
+    seconds = sum(each[3] for each in sums)
+    return sum(map(_own_s, sums)) / seconds if seconds else 1.0
+
+
+def _own_s(sums: list[float]) -> float:
+    """The part of the passes' time that is in proportion to their rows: the slope of a line through (rows, seconds).
+
+    Where the number of rows hardly varies the slope is not known. Then all of the time counts as theirs.
+    """
+    count, rows, squares, seconds, products = sums
+    if not rows:
+        return seconds
+    mean, each_s = rows / count, seconds / rows
+    variance, covariance = squares / count - mean**2, products / count - mean * seconds / count
+    weight = _SLOPE_WEIGHT * mean**2
+    slope = (covariance + weight * each_s) / (variance + weight)
+    return rows * min(each_s, max(each_s / _MOST_SHARING, slope))

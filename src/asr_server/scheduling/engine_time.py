@@ -22,20 +22,27 @@ class StepTime:
     A step first moves all rows that have had an outcome before, then begins new ones, live work first. So the time
     until an outcome of the former is shared by all of them, and what is spent until a new row has its first outcome is
     that row's own. `jobs`: the rows of the batch. `clock` is monotonic seconds.
+
+    `moved_rows` and `moved_s`: the rows that had begun before, and their time; `begun_rows` and `begun_s`: the others.
     """
 
     def __init__(self, jobs: Collection[AnyJob], clock: Callable[[], float]) -> None:
         self.live_s = self.recordings_s = 0.0
         self.has_recordings = any(not job.priority.is_live for job in jobs)
         self._begun = [job for job in jobs if job.begun]
+        self.moved_rows, self.begun_rows, self.moved_s, self.begun_s = len(self._begun), 0, 0.0, 0.0
         self._new = {job for job in jobs if not job.begun}
         self._clock = clock
         self._last_s = clock()
 
     def on_outcome(self, job: AnyJob) -> None:
         """A row has an outcome now."""
-        self._charge([job] if job in self._new else self._begun)
-        self._new.discard(job)
+        if job not in self._new:
+            self._charge(self._begun)
+            return
+        self._charge([job])
+        self._new.remove(job)
+        self.begun_rows += 1
 
     def end(self) -> None:
         """The step is over. What it did since the last outcome was for rows that have not got so far."""
@@ -44,6 +51,10 @@ class StepTime:
     def _charge(self, jobs: Collection[AnyJob]) -> None:
         now_s = self._clock()
         took_s, self._last_s = now_s - self._last_s, now_s
+        if jobs is self._begun:
+            self.moved_s += took_s
+        else:
+            self.begun_s += took_s
         if jobs:
             live = sum(job.priority.is_live for job in jobs) / len(jobs)
             self.live_s += took_s * live
