@@ -44,8 +44,8 @@ def test_another_session_is_refused_while_no_stream_is_free(start, speech, talk,
         with ExitStack() as opened:
             sessions = [kept, *(opened.enter_context(open_session(server)) for _ in range(3))]
             _speak(sessions, talk)
-            capacity = server.health()["capacity"]
-            assert (capacity["streams_measured"], capacity["streams"], capacity["free_streams"]) == (True, 2, 0)
+            capacity = server.wait_for(lambda health: health["capacity"]["streams_measured"])["capacity"]
+            assert (capacity["streams"], capacity["free_streams"]) == (2, 0)
             assert value(scrape(server), "asr_free_streams") == 0
             assert not _is_taken(server)
             assert server.client.get("/readyz").status_code == 200
@@ -60,5 +60,6 @@ def test_an_operator_may_take_more(start, talk):
     """With LIVE_ADMISSION=false the number is shown, and refuses nobody."""
     with start(script=SLOW, **OFTEN, LIVE_ADMISSION="false") as server, ExitStack() as opened:
         _speak([opened.enter_context(open_session(server)) for _ in range(4)], talk)
+        server.wait_for(lambda health: health["capacity"]["streams_measured"])
         assert server.health()["capacity"]["free_streams"] == 0
         assert _is_taken(server)

@@ -231,6 +231,7 @@ class _Streams:
         for _ in range(seconds):
             self.now_s += 1.0
             self.work.speech_s += sessions
+            self.work.first_speech_s = min(self.work.first_speech_s, self.now_s)
             self.work.live_s += sessions * self.cost_s
             admission.update()
 

@@ -31,8 +31,10 @@ FIRST_GUESS_SPEED_GPU = 100.0
 # About how often the engine hears a second of live speech in all, as parts of partials and of the final. Used only
 # before live work was measured.
 _TIMES_HEARD = 4.0
-# A cost is known after so many seconds of live speech, and is that of about so many seconds in which somebody spoke.
-_LEAST_SPEECH_S = 10.0
+# A cost is known after so many seconds of live speech, and so long after the first: a worker that takes the sessions
+# of one that crashed has them all by then, and refuses none. It is that of about so many seconds in which somebody
+# spoke.
+_LEAST_SPEECH_S, _LEAST_SPAN_S = 10.0, 5.0
 _MEMORY_S = 30.0
 # The speed of recordings is known after so many seconds of the engine's time.
 _LEAST_ENGINE_S = 1.0
@@ -43,7 +45,7 @@ _SHARE_WEIGHT_S = 60.0
 _LEAST_SHARE = 0.25
 # Standard deviations between the mean number of those who speak and the most that are expected: 98 % of the time.
 _DEVIATIONS = 2.0
-# So many may speak on any machine: where it is slow, answers then take about twice as long as for one.
+# So many may speak on any machine: where it is slow, answers then take up to three times as long as for one.
 _LEAST_STREAMS = 2
 # Partials are to take this part of the time after which the next is due, on average: then nearly all come before it.
 _IN_TIME = 2 / 3
@@ -63,10 +65,10 @@ class EngineWork:
 
     `live_s`: seconds that it took for live work. `recordings_s`: for everything else. `with_recordings_s`: how long
     recordings were in the batch, live work beside them included, by the clock of requests. `speech_s`: seconds of live
-    speech that were answered, each counted once. `row_s`: how long rows of live work were in the batch, in all.
-    `partials`: how many were answered, after `partials_s` in all, from when they were queued. `moved` and `begun`: of
-    the steps with live work alone, sums of 1, the rows, their square, the seconds, and rows times seconds; for rows
-    that had begun before, and for new ones.
+    speech that were answered, each counted once, the first at `first_speech_s` (monotonic). `row_s`: how long rows of
+    live work were in the batch, in all. `partials`: how many were answered, after `partials_s` in all, from when they
+    were queued. `moved` and `begun`: of the steps with live work alone, sums of 1, the rows, their square, the seconds,
+    and rows times seconds; for rows that had begun before, and for new ones.
     """
 
     def __init__(self) -> None:
@@ -74,6 +76,7 @@ class EngineWork:
         self.begun: tuple[float, ...] = (0.0,) * 5
         self.live_s = self.recordings_s = self.with_recordings_s = 0.0
         self.speech_s = self.row_s = self.partials_s = 0.0
+        self.first_speech_s = math.inf
         self.partials = 0
         self._lengths: OrderedDict[str, float] = OrderedDict()  # seconds that were answered, by utterance
 
@@ -95,6 +98,7 @@ class EngineWork:
         if not job.priority.is_live:
             return
         self.speech_s += new_s
+        self.first_speech_s = min(self.first_speech_s, job.ended_s)
         self.row_s += job.ended_s - job.started_s
         if job.priority is Priority.PARTIAL:
             self.partials += 1
@@ -195,7 +199,8 @@ class StreamCapacity:
 
     def free(self, room: int | None = None) -> FreeCapacity:
         """As of the last update. `room`: so many more sessions at most; None is no limit."""
-        measured = self._work.speech_s >= _LEAST_SPEECH_S
+        since_s = self._updated_s - self._work.first_speech_s
+        measured = self._work.speech_s >= _LEAST_SPEECH_S and since_s >= _LEAST_SPAN_S
         _, live_s, speech_s, *_ = self._live.sums
         share = min(1.0, max(_LEAST_SHARE, self._speaking.ratio))
         most = self.rules.max_sessions if room is None else min(self.rules.max_sessions, self._sessions + room)

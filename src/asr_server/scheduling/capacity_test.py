@@ -36,6 +36,7 @@ class Machine:
             self.work.live_s += asked_s / late
             self.work.recordings_s += recordings
             self.work.speech_s += speech_s
+            self.work.first_speech_s = min(self.work.first_speech_s, self.now_s if speech_s else math.inf)
             self.work.row_s += speech_s * min(1.0, rows * late)
             self.work.partials += partials
             self.work.partials_s += partials * EVERY_S * (late if late > 1 else 0.1)
@@ -130,6 +131,15 @@ def test_nothing_is_measured_before_somebody_has_spoken():
     assert machine.free().streams_measured is True
 
 
+def test_sessions_that_come_together_from_elsewhere_are_not_measured_at_once():
+    """A worker that takes those of one that crashed must not refuse the last of them by what the first cost."""
+    machine = Machine()
+    machine.run(2, 40, cost_s=2.0)
+    assert machine.free().streams_measured is False
+    machine.run(5, 40, cost_s=2.0)
+    assert machine.free().streams_measured is True
+
+
 def test_two_fit_any_machine():
     """Where one who speaks already takes all of the engine, a second waits about twice as long, and that is let in."""
     machine = Machine()
@@ -173,7 +183,7 @@ def test_a_long_time_without_a_look_is_an_average():
     """However rarely the figures are read."""
     often, rarely = Machine(), Machine()
     often.run(600, 10)
-    for name in ("live_s", "speech_s", "row_s", "partials", "partials_s"):
+    for name in ("first_speech_s", "live_s", "speech_s", "row_s", "partials", "partials_s"):
         setattr(rarely.work, name, getattr(often.work, name))
     rarely.now_s = often.now_s
     rarely.capacity.update(10)
