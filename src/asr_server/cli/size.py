@@ -284,10 +284,8 @@ def _rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"  {name}", f"p50 {ranks['p50']:.3f} s, p95 {ranks['p95']:.3f} s (simulated)"
     yield "  busy", f"engine {one['engine_busy']:.0%}, event loop {one['event_loop_busy']:.0%} of a core"
     alone = figures["recordings_alone_s_per_s"]
-    yield (
-        "without live",
-        f"{alone['engine']:,.0f} s of recordings in a second by the engine, {alone['event_loop']:,.0f} by the event loop",
-    )
+    limits = f"engine {alone['engine']:,.0f}, event loop {alone['event_loop']:,.0f}"
+    yield "without live", f"at most so many seconds of recordings in a second: {limits}"
     yield from _labelled("estimated", figures["estimates"])
 
 
