@@ -21,7 +21,7 @@ def test_the_plan_of_the_page_is_that_of_the_command(model, tmp_path, monkeypatc
     load = ["--live", "10000", "--recordings", "50", "--spare", "0"]
     assert main(["size", "--gpu", "h100", "--model", model, "--json", *load]) == 0
     found = json.loads(capsys.readouterr().out)
-    row = re.search(rf"^\| {model} \| ([\d,]+) \| ([\d,]+) \| ([a-zA-Z_ ]+) \|", PAGE, re.MULTILINE)
+    row = re.search(rf"^\| {model} \| ([\d,]+) \| ([\d,]+) \| ([a-zA-Z_ ]+?) \|", PAGE, re.MULTILINE)
     assert row is not None
     stated = int(row[1].replace(",", "")), int(row[2].replace(",", "")), row[3]
     assert stated == (found["needed_replicas"], found["one_replica"]["live"], found["bound_by"])

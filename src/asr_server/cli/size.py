@@ -245,7 +245,10 @@ def _figures(parsed: argparse.Namespace, servers: Servers, load: Load, found: Pl
             "engine_busy": round(min(1.0, outcome.busy), 3),
             "event_loop_busy": round(found.host_load, 3),
         },
-        "recordings_alone_s_per_s": round(planning.recordings_limit(servers.profile), 1),
+        "recordings_alone_s_per_s": {
+            "engine": round(planning.recordings_limit(servers.profile), 1),
+            "event_loop": round(planning.MOST_HOST_LOAD / servers.host.recording_loop_s, 1),
+        },
         "estimates": [*_estimates(servers.profile), planning.HOST_SOURCE],
     }
 
@@ -280,7 +283,9 @@ def _rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if (ranks := one[key]) is not None:
             yield f"  {name}", f"p50 {ranks['p50']:.3f} s, p95 {ranks['p95']:.3f} s (simulated)"
     yield "  busy", f"engine {one['engine_busy']:.0%}, event loop {one['event_loop_busy']:.0%} of a core"
-    yield "recordings", f"{figures['recordings_alone_s_per_s']:,.0f} s in a second on a replica without live sessions"
+    alone = figures["recordings_alone_s_per_s"]
+    limits = f"engine {alone['engine']:,.0f}, event loop {alone['event_loop']:,.0f}"
+    yield "without live", f"at most so many seconds of recordings in a second: {limits}"
     yield from _labelled("estimated", figures["estimates"])
 
 
