@@ -90,7 +90,8 @@ async def drain(app: FastAPI) -> None:
     """Report unready, and let the worker finish its work once load balancers have noticed. Called before sockets are
     closed, so that every live session gets its final."""
     worker: Worker = app.state.worker
-    await worker.drain(app.state.drain_delay_s)
+    await worker.refuse(app.state.drain_delay_s)
+    await worker.drain()
 
 
 def _hang_config(settings: Settings) -> HangConfig:

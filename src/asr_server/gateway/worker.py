@@ -205,13 +205,16 @@ class Worker:
             _signal(process.kill)
             await asyncio.wait({self._run})
 
-    async def drain(self, delay_s: float = 0.0) -> None:
-        """Be `draining`, after `delay_s` seconds accept no more work, and shut the worker down, which finishes what it
-        has."""
+    async def refuse(self, delay_s: float = 0.0) -> None:
+        """Be `draining`, and after `delay_s` seconds accept no more work."""
         self.draining = True
         await asyncio.sleep(delay_s)
         self._refusing = True
         self._notify()
+
+    async def drain(self) -> None:
+        """Accept no more work, and shut the worker down, which finishes what it has."""
+        await self.refuse()
         await self.stop()
 
     def _notify(self) -> None:
