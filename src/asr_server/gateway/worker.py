@@ -101,7 +101,7 @@ class Worker:
         self._kill_cause: WorkerEnd | None = None
         self.starts = 0
         self.ends = dict.fromkeys(WorkerEnd, 0)
-        self.draining = self._refusing = False
+        self.draining = self.refusing = False
 
     @property
     def state(self) -> WorkerState:
@@ -116,7 +116,7 @@ class Worker:
     async def running(self) -> WorkerConnection:
         """The running worker, started if there is none. Raises `WorkerUnavailable`, `ShuttingDown`."""
         while True:
-            if self._refusing:
+            if self.refusing:
                 raise ShuttingDown("The server is shutting down.")
             match self._policy.decide(self._clock()):
                 case Decision.GO if self._connection is not None:
@@ -209,7 +209,7 @@ class Worker:
         """Be `draining`, and after `delay_s` seconds accept no more work."""
         self.draining = True
         await asyncio.sleep(delay_s)
-        self._refusing = True
+        self.refusing = True
         self._notify()
 
     async def drain(self) -> None:
