@@ -31,6 +31,7 @@ class Speaker:
     def __init__(self, server):
         self.client = LiveClient(server.base, LiveOptions(token=server.key))
         self.finals, self.committed, self.taken_back = {}, {}, []
+        self.failure = None
         self.said = self.resumed = 0
         self._ending = threading.Event()
         self._threads = [threading.Thread(target=each) for each in (self._speak, self._read)]
@@ -63,9 +64,17 @@ class Speaker:
                 self.client.flush()
                 return
             except ConnectionClosed:
+                if self.failure is not None:
+                    return
                 time.sleep(PIECE_S)
 
     def _read(self):
+        try:
+            self._follow()
+        except Exception as error:  # for the test, which is on another thread
+            self.failure = error
+
+    def _follow(self):
         while True:
             try:
                 for line in self.client.lines():
@@ -85,6 +94,7 @@ class Speaker:
 def _check(speakers):
     words = recordings.sample()[1]
     for speaker in speakers:
+        assert speaker.failure is None
         assert speaker.text == " ".join([words] * speaker.said)
         assert speaker.taken_back == []
 

@@ -98,9 +98,7 @@ async def drain(app: FastAPI) -> None:
     worker finish its work. Called before sockets are closed, so that every live session gets its final."""
     worker: Worker = app.state.worker
     live: LiveSockets = app.state.live
-    worker.draining = True
-    await asyncio.sleep(app.state.drain_delay_s)
-    worker.refuse()
+    await worker.refuse(app.state.drain_delay_s)
     await live.hand_over(app.state.handover_s)
     await worker.drain()
 

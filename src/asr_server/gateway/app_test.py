@@ -1,6 +1,5 @@
 """What the gateway's app refuses and answers itself, without a worker."""
 
-import asyncio
 import threading
 import time
 
@@ -65,17 +64,6 @@ def test_a_worker_starts_for_the_jobs_of_other_servers(gateway_with, monkeypatch
     while not worker.starts:
         time.sleep(0.01)
     assert set(asked) == {"postgresql://db/asr"}
-
-
-async def test_a_gateway_takes_work_until_load_balancers_have_noticed():
-    """It says first that it drains, and refuses nobody within the delay."""
-    settings = Settings(_env_file=None, model_id="demo", gateway_mode=True, drain_delay_s=0.2)
-    app = create_app(settings)
-    draining = asyncio.create_task(gateway.drain(app))
-    await asyncio.sleep(0)
-    assert (app.state.worker.draining, app.state.worker.refusing) == (True, False)
-    await draining
-    assert app.state.worker.refusing
 
 
 def test_what_needs_no_key_starts_no_worker(app, client):

@@ -206,14 +206,16 @@ class Worker:
             _signal(process.kill)
             await asyncio.wait({self._run})
 
-    def refuse(self) -> None:
-        """Accept no more work. The worker goes on with what it has."""
-        self.draining = self.refusing = True
+    async def refuse(self, delay_s: float = 0.0) -> None:
+        """Be `draining`, and after `delay_s` seconds accept no more work."""
+        self.draining = True
+        await asyncio.sleep(delay_s)
+        self.refusing = True
         self._notify()
 
     async def drain(self) -> None:
         """Accept no more work, and shut the worker down, which finishes what it has."""
-        self.refuse()
+        await self.refuse()
         await self.stop()
 
     def _notify(self) -> None:

@@ -248,9 +248,10 @@ async def test_a_draining_one_takes_nobody_any_more(supervise):
 async def test_a_draining_one_works_until_load_balancers_have_noticed(supervise):
     """It says that it drains, and takes whoever comes until it refuses."""
     case = supervise()
-    case.worker.draining = True
+    refusing = asyncio.create_task(case.worker.refuse(0.5))
+    await _until(lambda: case.worker.draining)
     assert await case.worker.running() is case.worker.connection
-    case.worker.refuse()
+    await refusing
     with pytest.raises(ShuttingDown):
         await case.worker.running()
 
