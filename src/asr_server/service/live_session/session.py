@@ -148,8 +148,7 @@ class LiveSession:
         return Connection(self, self._outbox, received is None)
 
     async def ask_to_move(self, within_s: float) -> None:
-        """Ask the client to go on with another server, once the word times under way are sent, or half of the time has
-        passed."""
+        """Ask the client to go on with another server, once its word times are sent, or half of the time has passed."""
         assert self.handover is not None, "only sessions whose client asked for it can move"
         await self._word_times.wait(within_s / 2)
         self._outbox.put(Outgoing(MoveRequested(self.handover.continuation(self.machine), within_s)))
@@ -178,11 +177,10 @@ class LiveSession:
             await self._inbox.wait_for_room(event)
         if not self.is_current(outbox):
             raise SessionTaken("The session goes on over another connection.")
-        match event:
-            case Audio(pcm=pcm):
-                self.received_bytes += len(pcm)
-            case _:
-                self.received_actions += 1
+        if isinstance(event, Audio):
+            self.received_bytes += len(event.pcm)
+        else:
+            self.received_actions += 1
         if isinstance(event, Configure):
             self.rules = event.rules
         self._inbox.put(event)
