@@ -116,6 +116,41 @@ def test_a_server_that_dies_and_comes_back_hears_again_what_no_line_was_made_of(
         assert _words(page) == [words, words]
 
 
+_NOTICES = """
+window.notices = [];
+addEventListener("DOMContentLoaded", () => {
+    const shown = document.querySelector("#live-connection");
+    const note = () => window.notices.push(shown.textContent);
+    new MutationObserver(note).observe(shown, { childList: true, characterData: true, subtree: true });
+});
+"""
+
+
+@pytest.mark.nightly
+def test_a_server_that_shuts_down_is_left_while_it_still_serves(speaking, tmp_path):
+    """Another one takes its place in the middle of a sentence: the page shows no interruption, and each word once."""
+    _, words = recordings.sample()
+    with Proxy(9) as proxy, ExitStack() as stack:
+        last, following = (stack.enter_context(_ready(tmp_path / name)) for name in ("last", "following"))
+        proxy.target = last.port
+        browser = stack.enter_context(speaking(times=2))
+        watched = stack.enter_context(opened(browser, proxy.base))
+        watched.allowed += ["WebSocket connection", "Failed to load resource"]
+        page = watched.page
+        page.add_init_script(_NOTICES)
+        page.reload()
+        page.click("#live-start")
+        expect(page.locator("#live-lines li").first).to_have_text(re.compile(r"\w"))
+        proxy.target = following.port
+        last.process.send_signal(signal.SIGTERM)
+        expect(page.locator("#live-lines li:not(.open) p")).to_have_text([words, words])
+        assert last.process.wait(timeout=60) == 0
+        assert following.health()["live"]["sessions"] == 1
+        assert not [notice for notice in page.evaluate("window.notices") if "lost" in notice]
+        _end(page)
+        assert _words(page) == [words, words]
+
+
 @pytest.mark.nightly
 def test_a_refused_microphone_is_reported_with_a_way_out(launch, page_server):
     """Nothing is sent, and the page can be started again."""
