@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _START_S = 60.0
+# Without fsync it survives the end of its processes, which is all that tests do to it.
 _SETTINGS = {"listen_addresses": "", "fsync": "off", "max_connections": "60"}
 
 

@@ -42,6 +42,13 @@ def ended(server, identity, timeout_s=120.0):
         time.sleep(0.2)
 
 
+def until(condition, timeout_s=120.0):
+    give_up_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.1)
+
+
 def words(server, identity):
     return server.client.get(f"/v1/jobs/{identity}/result").text.split()
 
@@ -93,10 +100,7 @@ def test_a_stopped_server_that_goes_on_writes_nothing(tmp_path, sample, settings
         finally:
             first.process.send_signal(signal.SIGCONT)
         before = database.query("SELECT claim, lost, record FROM asr_jobs")
-        give_up_s = time.monotonic() + 60
-        while "taken over by another server" not in first.log():
-            assert time.monotonic() < give_up_s, first.log()
-            time.sleep(0.2)
+        until(lambda: "taken over by another server" in first.log())
         first.wait_for(lambda health: health["jobs"] == 0)
         assert words(first, job["id"]) == 60 * sample[1].split()
         assert runs(first, job["id"]) == 0
@@ -131,28 +135,28 @@ def test_a_database_that_is_gone_for_a_while(tmp_path, sample, settings, databas
 
         def submit_all_the_time(server):
             while not stop.is_set():
-                fields = {"model": "demo", "response_format": "text"}
+                fields = {"model": "whisper-1", "response_format": "text"}
                 answer = httpx.post(f"{server.base}/v1/jobs", files={"file": sample[0]}, data=fields, timeout=60)
                 (accepted if answer.status_code == 202 else refused).append(answer)
 
         with ThreadPoolExecutor(2) as pool:
             load = [pool.submit(submit_all_the_time, server) for server in (first, second)]
             try:
-                time.sleep(2)
+                until(lambda: len(accepted) >= 10)
                 database.stop()
-                time.sleep(3)
+                until(lambda: len(refused) >= 10)
                 answer = first.client.get(f"/v1/jobs/{accepted[0].json()['id']}")
                 assert (answer.status_code, answer.json()["error"]["code"]) == (503, "jobs_unavailable")
                 assert "retry-after" in answer.headers
                 assert first.transcribe(sample[0], response_format="text").text.split() == sample[1].split()
                 assert first.client.get("/readyz").status_code == 200
                 database.start()
-                time.sleep(2)
+                count = len(accepted)
+                until(lambda: len(accepted) >= count + 10)
             finally:
                 stop.set()
             for one in load:
                 one.result(timeout=60)
-        assert refused
         assert {(answer.status_code, answer.json()["error"]["code"]) for answer in refused} == {
             (503, "jobs_unavailable")
         }
@@ -190,17 +194,14 @@ def test_a_gateway_starts_its_worker_for_jobs_of_others(tmp_path, sample, settin
         first.stop()
     gateway = {**settings, "GATEWAY_MODE": "true", "IDLE_TIMEOUT": "5", "STATE_DIR": str(tmp_path / "b-state")}
     with running(tmp_path / "b", **gateway) as second:
-        give_up_s = time.monotonic() + 120
-        while not runs(second, job["id"]):
-            assert time.monotonic() < give_up_s, second.log()
-            time.sleep(0.5)
+        until(lambda: runs(second, job["id"]))
         assert words(second, job["id"]) == 20 * sample[1].split()
         second.wait_for(lambda health: not health["model_loaded"], timeout_s=60)
 
 
 def test_long_speech_goes_on_at_another_server(tmp_path, settings):
     """After kill -9 in the middle of a text the other server speaks what is missing: no byte shows the break."""
-    sentences = (f"This is sentence number {number}, which is said once and never again." for number in range(200))
+    sentences = (f"This is sentence number {number}, which is said once and never again." for number in range(120))
     wanted = {"input": " ".join(sentences), "response_format": "wav"}
     settings = {**settings, "SPEECH": "espeak"}
     first = ServerProcess(tmp_path / "a", **settings, STATE_DIR=str(tmp_path / "a-state"))
@@ -219,5 +220,5 @@ def test_long_speech_goes_on_at_another_server(tmp_path, settings):
         assert min(done for done in seen if done) > 1_000  # it did not begin anew
         events(second, uninterrupted)
         results = [second.client.get(f"/v1/jobs/{one}/result").content for one in (job, uninterrupted)]
-    assert len(results[0]) > 10_000_000
+    assert len(results[0]) > 6_000_000
     assert results[0] == results[1]

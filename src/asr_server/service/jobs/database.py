@@ -23,8 +23,9 @@ SCHEMA_VERSION = 1
 SCHEMA_LOCK, ROOM_LOCK = 7_204_118_001, 7_204_118_002
 # Of one server. None is kept for a caller who reads or writes slowly.
 _CONNECTIONS = 4
-# A statement may have to wait for the disk, or remove some GiB.
-_CONNECT_S, _STATEMENT_S, _CLOSE_S = 5.0, 60.0, 5.0
+_CONNECT_S, _STATEMENT_S, _CLOSE_S = 5.0, 10.0, 5.0
+# Of a statement that may remove some GiB.
+REMOVE_S = 60.0
 
 # Contents are not compressed: they are audio, or short. A job is `arriving` until all of its input is there.
 # `claim` counts how often a job was taken: who has an older number may not write. `lost`: how often a server ended,

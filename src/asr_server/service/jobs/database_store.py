@@ -19,7 +19,7 @@ from loguru import logger
 
 from asr_server.core.errors import JobsUnavailable
 from asr_server.service.jobs import migration, stored_record
-from asr_server.service.jobs.database import ROOM_LOCK, Database
+from asr_server.service.jobs.database import REMOVE_S, ROOM_LOCK, Database
 from asr_server.service.jobs.record import JobRecord, JobState
 from asr_server.service.jobs.shares import AT_ONCE_EACH
 
@@ -27,8 +27,6 @@ RECORDING, RESULT = "recording", "result"
 _CHUNK_BYTES = 1024 * 1024
 # Of a row without its content.
 _ROW_BYTES = 4096
-# Removed by one statement, which must not take for ever.
-_REMOVED_AT_ONCE = 10
 _ARRIVING, _UNREADABLE = "arriving", "unreadable"
 
 _SHARES = """
@@ -80,7 +78,7 @@ UPDATE asr_jobs SET lease_until = now() + $3 WHERE id = $1 AND claim = $2 AND st
 _SWEEP = """
 DELETE FROM asr_jobs WHERE id IN (
     SELECT id FROM asr_jobs WHERE remove_at < now() OR state = 'arriving' AND lease_until < now()
-    LIMIT $1 FOR UPDATE SKIP LOCKED
+    LIMIT 1 FOR UPDATE SKIP LOCKED
 )
 """
 _NOTHING = ("UPDATE 0", "DELETE 0")
@@ -275,7 +273,8 @@ class DatabaseStore:
         """Store how the job ended, and remove all that is not its result. It is removed after `ttl_s`."""
         stored, result_file = stored_record.dumped(ended).decode(), RESULT if ended.result is not None else ""
         async with self._held(claim) as connection:
-            await connection.execute("DELETE FROM asr_job_chunks WHERE job = $1 AND file <> $2", claim.id, result_file)
+            query = "DELETE FROM asr_job_chunks WHERE job = $1 AND file <> $2"
+            await connection.execute(query, claim.id, result_file, timeout=REMOVE_S)
             await connection.execute("DELETE FROM asr_job_parts WHERE job = $1", claim.id)
             query = "SELECT coalesce(sum(length(content)), 0)::bigint FROM asr_job_chunks WHERE job = $1"
             size_bytes = _ROW_BYTES + await connection.fetchval(query, claim.id)
@@ -286,14 +285,14 @@ class DatabaseStore:
         """Remove the owner's job with its files. Whether there was one."""
         async with self.database.transaction() as connection:
             query = "DELETE FROM asr_jobs WHERE id = $1 AND owner = $2"
-            return str(await connection.execute(query, identity, owner)) not in _NOTHING
+            return str(await connection.execute(query, identity, owner, timeout=REMOVE_S)) not in _NOTHING
 
     async def sweep(self) -> None:
         """Remove jobs whose time is over, and those that never arrived."""
         removed = ""
         while removed not in _NOTHING:
             async with self.database.transaction() as connection:
-                removed = await connection.execute(_SWEEP, _REMOVED_AT_ONCE)
+                removed = await connection.execute(_SWEEP, timeout=REMOVE_S)
 
     async def _write(self, statement: str, *values: Any) -> None:
         async with self.database.transaction() as connection:
