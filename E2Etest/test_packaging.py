@@ -229,8 +229,9 @@ def _own_imports():
                     found |= {alias.name for alias in node.names}
                 elif isinstance(node, ast.ImportFrom) and not node.level:
                     found.add(node.module)
-    # sounddevice: for microphones, where installed
-    own = {"asr_server", "sounddevice", "onnx", "onnxscript", *capabilities.OPTIONAL, *sys.stdlib_module_names}
+    # sounddevice: for microphones, where installed; asyncpg can be missing, but the lock file has it
+    optional = {name.replace("-", "_") for name in capabilities.OPTIONAL} - {"asyncpg"}
+    own = {"asr_server", "sounddevice", "onnx", "onnxscript", "ray", *optional, *sys.stdlib_module_names}
     return sorted(name for name in found if name.split(".")[0] not in own)
 
 
