@@ -136,4 +136,5 @@ def connected(server: Server, **query: object) -> ClientConnection:
     """A connection whose first message was not read."""
     asked = "&".join(f"{name}={value}" for name, value in query.items())
     headers = {"Authorization": f"Bearer {server.key}"} if server.key else {}
-    return connect(f"{server.live_url}?{asked}", max_size=None, compression=None, additional_headers=headers)
+    options = {"max_size": None, "compression": None, "open_timeout": TIMEOUT_S, "additional_headers": headers}
+    return connect(f"{server.live_url}?{asked}", **options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 from dataclasses import dataclass, field
 
@@ -128,11 +129,12 @@ def gateway_with(workers, tmp_path):
 
 
 class GatewayClient(AppClient):
-    """`worker`: the gateway's."""
+    """`worker`: the gateway's. `drain`: what its server awaits on SIGTERM."""
 
     def __init__(self, app):
         super().__init__(app)
         self.worker = app.state.worker
+        self.drain = functools.partial(gateway.drain, app)
 
 
 @pytest.fixture

@@ -98,21 +98,18 @@ class LiveSockets:
         if parameters.handover and parameters.session_id:
             await client.accept()
             moved = await read_frame(client, parameters.session_id, parameters.received)
-            self._check_may_move_here()
+            if self._worker.draining:
+                raise ShuttingDown("The server is shutting down.")
         session = self._sessions.get(parameters.session_id)
-        owns = session is not None and session.owner == client.state.caller.owner
-        if session is not None and owns and (moved is None or session.replay.issued(moved.state)):
+        is_owner = session is not None and session.owner == client.state.caller.owner
+        if session is not None and is_owner and (moved is None or session.replay.issued(moved.state)):
             await self._resume(client, session, query, parameters.received)
             return
-        if session is not None and owns:
+        if session is not None and is_owner:
             self._evict(session)  # its client has gone on with another server since
         elif session is not None and moved is not None:
             raise SessionNotFound("No session of this id is kept; open a new one.", param="session_id")
         await self._open(client, query, moved, parameters.received)
-
-    def _check_may_move_here(self) -> None:
-        if self._worker.draining:
-            raise ShuttingDown("The server is shutting down.")
 
     async def hand_over(self, within_s: float) -> None:
         """Ask the clients that can move to go on with another server; wait for them until the time is over."""

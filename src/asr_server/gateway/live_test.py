@@ -2,15 +2,18 @@
 
 import json
 import time
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qs
 
 import pytest
 from starlette.websockets import WebSocketDisconnect
 
-from asr_server.api.websocket_io import DISCARD
+from asr_server.api.live import continuation
+from asr_server.api.websocket_io import DISCARD, MOVED
 from asr_server.gateway.conftest import KEYS
 from asr_server.gateway.restart_policy import WorkerState
+from asr_server.live.continuation import Continuation, TurnSettings
 
 PATH = "/ws/transcribe"
 NOT_FOUND = {"error": {"code": "session_not_found"}}
@@ -23,6 +26,7 @@ class _Sessions:
     audio: dict[str, bytes] = field(default_factory=dict)
     finals: dict[str, int] = field(default_factory=dict)
     known: dict[object, set] = field(default_factory=dict)  # by process and key
+    actions: list[dict] = field(default_factory=list)  # of all sessions
     endings: list[tuple] = field(default_factory=list)  # of connections: the session and the close code
 
     async def serve(self, process, request, receive, send):
@@ -42,12 +46,15 @@ class _Sessions:
         mine.add(session)
         resumed = {"resumed": True, "received_bytes": len(self.audio[session])} if asked else {}
         resumed |= {"speakers": True} if "speakers=true" in request.query else {}
+        resumed |= {"continuation": {}} if "handover=true" in request.query else {}
         self.audio.setdefault(session, b"")
         await say({"status": "connected", "session_id": session, "sample_rate": 16_000, **resumed})
         while (message := await receive())["type"] == "websocket.receive":
             if message.get("bytes") is not None:
                 self.audio[session] += message["bytes"]
-            elif json.loads(message["text"])["action"] == "flush":
+            else:
+                self.actions.append(json.loads(message["text"]))
+            if message.get("bytes") is None and self.actions[-1]["action"] == "flush":
                 await say(self._final(session))
         self.endings.append((session, message["code"]))
 
@@ -237,6 +244,89 @@ def test_two_channels_are_two_sessions_of_the_next_worker_too(sessions, workers,
         hello = socket.receive_json()
         assert (hello["session_id"], hello["resumed"], hello["received_bytes"]) == (identity, True, 2_400)
         assert socket.receive_json()["utterance"] == 2
+
+
+@contextmanager
+def _moved(client, state, **shown):
+    with client.socket(f"{PATH}?handover=true&session_id={state.session_id}&received=2") as socket:
+        socket.send_text(json.dumps({"action": "continue", "state": continuation.message(state)["state"], **shown}))
+        yield socket
+
+
+_STATE = Continuation(
+    "live_0123abcd." + 22 * "x",
+    16 * "0",
+    2,
+    160_000,
+    300_001,
+    5,
+    configured=TurnSettings("German", "lamp", manual=True),
+)
+
+
+def test_a_session_of_another_server_goes_on_from_its_state(sessions, workers, client):
+    """With its id, numbers, times and bytes. The worker has a session of its own, and is configured as that one was."""
+    with _moved(client, _STATE, committed="3000 bytes", utterance=3) as socket:
+        hello = socket.receive_json()
+        told = {name: hello[name] for name in ("session_id", "resumed", "continued", "received_bytes", "actions")}
+        assert told == {
+            **{"session_id": _STATE.session_id, "resumed": True, "continued": True},
+            **{"received_bytes": 300_001, "actions": 5},
+        }
+        assert hello["endpointing"] == "manual"
+        now = continuation.parse_state(hello["continuation"]["state"])
+        assert now == replace(_STATE, issuer=now.issuer)
+        assert now.issuer != _STATE.issuer
+        socket.send_bytes(bytes(32_000))
+        socket.send_text('{"action": "flush"}')
+        final = socket.receive_json()
+        assert (final["utterance"], final["start"], final["end"]) == (3, 10.0, 11.0)
+        assert final["text"].startswith("3000 bytes")
+    assert "session_id" not in workers.requests[0].query
+    assert sessions.actions[0] == {
+        **{"action": "config", "language": "German"},
+        **{"hotwords": "lamp", "endpointing": "manual"},
+    }
+
+
+def test_a_session_is_resumed_where_its_state_was_issued_and_begun_anew_elsewhere(sessions, client):
+    """A client that has been at another server since has a newer state than the session that it left here."""
+    with _moved(client, _STATE) as socket:
+        state = continuation.parse_state(socket.receive_json()["continuation"]["state"])
+        socket.send_bytes(bytes(1_000))
+        socket.send_text('{"action": "ping"}')
+        socket.receive_json()
+    with _moved(client, state) as socket:
+        hello = socket.receive_json()
+        assert (hello["received_bytes"], hello["actions"], "continued" in hello) == (301_001, 5, False)
+        assert socket.receive_json()["status"] == "continuation"
+    newer = replace(state, issuer=16 * "1", received_bytes=400_000)
+    with _moved(client, newer) as socket:
+        hello = socket.receive_json()
+        assert (hello["received_bytes"], hello["continued"]) == (400_000, True)
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_clients_that_can_move_are_asked_to_before_the_worker_ends(sessions, workers, gateway_with, moves):
+    """One that moves is not waited for; one that does not is served for that time."""
+    client = gateway_with(handover_s=0.3 if not moves else 10)
+    began_s = time.monotonic()
+    with client.socket(PATH) as other, client.socket(f"{PATH}?handover=true") as socket:
+        assert "continuation" not in other.receive_json()
+        identity = socket.receive_json()["session_id"]
+        drained = client.portal.start_task_soon(client.drain)
+        asked = socket.receive_json()
+        assert (asked["status"], asked["within_s"]) == ("reconnect", 10 if moves else 0.3)
+        assert continuation.parse_state(asked["continuation"]["state"]).session_id == identity
+        with client.socket(f"{PATH}?handover=true&session_id={identity}") as again:
+            again.send_text(json.dumps({"action": "continue", "state": asked["continuation"]["state"]}))
+            assert again.receive_json()["code"] == "shutting_down"
+        assert len(workers.processes) == 1
+        if moves:
+            socket.close(MOVED)
+        drained.result(timeout=30)
+    assert not moves or (identity, DISCARD) in sessions.endings
+    assert not moves or time.monotonic() - began_s < 10
 
 
 def _until(holds):

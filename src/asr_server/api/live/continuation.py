@@ -45,7 +45,7 @@ class _TurnSettings(_Strict):
 
 class _State(_Strict):
     version: Literal[1]
-    session_id: str = Field(pattern=r"^live_[0-9a-f]{8}\.[A-Za-z0-9_-]{22}$")
+    session_id: str = Field(pattern="^live_[0-9A-Za-z._-]{1,60}$")
     issuer: str = Field(pattern="^[0-9a-f]{16}$")
     utterances: int = Field(ge=0, le=_MOST)
     samples: int = Field(ge=0, le=_MOST_BYTES)

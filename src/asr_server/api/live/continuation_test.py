@@ -48,7 +48,8 @@ def test_the_longest_hotwords_come_back():
     "changes",
     [
         {"version": 2},
-        {"session_id": "live_1"},
+        {"session_id": "sess_1"},
+        {"session_id": "live_" + 61 * "x"},
         {"session_id": _ID + "\n"},
         {"issuer": "x"},
         {"utterances": -1},

@@ -59,12 +59,8 @@ async def _run(socket: WebSocket, services: Services) -> None:
         # Before the session is left: at shutdown the server waits for the client to read this, and then cuts.
         await websocket_io.end(socket, error, live_error_message)
     finally:
-        code = end.get("code")
-        clean, resumable, moved = (
-            websocket_io.closed_cleanly(end),
-            code != websocket_io.DISCARD,
-            code == websocket_io.MOVED,
-        )
+        clean, code = websocket_io.closed_cleanly(end), end.get("code")
+        resumable, moved = code != websocket_io.DISCARD, code == websocket_io.MOVED
         services.live.disconnect(connection, clean=clean, resumable=resumable, moved=moved)
 
 

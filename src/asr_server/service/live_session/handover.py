@@ -32,7 +32,6 @@ from asr_server.live.handover_points import HandoverPoints
 from asr_server.live.session import LiveMachine
 from asr_server.live.shown_speakers import ShownSpeakers
 from asr_server.live.shown_text import ShownText
-from asr_server.service.live_session.final_words import WordTimestamps
 from asr_server.service.live_session.speaker_labels import UtteranceSpeakers
 
 Sent = TypeVar("Sent")
@@ -106,12 +105,14 @@ class SessionHandover:
     def shown(self, output: Sent) -> Sent | Partial | Final | None:
         """The message in place of this one; None for what the client has, or has seen more of."""
         match output:
-            case Partial() | Final() | WordTimestamps() | UtteranceSpeakers() if self._is_known(output.utterance):
+            case Partial() | Final() if output.utterance <= self._finals_known:
                 return None
             case Partial(utterance=number, text=text, committed=committed) as partial:
                 end_s = round(samples_to_s(partial.end_samples), 3)
                 found = self._text.on_partial(number, text, committed, end_s)
-                return found and replace(partial, committed=found.committed, tentative=found.tentative)
+                if found is None:
+                    return None
+                return replace(partial, committed=found.committed, tentative=found.tentative)
             case Final(utterance=number, text=text) as final:
                 return replace(final, text=self._text.on_final(number, text))
             case ResetDone():
@@ -128,9 +129,6 @@ class SessionHandover:
         if runs is None:
             return speakers
         return replace(speakers, runs=tuple(SpeakerRun(run["speaker"], run["text"] or "") for run in runs))
-
-    def _is_known(self, utterance: int) -> bool:
-        return utterance <= self._finals_known
 
     # -- continuations -----------------------------------------------------------------------------------------------
 
