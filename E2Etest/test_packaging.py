@@ -179,6 +179,7 @@ _USED_OTHERWISE = {
     "asyncpg": "the driver of JOBS_DATABASE_URL",
     "jiter": "openai reads streams with it",
     "uvloop": "uvicorn imports it for its loop",
+    "espeakng-loader": "the library of eSpeak NG and its voices",
     "moonshine-voice": "the weights of the English model",
     "silero-vad": "the weights of the voice detector",
 }
@@ -229,8 +230,8 @@ def _own_imports():
                     found |= {alias.name for alias in node.names}
                 elif isinstance(node, ast.ImportFrom) and not node.level:
                     found.add(node.module)
-    # sounddevice: for microphones, where installed; asyncpg can be missing, but the lock file has it
-    optional = {name.replace("-", "_") for name in capabilities.OPTIONAL} - {"asyncpg"}
+    # sounddevice: for microphones, where installed
+    optional = {name.replace("-", "_") for name in capabilities.OPTIONAL}
     own = {"asr_server", "sounddevice", "onnx", "onnxscript", "ray", *optional, *sys.stdlib_module_names}
     return sorted(name for name in found if name.split(".")[0] not in own)
 
