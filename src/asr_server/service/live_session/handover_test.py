@@ -337,6 +337,14 @@ def test_a_continuation_says_what_the_client_has_configured_and_not_what_its_que
     assert handover.continuation(machine).configured == TurnSettings("German", "Maier", manual=True)
 
 
+@pytest.mark.parametrize(("discards_half", "place"), [(True, 7), (False, 6)])
+def test_half_a_sample_is_discarded_by_a_reset_and_waits_behind_a_flush(discards_half, place):
+    """After seven bytes and three samples: the next sample begins with the next byte, or with the seventh."""
+    positions = BytePositions(SAMPLE_RATE)
+    positions.on_stream_end(3, 7, discards_half=discards_half)
+    assert (positions.of(3), positions.of(10)) == (place, place + 14)
+
+
 def test_a_place_that_is_no_longer_known_is_not_guessed():
     """After more ends of streams within one utterance than are kept."""
     positions = BytePositions(SAMPLE_RATE)
