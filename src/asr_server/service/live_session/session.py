@@ -177,11 +177,8 @@ class LiveSession:
             await self._inbox.wait_for_room(event)
         if not self.is_current(outbox):
             raise SessionTaken("The session goes on over another connection.")
-        match event:
-            case Audio(pcm=pcm):
-                self.received_bytes += len(pcm)
-            case _:
-                self.received_actions += 1
+        self.received_bytes += len(event.pcm) if isinstance(event, Audio) else 0
+        self.received_actions += not isinstance(event, Audio)
         if isinstance(event, Configure):
             self.rules = event.rules
         self._inbox.put(event)
@@ -234,6 +231,8 @@ class LiveSession:
             self._machine_changed.set()  # `finish` waits for the inbox too
 
     async def _process(self, incoming: Incoming) -> None:
+        if self.handover is not None and self.machine.state is State.CLOSED:
+            return  # it counts neither as audio nor as an action: the next server gets it
         match incoming.event:
             case Audio(pcm=pcm):
                 await self._process_audio(pcm, incoming.arrived_s)
@@ -243,7 +242,7 @@ class LiveSession:
             case RefusedAction():
                 self._report([], None, counted=True)
             case event:
-                self._feed(event, counted=True)
+                self._feed(event, counted=not isinstance(event, Close))
 
     async def _process_audio(self, pcm: bytes, arrived_s: float) -> None:
         for at in range(0, len(pcm), _SLICE_BYTES):
