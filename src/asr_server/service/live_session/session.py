@@ -130,9 +130,7 @@ class LiveSession:
 
     def connect(self, received: int | None = None) -> Connection:
         """A new connection: it gets the finals after utterance `received` and the labels of those before, then the open
-        utterance as it stands. `received`: None for the first connection.
-
-        The connection that had the session before ends with `SessionTaken`.
+        utterance as it stands. The one before ends with `SessionTaken`. `received`: None for the first connection.
         """
         self._outbox.close(SessionTaken("The session goes on over another connection."))
         has = (received or 0) - (self.handover.begin.utterances if self.handover is not None else 0)
@@ -162,8 +160,7 @@ class LiveSession:
 
         Raises `SessionTaken`, also when another connection took the session during the wait: that one was told how
         many bytes had arrived, and its client sends the rest again. Counting these bytes too would double them.
-        Raises `Overloaded` for a large frame, and takes nothing of it, if the frames in hand of all sessions and what
-        they have taken are too much.
+        Raises `Overloaded`, and takes nothing of a large frame, while sessions hold too much.
         """
         if not isinstance(event, Audio) or len(event.pcm) <= PIECE_BYTES:
             await self._take(event, outbox)
@@ -234,6 +231,8 @@ class LiveSession:
             self._machine_changed.set()  # `finish` waits for the inbox too
 
     async def _process(self, incoming: Incoming) -> None:
+        if self.handover is not None and self.machine.state is State.CLOSED:
+            return  # it counts neither as audio nor as an action: the next server gets it
         match incoming.event:
             case Audio(pcm=pcm):
                 await self._process_audio(pcm, incoming.arrived_s)
@@ -243,7 +242,7 @@ class LiveSession:
             case RefusedAction():
                 self._report([], None, counted=True)
             case event:
-                self._feed(event, counted=True)
+                self._feed(event, counted=not isinstance(event, Close))
 
     async def _process_audio(self, pcm: bytes, arrived_s: float) -> None:
         for at in range(0, len(pcm), _SLICE_BYTES):

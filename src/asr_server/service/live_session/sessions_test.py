@@ -26,6 +26,7 @@ from asr_server.scheduling.quota import Quota
 from asr_server.scheduling.thread import EngineThread
 from asr_server.service.live_session import vad_frontend
 from asr_server.service.live_session.conftest import Scripted, opened, until_flush
+from asr_server.service.live_session.handover import HandoverOptions
 from asr_server.service.live_session.inference import Engines
 from asr_server.service.live_session.options import LiveSessionOptions
 from asr_server.service.live_session.sessions import LiveSessions
@@ -213,6 +214,22 @@ async def test_draining_refuses_new_sessions_and_ends_the_open_ones_with_their_f
     assert [(f.text, f.ending) for f in finals] == [("words", Ending.CLOSE)]
     with pytest.raises(ShuttingDown):
         await opened(live)
+
+
+async def test_what_comes_behind_the_end_of_a_drain_is_left_to_the_next_server(make, speech):
+    """It counts neither as audio nor as an action in the continuation, and nor does the end itself."""
+    live = make(Scripted())
+    connection = await opened(live, handover=HandoverOptions(live.turn_config()))
+    session = connection.session
+    await connection.send(Audio(speech[:64_000]))
+    await session.finish()
+    for event in (Audio(speech), Flush()):
+        await connection.send(event)
+    while session._inbox:
+        await session._next_change()
+    newest = session.handover.continuation(session.machine)
+    assert (newest.received_bytes, newest.actions, newest.utterances) == (64_000, 0, 1)
+    session.end()
 
 
 async def test_a_fault_of_ours_ends_the_session_with_an_error(make, speech, monkeypatch):
