@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.websocket,
     pytest.mark.slow,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(900),
 ]
 
 SPEAKERS, PIECE_S = 3, 0.1
