@@ -13,6 +13,7 @@ from unittest import mock
 
 from loguru import logger
 
+from asr_server import engine_core
 from asr_server import server as composition
 from asr_server.api.dependencies import Services
 from asr_server.cli import serve
@@ -77,7 +78,7 @@ class InProcessServer(Server):
         self._settings = _settings(given)
         build_speakers = (lambda *_, **__: speakers) if speakers else composition.SpeakerClient
         with (
-            mock.patch.object(composition.registry, "build_aligning", self._build_engine),
+            mock.patch.object(engine_core.registry, "build_aligning", self._build_engine),
             mock.patch.object(composition, "SpeakerClient", build_speakers),
             mock.patch.object(speech_build.registry, "build", self._build_speech_engine),
         ):
