@@ -214,7 +214,7 @@ class LiveClient:
             time.sleep(max(0.0, tries.next_s - time.monotonic()))
 
     def close(self) -> None:
-        """End the session in order."""
+        """End the session in order. This client cannot resume it."""
         with self._lock:  # `lines` may be about to go on over another connection
             self._closed = True
             last = self._socket
