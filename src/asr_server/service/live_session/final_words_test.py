@@ -50,3 +50,17 @@ async def test_each_part_of_an_utterance_is_aligned_with_its_own_audio():
     assert [word.text for word in found] == ["one", "two", "three"]
     assert found[1].end_ms <= 1_000
     assert found[2].start_ms >= 5_000
+
+
+async def test_whoever_ends_a_session_can_wait_for_the_words_under_way():
+    """For a bounded time: what aligns them may hang."""
+    sent = asyncio.Queue()
+    words = FinalWordTimes(lambda model: None, WordTimes.ESTIMATED, sent.put_nowait)
+    words.on_request(_request(1))
+    words.on_final(Final(1, "one", "English", 0, 16_000, Ending.FLUSH, (FinalPart(0, 16_000, "one"),)))
+    assert sent.empty()
+    await words.wait(30)
+    assert sent.get_nowait().utterance == 1
+    words._tasks.add(asyncio.create_task(asyncio.Event().wait()))
+    await asyncio.wait_for(words.wait(0.01), 30)
+    words.close()
