@@ -16,7 +16,7 @@ from E2Etest.replicas.rig import balanced
 pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
-# A job is at the server that accepted it, and so are its metrics.
+# Without a database a job is at the server that accepted it, and metrics are of one server.
 ELSEWHERE = "not test_a_job and not test_tokens_are_counted"
 
 
