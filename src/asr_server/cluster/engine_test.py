@@ -19,6 +19,7 @@ from asr_server.engine.client import EngineClient
 from asr_server.engine.fake_script import FakeScript, Fault, Rule
 from asr_server.engine.protocol import AlignItem, EngineInfo, Utterance
 from asr_server.scheduling.job import Priority
+from asr_server.scheduling.observer import JobEnd
 from asr_server.scheduling.thread import EngineThread
 
 SPEECH = np.full(16_000 * 8, 0.3, np.float32)
@@ -152,8 +153,11 @@ def test_words_are_placed_by_a_replica(client):
     assert [piece.text for piece in alignment.pieces] == ["one", "two", "three"]
 
 
-def test_who_leaves_frees_the_place_at_the_replica(client, replicas):
-    """The row is dropped there too."""
+def test_who_leaves_frees_the_place_at_the_replica(client, replicas, monkeypatch):
+    """The row is dropped there too, and does not run to its end."""
+    ends = []
+    for replica in replicas.replicas.values():
+        monkeypatch.setattr(replica._answered, "ended", lambda job, end, value=None: ends.append(end))
 
     async def ask():
         stream = client.stream(Utterance(SPEECH, stream=True), priority=Priority.INTERACTIVE)
@@ -162,10 +166,10 @@ def test_who_leaves_frees_the_place_at_the_replica(client, replicas):
 
     asyncio.run(ask())
     give_up_s = time.monotonic() + _PATIENCE_S
-    threads = [replica._core.thread for replica in replicas.replicas.values()]
-    while any(thread.snapshot().running for thread in threads):
+    while not ends:
         assert time.monotonic() < give_up_s
         time.sleep(0.01)
+    assert ends == [JobEnd.CANCELLED]
 
 
 def test_an_error_of_a_row_reaches_its_caller(engine, client, replicas):
