@@ -99,6 +99,14 @@ def database(server):
     return server.url
 
 
+@pytest.fixture
+async def store(database):
+    """With claims that are over at once."""
+    made = DatabaseStore(Database(database), 0.0)
+    yield made
+    await made.database.close()
+
+
 @pytest.fixture(autouse=True)
 def short_times(monkeypatch):
     """What takes seconds takes tenths."""
@@ -229,9 +237,8 @@ async def test_a_server_that_stops_gives_its_jobs_back(run):
         assert (await ended(jobs, taken.id)).state is JobState.SUCCEEDED
 
 
-async def test_who_lost_the_claim_writes_nothing(database):
+async def test_who_lost_the_claim_writes_nothing(store):
     """Neither chunks, nor parts, nor progress, nor an end: all of them name a claim that is not the last one."""
-    store = DatabaseStore(Database(database), 0.0)
     taken = await store.add(JobRecord(new_id(), REQUEST, 1.0), 5, lambda shares: None)
     await store.write(taken, "recording", io.BytesIO(b"audio"))
     await store.accept(taken)
@@ -258,18 +265,15 @@ async def test_who_lost_the_claim_writes_nothing(database):
     with pytest.raises(ClaimLost):
         await store.renew(new)
     assert (await store.get(new.id, "")).started_at == 3.0
-    await store.database.close()
 
 
-async def test_a_server_does_not_take_over_what_it_runs(database):
+async def test_a_server_does_not_take_over_what_it_runs(store):
     """It was late with renewing; the job waits for other servers alone."""
-    store = DatabaseStore(Database(database), 0.0)
     await store.accept(await store.add(JobRecord(new_id(), REQUEST, 1.0), 5, lambda shares: None))
     runs = await store.claim([], 2.0, take_over=True)
     assert await store.claim([runs.record], 3.0, take_over=True) is None
     assert await store.claim([], 3.0, take_over=False) is None
     assert (await store.claim([], 3.0, take_over=True)).id == runs.id
-    await store.database.close()
 
 
 async def test_a_stopped_server_that_goes_on_ends_its_run(run):
@@ -324,16 +328,28 @@ async def test_speech_goes_on_with_its_finished_parts(run, server):
     assert server.query("SELECT DISTINCT file FROM asr_job_chunks") == ["result"]
 
 
-async def test_owners_take_turns_over_all_servers(run):
-    """Whoever has many jobs waiting: the next place, at whichever server, is for the owner with fewer under way."""
-    one_work, other_work = Work(*[None] * 9), Work(*[None] * 9)
-    async with run(one_work, max_jobs=20) as one, run(other_work, max_jobs=20):
-        many = [await one.add(REQUEST, io.BytesIO(b"ann"), "ann") for _ in range(8)]
-        await until(lambda: len(one_work.runs + other_work.runs) == 4)
-        last = [await one.add(REQUEST, io.BytesIO(b"ben"), "ben") for _ in range(2)]
-        await until(lambda: len(one_work.runs + other_work.runs) == 6)
-        under_way = {identity for identity, *_ in one_work.runs + other_work.runs}
-        assert under_way == {job.id for job in many[:4] + last}
+async def test_owners_take_turns_over_all_servers(store):
+    """Each server asks with nothing under way: the next job is of who has fewer under way, then of whose turn it is."""
+    store = DatabaseStore(store.database, 60.0)
+    for owner in ("ann", "ann", "ann", "ann", "ben", "ben", "ben"):
+        await store.accept(await store.add(JobRecord(new_id(), REQUEST, 1.0, owner=owner), 5, lambda shares: None))
+    claims = [await store.claim([], 2.0, take_over=True) for _ in range(4)]
+    assert [claim.record.owner for claim in claims] == ["ann", "ben", "ann", "ben"]
+    await store.end(claims[1], claims[1].record.succeeded(RESULT, 1.0), 100)
+    claims = [await store.claim([], 2.0, take_over=True) for _ in range(3)]
+    assert [claim.record.owner for claim in claims] == ["ben", "ann", "ann"]
+    assert await store.claim([], 2.0, take_over=True) is None
+
+
+async def test_a_key_does_not_hold_up_another(run):
+    """A server runs two jobs of one key at most; its third place is for others."""
+    work = Work(*[None] * 9)
+    async with run(work) as jobs:
+        many = [await jobs.add(REQUEST, io.BytesIO(b"ann"), "ann") for _ in range(4)]
+        await until(lambda: len(work.runs) == 2)
+        other = await jobs.add(REQUEST, io.BytesIO(b"ben"), "ben")
+        await until(lambda: len(work.runs) == 3)
+        assert [identity for identity, *_ in work.runs] == [many[0].id, many[1].id, other.id]
 
 
 async def test_limits_hold_over_all_servers(run):

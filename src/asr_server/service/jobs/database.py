@@ -108,7 +108,8 @@ class Database:
         """Close all connections."""
         if self._pool is not None:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._pool.close(), _CLOSE_S)
+                async with asyncio.timeout(_CLOSE_S):
+                    await self._pool.close()
             self._pool.terminate()
 
     async def _opened(self) -> asyncpg.Pool:

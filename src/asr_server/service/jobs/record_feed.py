@@ -52,7 +52,8 @@ class RecordFeed:
         """Read, for ever."""
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._read_again.wait(), _PAUSE_S)
+                async with asyncio.timeout(_PAUSE_S):  # `wait_for` may forget that it is cancelled
+                    await self._read_again.wait()
             self._read_again.clear()
             if watched := list(self._watched):
                 with suppress(JobsUnavailable):  # watchers wait for its return

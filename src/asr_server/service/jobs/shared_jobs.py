@@ -101,7 +101,8 @@ class SharedJobs:
         await asyncio.gather(*self._tasks, *(one.task for one in running), return_exceptions=True)
         released = (self._store.release(one.claim, lost=one.engine_failed) for one in running)
         with suppress(TimeoutError):  # then the lease runs out
-            await asyncio.wait_for(asyncio.gather(*released, return_exceptions=True), _RELEASE_S)
+            async with asyncio.timeout(_RELEASE_S):
+                await asyncio.gather(*released, return_exceptions=True)
         await self._store.database.close()
 
     async def check_room(self, owner: str = "") -> None:
@@ -193,7 +194,8 @@ class SharedJobs:
     async def _take_jobs(self) -> None:
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._look.wait(), _LOOK_S)
+                async with asyncio.timeout(_LOOK_S):  # `wait_for` may forget that it is cancelled
+                    await self._look.wait()
             self._look.clear()
             with suppress(JobsUnavailable):
                 while len(self._running) < AT_ONCE and await self._take_one():
