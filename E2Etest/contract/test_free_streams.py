@@ -35,6 +35,7 @@ def _is_taken(server):
         return False
 
 
+@pytest.mark.nightly
 def test_another_session_is_refused_while_no_stream_is_free(start, speech, talk, said):
     """With the code and the close of an overload. Open sessions, recordings and `/readyz` go on, and when sessions have
     ended the next one is taken."""

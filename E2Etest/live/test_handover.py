@@ -19,6 +19,7 @@ def _finish(client):
     return client.texts
 
 
+@pytest.mark.nightly
 def test_a_session_goes_on_when_its_server_is_stopped_in_the_middle_of_a_word(server, talk, tmp_path):
     """The client follows the request to reconnect; its text is that of one server, and the first one exits with 0."""
     body = data(talk)
