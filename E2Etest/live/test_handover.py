@@ -40,14 +40,14 @@ def test_a_session_goes_on_when_its_server_is_stopped_in_the_middle_of_a_word(se
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("gateway", ["false", "true"])
 def test_a_session_survives_servers_that_are_killed_at_random_moments(server, talk, tmp_path, gateway):
-    """Eight times, each time the whole process and its worker: no word is lost, doubled or taken back."""
+    """Four times, each time the whole process and its worker: no word is lost, doubled or taken back."""
     body = data(talk)
     whole = finals(stream(server, [body]))
     rng = random.Random(11)
-    places = sorted(rng.sample(range(1, len(body)), 8))
+    places = sorted(rng.sample(range(1, len(body)), 4))
     made = [_started(tmp_path, number, gateway) for number in range(2)]
     try:
         client = MovingClient(made[0])
@@ -62,7 +62,8 @@ def test_a_session_survives_servers_that_are_killed_at_random_moments(server, ta
                 client.read(60)
             client.move_when_possible(made[number + 1])
             assert client.hello["continued"] is True
-            made.append(_started(tmp_path, number + 2, gateway))
+            if number + 2 <= len(places):
+                made.append(_started(tmp_path, number + 2, gateway))
         assert _finish(client) == whole
     finally:
         for each in made:
