@@ -114,6 +114,7 @@ def _kept(client):
     return [(n, m.text, m.ending, m.context, m.times) for n, m in sorted(client.finals.items())]
 
 
+@pytest.mark.nightly
 @SETTINGS
 @given(**CASES, acts=st.booleans())
 def test_a_session_over_many_gateways_has_the_finals_of_one_server(seed, sentences, delay, acts):
