@@ -46,5 +46,5 @@ def _announcement(settings: Settings, options: ClusterOptions) -> str:
         f"  page:         {address}/\n"
         f"  state:        curl {address}/health\n"
         f"  transcribe:   asr-server transcribe FILE\n"
-        f"  live:         asr-server live FILE"
+        f"  live:         asr-server live --file FILE"
     )
