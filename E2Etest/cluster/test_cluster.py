@@ -73,7 +73,7 @@ def test_what_is_wrong_is_refused_as_by_one_server(cluster):
 def test_health_shows_the_slots_of_all_replicas(cluster):
     """And the option of the cluster."""
     health = cluster.wait_for(lambda health: health["slots"] == 16)
-    assert health["model_loaded"]
+    assert (health["model_loaded"], health["mode"]) == (True, "cluster")
     (option,) = [option for option in health["plan"] if option["name"] == "cluster"]
     assert (option["active"], option["value"]) == (True, "2")
 

@@ -38,7 +38,7 @@ async def health(services: ServicesDep) -> HealthBody:
     snapshot, info = services.thread.snapshot(), services.engines[DEFAULT].info
     return HealthBody(
         status=_status(services, snapshot),
-        mode="worker" if services.settings.gateway_mode else "standalone",
+        mode=_mode(services),
         model_id=services.plan.model_id,
         model_revision=info.model_revision,
         models=_models(services, snapshot),
@@ -74,6 +74,12 @@ async def health(services: ServicesDep) -> HealthBody:
         version=__version__,
         uptime_s=round(time.monotonic() - services.started_s, 3),
     )
+
+
+def _mode(services: Services) -> Literal["standalone", "worker", "cluster"]:
+    if services.plan.is_active("cluster"):
+        return "cluster"
+    return "worker" if services.settings.gateway_mode else "standalone"
 
 
 def _models(services: Services, snapshot: EngineSnapshot) -> list[ModelStateBody]:

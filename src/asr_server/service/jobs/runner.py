@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from io import SEEK_END
 from itertools import repeat
 from typing import BinaryIO
 
@@ -20,10 +19,10 @@ from loguru import logger
 
 from asr_server.core.errors import AsrError, EngineFailed, JobNotFinished, JobNotFound, JobsUnavailable, ShuttingDown
 from asr_server.service.jobs.content import Content, FileContent
-from asr_server.service.jobs.record import JobRecord, JobRequest, JobState, clips, new_id, with_clips
+from asr_server.service.jobs.record import JobRecord, JobRequest, JobState, with_clips
 from asr_server.service.jobs.shares import AT_ONCE, AT_ONCE_EACH, ArrivingTexts, JobLimits, WaitingJobs
 from asr_server.service.jobs.store import JobStore
-from asr_server.service.jobs.work import JobKinds, JobRun, Progress, TextSize
+from asr_server.service.jobs.work import JobKinds, JobRun, Progress, TextSize, new_job, not_found
 from asr_server.service.requests import Result
 
 _SWEEP_S = 60.0
@@ -111,10 +110,7 @@ class Jobs:
         wait or take too much of the disk."""
         store = self._opened()
         await self.check_room(owner)
-        record = JobRecord(new_id(), request, time.time(), owner=owner)
-        if text is not None:
-            record = replace(record, characters=text.characters, expected_bytes=text.expected_bytes)
-        size_bytes = recording.seek(0, SEEK_END) + sum(map(len, clips(request))) + record.expected_bytes
+        record, size_bytes = new_job(request, recording, owner, text)
         self._arriving[owner] += 1
         self._arriving_bytes[owner] += size_bytes
         try:
@@ -142,7 +138,7 @@ class Jobs:
     def _of_owner(self, identity: str, owner: str) -> JobRecord:
         record = self._records.get(identity)
         if record is None or record.owner != owner:
-            raise JobNotFound("There is no job of this id; finished ones are kept for JOB_TTL.", param="job_id")
+            raise not_found()
         return record
 
     async def result(self, identity: str, owner: str = "") -> tuple[Result, Content]:

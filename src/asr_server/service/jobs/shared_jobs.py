@@ -12,21 +12,21 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from io import SEEK_END, BytesIO
+from io import BytesIO
 from itertools import repeat
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from loguru import logger
 
-from asr_server.core.errors import AsrError, EngineFailed, JobNotFinished, JobNotFound, JobsUnavailable, ShuttingDown
+from asr_server.core.errors import AsrError, EngineFailed, JobNotFinished, JobsUnavailable, ShuttingDown
 from asr_server.service.jobs.content import Content
 from asr_server.service.jobs.database_store import RECORDING, RESULT, Claim, ClaimLost, DatabaseStore, Shares
-from asr_server.service.jobs.record import JobRecord, JobRequest, JobState, clips, new_id, with_clips
+from asr_server.service.jobs.record import JobRecord, JobRequest, JobState, clips, with_clips
 from asr_server.service.jobs.record_feed import RecordFeed
 from asr_server.service.jobs.running_files import RunningFiles, clip_file
 from asr_server.service.jobs.shares import AT_ONCE, ArrivingTexts, JobLimits
-from asr_server.service.jobs.work import JobKinds, JobRun, Progress, TextSize
+from asr_server.service.jobs.work import JobKinds, JobRun, Progress, TextSize, new_job, not_found
 from asr_server.service.requests import Result
 
 LEASE_S = 20.0
@@ -122,10 +122,7 @@ class SharedJobs:
     ) -> JobRecord:
         """Accept a job. `recording`: or the text, of that size. Raises `JobsUnavailable`, and `Overloaded` if too many
         wait or take too much of the database."""
-        record = JobRecord(new_id(), request, time.time(), owner=owner)
-        if text is not None:
-            record = replace(record, characters=text.characters, expected_bytes=text.expected_bytes)
-        size_bytes = recording.seek(0, SEEK_END) + sum(map(len, clips(request))) + record.expected_bytes
+        record, size_bytes = new_job(request, recording, owner, text)
         claim = await self._store.add(record, size_bytes, partial(self._check, owner, size_bytes))
         try:
             await self._store.write(claim, RECORDING, recording)
@@ -145,7 +142,7 @@ class SharedJobs:
     async def get(self, identity: str, owner: str = "") -> JobRecord:
         """The job's record. Raises `JobsUnavailable` and `JobNotFound`, also for jobs of other owners."""
         if (record := await self._store.get(identity, owner)) is None:
-            raise JobNotFound("There is no job of this id; finished ones are kept for JOB_TTL.", param="job_id")
+            raise not_found()
         return record
 
     async def result(self, identity: str, owner: str = "") -> tuple[Result, Content]:
@@ -179,7 +176,7 @@ class SharedJobs:
         Raises `JobsUnavailable` and `JobNotFound`.
         """
         if not await self._store.remove(identity, owner):
-            raise JobNotFound("There is no job of this id; finished ones are kept for JOB_TTL.", param="job_id")
+            raise not_found()
         await self._stop(identity)
         self._feed.wake()
 

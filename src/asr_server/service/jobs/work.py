@@ -1,16 +1,18 @@
-"""What a kind of jobs does for the runner: one job from its stored input to its result."""
+"""What both runners share: how a job begins, and what a kind of jobs does, from a stored input to its result."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from io import SEEK_END
 from typing import BinaryIO, ClassVar, Protocol, TypeVar
 
 from loguru import logger
 
-from asr_server.core.errors import AsrError, JobsUnavailable, Overloaded
-from asr_server.service.jobs.record import JobRecord, JobRequest
+from asr_server.core.errors import AsrError, JobNotFound, JobsUnavailable, Overloaded
+from asr_server.service.jobs.record import JobRecord, JobRequest, clips, new_id
 from asr_server.service.jobs.spoken_parts import SpokenParts
 from asr_server.service.requests import Result
 from asr_server.service.speech.requests import SpeechJobRequest
@@ -111,6 +113,22 @@ class TextSize:
 
     characters: int
     expected_bytes: int
+
+
+def new_job(
+    request: JobRequest, recording: BinaryIO, owner: str, text: TextSize | None = None
+) -> tuple[JobRecord, int]:
+    """The record of a job that is about to be accepted, and the bytes that it will take. `recording`: or the text, of
+    that size."""
+    record = JobRecord(new_id(), request, time.time(), owner=owner)
+    if text is not None:
+        record = replace(record, characters=text.characters, expected_bytes=text.expected_bytes)
+    return record, recording.seek(0, SEEK_END) + sum(map(len, clips(request))) + record.expected_bytes
+
+
+def not_found() -> JobNotFound:
+    """The error for an id that no job of the caller's has."""
+    return JobNotFound("There is no job of this id; finished ones are kept for JOB_TTL.", param="job_id")
 
 
 async def when_there_is_room(work: Callable[[], Awaitable[T]]) -> T:
