@@ -23,7 +23,7 @@ class JobLimits:
     """`ttl_s`: how long finished jobs are kept. `timeout_s`: how long one may run. `max_jobs`: how many may wait and
     run. `max_bytes`: what all may have in a database.
 
-    `key_max_jobs`, `key_max_bytes`: how many of one owner may wait and run, and what they may have on the disk; 0: with
+    `key_max_jobs`, `key_max_bytes`: how many of one owner may wait and run, and what all of one may take; 0: with
     `several_keys` as much as they leave free, otherwise no limit.
     """
 
@@ -48,12 +48,12 @@ class JobLimits:
             )
 
     def check_bytes(self, kept: int, free: int, owner: str) -> None:
-        """Raise `Overloaded` if the owner's jobs have too much on the disk. `kept`: bytes of theirs, with the new one.
-        `free`: what the disk has left then."""
+        """Raise `Overloaded` if the owner's jobs are too large. `kept`: bytes of theirs, with the new one. `free`: what
+        the disk or the database has left then."""
         limit = self.key_max_bytes or (free if self.several_keys else 0)
         if owner and (self.key_max_bytes or self.several_keys) and kept > limit:
             raise Overloaded(
-                f"The jobs of this key may take {max(0, limit) // 2**20} MiB of the disk, and with this one would take "
+                f"The jobs of this key may take {max(0, limit) // 2**20} MiB, and with this one would take "
                 f"{kept // 2**20}: delete finished ones, or try again later.",
                 retry_after_s=_RETRY_AFTER_S,
             )
