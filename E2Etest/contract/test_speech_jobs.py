@@ -76,7 +76,7 @@ def test_jobs_belong_to_their_key(speaking):
         assert answer.json()["error"]["code"] == "job_not_found"
     refused = speaking.client.post(ROUTE, json={"input": "word " * 20_000})
     assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limit_exceeded")
-    assert "MiB of the disk" in refused.json()["error"]["message"]
+    assert "MiB, and with this one would take" in refused.json()["error"]["message"]
     assert speaking.client.delete(f"/v1/jobs/{job['id']}").json()["deleted"]
     speaking.wait_for(lambda health: not health["jobs"])
 

@@ -392,7 +392,7 @@ async def test_a_key_has_its_share_of_jobs_and_of_the_disk(tmp_path):
         await jobs.add(REQUEST, io.BytesIO(b"audio"), "ben")
         await jobs.remove(first.id, "ann")
         large = io.BytesIO(bytes(35_000))
-        with pytest.raises(Overloaded, match="disk"):
+        with pytest.raises(Overloaded, match="MiB, and with this one"):
             await jobs.add(REQUEST, large, "ann")
         await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann")
         await jobs.add(REQUEST, large, "dan")
