@@ -11,6 +11,7 @@ from datetime import date
 from E2Etest.bench import (
     align,
     causal,
+    cluster,
     compiled,
     encoders,
     engine_ab,
@@ -68,6 +69,7 @@ BENCHMARKS = {
     "gateway": gateway.measure,
     "web_server": web_server.measure,
     "replicas": replicas.measure,
+    "cluster": cluster.measure,
     "live_cost": live_cost.measure,
     "sizing": sizing.measure,
 }

@@ -1,0 +1,53 @@
+"""What does a cluster with two engine replicas give, against one plain server on one core, and what does it add to a
+request?
+
+Both run side by side and are asked in turn. Ray, the app and the clients take time of the same cores as the engines.
+Needs requirements-cluster.txt, `taskset` and two cores with nothing else to do.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from E2Etest.bench.gateway import live, pairs, refused_ms, request_ms
+from E2Etest.bench.replicas import CALLERS, LATENCY_ROUNDS, ONE_THREAD, bind, loads, throughput
+from E2Etest.cluster import process
+from E2Etest.process import ServerProcess, ready
+
+
+def measure() -> dict[str, object]:
+    """Milliseconds, and clips per second."""
+    began = os.getloadavg()[0]
+    figures: dict[str, object] = {}
+    with _side_by_side("demo") as (plain, cluster):
+        figures["request_3_s_wav_demo"] = pairs(plain, cluster, request_ms, LATENCY_ROUNDS)
+        figures["upload_that_is_refused"] = pairs(plain, cluster, refused_ms, LATENCY_ROUNDS)
+        figures["live_message"] = live(plain, cluster)
+    for name, load in loads().items():
+        with _side_by_side(load.model_id) as (plain, cluster):
+            bind(plain.process.pid, 0)
+            figures[name] = throughput(load, plain, cluster)
+    return {
+        "question": f"{CALLERS} callers at a cluster of two replicas against one server on one core, MAX_BATCH=8",
+        **figures,
+        "load_average_before": began,
+        "target": "10 ms at p50; 1.7 times the throughput",
+    }
+
+
+@contextmanager
+def _side_by_side(model_id: str) -> Iterator[tuple[ServerProcess, ServerProcess]]:
+    """A plain server and a cluster, both with their model loaded. The cluster keeps its models by itself."""
+    of_cluster = {name: value for name, value in ONE_THREAD.items() if name != "PRELOAD"}
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "plain" / "log"
+        log.parent.mkdir()
+        with (
+            ready(log, MODEL_ID=model_id, SPEECH="off", SPEAKERS="off", **ONE_THREAD) as plain,
+            process.running(Path(folder) / "log", MODEL_ID=model_id, **of_cluster) as cluster,
+        ):
+            yield plain, cluster
