@@ -7,28 +7,27 @@ replica of the engine that ends costs its rows time, and no session.
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
+import ray
 from fastapi import FastAPI
 from ray import serve
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, RequestRouterConfig
-from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import LoggingConfig
 
 from asr_server import server
 from asr_server.cluster import routing, scaling
 from asr_server.cluster.engine import MAX_ROWS, ClusterEngine, Fleet
-from asr_server.cluster.messages import Answer, Described, RowCall
+from asr_server.cluster.messages import Described
 from asr_server.cluster.options import ClusterOptions, conflicts
 from asr_server.cluster.replica import EngineReplica
+from asr_server.cluster.replica_connections import ReplicaConnections
 from asr_server.cluster.router import EngineRouter
-from asr_server.cluster.rows import ReplicaLost, Sender
+from asr_server.cluster.rows import Sender
 from asr_server.core import logger
 from asr_server.core import settings as settings_module
-from asr_server.core.errors import Overloaded
 from asr_server.core.settings import Settings, SettingsError
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Engine, Option
@@ -40,8 +39,8 @@ QUIET = LoggingConfig(enable_access_log=False)
 # Between two publications of a replica. A replica that died is noticed at once where rows are under way.
 _PUBLISH_S = 1.0
 _HEALTH_S = 5.0
-# For the last rows; the app itself ends its live sessions in order within 30 s.
-_ENGINE_DRAIN_S, _APP_DRAIN_S = 30.0, 60.0
+# For the last rows of a replica; the app itself ends its live sessions in order within 30 s.
+_ROWS_DRAIN_S, _ENGINE_DRAIN_S, _APP_DRAIN_S = 25.0, 30.0, 60.0
 # For so long a replica more, or one less, has to be right before it is added or removed.
 _UP_S, _DOWN_S = 30.0, 600.0
 # Requests and sockets at one app. Its own limits refuse work long before.
@@ -54,26 +53,16 @@ _REASONS = {
 }
 
 
-class ServedReplicas:
-    """Implements `rows.Replicas` by a handle of Ray Serve."""
+class ServedEngine(EngineReplica):
+    """An engine replica that listens at the address of its node."""
 
-    def __init__(self, engine: DeploymentHandle[Any]) -> None:
-        self._handle = engine.options(stream=True)
+    # Ray Serve awaits both.
+    async def __init__(self, settings: Settings, shares: int) -> None:  # type: ignore[misc]
+        super().__init__(settings, shares)
+        await self.listen(ray.util.get_node_ip_address())
 
-    async def answers(self, call: RowCall) -> AsyncIterator[Answer]:
-        """What the replica answers that Ray Serve's router chose."""
-        answers = self._handle.answers.remote(call)
-        try:
-            async for answer in answers:
-                yield answer
-        except BackPressureError:
-            raise Overloaded("All engine replicas are busy.") from None
-        except Exception as error:
-            routing.OF_PROCESS.broke_off(call)
-            raise ReplicaLost(f"{type(error).__name__}: {error}") from error
-        finally:
-            routing.OF_PROCESS.done(call)
-            answers.cancel()
+    async def __del__(self) -> None:
+        await self.drain(_ROWS_DRAIN_S)
 
 
 class App:
@@ -92,12 +81,13 @@ class App:
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         described, name = self._described, uuid.uuid4().hex
-        replicas = ServedReplicas(self._engine)
 
         def build_engines(on_progress: Any) -> dict[str, Engine]:
-            fleet = Fleet(replicas, lambda: routing.OF_PROCESS.stats, described)
+            def fleet() -> Fleet:
+                return Fleet(ReplicaConnections(routing.OF_PROCESS), lambda: routing.OF_PROCESS.stats, described)
+
             return {
-                model: ClusterEngine(fleet, Sender(name, model, self._waiting_s), on_progress)
+                model: ClusterEngine(fleet(), Sender(name, model, self._waiting_s), on_progress)
                 for model in by_name(described.plan)
             }
 
@@ -141,12 +131,9 @@ def application(settings: Settings, options: ClusterOptions) -> serve.Applicatio
             )
         }
     engine: Any = serve.deployment(
-        EngineReplica,
+        ServedEngine,
         name="engine",
         **scale,
-        # What waits in a replica is little: the app's queue decides the order.
-        max_ongoing_requests=MAX_ROWS,
-        max_queued_requests=MAX_ROWS,
         ray_actor_options={"num_cpus": options.cpus, "num_gpus": options.gpus},
         request_router_config=RequestRouterConfig(
             request_router_class=EngineRouter, request_routing_stats_period_s=_PUBLISH_S

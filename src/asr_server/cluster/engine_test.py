@@ -1,7 +1,8 @@
-"""The app's engine on real engine replicas, with the scripted engine and without Ray between them."""
+"""The app's engine on real engine replicas, with the scripted engine, over their connections and without Ray."""
 
 import asyncio
 import json
+import threading
 import time
 from contextlib import aclosing
 
@@ -11,8 +12,9 @@ import pytest
 from asr_server.cluster.engine import ClusterEngine, Fleet
 from asr_server.cluster.messages import ReplicaStats, RowCall
 from asr_server.cluster.replica import EngineReplica
+from asr_server.cluster.replica_connections import ReplicaConnections
 from asr_server.cluster.routing import Routing
-from asr_server.cluster.rows import ReplicaLost, Sender
+from asr_server.cluster.rows import Sender
 from asr_server.core import settings
 from asr_server.core.errors import ModelUnavailable, TranscriptionFailed
 from asr_server.engine.client import EngineClient
@@ -26,50 +28,67 @@ SPEECH = np.full(16_000 * 8, 0.3, np.float32)
 _PATIENCE_S = 20.0
 
 
-class InProcess:
-    """Implements `rows.Replicas` in this process, and can lose one of them."""
+class _Noting(EngineReplica):
+    """Notes its rows in `calls` with its name."""
 
-    def __init__(self, **replicas):
-        self.replicas, self.routing, self.lost = replicas, Routing(), set()
-        self.calls = []
-        self.publish()
-
-    def publish(self):
-        self.routing.update({name: replica.record_routing_stats()["stats"] for name, replica in self.replicas.items()})
+    def __init__(self, name, calls, chosen):
+        self._name, self._calls = name, calls
+        super().__init__(chosen)
 
     async def answers(self, call):
-        names = [name for name in self.replicas if name not in self.lost]
-        name = self.routing.rank(call, names, sorted(names))[0]
-        self.routing.sent(call, name)
-        self.calls.append((name, call))
-        try:
-            async with aclosing(self.replicas[name].answers(call)) as answers:
-                async for answer in answers:
-                    if name in self.lost:
-                        self.routing.broke_off(call)
-                        raise ReplicaLost(name)
-                    yield answer
-        finally:
-            self.routing.done(call)
+        self._calls.append((self._name, call))
+        async with aclosing(super().answers(call)) as answers:
+            async for answer in answers:
+                yield answer
+
+
+class Replicas:
+    """Two replicas that listen, and what an app knows of them. Each can be lost."""
+
+    def __init__(self, chosen):
+        self.calls, self.routing = [], Routing()
+        self.by_name = {name: _Noting(name, self.calls, chosen) for name in "ab"}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        for replica in self.by_name.values():
+            self.run(replica.listen("127.0.0.1"))
+        self.publish()
+
+    def run(self, work):
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_PATIENCE_S)
+
+    def publish(self):
+        self.routing.update({name: replica.record_routing_stats()["stats"] for name, replica in self.by_name.items()})
+
+    def lose(self, name):
+        self.run(self.by_name[name].drain(0))
+
+    def close(self):
+        for replica in self.by_name.values():
+            self.run(replica.drain(0))
+            replica._core.thread.close()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_PATIENCE_S)
+        self._loop.close()
 
 
 @pytest.fixture
 def replicas(tmp_path):
-    """Two of them, whose engines take 10 ms for a word."""
+    """Their engines take 10 ms for a word."""
     script = tmp_path / "script.json"
     script.write_text(json.dumps({"step_s": 0.01}))
-    chosen = settings.load(_env_file=None, model_id="fake", fake_engine_script=script, max_batch=2)
-    made = InProcess(a=EngineReplica(chosen), b=EngineReplica(chosen))
+    made = Replicas(settings.load(_env_file=None, model_id="fake", fake_engine_script=script, max_batch=2))
     yield made
-    for replica in made.replicas.values():
-        replica._core.thread.close()
+    made.close()
 
 
 @pytest.fixture
 def engine(replicas):
     """The engine that sends rows to them."""
-    described = asyncio.run(replicas.replicas["a"].describe())
-    return ClusterEngine(Fleet(replicas, lambda: replicas.routing.stats, described), Sender("app", ""))
+    described = asyncio.run(replicas.by_name["a"].describe())
+    fleet = Fleet(ReplicaConnections(replicas.routing), lambda: replicas.routing.stats, described)
+    return ClusterEngine(fleet, Sender("app", ""))
 
 
 @pytest.fixture
@@ -121,7 +140,7 @@ def test_a_row_goes_on_when_its_replica_ends(client, replicas, words):
     def on_text(text):
         heard.append(text)
         if len(heard) == words:
-            replicas.lost.add(replicas.calls[0][0])
+            replicas.lose(replicas.calls[0][0])
 
     texts, hypothesis = asyncio.run(_stream(client, Utterance(SPEECH, stream=True), on_text))
     assert "".join(texts) == hypothesis.text == expected.text
@@ -156,7 +175,7 @@ def test_words_are_placed_by_a_replica(client):
 def test_who_leaves_frees_the_place_at_the_replica(client, replicas, monkeypatch):
     """The row is dropped there too, and does not run to its end."""
     ends = []
-    for replica in replicas.replicas.values():
+    for replica in replicas.by_name.values():
         monkeypatch.setattr(replica._answered, "ended", lambda job, end, value=None: ends.append(end))
 
     async def ask():
@@ -174,7 +193,7 @@ def test_who_leaves_frees_the_place_at_the_replica(client, replicas, monkeypatch
 
 def test_an_error_of_a_row_reaches_its_caller(engine, client, replicas):
     """And is not tried elsewhere."""
-    for replica in replicas.replicas.values():
+    for replica in replicas.by_name.values():
         replica._core.engines[""]._engine.scripts.replace(FakeScript(rules=(Rule(fault=Fault.RAISE),)))
     with pytest.raises(TranscriptionFailed):
         asyncio.run(client.transcribe(Utterance(SPEECH), priority=Priority.INTERACTIVE))
@@ -203,7 +222,7 @@ def test_without_an_aligner_an_alignment_is_refused(engine, replicas):
 
 def test_the_health_of_a_replica_is_that_of_its_engine(replicas):
     """Ray Serve starts another in place of one whose thread has ended."""
-    replica = replicas.replicas["a"]
+    replica = replicas.by_name["a"]
     replica.check_health()
     replica._core.thread.close()
     with pytest.raises(RuntimeError):
@@ -212,14 +231,14 @@ def test_the_health_of_a_replica_is_that_of_its_engine(replicas):
 
 def test_what_a_replica_publishes_for_scaling_has_the_queue_of_the_app(replicas):
     """What waits there has reached no replica."""
-    replica = replicas.replicas["b"]
+    replica = replicas.by_name["b"]
 
     async def ask():
         call = RowCall(1, Utterance(SPEECH, session="s:1", last=True), "", True, "app", 120.0)
         return [answer async for answer in replica.answers(call)]
 
     before = replica.record_autoscaling_stats()
-    asyncio.run(ask())
+    replicas.run(ask())
     after = replica.record_autoscaling_stats()
     assert (before["waiting_s"], after["waiting_s"]) == (0.0, 120.0)
     assert after["free_streams"] == before["free_streams"] - 1

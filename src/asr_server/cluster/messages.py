@@ -9,6 +9,8 @@ from asr_server.core.errors import AsrError
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import AlignItem, Alignment, EngineInfo, Hypothesis, Tokens, Utterance
 
+TOKEN_BYTES = 32
+
 # What a replica answers to one row: tokens, where the row asks for them, then the result or its error.
 Answer = Tokens | Hypothesis | Alignment | AsrError
 
@@ -33,12 +35,22 @@ class RowCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Address:
+    """Where a replica takes rows. `token`: what it is sent first, `TOKEN_BYTES` long."""
+
+    host: str
+    port: int
+    token: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaStats:
     """What a replica publishes. `waiting_s`: seconds of audio in its queue. `engines`: by the names of the models."""
 
     free_streams: int = 0
     waiting_s: float = 0.0
     engines: Mapping[str, EngineInfo] = field(default_factory=dict)
+    address: Address | None = None
 
 
 @dataclass(frozen=True, slots=True)

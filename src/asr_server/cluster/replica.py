@@ -1,4 +1,4 @@
-"""An engine replica: the engines and their thread without the app. Ray Serve calls it on an event loop."""
+"""An engine replica: the engines and their thread without the app, and the port at which it takes rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
@@ -14,7 +14,9 @@ from typing import Any
 from loguru import logger
 
 from asr_server import engine_core
+from asr_server.cluster.engine import MAX_ROWS
 from asr_server.cluster.messages import Answer, Described, ReplicaStats, RowCall
+from asr_server.cluster.row_server import RowServer
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AsrError, EngineFailed
 from asr_server.core.settings import Settings
@@ -34,7 +36,8 @@ _FAILED = 70  # EX_SOFTWARE of sysexits.h, as a server ends whose engine has fai
 
 
 class EngineReplica:
-    """Loads the models at once; raises `ModelUnavailable` if that fails. `shares`: replicas that share one GPU."""
+    """Loads the models at once; raises `ModelUnavailable` if that fails. `shares`: replicas that share one GPU. Used
+    from one event loop."""
 
     def __init__(self, settings: Settings, shares: int = 1) -> None:
         self._plan = _shared(plan.resolve(settings, capabilities.probe()), shares)
@@ -44,11 +47,20 @@ class EngineReplica:
         self._core = engine_core.build(settings, self._plan, watch, keeps_models=True)
         self._streams: OrderedDict[str, float] = OrderedDict()
         self._waiting_at: dict[str, tuple[float, float]] = {}
+        self._server = RowServer(self.answers, MAX_ROWS)
         for name in self._core.engines:
             self._core.thread.load(name).result()
 
-    async def answers(self, call: RowCall) -> AsyncIterator[Answer]:
-        """The tokens of a row if it asks for them, and its result or error. Cancelling it cancels the row."""
+    async def listen(self, host: str) -> None:
+        """Take rows at a free port of that address, which is published."""
+        await self._server.listen(host)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Take no more rows, and wait for those under way."""
+        await self._server.drain(timeout_s)
+
+    async def answers(self, call: RowCall) -> AsyncGenerator[Answer, None]:
+        """The tokens of a row if it asks for them, and its result or error. Closing it cancels the row."""
         self._note(call)
         job = _job(call, self._core.thread.request_clock.now_s() + self._settings.request_timeout)
         answer = _RowAnswer(job)
@@ -92,7 +104,8 @@ class EngineReplica:
 
     def _stats(self) -> ReplicaStats:
         infos = {name: engine.info for name, engine in self._core.engines.items()}
-        return ReplicaStats(self._free().free_streams, self._core.thread.snapshot().waiting_s, infos)
+        waiting_s = self._core.thread.snapshot().waiting_s
+        return ReplicaStats(self._free().free_streams, waiting_s, infos, self._server.address)
 
     def _free(self) -> FreeCapacity:
         oldest_s = time.monotonic() - _STREAM_OPEN_S

@@ -1,23 +1,22 @@
 """Which engine replica gets a row: pure, but for a lock, since two threads use it.
 
-The rows of a live session go to the replica that has the work on its closed audio. Rows of recordings go to the replica
-with the least audio under way.
+The rows of a live session go to the replica that has the work on its closed audio; if that has ended, to another that
+every app would choose, by rendezvous hashing. Rows of recordings go to the replica with the least audio under way.
 """
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from asr_server.cluster.messages import ReplicaStats, RowCall
+from asr_server.cluster.messages import Address, ReplicaStats, RowCall
 from asr_server.core.audio import SAMPLE_RATE
 
 # Live sessions whose replica is remembered; of more, those that were silent for longest are routed as new ones.
 _STREAMS_KEPT = 16_384
-# Replicas after the first that a session may go to.
-FALLBACKS = 2
 
 
 @dataclass(slots=True, eq=False)
@@ -65,31 +64,23 @@ class Routing:
                     replica.stats, replica.new_streams, replica.is_suspect = published, 0, False
                 self._replicas[name] = replica
 
-    def rank(self, call: RowCall, names: Sequence[str], ring: Sequence[str]) -> list[str]:
-        """The replicas for a row, best first. `names`: those that can be chosen. `ring`: for a live session, the order
-        of its consistent hash; a session whose replica is gone goes to the first of them."""
-        with self._lock:
-            known = [name for name in names if name in self._replicas] or list(names)
-            trusted = [name for name in known if not self._is_suspect(name)] or known
-            if not call.stream:
-                return sorted(trusted, key=self._waiting_s)
-            return self._rank_stream(call.stream, trusted, [name for name in ring if name in trusted])
-
-    def sent(self, call: RowCall, name: str) -> None:
-        """A replica has taken the row."""
+    def choose(self, call: RowCall) -> Address | None:
+        """The replica for a row, which counts as sent there; None while none has published its address."""
         audio_s = len(call.item.audio) / SAMPLE_RATE
         with self._lock:
             self._done(call)
+            if (name := self._chosen(call.stream)) is None:
+                return None
+            replica = self._replicas[name]
             self._sent[call.number] = name, audio_s
-            if (replica := self._replicas.get(name)) is not None:
-                replica.own_s += audio_s
-                if call.stream and self._of_stream.get(call.stream) != name:
-                    replica.new_streams += 1
+            replica.own_s += audio_s
             if call.stream:
+                replica.new_streams += self._of_stream.get(call.stream) != name
                 self._of_stream[call.stream] = name
                 self._of_stream.move_to_end(call.stream)
                 if len(self._of_stream) > _STREAMS_KEPT:
                     self._of_stream.popitem(last=False)
+            return replica.stats.address
 
     def done(self, call: RowCall) -> None:
         """The row has left its replica."""
@@ -108,24 +99,22 @@ class Routing:
         if (replica := self._replicas.get(name)) is not None:
             replica.own_s = max(0.0, replica.own_s - audio_s)
 
-    def _rank_stream(self, stream: str, names: list[str], ring: list[str]) -> list[str]:
+    def _chosen(self, stream: str) -> str | None:
+        listening = {name: replica for name, replica in self._replicas.items() if replica.stats.address is not None}
+        found = {name: replica for name, replica in listening.items() if not replica.is_suspect} or listening
+        if not found:
+            return None
+        if not stream:
+            return min(found, key=lambda name: found[name].waiting_s)
         own = self._of_stream.get(stream)
-        others = ring or names
-        if own in names:
-            assert own is not None
-            return [own, *(name for name in others if name != own)][: 1 + FALLBACKS]
         if own is None:
-            others = sorted(names, key=lambda name: (-self._free_streams(name), self._waiting_s(name)))
-        return others[: 1 + FALLBACKS]
+            return max(found, key=lambda name: (found[name].free_streams, -found[name].waiting_s))
+        return own if own in found else max(found, key=lambda name: _weight(stream, name))
 
-    def _is_suspect(self, name: str) -> bool:
-        return name in self._replicas and self._replicas[name].is_suspect
 
-    def _waiting_s(self, name: str) -> float:
-        return self._replicas[name].waiting_s if name in self._replicas else 0.0
-
-    def _free_streams(self, name: str) -> int:
-        return self._replicas[name].free_streams if name in self._replicas else 0
+def _weight(stream: str, name: str) -> bytes:
+    """Of a replica for a session: the highest one wins, whichever others there are."""
+    return hashlib.blake2b(f"{stream} {name}".encode(), digest_size=8).digest()
 
 
 # That of the one app of a process: its router is made by Ray Serve.

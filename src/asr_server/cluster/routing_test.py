@@ -3,9 +3,8 @@
 import itertools
 
 import numpy as np
-import pytest
 
-from asr_server.cluster.messages import ReplicaStats, RowCall
+from asr_server.cluster.messages import Address, ReplicaStats, RowCall
 from asr_server.cluster.routing import Routing
 from asr_server.engine.protocol import AlignItem, Utterance
 
@@ -17,74 +16,89 @@ def _row(stream="", seconds=1):
     return RowCall(next(_numbers), Utterance(np.zeros(16_000 * seconds, np.float32), session=session), "", False, "", 0)
 
 
+def _publish(routing, **free):
+    """Each replica listens at a host of its name."""
+    routing.update({name: ReplicaStats(count, address=Address(name, 1, b"")) for name, count in free.items()})
+
+
 def _routing(**free):
     routing = Routing()
-    routing.update({name: ReplicaStats(free_streams=count) for name, count in free.items()})
+    _publish(routing, **free)
     return routing
 
 
-def _send(routing, row, names="abc", ring="abc"):
-    (name, *_) = ranked = routing.rank(row, names, list(ring))
-    routing.sent(row, name)
-    return ranked
+def _send(routing, row):
+    return routing.choose(row).host
 
 
 def test_rows_of_a_recording_go_where_the_least_audio_is_under_way():
     """What this app has sent counts at once, what others have sent once it is published."""
     routing = _routing(a=0, b=0)
     long, short = _row(seconds=30), _row(seconds=10)
-    assert _send(routing, long, "ab")[0] == "a"
-    assert [_send(routing, row, "ab")[0] for row in (short, _row(seconds=10))] == ["b", "b"]
+    assert _send(routing, long) == "a"
+    assert [_send(routing, row) for row in (short, _row(seconds=10))] == ["b", "b"]
     routing.done(short)
-    assert _send(routing, _row(seconds=1), "ab")[0] == "b"
-    routing.update({"a": ReplicaStats(), "b": ReplicaStats(waiting_s=100)})
-    assert _send(routing, _row(), "ab")[0] == "a"
+    assert _send(routing, _row(seconds=1)) == "b"
+    addresses = {name: stats.address for name, stats in routing.stats.items()}
+    routing.update({"a": ReplicaStats(address=addresses["a"]), "b": ReplicaStats(0, 100, address=addresses["b"])})
+    assert _send(routing, _row()) == "a"
 
 
 def test_a_session_stays_on_its_replica():
     """Whatever the others have free; each utterance has a key of its own."""
     routing = _routing(a=1, b=5, c=2)
-    assert _send(routing, _row("s"))[0] == "b"
-    routing.update({"a": ReplicaStats(90), "b": ReplicaStats(0), "c": ReplicaStats(90)})
-    assert {_send(routing, _row("s"))[0] for _ in range(5)} == {"b"}
+    assert _send(routing, _row("s")) == "b"
+    _publish(routing, a=90, b=0, c=90)
+    assert {_send(routing, _row("s")) for _ in range(5)} == {"b"}
 
 
 def test_new_sessions_go_where_most_streams_are_free():
     """Those that went there since the last publication are counted, or all of them would go to one replica."""
     routing = _routing(a=4, b=2)
-    assert [_send(routing, _row(f"s{n}"), "ab")[0] for n in range(6)] == ["a", "a", "b", "a", "b", "a"]
-    routing.update({"a": ReplicaStats(0), "b": ReplicaStats(3)})
-    assert _send(routing, _row("t"), "ab")[0] == "b"
+    assert [_send(routing, _row(f"s{n}")) for n in range(6)] == ["a", "a", "b", "a", "b", "a"]
+    _publish(routing, a=0, b=3)
+    assert _send(routing, _row("t")) == "b"
 
 
-def test_a_session_whose_replica_is_gone_goes_by_the_hash():
-    """To the first of the ring that is there, with two more to fall back on, and stays there then."""
-    routing = _routing(a=9, b=0, c=0, d=0, e=0)
-    assert _send(routing, _row("s"), "abcde", "edcba")[0] == "a"
-    routing.update({name: ReplicaStats(9 if name == "b" else 0) for name in "bcde"})
-    assert _send(routing, _row("s"), "bcde", "edc") == ["e", "d", "c"]
-    routing.update({name: ReplicaStats(9 if name == "a" else 0) for name in "abcde"})
-    assert _send(routing, _row("s"), "abcde", "abc")[:2] == ["e", "a"]
+def test_sessions_whose_replica_is_gone_are_divided_as_every_app_does():
+    """They stay where they went, also when others come, and if that goes too the rest stay where they are."""
+    streams = [f"s{n}" for n in range(60)]
+    apps = [_routing(a=90), _routing(a=90)]
+    for routing in apps:
+        assert {_send(routing, _row(stream)) for stream in streams} == {"a"}
+        _publish(routing, b=0, c=90, d=0)
+    first, other = ([_send(routing, _row(stream)) for stream in streams] for routing in apps)
+    assert first == other
+    assert all(first.count(name) > 8 for name in "bcd")
+    _publish(apps[0], a=90, b=0, c=90, d=0)
+    assert [_send(apps[0], _row(stream)) for stream in streams] == first
+    _publish(apps[0], c=90, d=0)
+    after = [_send(apps[0], _row(stream)) for stream in streams]
+    assert all(now == before for now, before in zip(after, first, strict=True) if before != "b")
 
 
 def test_where_a_row_broke_off_is_avoided_until_it_publishes():
     """A process that ended is listed for some time. Where no other is left, it is still asked."""
     routing = _routing(a=9, b=1)
     row = _row("s")
-    assert _send(routing, row, "ab")[0] == "a"
+    assert _send(routing, row) == "a"
     routing.broke_off(row)
-    assert _send(routing, _row("s"), "ab", "ab")[0] == "b"
-    assert _send(routing, _row("t"), "ab", "ab")[0] == "b"
-    assert routing.rank(_row(), "a", []) == ["a"]
-    routing.update({"a": ReplicaStats(8), "b": ReplicaStats(1)})
-    assert _send(routing, _row("u"), "ab", "ab")[0] == "a"
+    assert _send(routing, _row("s")) == "b"
+    assert _send(routing, _row("t")) == "b"
+    _publish(routing, a=9)
+    assert _send(routing, _row()) == "a"
+    _publish(routing, a=8, b=1)
+    assert _send(routing, _row("u")) == "a"
 
 
-@pytest.mark.parametrize("ring", [[], ["b"]])
-def test_replicas_that_are_not_known_yet_can_be_chosen(ring):
-    """The router may know a replica a moment earlier."""
-    assert Routing().rank(_row(), ["b"], []) == ["b"]
-    assert Routing().rank(_row("s"), ["b"], ring) == ["b"]
+def test_a_replica_is_chosen_once_its_address_is_published():
+    """Ray Serve may know it a moment earlier."""
+    routing = Routing()
+    assert routing.choose(_row()) is None
+    routing.update({"a": ReplicaStats(5)})
+    assert routing.choose(_row("s")) is None
+    _publish(routing, a=0)
+    assert _send(routing, _row("s")) == "a"
 
 
 def test_an_alignment_is_of_no_session():

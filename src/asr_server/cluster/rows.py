@@ -11,7 +11,7 @@ from typing import Protocol
 from loguru import logger
 
 from asr_server.cluster.messages import Answer, RowCall
-from asr_server.core.errors import AsrError, EngineFailed, ShuttingDown, TranscriptionFailed
+from asr_server.core.errors import AsrError, TranscriptionFailed
 from asr_server.engine.protocol import AlignItem, Alignment, Hypothesis, Tokens, Utterance
 
 # A row that ended with its replica this many times may be what ends them.
@@ -22,14 +22,14 @@ _numbers = count(1)
 
 
 class ReplicaLost(Exception):
-    """The replica of a row is gone, or cannot be reached."""
+    """The replica of a row is gone, or cannot go on."""
 
 
 class Replicas(Protocol):
     """The engine replicas, as rows see them."""
 
     def answers(self, call: RowCall) -> AsyncIterator[Answer]:
-        """What one of the replicas answers. Waits for one that has room. Raises `ReplicaLost`."""
+        """What one of the replicas answers. Waits for one that can be reached. Raises `ReplicaLost`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,6 @@ async def result(
     for lost in count(1):
         try:
             async for answer in replicas.answers(sender.call(given.resumed(item), is_live=is_live)):
-                if isinstance(answer, EngineFailed | ShuttingDown):  # of the replica, not of the app
-                    raise ReplicaLost(answer.message)
                 if isinstance(answer, AsrError):
                     raise answer
                 if not isinstance(answer, Tokens):
