@@ -10,7 +10,12 @@ from asr_server.core.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 # Of Ray and of the hub's client.
-_OTHERS = {"HF_HOME", "RAY_SERVE_USE_GRPC_BY_DEFAULT", "RAY_worker_niceness"}
+_OTHERS = {
+    "HF_HOME",
+    "RAY_SERVE_USE_GRPC_BY_DEFAULT",
+    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP",
+    "RAY_worker_niceness",
+}
 
 
 def _read(name):

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from asr_training.released_layout import random_checkpoint
@@ -76,6 +76,9 @@ def throughput(load: Load, one: Server, two: Server) -> dict[str, object]:
     """The same clips at an address with one engine and at one with two, in turn."""
     alone: list[float] = []
     together: list[float] = []
+    warm = replace(load, clips=CALLERS)
+    for server in (one, two):
+        _seconds(warm, server)
     for _ in range(ROUNDS):
         alone.append(_seconds(load, one))
         together.append(_seconds(load, two))

@@ -46,6 +46,8 @@ def _run(parsed: argparse.Namespace) -> int:
     # Read by Ray when it is imported, and by the processes that it starts.
     settings_module.prefer("RAY_USAGE_STATS_ENABLED", "0")
     settings_module.prefer("RAY_SERVE_USE_GRPC_BY_DEFAULT", "1")
+    # Ray's proxy forwards a request without another thread.
+    settings_module.prefer("RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP", "0")
     # Ray's default of 15 leaves the engines what any other process of the machine does not want.
     settings_module.prefer("RAY_worker_niceness", "0")
     from asr_server.cluster import local
