@@ -16,7 +16,7 @@ from pathlib import Path
 from E2Etest.bench.gateway import live, pairs, refused_ms, request_ms
 from E2Etest.bench.replicas import CALLERS, LATENCY_ROUNDS, ONE_THREAD, bind, loads, throughput
 from E2Etest.cluster import process
-from E2Etest.process import ServerProcess, ready
+from E2Etest.process import ServerProcess, fake_model, ready
 
 
 def measure() -> dict[str, object]:
@@ -24,7 +24,7 @@ def measure() -> dict[str, object]:
     began = os.getloadavg()[0]
     figures: dict[str, object] = latency()
     for name, load in loads().items():
-        with _side_by_side(load.model_id) as (plain, cluster):
+        with _side_by_side(MODEL_ID=load.model_id) as (plain, cluster):
             bind(plain.process.pid, 0)
             figures[name] = throughput(load, plain, cluster)
     return {
@@ -36,24 +36,30 @@ def measure() -> dict[str, object]:
 
 
 def latency() -> dict[str, object]:
-    """With the demonstration model."""
-    with _side_by_side("demo") as (plain, cluster):
-        return {
+    """With the demonstration model; and with the scripted engine, which takes the same time for the same words, so that
+    the difference is that of the way."""
+    with _side_by_side(MODEL_ID="demo") as (plain, cluster):
+        figures: dict[str, object] = {
             "request_3_s_wav_demo": pairs(plain, cluster, request_ms, LATENCY_ROUNDS),
             "upload_that_is_refused": pairs(plain, cluster, refused_ms, LATENCY_ROUNDS),
             "live_message": live(plain, cluster),
         }
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _side_by_side(**fake_model(Path(folder), text="turn on the lights", language="English")) as (plain, cluster),
+    ):
+        return {**figures, "request_3_s_wav_scripted": pairs(plain, cluster, request_ms, LATENCY_ROUNDS)}
 
 
 @contextmanager
-def _side_by_side(model_id: str) -> Iterator[tuple[ServerProcess, ServerProcess]]:
+def _side_by_side(**settings: str) -> Iterator[tuple[ServerProcess, ServerProcess]]:
     """A plain server and a cluster, both with their model loaded. The cluster keeps its models by itself."""
     of_cluster = {name: value for name, value in ONE_THREAD.items() if name != "PRELOAD"}
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "plain" / "log"
         log.parent.mkdir()
         with (
-            ready(log, MODEL_ID=model_id, SPEECH="off", SPEAKERS="off", **ONE_THREAD) as plain,
-            process.running(Path(folder) / "log", MODEL_ID=model_id, **of_cluster) as cluster,
+            ready(log, **ONE_THREAD, SPEECH="off", SPEAKERS="off", **settings) as plain,
+            process.running(Path(folder) / "log", **of_cluster, **settings) as cluster,
         ):
             yield plain, cluster
