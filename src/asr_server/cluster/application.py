@@ -6,6 +6,7 @@ replica of the engine that ends costs its rows time, and no session.
 
 from __future__ import annotations
 
+import gc
 import uuid
 from dataclasses import replace
 from typing import Any
@@ -93,6 +94,10 @@ class App:
 
         resolved = _plan_of_app(described, self._options)
         self._app = server.create_app(self._settings, elsewhere=ElsewhereEngines(resolved, build_engines))
+        # What the libraries brought stays: each full collection of garbage would walk it. Where a model is loaded, its
+        # engine does this.
+        gc.collect()
+        gc.freeze()
         return self._app
 
     def _waiting_s(self) -> float:

@@ -8,10 +8,9 @@ from collections.abc import AsyncGenerator
 from loguru import logger
 
 from asr_server.cluster import frames
-from asr_server.cluster.frames import FrameTooLong, FrameWriter
+from asr_server.cluster.frames import FrameWriter
 from asr_server.cluster.messages import Address, Answer, RowCall
 from asr_server.cluster.rows import ReplicaLost
-from asr_server.core.errors import InvalidValue
 from asr_server.engine.protocol import Tokens
 
 _CONNECT_S = 2.0
@@ -39,8 +38,6 @@ class Connection:
                 if (answer := await answers.get()) is None:
                     raise ReplicaLost("the connection has ended")
                 yield answer
-        except FrameTooLong:
-            raise InvalidValue("The audio is too long for one row.") from None
         except OSError as error:
             raise ReplicaLost(str(error)) from error
         finally:

@@ -42,7 +42,7 @@ class _Noting(EngineReplica):
                 yield answer
 
 
-class Replicas:
+class ListeningReplicas:
     """Two replicas that listen, and what an app knows of them. Each can be lost."""
 
     def __init__(self, chosen):
@@ -78,7 +78,7 @@ def replicas(tmp_path):
     """Their engines take 10 ms for a word."""
     script = tmp_path / "script.json"
     script.write_text(json.dumps({"step_s": 0.01}))
-    made = Replicas(settings.load(_env_file=None, model_id="fake", fake_engine_script=script, max_batch=2))
+    made = ListeningReplicas(settings.load(_env_file=None, model_id="fake", fake_engine_script=script, max_batch=2))
     yield made
     made.close()
 
