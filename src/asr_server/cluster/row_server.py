@@ -76,16 +76,18 @@ class RowServer:
             while True:
                 message: RowCall | int = await frames.read(reader)
                 if isinstance(message, RowCall):
-                    number = message.number
-                    rows[number] = task = asyncio.create_task(self._answer(message, out))
-                    self._rows.add(task)
-                    task.add_done_callback(self._rows.discard)
-                    task.add_done_callback(lambda _, number=number: rows.pop(number, None))
+                    self._start(message, out, rows)
                 elif message in rows:
                     rows[message].cancel()
         finally:
             for task in rows.values():
                 task.cancel()
+
+    def _start(self, call: RowCall, out: FrameWriter, rows: dict[int, asyncio.Task[None]]) -> None:
+        rows[call.number] = task = asyncio.create_task(self._answer(call, out))
+        self._rows.add(task)
+        task.add_done_callback(self._rows.discard)
+        task.add_done_callback(lambda _: rows.pop(call.number, None))
 
     async def _answer(self, call: RowCall, out: FrameWriter) -> None:
         try:
