@@ -62,7 +62,7 @@ from asr_server.service.live_session.speaker_labels import SpeakerLabels, Speake
 from asr_server.service.live_session.voice_detection import VoiceDetector
 from asr_server.service.turns import turns
 
-_SLICE_BYTES, _SLICE_COST_S = 4 * 1024, 0.002  # 128 ms at 16 kHz, and about how long they take
+_SLICE_BYTES = 4 * 1024  # 128 ms at 16 kHz
 _SAMPLE_BYTES = 4  # once in frames
 # Whoever has sent so much more audio than time has passed is not speaking, but sending a recording.
 _AHEAD_S = 10.0
@@ -267,7 +267,7 @@ class LiveSession:
 
     async def _process_slice(self, audio: Audio, arrived_s: float) -> None:
         frames = await self._detector.frames(self.machine, audio)
-        await turns().next(_SLICE_COST_S)  # behind the wait: those of one batch come back together
+        await turns().next()
         actions = self.machine.receive(audio, frames)
         # Before the actions: their lag is counted from here.
         self._arrivals.add(self.machine.clock_samples, arrived_s)

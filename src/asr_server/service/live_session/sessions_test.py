@@ -513,7 +513,7 @@ async def test_who_sends_faster_than_one_speaks_is_not_ahead_of_others(make):
 
 
 async def test_sessions_process_audio_in_turn(make):
-    """However many have audio waiting, a round of the event loop has a slice of one, and others get their turn."""
+    """However many have audio waiting, a round of the event loop has two slices of it, and others get their turn."""
     live = make(Scripted())
     connections = [await opened(live) for _ in range(10)]
     machines = [connection.session.machine for connection in connections]
@@ -523,7 +523,7 @@ async def test_sessions_process_audio_in_turn(make):
     while clocks_s[-1] < 2:
         await asyncio.sleep(0)
         clocks_s.append(sum(machine.clock_samples for machine in machines) / 16_000)
-    assert max(after - before for before, after in itertools.pairwise(clocks_s)) < 0.2
+    assert max(after - before for before, after in itertools.pairwise(clocks_s)) < 0.3
     for connection in connections:
         connection.session.end()
 
