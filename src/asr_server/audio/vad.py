@@ -61,18 +61,12 @@ class SpeechProbability:
         if not len(frames):
             return np.zeros(0, np.float32)
         session = _session(self._model_path or _bundled_model())
-        signal = np.concatenate((self._context, self._amplified(frames)), dtype=np.float32)
-        windows = np.lib.stride_tricks.sliding_window_view(signal, _CONTEXT_SAMPLES + FRAME_SAMPLES)[::FRAME_SAMPLES]
+        windows = self._windows(frames)
         scores = []
         for at in range(0, len(windows), _FRAMES_PER_CALL):
-            inputs = {
-                "input": np.ascontiguousarray(windows[at : at + _FRAMES_PER_CALL]),
-                "h": self._hidden,
-                "c": self._cell,
-            }
+            inputs = {"input": windows[at : at + _FRAMES_PER_CALL], "h": self._hidden, "c": self._cell}
             part, self._hidden, self._cell = session.run(["speech_probs", "hn", "cn"], inputs)
             scores.append(part)
-        self._context = signal[-_CONTEXT_SAMPLES:].copy()
         return np.concatenate(scores)
 
     def probabilities(self, audio: Samples) -> Probabilities:
@@ -82,14 +76,20 @@ class SpeechProbability:
         self.reset()
         return scores
 
-    def _amplified(self, frames: Samples) -> Samples:
-        """Each frame multiplied by what brings the recent peak, which fades slowly, to the usual one."""
+    def _windows(self, frames: Samples) -> Samples:
+        """What the network takes, (k, 576): each frame, multiplied by what brings the recent peak, which fades slowly,
+        to the usual one, with the end of the frame before."""
         whole = frames.reshape(-1, FRAME_SAMPLES)
         gains = np.empty((len(whole), 1), np.float32)
         for place, peak in enumerate(np.abs(whole).max(axis=1).tolist()):
             self._peak = max(peak, self._peak * _PEAK_FADE, _USUAL_PEAK / _MOST_GAIN)
             gains[place] = max(1.0, _USUAL_PEAK / self._peak)
-        return (whole * gains).reshape(-1)
+        windows = np.empty((len(whole), _CONTEXT_SAMPLES + FRAME_SAMPLES), np.float32)
+        np.multiply(whole, gains, out=windows[:, _CONTEXT_SAMPLES:])
+        windows[0, :_CONTEXT_SAMPLES] = self._context
+        windows[1:, :_CONTEXT_SAMPLES] = windows[:-1, -_CONTEXT_SAMPLES:]
+        self._context = windows[-1, -_CONTEXT_SAMPLES:].copy()
+        return windows
 
 
 def _check(frames: Samples) -> None:

@@ -244,6 +244,7 @@ def _figures(parsed: argparse.Namespace, servers: Servers, load: Load, found: Pl
             "recording_done_s": ranks(outcome.uploads_s),
             "engine_busy": round(min(1.0, outcome.busy), 3),
             "event_loop_busy": round(found.host_load, 3),
+            "voice_detection_busy": round(found.detection_load, 3),
         },
         "recordings_alone_s_per_s": {
             "engine": round(planning.recordings_limit(servers.profile), 1),
@@ -282,7 +283,8 @@ def _rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name, key in (("partials", "partial_s"), ("finals", "final_s"), ("recordings", "recording_done_s")):
         if (ranks := one[key]) is not None:
             yield f"  {name}", f"p50 {ranks['p50']:.3f} s, p95 {ranks['p95']:.3f} s (simulated)"
-    yield "  busy", f"engine {one['engine_busy']:.0%}, event loop {one['event_loop_busy']:.0%} of a core"
+    host = f"event loop {one['event_loop_busy']:.0%} and voice detection {one['voice_detection_busy']:.0%} of a core"
+    yield "  busy", f"engine {one['engine_busy']:.0%}, {host}"
     alone = figures["recordings_alone_s_per_s"]
     limits = f"engine {alone['engine']:,.0f}, event loop {alone['event_loop']:,.0f}"
     yield "without live", f"at most so many seconds of recordings in a second: {limits}"

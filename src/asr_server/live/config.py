@@ -10,15 +10,12 @@ from asr_server.live.agreement import CommitRules
 from asr_server.live.events import Samples, TurnConfig
 from asr_server.live.framing import Resample
 
-# Speech probability of the next 512 samples of one stream, float32 -> [0, 1].
-Probability = Callable[[Samples], float]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LiveMachineConfig:
     """What holds for the whole session, and the turn configuration it begins with.
 
-    `voice`: makes a fresh speech probability. `resampler`: makes a fresh stream from an input rate in Hz to 16 kHz.
+    `resampler`: makes a fresh stream from an input rate in Hz to 16 kHz.
     `partial_every_samples`: new speech between two partials. `tail_samples`: audio behind the speech that belongs to
     the utterance. `max_pause_samples`: an utterance with a longer pause is transcribed in parts, each with
     `margin_samples` of the pause before and behind its speech. `max_utterance_samples`: the length of a part without
@@ -28,7 +25,6 @@ class LiveMachineConfig:
     pause. `on_samples`: gets all audio that the clock counts, in order.
     """
 
-    voice: Callable[[], Probability]
     resampler: Callable[[int], Resample]
     rules: TurnConfig = field(default_factory=TurnConfig)
     input_rate_hz: int = SAMPLE_RATE

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -44,9 +44,12 @@ from asr_server.live.request_scheduler import RequestScheduler
 from asr_server.live.table import ENDINGS, TABLE, Signal, State, TurnAction
 from asr_server.live.utterance import Frame, OpenUtterance, Part
 
+_SIGNALS = {Flush: Signal.FLUSH, Interrupted: Signal.INTERRUPTED, Close: Signal.CLOSE}
+
 
 class LiveMachine:
-    """Takes events with `receive` and returns actions, which the caller performs in order."""
+    """For each event the caller asks for the `frames` that it completes, finds out how likely each holds speech, gives
+    both to `receive`, and performs the actions that this returns, in order."""
 
     def __init__(self, config: LiveMachineConfig) -> None:
         self._config = config
@@ -87,23 +90,25 @@ class LiveMachine:
 
     # -- for the caller ----------------------------------------------------------------------------------------------
 
-    def receive(self, event: Event) -> list[Action]:
-        """Process one event. Events may come in any order."""
+    def frames(self, event: Event) -> list[Samples]:
+        """Of 512 samples each; the last of a stream may be shorter. `receive` must get them before the next are asked
+        for; results of the engine may come in between."""
+        if isinstance(event, Audio):
+            return self._framing.push(event.pcm)
+        ends = isinstance(event, Flush | Close) or (isinstance(event, Configure) and event.input_rate_hz is not None)
+        return self._framing.flush() if ends else []
+
+    def receive(self, event: Event, frames: Sequence[Frame] = ()) -> list[Action]:
+        """Process one event and the frames that it completes. Events may come in any order."""
+        for frame in frames:
+            self._process_frame(frame)
         match event:
-            case Audio(pcm=pcm):
-                self._process_frames(self._framing.push(pcm))
-            case Flush():
-                self._process_frames(self._framing.flush())
-                self._step(Signal.FLUSH)
+            case Flush() | Interrupted() | Close():
+                self._step(_SIGNALS[type(event)])
             case Reset():
                 self._reset()
             case Configure():
                 self._configure(event)
-            case Interrupted():
-                self._step(Signal.INTERRUPTED)
-            case Close():
-                self._process_frames(self._framing.flush())
-                self._step(Signal.CLOSE)
             case GetCheckpoint():
                 self._out.append(self._checkpoint())
             case TranscribeResult():
@@ -162,13 +167,12 @@ class LiveMachine:
 
     # -- events ------------------------------------------------------------------------------------------------------
 
-    def _process_frames(self, frames: Iterable[Samples]) -> None:
-        for samples in frames:
-            self._count(samples)
-            self._frame = Frame(samples, self._probability(np.pad(samples, (0, FRAME_SAMPLES - len(samples)))))
-            self._step(self._signal(self._frame.probability))
-            if self._is_full():
-                self._step(Signal.FULL)
+    def _process_frame(self, frame: Frame) -> None:
+        self._frame = frame
+        self._count(frame.samples)
+        self._step(self._signal(frame.probability))
+        if self._is_full():
+            self._step(Signal.FULL)
 
     def _count(self, samples: Samples) -> None:
         self._clock += len(samples)
@@ -195,12 +199,10 @@ class LiveMachine:
         for samples in rest:
             self._count(samples)
             self._discarded += len(samples)
-        self._apply(self._rules)
         self._out.append(ResetDone(discarded))
 
     def _configure(self, event: Configure) -> None:
         if event.input_rate_hz is not None:
-            self._process_frames(self._framing.flush())
             self._framing = Framing(event.input_rate_hz, self._config.resampler)
         self._next_rules = event.rules
         if self._utterance is None:
@@ -224,7 +226,6 @@ class LiveMachine:
         tail_ms = 1000 * self._config.tail_samples / SAMPLE_RATE
         # At least one frame: when the margin is complete, the text before the pause is requested.
         self._tail_frames = max(1, ms_to_frames(min(tail_ms, pause_ms, sentence_ms or pause_ms)))
-        self._probability = self._config.voice()  # without detection too: it finds long pauses
 
     def _checkpoint(self) -> Checkpoint:
         waiting = self._requests.first_without_final

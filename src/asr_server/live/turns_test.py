@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from asr_server.core.transcript import Token
-from asr_server.live.conftest import Run, config, play, recognize, result_for, silence, speech
+from asr_server.live.conftest import Run, config, play, receive, recognize, result_for, silence, speech
 from asr_server.live.events import (
     Audio,
     Configure,
@@ -33,7 +33,7 @@ def _fed(session, events, mark):
     """Tell the session, answering every request with its words and `mark` behind them; all actions."""
     actions = []
     for event in events:
-        fresh = session.receive(event)
+        fresh = receive(session, event)
         while fresh:
             actions += fresh
             requests = [action for action in fresh if isinstance(action, Transcribe)]
@@ -98,11 +98,10 @@ def test_a_final_that_failed_carries_the_error_and_others_do_not(talk):
     """A partial that failed is no reason to doubt the final."""
     assert {final.error for final in play(talk).of(Final)} == {None}
     session = LiveMachine(config())
-    actions = session.receive(_pcm(speech([1, 2, 3])))
+    actions = receive(session, _pcm(speech([1, 2, 3])))
     (request,) = [e for e in actions if isinstance(e, Transcribe)]
-    actions = session.receive(TranscribeFailed(request.ticket, "transcription_failed", "partial")) + session.receive(
-        Flush()
-    )
+    actions = session.receive(TranscribeFailed(request.ticket, "transcription_failed", "partial"))
+    actions += receive(session, Flush())
     for _ in range(2):
         request = [e for e in actions if isinstance(e, Transcribe)][-1]
         actions = session.receive(TranscribeFailed(request.ticket, "transcription_failed", "final"))
@@ -118,13 +117,13 @@ def _answers(request, pieces):
 def test_a_final_carries_the_tokens_that_wrote_it(known_before):
     """From the answer to the final, or from the hypothesis that was known; those that name the language left out."""
     session = LiveMachine(config())
-    actions = session.receive(_pcm(speech([1, 2]), silence(300 if known_before else 0)))
-    actions += session.receive(Flush()) if not known_before else []
+    actions = receive(session, _pcm(speech([1, 2]), silence(300 if known_before else 0)))
+    actions += receive(session, Flush()) if not known_before else []
     pieces = (b"", b"one", b" two")
     finals = []
     while requests := [e for e in actions if isinstance(e, Transcribe)]:
         actions = session.receive(_answers(requests[-1], pieces))
-        actions += session.receive(_pcm(silence(600))) if known_before else []
+        actions += receive(session, _pcm(silence(600))) if known_before else []
         finals += [e for e in actions if isinstance(e, Final)]
     (final,) = finals
     assert final.tokens == (Token(b"one", -0.2), Token(b" two", -0.3))

@@ -19,7 +19,7 @@ _TRIAL_S, _FAR = 3.0, 1.5
 _RECORDINGS_SEEN = 5
 # The replicas are as few as that share allows; a nearer figure would be finer than the measured costs.
 _PRECISION = 0.02
-# Of the time of the one thread that serves all connections. Beyond, answers wait for it.
+# Of the time of the thread that serves all connections, or of that of voice detection. Beyond, answers wait for it.
 MOST_HOST_LOAD = 0.7
 # How much more of the recordings may wait at the end, as a share of what came.
 _GROWTH = 0.1
@@ -29,7 +29,14 @@ MOST_REPLICAS = 100_000
 
 # What live sessions and recordings cost a replica beside its engine: `E2Etest/bench/live_cost.py`, 2026-11-23, with 20
 # sessions and WAV files of 30 s, on a machine that was busy with other work, so that a quiet one needs less.
-HOST = HostCosts(silent_s=0.0093, voiced_s=0.0123, recording_s=0.0044, recording_loop_s=0.0014)
+HOST = HostCosts(
+    silent_s=0.0093,
+    voiced_s=0.0123,
+    recording_s=0.0044,
+    silent_loop_s=0.0093,
+    voiced_loop_s=0.0123,
+    recording_loop_s=0.0014,
+)
 HOST_SOURCE = "The event loop's share was measured on two busy AMD EPYC cores, without an engine; see docs/sizing.md."
 
 
@@ -38,6 +45,7 @@ class Bound(StrEnum):
 
     ENGINE = "engine"
     HOST = "event loop"
+    DETECTION = "voice detection"
     SESSIONS = "MAX_LIVE_SESSIONS"
 
 
@@ -57,13 +65,14 @@ class Targets:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """`replicas` meet the targets. `share` is the load of one of them, `outcome` what was simulated for it, and
-    `host_load` what its event loop does, as a share of one core. `bound`: why there are not fewer, None if there
-    is one."""
+    `host_load` what its event loop does, and `detection_load` what its voice detection does, as a share of one core.
+    `bound`: why there are not fewer, None if there is one."""
 
     replicas: int
     share: Load
     outcome: Outcome
     host_load: float
+    detection_load: float
     bound: Bound | None
 
 
@@ -121,8 +130,13 @@ def _is_alone(share: Load) -> bool:
 def host_load(servers: Servers, share: Load) -> float:
     """How busy the event loop of a replica is, on average: a share of one core."""
     host = servers.host
-    live = share.live * (share.voiced * host.voiced_s + (1 - share.voiced) * host.silent_s)
+    live = share.live * (share.voiced * host.voiced_loop_s + (1 - share.voiced) * host.silent_loop_s)
     return live + share.recordings_s_per_s * host.recording_loop_s
+
+
+def detection_load(servers: Servers, share: Load) -> float:
+    """The same of the thread of voice detection. Recordings have theirs in other threads."""
+    return share.live * servers.host.detection_s
 
 
 def _least_replicas(servers: Servers, load: Load) -> tuple[int, Bound]:
@@ -130,6 +144,7 @@ def _least_replicas(servers: Servers, load: Load) -> tuple[int, Bound]:
     least = {
         Bound.SESSIONS: load.live / servers.limits.live_sessions,
         Bound.HOST: host_load(servers, load) / MOST_HOST_LOAD,
+        Bound.DETECTION: detection_load(servers, load) / MOST_HOST_LOAD,
         Bound.ENGINE: load.recordings_s_per_s / recordings_limit(servers.profile),
     }
     bound = max(least, key=lambda name: least[name])
@@ -151,7 +166,7 @@ def _attempt(servers: Servers, load: Load, targets: Targets, replicas: int) -> P
     outcome = _simulated(servers, share, duration_s)
     if _is_missed(outcome, share, targets):
         return Bound.ENGINE
-    return Plan(replicas, share, outcome, host_load(servers, share), Bound.ENGINE)
+    return Plan(replicas, share, outcome, host_load(servers, share), detection_load(servers, share), Bound.ENGINE)
 
 
 def _simulated(servers: Servers, share: Load, duration_s: float) -> Outcome:

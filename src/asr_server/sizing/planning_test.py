@@ -28,11 +28,12 @@ def test_a_plan_meets_the_targets_and_one_replica_less_does_not(servers):
     ("limits", "host", "bound"),
     [
         (Limits(live_sessions=2), HostCosts(), Bound.SESSIONS),
-        (Limits(), HostCosts(silent_s=0.35, voiced_s=0.35), Bound.HOST),
+        (Limits(), HostCosts(silent_loop_s=0.35, voiced_loop_s=0.35, detection_s=0.1), Bound.HOST),
+        (Limits(), HostCosts(silent_loop_s=0.1, voiced_loop_s=0.1, detection_s=0.35), Bound.DETECTION),
     ],
 )
 def test_a_plan_says_what_is_used_up_first(servers, limits, host, bound):
-    """Two sessions a replica by a setting, or by its event loop."""
+    """Two sessions a replica by a setting, by its event loop, or by its voice detection."""
     found = planning.plan(replace(servers, limits=limits, host=host), Load(live=20), Targets(5.0, 5.0))
     assert (found.replicas, found.bound) == (10, bound)
 

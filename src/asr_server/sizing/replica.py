@@ -48,13 +48,18 @@ class HostCosts:
     """What a replica's processor does beside the engine's steps, in seconds of one core: for each second of a live
     session in silence, for each second of speech in one, and for each second of audio of recordings.
 
-    `shared_cores`: the engine's steps run on these cores too; 0 where they run on an accelerator.
+    `..._loop_s`: what of it the thread of the event loop does. `detection_s`: what the thread of voice detection does
+    for each second of a session. `shared_cores`: the engine's steps run on these cores too; 0 where they run on an
+    accelerator.
     """
 
     silent_s: float = 0.0
     voiced_s: float = 0.0
     recording_s: float = 0.0
+    silent_loop_s: float = 0.0
+    voiced_loop_s: float = 0.0
     recording_loop_s: float = 0.0
+    detection_s: float = 0.0
     shared_cores: int = 0
 
 

@@ -9,6 +9,7 @@ from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
 from asr_server.live.config import LiveMachineConfig
 from asr_server.live.events import Audio, ResultKind, Transcribe, TranscribeResult, TurnConfig, UtteranceEnded
 from asr_server.live.session import LiveMachine
+from asr_server.live.utterance import Frame
 from asr_server.sizing import speech
 from asr_server.sizing.speech import Ask
 
@@ -17,22 +18,16 @@ FRAME_S = FRAME_SAMPLES / SAMPLE_RATE
 
 def _machine_asks(regions, length_s):
     """What the real state machine asks for while someone speaks in these regions: seconds, and the kind."""
-    frame = -1
-
-    def probability(_):
-        nonlocal frame
-        frame += 1
-        return 0.9 if any(begin <= frame * FRAME_S < end for begin, end in regions) else 0.0
-
     config = LiveMachineConfig(
-        voice=lambda: probability,
         resampler=lambda rate: lambda block, last: block,
         rules=TurnConfig(min_silence_ms=500, prefix_ms=300),
     )
     machine, found = LiveMachine(config), []
     pcm = np.zeros(FRAME_SAMPLES, "<i2").tobytes()
     for number in range(int(length_s / FRAME_S)):
-        actions = machine.receive(Audio(pcm))
+        is_speech = any(begin <= number * FRAME_S < end for begin, end in regions)
+        (samples,) = machine.frames(Audio(pcm))
+        actions = machine.receive(Audio(pcm), [Frame(samples, 0.9 if is_speech else 0.0)])
         while actions:
             action = actions.pop(0)
             at_s = (number + 1) * FRAME_S

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.transcript import SpeakerRun
-from asr_server.live.conftest import config, recognize, result_for, silence, speech
+from asr_server.live.conftest import config, receive, recognize, result_for, silence, speech
 from asr_server.live.continuation import ShownUtterance, TurnSettings
 from asr_server.live.events import (
     Audio,
@@ -71,7 +71,7 @@ class Server:
         self._feed(result_for(request.ticket, recognize(request.audio, request.prefix)))
 
     def _feed(self, event, size_bytes=0, *, counted=False):
-        actions = self.machine.receive(event)
+        actions = receive(self.machine, event)
         self.handover.points.on_audio(size_bytes)
         for action in actions:
             if isinstance(action, Transcribe):

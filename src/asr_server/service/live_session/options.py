@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -48,7 +49,7 @@ class Shared:
     apart; None where nothing does. `voices`: those that have names; None where none are stored.
 
     `paces`: who has one of these may process a slice of audio, of the sessions that send faster than one speaks, by
-    their priority; they leave half of the time to others.
+    their priority; they leave half of the time to others. `detection`: the thread of voice detection.
     """
 
     engines: Engines
@@ -56,6 +57,7 @@ class Shared:
     speakers: LiveSpeakerSource | None = None
     voices: VoiceStore | None = None
     memory: SharedBytes = field(default_factory=SharedBytes)
+    detection: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "voice-detection"))
     paces: Mapping[Priority, asyncio.Lock] = field(
         default_factory=lambda: {Priority.INTERACTIVE: asyncio.Lock(), Priority.BULK: asyncio.Lock()}
     )

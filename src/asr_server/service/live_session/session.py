@@ -39,6 +39,7 @@ from asr_server.live.events import (
 )
 from asr_server.live.session import LiveMachine
 from asr_server.live.table import State
+from asr_server.live.utterance import Frame
 from asr_server.scheduling.admission import AdmissionTicket
 from asr_server.scheduling.job import Priority
 from asr_server.scheduling.shared_bytes import PIECE_BYTES
@@ -58,9 +59,10 @@ from asr_server.service.live_session.outbox import Message, Outbox, Outgoing, mi
 from asr_server.service.live_session.session_speakers import SessionSpeakers
 from asr_server.service.live_session.session_stats import SessionOutcome, SessionStats
 from asr_server.service.live_session.speaker_labels import SpeakerLabels, SpeakersLost, UtteranceSpeakers
+from asr_server.service.live_session.voice_detection import VoiceDetector
 from asr_server.service.turns import turns
 
-_SLICE_BYTES, _SLICE_COST_S = 4 * 1024, 0.002  # 128 ms at 16 kHz, and about how long they take
+_SLICE_BYTES = 4 * 1024  # 128 ms at 16 kHz
 _SAMPLE_BYTES = 4  # once in frames
 # Whoever has sent so much more audio than time has passed is not speaking, but sending a recording.
 _AHEAD_S = 10.0
@@ -103,12 +105,11 @@ class LiveSession:
                 shared.speakers, labels, self._send_speakers, shared.voices_of(options.owner)
             )
             config = replace(config, on_samples=self.speakers.hear)
-        self.machine = LiveMachine(config)
+        self.machine, self._detector = LiveMachine(config), VoiceDetector(shared.detection)
         self._shared, self._ticket = shared, ticket
         self._share = shared.memory.share()
         self._began_s = time.monotonic()
-        self._inbox = Inbox(shared.memory)
-        self._outbox = Outbox()
+        self._inbox, self._outbox = Inbox(shared.memory), Outbox()
         self._arrivals = ArrivalTimes()
         self.stats = SessionStats(engines.observer, lambda end: self._arrivals.lag_ms(end) / 1000)
         self._finals: deque[Outgoing] = deque(maxlen=_FINALS_KEPT)
@@ -238,17 +239,21 @@ class LiveSession:
                 await self._process_audio(pcm, incoming.arrived_s)
             case Disconnected(clean=clean):
                 is_open = self.machine.state not in (State.LISTENING, State.CLOSED)
-                self._feed(Flush() if clean and is_open else Interrupted())
+                event = Flush() if clean and is_open else Interrupted()
+                self._feed(event, await self._detector.frames(self.machine, event))
             case RefusedAction():
                 self._report([], None, counted=True)
             case event:
-                self._feed(event, counted=not isinstance(event, Close))
+                frames = await self._detector.frames(self.machine, event)
+                self._feed(event, frames, counted=not isinstance(event, Close))
 
     async def _process_audio(self, pcm: bytes, arrived_s: float) -> None:
         for at in range(0, len(pcm), _SLICE_BYTES):
-            while self.machine.backlog_samples > self._most_backlog_samples:
+            while self.machine.backlog_samples > min(
+                _BACKLOG_SAMPLES, self._shared.memory.queue_bytes // _SAMPLE_BYTES
+            ):
                 await self._next_change()
-            piece, priority = pcm[at : at + _SLICE_BYTES], self._priority
+            piece, priority = Audio(pcm[at : at + _SLICE_BYTES]), self._priority
             if priority.is_live:
                 await self._process_slice(piece, arrived_s)
                 continue
@@ -260,27 +265,24 @@ class LiveSession:
                 while self._priority is Priority.BULK and self.machine.busy and not self.ended:
                     await self._next_change()
 
-    async def _process_slice(self, pcm: bytes, arrived_s: float) -> None:
-        await turns().next(_SLICE_COST_S)
-        actions = self.machine.receive(Audio(pcm))
+    async def _process_slice(self, audio: Audio, arrived_s: float) -> None:
+        frames = await self._detector.frames(self.machine, audio)
+        await turns().next()
+        actions = self.machine.receive(audio, frames)
         # Before the actions: their lag is counted from here.
         self._arrivals.add(self.machine.clock_samples, arrived_s)
         if self.handover is not None:
-            self.handover.points.on_audio(len(pcm))
+            self.handover.points.on_audio(len(audio.pcm))
         self._perform(actions)
         self._report(actions, None)
-
-    @property
-    def _most_backlog_samples(self) -> int:
-        return min(_BACKLOG_SAMPLES, self._shared.memory.queue_bytes // _SAMPLE_BYTES)
 
     async def _next_change(self) -> None:
         self._machine_changed.clear()
         await self._machine_changed.wait()
 
-    def _feed(self, event: Event, *, counted: bool = False) -> None:
+    def _feed(self, event: Event, frames: Sequence[Frame] = (), *, counted: bool = False) -> None:
         """`counted`: it is an action of the client's."""
-        actions = self.machine.receive(event)
+        actions = self.machine.receive(event, frames)
         self._perform(actions)
         self._report(actions, event, counted=counted)
 

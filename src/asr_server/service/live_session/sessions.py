@@ -10,6 +10,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 from loguru import logger
 
 from asr_server.core.api_keys import fingerprint
@@ -17,8 +18,9 @@ from asr_server.core.audio import SAMPLE_RATE, s_to_samples
 from asr_server.core.errors import SessionNotFound, SessionTaken, ShuttingDown, UnsupportedValue
 from asr_server.live.config import LiveMachineConfig
 from asr_server.live.continuation import Continuation
-from asr_server.live.events import Detection, ResultKind, TurnConfig
-from asr_server.service.live_session import vad_frontend
+from asr_server.live.events import Detection, ResultKind, Samples, TurnConfig
+from asr_server.live.framing import Resample
+from asr_server.service.live_session import voice_detection
 from asr_server.service.live_session.connection import Connection
 from asr_server.service.live_session.inference import Engines, MeanTime
 from asr_server.service.live_session.options import LiveSessionOptions, Shared
@@ -116,7 +118,7 @@ class LiveSessions:
         self._check_room()
         if options.speakers:
             self._check_speakers()
-        await asyncio.to_thread(vad_frontend.warm_up)
+        await asyncio.to_thread(voice_detection.warm_up)
         self._check_room()  # again: draining may have begun meanwhile, and would not end a session opened after it
         begin = options.handover.begin if options.handover is not None else None
         identity = begin.session_id if begin is not None else f"live_{secrets.token_hex(4)}.{secrets.token_urlsafe(16)}"
@@ -245,8 +247,7 @@ class LiveSessions:
         s, traits = self._settings, self._engines.traits
         margin_samples = max(each.margin_ms for each in traits) * SAMPLE_RATE // 1000
         return LiveMachineConfig(
-            voice=vad_frontend.voice,
-            resampler=vad_frontend.resampler,
+            resampler=_resampler,
             rules=options.rules,
             input_rate_hz=options.input_rate_hz,
             partial_every_samples=s.ws_buffer_size // 2,
@@ -256,3 +257,16 @@ class LiveSessions:
             margin_samples=margin_samples,
             separate_final_engine=self._engines.separate,
         )
+
+
+def _resampler(rate_hz: int) -> Resample:
+    """A fresh stream from `rate_hz` to 16 kHz."""
+    from asr_server.audio.resample import Resampler
+
+    stream = Resampler()
+
+    def resample(block: Samples, last: bool) -> Samples:
+        ready = stream.push(block, rate_hz)
+        return np.concatenate((ready, stream.flush())) if last else ready
+
+    return resample

@@ -24,7 +24,7 @@ from asr_server.scheduling.admission import Admission
 from asr_server.scheduling.job import Priority
 from asr_server.scheduling.quota import Quota
 from asr_server.scheduling.thread import EngineThread
-from asr_server.service.live_session import vad_frontend
+from asr_server.service.live_session import voice_detection
 from asr_server.service.live_session.conftest import Scripted, opened, until_flush
 from asr_server.service.live_session.handover import HandoverOptions
 from asr_server.service.live_session.inference import Engines
@@ -241,6 +241,21 @@ async def test_a_fault_of_ours_ends_the_session_with_an_error(make, speech, monk
         await until_flush(connection)
 
 
+async def test_a_fault_of_voice_detection_ends_its_session_alone(make, speech):
+    """Another session, whose frames are computed on the same thread, has all its words."""
+    live = make(Scripted())
+    broken, whole = await opened(live), await opened(live)
+    broken.session._detector._scorer._context = np.zeros(3, np.float32)
+    for connection in (broken, whole):
+        await connection.send(Audio(speech))
+        await connection.send(Flush())
+    with pytest.raises(AsrError, match="server failed"):
+        await asyncio.wait_for(until_flush(broken), 10)
+    texts = [m.text for m in await asyncio.wait_for(until_flush(whole), 10) if isinstance(m, Final)]
+    assert texts == ["words", ""]
+    whole.session.end()
+
+
 async def test_a_fault_of_ours_in_an_answer_ends_the_session_too(make, speech, monkeypatch):
     """It is found where nobody waits for it, and the client is told all the same."""
     connection = await opened(make(Scripted()))
@@ -297,7 +312,7 @@ async def test_a_session_that_opens_while_all_are_drained_is_refused(make, monke
     """Otherwise nobody would end it."""
     live = make(Scripted())
     loading = threading.Event()
-    monkeypatch.setattr(vad_frontend, "warm_up", loading.wait)
+    monkeypatch.setattr(voice_detection, "warm_up", loading.wait)
     opening = asyncio.create_task(opened(live))
     await asyncio.sleep(0)
     draining = asyncio.create_task(live.drain())
@@ -498,18 +513,17 @@ async def test_who_sends_faster_than_one_speaks_is_not_ahead_of_others(make):
 
 
 async def test_sessions_process_audio_in_turn(make):
-    """However many have audio waiting, a round of the event loop has a slice of one, and others get their turn."""
+    """However many have audio waiting, a round of the event loop has two slices of it, and others get their turn."""
     live = make(Scripted())
     connections = [await opened(live) for _ in range(10)]
     machines = [connection.session.machine for connection in connections]
     for connection in connections:
         await connection.send(Audio(bytes(5 * 32_000)))
-    clocks_s = []
-    for _ in range(40):
-        clocks_s.append(sum(machine.clock_samples for machine in machines) / 16_000)
+    clocks_s = [0.0]
+    while clocks_s[-1] < 2:
         await asyncio.sleep(0)
-    assert max(after - before for before, after in itertools.pairwise(clocks_s)) < 0.2
-    assert clocks_s[-1] > 2
+        clocks_s.append(sum(machine.clock_samples for machine in machines) / 16_000)
+    assert max(after - before for before, after in itertools.pairwise(clocks_s)) < 0.3
     for connection in connections:
         connection.session.end()
 
