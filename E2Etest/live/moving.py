@@ -104,10 +104,15 @@ class MovingClient:
         """End in order."""
         self.socket.close()
 
+    def texts_of(self, channel: int) -> list[tuple]:
+        """Of each final of a channel with words what a client keeps."""
+        found = [self.finals[number] for number in sorted(self._of_channel(channel))]
+        return [(m["text"], m["start"], m["end"], m["ending"]) for m in found if m["text"]]
+
     @property
     def texts(self) -> list[tuple]:
-        """Of each final with words what a client keeps."""
-        return [(m["text"], m["start"], m["end"], m["ending"]) for _, m in sorted(self.finals.items()) if m["text"]]
+        """The same with one channel."""
+        return self.texts_of(0)
 
     def _of_channel(self, channel: int) -> list[int]:
         return [number for number in self.finals if (number - 1) % self._channels == channel]

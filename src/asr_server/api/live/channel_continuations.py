@@ -22,9 +22,9 @@ class _Shown(BaseModel):
 
     model_config = ConfigDict(strict=True)
 
-    utterance: int = Field(0, ge=0, le=MOST)
+    utterance: int = Field(default=0, ge=0, le=MOST)
     committed: str = ""
-    end: float = Field(0.0, allow_inf_nan=False)
+    end: float = Field(default=0.0, allow_inf_nan=False)
 
 
 class _Frame(BaseModel):
@@ -34,7 +34,7 @@ class _Frame(BaseModel):
 
     action: Literal["continue"]
     state: str = Field(max_length=CHANNELS * (MAX_STATE_CHARS + 1))
-    channels: list[_Shown] = Field([], max_length=CHANNELS)
+    channels: list[_Shown] = Field(default=[], max_length=CHANNELS)
 
 
 def joined(first: Message, second: Message) -> Message:

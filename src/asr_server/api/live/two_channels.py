@@ -28,6 +28,8 @@ from asr_server.scheduling.quota import Place
 from asr_server.scheduling.shared_bytes import PIECE_BYTES
 from asr_server.service.turns import TimeSlice
 
+Json = dict[str, Any]
+
 NAMES = ("A", "B")
 _FRAME_BYTES = 4  # a sample of each channel
 _BETWEEN_IDS = "~"
@@ -35,7 +37,7 @@ _REPLACED = {"channels", "speakers", "session_id", "received"}  # in the query o
 _OF_CHANNEL = {"received_bytes", "actions", "continued", "continuation"}  # in its first message
 _JOINED = {"buffer_reset", "configured", "settled", "reconnect"}  # messages that the client gets once
 # What stands for the answer to an action that a session has answered before: it is sent to the other one alone.
-_ANSWERED_BEFORE = {
+_ANSWERED_BEFORE: dict[str, Json] = {
     "reset": {"status": "buffer_reset"},
     "config": {"status": "configured"},
     "settled": {"status": "settled", "seconds": 0.0, "utterance": 0},
@@ -43,8 +45,6 @@ _ANSWERED_BEFORE = {
 _SHUTDOWN, _BROKEN, _FAILED, _TRY_AGAIN = 1001, 1006, 1011, 1013
 _MOST_DIGITS = 18
 _END_S = 30.0  # for the last finals of a channel at a shutdown
-
-Json = dict[str, Any]
 
 
 def asked_for(client: WebSocket) -> bool:

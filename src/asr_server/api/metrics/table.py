@@ -32,6 +32,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "kind": ("generated", "audio", "prompt"),
     "result": ("loaded", "failed"),
     "state": tuple(dict.fromkeys((*ModelState, *JobState))),
+    "shared": ("true", "false"),
     "ending": tuple(ending.value for ending in Ending),
     "outcome": tuple(dict.fromkeys((*SessionOutcome, *PromptOutcome))),
     "cause": tuple(WorkerEnd),
