@@ -14,6 +14,7 @@ from E2Etest import recordings
 from E2Etest.gateway.workers import wait_until_gone, worker_of
 from E2Etest.live.session import act, data, open_session, receive, upto_flush
 from E2Etest.process import ServerProcess, running
+from E2Etest.realtime import session as realtime
 
 pytestmark = pytest.mark.integration
 
@@ -157,6 +158,34 @@ def test_sigterm_drains_through_the_gateway(tmp_path, speech, long, fake_sample)
     for final, code in ends.values():
         assert (final["is_final"], final["ending"], final["end"], code) == (True, "close", 2.5, 1001)
     wait_until_gone(pid)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(300)
+def test_sigterm_gives_a_realtime_session_its_transcripts_through_the_gateway(tmp_path, fake_sample):
+    """Of the committed turn and of the open one; then 1001 with the reason."""
+    server = ServerProcess(tmp_path / "log", GATEWAY_MODE="true", PRELOAD="true", **fake_sample)
+    try:
+        server.wait_until_live()
+        server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
+        with realtime.open_session(server) as talk:
+            talk.update(turn_detection=None)
+            talk.say(realtime.speech())
+            talk.commit()
+            talk.say(realtime.speech())
+            talk.until(realtime.COMMITTED)
+            talk.connection.conversation.item.retrieve(item_id="none")
+            talk.until("error")
+            server.process.terminate()
+            talk.events += list(talk.connection)
+            closed = talk.connection._connection
+            assert (closed.close_code, closed.close_reason) == (1001, "shutting_down")
+    finally:
+        assert server.stop() == 0
+    committed = [event.item_id for event in talk.events if event.type == realtime.COMMITTED]
+    completed = {event.item_id: event.transcript for event in talk.events if event.type == realtime.COMPLETED}
+    assert (len(committed), list(completed)) == (2, committed)
+    assert all(completed.values())
 
 
 @pytest.mark.nightly

@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 
+from E2Etest.exposition import moved, scrape
 from E2Etest.gateway.workers import kill_worker
 from E2Etest.live.session import act, data, open_session, pieces, receive, stream, upto_flush
 
@@ -176,3 +177,17 @@ def test_many_sessions_survive_one_crash_without_mixing(gateway, speech):
         thread.join()
     assert [together[number] for number in range(8)] == alone
     assert json.dumps(alone)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("pace_s", [0.1, 0.02], ids=["speaks", "sends a file"])
+def test_a_speaker_goes_first_after_a_crash_and_a_recording_does_not(gateway, speech, pace_s):
+    """However much of the open utterance the next worker is sent at once: 14 s, of which 12 come again."""
+    body = data(np.resize(speech, 14 * 16_000))
+    before = scrape(gateway)
+    _spoken(gateway, body, {120}, pace_s=pace_s, endpointing="manual")
+    grew = moved(before, scrape(gateway))
+    assert grew("asr_engine_jobs_total", priority="partial", end="done") > 0
+    as_recording = sum(grew("asr_engine_jobs_total", priority=name) for name in ("interactive", "bulk"))
+    assert (as_recording > 0) == (pace_s < 0.1)

@@ -28,7 +28,8 @@ class MovingClient:
         self._query = {"handover": "true", **query}
         self._audio, self._actions = bytearray(), []  # actions: position and text
         self.continuation: dict = {}
-        self._open: dict = {}  # the last partial
+        self._channels = int(query.get("channels", 1))
+        self._open: list[dict] = self._channels * [{}]  # the last partial of each
         self.socket = connected(server, **self._query)
         self.hello = self._first_message(self.socket)
         self._take(self.hello)
@@ -65,12 +66,17 @@ class MovingClient:
     def move(self, server: Server) -> None:
         """Go on there. Raises what `connect` raises, and `Refused`; the present connection then stays as it is."""
         before, self.reconnect = self.socket, None
-        received = max(self.finals, default=0)
-        socket = connected(server, **self._query, session_id=self.hello["session_id"], received=received)
+        received = [max(self._of_channel(channel), default=0) for channel in range(self._channels)]
+        known = {"session_id": self.hello["session_id"], "received": ",".join(map(str, received))}
+        socket = connected(server, **self._query, **known)
         frame = {"action": "continue", "state": self.continuation["state"]}
-        if self._open.get("utterance", 0) > received:
-            shown = ("utterance", "committed", "end", "speakers")
-            frame |= {name: self._open[name] for name in shown if name in self._open}
+        shown = [
+            {name: partial[name] for name in ("utterance", "committed", "end", "speakers") if name in partial}
+            if partial.get("utterance", 0) > last
+            else {}
+            for partial, last in zip(self._open, received, strict=True)
+        ]
+        frame |= shown[0] if self._channels == 1 else {"channels": shown}
         socket.send(json.dumps(frame))
         hello = self._first_message(socket)  # what the connection before has meanwhile is not taken
         self.socket, self.hello = socket, hello
@@ -98,10 +104,18 @@ class MovingClient:
         """End in order."""
         self.socket.close()
 
+    def texts_of(self, channel: int) -> list[tuple]:
+        """Of each final of a channel with words what a client keeps."""
+        found = [self.finals[number] for number in sorted(self._of_channel(channel))]
+        return [(m["text"], m["start"], m["end"], m["ending"]) for m in found if m["text"]]
+
     @property
     def texts(self) -> list[tuple]:
-        """Of each final with words what a client keeps."""
-        return [(m["text"], m["start"], m["end"], m["ending"]) for _, m in sorted(self.finals.items()) if m["text"]]
+        """The same with one channel."""
+        return self.texts_of(0)
+
+    def _of_channel(self, channel: int) -> list[int]:
+        return [number for number in self.finals if (number - 1) % self._channels == channel]
 
     def _resend(self, start: int, end: int) -> None:
         for at in range(start, end, 64_000):
@@ -115,7 +129,7 @@ class MovingClient:
         if message.get("status") == "reconnect":
             self.reconnect = message
         if message.get("is_partial"):
-            self._open = message
+            self._open[(message["utterance"] - 1) % self._channels] = message
         if message.get("is_final"):
             assert message["utterance"] not in self.finals, "a final came twice"
             self.finals[message["utterance"]] = message

@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 import pytest
 from websockets.exceptions import ConnectionClosed
 
@@ -12,11 +13,11 @@ from E2Etest.process import ServerProcess, ready
 pytestmark = [pytest.mark.websocket, pytest.mark.integration]
 
 
-def _finish(client):
+def _finish(client, channels=1):
     client.act("flush")
-    client.read_until(lambda: any(final["ending"] == "flush" for final in client.finals.values()))
+    client.read_until(lambda: sum(final["ending"] == "flush" for final in client.finals.values()) == channels)
     client.close()
-    return client.texts
+    return client.texts_of(0)
 
 
 @pytest.mark.nightly
@@ -41,16 +42,18 @@ def test_a_session_goes_on_when_its_server_is_stopped_in_the_middle_of_a_word(se
 
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("channels", [1, 2])
 @pytest.mark.parametrize("gateway", ["false", "true"])
-def test_a_session_survives_servers_that_are_killed_at_random_moments(server, talk, tmp_path, gateway):
+def test_a_session_survives_servers_that_are_killed_at_random_moments(server, talk, tmp_path, gateway, channels):
     """Four times, each time the whole process and its worker: no word is lost, doubled or taken back."""
-    body = data(talk)
-    whole = finals(stream(server, [body]))
+    late = np.concatenate([np.zeros(9_000, np.int16), talk[:-9_000]])
+    body = data(talk if channels == 1 else np.stack([talk, late], axis=1).reshape(-1))
+    whole = [finals(stream(server, [data(pcm)])) for pcm in (talk, late)[:channels]]
     rng = random.Random(11)
     places = sorted(rng.sample(range(1, len(body)), 4))
     made = [_started(tmp_path, number, gateway) for number in range(2)]
     try:
-        client = MovingClient(made[0])
+        client = MovingClient(made[0], channels=channels)
         for number, (start, end) in enumerate(zip([0, *places], [*places, len(body)], strict=True)):
             for at in range(start, end, 3_200):
                 client.send(body[at : min(end, at + 3_200)])
@@ -64,7 +67,8 @@ def test_a_session_survives_servers_that_are_killed_at_random_moments(server, ta
             assert client.hello["continued"] is True
             if number + 2 <= len(places):
                 made.append(_started(tmp_path, number + 2, gateway))
-        assert _finish(client) == whole
+        _finish(client, channels)
+        assert [client.texts_of(channel) for channel in range(channels)] == whole
     finally:
         for each in made:
             each.stop()

@@ -35,6 +35,7 @@ from asr_server.scheduling.model import ModelState, OnState
 from asr_server.scheduling.thread import EngineThread
 from asr_server.service.catalog import Catalog
 from asr_server.service.enrolment import Enrolment
+from asr_server.service.jobs.base import JobRunner
 from asr_server.service.jobs.database import Database
 from asr_server.service.jobs.database_store import DatabaseStore
 from asr_server.service.jobs.recordings import RecordingJobs
@@ -258,7 +259,7 @@ def _job_limits(settings: Settings) -> JobLimits:
     )
 
 
-def _jobs(settings: Settings, kinds: JobKinds) -> Jobs | SharedJobs:
+def _jobs(settings: Settings, kinds: JobKinds) -> JobRunner:
     limits, url = _job_limits(settings), settings.jobs_database_url.get_secret_value()
     if not url:
         return Jobs(kinds, limits, lambda: _job_store(settings))

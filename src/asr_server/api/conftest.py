@@ -13,9 +13,10 @@ from asr_server.core.settings import Settings
 
 
 class AppClient(TestClient):
-    """At a local address, which servers without keys answer to."""
+    """At a local address, which servers without keys answer to. `state`: that of the app."""
 
     def __init__(self, app):
+        self.state = app.state
         self._ended = threading.Semaphore(0)
 
         async def watched(scope, receive, send):

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from asr_server.scheduling.thread import EngineThread
     from asr_server.service.catalog import Catalog
     from asr_server.service.enrolment import Enrolment
-    from asr_server.service.jobs.runner import Jobs
-    from asr_server.service.jobs.shared_jobs import SharedJobs
+    from asr_server.service.jobs.base import JobRunner
     from asr_server.service.live_session.sessions import LiveSessions
     from asr_server.service.processor import RequestProcessor
     from asr_server.service.recordings.pipeline import RecordingPipeline
@@ -53,7 +52,7 @@ class Services:
     live: LiveSessions
     processor: RequestProcessor
     drafting: Drafting | None
-    jobs: Jobs | SharedJobs
+    jobs: JobRunner
     speech: SpeechProcessor
     speech_sessions: SpeechSessions
     voices: VoiceStore

@@ -160,7 +160,7 @@ class LiveClient:
         if "text" in message:
             line = line_of(message)
             if line.final:
-                self._received[(number - 1) % len(self._received)] = number
+                self._received[self._channel(number)] = number
             yield self._kept(line)
         elif status == "reconnect":
             self._move = _Tries(time.monotonic())
@@ -273,12 +273,25 @@ class LiveClient:
         known = KnownSession(self.session_id, ",".join(map(str, self._received)))
         if self._continuation is None:
             return known
+        shown = [self._shown(channel) for channel in range(len(self._received))]
         frame: dict[str, Any] = {"action": "continue", "state": self._continuation.state}
-        opened = [line for line in self._lines.values() if not line.final and line.utterance > self._received[0]]
-        if opened and len((line := opened[-1]).committed) <= _COMMITTED_CHARS:
-            frame |= {"utterance": line.utterance, "committed": line.committed, "end": line.end_s}
-            frame |= {"speakers": [{"speaker": run.speaker, "text": run.text} for run in line.speakers]}
+        frame |= shown[0] if len(shown) == 1 else {"channels": shown}
         return replace(known, first_frame=json.dumps(frame))
+
+    def _shown(self, channel: int) -> dict[str, Any]:
+        """What is here of the open utterance of a channel; empty where there is none, or too much of it."""
+        opened = [
+            line
+            for line in self._lines.values()
+            if not line.final and self._channel(line.utterance) == channel and line.utterance > self._received[channel]
+        ]
+        if not opened or len((line := opened[-1]).committed) > _COMMITTED_CHARS:
+            return {}
+        runs = [{"speaker": run.speaker, "text": run.text} for run in line.speakers]
+        return {"utterance": line.utterance, "committed": line.committed, "end": line.end_s, "speakers": runs}
+
+    def _channel(self, utterance: int) -> int:
+        return (utterance - 1) % len(self._received)
 
     def _moved_on(self, move: _Tries) -> _Tries | None:
         """Try to go on at another server. Returns when to try again; None where the session has moved.
@@ -306,7 +319,8 @@ class LiveClient:
         with suppress(TimeoutError, ConnectionClosed):
             while True:
                 message = json.loads(last.socket.recv(timeout=0))
-                if "text" not in message and 0 < message.get("utterance", 0) <= self._received[0]:
+                number = message.get("utterance", 0)
+                if "text" not in message and 0 < number <= self._received[self._channel(number)]:
                     yield message
 
     def _go_on(self, fresh: SessionConnection) -> None:

@@ -104,6 +104,11 @@ class ClientInput:
         """A position as the time of the session."""
         return self._began_s + position / self._bytes_per_s
 
+    @property
+    def held_from_s(self) -> float:
+        """Seconds of audio before what a fresh worker would get."""
+        return self.buffer.start / self._bytes_per_s
+
     def position(self, seconds: float) -> int:
         """A time of the session as the position of a whole sample."""
         return 2 * round((seconds - self._began_s) * self._bytes_per_s / 2)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 import traceback
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from websockets.exceptions import ConnectionClosed
 
 from asr_server.api.errors import TABLE, http_response, live_error_message
 from asr_server.api.live import two_channels
-from asr_server.api.live.actions import parse_query
+from asr_server.api.live.actions import OF_GATEWAY, parse_query
 from asr_server.api.live.continuation import ContinueRequest, read_frame
 from asr_server.api.websocket_io import DISCARD
 from asr_server.core.errors import AsrError, InvalidInput, SessionNotFound, SessionTaken, ShuttingDown, WorkerLost
@@ -32,6 +33,7 @@ from asr_server.gateway.live_replay import LiveReplay
 from asr_server.gateway.sockets import UNCLEAN, Closed, Refused, WorkerGone, closing, connect, end, pump, sendable
 from asr_server.gateway.worker import Worker, WorkerConnection
 from asr_server.scheduling.shared_bytes import SharedBytes
+from asr_server.service.live_session.sending_pace import began_before_moving_s
 
 _ATTEMPTS = 3  # workers that may die while one session does not advance
 _GOODBYE_S = 5.0
@@ -61,11 +63,12 @@ class _WorkerSession:
 
 
 class LiveSockets:
-    """An ASGI app. `keep_s`: for how long a session waits for its client."""
+    """An ASGI app. `keep_s`: for how long a session waits for its client. `max_utterance_s`: where one is cut."""
 
-    def __init__(self, worker: Worker, keep_s: float) -> None:
+    def __init__(self, worker: Worker, keep_s: float, max_utterance_s: float) -> None:
         self._worker = worker
         self._keep_s = keep_s
+        self._max_utterance_s = max_utterance_s
         self._sessions: dict[str, RelayedSession] = {}
         self._memory = SharedBytes()
         self._evictions: set[asyncio.Task[None]] = set()  # asyncio itself holds a task only weakly
@@ -88,7 +91,8 @@ class LiveSockets:
                 return
 
     async def _serve(self, client: WebSocket) -> None:
-        query = parse_qsl(client.scope["query_string"].decode("latin-1"))
+        given = parse_qsl(client.scope["query_string"].decode("latin-1"))
+        query = [(name, value) for name, value in given if name not in OF_GATEWAY]
         try:
             parameters = parse_query(dict(query))
         except InvalidInput:
@@ -129,10 +133,12 @@ class LiveSockets:
         self, client: WebSocket, query: Query, moved: ContinueRequest | None = None, received: int = 0
     ) -> None:
         """A new session, or one that goes on with that of another server."""
+        began_s, own = time.monotonic(), {}
         if moved is not None:
-            own = {"first_speaker": str(moved.state.first_speaker)}
-            query = [pair for pair in query if pair[0] not in ("session_id", "received", *own)] + list(own.items())
-        opened = await self._reach_worker(client.scope, query)
+            began_s = began_before_moving_s(self._max_utterance_s)
+            own = {"first_speaker": str(moved.state.first_speaker), "began_s": str(began_s)}
+            query = _without(query, "session_id", "received")
+        opened = await self._reach_worker(client.scope, [*query, *own.items()])
         async with closing(opened.socket):
             await _accept(client)
             if opened.refused:
@@ -147,7 +153,7 @@ class LiveSockets:
         lease = ExitStack()
         lease.enter_context(self._worker.use())
         share, owner = self._memory.share(), client.state.caller.owner
-        session = RelayedSession(replay, opened.worker, share, client.scope, query, lease, owner)
+        session = RelayedSession(replay, opened.worker, share, client.scope, query, lease, began_s, owner)
         self._sessions[replay.id] = session
         lease.enter_context(client.state.place.kept(replay.id, lambda: self._evict(session)))
         await session.connection_lock.acquire()
@@ -199,9 +205,9 @@ class LiveSockets:
         """The session goes on in a fresh one. Raises `WorkerLost` when that happens too often in one place."""
         if session.replay.unproductive_restarts >= _ATTEMPTS:
             raise WorkerLost("The worker process ended again and again over this session.")
-        own = session.replay.worker_query
-        query = [pair for pair in session.query if pair[0] not in ("session_id", "received", *own)] + list(own.items())
-        opened = await self._reach_worker(scope, query)
+        own = session.replay.worker_query(session.began_s)
+        query = _without(session.query, "session_id", "received")
+        opened = await self._reach_worker(scope, [*query, *own.items()])
         session.worker = opened.worker
         if not opened.refused and (config := session.replay.restarted(opened.hello)) is not None:
             with suppress(ConnectionClosed):  # whoever reads from the connection sees the same
@@ -286,8 +292,12 @@ def _resuming(session: RelayedSession, received: int) -> Query:
     """The query that resumes the session in its worker."""
     replay = session.replay
     own = {"session_id": replay.worker_session_id, "received": str(replay.worker_utterance(received))}
-    replaced = {"handover", *own}  # it would wait for a state
-    return [(name, value) for name, value in session.query if name not in replaced] + list(own.items())
+    query = _without(session.query, "handover", *own)  # `handover`: it would wait for a state
+    return [*query, *own.items()]
+
+
+def _without(query: Query, *names: str) -> Query:
+    return [(name, value) for name, value in query if name not in names]
 
 
 async def _ask_to_move(session: RelayedSession, within_s: float) -> None:

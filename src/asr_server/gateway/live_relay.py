@@ -38,8 +38,9 @@ class RelayedSession:
 
     `share`: what it holds of the memory of all sessions. `scope`: that of its last connection. `query`: that of the
     first connection, but with the key of the present one, which may be in its headers. `lease` keeps the worker from
-    being idle, and the session's place. `owner`: whose key opened it, "" where there are no keys. `resumes`: how often
-    a connection asked for it again. `client`: that of the present connection.
+    being idle, and the session's place. `began_s`: when the client's audio began, by the monotonic clock. `owner`:
+    whose key opened it, "" where there are no keys. `resumes`: how often a connection asked for it again. `client`:
+    that of the present connection.
     """
 
     replay: LiveReplay
@@ -48,6 +49,7 @@ class RelayedSession:
     scope: Scope
     query: list[tuple[str, str]]
     lease: ExitStack
+    began_s: float
     owner: str = ""
     resumes: int = 0
     client: WebSocket | None = None

@@ -136,10 +136,10 @@ class LiveReplay:
                 self._finals[number] = json.dumps({**json.loads(final), "speakers_settled": True})
         return self._pending_config
 
-    @property
-    def worker_query(self) -> dict[str, str]:
-        """What the next worker's query has besides the client's."""
-        return {"first_speaker": str(self._speakers.first_unused)} if self._tells_speakers else {}
+    def worker_query(self, began_s: float) -> dict[str, str]:
+        """What the next worker's query has besides the client's. `began_s`: when the client's audio began."""
+        own = {"began_s": str(began_s + self.input.held_from_s)}
+        return own | {"first_speaker": str(self._speakers.first_unused)} if self._tells_speakers else own
 
     def take_notice(self) -> str | None:
         """What the client is told when another worker has taken over; once."""

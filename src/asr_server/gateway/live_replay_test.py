@@ -171,7 +171,7 @@ class _Client:
 
     def _crash(self):
         self._workers += 1
-        first_speaker = self.replay.worker_query.get("first_speaker")
+        first_speaker = self.replay.worker_query(0.0).get("first_speaker")
         first_speaker = None if first_speaker is None else int(first_speaker)
         self._worker = _Worker(self._workers, self._rng, self._delay, self._longest_s, first_speaker)
         if (first := self.replay.restarted(self._worker.hello)) is not None:
@@ -336,7 +336,7 @@ def test_a_client_that_comes_back_gets_finals_with_the_labels_they_have_now():
     replay.restarted({"session_id": "live_2"})
     (found,) = map(json.loads, replay.finals_after(0))
     assert (found["speakers"], found["speakers_settled"]) == (runs[1], True)
-    assert replay.worker_query == {"first_speaker": "2"}
+    assert replay.worker_query(7.5) == {"began_s": "7.5", "first_speaker": "2"}
     assert json.loads(replay.take_notice()) == {"status": "speakers_restarted"}
     assert replay.take_notice() is None
 

@@ -223,6 +223,20 @@ def test_a_client_is_told_when_the_next_worker_knows_no_voice_of_the_session(ses
     assert all(query["speakers"] == ["true"] for query in queries)
 
 
+def test_a_worker_that_is_sent_audio_again_knows_when_it_began(sessions, workers, client):
+    """So it is that of a speaker there too. What a client says of that is not passed on."""
+    began_s = time.monotonic()
+    with client.socket(f"{PATH}?began_s=1&first_speaker=9") as socket:
+        socket.receive_json()
+        socket.send_bytes(bytes(64_000))
+        assert _flushed(socket) == "64000 bytes"
+        client.portal.call(workers.processes[0].kill)
+        assert _flushed(socket) == "0 bytes"
+    first, second = (parse_qs(request.query) for request in workers.requests)
+    assert first == {}
+    assert 2.0 <= float(second["began_s"][0]) - began_s < 2.0 + (time.monotonic() - began_s)
+
+
 def test_two_channels_are_two_sessions_of_the_next_worker_too(sessions, workers, client):
     """Each is sent again what had no final, and the client resumes both under one id."""
     with client.socket(f"{PATH}?channels=2") as socket:
@@ -246,10 +260,14 @@ def test_two_channels_are_two_sessions_of_the_next_worker_too(sessions, workers,
         assert socket.receive_json()["utterance"] == 2
 
 
+def _encoded(state):
+    return continuation.message(state)["state"]
+
+
 @contextmanager
 def _moved(client, state, **shown):
     with client.socket(f"{PATH}?handover=true&session_id={state.session_id}&received=2") as socket:
-        socket.send_text(json.dumps({"action": "continue", "state": continuation.message(state)["state"], **shown}))
+        socket.send_text(json.dumps({"action": "continue", "state": _encoded(state), **shown}))
         yield socket
 
 
@@ -304,6 +322,28 @@ def test_a_session_is_resumed_where_its_state_was_issued_and_begun_anew_elsewher
     with _moved(client, newer) as socket:
         hello = socket.receive_json()
         assert (hello["received_bytes"], hello["continued"]) == (400_000, True)
+
+
+def test_two_channels_go_on_from_their_state(sessions, client):
+    """Each has a session of its own in the worker, from its own place on; the client sends what either needs."""
+    states = [replace(_STATE, received_bytes=2_000), replace(_STATE, received_bytes=3_000, actions=6)]
+    states[1] = replace(states[1], session_id="live_4567cdef." + 22 * "y")
+    identity, state = "~".join(one.session_id for one in states), "~".join(_encoded(one) for one in states)
+    with client.socket(f"{PATH}?handover=true&channels=2&session_id={identity}&received=3,4") as socket:
+        shown = [{}, {"utterance": 6, "committed": "500 bytes"}]
+        socket.send_text(json.dumps({"action": "continue", "state": state, "channels": shown}))
+        hello = socket.receive_json()
+        assert (hello["session_id"], hello["continued"], hello["channels"]) == (identity, True, 2)
+        assert (hello["received_bytes"], hello["actions"]) == (4_000, 5)
+        now = [continuation.parse_state(one) for one in hello["continuation"]["state"].split("~")]
+        assert [replace(one, issuer=16 * "0") for one in now] == states
+        socket.send_text('{"action": "reset"}')  # the second session has it, as it has the first 1000 bytes
+        socket.send_bytes(b"aabb" * 750)
+        socket.send_text('{"action": "flush"}')
+        finals = [socket.receive_json() for _ in range(2)]
+    assert sorted((final["utterance"], final["text"]) for final in finals) == [(5, "1500 bytes"), (6, "500 bytes")]
+    assert sorted(sessions.audio.values()) == [b"aa" * 750, b"bb" * 250]
+    assert [action["action"] for action in sessions.actions].count("reset") == 1
 
 
 @pytest.mark.parametrize("moves", [True, False])

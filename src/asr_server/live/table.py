@@ -109,7 +109,7 @@ TABLE: dict[tuple[State, Signal], Step] = {
     (_W, Signal.INTERRUPTED): Step(TurnAction.NOTHING, _W),
     (_W, Signal.CLOSE): Step(TurnAction.FINISH, _C),
     (_C, Signal.SILENT): Step(TurnAction.IGNORE, _C),
-    (_C, Signal.FLUSH): Step(TurnAction.ANSWER_FLUSH, _C),
+    (_C, Signal.FLUSH): Step(TurnAction.NOTHING, _C),
     (_C, Signal.RESET): Step(TurnAction.NOTHING, _C),
     (_C, Signal.INTERRUPTED): Step(TurnAction.NOTHING, _C),
     (_C, Signal.CLOSE): Step(TurnAction.NOTHING, _C),

@@ -29,6 +29,9 @@ class _Endpointing(BaseModel):
         return None if self.use_server_vad is None else not self.use_server_vad
 
 
+OF_GATEWAY = frozenset(("first_speaker", "began_s"))  # of a query: what a gateway says to its worker
+
+
 class Query(_Endpointing):
     """The query of the URL. Unknown parameters are ignored; proxies add their own."""
 
@@ -37,7 +40,9 @@ class Query(_Endpointing):
     hotwords: str = Field("", max_length=MAX_TEXT_CHARS)
     words: Literal["none", "accurate", "fast"] = "none"
     speakers: bool = False
-    first_speaker: int = Field(0, ge=0, le=20_000)  # a gateway's: the letters before have been used
+    # A gateway's: the letters before have been used, and when the audio began that it sends, by the monotonic clock.
+    first_speaker: int = Field(0, ge=0, le=20_000)
+    began_s: float | None = Field(None, allow_inf_nan=False)
     channels: Literal["1", "2"] = "1"
     model: str = Field("", max_length=200)
     session_id: str = Field("", max_length=200)

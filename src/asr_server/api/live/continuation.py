@@ -20,12 +20,12 @@ from asr_server.text.stable_merge import unit_count
 
 _VERSION = 1
 # Hotwords in their longest spelling. Otherwise a state has some hundred characters.
-_MAX_STATE_CHARS = 160 * 1024
-_MAX_FRAME_CHARS = 192 * 1024
+MAX_STATE_CHARS = 160 * 1024
+MAX_FRAME_CHARS = 192 * 1024
 MAX_SHOWN_CHARS = 2_000
 _MAX_SHOWN_UNITS = 600  # comparing them with a new text takes about 30 ms on the event loop
 _FRAME_S = 10.0  # for the first frame to come
-_MOST = 10**9
+MOST = 10**9
 _MOST_BYTES = 2**53  # JavaScript counts up to there
 _MOST_SPEAKERS = 20_000
 
@@ -47,10 +47,10 @@ class _State(_Strict):
     version: Literal[1]
     session_id: str = Field(pattern="^live_[0-9A-Za-z._-]{1,60}$")
     issuer: str = Field(pattern="^[0-9a-f]{16}$")
-    utterances: int = Field(ge=0, le=_MOST)
+    utterances: int = Field(ge=0, le=MOST)
     samples: int = Field(ge=0, le=_MOST_BYTES)
     received_bytes: int = Field(ge=0, le=_MOST_BYTES)
-    actions: int = Field(ge=0, le=_MOST)
+    actions: int = Field(ge=0, le=MOST)
     carried_over: str = Field(max_length=MAX_SHOWN_CHARS)
     first_speaker: int = Field(ge=0, le=_MOST_SPEAKERS)
     configured: _TurnSettings | None
@@ -67,10 +67,10 @@ class _Frame(BaseModel):
     model_config = ConfigDict(strict=True)
 
     action: Literal["continue"]
-    state: str = Field(max_length=_MAX_STATE_CHARS)
-    utterance: int = Field(0, ge=0, le=_MOST)
+    state: str = Field(max_length=MAX_STATE_CHARS)
+    utterance: int = Field(0, ge=0, le=MOST)
     committed: str = Field("", max_length=MAX_SHOWN_CHARS)
-    end: float = Field(0.0, ge=0, le=_MOST, allow_inf_nan=False)
+    end: float = Field(0.0, ge=0, le=MOST, allow_inf_nan=False)
     speakers: list[_Run] = Field([], max_length=MAX_SHOWN_CHARS)
 
 
@@ -94,7 +94,7 @@ def message(state: Continuation) -> Message:
 def parse_state(encoded: str) -> Continuation:
     """The state of a continuation. Raises `InvalidValue`."""
     try:
-        if len(encoded) > _MAX_STATE_CHARS:
+        if len(encoded) > MAX_STATE_CHARS:
             raise ValueError("too long")
         raw = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
         state = _parsed(_State, raw.decode())
@@ -110,16 +110,7 @@ def parse_frame(text: str, session_id: str, received: int) -> ContinueRequest:
 
     Raises `MalformedBody` for no JSON, `InvalidValue` for a wrong field.
     """
-    if len(text) > _MAX_FRAME_CHARS:
-        raise MalformedBody("The message is too long.")
-    try:
-        frame = _parsed(_Frame, text)
-    except ValidationError as error:
-        first = error.errors()[0]
-        param = str(first["loc"][0]) if first["loc"] else "action"
-        raise InvalidValue(f"Invalid value for '{param}': {first['msg']}.", param=param) from None
-    except (ValueError, RecursionError):
-        raise MalformedBody("The message is not valid JSON in UTF-8, or has too many values.") from None
+    frame = parsed_frame(_Frame, text, MAX_FRAME_CHARS)
     state = parse_state(frame.state)
     if state.session_id != session_id:
         raise InvalidValue("The state is that of another session.", param="state")
@@ -136,6 +127,11 @@ async def read_frame(socket: WebSocket, session_id: str, received: int) -> Conti
 
     Raises `InvalidInput`, and `WebSocketDisconnect` if the client leaves instead.
     """
+    return parse_frame(await first_text(socket), session_id, received)
+
+
+async def first_text(socket: WebSocket) -> str:
+    """The first frame of a client that continues a session. Raises `MalformedBody`, and `WebSocketDisconnect`."""
     try:
         async with asyncio.timeout(_FRAME_S):
             first = await socket.receive()
@@ -143,7 +139,21 @@ async def read_frame(socket: WebSocket, session_id: str, received: int) -> Conti
         raise MalformedBody("The first frame, which continues the session, did not come in time.") from None
     if first["type"] == "websocket.disconnect":
         raise WebSocketDisconnect(first.get("code", 1006))
-    return parse_frame(first.get("text") or "", session_id, received)
+    return first.get("text") or ""
+
+
+def parsed_frame(model: type[Parsed], text: str, most_chars: int) -> Parsed:
+    """A frame as this model. Raises `MalformedBody` for no JSON, `InvalidValue` for a wrong field."""
+    if len(text) > most_chars:
+        raise MalformedBody("The message is too long.")
+    try:
+        return _parsed(model, text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        param = str(first["loc"][0]) if first["loc"] else "action"
+        raise InvalidValue(f"Invalid value for '{param}': {first['msg']}.", param=param) from None
+    except (ValueError, RecursionError):
+        raise MalformedBody("The message is not valid JSON in UTF-8, or has too many values.") from None
 
 
 def _parsed(model: type[Parsed], text: str) -> Parsed:

@@ -98,6 +98,7 @@ async def _connect(
         query.speakers,
         begin.first_speaker if begin is not None else query.first_speaker,
         handover,
+        query.began_s if services.settings.gateway_mode else None,  # from a client it would be a claim to go first
     )
     if begin is not None:
         return await services.live.go_on(begin, query.received, options)

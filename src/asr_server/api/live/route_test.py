@@ -62,3 +62,13 @@ def test_without_the_servers_detection_only_a_flush_ends_an_utterance(serve, que
     """`ASR_USE_SERVER_VAD=false`, unless the query says otherwise; `endpointing` counts before its older name."""
     with serve(asr_use_server_vad=False).socket(f"/ws/transcribe{query}") as socket:
         assert socket.receive_json()["endpointing"] == endpointing
+
+
+@pytest.mark.parametrize("is_worker", [False, True])
+def test_only_a_gateway_says_when_its_audio_began(serve, is_worker):
+    """A client that says so would go before those who speak."""
+    client = serve(gateway_mode=is_worker)
+    with _socket(client, "&began_s=7.5") as socket:
+        socket.receive_json()
+        (entry,) = client.state.services.live._open.values()
+        assert (entry.session._pace.began_s == 7.5) == is_worker

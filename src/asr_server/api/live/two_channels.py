@@ -11,31 +11,40 @@ import json
 from array import array
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.types import ASGIApp, Message, Scope
 from starlette.websockets import WebSocket, WebSocketState
 
-from asr_server.api.errors import live_error_message
-from asr_server.api.live.actions import parse_action
-from asr_server.api.websocket_io import DISCARD
+from asr_server.api.live import channel_continuations
+from asr_server.api.live.actions import parse_action, parse_query
+from asr_server.api.live.channel_continuations import common_number, own_number
+from asr_server.api.live.continuation import first_text
+from asr_server.api.websocket_io import DISCARD, MOVED
 from asr_server.core.errors import InvalidInput, InvalidValue, SessionNotFound
 from asr_server.scheduling.quota import Place
 from asr_server.scheduling.shared_bytes import PIECE_BYTES
 from asr_server.service.turns import TimeSlice
 
+Json = dict[str, Any]
+
 NAMES = ("A", "B")
 _FRAME_BYTES = 4  # a sample of each channel
 _BETWEEN_IDS = "~"
-_REPLACED = {"channels", "speakers", "session_id", "received", "handover"}  # in the query of each session
-_JOINED = {"buffer_reset", "configured", "settled"}  # answers that the client gets once
-_SHUTDOWN, _BROKEN, _FAILED = 1001, 1006, 1011
+_REPLACED = {"channels", "speakers", "session_id", "received"}  # in the query of each session
+_OF_CHANNEL = {"received_bytes", "actions", "continued", "continuation"}  # in its first message
+_JOINED = {"buffer_reset", "configured", "settled", "reconnect"}  # messages that the client gets once
+# What stands for the answer to an action that a session has answered before: it is sent to the other one alone.
+_ANSWERED_BEFORE: dict[str, Json] = {
+    "reset": {"status": "buffer_reset"},
+    "config": {"status": "configured"},
+    "settled": {"status": "settled", "seconds": 0.0, "utterance": 0},
+}
+_SHUTDOWN, _BROKEN, _FAILED, _TRY_AGAIN = 1001, 1006, 1011, 1013
 _MOST_DIGITS = 18
 _END_S = 30.0  # for the last finals of a channel at a shutdown
-
-Json = dict[str, Any]
 
 
 def asked_for(client: WebSocket) -> bool:
@@ -44,9 +53,10 @@ def asked_for(client: WebSocket) -> bool:
 
 
 async def serve(client: WebSocket, one: ASGIApp) -> None:
-    """One connection; `one` serves a socket of one channel. Raises `InvalidValue`, `SessionNotFound`."""
+    """One connection; `one` serves a socket of one channel. Raises `InvalidInput`, `SessionNotFound`, and
+    `WebSocketDisconnect` if a client leaves that was to say from where it continues."""
     queries = list(_queries(client.scope))
-    connection = _Connection(client, one, queries)
+    connection = _Connection(client, one, queries, await _first_frames(client))
     try:
         await connection.run()
     finally:
@@ -66,11 +76,21 @@ def _queries(scope: Scope) -> Iterator[str]:
     if len(received) != len(NAMES) or not all(number.isascii() and number.isdigit() for number in received):
         raise InvalidValue("With two channels 'received' has the last final of each: '5,4'.", param="received")
     sessions = identity.split(_BETWEEN_IDS)
-    if len(sessions) != len(NAMES):
+    if len(set(sessions)) != len(NAMES) or len(sessions) != len(NAMES):
         raise SessionNotFound("This is no id of a session with two channels; open a new one.", param="session_id")
     for channel, (session, last) in enumerate(zip(sessions, received, strict=True)):
-        number = (int(last[:_MOST_DIGITS]) + 1 - channel) // len(NAMES)
+        number = own_number(int(last[:_MOST_DIGITS]), channel)
         yield urlencode([*kept, ("session_id", session), ("received", str(number))])
+
+
+async def _first_frames(client: WebSocket) -> list[str]:
+    """The first frame of the session of each channel, where the client continues them; else none."""
+    given = client.query_params
+    if not (given.get("session_id") and parse_query({"handover": given.get("handover", "")}).handover):
+        return []
+    if client.application_state is WebSocketState.CONNECTING:
+        await client.accept()
+    return channel_continuations.frames(await first_text(client))
 
 
 class _SharedPlace:
@@ -99,7 +119,8 @@ class _SharedPlace:
 
 
 class _Channel:
-    """The session of one channel, behind a socket that exists in this process alone. `closed`: how it was closed."""
+    """The session of one channel, behind a socket that exists in this process alone. `closed`: how it was closed.
+    `continuation`: its newest one, None while it has said none."""
 
     def __init__(
         self, number: int, scope: Scope, one: ASGIApp, pass_on: Callable[[_Channel, Message], Awaitable[None]]
@@ -107,7 +128,8 @@ class _Channel:
         self.number = number
         self.name = NAMES[number]
         self.hello: Json | None = None
-        self.skip_bytes = 0  # of its audio: it has them already
+        self.continuation: Json | None = None
+        self.skip_bytes = self.skip_actions = 0  # of its audio and of the actions: it has them already
         self.answers: dict[str, deque[Json]] = {status: deque() for status in _JOINED}  # the other channel owes its own
         self.closed: tuple[int, str] | None = None
         self._pass_on = pass_on
@@ -128,6 +150,12 @@ class _Channel:
         while not self._inbox.empty() and not self.task.done():
             await self._next_change()
         self._inbox.put_nowait(message)
+
+    def give_up(self) -> None:
+        """The other session could not be opened: this one is kept only if it was here before."""
+        hello = self.hello or {}
+        is_new = DISCARD if "resumed" not in hello else MOVED if "continued" in hello else None
+        self.end(is_new or _BROKEN)
 
     def end(self, code: int, reason: str | None = None) -> None:
         """The client is gone; what it had sent comes first."""
@@ -153,10 +181,11 @@ class _Channel:
 class _Connection:
     """One connection of the client, and the two sessions behind it."""
 
-    def __init__(self, client: WebSocket, one: ASGIApp, queries: list[str]) -> None:
+    def __init__(self, client: WebSocket, one: ASGIApp, queries: list[str], first_frames: list[str]) -> None:
         self._client = client
         self._one = one
         self._queries = queries
+        self._first_frames = first_frames
         self._channels: list[_Channel] = []
         self._greeted = asyncio.Event()  # the client has the first message
         self._sending = asyncio.Lock()
@@ -171,11 +200,19 @@ class _Connection:
             own = {**scope, "query_string": query.encode("latin-1"), "state": state}
             channel = _Channel(number, own, self._one, self._pass_on)
             self._channels.append(channel)
+            if self._first_frames:
+                await channel.put({"type": "websocket.receive", "text": self._first_frames[number]})
             if not await channel.opened():
                 for other in self._channels[:-1]:
-                    other.end(_BROKEN if "session_id=" in query else DISCARD)
-                await self._close(channel)
+                    other.give_up()
+                await self._close(channel.closed)
                 return
+        if len({"continued" in (channel.hello or {}) for channel in self._channels}) > 1:
+            # One of the two has ended here. Neither is kept, so that the next try continues both.
+            for channel in self._channels:
+                channel.end(MOVED)
+            await self._close((_TRY_AGAIN, ""))
+            return
         await self._send_json(self._hello())
         self._greeted.set()
         reader = asyncio.create_task(self._read())
@@ -192,7 +229,7 @@ class _Connection:
         if ended.closed is None or ended.closed[0] != _SHUTDOWN:  # at a shutdown each sends its final and ends itself
             for channel in self._channels:
                 channel.end(_BROKEN)
-        await self._close(ended)
+        await self._close(ended.closed)
 
     async def cancel(self) -> None:
         """End what is still there."""
@@ -200,11 +237,11 @@ class _Connection:
             channel.task.cancel()
         await asyncio.gather(*(channel.task for channel in self._channels), return_exceptions=True)
 
-    async def _close(self, ended: _Channel) -> None:
-        """Close the connection as this channel did, when the other one is done."""
+    async def _close(self, closed: tuple[int, str] | None) -> None:
+        """Close the connection as a channel was, when both are done."""
         await asyncio.wait({channel.task for channel in self._channels}, timeout=_END_S)
         if self._client.application_state in (WebSocketState.CONNECTING, WebSocketState.CONNECTED):
-            await self._client.close(*(ended.closed or (_FAILED, "")))
+            await self._client.close(*(closed or (_FAILED, "")))
 
     # -- from the client ---------------------------------------------------------------------------------------------
 
@@ -238,30 +275,46 @@ class _Connection:
                 await channel.put({"type": "websocket.receive", "bytes": bytes(part[skipped:])})
 
     async def _act(self, text: str) -> None:
-        try:
-            action = parse_action(text)
-        except InvalidInput as error:
-            await self._send_json(live_error_message(error))
-            return
-        if action.action == "ping":
+        kind = ""
+        with suppress(InvalidInput):  # each session says what is wrong, and counts the action
+            kind = parse_action(text).action
+        if kind == "ping":
             await self._send_json({"status": "pong"})
             return
         for channel in self._channels:
-            await channel.put({"type": "websocket.receive", "text": text})
+            if not channel.skip_actions:
+                await channel.put({"type": "websocket.receive", "text": text})
+                continue
+            channel.skip_actions -= 1
+            if kind in _ANSWERED_BEFORE:
+                answer = _ANSWERED_BEFORE[kind]
+                channel.answers[answer["status"]].append(answer)
 
     # -- from the sessions -------------------------------------------------------------------------------------------
 
     def _hello(self) -> Json:
-        first, second = (channel.hello or {} for channel in self._channels)
-        identity = _BETWEEN_IDS.join([first["session_id"], second["session_id"]])
-        hello = {**first, "session_id": identity, "channels": len(NAMES)}
-        if "received_bytes" in first:
-            received = [first["received_bytes"], second["received_bytes"]]
-            common = min(received) // 2 * 2  # whole samples
-            for channel, had in zip(self._channels, received, strict=True):
-                channel.skip_bytes = had - common
+        hellos = [channel.hello or {} for channel in self._channels]
+        hello = {name: value for name, value in hellos[0].items() if name not in _OF_CHANNEL}
+        hello |= {"session_id": _BETWEEN_IDS.join(each["session_id"] for each in hellos), "channels": len(NAMES)}
+        if "received_bytes" in hellos[0]:
+            common = min(each["received_bytes"] for each in hellos) // 2 * 2  # whole samples
             hello["received_bytes"] = common * len(NAMES)
+            for channel, each in zip(self._channels, hellos, strict=True):
+                channel.skip_bytes = each["received_bytes"] - common
+        if "actions" in hellos[0]:
+            hello["actions"] = min(each["actions"] for each in hellos)
+            for channel, each in zip(self._channels, hellos, strict=True):
+                channel.skip_actions = each["actions"] - hello["actions"]
+        if any("continued" in each for each in hellos):
+            hello["continued"] = True
+        if (continuation := self._continuation()) is not None:
+            hello["continuation"] = continuation
         return hello
+
+    def _continuation(self) -> Json | None:
+        """The newest one of both sessions; None while one of them has said none."""
+        first, second = (channel.continuation for channel in self._channels)
+        return channel_continuations.joined(first, second) if first is not None and second is not None else None
 
     async def _pass_on(self, channel: _Channel, message: Message) -> None:
         """A message of one session's, before it closes."""
@@ -272,15 +325,19 @@ class _Connection:
             await self._greeted.wait()
         content = json.loads(message["text"])
         status = content.get("status")
+        channel.continuation = content.get("continuation", channel.continuation)
         if status == "connected":
             channel.hello = content
+        elif status == "continuation":
+            if (continuation := self._continuation()) is not None:
+                await self._send_json({**content, "continuation": continuation})
         elif status in _JOINED:
             await self._join(channel, status, content)
         else:
             await self._send_json(_of_channel(channel, content))
 
     async def _join(self, channel: _Channel, status: str, content: Json) -> None:
-        """An answer to an action, which the client gets when both sessions have answered."""
+        """A message that the client gets when both sessions have sent it, such as the answer to an action."""
         other = self._channels[1 - channel.number]
         if not other.answers[status]:
             channel.answers[status].append(content)
@@ -291,6 +348,9 @@ class _Connection:
             # Odd numbers are the first session's, even ones the second's: all of both up to this one are finished.
             utterance = min(2 * first["utterance"], 2 * second["utterance"] + 1)
             content = {**content, "utterance": utterance, "seconds": min(first["seconds"], second["seconds"])}
+        elif status == "reconnect":
+            within_s = min(content["within_s"], answered["within_s"])
+            content = {**content, "continuation": self._continuation(), "within_s": within_s}
         await self._send_json(content)
 
     async def _send_json(self, content: Json) -> None:
@@ -305,7 +365,7 @@ def _of_channel(channel: _Channel, content: Json) -> Json:
     """The message of one session, as the client gets it."""
     named = {**content, "speaker": channel.name}
     if "utterance" in content:
-        named["utterance"] = len(NAMES) * content["utterance"] - 1 + channel.number
+        named["utterance"] = common_number(content["utterance"], channel.number)
     if "text" in content:
         committed = content["committed"]
         named["speakers"] = [{"speaker": channel.name, "text": committed}] if committed else []

@@ -1,5 +1,7 @@
 """Two channels over one live socket: answers, places and resuming. Their words are tested in E2Etest/contract."""
 
+import json
+
 import pytest
 from starlette.testclient import WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
@@ -14,7 +16,7 @@ def _answers(socket, action, count):
 
 
 def test_each_channel_has_its_own_final_and_other_actions_one_answer(serve):
-    """A flush ends an utterance in both; numbers are odd for channel 1 and even for channel 2."""
+    """A flush ends an utterance in both; numbers are odd for channel 1 and even for channel 2. An error is of both."""
     with serve().socket(PATH) as socket:
         assert socket.receive_json()["channels"] == 2
         for number in (1, 2):
@@ -29,8 +31,11 @@ def test_each_channel_has_its_own_final_and_other_actions_one_answer(serve):
         (configured,) = _answers(socket, '{"action": "config", "language": "de"}', 1)
         assert (configured["status"], configured["language"]) == ("configured", "de")
         assert _answers(socket, '{"action": "ping"}', 1) == [{"status": "pong"}]
-        (refused,) = _answers(socket, '{"action": "dance"}', 1)
-        assert refused["code"] == "invalid_value"
+        refused = _answers(socket, '{"action": "dance"}', 2)
+        assert sorted((error["speaker"], error["code"]) for error in refused) == [
+            ("A", "invalid_value"),
+            ("B", "invalid_value"),
+        ]
 
 
 @pytest.mark.parametrize("sizes", [(1,), (1_001, 2, 4_099)])
@@ -68,6 +73,7 @@ def test_a_client_that_comes_back_gets_of_each_channel_the_finals_that_it_lacks(
         ("&session_id=live_1&received=5,4", "session_not_found"),
         ("&session_id=live_1~live_2~live_3", "session_not_found"),
         ("&session_id=live_1~live_2", "session_not_found"),
+        ("&session_id=live_1~live_1", "session_not_found"),
         ("&sample_rate=7", "invalid_value"),
         ("&model=none", "model_not_found"),
     ],
@@ -110,3 +116,32 @@ def test_a_second_connection_takes_both_sessions_over(serve):
                 first.receive_json()
             assert closed.value.code == 4009
             assert len(_answers(second, '{"action": "flush"}', 2)) == 2
+
+
+def _continued(client, identity, state, **query):
+    asked = "".join(f"&{name}={value}" for name, value in query.items())
+    opened = client.socket(f"{PATH}&handover=true&session_id={identity}{asked}")
+    socket = opened.__enter__()
+    socket.send_text(json.dumps({"action": "continue", "state": state}))
+    return opened, socket
+
+
+def test_a_session_of_which_one_half_has_ended_is_continued_by_the_next_try(serve):
+    """The half that is still here is not resumed beside one that begins anew, and keeps no place."""
+    client = serve()
+    with client.socket(f"{PATH}&handover=true") as socket:
+        hello = socket.receive_json()
+        state = hello["continuation"]["state"]
+        socket.send_bytes(bytes(4_000))
+        _answers(socket, '{"action": "settled"}', 1)
+    client.portal.call(client.state.services.live._drop, hello["session_id"].split("~")[1])
+    opened, socket = _continued(client, hello["session_id"], state)
+    with pytest.raises(WebSocketDisconnect) as closed:
+        socket.receive_json()
+    assert closed.value.code == 1013
+    opened.__exit__(None, None, None)
+    assert client.get("/health").json()["live"]["sessions"] == 0
+    opened, socket = _continued(client, hello["session_id"], state)
+    found = socket.receive_json()
+    opened.__exit__(None, None, None)
+    assert (found["continued"], found["received_bytes"], found["actions"]) == (True, 0, 0)

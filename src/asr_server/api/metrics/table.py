@@ -32,6 +32,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "kind": ("generated", "audio", "prompt"),
     "result": ("loaded", "failed"),
     "state": tuple(dict.fromkeys((*ModelState, *JobState))),
+    "shared": ("true", "false"),
     "ending": tuple(ending.value for ending in Ending),
     "outcome": tuple(dict.fromkeys((*SessionOutcome, *PromptOutcome))),
     "cause": tuple(WorkerEnd),
@@ -234,8 +235,8 @@ SPEECH_FILES = MetricSpec("asr_speech_files", _G, "Answers that are being encode
 JOBS = MetricSpec(
     "asr_jobs",
     _G,
-    "Stored jobs of `/v1/jobs`; with `JOBS_DATABASE_URL` each server counts those of all.",
-    ("state",),
+    "Stored jobs of `/v1/jobs`. With `JOBS_DATABASE_URL` they are `shared`: each server counts those of all.",
+    ("state", "shared"),
 )
 TRANSLATION_QUESTIONS = MetricSpec(
     "asr_translation_questions_total",

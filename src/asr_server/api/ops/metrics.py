@@ -115,7 +115,8 @@ def _work(services: Services) -> Iterable[MetricSample]:
     yield _one(table.DECODED_AUDIO, services.decoder.decoded_s)
     yield MetricSample(table.DECODER_FAILURES, {(code,): count for code, count in services.decoder.failures.items()})
     counts, prompts = services.jobs.counts, services.translations.questions
-    yield MetricSample(table.JOBS, {(state,): counts.get(state, 0) for state in JobState})
+    shared = str(services.jobs.is_shared).lower()
+    yield MetricSample(table.JOBS, {(state, shared): counts.get(state, 0) for state in JobState})
     yield MetricSample(table.TRANSLATION_QUESTIONS, {(outcome,): prompts.get(outcome, 0) for outcome in PromptOutcome})
 
 

@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from asr_server.api.errors import Json, error_object, realtime_error
+from asr_server.api.errors import CodedError, Json, error_object, realtime_error
 from asr_server.api.realtime import shapes
 from asr_server.api.realtime.config import Config
 from asr_server.api.realtime.shapes import Identity
@@ -84,6 +84,11 @@ class Conversation:
     def error(self, error: AsrError, event_id: str | None = None) -> Json:
         """An error after which the connection stays open; `event_id`: the client's event at fault."""
         return self._event("error", error=realtime_error(error, event_id))
+
+    def unfinished(self, error: AsrError) -> list[Json]:
+        """The events for committed items whose transcripts do not come any more, because of this error."""
+        turns = dict.fromkeys(turn for turn in self._turn_of.values() if turn.last_utterance is not None)
+        return [self._failed(turn, error) for turn in turns if self._reports(turn)]
 
     def retrieved(self, item_id: str) -> Json:
         """An item as it stands. Raises `ItemNotFound`."""
@@ -198,21 +203,25 @@ class Conversation:
     def _finished(self, turn: _Turn) -> list[Json]:
         if not self._reports(turn):
             return []
-        place = {"item_id": turn.item_id, "content_index": 0}
         if turn.error is not None:
-            return [self._event(f"{_TRANSCRIPTION}.failed", **place, error=error_object(turn.error))]
+            return [self._failed(turn, turn.error)]
         transcript = joining.join(turn.texts)
         if turn.item_id in self._items:
             part = {"type": "input_audio", "transcript": transcript}
             self._items[turn.item_id] = {**self._items[turn.item_id], "content": [part]}
         done = {
+            "item_id": turn.item_id,
+            "content_index": 0,
             "transcript": transcript,
             "usage": {"type": "duration", "seconds": round(samples_to_s(turn.samples), 3)},
             "languages": [{"code": code} for code in turn.languages],
         }
         if turn.config.logprobs:
             done["logprobs"] = _logprobs(turn.tokens)
-        return [self._event(f"{_TRANSCRIPTION}.completed", **place, **done)]
+        return [self._event(f"{_TRANSCRIPTION}.completed", **done)]
+
+    def _failed(self, turn: _Turn, error: CodedError) -> Json:
+        return self._event(f"{_TRANSCRIPTION}.failed", item_id=turn.item_id, content_index=0, error=error_object(error))
 
     def _reports(self, turn: _Turn) -> bool:
         return not turn.dropped and turn.config.input.transcription is not None

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from contextlib import suppress
 
 from fastapi import APIRouter, WebSocket
 from starlette.types import Message
+from starlette.websockets import WebSocketDisconnect
 
 from asr_server.api import websocket_io
 from asr_server.api.dependencies import Services
@@ -18,7 +20,7 @@ from asr_server.api.realtime.config import Config, ServerDefaults
 from asr_server.api.realtime.conversation import Conversation
 from asr_server.api.realtime.shapes import Identity
 from asr_server.audio import g711
-from asr_server.core.errors import AsrError, InvalidInput, NothingToCommit, SessionExpired
+from asr_server.core.errors import AsrError, InvalidInput, NothingToCommit, SessionExpired, ShuttingDown
 from asr_server.live.events import Audio, Configure, Flush, Reset
 from asr_server.service.live_session.connection import Connection
 from asr_server.service.live_session.options import LiveSessionOptions
@@ -26,6 +28,7 @@ from asr_server.service.live_session.options import LiveSessionOptions
 router = APIRouter(tags=["realtime"])
 
 _MIN_COMMIT_MS = 100
+_GOODBYE_S = 1.0
 _LARGE_FRAME = 256 * 1024  # parsing more than this takes milliseconds: not on the event loop
 
 
@@ -78,6 +81,8 @@ class _RealtimeConnection:
             raise SessionExpired("The session has reached its longest duration; open a new one.") from None
         except AsrError as error:
             # Before the session is left: at shutdown the server waits for the client to read this, and then cuts.
+            if isinstance(error, ShuttingDown):
+                await self._give_up_items(error)
             await websocket_io.end(self._socket, error, self.render_error)
         finally:
             self._services.live.disconnect(connection, clean=bool(clean), resumable=False)
@@ -85,6 +90,13 @@ class _RealtimeConnection:
     def render_error(self, error: AsrError) -> Json:
         """The event that reports an error outside of a client event."""
         return self._conversation.error(error)
+
+    async def _give_up_items(self, error: AsrError) -> None:
+        """Tell the client which committed items get no transcript: those that were not finished in time."""
+        with suppress(TimeoutError, WebSocketDisconnect, OSError, RuntimeError):  # it is gone, or does not read
+            async with asyncio.timeout(_GOODBYE_S):
+                for event in self._conversation.unfinished(error):
+                    await self._socket.send_json(event)
 
     async def _write(self, connection: Connection) -> None:
         async for outgoing in connection.messages():

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import repeat
@@ -18,9 +18,10 @@ from typing import BinaryIO
 from loguru import logger
 
 from asr_server.core.errors import AsrError, EngineFailed, JobNotFinished, JobNotFound, JobsUnavailable, ShuttingDown
+from asr_server.service.jobs.base import JobRunner
 from asr_server.service.jobs.content import Content, FileContent
 from asr_server.service.jobs.record import JobRecord, JobRequest, JobState, with_clips
-from asr_server.service.jobs.shares import AT_ONCE, AT_ONCE_EACH, ArrivingTexts, JobLimits, WaitingJobs
+from asr_server.service.jobs.shares import AT_ONCE, AT_ONCE_EACH, JobLimits, WaitingJobs
 from asr_server.service.jobs.store import JobStore
 from asr_server.service.jobs.work import JobKinds, JobRun, Progress, TextSize, new_job, not_found
 from asr_server.service.requests import Result
@@ -34,13 +35,16 @@ _GRACE_S = 3_600.0
 OpenStore = Callable[[], JobStore]
 
 
-class Jobs:
-    """All jobs of the server. Used from the event loop; files are read and written in threads.
+class Jobs(JobRunner):
+    """All jobs of the server. Files are read and written in threads.
 
     `open_store` raises `JobsUnavailable` where there can be no jobs now.
     """
 
+    is_shared = False
+
     def __init__(self, kinds: JobKinds, limits: JobLimits, open_store: OpenStore) -> None:
+        super().__init__()
         self._kinds = kinds
         self._limits = limits
         self._open_store = open_store
@@ -55,34 +59,28 @@ class Jobs:
         # Jobs whose recordings are being stored, and the bytes of these, by owner.
         self._arriving: Counter[str] = Counter()
         self._arriving_bytes: Counter[str] = Counter()
-        self._arriving_texts = ArrivingTexts()
         self._draining = False
 
     @property
     def pending(self) -> int:
-        """Jobs that wait or run."""
         return sum(not record.state.over for record in self._records.values())
 
     @property
     def counts(self) -> Mapping[JobState, int]:
-        """How many jobs are in each state."""
         return Counter(record.state for record in self._records.values())
 
     async def start(self) -> None:
-        """Load the jobs of an earlier server and begin to work."""
         if not await self._open():
             self._tasks.append(asyncio.create_task(self._open_later()))
         self._tasks += [asyncio.create_task(self._work()) for _ in range(AT_ONCE)]
         self._tasks.append(asyncio.create_task(self._sweep()))
 
     def drain(self) -> None:
-        """End all `watch` calls: the server is about to stop, and does not wait for jobs."""
         self._draining = True
         for changed in self._changed.values():
             changed.set()
 
     async def close(self) -> None:
-        """Stop. The next server runs unfinished jobs again."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -90,24 +88,13 @@ class Jobs:
             self._store_or_reason.close()
 
     async def check_room(self, owner: str = "") -> None:
-        """Raise `JobsUnavailable`, or `Overloaded` if the owner or all together have too many jobs. For callers whose
-        recording has not arrived yet."""
         self._opened()
         unfinished = Counter(record.owner for record in self._records.values() if not record.state.over)
         self._limits.check_jobs(unfinished + self._arriving, owner)
 
-    @asynccontextmanager
-    async def room_for_text(self, owner: str = "") -> AsyncIterator[None]:
-        """Room in the memory for a text that has not arrived yet, until the block ends. Raises as `check_room`."""
-        await self.check_room(owner)
-        with self._arriving_texts.one():
-            yield
-
     async def add(
         self, request: JobRequest, recording: BinaryIO, owner: str = "", *, text: TextSize | None = None
     ) -> JobRecord:
-        """Accept a job. `recording`: or the text, of that size. Raises `JobsUnavailable`, and `Overloaded` if too many
-        wait or take too much of the disk."""
         store = self._opened()
         await self.check_room(owner)
         record, size_bytes = new_job(request, recording, owner, text)
@@ -132,7 +119,6 @@ class Jobs:
         return record
 
     async def get(self, identity: str, owner: str = "") -> JobRecord:
-        """The job's record. Raises `JobNotFound`, also for jobs of other owners."""
         return self._of_owner(identity, owner)
 
     def _of_owner(self, identity: str, owner: str) -> JobRecord:
@@ -142,8 +128,6 @@ class Jobs:
         return record
 
     async def result(self, identity: str, owner: str = "") -> tuple[Result, Content]:
-        """The job's answer, and its content, which the caller closes. Raises `JobNotFound` and `JobNotFinished`; the
-        record says why a job failed."""
         record = self._of_owner(identity, owner)
         if record.result is None:
             raise JobNotFinished(f"The job has no result: it is {record.state.value}.", param="job_id")
@@ -156,10 +140,6 @@ class Jobs:
         return record.result, FileContent(file)
 
     async def watch(self, identity: str, owner: str = "") -> AsyncGenerator[JobRecord, None]:
-        """The job's record, and again at every change, until the job is over or removed.
-
-        Raises `JobNotFound`, and `ShuttingDown` if the next server will run the job.
-        """
         record: JobRecord | None = self._of_owner(identity, owner)
         while record is not None:
             changed = self._changed[identity]
@@ -172,7 +152,6 @@ class Jobs:
             record = self._records.get(identity)
 
     async def remove(self, identity: str, owner: str = "") -> None:
-        """Cancel a job if it runs, and remove it. Raises `JobNotFound`, and `JobsUnavailable` if its files stay."""
         record, size_bytes = self._of_owner(identity, owner), self._bytes.pop(identity)
         del self._records[identity]
         self._removed_at_s.pop(identity, None)

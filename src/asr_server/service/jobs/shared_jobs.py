@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO
@@ -20,12 +20,13 @@ from typing import BinaryIO, TypeVar
 from loguru import logger
 
 from asr_server.core.errors import AsrError, EngineFailed, JobNotFinished, JobsUnavailable, ShuttingDown
+from asr_server.service.jobs.base import JobRunner
 from asr_server.service.jobs.content import Content
 from asr_server.service.jobs.database_store import RECORDING, RESULT, Claim, ClaimLost, DatabaseStore, Shares
 from asr_server.service.jobs.record import JobRecord, JobRequest, JobState, clips, with_clips
 from asr_server.service.jobs.record_feed import RecordFeed
 from asr_server.service.jobs.running_files import RunningFiles, clip_file
-from asr_server.service.jobs.shares import AT_ONCE, ArrivingTexts, JobLimits
+from asr_server.service.jobs.shares import AT_ONCE, JobLimits
 from asr_server.service.jobs.work import JobKinds, JobRun, Progress, TextSize, new_job, not_found
 from asr_server.service.requests import Result
 
@@ -54,19 +55,18 @@ class _Running:
     engine_failed: bool = False
 
 
-class SharedJobs:
-    """Jobs as `runner.Jobs` has them. Used from the event loop.
+class SharedJobs(JobRunner):
+    """`directory` has space for the files of the jobs that run here. `limits` are those of all servers together."""
 
-    `directory` has space for the files of the jobs that run here. `limits` are those of all servers together.
-    """
+    is_shared = True
 
     def __init__(self, kinds: JobKinds, limits: JobLimits, store: DatabaseStore, directory: Path) -> None:
+        super().__init__()
         self._kinds, self._limits, self._store, self._directory = kinds, limits, store, directory
         self._running: dict[str, _Running] = {}
         self._counts: Counter[JobState] = Counter()
         self._feed = RecordFeed(store.records)
         self._look = asyncio.Event()
-        self._arriving_texts = ArrivingTexts()
         self._tasks: list[asyncio.Task[None]] = []
         self._draining = False
 
@@ -77,7 +77,6 @@ class SharedJobs:
 
     @property
     def counts(self) -> Mapping[JobState, int]:
-        """How many jobs are in each state, on all servers."""
         return self._counts
 
     async def start(self) -> None:
@@ -94,7 +93,6 @@ class SharedJobs:
         self._feed.wake()
 
     async def close(self) -> None:
-        """Stop. Other servers go on with what is not finished."""
         running = list(self._running.values())
         for task in (*self._tasks, *(one.task for one in running)):
             task.cancel()
@@ -106,22 +104,11 @@ class SharedJobs:
         await self._store.database.close()
 
     async def check_room(self, owner: str = "") -> None:
-        """Raise `JobsUnavailable`, or `Overloaded` if the owner or all together have too many jobs. For callers whose
-        recording has not arrived yet."""
         self._limits.check_jobs((await self._store.shares()).unfinished, owner)
-
-    @asynccontextmanager
-    async def room_for_text(self, owner: str = "") -> AsyncIterator[None]:
-        """Room in the memory for a text that has not arrived yet, until the block ends. Raises as `check_room`."""
-        await self.check_room(owner)
-        with self._arriving_texts.one():
-            yield
 
     async def add(
         self, request: JobRequest, recording: BinaryIO, owner: str = "", *, text: TextSize | None = None
     ) -> JobRecord:
-        """Accept a job. `recording`: or the text, of that size. Raises `JobsUnavailable`, and `Overloaded` if too many
-        wait or take too much of the database."""
         record, size_bytes = new_job(request, recording, owner, text)
         claim = await self._store.add(record, size_bytes, partial(self._check, owner, size_bytes))
         try:
@@ -140,14 +127,11 @@ class SharedJobs:
         return replace(record, request=with_clips(request, repeat(b"")))
 
     async def get(self, identity: str, owner: str = "") -> JobRecord:
-        """The job's record. Raises `JobsUnavailable` and `JobNotFound`, also for jobs of other owners."""
         if (record := await self._store.get(identity, owner)) is None:
             raise not_found()
         return record
 
     async def result(self, identity: str, owner: str = "") -> tuple[Result, Content]:
-        """The job's answer, and its content, which the caller closes. Raises the same and `JobNotFinished`; the record
-        says why a job failed."""
         record = await self.get(identity, owner)
         if record.result is None:
             raise JobNotFinished(f"The job has no result: it is {record.state.value}.", param="job_id")
@@ -155,10 +139,6 @@ class SharedJobs:
         return record.result, _StoredContent(self._store, identity, size_bytes)
 
     async def watch(self, identity: str, owner: str = "") -> AsyncGenerator[JobRecord, None]:
-        """The job's record, and again at every change, until the job is over or removed.
-
-        Raises `JobsUnavailable`, `JobNotFound`, and `ShuttingDown` if another server will answer for the job.
-        """
         told: JobRecord | None = None
         async with aclosing(self._feed.changes(await self.get(identity, owner))) as changes:
             async for record in changes:

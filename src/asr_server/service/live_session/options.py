@@ -30,7 +30,8 @@ class LiveSessionOptions:
     `words`: whether and how the words of finals get their times. `owner`: whose it is, "" where there are no keys.
     `place`: in the quota of its caller, which a session keeps while it waits for its client. `speakers`: whether they
     are told apart. `first_speaker`: how many letters others had before, in another process. `handover`: of a session
-    that may move to another server.
+    that may move to another server. `began_s`: when its audio began, by the monotonic clock, where that was before the
+    session.
     """
 
     rules: TurnConfig
@@ -41,6 +42,7 @@ class LiveSessionOptions:
     speakers: bool = False
     first_speaker: int = 0
     handover: HandoverOptions | None = None
+    began_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

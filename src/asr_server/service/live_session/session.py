@@ -56,6 +56,7 @@ from asr_server.service.live_session.inbox import Disconnected, Inbox, Incoming,
 from asr_server.service.live_session.inference import LiveInference
 from asr_server.service.live_session.options import LiveSessionOptions, Shared
 from asr_server.service.live_session.outbox import Message, Outbox, Outgoing, missed
+from asr_server.service.live_session.sending_pace import SendingPace, began_before_moving_s
 from asr_server.service.live_session.session_speakers import SessionSpeakers
 from asr_server.service.live_session.session_stats import SessionOutcome, SessionStats
 from asr_server.service.live_session.speaker_labels import SpeakerLabels, SpeakersLost, UtteranceSpeakers
@@ -64,9 +65,6 @@ from asr_server.service.turns import turns
 
 _SLICE_BYTES = 4 * 1024  # 128 ms at 16 kHz
 _SAMPLE_BYTES = 4  # once in frames
-# Whoever has sent so much more audio than time has passed is not speaking, but sending a recording.
-_AHEAD_S = 10.0
-_MOVED_S = 10.0  # of audio that a client may record while it moves to this server
 _BACKLOG_SAMPLES = 120 * SAMPLE_RATE  # of ended utterances without a final, before no more audio is processed
 _FINALS_KEPT = 256  # a client misses at most what was on its way when the connection broke
 
@@ -88,14 +86,15 @@ class LiveSession:
         self.detached = asyncio.Event()  # set while no connection has the session
         self.received_bytes = self.received_actions = 0
         self.handover: SessionHandover | None = None
-        self._ahead_s = _AHEAD_S
+        began_s = time.monotonic()
         if options.handover is not None:
             self.handover = SessionHandover(identity, options.handover, config.input_rate_hz)
             self.received_bytes = self.handover.begin.received_bytes
             self.received_actions = self.handover.begin.actions
-            if self.handover.is_continued:  # its client has an utterance and more to send again
-                self._ahead_s += _MOVED_S + samples_to_s(config.max_utterance_samples)
+            if self.handover.is_continued:
+                began_s = began_before_moving_s(samples_to_s(config.max_utterance_samples))
         self._began_bytes = self.received_bytes
+        self._pace = SendingPace(2 * self.input_rate_hz, began_s if options.began_s is None else options.began_s)
         self.rules = config.rules  # as last configured, also while that still waits in the inbox
         self.ended = False  # nobody can resume it
         self.speakers: SessionSpeakers | None = None
@@ -108,7 +107,6 @@ class LiveSession:
         self.machine, self._detector = LiveMachine(config), VoiceDetector(shared.detection)
         self._shared, self._ticket = shared, ticket
         self._share = shared.memory.share()
-        self._began_s = time.monotonic()
         self._inbox, self._outbox = Inbox(shared.memory), Outbox()
         self._arrivals = ArrivalTimes()
         self.stats = SessionStats(engines.observer, lambda end: self._arrivals.lag_ms(end) / 1000)
@@ -232,8 +230,10 @@ class LiveSession:
             self._machine_changed.set()  # `finish` waits for the inbox too
 
     async def _process(self, incoming: Incoming) -> None:
-        if self.handover is not None and self.machine.state is State.CLOSED:
-            return  # it counts neither as audio nor as an action: the next server gets it
+        if self.machine.state is State.CLOSED:
+            # Nothing of it is answered, so that its client knows that it has to go to another server. It counts neither
+            # as audio nor as an action.
+            return
         match incoming.event:
             case Audio(pcm=pcm):
                 await self._process_audio(pcm, incoming.arrived_s)
@@ -378,9 +378,7 @@ class LiveSession:
     def _priority(self) -> Priority:
         """Of partials. A speaker goes first. A recording that comes faster than it is spoken has the same right as one
         in a file, and gives way to others when its client is gone."""
-        sent_bytes = self.received_bytes - self._began_bytes
-        ahead_s = sent_bytes / (2 * self.input_rate_hz) - (time.monotonic() - self._began_s)
-        if ahead_s <= self._ahead_s:
+        if self._pace.is_spoken(self.received_bytes - self._began_bytes):
             return Priority.PARTIAL
         return Priority.BULK if self.detached.is_set() else Priority.INTERACTIVE
 

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -217,7 +218,7 @@ async def test_draining_refuses_new_sessions_and_ends_the_open_ones_with_their_f
 
 
 async def test_what_comes_behind_the_end_of_a_drain_is_left_to_the_next_server(make, speech):
-    """It counts neither as audio nor as an action in the continuation, and nor does the end itself."""
+    """It is not answered, and counts neither as audio nor as an action in the continuation, nor does the end itself."""
     live = make(Scripted())
     connection = await opened(live, handover=HandoverOptions(live.turn_config()))
     session = connection.session
@@ -230,6 +231,7 @@ async def test_what_comes_behind_the_end_of_a_drain_is_left_to_the_next_server(m
     newest = session.handover.continuation(session.machine)
     assert (newest.received_bytes, newest.actions, newest.utterances) == (64_000, 0, 1)
     session.end()
+    assert len([sent async for sent in connection.messages() if isinstance(sent.message, Final)]) == 1
 
 
 async def test_a_fault_of_ours_ends_the_session_with_an_error(make, speech, monkeypatch):
@@ -497,7 +499,7 @@ async def test_of_many_connections_that_resume_at_once_the_last_gets_the_session
 
 async def test_who_sends_faster_than_one_speaks_is_not_ahead_of_others(make):
     """Live work goes first; a recording over the same connection has no more right than one in a file, and less when
-    its client is gone. A speaker whose connection broke keeps going first."""
+    its client is gone. A speaker keeps going first whose connection broke, or whose gateway sends audio again."""
     live = make(Scripted())
     speaker, sender = await opened(live), await opened(live)
     await speaker.send(Audio(bytes(9 * 32_000)))
@@ -506,9 +508,10 @@ async def test_who_sends_faster_than_one_speaks_is_not_ahead_of_others(make):
     for connection in (speaker, sender):
         live.disconnect(connection, clean=False)
     assert (speaker.session._priority, sender.session._priority) == (Priority.PARTIAL, Priority.BULK)
-    sender.session._began_s -= 60
-    assert sender.session._priority is Priority.PARTIAL
-    for connection in (speaker, sender):
+    replayed = await opened(live, began_s=time.monotonic() - 60)
+    await replayed.send(Audio(bytes(60 * 32_000)))
+    assert replayed.session._priority is Priority.PARTIAL
+    for connection in (speaker, sender, replayed):
         connection.session.end()
 
 
