@@ -1,6 +1,7 @@
 """Which replica gets a row."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,9 +18,13 @@ def _row(stream="", seconds=1):
     return RowCall(next(_numbers), Utterance(np.zeros(16_000 * seconds, np.float32), session=session), "", False, "", 0)
 
 
-def _routing(**free):
+def _stats(streams, waiting_s=0.0, **sessions):
+    return ReplicaStats(replace(ReplicaStats().capacity, streams=streams), sessions, waiting_s)
+
+
+def _routing(**streams):
     routing = Routing()
-    routing.update({name: ReplicaStats(free_streams=count) for name, count in free.items()})
+    routing.update({name: _stats(count) for name, count in streams.items()})
     return routing
 
 
@@ -37,7 +42,7 @@ def test_rows_of_a_recording_go_where_the_least_audio_is_under_way():
     assert [_send(routing, row, "ab")[0] for row in (short, _row(seconds=10))] == ["b", "b"]
     routing.done(short)
     assert _send(routing, _row(seconds=1), "ab")[0] == "b"
-    routing.update({"a": ReplicaStats(), "b": ReplicaStats(waiting_s=100)})
+    routing.update({"a": _stats(0), "b": _stats(0, waiting_s=100)})
     assert _send(routing, _row(), "ab")[0] == "a"
 
 
@@ -45,25 +50,40 @@ def test_a_session_stays_on_its_replica():
     """Whatever the others have free; each utterance has a key of its own."""
     routing = _routing(a=1, b=5, c=2)
     assert _send(routing, _row("s"))[0] == "b"
-    routing.update({"a": ReplicaStats(90), "b": ReplicaStats(0), "c": ReplicaStats(90)})
+    routing.update({"a": _stats(90), "b": _stats(0), "c": _stats(90)})
     assert {_send(routing, _row("s"))[0] for _ in range(5)} == {"b"}
 
 
 def test_new_sessions_go_where_most_streams_are_free():
-    """Those that went there since the last publication are counted, or all of them would go to one replica."""
+    """Those of this app are counted at once, or all of them would go to one replica; others' as published."""
     routing = _routing(a=4, b=2)
     assert [_send(routing, _row(f"s{n}"), "ab")[0] for n in range(6)] == ["a", "a", "b", "a", "b", "a"]
-    routing.update({"a": ReplicaStats(0), "b": ReplicaStats(3)})
+    routing.update({"a": _stats(14, other=11), "b": _stats(5)})
     assert _send(routing, _row("t"), "ab")[0] == "b"
+
+
+def test_a_session_that_has_ended_leaves_its_place():
+    """The others stay where they are."""
+    routing = _routing(a=3, b=2)
+    assert [_send(routing, _row(stream), "ab")[0] for stream in "stu"] == ["a", "b", "a"]
+    assert routing.keep_streams({"t", "u"}) == ["s"]
+    assert [_send(routing, _row(stream), "ab")[0] for stream in "tv"] == ["b", "a"]
+
+
+def test_a_replica_that_has_measured_nothing_counts_as_the_others():
+    """Its own guess may be a tenth of what it can take."""
+    routing, measured = Routing(), replace(ReplicaStats().capacity, streams=40, streams_measured=True)
+    routing.update({"a": ReplicaStats(measured, {"other": 35}), "b": _stats(2)})
+    assert {_send(routing, _row(f"s{n}"), "ab")[0] for n in range(10)} == {"b"}
 
 
 def test_a_session_whose_replica_is_gone_goes_by_the_hash():
     """To the first of the ring that is there, with two more to fall back on, and stays there then."""
     routing = _routing(a=9, b=0, c=0, d=0, e=0)
     assert _send(routing, _row("s"), "abcde", "edcba")[0] == "a"
-    routing.update({name: ReplicaStats(9 if name == "b" else 0) for name in "bcde"})
+    routing.update({name: _stats(9 if name == "b" else 0) for name in "bcde"})
     assert _send(routing, _row("s"), "bcde", "edc") == ["e", "d", "c"]
-    routing.update({name: ReplicaStats(9 if name == "a" else 0) for name in "abcde"})
+    routing.update({name: _stats(9 if name == "a" else 0) for name in "abcde"})
     assert _send(routing, _row("s"), "abcde", "abc")[:2] == ["e", "a"]
 
 
@@ -76,7 +96,7 @@ def test_where_a_row_broke_off_is_avoided_until_it_publishes():
     assert _send(routing, _row("s"), "ab", "ab")[0] == "b"
     assert _send(routing, _row("t"), "ab", "ab")[0] == "b"
     assert routing.rank(_row(), "a", []) == ["a"]
-    routing.update({"a": ReplicaStats(8), "b": ReplicaStats(1)})
+    routing.update({"a": _stats(8), "b": _stats(1)})
     assert _send(routing, _row("u"), "ab", "ab")[0] == "a"
 
 

@@ -203,9 +203,8 @@ class StreamCapacity:
         measured = self._work.speech_s >= _LEAST_SPEECH_S and since_s >= _LEAST_SPAN_S
         _, live_s, speech_s, *_ = self._live.sums
         share = min(1.0, max(_LEAST_SHARE, self._speaking.ratio))
-        most = self.rules.max_sessions if room is None else min(self.rules.max_sessions, self._sessions + room)
         speakers = self._speakers() if measured else self._guessed_speakers()
-        streams = min(most, math.floor(_sessions(speakers, share if measured else 1.0)))
+        streams = min(self._most(room), math.floor(_sessions(speakers, share if measured else 1.0)))
         audio_s_per_s, free_audio_s_per_s = self._audio_s_per_s()
         return FreeCapacity(
             free_streams=max(0, streams - self._sessions),
@@ -217,6 +216,9 @@ class StreamCapacity:
             free_audio_s_per_s=free_audio_s_per_s,
             audio_measured=self._work.recordings_s >= _LEAST_ENGINE_S,
         )
+
+    def _most(self, room: int | None) -> int:
+        return self.rules.max_sessions if room is None else min(self.rules.max_sessions, self._sessions + room)
 
     def _read(self, audio_s: float) -> tuple[float, ...]:
         work = self._work
