@@ -11,8 +11,8 @@ from asr_server.scheduling.capacity import FreeCapacity, StreamCapacity
 
 
 class FleetCapacity(StreamCapacity):
-    """The sum over the replicas of `routing`. The other arguments are those of `StreamCapacity`, whose figures are those
-    of the app itself: its rows, and whether partials are in time there."""
+    """The sum over the replicas of `routing`. The other arguments are those of `StreamCapacity`, whose figures are
+    those of the app itself: its rows, and whether partials are in time there."""
 
     def __init__(self, routing: Routing, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
