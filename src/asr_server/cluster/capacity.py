@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from asr_server.cluster.routing import Routing
-from asr_server.scheduling.capacity import FreeCapacity, StreamCapacity
+from asr_server.scheduling.capacity import LEAST_STREAMS, FreeCapacity, StreamCapacity
 
 
 class FleetCapacity(StreamCapacity):
@@ -34,6 +34,10 @@ class FleetCapacity(StreamCapacity):
             speech_share=own.speech_share,
             **_audio(published),
         )
+
+    @property
+    def _least_streams(self) -> int:
+        return LEAST_STREAMS * max(1, len(self._routing.stats))
 
 
 def _audio(published: Sequence[FreeCapacity]) -> dict[str, Any]:

@@ -53,6 +53,16 @@ class App:
         for _ in range(number):
             self.sessions.enter_context(self.admission.hold_live())
 
+    def answer_late(self):
+        for _ in range(60):
+            self.now_s += 1.0
+            self.work.speech_s += 40
+            self.work.first_speech_s = min(self.work.first_speech_s, self.now_s)
+            self.work.row_s += 40 * 2.0
+            self.work.partials += 20
+            self.work.partials_s += 20 * 0.9
+            self.admission.update()
+
     def speak(self, stream, at):
         row = Utterance(np.zeros(16_000, np.float32), session=f"{stream}:0")
         self.routing.sent(RowCall(next(_numbers), row, "", True, self.running.own, 0.0), at)
@@ -174,13 +184,15 @@ def test_an_app_whose_partials_are_late_takes_no_more():
     app = App().publish(a=_stats(streams=500))
     app.open(40)
     assert app.free == 460
-    for _ in range(60):
-        app.now_s += 1.0
-        app.work.speech_s += 40
-        app.work.first_speech_s = min(app.work.first_speech_s, app.now_s)
-        app.work.row_s += 40 * 2.0
-        app.work.partials += 20
-        app.work.partials_s += 20 * 0.9
-        app.admission.update()
+    app.answer_late()
     assert app.free == 0
     assert app.is_full
+
+
+def test_late_partials_leave_two_streams_for_each_replica():
+    """As one server has two, however slow it is."""
+    app = App().publish(a=_stats(streams=2), b=_stats(streams=2), c=_stats(streams=2))
+    app.open(3)
+    app.answer_late()
+    found = app.admission.capacity()
+    assert (found.streams, found.free_streams) == (6, 3)

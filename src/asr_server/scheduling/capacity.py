@@ -46,7 +46,7 @@ _LEAST_SHARE = 0.25
 # Standard deviations between the mean number of those who speak and the most that are expected: 98 % of the time.
 _DEVIATIONS = 2.0
 # So many may speak on any machine: where it is slow, answers then take up to three times as long as for one.
-_LEAST_STREAMS = 2
+LEAST_STREAMS = 2
 # Partials are to take this part of the time after which the next is due, on average: then nearly all come before it.
 _IN_TIME = 2 / 3
 # How much the variance of the number of rows in a pass, relative to the square of their mean, has to exceed this for a
@@ -239,10 +239,14 @@ class StreamCapacity:
             # The more work, the longer an answer waits: by what the engine does for others meanwhile.
             alone_s = partial_s * (1 - min(1.0, own_s / span_s))
             by_time = min(_LIVE_SHARE, 1 - alone_s / in_time_s) * speech_s / own_s
-        return max(_LEAST_STREAMS, min(by_time, by_rows, _MOST_STREAMS) / max(1.0, partial_s / in_time_s))
+        return max(self._least_streams, min(by_time, by_rows, _MOST_STREAMS) / max(1.0, partial_s / in_time_s))
+
+    @property
+    def _least_streams(self) -> int:
+        return LEAST_STREAMS
 
     def _guessed_speakers(self) -> float:
-        return max(_LEAST_STREAMS, _LIVE_SHARE * self._audio.ratio / _TIMES_HEARD)
+        return max(self._least_streams, _LIVE_SHARE * self._audio.ratio / _TIMES_HEARD)
 
     def _audio_s_per_s(self) -> tuple[float, float]:
         """Seconds of recordings in a second that the engine does beside live work; and of these, what is not used."""
