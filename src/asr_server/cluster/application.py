@@ -174,12 +174,13 @@ def _plan_of_app(described: Described, options: ClusterOptions) -> Plan:
     return replace(described.plan, max_batch=min(MAX_ROWS, slots * options.most_replicas), options=(option, *served))
 
 
-def build(arguments: ClusterOptions) -> serve.Application:
-    """The application with the settings of this process's environment. Raises `SettingsError`."""
-    settings = settings_module.load()
-    if found := list(conflicts(settings, arguments)):
+def build(arguments: dict[str, Any]) -> serve.Application:
+    """The application with these `ClusterOptions` and the settings of this process's environment. Raises
+    `SettingsError`, and `ValueError` for the options."""
+    settings, options = settings_module.load(), ClusterOptions.model_validate(arguments)
+    if found := list(conflicts(settings, options)):
         raise SettingsError("\n".join(found))
-    return application(settings, arguments)
+    return application(settings, options)
 
 
 def application(settings: Settings, options: ClusterOptions) -> serve.Application:
