@@ -13,15 +13,16 @@ from E2Etest.process import ServerProcess, fake_model
 from E2Etest.replicas.load import calling
 from E2Etest.replicas.test_live import Speaker
 
-pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 SPEAKERS = 4
-_DEPLOY_S = 300.0
+_DEPLOY_S = 600.0
 _FOR_RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",
     "RAY_worker_niceness": "0",
     "RAY_DEDUP_LOGS": "0",  # lines are counted
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # on a machine that is busy with other tests
 }
 
 
