@@ -54,10 +54,11 @@ NOBODY = Watch()
 class ElsewhereEngines:
     """Engines that send their rows to other processes. These load the models, and divide their time between live work
     and recordings. `plan`: that of these processes. `build`: makes the engines by the names of their models, given what
-    to call in every step."""
+    to call in every step. `capacity`: makes what counts the streams that these processes can take."""
 
     plan: plan.Plan
     build: Callable[[Callable[[], None]], Mapping[str, Engine]]
+    capacity: Callable[..., StreamCapacity] = StreamCapacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +97,10 @@ def build(
         watch=SharedThreadObserver(watch.engine, watch.speech),
         on_failure=watch.on_failure,
     )
-    rules = stream_rules(settings, resolved)
+    rules, capacity = stream_rules(settings, resolved), StreamCapacity
     if elsewhere is not None:
-        rules = replace(rules, steps_are_work=False)
-    streams = StreamCapacity(thread.work, rules, slots=lambda: engines[DEFAULT].info.slots)
+        rules, capacity = replace(rules, steps_are_work=False), elsewhere.capacity
+    streams = capacity(thread.work, rules, slots=lambda: engines[DEFAULT].info.slots)
     return EngineCore(engines, speaking, thread, streams)
 
 

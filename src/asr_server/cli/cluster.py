@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("--replicas", type=int, default=2, help="engine replicas, each with its own model (2)")
     parser.add_argument("--max-replicas", type=int, default=0, help="up to which their number follows the load (off)")
+    parser.add_argument("--apps", type=int, default=1, help="processes with the protocols and live sessions (1)")
     parser.add_argument("--cpus", type=float, default=1.0, help="CPUs of a replica, and threads of its engine (1)")
     parser.add_argument("--gpus", type=float, default=0.0, help="GPUs of a replica; 0.5 puts two on one (0: CPU)")
     parser.set_defaults(run=_run)
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(parsed: argparse.Namespace) -> int:
     try:
-        given = {name: getattr(parsed, name) for name in ("replicas", "max_replicas", "cpus", "gpus")}
+        given = {name: getattr(parsed, name) for name in ("replicas", "max_replicas", "apps", "cpus", "gpus")}
         options = ClusterOptions.model_validate(given)
     except ValidationError as error:
         raise UsageError("; ".join(_line(one) for one in error.errors())) from None

@@ -6,11 +6,14 @@ replica of the engine that ends costs its rows time, and no session.
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import gc
-import uuid
+import time
 from dataclasses import replace
 from typing import Any
 
+import loguru
 import ray
 from fastapi import FastAPI
 from ray import serve
@@ -19,7 +22,10 @@ from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import LoggingConfig
 
 from asr_server import server
-from asr_server.cluster import routing, scaling
+from asr_server.api.dependencies import Services
+from asr_server.cluster import apps, routing, scaling
+from asr_server.cluster.app_router import AppRouter
+from asr_server.cluster.capacity import FleetCapacity
 from asr_server.cluster.engine import MAX_ROWS, ClusterEngine, Fleet
 from asr_server.cluster.messages import Described
 from asr_server.cluster.options import ClusterOptions, conflicts
@@ -40,12 +46,17 @@ QUIET = LoggingConfig(enable_access_log=False)
 # Between two publications of a replica. A replica that died is noticed at once where rows are under way.
 _PUBLISH_S = 1.0
 _HEALTH_S = 5.0
-# For the last rows of a replica; the app itself ends its live sessions in order within 30 s.
-_ROWS_DRAIN_S, _ENGINE_DRAIN_S, _APP_DRAIN_S = 25.0, 30.0, 60.0
+# For the last rows of a replica; the app itself ends its live sessions in order within 30 s, then open requests have as
+# long.
+_ROWS_DRAIN_S, _ENGINE_DRAIN_S, APP_DRAIN_S = 25.0, 30.0, 60.0
+_OPEN_REQUESTS_S = 30.0
+# Between two messages to the replicas with the live sessions that have ended.
+_TELL_ENDED_S = 5.0
 # For so long a replica more, or one less, has to be right before it is added or removed.
 _UP_S, _DOWN_S = 30.0, 600.0
 # Requests and sockets at one app. Its own limits refuse work long before.
 _APP_REQUESTS = 4_096
+_ANY_SESSIONS = 1_000_000
 
 
 _REASONS = {
@@ -81,7 +92,8 @@ class App:
         self._app: FastAPI | None = None
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        described, name = self._described, uuid.uuid4().hex
+        context = serve.get_replica_context()
+        described, name = self._described, context.replica_id.unique_id
 
         def build_engines(on_progress: Any) -> dict[str, Engine]:
             def fleet() -> Fleet:
@@ -93,15 +105,59 @@ class App:
             }
 
         resolved = _plan_of_app(described, self._options)
-        self._app = server.create_app(self._settings, elsewhere=ElsewhereEngines(resolved, build_engines))
+        elsewhere = ElsewhereEngines(resolved, build_engines, functools.partial(FleetCapacity, routing.OF_PROCESS))
+        self._app = server.create_app(self._settings, elsewhere=elsewhere)
+        apps.OF_PROCESS.own = name
+        # The router of this handle hears which apps run.
+        self._apps = serve.get_deployment_handle(context.deployment).options()
+        self._watching = asyncio.create_task(self._watch(name))
         # What the libraries brought stays: each full collection of garbage would walk it. Where a model is loaded, its
         # engine does this.
         gc.collect()
         gc.freeze()
         return self._app
 
+    async def _watch(self, name: str) -> None:
+        """Tell the engine replicas which live sessions have ended, and drain this app when it is stopped.
+
+        Ray Serve has no hook for that: from a replica that it stops it keeps new requests, waits until the requests and
+        sockets that the replica has are done, and only then calls it.
+        """
+        ended: list[str] = []
+        told_s = time.monotonic()
+        while not apps.OF_PROCESS.own_is_stopped:
+            await asyncio.sleep(_PUBLISH_S)
+            if (services := self._services) is None:
+                continue
+            ended += routing.OF_PROCESS.keep_streams(services.live.ids)
+            if ended and time.monotonic() - told_s >= _TELL_ENDED_S:
+                await self._tell_ended(name, ended)
+                ended, told_s = [], time.monotonic()
+        loguru.logger.info("the app is stopped")
+        await self.drain()
+
+    async def _tell_ended(self, name: str, ended: list[str]) -> None:
+        try:
+            told = self._engine.broadcast("end_streams", name, ended)
+            await told.results_async(timeout_s=_TELL_ENDED_S, return_exceptions=True)
+        except Exception as error:  # they find out a minute later
+            loguru.logger.debug("the engine replicas were not told of ended sessions", reason=str(error)[:200])
+
+    async def drain(self) -> None:
+        """Take no more work, send live sessions elsewhere, and return when the open requests have ended."""
+        if self._app is None or (services := self._services) is None:
+            return
+        await server.drain(self._app)
+        give_up_s = time.monotonic() + _OPEN_REQUESTS_S
+        while (services.admission.held_s or services.speech.texts) and time.monotonic() < give_up_s:  # noqa: ASYNC110
+            await asyncio.sleep(_PUBLISH_S / 10)
+
+    @property
+    def _services(self) -> Services | None:
+        return getattr(self._app.state, "services", None) if self._app is not None else None
+
     def _waiting_s(self) -> float:
-        services = getattr(self._app.state, "services", None) if self._app is not None else None
+        services = self._services
         return services.thread.snapshot().waiting_s if services is not None else 0.0
 
 
@@ -114,12 +170,13 @@ def _plan_of_app(described: Described, options: ClusterOptions) -> Plan:
     return replace(described.plan, max_batch=min(MAX_ROWS, slots * options.most_replicas), options=(option, *served))
 
 
-def build(arguments: ClusterOptions) -> serve.Application:
-    """The application with the settings of this process's environment. Raises `SettingsError`."""
-    settings = settings_module.load()
-    if found := list(conflicts(settings, arguments)):
+def build(arguments: dict[str, Any]) -> serve.Application:
+    """The application with these `ClusterOptions` and the settings of this process's environment. Raises
+    `SettingsError`, and `ValueError` for the options."""
+    settings, options = settings_module.load(), ClusterOptions.model_validate(arguments)
+    if found := list(conflicts(settings, options)):
         raise SettingsError("\n".join(found))
-    return application(settings, arguments)
+    return application(settings, options)
 
 
 def application(settings: Settings, options: ClusterOptions) -> serve.Application:
@@ -153,8 +210,9 @@ def application(settings: Settings, options: ClusterOptions) -> serve.Applicatio
         num_replicas=options.apps,
         max_ongoing_requests=_APP_REQUESTS,
         ray_actor_options={"num_cpus": 0},
+        request_router_config=RequestRouterConfig(request_router_class=AppRouter),
         health_check_period_s=_HEALTH_S,
-        graceful_shutdown_timeout_s=_APP_DRAIN_S,
+        graceful_shutdown_timeout_s=APP_DRAIN_S + settings.drain_delay_s,
         logging_config=QUIET,
     )
     served: serve.Application = app.bind(settings, options, engine.bind(_of_replica(settings, options), options.shares))
@@ -162,7 +220,8 @@ def application(settings: Settings, options: ClusterOptions) -> serve.Applicatio
 
 
 def _of_replica(settings: Settings, options: ClusterOptions) -> Settings:
-    """With as many threads as the replica has CPUs, where torch computes on them."""
-    if options.gpus or settings.cpu_threads or settings.model_id in ("fake", "moonshine-tiny-en"):
-        return settings
-    return settings.model_copy(update={"cpu_threads": max(1, int(options.cpus))})
+    """With as many threads as the replica has CPUs, where torch computes on them. The limit of sessions is an app's."""
+    changes = {"max_live_sessions": _ANY_SESSIONS}
+    if not (options.gpus or settings.cpu_threads or settings.model_id in ("fake", "moonshine-tiny-en")):
+        changes["cpu_threads"] = max(1, int(options.cpus))
+    return settings.model_copy(update=changes)

@@ -162,7 +162,7 @@ def test_a_session_stays_with_one_replica(client, replicas):
     asyncio.run(ask())
     assert len(replicas.calls) == 8
     assert len({name for name, _ in replicas.calls}) == 1
-    assert sorted(stats.free_streams < 10**6 for stats in replicas.routing.stats.values())
+    assert sorted(stats.sessions.get("app", 0) for stats in replicas.routing.stats.values()) == [0, 1]
 
 
 def test_words_are_placed_by_a_replica(client):
@@ -241,5 +241,21 @@ def test_what_a_replica_publishes_for_scaling_has_the_queue_of_the_app(replicas)
     replicas.run(ask())
     after = replica.record_autoscaling_stats()
     assert (before["waiting_s"], after["waiting_s"]) == (0.0, 120.0)
-    assert after["free_streams"] == before["free_streams"] - 1
+    assert (before["sessions"], after["sessions"]) == (0.0, 1.0)
     assert after["streams"] == before["streams"] > 0
+
+
+def test_a_replica_forgets_a_session_when_its_app_says_that_it_has_ended(replicas):
+    """Not when another app has it meanwhile."""
+    replica = replicas.by_name["a"]
+
+    async def ask():
+        for sender in ("app", "other"):
+            for stream in ("s", sender):
+                call = RowCall(1, Utterance(SPEECH, session=f"{stream}:1", last=True), "", True, sender, 0.0)
+                assert [answer async for answer in replica.answers(call)]
+        assert replica.record_routing_stats()["stats"].sessions == {"app": 1, "other": 2}
+        await replica.end_streams("app", ["s", "app"])
+
+    replicas.run(ask())
+    assert replica.record_routing_stats()["stats"].sessions == {"other": 2}

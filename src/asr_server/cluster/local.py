@@ -6,9 +6,10 @@ import signal
 import threading
 
 import ray
+from loguru import logger
 from ray import serve
 
-from asr_server.cluster.application import NAME, QUIET, application
+from asr_server.cluster.application import APP_DRAIN_S, NAME, QUIET, application
 from asr_server.cluster.options import ClusterOptions
 from asr_server.core.settings import Settings
 
@@ -33,10 +34,19 @@ def run(settings: Settings, options: ClusterOptions, cpus: float) -> int:
         serve.run(application(settings, options), name=NAME, route_prefix="/")
         print(_announcement(settings, options), flush=True)
         ended.wait()
+        _drain_apps()
         serve.shutdown()
     finally:
         ray.shutdown()
     return 0
+
+
+def _drain_apps() -> None:
+    """Before the shutdown, which ends the proxy first, and all connections with it."""
+    try:
+        serve.get_app_handle(NAME).broadcast("drain").results(timeout_s=APP_DRAIN_S)
+    except Exception as error:  # no app runs, or one does not end what it has
+        logger.warning("the apps have not drained", reason=str(error)[:200])
 
 
 def _announcement(settings: Settings, options: ClusterOptions) -> str:
@@ -46,5 +56,6 @@ def _announcement(settings: Settings, options: ClusterOptions) -> str:
         f"  page:         {address}/\n"
         f"  state:        curl {address}/health\n"
         f"  transcribe:   asr-server transcribe FILE\n"
-        f"  live:         asr-server live --file FILE"
+        f"  live:         asr-server live --file FILE\n"
+        f"  Ray:          ray status --address {ray.get_runtime_context().gcs_address}"
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from asr_server.core.errors import AsrError
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import AlignItem, Alignment, EngineInfo, Hypothesis, Tokens, Utterance
+from asr_server.scheduling.capacity import FreeCapacity
 
 TOKEN_BYTES = 32
 
@@ -34,6 +35,18 @@ class RowCall:
         return (item.session or "").rpartition(":")[0] if isinstance(item, Utterance) else ""
 
 
+_NOTHING = FreeCapacity(
+    free_streams=0,
+    streams=0,
+    streams_measured=False,
+    stream_cost=0.0,
+    speech_share=1.0,
+    audio_s_per_s=0.0,
+    free_audio_s_per_s=0.0,
+    audio_measured=False,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
     """Where a replica takes rows. `token`: what it is sent first, `TOKEN_BYTES` long."""
@@ -45,9 +58,11 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStats:
-    """What a replica publishes. `waiting_s`: seconds of audio in its queue. `engines`: by the names of the models."""
+    """What a replica publishes. `sessions`: the live sessions that it has, by the app that sends their rows.
+    `waiting_s`: seconds of audio in its queue. `engines`: by the names of the models."""
 
-    free_streams: int = 0
+    capacity: FreeCapacity = _NOTHING
+    sessions: Mapping[str, int] = field(default_factory=dict)
     waiting_s: float = 0.0
     engines: Mapping[str, EngineInfo] = field(default_factory=dict)
     address: Address | None = None

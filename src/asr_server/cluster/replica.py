@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections import Counter, OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
@@ -27,7 +27,7 @@ from asr_server.scheduling.capacity import FreeCapacity
 from asr_server.scheduling.job import AnyJob, Job, Priority
 from asr_server.scheduling.observer import JobEnd, SchedulerObserver
 
-# A live session that has sent nothing for so long does not count as open.
+# A live session that has sent nothing for so long does not count as open; apps say sooner that one has ended.
 _STREAM_OPEN_S = 60.0
 _STREAMS_KEPT = 8_192
 # What an app says of its queue is forgotten after this time.
@@ -45,7 +45,7 @@ class EngineReplica:
         self._answered = _Answered()
         watch = Watch(self._answered, on_failure=_end_process)
         self._core = engine_core.build(settings, self._plan, watch, keeps_models=True)
-        self._streams: OrderedDict[str, float] = OrderedDict()
+        self._streams: OrderedDict[str, tuple[str, float]] = OrderedDict()  # who sends them, and when the last row came
         self._waiting_at: dict[str, tuple[float, float]] = {}
         self._server = RowServer(self.answers, MAX_ROWS)
         for name in self._core.engines:
@@ -80,6 +80,12 @@ class EngineReplica:
         """What this replica runs."""
         return Described(self._plan, self._stats())
 
+    async def end_streams(self, sender: str, streams: Sequence[str]) -> None:
+        """These live sessions of that app have ended."""
+        for stream in streams:
+            if self._streams.get(stream, ("", 0.0))[0] == sender:  # else it goes on at another app
+                del self._streams[stream]
+
     def record_routing_stats(self) -> dict[str, Any]:
         """What the apps route by."""
         return {"stats": self._stats()}
@@ -91,8 +97,9 @@ class EngineReplica:
         return {
             "waiting_s": waiting_s + self._core.thread.snapshot().waiting_s,
             "audio_s_per_s": free.audio_s_per_s,
-            "free_streams": float(free.free_streams),
+            "sessions": float(len(self._streams)),
             "streams": float(free.streams),
+            "streams_measured": float(free.streams_measured),
         }
 
     def check_health(self) -> None:
@@ -104,12 +111,14 @@ class EngineReplica:
 
     def _stats(self) -> ReplicaStats:
         infos = {name: engine.info for name, engine in self._core.engines.items()}
+        free = self._free()
+        sessions = Counter(sender for sender, _ in self._streams.values())
         waiting_s = self._core.thread.snapshot().waiting_s
-        return ReplicaStats(self._free().free_streams, waiting_s, infos, self._server.address)
+        return ReplicaStats(free, sessions, waiting_s, infos, self._server.address)
 
     def _free(self) -> FreeCapacity:
         oldest_s = time.monotonic() - _STREAM_OPEN_S
-        while self._streams and next(iter(self._streams.values())) < oldest_s:
+        while self._streams and next(iter(self._streams.values()))[1] < oldest_s:
             self._streams.popitem(last=False)
         self._core.streams.update(len(self._streams), self._answered.audio_s)
         return self._core.streams.free()
@@ -119,7 +128,7 @@ class EngineReplica:
         self._waiting_at = {name: at for name, at in self._waiting_at.items() if now_s - at[1] < _SENDER_S}
         self._waiting_at[call.sender] = call.waiting_s, now_s
         if call.stream:
-            self._streams[call.stream] = now_s
+            self._streams[call.stream] = call.sender, now_s
             self._streams.move_to_end(call.stream)
             if len(self._streams) > _STREAMS_KEPT:
                 self._streams.popitem(last=False)

@@ -1,6 +1,7 @@
 """Which replica gets a row."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,14 +17,19 @@ def _row(stream="", seconds=1):
     return RowCall(next(_numbers), Utterance(np.zeros(16_000 * seconds, np.float32), session=session), "", False, "", 0)
 
 
-def _publish(routing, **free):
-    """Each replica listens at a host of its name."""
-    routing.update({name: ReplicaStats(count, address=Address(name, 1, b"")) for name, count in free.items()})
+def _stats(streams, name, waiting_s=0.0, **sessions):
+    """Of a replica that listens at a host of its name."""
+    capacity = replace(ReplicaStats().capacity, streams=streams)
+    return ReplicaStats(capacity, sessions, waiting_s, address=Address(name, 1, b""))
 
 
-def _routing(**free):
+def _publish(routing, **streams):
+    routing.update({name: _stats(count, name) for name, count in streams.items()})
+
+
+def _routing(**streams):
     routing = Routing()
-    _publish(routing, **free)
+    _publish(routing, **streams)
     return routing
 
 
@@ -39,8 +45,7 @@ def test_rows_of_a_recording_go_where_the_least_audio_is_under_way():
     assert [_send(routing, row) for row in (short, _row(seconds=10))] == ["b", "b"]
     routing.done(short)
     assert _send(routing, _row(seconds=1)) == "b"
-    addresses = {name: stats.address for name, stats in routing.stats.items()}
-    routing.update({"a": ReplicaStats(address=addresses["a"]), "b": ReplicaStats(0, 100, address=addresses["b"])})
+    routing.update({"a": _stats(0, "a"), "b": _stats(0, "b", waiting_s=100)})
     assert _send(routing, _row()) == "a"
 
 
@@ -53,11 +58,26 @@ def test_a_session_stays_on_its_replica():
 
 
 def test_new_sessions_go_where_most_streams_are_free():
-    """Those that went there since the last publication are counted, or all of them would go to one replica."""
+    """Those of this app are counted at once, or all of them would go to one replica; others' as published."""
     routing = _routing(a=4, b=2)
     assert [_send(routing, _row(f"s{n}")) for n in range(6)] == ["a", "a", "b", "a", "b", "a"]
-    _publish(routing, a=0, b=3)
+    routing.update({"a": _stats(14, "a", other=11), "b": _stats(5, "b")})
     assert _send(routing, _row("t")) == "b"
+
+
+def test_a_session_that_has_ended_leaves_its_place():
+    """The others stay where they are."""
+    routing = _routing(a=3, b=2)
+    assert [_send(routing, _row(stream)) for stream in "stu"] == ["a", "b", "a"]
+    assert routing.keep_streams({"t", "u"}) == ["s"]
+    assert [_send(routing, _row(stream)) for stream in "tv"] == ["b", "a"]
+
+
+def test_a_replica_that_has_measured_nothing_counts_as_the_others():
+    """Its own guess may be a tenth of what it can take."""
+    routing, measured = Routing(), replace(ReplicaStats().capacity, streams=40, streams_measured=True)
+    routing.update({"a": replace(_stats(0, "a", other=35), capacity=measured), "b": _stats(2, "b")})
+    assert {_send(routing, _row(f"s{n}")) for n in range(10)} == {"b"}
 
 
 def test_sessions_whose_replica_is_gone_are_divided_as_every_app_does():
@@ -95,7 +115,7 @@ def test_a_replica_is_chosen_once_its_address_is_published():
     """Ray Serve may know it a moment earlier."""
     routing = Routing()
     assert routing.choose(_row()) is None
-    routing.update({"a": ReplicaStats(5)})
+    routing.update({"a": replace(_stats(5, "a"), address=None)})
     assert routing.choose(_row("s")) is None
     _publish(routing, a=0)
     assert _send(routing, _row("s")) == "a"

@@ -15,17 +15,21 @@ from typing import Any
 CLEAR_S = 30.0
 # Of the streams that fit, how many are kept free: as many may come while another replica starts.
 SPARE = 0.25
+# Ray Serve averages what was published over some seconds.
+_MEASURED = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
     """What one replica publishes. `waiting_s`: seconds of audio that wait, for all of them. `audio_s_per_s`: seconds of
-    recordings in a second. `streams`: live sessions that fit, of which `free_streams` are not taken."""
+    recordings in a second. `streams`: live sessions that fit; `streams_measured`: 0 where that is a guess. `sessions`:
+    those that are there."""
 
     waiting_s: float = 0.0
     audio_s_per_s: float = 0.0
-    free_streams: float = 0.0
     streams: float = 0.0
+    streams_measured: float = 1.0
+    sessions: float = 0.0
 
 
 def replicas(loads: Mapping[str, Load], running: int) -> int:
@@ -37,8 +41,11 @@ def replicas(loads: Mapping[str, Load], running: int) -> int:
     speed = sum(load.audio_s_per_s for load in loads.values()) / count
     unmeasured = running + 1 if waiting_s else 1
     for_audio = math.ceil(waiting_s / (speed * CLEAR_S)) if speed > 0 else unmeasured
-    fit = sum(load.streams for load in loads.values()) / count
-    taken = sum(load.streams - load.free_streams for load in loads.values())
+    # As in the admission of the apps, a replica that has measured nothing yet counts as the mean of the others.
+    known = [load.streams for load in loads.values() if load.streams_measured >= _MEASURED]
+    known = known or [load.streams for load in loads.values()]
+    fit = sum(known) / len(known)
+    taken = sum(load.sessions for load in loads.values())
     for_streams = math.ceil(taken / (fit * (1 - SPARE))) if fit > 0 else running
     return max(1, for_audio, for_streams)
 

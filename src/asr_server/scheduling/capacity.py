@@ -46,7 +46,7 @@ _LEAST_SHARE = 0.25
 # Standard deviations between the mean number of those who speak and the most that are expected: 98 % of the time.
 _DEVIATIONS = 2.0
 # So many may speak on any machine: where it is slow, answers then take up to three times as long as for one.
-_LEAST_STREAMS = 2
+LEAST_STREAMS = 2
 # Partials are to take this part of the time after which the next is due, on average: then nearly all come before it.
 _IN_TIME = 2 / 3
 # How much the variance of the number of rows in a pass, relative to the square of their mean, has to exceed this for a
@@ -203,9 +203,8 @@ class StreamCapacity:
         measured = self._work.speech_s >= _LEAST_SPEECH_S and since_s >= _LEAST_SPAN_S
         _, live_s, speech_s, *_ = self._live.sums
         share = min(1.0, max(_LEAST_SHARE, self._speaking.ratio))
-        most = self.rules.max_sessions if room is None else min(self.rules.max_sessions, self._sessions + room)
         speakers = self._speakers() if measured else self._guessed_speakers()
-        streams = min(most, math.floor(_sessions(speakers, share if measured else 1.0)))
+        streams = min(self._most(room), math.floor(_sessions(speakers, share if measured else 1.0)))
         audio_s_per_s, free_audio_s_per_s = self._audio_s_per_s()
         return FreeCapacity(
             free_streams=max(0, streams - self._sessions),
@@ -217,6 +216,9 @@ class StreamCapacity:
             free_audio_s_per_s=free_audio_s_per_s,
             audio_measured=self._work.recordings_s >= _LEAST_ENGINE_S,
         )
+
+    def _most(self, room: int | None) -> int:
+        return self.rules.max_sessions if room is None else min(self.rules.max_sessions, self._sessions + room)
 
     def _read(self, audio_s: float) -> tuple[float, ...]:
         work = self._work
@@ -237,10 +239,14 @@ class StreamCapacity:
             # The more work, the longer an answer waits: by what the engine does for others meanwhile.
             alone_s = partial_s * (1 - min(1.0, own_s / span_s))
             by_time = min(_LIVE_SHARE, 1 - alone_s / in_time_s) * speech_s / own_s
-        return max(_LEAST_STREAMS, min(by_time, by_rows, _MOST_STREAMS) / max(1.0, partial_s / in_time_s))
+        return max(self._least_streams, min(by_time, by_rows, _MOST_STREAMS) / max(1.0, partial_s / in_time_s))
+
+    @property
+    def _least_streams(self) -> int:
+        return LEAST_STREAMS
 
     def _guessed_speakers(self) -> float:
-        return max(_LEAST_STREAMS, _LIVE_SHARE * self._audio.ratio / _TIMES_HEARD)
+        return max(self._least_streams, _LIVE_SHARE * self._audio.ratio / _TIMES_HEARD)
 
     def _audio_s_per_s(self) -> tuple[float, float]:
         """Seconds of recordings in a second that the engine does beside live work; and of these, what is not used."""

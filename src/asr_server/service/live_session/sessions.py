@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -70,6 +70,11 @@ class LiveSessions:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    @property
+    def ids(self) -> Set[str]:
+        """Those of all sessions."""
+        return self._open.keys()
 
     @property
     def waiting(self) -> int:
