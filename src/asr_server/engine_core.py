@@ -97,7 +97,8 @@ def build(
         watch=SharedThreadObserver(watch.engine, watch.speech),
         on_failure=watch.on_failure,
     )
-    rules, capacity = stream_rules(settings, resolved), StreamCapacity
+    rules = stream_rules(settings, resolved)
+    capacity: Callable[..., StreamCapacity] = StreamCapacity
     if elsewhere is not None:
         rules, capacity = replace(rules, steps_are_work=False), elsewhere.capacity
     streams = capacity(thread.work, rules, slots=lambda: engines[DEFAULT].info.slots)
