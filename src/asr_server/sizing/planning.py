@@ -30,14 +30,18 @@ MOST_REPLICAS = 100_000
 # What live sessions and recordings cost a replica beside its engine: `E2Etest/bench/live_cost.py`, 2026-11-23, with 20
 # sessions and WAV files of 30 s, on a machine that was busy with other work, so that a quiet one needs less.
 HOST = HostCosts(
-    silent_s=0.0093,
-    voiced_s=0.0123,
+    silent_s=0.0074,
+    voiced_s=0.0109,
     recording_s=0.0044,
-    silent_loop_s=0.0093,
-    voiced_loop_s=0.0123,
+    silent_loop_s=0.0029,
+    voiced_loop_s=0.0050,
     recording_loop_s=0.0014,
+    detection_s=0.0045,
 )
-HOST_SOURCE = "The event loop's share was measured on two busy AMD EPYC cores, without an engine; see docs/sizing.md."
+HOST_SOURCE = (
+    "The shares of the event loop and of voice detection were measured on two busy AMD EPYC cores, without an engine; "
+    "see docs/sizing.md."
+)
 
 
 class Bound(StrEnum):
