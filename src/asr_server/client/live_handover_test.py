@@ -32,7 +32,7 @@ def test_a_session_that_is_handed_over_goes_on_without_a_line_lost_or_doubled():
         side.say(text(1, "on", ending="pause"), at(4, 1), text(2, "and", " so", end=1.5))
         # What is said behind the request is left to the next server, but for the words of a final that is here.
         side.say(
-            {"status": "reconnect", "within_s": 5, **at(4, 1)}, words, text(2, "and then", ending="pause"), at(8, 2)
+            {"status": "reconnect", "within_s": 5, **at(4, 1)}, words, text(2, "and thus", ending="pause"), at(8, 2)
         )
         assert side.end() == 4010
 
