@@ -33,7 +33,8 @@ def main(path: Path) -> None:
     )
     while not ended.is_set():
         _deploy(json.loads(path.read_text(encoding="utf-8")))
-        wake.wait()
+        while not wake.wait(1.0):  # a signal may be delivered to another thread, which ends no wait
+            pass
         wake.clear()
     serve.shutdown()
     ray.shutdown()

@@ -22,7 +22,9 @@ _FOR_RAY = {
     "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",
     "RAY_worker_niceness": "0",
     "RAY_DEDUP_LOGS": "0",  # lines are counted
-    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # on a machine that is busy with other tests
+    # On a machine that is busy with other tests.
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+    "RAY_raylet_start_wait_time_s": "300",
 }
 
 
