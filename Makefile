@@ -109,8 +109,14 @@ check: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 
+# What is not compiled to bytecode yet would be compiled by each worker, at the same time: 15 s of a core for each. Whether
+# everything can be imported is for the tests to say.
+$(VENV)/.compiled: $(VENV)/.dev
+	-@$(PYTEST) src -p no:schemathesis --collect-only >/dev/null 2>&1
+	touch $@
+
 # One thread of torch for each worker: more would wait for each other.
-unit: $(VENV)/.dev
+unit: $(VENV)/.compiled
 	OMP_NUM_THREADS=1 $(PYTEST) src --numprocesses $(MANY_WORKERS) $(PARALLEL)
 
 contract: $(VENV)/.dev
