@@ -6,7 +6,6 @@ CUDA graphs, 8 bits on GPUs and TensorRT need a card: `make gpu` runs them.
 import pytest
 
 from asr_server import demo
-from asr_server.engine.qwen import onnx_export
 from E2Etest.live.session import data, finals, pcm_of, pieces, stream
 from E2Etest.process import ready
 
@@ -27,6 +26,8 @@ OPTIONS = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
+    from asr_server.engine.qwen import onnx_export  # imports torch
+
     folder = tmp_path_factory.mktemp("options")
     onnx_export.export(demo.checkpoint_path(), folder / "encoder.onnx", int8=False)
     with ready(folder / "log", MODEL_ID="demo", ONNX_ENCODER_PATH=str(folder / "encoder.onnx"), **OPTIONS) as server:

@@ -13,7 +13,6 @@ from asr_server.engine import capabilities, plan
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen.checkpoint import locate
 from asr_server.scheduling.job import Priority
-from asr_training.variant import perturbed
 from E2Etest import recordings
 from E2Etest.live.session import data, finals, pcm_of, stream
 from E2Etest.process import ready, running
@@ -27,6 +26,8 @@ CLIPS = 500
 @pytest.fixture(scope="module")
 def variant(tmp_path_factory):
     """A second checkpoint of the demonstration model's size, whose answers differ now and then."""
+    from asr_training.variant import perturbed  # imports torch
+
     return str(perturbed(locate("demo"), tmp_path_factory.mktemp("variant") / "checkpoint", 0.03))
 
 

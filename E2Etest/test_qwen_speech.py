@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from asr_training.released_speech_layout import BASE, CUSTOM_VOICE, random_speech_checkpoint
 from E2Etest.process import ready
 
 pytestmark = [pytest.mark.integration, pytest.mark.torch, pytest.mark.nightly]
@@ -13,6 +12,8 @@ WANTED = {"input": "Hello there.", "response_format": "pcm", "seed": 3}
 
 @pytest.fixture(scope="module")
 def speaking(tmp_path_factory):
+    from asr_training.released_speech_layout import BASE, CUSTOM_VOICE, random_speech_checkpoint  # imports torch
+
     folder = tmp_path_factory.mktemp("qwen-speech")
     models = {
         "SPEECH": str(random_speech_checkpoint("small", CUSTOM_VOICE)),

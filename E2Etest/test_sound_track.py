@@ -118,19 +118,19 @@ async def test_of_a_file_that_breaks_off_as_much_is_heard(tmp_path, form, cut):
 
 
 @pytest.mark.parametrize(
-    "content",
+    "made",
     [
-        _video("mp4", "aac", {"movflags": "frag_keyframe+empty_moov"}),
-        recordings.silent_video(),
-        recordings.sample()[0],
-        recordings.encoded("mp4", "aac"),
-        b"\x00\x00\x00\x18ftypmp42" + b"\xff" * 5000,
-        b"\x1a\x45\xdf\xa3" + b"\xff" * 5000,
-        b"\x1a\x45\xdf\xa3",
-        b"",
+        lambda: _video("mp4", "aac", {"movflags": "frag_keyframe+empty_moov"}),
+        recordings.silent_video,
+        lambda: recordings.sample()[0],
+        lambda: recordings.encoded("mp4", "aac"),
+        lambda: b"\x00\x00\x00\x18ftypmp42" + b"\xff" * 5000,
+        lambda: b"\x1a\x45\xdf\xa3" + b"\xff" * 5000,
+        lambda: b"\x1a\x45\xdf\xa3",
+        lambda: b"",
     ],
     ids=["fragments", "no-sound", "wav", "no-picture", "damaged-mp4", "damaged-matroska", "head", "empty"],
 )
-def test_other_files_are_uploaded_as_they_are(tmp_path, content):
+def test_other_files_are_uploaded_as_they_are(tmp_path, made):
     """Forms that are not known here, and files without a picture or without a sound."""
-    assert _sound(content, tmp_path) is None
+    assert _sound(made(), tmp_path) is None

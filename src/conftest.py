@@ -17,7 +17,7 @@ settings.load_profile(PROFILE)
 # The share of a test's examples (its own number, or 100) that are tried. The nightly run has the time to look further.
 EXAMPLES = {"default": 0.2, "nightly": 5.0}[PROFILE]
 
-_MARKED = re.compile(r"^pytestmark = .*\bpytest\.mark\.torch\b", re.MULTILINE)
+_MARKED = re.compile(r"^pytestmark = (?:\[[^]]*|.*)\bpytest\.mark\.torch\b", re.MULTILINE)
 
 
 def _without_torch(config):

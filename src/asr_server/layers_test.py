@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from dataclasses import dataclass
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -127,16 +128,36 @@ HEAVY = (
 MAX_MODULE_LINES, MAX_FUNCTION_LINES = 400, 50
 
 
+@dataclass(frozen=True)
+class Module:
+    """A module of the package: `nodes` are those of its syntax tree that a test here looks at."""
+
+    source: str
+    docstring: str | None
+    nodes: list[ast.AST]
+
+    def of(self, *kinds):
+        """The nodes of these kinds."""
+        return [node for node in self.nodes if isinstance(node, kinds)]
+
+
+LOOKED_AT = (ast.Import, ast.ImportFrom, ast.If, ast.Attribute, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
 @cache
 def _modules():
-    """The source and the syntax tree of every module, by its path below the package."""
+    """Every module by its path below the package. Each tree is walked once, which takes longer than to parse it."""
     paths = [p for p in ROOT.rglob("*.py") if not p.name.endswith("_test.py") and p.name != "conftest.py"]
-    sources = {path.relative_to(ROOT).with_suffix("").parts: path.read_text(encoding="utf-8") for path in paths}
-    return {parts: (source, ast.parse(source)) for parts, source in sources.items()}
+    return {path.relative_to(ROOT).with_suffix("").parts: _module(path.read_text(encoding="utf-8")) for path in paths}
 
 
-def _imports(tree):
-    for node in ast.walk(tree):
+def _module(source):
+    tree = ast.parse(source)
+    return Module(source, ast.get_docstring(tree), [n for n in ast.walk(tree) if isinstance(n, LOOKED_AT)])
+
+
+def _imports(nodes):
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -154,33 +175,32 @@ def test_imports_point_down():
     """No package imports one above it or beside it."""
     found = [
         f"{'/'.join(parts)} imports {name}"
-        for parts, (_, tree) in _modules().items()
+        for parts, module in _modules().items()
         if parts[0] in LAYERS
-        for name in _imports(tree)
+        for name in _imports(module.nodes)
         if name.startswith(f"{PACKAGE}.") and (other := name.split(".")[1]) in LAYERS
         if not _may_import(parts[0], other)
     ]
     assert not found
 
 
-def _runtime_imports(tree):
+def _runtime_imports(module):
     """The imports of a module without those for type checking only."""
     skipped = {
         id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        for node in module.of(ast.If)
+        if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
         for inner in ast.walk(node)
     }
-    body = [node for node in ast.walk(tree) if id(node) not in skipped]
-    return list(_imports(ast.Module([node for node in body if isinstance(node, ast.Import | ast.ImportFrom)], [])))
+    return list(_imports(node for node in module.nodes if id(node) not in skipped))
 
 
 def test_the_packages_of_the_api_have_no_cycles():
     """`edge`, `http`, `live`, `realtime`, `speech_socket`, `ops` and `metrics` can be read one after the other."""
     graph = {}
-    for parts, (_, tree) in _modules().items():
+    for parts, module in _modules().items():
         if parts[0] == "api" and len(parts) > 2:
-            found = {name.split(".")[2] for name in _runtime_imports(tree) if name.startswith(f"{PACKAGE}.api.")}
+            found = {name.split(".")[2] for name in _runtime_imports(module) if name.startswith(f"{PACKAGE}.api.")}
             graph.setdefault(parts[1], set()).update(found - {parts[1]})
     assert {"edge", "http", "live", "realtime", "speech_socket", "ops", "metrics"} == set(graph)
     TopologicalSorter({name: found & set(graph) for name, found in graph.items()}).prepare()
@@ -190,8 +210,8 @@ def test_libraries_are_imported_only_where_the_table_allows():
     """A heavy library stays behind the one package that needs it."""
     found = [
         f"{'/'.join(parts)} imports {name}"
-        for parts, (_, tree) in _modules().items()
-        for name in _imports(tree)
+        for parts, module in _modules().items()
+        for name in _imports(module.nodes)
         if (library := name.partition(".")[0]) in ONLY_IN
         if not {".".join(parts[:depth]) for depth in (1, 2, 3, 4)} & ONLY_IN[library]
     ]
@@ -202,9 +222,9 @@ def test_only_settings_read_the_environment():
     """`os.environ` anywhere else would be a setting that no table lists."""
     found = [
         "/".join(parts)
-        for parts, (_, tree) in _modules().items()
+        for parts, module in _modules().items()
         if parts != ("core", "settings")
-        if {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)} & {"environ", "getenv"}
+        if {node.attr for node in module.of(ast.Attribute)} & {"environ", "getenv"}
     ]
     assert not found
 
@@ -218,18 +238,17 @@ def test_every_package_has_a_layer_and_every_module_a_telling_name():
 
 def test_modules_and_functions_stay_within_their_size():
     """Docstrings do not count for functions."""
-    for parts, (source, tree) in _modules().items():
-        assert source.count("\n") <= MAX_MODULE_LINES, parts
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                body = node.body[1:] if ast.get_docstring(node) else node.body
-                lines = node.end_lineno - body[0].lineno + 1 if body else 0
-                assert lines <= MAX_FUNCTION_LINES, f"{parts}: {node.name} has {lines} lines"
+    for parts, module in _modules().items():
+        assert module.source.count("\n") <= MAX_MODULE_LINES, parts
+        for node in module.of(ast.FunctionDef, ast.AsyncFunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            lines = node.end_lineno - body[0].lineno + 1 if body else 0
+            assert lines <= MAX_FUNCTION_LINES, f"{parts}: {node.name} has {lines} lines"
 
 
 def test_every_module_has_a_docstring():
     """Its first line says what the module is for."""
-    assert not [parts for parts, (_, tree) in _modules().items() if not ast.get_docstring(tree)]
+    assert not [parts for parts, module in _modules().items() if not module.docstring]
 
 
 @pytest.mark.parametrize(("entry", "heavy"), [("server", HEAVY), ("gateway.app", (*HEAVY, "numpy"))])

@@ -8,7 +8,6 @@ from math import gcd
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import resample_poly
 
 from asr_server.core.audio import SAMPLE_RATE
 
@@ -44,6 +43,8 @@ class Speech:
 
 def at_16k(samples: Wave, rate: int) -> Wave:
     """`samples` at `rate` Hz, resampled to 16 kHz."""
+    from scipy.signal import resample_poly  # takes a second to import, and tests import this module for its types
+
     common = gcd(rate, SAMPLE_RATE)
     return resample_poly(samples, SAMPLE_RATE // common, rate // common).astype(np.float32)
 

@@ -137,9 +137,11 @@ def test_a_gpu_that_is_asked_for_and_cannot_be_used_refuses(probe, machine, word
     assert all(word in str(refusal.value) for word in (*words, "DEVICE=cuda", "requirements-gpu.txt"))
 
 
+@pytest.mark.torch
 def test_this_installation_is_read_from_its_own_version_file():
     """The build that the tests run on, by torch's own words."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     found = gpu.probe()
     assert (found.build is Build.CUDA) == (torch.version.cuda is not None)
     assert (found.build is Build.ROCM) == (torch.version.hip is not None)
