@@ -144,8 +144,8 @@ def test_rows_of_a_replica_that_ends_are_lost_at_once():
             await _until(lambda: len(ending.calls) == 2)
             routing.update(published)
             ending.server._server.close()
-            for connection in ending.server._connections:
-                connection.cancel()
+            for writer in ending.server._connections.values():
+                writer.transport.abort()
             for row in rows:
                 with pytest.raises(ReplicaLost):
                     await row

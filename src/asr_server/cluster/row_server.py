@@ -17,6 +17,8 @@ from asr_server.core.errors import AsrError, EngineFailed, Overloaded, ShuttingD
 
 # For the token of a new connection.
 _TOKEN_S = 5.0
+# For apps to read the last answers.
+_CLOSE_S = 2.0
 
 
 class RowServer:
@@ -27,7 +29,7 @@ class RowServer:
         self._answers, self._most_rows = answers, most_rows
         self._token = secrets.token_bytes(TOKEN_BYTES)
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._rows: set[asyncio.Task[None]] = set()
         self._draining = False
 
@@ -50,14 +52,15 @@ class RowServer:
             await asyncio.wait(self._rows, timeout=timeout_s)
         if self._server is not None:
             self._server.close()
-        for connection in self._connections:
-            connection.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        for writer in self._connections.values():
+            writer.close()
+        if self._connections:
+            await asyncio.wait(self._connections, timeout=_CLOSE_S)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._connections.add(task)
+        self._connections[task] = writer
         try:
             frames.watch_peer(writer)
             async with asyncio.timeout(_TOKEN_S):
@@ -67,7 +70,7 @@ class RowServer:
         except (OSError, asyncio.IncompleteReadError, FrameTooLong):
             pass  # the app has gone, or it is none
         finally:
-            self._connections.discard(task)
+            del self._connections[task]
             writer.close()
 
     async def _take_rows(self, reader: asyncio.StreamReader, out: FrameWriter) -> None:
