@@ -248,10 +248,9 @@ class LiveSession:
                 self._feed(event, frames, counted=not isinstance(event, Close))
 
     async def _process_audio(self, pcm: bytes, arrived_s: float) -> None:
+        memory = self._shared.memory
         for at in range(0, len(pcm), _SLICE_BYTES):
-            while self.machine.backlog_samples > min(
-                _BACKLOG_SAMPLES, self._shared.memory.queue_bytes // _SAMPLE_BYTES
-            ):
+            while self.machine.backlog_samples > min(_BACKLOG_SAMPLES, memory.queue_bytes // _SAMPLE_BYTES):
                 await self._next_change()
             piece, priority = Audio(pcm[at : at + _SLICE_BYTES]), self._priority
             if priority.is_live:
