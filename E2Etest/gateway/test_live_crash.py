@@ -181,13 +181,11 @@ def test_many_sessions_survive_one_crash_without_mixing(gateway, speech):
 
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("pace_s", [0.1, 0.02], ids=["speaks", "sends a file"])
-def test_a_speaker_goes_first_after_a_crash_and_a_recording_does_not(gateway, speech, pace_s):
-    """However much of the open utterance the next worker is sent at once: 14 s, of which 12 come again."""
+def test_a_speaker_goes_first_after_a_crash(gateway, speech):
+    """Also where the next worker is sent more at once than a speaker may be ahead: 12 s of the open utterance."""
     body = data(np.resize(speech, 14 * 16_000))
     before = scrape(gateway)
-    _spoken(gateway, body, {120}, pace_s=pace_s, endpointing="manual")
+    _spoken(gateway, body, {120}, pace_s=0.1, endpointing="manual")
     grew = moved(before, scrape(gateway))
     assert grew("asr_engine_jobs_total", priority="partial", end="done") > 0
-    as_recording = sum(grew("asr_engine_jobs_total", priority=name) for name in ("interactive", "bulk"))
-    assert (as_recording > 0) == (pace_s < 0.1)
+    assert [grew("asr_engine_jobs_total", priority=name) for name in ("interactive", "bulk")] == [0, 0]
