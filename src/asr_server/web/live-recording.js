@@ -151,6 +151,7 @@ export class LiveRecording {
     const unfinished = open || error;
     const changes = { state: unfinished ? "cut" : "complete", durationS: this.seconds, gaps: this.#connection.gaps };
     if (error) changes.error = { code: error.code, message: error.message };
+    this.#keeper.settle(); // the sound first: what the store calls complete has all of it
     // What is complete does not go on; see live-recovery.js.
     this.#keeper.update(unfinished ? changes : { ...changes, live: null });
     await this.#keeper.settle();

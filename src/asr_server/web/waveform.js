@@ -14,10 +14,15 @@ const DECODED_RATE = 8000;
 const STEP_S = 5;
 
 /** Peaks from 0 to 1, BUCKETS of them, of a recording of this length; or null where that would take too much memory, or
- * the browser cannot decode it. A WAV file of any length is read piece by piece. */
+ * the file is gone, or the browser cannot decode it. A WAV file of any length is read piece by piece. */
 export async function peaksOf(blob, durationS, signal) {
-  const pcm = await pcmOf(blob);
-  const peaks = pcm ? await ofPcm(blob, pcm, signal) : await ofDecoded(blob, durationS, signal);
+  let peaks = null;
+  try {
+    const pcm = await pcmOf(blob);
+    peaks = pcm ? await ofPcm(blob, pcm, signal) : await ofDecoded(blob, durationS, signal);
+  } catch {
+    // The player says that the file cannot be played.
+  }
   const highest = peaks ? Math.max(...peaks) : 0;
   return highest > 0 ? peaks.map((peak) => peak / highest) : null;
 }
@@ -35,18 +40,14 @@ async function ofPcm(blob, { at, bytes, channels }, signal) {
 
 async function ofDecoded(blob, durationS, signal) {
   if (!(durationS > 0 && durationS <= DECODED_S) || blob.size > DECODED_BYTES) return null;
-  try {
-    const context = new OfflineAudioContext(1, 1, DECODED_RATE);
-    const samples = (await context.decodeAudioData(await blob.arrayBuffer())).getChannelData(0);
-    const peaks = new Float32Array(BUCKETS);
-    for (let from = 0; from < samples.length && !signal.aborted; from += SLICE_SAMPLES) {
-      raise(peaks, samples.subarray(from, from + SLICE_SAMPLES), from, samples.length);
-      await new Promise((next) => setTimeout(next));
-    }
-    return signal.aborted ? null : peaks;
-  } catch {
-    return null; // the player says if the file cannot be played either
+  const context = new OfflineAudioContext(1, 1, DECODED_RATE);
+  const samples = (await context.decodeAudioData(await blob.arrayBuffer())).getChannelData(0);
+  const peaks = new Float32Array(BUCKETS);
+  for (let from = 0; from < samples.length && !signal.aborted; from += SLICE_SAMPLES) {
+    raise(peaks, samples.subarray(from, from + SLICE_SAMPLES), from, samples.length);
+    await new Promise((next) => setTimeout(next));
   }
+  return signal.aborted ? null : peaks;
 }
 
 /** Raise the peaks to those of `samples`, which begin at sample `from` of `total`. */
