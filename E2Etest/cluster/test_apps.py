@@ -122,6 +122,6 @@ def test_a_rolling_update_fails_no_request(tmp_path):
             callers.wait_for_each_kind(1)
             cluster.deploy(cpus=0.9)
             callers.wait_for_each_kind(1)
-        assert cluster.log().count("the app is stopped") == 2
+        assert cluster.log().count("app='asr-server') is stopped") == 4
     assert callers.tally.wrong == []
     assert callers.tally.broken == []
