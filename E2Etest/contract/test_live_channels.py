@@ -8,7 +8,7 @@ import pytest
 from asr_server.client.live import LiveClient, LiveOptions
 from E2Etest.live.session import act, data, finals, open_session, receive, stream
 
-pytestmark = pytest.mark.websocket
+pytestmark = [pytest.mark.websocket, pytest.mark.demo_server]
 
 
 @pytest.fixture(scope="module")
