@@ -10,7 +10,7 @@ from asr_server.core.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 # Of Ray and of the hub's client.
-_OTHERS = {"HF_HOME", "RAY_SERVE_USE_GRPC_BY_DEFAULT", "RAY_worker_niceness"}
+_OTHERS = {"HF_HOME", "RAY_SERVE_USE_GRPC_BY_DEFAULT", "RAY_worker_niceness", "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S"}
 
 
 def _read(name):
