@@ -200,7 +200,7 @@ clients: $(VENV)/.dev $(VENV)/.tools
 	$(PY) -m E2Etest.clients $(CLIENTS)
 
 # Measures all guarantees and writes docs/guarantees.md, or some of them: make guarantees GUARANTEES="drain crash"
-guarantees: $(VENV)/.dev
+guarantees: $(VENV)/.dev postgres haproxy
 	$(PY) -m E2Etest.guarantees $(GUARANTEES)
 
 soak: $(VENV)/.dev

@@ -69,13 +69,24 @@ def pytest_collection_modifyitems(config, items):
 def _reason_to_skip(item):
     if not item.path.is_relative_to(Path(__file__).parent):
         return ""
-    if "E2E_BASE_URL" in os.environ and not item.get_closest_marker("any_server"):
-        return "starts its own server, and E2E_BASE_URL names one that runs"
+    if "E2E_BASE_URL" in os.environ and (reason := _reason_to_start(item)):
+        return reason
     if item.get_closest_marker("uvicorn") and os.environ.get("USE_GRANIAN") == "true":
         return "about uvicorn's protocols; docs/deployment.md says what Granian does"
     if item.get_closest_marker("requires_gpu"):
         found = capabilities.probe()
         return "" if found.gpu and found.torch_cuda else "needs an NVIDIA driver and a CUDA build of torch"
+    return ""
+
+
+def _reason_to_start(item):
+    """Why a test cannot use the server at E2E_BASE_URL."""
+    if item.get_closest_marker("any_server"):
+        return ""
+    if not item.get_closest_marker("demo_server") or "start" in item.fixturenames:
+        return "starts its own server, and E2E_BASE_URL names one that runs"
+    if os.environ.get("E2E_DEMO_SERVER") != "true":
+        return "needs the demonstration model and small limits, which E2E_DEMO_SERVER=true states"
     return ""
 
 

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _START_S = 60.0
@@ -50,6 +50,14 @@ class Postgres:
     def stop(self) -> None:
         """End it at once, as a crash of its machine does."""
         self.process.send_signal(signal.SIGQUIT)
+        self.process.wait(timeout=30)
+
+    def kill(self) -> None:
+        """SIGKILL to all of its processes."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        for pid in (self.process.pid, *map(int, children)):
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(pid, signal.SIGKILL)
         self.process.wait(timeout=30)
 
     def query(self, statement: str) -> list[str]:

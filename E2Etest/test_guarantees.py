@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from E2Etest import guarantees
-from E2Etest.guarantees import GUARANTEES, PAGE, BoundKind, Measurement
+from E2Etest.guarantee_table import GUARANTEES, BoundKind
+from E2Etest.guarantees import PAGE, Measurement
 
 HERE = Path(__file__).parent
 MARKER = re.compile(r'mark\.guarantee\("([\w-]+)"\)')

@@ -12,6 +12,8 @@ from websockets.sync.client import connect
 
 from E2Etest import recordings
 
+pytestmark = pytest.mark.demo_server
+
 WORDS = b"this is plain text and no recording at all, whatever its name says\n" * 20
 TONE = (np.sin(np.arange(16_000) * 0.2) * 8000).astype(np.int16)
 

@@ -5,8 +5,11 @@ import re
 
 import numpy as np
 import openai
+import pytest
 
 from E2Etest import recordings
+
+pytestmark = pytest.mark.demo_server
 
 
 def test_health_has_every_documented_field(server):

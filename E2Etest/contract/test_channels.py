@@ -8,6 +8,8 @@ import pytest
 from asr_server.subtitle import srt, vtt
 from E2Etest import recordings
 
+pytestmark = pytest.mark.demo_server
+
 SPLIT = {"speakers": "true", "channel_mode": "split"}
 
 

@@ -8,6 +8,8 @@ import soxr
 
 from E2Etest import recordings
 
+pytestmark = pytest.mark.demo_server
+
 ENCODED = {
     "flac": ("flac", "flac"),
     "mp3": ("mp3", "libmp3lame"),

@@ -8,6 +8,8 @@ import pytest
 from asr_server.engine.fake_script import FakeScript
 from E2Etest import recordings
 
+pytestmark = pytest.mark.demo_server
+
 PAUSE = np.zeros(40_000, np.int16)
 
 
@@ -31,9 +33,9 @@ def events(server, identity):
 
 
 @pytest.fixture(scope="module")
-def server(start):
+def server(reach):
     """The defaults, with steps that take some time."""
-    with start(script=FakeScript(step_s=0.002)) as process:
+    with reach(script=FakeScript(step_s=0.002)) as process:
         yield process
 
 

@@ -10,7 +10,7 @@ from asr_server.client.live import LiveClient, LiveOptions
 from E2Etest.live.moving import MovingClient
 from E2Etest.live.session import act, data, finals, open_session, receive, stream
 
-pytestmark = pytest.mark.websocket
+pytestmark = [pytest.mark.websocket, pytest.mark.demo_server]
 
 
 @pytest.fixture(scope="module")

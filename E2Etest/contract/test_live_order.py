@@ -11,7 +11,7 @@ from websockets.asyncio.client import connect
 from E2Etest.contract.word_spotter import known_words
 from E2Etest.live.session import data, finals, pieces, stream
 
-pytestmark = pytest.mark.websocket
+pytestmark = [pytest.mark.websocket, pytest.mark.demo_server]
 
 SESSIONS = 24
 PIECE_BYTES = 16_000

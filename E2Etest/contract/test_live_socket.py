@@ -10,7 +10,7 @@ from websockets.exceptions import ConnectionClosed
 from E2Etest import recordings
 from E2Etest.live.session import act, data, finals, open_session, pieces, receive, stream, upto_flush
 
-pytestmark = pytest.mark.websocket
+pytestmark = [pytest.mark.websocket, pytest.mark.demo_server]
 
 
 def test_the_first_message_says_what_the_session_is(live_server):

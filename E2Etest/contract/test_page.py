@@ -11,6 +11,8 @@ import pytest
 
 from asr_server import web
 
+pytestmark = pytest.mark.demo_server
+
 ROOT = Path(__file__).parents[2]
 PATHS = ["/", *(f"/web/{name}" for name in web.files())]
 

@@ -9,7 +9,7 @@ import pytest
 from E2Etest import recordings
 from E2Etest.realtime.session import COMPLETED, RATE, Talk, encoded, open_session, speech
 
-pytestmark = pytest.mark.websocket
+pytestmark = [pytest.mark.websocket, pytest.mark.demo_server]
 
 NOISE = {"type": "near_field"}
 

@@ -25,7 +25,7 @@ from E2Etest.realtime.session import (
     texts,
 )
 
-pytestmark = pytest.mark.websocket
+pytestmark = [pytest.mark.websocket, pytest.mark.demo_server]
 
 TURN = [COMMITTED, ADDED, DONE, COMPLETED]
 

@@ -7,6 +7,8 @@ import pytest
 
 from E2Etest import recordings
 
+pytestmark = pytest.mark.demo_server
+
 URL = "/v1/audio/transcriptions"
 
 

@@ -10,12 +10,14 @@ from asr_server.subtitle import lint, srt, vtt
 from asr_server.subtitle.cue_config import CueConfig
 from E2Etest import recordings
 
+pytestmark = pytest.mark.demo_server
+
 PAUSE = np.zeros(40_000, np.int16)
 
 
 @pytest.fixture(scope="module")
-def server(start):
-    with start() as process:
+def server(reach):
+    with reach() as process:
         yield process
 
 

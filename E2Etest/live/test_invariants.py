@@ -8,7 +8,7 @@ import pytest
 from E2Etest import recordings
 from E2Etest.live.session import act, data, finals, open_session, pcm_of, pieces, receive, stream, upto_flush
 
-pytestmark = [pytest.mark.websocket, pytest.mark.integration]
+pytestmark = [pytest.mark.websocket, pytest.mark.integration, pytest.mark.demo_server]
 
 _PAUSE = np.zeros(14_400, np.int16)
 

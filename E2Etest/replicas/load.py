@@ -18,6 +18,10 @@ from E2Etest.live.session import act, data, open_session
 from E2Etest.process import Server
 
 TIMEOUT_S = 60.0
+# Of a job, from when it was accepted: a server that died has it for a while.
+JOB_TIMEOUT_S = 180.0
+# After a failure, so that a server that is gone is not asked thousands of times.
+_PAUSE_S = 0.1
 _TEXT = "The first sentence. The second sentence. The third sentence, which is the last."
 
 
@@ -35,9 +39,13 @@ class Tally:
 
 
 class Callers:
-    """One thread for each kind of request. The recordings have the words `text` in each of their spans."""
+    """One thread for each kind of request. The recordings have the words `text` in each of their spans.
 
-    def __init__(self, server: Server, text: str) -> None:
+    `with_jobs`: jobs too, which any server behind the address must answer for. `jobs`: the ids of those that were
+    accepted.
+    """
+
+    def __init__(self, server: Server, text: str, *, with_jobs: bool = False) -> None:
         self._server, self._text = server, text
         self._clip = recordings.sample()[0]
         pause = np.zeros(3 * 16_000, np.int16)
@@ -46,6 +54,7 @@ class Callers:
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self.tally = Tally()
+        self.jobs: list[str] = []
         self.kinds: dict[str, Callable[[httpx.Client], None]] = {
             "file": self._file,
             "long file": self._long_file,
@@ -55,6 +64,8 @@ class Callers:
             "speech events": self._speech_events,
             "live session": self._live,
         }
+        if with_jobs:
+            self.kinds["job"] = self._job
         self._threads = [threading.Thread(target=self._go_on, args=(kind,)) for kind in self.kinds]
 
     def start(self) -> None:
@@ -89,6 +100,7 @@ class Callers:
                 except (httpx.HTTPError, ConnectionClosed, InvalidHandshake, OSError) as error:
                     with self._lock:
                         self.tally.broken.append((kind, _described(error)))
+                    self._stopping.wait(_PAUSE_S)
                 else:
                     with self._lock:
                         self.tally.answered[kind] = self.tally.answered.get(kind, 0) + 1
@@ -154,6 +166,33 @@ class Callers:
                 return
         self._check(any(message.get("is_final") and message["text"] for message in messages), True)
 
+    def _job(self, client: httpx.Client) -> None:
+        """Once it is accepted it must come to its end, however often nobody can answer for it."""
+        accepted = self._post(client, self._long, "/v1/jobs", model="whisper-1").json()["id"]
+        self.jobs.append(accepted)
+        job = _asked(client, f"/v1/jobs/{accepted}", lambda body: body["ended_at"] is not None)
+        self._check(job["status"], "succeeded")
+        result = _asked(client, f"/v1/jobs/{accepted}/result", lambda body: True)
+        self._check(result["text"], " ".join([self._text] * self._spans))
+
+
+def _asked(client: httpx.Client, path: str, condition: Callable[[dict], bool]) -> dict:
+    """The first body of which `condition` holds. Where no answer comes, or a 5xx, it is asked for again."""
+    give_up_s, last = time.monotonic() + JOB_TIMEOUT_S, ""
+    while time.monotonic() < give_up_s:
+        try:
+            answer = client.get(path)
+        except httpx.TransportError as error:
+            last = _described(error)
+        else:
+            last = f"{answer.status_code} {answer.text[:200]}"
+            if answer.is_client_error:
+                break
+            if answer.is_success and condition(body := answer.json()):
+                return body
+        time.sleep(_PAUSE_S)
+    raise WrongAnswer(f"{path}: {last}")
+
 
 def _check_status(answer: httpx.Response) -> None:
     if answer.is_error:
@@ -182,9 +221,9 @@ def _upto(socket, ending: str) -> Iterator[dict]:
 
 
 @contextmanager
-def calling(server: Server, text: str) -> Iterator[Callers]:
+def calling(server: Server, text: str, *, with_jobs: bool = False) -> Iterator[Callers]:
     """Callers who are at work, and are stopped at the end."""
-    callers = Callers(server, text)
+    callers = Callers(server, text, with_jobs=with_jobs)
     callers.start()
     try:
         yield callers

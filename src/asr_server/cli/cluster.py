@@ -21,6 +21,8 @@ examples:
 All other settings are environment variables, or lines of .env: docs/configuration.md. docs/cluster.md has the rest.
 """
 
+_OPTIONS = ("replicas", "max_replicas", "apps", "cpus", "gpus", "upscale_delay_s", "downscale_delay_s")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
@@ -30,13 +32,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--apps", type=int, default=1, help="processes with the protocols and live sessions (1)")
     parser.add_argument("--cpus", type=float, default=1.0, help="CPUs of a replica, and threads of its engine (1)")
     parser.add_argument("--gpus", type=float, default=0.0, help="GPUs of a replica; 0.5 puts two on one (0: CPU)")
+    parser.add_argument(
+        "--upscale-delay-s", type=float, default=30.0, help="how long more are needed before one is added (30)"
+    )
+    parser.add_argument(
+        "--downscale-delay-s", type=float, default=600.0, help="how long fewer are enough before one is removed (600)"
+    )
     parser.set_defaults(run=_run)
 
 
 def _run(parsed: argparse.Namespace) -> int:
     try:
-        given = {name: getattr(parsed, name) for name in ("replicas", "max_replicas", "apps", "cpus", "gpus")}
-        options = ClusterOptions.model_validate(given)
+        options = ClusterOptions.model_validate({name: getattr(parsed, name) for name in _OPTIONS})
     except ValidationError as error:
         raise UsageError("; ".join(_line(one) for one in error.errors())) from None
     settings = settings_module.load()
@@ -51,6 +58,8 @@ def _run(parsed: argparse.Namespace) -> int:
     settings_module.prefer("RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP", "0")
     # Ray's default of 15 leaves the engines what any other process of the machine does not want.
     settings_module.prefer("RAY_worker_niceness", "0")
+    # A proxy that has ended is started again after three failed checks.
+    settings_module.prefer("RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S", "1")
     from asr_server.cluster import local
 
     return local.run(settings, options, max(1.0, options.most_replicas * options.cpus))

@@ -43,17 +43,14 @@ from asr_server.engine_core import ElsewhereEngines, by_name
 NAME = "asr-server"
 # The app logs its requests itself, without what Ray Serve's log has of their addresses.
 QUIET = LoggingConfig(enable_access_log=False)
-# Between two publications of a replica. A replica that died is noticed at once where rows are under way.
-_PUBLISH_S = 1.0
-_HEALTH_S = 5.0
+# Between two publications of a replica, and between two checks of it: one that has ended is replaced after a check.
+_PUBLISH_S = _HEALTH_S = 1.0
 # For the last rows of a replica; the app itself ends its live sessions in order within 30 s, then open requests have as
 # long.
 _ROWS_DRAIN_S, _ENGINE_DRAIN_S, APP_DRAIN_S = 25.0, 30.0, 60.0
 _OPEN_REQUESTS_S = 30.0
 # Between two messages to the replicas with the live sessions that have ended.
 _TELL_ENDED_S = 5.0
-# For so long a replica more, or one less, has to be right before it is added or removed.
-_UP_S, _DOWN_S = 30.0, 600.0
 # Requests and sockets at one app. Its own limits refuse work long before.
 _APP_REQUESTS = 4_096
 _ANY_SESSIONS = 1_000_000
@@ -187,8 +184,8 @@ def application(settings: Settings, options: ClusterOptions) -> serve.Applicatio
             "autoscaling_config": AutoscalingConfig(
                 min_replicas=options.replicas,
                 max_replicas=options.max_replicas,
-                upscale_delay_s=_UP_S,
-                downscale_delay_s=_DOWN_S,
+                upscale_delay_s=options.upscale_delay_s,
+                downscale_delay_s=options.downscale_delay_s,
                 policy=AutoscalingPolicy(policy_function=scaling.policy),
             )
         }

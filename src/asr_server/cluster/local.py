@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 
@@ -14,10 +15,16 @@ from asr_server.cluster.options import ClusterOptions
 from asr_server.core.settings import Settings
 
 _OBJECT_STORE_BYTES = 200 * 1024 * 1024
+# Between two looks at Ray's processes.
+_LOOK_S = 1.0
+_FAILED = 70  # EX_SOFTWARE of sysexits.h: a supervisor starts the cluster again
 
 
 def run(settings: Settings, options: ClusterOptions, cpus: float) -> int:
-    """Serve until SIGTERM or SIGINT. `cpus`: those that the replicas may be given together."""
+    """Serve until SIGTERM or SIGINT. `cpus`: those that the replicas may be given together.
+
+    Ends the process with code 70 when one of Ray's own processes has ended, because nothing starts it again.
+    """
     ended = threading.Event()
     ray.init(
         num_cpus=int(cpus),
@@ -33,7 +40,8 @@ def run(settings: Settings, options: ClusterOptions, cpus: float) -> int:
         serve.start(proxy_location="HeadOnly", http_options=address, logging_config=QUIET)
         serve.run(application(settings, options), name=NAME, route_prefix="/")
         print(_announcement(settings, options), flush=True)
-        ended.wait()
+        while not ended.wait(_LOOK_S):
+            _end_without_ray()
         _drain_apps()
         serve.shutdown()
     finally:
@@ -47,6 +55,18 @@ def _drain_apps() -> None:
         serve.get_app_handle(NAME).broadcast("drain").results(timeout_s=APP_DRAIN_S)
     except Exception as error:  # no app runs, or one does not end what it has
         logger.warning("the apps have not drained", reason=str(error)[:200])
+
+
+def _end_without_ray() -> None:
+    """End at once if a process that Ray was started with has ended: an orderly end would wait for it.
+
+    `ray start --block` does the same with the processes of a node.
+    """
+    node = ray._private.worker._global_node
+    if lost := [kind for kind, _ in node.dead_processes()]:
+        logger.critical(f"the cluster ends, because a process of Ray has ended: {', '.join(lost)}")
+        node.kill_all_processes(check_alive=False, allow_graceful=False)
+        os._exit(_FAILED)
 
 
 def _announcement(settings: Settings, options: ClusterOptions) -> str:

@@ -26,7 +26,8 @@ _WITHOUT_EFFECT = {
 class ClusterOptions(BaseModel):
     """The arguments of the application. `cpus`, `gpus`: of each engine replica; a GPU of 0.5 is shared by two, and on
     CPUs each replica computes with so many threads. `max_replicas`: up to which their number follows the load; 0: it
-    stays `replicas`. `apps`: replicas of the app.
+    stays `replicas`. `apps`: replicas of the app. `upscale_delay_s`, `downscale_delay_s`: for how long one more, or
+    one less, has to be right before the number changes.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -36,6 +37,8 @@ class ClusterOptions(BaseModel):
     apps: int = Field(1, ge=1, le=100)
     cpus: float = Field(1.0, gt=0, le=1_024)
     gpus: float = Field(0.0, ge=0, le=16)
+    upscale_delay_s: float = Field(30.0, ge=0, le=3_600)
+    downscale_delay_s: float = Field(600.0, ge=0, le=86_400)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
