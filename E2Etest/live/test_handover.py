@@ -68,7 +68,13 @@ def test_a_session_survives_servers_that_are_killed_at_random_moments(server, ta
             if number + 2 <= len(places):
                 made.append(_started(tmp_path, number + 2, gateway))
         _finish(client, channels)
-        assert [client.texts_of(channel) for channel in range(channels)] == whole
+        for channel, expected in enumerate(whole):
+            found = client.texts_of(channel)
+            assert [(text, ending) for text, _, _, ending in found] == [
+                (text, ending) for text, _, _, ending in expected
+            ]
+            # Each server detects speech anew, which may move an edge by some frames of 32 ms.
+            assert np.allclose([final[1:3] for final in found], [final[1:3] for final in expected], atol=0.1, rtol=0)
     finally:
         for each in made:
             each.stop()
