@@ -13,7 +13,13 @@ from E2Etest.process import ServerProcess
 
 # Ray's own processes and three of ours are started, each of which imports what a server does.
 _START_S = 300.0
-_ENGINE = "ray::ServeReplica:asr-server:engine"
+# What the processes of each part are called, from the beginning.
+_TITLES = {
+    "engine": "ray::ServeReplica:asr-server:engine",
+    "app": "ray::ServeReplica:asr-server:app",
+    "proxy": "ray::ProxyActor",
+    "controller": "ray::ServeController",
+}
 
 
 class ClusterProcess(ServerProcess):
@@ -38,12 +44,14 @@ class ClusterProcess(ServerProcess):
             assert time.monotonic() < give_up_s, self.log()
             time.sleep(0.1)
 
-    def engines(self) -> list[int]:
-        """The processes of the engine replicas that run."""
+    def processes(self, part: str = "") -> list[int]:
+        """Those of a part that run, or of the whole cluster. A part is one of `_TITLES`, or a program of Ray's."""
         found = []
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             try:
-                if path.read_text().startswith(_ENGINE) and self._is_ours(int(path.parent.name)):
+                name = path.read_text().partition("\0")[0]
+                is_part = name.startswith(_TITLES[part]) if part in _TITLES else name.endswith(part)
+                if is_part and self._is_ours(int(path.parent.name)):
                     found.append(int(path.parent.name))
             except OSError:
                 continue  # it has just ended
@@ -61,6 +69,14 @@ def cpu_s(pid: int) -> float:
     """Seconds that a process has computed."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100
+
+
+def runs(pid: int) -> bool:
+    """Whether there is such a process. One that has ended and was not waited for does not run."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 @contextmanager

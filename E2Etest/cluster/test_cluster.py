@@ -28,7 +28,7 @@ def test_recordings_have_the_text_of_one_server(cluster, server):
     """Clips in several languages, and a recording of many spans; both replicas work on it."""
     clips = [clip.path.read_bytes() for clip in recordings.clips()[:6]]
     talk = _long(np.concatenate([recordings.samples(), np.zeros(16_000, np.int16)]), 12)
-    before = {pid: cpu_s(pid) for pid in cluster.engines()}
+    before = {pid: cpu_s(pid) for pid in cluster.processes("engine")}
     assert len(before) == 2
     for audio in (*clips, talk):
         assert cluster.transcribe(audio).json()["text"] == server.transcribe(audio).json()["text"]
@@ -93,7 +93,7 @@ def test_an_engine_replica_is_killed_under_load(cluster, speech, record_property
         files = [pool.submit(cluster.transcribe, talk) for _ in range(4)]
         sessions = [pool.submit(listen) for _ in range(3)]
         cluster.wait_for(lambda health: health["queue"]["running"] >= 5, _PATIENCE_S)
-        before = cluster.engines()
+        before = cluster.processes("engine")
         os.kill(before[0], signal.SIGKILL)
         killed_s = time.monotonic()
         for session in sessions:
@@ -104,7 +104,7 @@ def test_an_engine_replica_is_killed_under_load(cluster, speech, record_property
     assert "a row is sent to another replica" in cluster.log()
     record_property("longest_pause_s", max(after_s - max(killed_s, s) for s, after_s in pauses if after_s > killed_s))
     give_up_s = time.monotonic() + 4 * _PATIENCE_S
-    while len(after := cluster.engines()) < 2 or before[0] in after:  # Ray Serve starts another one
+    while len(after := cluster.processes("engine")) < 2 or before[0] in after:  # Ray Serve starts another one
         assert time.monotonic() < give_up_s, cluster.log()
         time.sleep(0.2)
 

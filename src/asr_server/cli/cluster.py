@@ -60,6 +60,8 @@ def _run(parsed: argparse.Namespace) -> int:
     settings_module.prefer("RAY_worker_niceness", "0")
     # A proxy that has ended is started again after three failed checks.
     settings_module.prefer("RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S", "1")
+    # Ray's default of 5 s is too little for a machine that is busy, and the start then fails.
+    settings_module.prefer("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
     from asr_server.cluster import local
 
     return local.run(settings, options, max(1.0, options.most_replicas * options.cpus))
