@@ -46,7 +46,7 @@ def test_sessions_are_refused_while_no_replica_has_a_free_stream(tmp_path, talk)
             assert (capacity["streams"], capacity["free_streams"]) == (4, 0)
             assert value(scrape(cluster), "asr_free_streams") == 0
             assert not _is_taken(cluster)
-            os.kill(cluster.engines()[0], signal.SIGKILL)
+            os.kill(cluster.processes("engine")[0], signal.SIGKILL)
             cluster.wait_for(lambda health: health["capacity"]["streams"] == 2, _PATIENCE_S)
             cluster.wait_for(lambda health: health["capacity"]["streams"] == 4, _PATIENCE_S)
             assert not _is_taken(cluster)
