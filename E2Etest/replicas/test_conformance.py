@@ -11,21 +11,24 @@ import pytest
 from asr_server.api.http import sse
 from asr_server.engine.fake_script import FakeScript
 from E2Etest.openai import clients, rig
+from E2Etest.postgres import postgres
 from E2Etest.replicas.rig import balanced
 
 pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
-# Without a database a job is at the server that accepted it, and metrics are of one server.
-ELSEWHERE = "not test_a_job and not test_tokens_are_counted"
+# Metrics are of one server.
+ELSEWHERE = "not test_tokens_are_counted"
 
 
 @pytest.fixture(scope="module")
 def replicas(tmp_path_factory):
-    """Two, with the settings that the cases of OpenAI's clients need."""
+    """Two, with the settings that the cases of OpenAI's clients need, and a database for their jobs."""
     settings = {"MODEL_ID": "demo", "PRELOAD": "true", "IDLE_TIMEOUT": "0", **rig.SERVERS["main"]}
-    with balanced(tmp_path_factory.mktemp("replicas"), 2, **settings) as replicas:
-        yield replicas
+    with postgres() as database:
+        settings["JOBS_DATABASE_URL"] = database.url
+        with balanced(tmp_path_factory.mktemp("replicas"), 2, **settings) as replicas:
+            yield replicas
 
 
 def test_every_surface_has_the_words(replicas):
