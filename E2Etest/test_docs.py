@@ -27,7 +27,7 @@ PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted((ROOT / "d
 CODE = "".join(p.read_text("utf-8") for p in sorted((ROOT / "src").rglob("*")) if p.suffix in {".py", ".js"})
 # Names of other programs (terminals, Prometheus, pip, uvicorn, LiteLLM, SpeechRecognition), and of these tests.
 ELSEWHERE = {"api_base", "recognize_openai", "beam_size", "vad_filter", "NO_COLOR", "rule_files", "FORWARDED_ALLOW_IPS"}
-ELSEWHERE |= {"af_bella", "lang_code", "length_scale", "on_reconnecting"}
+ELSEWHERE |= {"af_bella", "lang_code", "length_scale", "on_reconnecting", "gcs_server"}
 ELSEWHERE |= {"PIP_EXTRA_INDEX_URL", "E2E_BASE_URL", "E2E_WS_URL", "E2E_API_KEY", "requires_gpu"}
 
 
