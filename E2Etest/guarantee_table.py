@@ -232,6 +232,22 @@ GUARANTEES: dict[str, Guarantee] = {
         "{unexpected} end otherwise than right or with a 503 that invites a retry within 2 s of a fault.",
         {"unexpected": _count("turns that end otherwise", 3)},
     ),
+    "moves": Guarantee(
+        "A live session outlives its server",
+        "Servers behind a load balancer are replaced, and killed, while three people speak. The sessions of the Python "
+        "client go on at another server: no word is lost, doubled or taken back. They are without a message about what "
+        "is said for at most {moved_s} where a server is replaced, and {resumed_s} where it is killed.",
+        {
+            "moved_s": _time("longest time without a message, server replaced", 5, "s", asserted=60),
+            "resumed_s": _time("longest time without a message, server killed", 5, "s", asserted=60),
+        },
+    ),
+    "jobs-takeover": Guarantee(
+        "The job of a server that died is done by another",
+        "Of two servers with one database the one that runs a job is killed. The other one has done it {done_s} later, "
+        "once.",
+        {"done_s": _time("time from the kill to the result", 40, "s", asserted=300)},
+    ),
     "jobs-database": Guarantee(
         "The loss of the jobs' database loses no job",
         "PostgreSQL is killed under load and started again. New jobs get 503 `jobs_unavailable` meanwhile, all "

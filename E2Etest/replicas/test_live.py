@@ -26,13 +26,14 @@ RESUME_S = 180.0
 
 class Speaker:
     """Speaks the bundled recording again and again at the speed of speech, until it is told to end; follows its session
-    from server to server."""
+    from server to server. `longest_silence_s`: between two messages about what is said."""
 
     def __init__(self, server):
         self.client = LiveClient(server.base, LiveOptions(token=server.key))
         self.finals, self.committed, self.taken_back = {}, {}, []
         self.failure = None
         self.said = self.resumed = 0
+        self.longest_silence_s = 0.0
         self._ending = threading.Event()
         self._threads = [threading.Thread(target=each) for each in (self._speak, self._read)]
         for thread in self._threads:
@@ -75,9 +76,12 @@ class Speaker:
             self.failure = error
 
     def _follow(self):
+        heard_s = None
         while True:
             try:
                 for line in self.client.lines():
+                    last_s, heard_s = heard_s, time.monotonic()
+                    self.longest_silence_s = max(self.longest_silence_s, heard_s - (last_s or heard_s))
                     before = self.committed.get(line.utterance, "")
                     self.committed[line.utterance] = line.committed
                     if not line.committed.startswith(before) or line.utterance in self.finals:
@@ -105,8 +109,9 @@ def demo():
     return {"MODEL_ID": "demo", "PRELOAD": "true", "IDLE_TIMEOUT": "0", "API_KEYS": "sk-replicas"}
 
 
+@pytest.mark.guarantee("moves")
 @pytest.mark.parametrize("gateway", ["false", "true"], ids=["plain", "gateway"])
-def test_a_rolling_update_moves_live_sessions(tmp_path, demo, gateway):
+def test_a_rolling_update_moves_live_sessions(tmp_path, demo, gateway, measured):
     """No word is lost or doubled, and no committed word taken back; no session was cut off."""
     with balanced(tmp_path, 2, GATEWAY_MODE=gateway, **demo) as replicas:
         speakers = [Speaker(replicas) for _ in range(SPEAKERS)]
@@ -117,9 +122,11 @@ def test_a_rolling_update_moves_live_sessions(tmp_path, demo, gateway):
                 speaker.end()
     check(speakers)
     assert [speaker.resumed for speaker in speakers] == [0] * SPEAKERS
+    measured("moved_s", max(speaker.longest_silence_s for speaker in speakers))
 
 
-def test_live_sessions_go_on_where_their_server_dies(tmp_path, demo):
+@pytest.mark.guarantee("moves")
+def test_live_sessions_go_on_where_their_server_dies(tmp_path, demo, measured):
     """SIGKILL to one server after the other, with a new one between: no word is lost or doubled, and no committed word
     is taken back."""
     with balanced(tmp_path, 2, **demo) as replicas:
@@ -134,3 +141,4 @@ def test_live_sessions_go_on_where_their_server_dies(tmp_path, demo):
                 speaker.end()
     check(speakers)
     assert all(speaker.resumed for speaker in speakers)
+    measured("resumed_s", max(speaker.longest_silence_s for speaker in speakers))

@@ -58,7 +58,8 @@ def runs(server, identity):
     return server.log().count(f" job id={identity} outcome=")
 
 
-def test_what_a_killed_server_ran_another_finishes(tmp_path, sample, settings):
+@pytest.mark.guarantee("jobs-takeover")
+def test_what_a_killed_server_ran_another_finishes(tmp_path, sample, settings, measured):
     """After kill -9 in the middle: the other server has finished results and unfinished jobs, each with one result."""
     first, second = (
         ServerProcess(tmp_path / name, **settings, STATE_DIR=str(tmp_path / f"{name}-state")) for name in "ab"
@@ -74,7 +75,9 @@ def test_what_a_killed_server_ran_another_finishes(tmp_path, sample, settings):
             next(line for line in answer.iter_lines() if '"running"' in line)
         second.process.send_signal(signal.SIGCONT)
         first.process.send_signal(signal.SIGKILL)
+        killed_s = time.monotonic()
         assert ended(second, long["id"])["status"] == "succeeded"
+        measured("done_s", time.monotonic() - killed_s)
         assert words(second, long["id"]) == 20 * sample[1].split()
         assert words(second, short["id"]) == sample[1].split()
         assert runs(second, long["id"]) == 1
