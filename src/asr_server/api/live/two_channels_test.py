@@ -1,6 +1,7 @@
 """Two channels over one live socket: answers, places and resuming. Their words are tested in E2Etest/contract."""
 
 import json
+from contextlib import contextmanager
 
 import pytest
 from starlette.testclient import WebSocketDenialResponse
@@ -118,12 +119,11 @@ def test_a_second_connection_takes_both_sessions_over(serve):
             assert len(_answers(second, '{"action": "flush"}', 2)) == 2
 
 
-def _continued(client, identity, state, **query):
-    asked = "".join(f"&{name}={value}" for name, value in query.items())
-    opened = client.socket(f"{PATH}&handover=true&session_id={identity}{asked}")
-    socket = opened.__enter__()
-    socket.send_text(json.dumps({"action": "continue", "state": state}))
-    return opened, socket
+@contextmanager
+def _continued(client, identity, state):
+    with client.socket(f"{PATH}&handover=true&session_id={identity}") as socket:
+        socket.send_text(json.dumps({"action": "continue", "state": state}))
+        yield socket
 
 
 def test_a_session_of_which_one_half_has_ended_is_continued_by_the_next_try(serve):
@@ -131,17 +131,14 @@ def test_a_session_of_which_one_half_has_ended_is_continued_by_the_next_try(serv
     client = serve()
     with client.socket(f"{PATH}&handover=true") as socket:
         hello = socket.receive_json()
-        state = hello["continuation"]["state"]
+        identity, state = hello["session_id"], hello["continuation"]["state"]
         socket.send_bytes(bytes(4_000))
         _answers(socket, '{"action": "settled"}', 1)
-    client.portal.call(client.state.services.live._drop, hello["session_id"].split("~")[1])
-    opened, socket = _continued(client, hello["session_id"], state)
-    with pytest.raises(WebSocketDisconnect) as closed:
-        socket.receive_json()
-    assert closed.value.code == 1013
-    opened.__exit__(None, None, None)
+    client.portal.call(client.state.services.live._drop, identity.split("~")[1])
+    with _continued(client, identity, state) as socket:
+        answer = socket.receive()
+        assert (answer["type"], answer.get("code")) == ("websocket.close", 1013)
     assert client.get("/health").json()["live"]["sessions"] == 0
-    opened, socket = _continued(client, hello["session_id"], state)
-    found = socket.receive_json()
-    opened.__exit__(None, None, None)
+    with _continued(client, identity, state) as socket:
+        found = socket.receive_json()
     assert (found["continued"], found["received_bytes"], found["actions"]) == (True, 0, 0)
