@@ -39,7 +39,7 @@ PIP = $(PY) -m pip install --quiet --disable-pip-version-check --no-warn-conflic
 DEMO := $(if $(filter Linux-x86_64 Linux-aarch64,$(shell uname -sm | tr " " -)),slim,runtime)
 # As many tests at once, each module on one worker. The plugin is for the fuzzing, and takes 2 s to import.
 WORKERS ?= 2
-# Tests that start no servers of their own wait for timers now and then, so more of them keep two cores busy.
+# Unit tests wait for timers now and then, and those of running servers for processes, so more of them keep two cores busy.
 MANY_WORKERS ?= 3
 PARALLEL = --dist loadfile --no-loadscope-reorder -p no:schemathesis
 # The tests start hundreds of processes, which need not all compile the same modules.
@@ -120,7 +120,7 @@ unit: $(VENV)/.compiled
 	OMP_NUM_THREADS=1 $(PYTEST) src --numprocesses $(MANY_WORKERS) $(PARALLEL)
 
 contract: $(VENV)/.dev
-	$(PYTEST) E2Etest/contract --numprocesses $(MANY_WORKERS) $(PARALLEL)
+	$(PYTEST) E2Etest/contract --numprocesses $(WORKERS) $(PARALLEL)
 
 e2e:
 	@$(MAKE) --no-print-directory e2e-together
@@ -128,7 +128,7 @@ e2e:
 
 .PHONY: e2e-together e2e-alone
 e2e-together: $(VENV)/.dev browser
-	$(PYTEST) E2Etest --ignore E2Etest/contract --numprocesses $(WORKERS) $(PARALLEL) -m "not nightly and not performance"
+	$(PYTEST) E2Etest --ignore E2Etest/contract --numprocesses $(MANY_WORKERS) $(PARALLEL) -m "not nightly and not performance"
 
 # Tests that measure time or memory run by themselves, after the others. To import all modules takes longer than these tests.
 e2e-alone: $(VENV)/.dev
