@@ -70,6 +70,12 @@ def test_what_is_wrong_is_refused_as_by_one_server(cluster):
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_audio")
 
 
+def test_a_request_id_comes_back_once(cluster):
+    """The proxy answers with it, and the app does not as well."""
+    answer = cluster.client.get("/health", headers={"X-Request-ID": "caller-7"})
+    assert answer.headers.get_list("x-request-id") == ["caller-7"]
+
+
 def test_health_shows_the_slots_of_all_replicas(cluster):
     """And the option of the cluster."""
     health = cluster.wait_for(lambda health: health["slots"] == 16)

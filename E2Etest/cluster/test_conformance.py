@@ -10,18 +10,35 @@ import pytest
 pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(1_200)]
 
 ROOT = Path(__file__).parents[2]
-FILES = [f"E2Etest/contract/test_{name}.py" for name in ("bad_input", "jobs", "live_socket", "page")]
+NAMES = (
+    "bad_input",
+    "basics",
+    "channels",
+    "formats",
+    "jobs",
+    "live_channels",
+    "live_socket",
+    "page",
+    "realtime_session",
+)
+FILES = ["E2Etest/test_surfaces.py", "E2Etest/live/test_invariants.py"]
+FILES += [f"E2Etest/contract/test_{name}.py" for name in (*NAMES, "realtime_turns", "subtitles")]
 _LOG = "reads the server's log"
 # Tests of these that do not fit, with the reason.
 NOT_HERE = {
     "test_after_all_that_it_still_hears": _LOG,
     "test_nothing_secret_is_logged": _LOG,
     "test_a_job_can_be_stopped_and_removed": "its recording is longer than this cluster takes",
+    "test_silence_is_an_empty_text_and_costs_no_engine_time": _LOG,
+    "test_fast_times_are_estimates_and_load_no_aligner": "the replicas may have loaded it for another test",
+    "sent24-invalid_value-audio": "the proxy takes frames of at most 16 MiB",
+    "test_request_ids_are_kept_or_made": "the proxy answers with the id that it was sent, whatever it is",
+    "test_tokens_are_counted": "metrics are of one app",
 }
 
 
 def test_the_tests_of_one_server_pass(cluster):
-    """In detail: bad input, jobs, the messages of live sessions, the page."""
+    """Every surface, and in detail bad input, formats, jobs, live and realtime sessions, and the page."""
     unlike = " and ".join(f"not {name}" for name in NOT_HERE)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:schemathesis", "-k", unlike, *FILES],

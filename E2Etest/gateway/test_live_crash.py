@@ -187,5 +187,5 @@ def test_a_speaker_goes_first_after_a_crash(gateway, speech):
     before = scrape(gateway)
     _spoken(gateway, body, {120}, pace_s=0.1, endpointing="manual")
     grew = moved(before, scrape(gateway))
-    assert grew("asr_engine_jobs_total", priority="partial", end="done") > 0
+    assert grew("asr_engine_jobs_total", priority="final", end="done") > 0
     assert [grew("asr_engine_jobs_total", priority=name) for name in ("interactive", "bulk")] == [0, 0]

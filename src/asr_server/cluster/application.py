@@ -20,6 +20,8 @@ from ray import serve
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, RequestRouterConfig
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import LoggingConfig
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from asr_server import server
 from asr_server.api.dependencies import Services
@@ -104,6 +106,7 @@ class App:
         resolved = _plan_of_app(described, self._options)
         elsewhere = ElsewhereEngines(resolved, build_engines, functools.partial(FleetCapacity, routing.OF_PROCESS))
         self._app = server.create_app(self._settings, elsewhere=elsewhere)
+        self._app.add_middleware(_WithoutRequestId)
         apps.OF_PROCESS.own = name
         # The router of this handle hears which apps run.
         self._apps = serve.get_deployment_handle(context.deployment).options()
@@ -156,6 +159,23 @@ class App:
     def _waiting_s(self) -> float:
         services = self._services
         return services.thread.snapshot().waiting_s if services is not None else 0.0
+
+
+class _WithoutRequestId:
+    """Leaves `X-Request-ID` to Ray Serve's proxy, which hands the app the caller's or its own, and answers with it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+
+        async def send_without(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                del MutableHeaders(scope=message)["X-Request-ID"]
+            await send(message)
+
+        await self._app(scope, receive, send_without)
 
 
 def _plan_of_app(described: Described, options: ClusterOptions) -> Plan:
