@@ -244,8 +244,8 @@ GUARANTEES: dict[str, Guarantee] = {
     ),
     "jobs-takeover": Guarantee(
         "The job of a server that died is done by another",
-        "Of two servers with one database the one that runs a job is killed. The other one has done it at most {done_s} "
-        "later, once.",
+        "Of two servers with one database the one that runs a job is killed. The other one has done it at most "
+        "{done_s} later, once.",
         {"done_s": _time("time from the kill to the result", 40, "s", asserted=300)},
     ),
     "jobs-database": Guarantee(
