@@ -20,8 +20,6 @@ from ray import serve
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, RequestRouterConfig
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import LoggingConfig
-from starlette.datastructures import MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from asr_server import server
 from asr_server.api.dependencies import Services
@@ -164,15 +162,18 @@ class App:
 class _WithoutRequestId:
     """Leaves `X-Request-ID` to Ray Serve's proxy, which hands the app the caller's or its own, and answers with it."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: Any) -> None:
         self._app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Pass the request on."""
 
-        async def send_without(message: Message) -> None:
+        async def send_without(message: dict[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                del MutableHeaders(scope=message)["X-Request-ID"]
+                message = {
+                    **message,
+                    "headers": [one for one in message["headers"] if one[0].lower() != b"x-request-id"],
+                }
             await send(message)
 
         await self._app(scope, receive, send_without)
