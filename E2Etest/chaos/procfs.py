@@ -63,7 +63,7 @@ def decoders(server_pid: int) -> list[int]:
 
 def busiest(pids: list[int]) -> tuple[float, int]:
     """The CPU seconds of the one that has used most of them, and which it is; (0, 0) if there is none."""
-    return max(((_cpu_s(pid), pid) for pid in pids), default=(0.0, 0))
+    return max(((cpu_s(pid), pid) for pid in pids), default=(0.0, 0))
 
 
 @contextmanager
@@ -88,7 +88,8 @@ def growth(server_pid: int) -> Iterator[Callable[[], tuple[float, float]]]:
         watcher.join()
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_s(pid: int) -> float:
+    """Seconds that a process has computed; 0 if there is none."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

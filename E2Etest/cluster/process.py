@@ -65,12 +65,6 @@ class ClusterProcess(ServerProcess):
         return False
 
 
-def cpu_s(pid: int) -> float:
-    """Seconds that a process has computed."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100
-
-
 def runs(pid: int) -> bool:
     """Whether there is such a process. One that has ended and was not waited for does not run."""
     try:

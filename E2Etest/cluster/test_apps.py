@@ -3,15 +3,21 @@
 import json
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from websockets.exceptions import ConnectionClosed
 
 from E2Etest import recordings
+from E2Etest.cluster import process
+from E2Etest.contract.test_jobs import long_recording
+from E2Etest.live.moving import MovingClient
+from E2Etest.live.session import data
 from E2Etest.process import ServerProcess, fake_model
 from E2Etest.replicas.load import calling
-from E2Etest.replicas.test_live import Speaker
+from E2Etest.replicas.test_live import Speaker, check
 
 pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(1_800)]
 
@@ -91,10 +97,7 @@ def speaking(server):
     finally:
         for speaker in speakers:
             speaker.end()
-    for speaker in speakers:
-        assert speaker.failure is None
-        assert speaker.text == " ".join([recordings.sample()[1]] * speaker.said)
-        assert speaker.taken_back == []
+    check(speakers)
     # None was cut off: those whose app went were asked to go before.
     assert [speaker.resumed for speaker in speakers] == [0] * SPEAKERS
 
@@ -111,6 +114,25 @@ def test_live_sessions_leave_an_app_before_it_is_removed(tmp_path):
         assert cluster.log().count("the app is stopped") == 1
         assert 0 < _moved(cluster) < SPEAKERS
         time.sleep(3)
+
+
+def test_the_command_ends_in_order(tmp_path, talk):
+    """SIGTERM: a session is asked to go on elsewhere, and gets its last words here; an upload is answered."""
+    with process.running(tmp_path / "log", MODEL_ID="demo", HANDOVER_S="2") as cluster, ThreadPoolExecutor(1) as pool:
+        client = MovingClient(cluster)
+        client.send(data(talk))
+        client.read_until(lambda: client.messages[-1].get("committed"))
+        upload = pool.submit(cluster.transcribe, long_recording(10))
+        cluster.wait_for(lambda health: health["queue"]["running"] > 0)
+        cluster.process.send_signal(signal.SIGTERM)
+        client.read_until(lambda: client.reconnect)
+        with pytest.raises(ConnectionClosed) as closed:
+            client.read(_DEPLOY_S)
+        assert closed.value.rcvd.code == 1001
+        assert client.finals[max(client.finals)]["is_final"]
+        client.check_nothing_was_taken_back()
+        assert upload.result().status_code == 200
+        assert cluster.process.wait(_DEPLOY_S) == 0
 
 
 def test_a_rolling_update_fails_no_request(tmp_path):

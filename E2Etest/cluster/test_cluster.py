@@ -1,7 +1,10 @@
 """What clients see of a cluster is what they see of one server, and an engine replica may end."""
 
 import os
+import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +14,7 @@ import pytest
 
 from asr_server.client.live import LiveClient
 from E2Etest import recordings
-from E2Etest.cluster.process import cpu_s
+from E2Etest.chaos.procfs import cpu_s
 
 pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -74,6 +77,17 @@ def test_a_request_id_comes_back_once(cluster):
     """The proxy answers with it, and the app does not as well."""
     answer = cluster.client.get("/health", headers={"X-Request-ID": "caller-7"})
     assert answer.headers.get_list("x-request-id") == ["caller-7"]
+
+
+@pytest.mark.parametrize("knows_the_token", [True, False])
+def test_ray_takes_only_who_has_its_token(cluster, tmp_path, knows_the_token):
+    """It is in the home directory of who started the cluster."""
+    address = re.search(r"ray status --address (\S+)", cluster.log()).group(1)
+    environment = {**os.environ, "RAY_AUTH_MODE": "token", **({} if knows_the_token else {"HOME": str(tmp_path)})}
+    script = f"import ray; ray.init({address!r}); print('joined')"
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert ("joined" in done.stdout) is knows_the_token, done.stderr
+    assert knows_the_token or "token" in done.stderr.lower()
 
 
 def test_health_shows_the_slots_of_all_replicas(cluster):

@@ -6,25 +6,14 @@ import signal
 from contextlib import ExitStack
 
 import pytest
-from websockets.exceptions import ConnectionClosed
 
 from E2Etest.cluster import process
 from E2Etest.exposition import scrape, value
-from E2Etest.live.session import act, data, open_session, receive, upto_flush
+from E2Etest.live.session import act, data, open_session, takes_a_session, upto_flush
 
 pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.websocket, pytest.mark.timeout(600)]
 
 _PATIENCE_S = 180.0
-
-
-def _is_taken(cluster):
-    with open_session(cluster) as session:
-        if session.hello.get("status") == "connected":
-            return True
-        with pytest.raises(ConnectionClosed) as closed:
-            receive(session)
-        assert (session.hello["code"], closed.value.rcvd.code) == ("rate_limit_exceeded", 1013)
-        return False
 
 
 def test_sessions_are_refused_while_no_replica_has_a_free_stream(tmp_path, talk):
@@ -45,10 +34,10 @@ def test_sessions_are_refused_while_no_replica_has_a_free_stream(tmp_path, talk)
             capacity = cluster.wait_for(lambda health: health["capacity"]["streams_measured"])["capacity"]
             assert (capacity["streams"], capacity["free_streams"]) == (4, 0)
             assert value(scrape(cluster), "asr_free_streams") == 0
-            assert not _is_taken(cluster)
+            assert not takes_a_session(cluster)
             os.kill(cluster.processes("engine")[0], signal.SIGKILL)
             cluster.wait_for(lambda health: health["capacity"]["streams"] == 2, _PATIENCE_S)
             cluster.wait_for(lambda health: health["capacity"]["streams"] == 4, _PATIENCE_S)
-            assert not _is_taken(cluster)
+            assert not takes_a_session(cluster)
         cluster.wait_for(lambda health: health["capacity"]["free_streams"] == 4)
-        assert _is_taken(cluster)
+        assert takes_a_session(cluster)

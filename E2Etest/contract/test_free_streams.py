@@ -3,12 +3,11 @@
 from contextlib import ExitStack
 
 import pytest
-from websockets.exceptions import ConnectionClosed
 
 from asr_server.engine.fake_script import FakeScript
 from E2Etest import recordings
 from E2Etest.exposition import scrape, value
-from E2Etest.live.session import act, data, finals, open_session, receive, upto_flush
+from E2Etest.live.session import act, data, finals, open_session, takes_a_session, upto_flush
 
 pytestmark = pytest.mark.websocket
 
@@ -25,16 +24,6 @@ def _speak(sessions, speech):
     return [" ".join(text for text, *_ in finals(upto_flush(session))) for session in sessions]
 
 
-def _is_taken(server):
-    with open_session(server) as session:
-        if session.hello.get("status") == "connected":
-            return True
-        with pytest.raises(ConnectionClosed) as closed:
-            receive(session)
-        assert (session.hello["code"], closed.value.rcvd.code) == ("rate_limit_exceeded", 1013)
-        return False
-
-
 @pytest.mark.nightly
 def test_another_session_is_refused_while_no_stream_is_free(start, speech, talk, said):
     """With the code and the close of an overload. Open sessions, recordings and `/readyz` go on, and when sessions have
@@ -48,12 +37,12 @@ def test_another_session_is_refused_while_no_stream_is_free(start, speech, talk,
             capacity = server.wait_for(lambda health: health["capacity"]["streams_measured"])["capacity"]
             assert (capacity["streams"], capacity["free_streams"]) == (2, 0)
             assert value(scrape(server), "asr_free_streams") == 0
-            assert not _is_taken(server)
+            assert not takes_a_session(server)
             assert server.client.get("/readyz").status_code == 200
             assert server.transcribe(recordings.sample()[0]).json()["text"] == said
             assert _speak([kept], speech) == [said]
         server.wait_for(lambda health: health["capacity"]["free_streams"] == 1)
-        assert _is_taken(server)
+        assert takes_a_session(server)
 
 
 @pytest.mark.nightly
@@ -63,4 +52,4 @@ def test_an_operator_may_take_more(start, talk):
         _speak([opened.enter_context(open_session(server)) for _ in range(4)], talk)
         server.wait_for(lambda health: health["capacity"]["streams_measured"])
         assert server.health()["capacity"]["free_streams"] == 0
-        assert _is_taken(server)
+        assert takes_a_session(server)

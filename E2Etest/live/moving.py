@@ -54,6 +54,14 @@ class MovingClient:
             except TimeoutError:
                 return
 
+    def check_nothing_was_taken_back(self) -> None:
+        """Each text of an utterance begins with what was committed of it before, on whichever server."""
+        committed: dict[int, str] = {}
+        for message in self.messages:
+            if "text" in message:
+                assert message["text"].startswith(committed.get(message["utterance"], "")), message
+                committed[message["utterance"]] = message["committed"]
+
     def read_until(self, holds) -> None:
         """Take messages until `holds()`."""
         while not holds():

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 import av
 import numpy as np
+import pytest
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 TIMEOUT_S = 180  # a worker that is stopped is noticed after 20 s, and another one started
@@ -22,6 +24,18 @@ def open_session(server, **query):
     with connect(f"{server.live_url}?{asked}", **options) as socket:
         socket.hello = receive(socket)
         yield socket
+
+
+def takes_a_session(server) -> bool:
+    """Whether another one is taken; if not, it is refused as overload is."""
+    with open_session(server) as socket:
+        if socket.hello.get("status") == "connected":
+            return True
+        assert socket.hello["code"] == "rate_limit_exceeded"
+        with pytest.raises(ConnectionClosed) as closed:
+            receive(socket)
+        assert closed.value.rcvd.code == 1013
+        return False
 
 
 def receive(socket) -> dict:

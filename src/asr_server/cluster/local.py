@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -42,19 +43,22 @@ def run(settings: Settings, options: ClusterOptions, cpus: float) -> int:
         print(_announcement(settings, options), flush=True)
         while not ended.wait(_LOOK_S):
             _end_without_ray()
-        _drain_apps()
-        serve.shutdown()
+        asyncio.run(_shut_down())
     finally:
         ray.shutdown()
     return 0
 
 
-def _drain_apps() -> None:
-    """Before the shutdown, which ends the proxy first, and all connections with it."""
+async def _shut_down() -> None:
+    """Drain the apps before Ray Serve shuts down, which ends the proxy first, and all connections with it.
+
+    On one loop: the router of the handle has none of its own, by `RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP`.
+    """
     try:
-        serve.get_app_handle(NAME).broadcast("drain").results(timeout_s=APP_DRAIN_S)
+        await serve.get_app_handle(NAME).broadcast("drain").results_async(timeout_s=APP_DRAIN_S)
     except Exception as error:  # no app runs, or one does not end what it has
-        logger.warning("the apps have not drained", reason=str(error)[:200])
+        logger.warning(f"the apps have not drained: {error}")
+    await serve.shutdown_async()
 
 
 def _end_without_ray() -> None:
@@ -77,5 +81,5 @@ def _announcement(settings: Settings, options: ClusterOptions) -> str:
         f"  state:        curl {address}/health\n"
         f"  transcribe:   asr-server transcribe FILE\n"
         f"  live:         asr-server live --file FILE\n"
-        f"  Ray:          ray status --address {ray.get_runtime_context().gcs_address}"
+        f"  Ray:          RAY_AUTH_MODE=token ray status --address {ray.get_runtime_context().gcs_address}"
     )
