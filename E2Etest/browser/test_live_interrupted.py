@@ -8,7 +8,7 @@ from playwright.sync_api import Error, expect
 
 from E2Etest import recordings
 from E2Etest.browser.conftest import DESK, PAGE_MODULE, WAIT_MS, opened
-from E2Etest.browser.storing import kept
+from E2Etest.browser.storing import kept, until
 
 pytestmark = [pytest.mark.websocket, pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -20,6 +20,11 @@ CLOCK = """
     const note = () => window.heard && sessionStorage.setItem("heard", window.heard());
     addEventListener("pagehide", note, { capture: true });
 """
+SLOW_DISK = """async () => {
+    const { store } = await pageModule("store.js");
+    const append = store.appendSound.bind(store);
+    store.appendSound = (...given) => new Promise((done) => setTimeout(done, 300)).then(() => append(...given));
+}"""
 # The worklet gives blocks of 2048 samples; on a busy machine several are under way to the page.
 BLOCKS_S = 0.3
 
@@ -91,6 +96,21 @@ def test_an_interrupted_recording_goes_on_in_the_same_transcript(speaking, page_
         assert found["rows"][0]["end"] <= before <= found["rows"][1]["start"]
         assert found["seconds"] == pytest.approx(found["durationS"], abs=0.001)
         assert found["state"] == "complete"
+
+
+@pytest.mark.nightly
+def test_a_recording_is_complete_once_its_sound_is_stored(speaking, page_server):
+    """On a disk that takes its time for each piece."""
+    _, words = recordings.sample()
+    with speaking() as browser, opened(browser, page_server.base) as watched:
+        page = watched.page
+        page.evaluate(SLOW_DISK)
+        page.click("#live-start")
+        expect(page.locator("#live-lines li:not(.open) p")).to_have_text([words])
+        page.click("#live-start")
+        until(page, "async () => (await (await pageModule('store.js')).store.list())[0].state === 'complete'")
+        (found,) = kept(page)
+        assert found["seconds"] == pytest.approx(found["durationS"], abs=0.001)
 
 
 @pytest.mark.nightly

@@ -27,11 +27,11 @@ from asr_server.cluster import apps, routing, scaling
 from asr_server.cluster.app_router import AppRouter
 from asr_server.cluster.capacity import FleetCapacity
 from asr_server.cluster.engine import MAX_ROWS, ClusterEngine, Fleet
+from asr_server.cluster.engine_router import EngineRouter
 from asr_server.cluster.messages import Described
 from asr_server.cluster.options import ClusterOptions, conflicts
 from asr_server.cluster.replica import EngineReplica
 from asr_server.cluster.replica_connections import ReplicaConnections
-from asr_server.cluster.router import EngineRouter
 from asr_server.cluster.rows import Sender
 from asr_server.core import logger
 from asr_server.core import settings as settings_module
@@ -45,10 +45,10 @@ NAME = "asr-server"
 QUIET = LoggingConfig(enable_access_log=False)
 # Between two publications of a replica, and between two checks of it: one that has ended is replaced after a check.
 _PUBLISH_S = _HEALTH_S = 1.0
-# For the last rows of a replica; the app itself ends its live sessions in order within 30 s, then open requests have as
-# long.
-_ROWS_DRAIN_S, _ENGINE_DRAIN_S, APP_DRAIN_S = 25.0, 30.0, 60.0
-_OPEN_REQUESTS_S = 30.0
+# For the last rows of an engine replica, which Ray Serve kills after the second of the two times.
+_ROWS_DRAIN_S, _ENGINE_DRAIN_S = 25.0, 30.0
+# For an app: its live sessions end within 30 s, and its requests have 30 s after that.
+_OPEN_REQUESTS_S, APP_DRAIN_S = 30.0, 60.0
 # Between two messages to the replicas with the live sessions that have ended.
 _TELL_ENDED_S = 5.0
 # Requests and sockets at one app. Its own limits refuse work long before.

@@ -1,0 +1,19 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import { peaksOf } from "./waveform.js";
+import { wavHead } from "./wav.js";
+
+const going = { aborted: false };
+
+test("a WAV file has peaks, of which the highest is 1", async () => {
+  const samples = new Int16Array(16_000).map((_, i) => (i < 8_000 ? 1_000 : -4_000));
+  const peaks = await peaksOf(new Blob([wavHead(samples.byteLength), samples]), 1, going);
+  assert.equal(Math.max(...peaks), 1);
+  assert.equal(peaks[0], 0.25);
+});
+
+test("a file that is gone has none, and that is no error", async () => {
+  const gone = { size: 1_000, slice: () => gone, arrayBuffer: () => Promise.reject(new Error("NotFoundError")) };
+  assert.equal(await peaksOf(gone, 1, going), null);
+});
