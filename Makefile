@@ -97,11 +97,11 @@ serve: $(VENV)/.runtime
 cluster: $(VENV)/.cluster
 	@MODEL_ID=$${MODEL_ID:-demo} PORT=$(PORT) $(PY) -m asr_server cluster $(CLUSTER)
 
-# The type checker keeps one core busy, so the first tests run beside it. The other tests wait for timers and for processes
-# that start, so two runs at once keep both cores busy. Each of these two prints what it has to say at its end.
-test:
-	@$(MAKE) --no-print-directory --jobs 2 check unit
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target contract e2e-together
+# Tests wait for timers and for processes that start, and the type checker keeps one core busy, so two of these at once
+# keep both cores busy. Each prints what it has to say at its end.
+test: $(VENV)/.dev
+	@echo "Checks and tests, two parts at a time; each prints its output when it has ended."
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check unit contract e2e-together
 	@$(MAKE) --no-print-directory e2e-alone
 
 check: $(VENV)/.dev

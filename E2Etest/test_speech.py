@@ -13,7 +13,7 @@ from asr_training import phrases
 from E2Etest import recordings
 from E2Etest.process import ready
 
-pytestmark = [pytest.mark.accuracy, pytest.mark.integration]
+pytestmark = [pytest.mark.nightly, pytest.mark.accuracy, pytest.mark.integration]
 
 SENTENCES = (Path(__file__).parent / "spoken_sentences.txt").read_text(encoding="utf-8").splitlines()
 ENGLISH, DEMO = package.MODEL_ID, "demo"
@@ -69,13 +69,12 @@ def _check(server, model, texts):
     assert errors <= allowed
 
 
-@pytest.mark.parametrize("model", [ENGLISH, pytest.param(DEMO, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("model", [ENGLISH, DEMO])
 def test_ten_texts_are_understood(talker, model):
     """As well as the model understands eSpeak NG."""
     _check(talker, model, TEXTS[model][1:20:2])
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("model", [ENGLISH, DEMO])
 def test_two_hundred_texts_are_understood(talker, model):
@@ -85,7 +84,6 @@ def test_two_hundred_texts_are_understood(talker, model):
     _check(talker, model, TEXTS[model][1::2])
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_openai_voices_are_understood(talker):
     """Each better than half of the words; printed for the table of docs/speech.md, best first."""

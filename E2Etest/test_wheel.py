@@ -14,6 +14,8 @@ import pytest
 
 from asr_server import __version__
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).parents[1]
 INFO = f"asr_server-{__version__}.dist-info"
 # What is in the package's directory for its tests only.
@@ -77,7 +79,6 @@ def test_the_metadata_name_version_licence_requirements_and_command(wheel):
     assert commands.split() == ["[console_scripts]", "asr-server", "=", "asr_server.cli.main:main"]
 
 
-@pytest.mark.nightly
 def test_the_command_runs_from_the_wheel_alone(installed, tmp_path):
     """The module and the console script print their help, and the code is that of the wheel."""
     directory, environment = installed

@@ -16,7 +16,7 @@ from E2Etest.browser.states import SCHEMES, SIZES
 from E2Etest.browser.storing import conversation, hum, kept, rows_of, stored, until, words_of
 from E2Etest.speakers import conversations
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.timeout(300)]
 
 WIDE = {"width": 1280, "height": 820}
 FIELDS = """window.sent = [];
@@ -107,7 +107,6 @@ def test_the_speakers_of_a_file_are_shown_and_named(browser, page_server, sample
         ]
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("channels", [1, 2])
 def test_two_people_of_a_real_recording_are_told_apart(browser, start, channels):
     """By their voices, and by their channels: nothing of the server is scripted but the words."""
@@ -130,7 +129,6 @@ def test_two_people_of_a_real_recording_are_told_apart(browser, start, channels)
         assert page.locator("#reader-rows .speaker").all_inner_texts() == [f"Speaker {speaker}" for speaker in changes]
 
 
-@pytest.mark.nightly
 def test_a_server_that_tells_nobody_apart_is_not_asked_to(browser, page_server, sample):
     """Neither panel has the choice, and no field is sent."""
     with opened(browser, page_server.base, "files") as watched:
@@ -149,7 +147,6 @@ def test_a_server_that_tells_nobody_apart_is_not_asked_to(browser, page_server, 
         assert set(sent) & {"speakers", "num_speakers", "channel_mode"} == set()
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("viewport", [WIDE, PHONE], ids=["desk", "phone"])
 def test_a_line_is_given_to_another_speaker_and_two_become_one(browser, page_server, viewport):
     """By the menu at the name, or at a line without one; each is one step to undo."""
@@ -190,7 +187,6 @@ def test_a_line_is_given_to_another_speaker_and_two_become_one(browser, page_ser
         _stored_speakers(page, made, given)
 
 
-@pytest.mark.nightly
 def test_speakers_that_come_while_a_line_is_edited_neither_end_that_nor_lose_it(browser, page_server):
     """The text that is typed stays; a line that is split elsewhere ends being edited and is not there twice."""
     text = "Turn on the lights and the music"
@@ -243,7 +239,6 @@ def _recording(page, page_server):
     return speech
 
 
-@pytest.mark.nightly
 def test_live_turns_have_names_that_are_refined_edited_and_kept(beeping, page_server):
     """Each turn stands alone with its name where the speaker changes, in the captions too; what the server knows better
     later and what people call each other is kept with the rows."""
@@ -286,7 +281,6 @@ def test_live_turns_have_names_that_are_refined_edited_and_kept(beeping, page_se
         expect(page.locator("#reader-rows .speaker")).to_have_text(["Speaker A", "Tom"])
 
 
-@pytest.mark.nightly
 def test_a_server_that_loses_its_speakers_says_so_and_the_words_go_on(beeping, page_server):
     """What was known stays."""
     with opened(beeping, page_server.base) as watched:
@@ -300,7 +294,6 @@ def test_a_server_that_loses_its_speakers_says_so_and_the_words_go_on(beeping, p
         expect(page.locator("#live-lines .speaker")).to_have_text(["Speaker A"])
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("size", SIZES)
 def test_axe_finds_nothing_where_speakers_are_shown(beeping, page_server, size, scheme, shots):

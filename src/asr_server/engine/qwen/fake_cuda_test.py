@@ -19,7 +19,7 @@ from asr_server.engine.qwen.language_model import LanguageModel
 from asr_server.engine.qwen.sampling import Choice
 from asr_server.engine.speculative import Draft
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
 DEVICE = torch.device("cuda", 0)
 MOST_OPERATIONS = 24

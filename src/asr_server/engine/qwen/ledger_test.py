@@ -12,7 +12,7 @@ from asr_server.engine.qwen import memory, passes
 from asr_server.engine.qwen.encoder import WindowedEncoder
 from asr_server.engine.qwen.engine import QwenEngine
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
 MOST_SHAPES, MOST_CONVOLUTIONS = 60, 12
 MOST_LOGITS_BYTES = 64 * 2**20

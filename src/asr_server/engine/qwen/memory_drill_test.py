@@ -12,7 +12,7 @@ from asr_server.engine.qwen.engine import QwenEngine
 from asr_server.engine.qwen.row_limit import RowLimit
 from asr_server.scheduling.ports import RowDelta
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
 
 def _on_gpu():
