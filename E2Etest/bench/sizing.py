@@ -2,7 +2,8 @@
 
 Each server has one core and one thread, on the demonstration model. What steps cost is measured before on one server's
 engine alone, what the sessions cost beside it on the fake engine, both on one core; nothing is fitted to the run. The
-load is as much as the simulation says makes the engines `BUSY`.
+clients have no core of their own, so what they take counts as work of the servers. The load is as much as the
+simulation says makes the engines `BUSY`.
 """
 
 from __future__ import annotations
@@ -38,10 +39,11 @@ def measure(model_id: str = "demo", cores: Sequence[int] = (0, 1)) -> dict[str, 
     profile = calibrate(model_id, cores[0])
     with _on_core(cores[0]):
         cost = live_cost.measure(sessions=20, seconds=10.0, gateway=False)
+    silent_s, speaking_s = (_with_client(cost[name], "process_s_per_s") for name in ("silent", "speaking"))
     host = HostCosts(
-        silent_s=cost["silent"]["process_s_per_s"],
-        voiced_s=_voiced_s(cost),
-        recording_s=cost["recordings"]["all_processes_s_per_s"],
+        silent_s=silent_s,
+        voiced_s=silent_s + (speaking_s - silent_s) / cost["voiced"],  # of speech, without the silence between
+        recording_s=_with_client(cost["recordings"], "all_processes_s_per_s"),
         shared_cores=1,
     )
     servers = Servers(len(cores), profile, LiveRules.of(Settings(_env_file=None)), host)
@@ -76,11 +78,8 @@ def calibrate(model_id: str, core: int) -> Profile:
         return replace(files.read(path), cores=1)
 
 
-def _voiced_s(cost: dict) -> float:
-    """Of a second of speech, without the silence between."""
-    voiced = cost["voiced"]
-    silent_s, speaking_s = (cost[name]["process_s_per_s"] for name in ("silent", "speaking"))
-    return float(silent_s + (speaking_s - silent_s) / voiced)
+def _with_client(cost: dict[str, float], server: str) -> float:
+    return cost[server] + cost["client_s_per_s"]
 
 
 def _load(servers: Servers) -> tuple[list, Trace, Outcome]:

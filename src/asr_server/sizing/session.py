@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import deque
 from collections.abc import Callable
@@ -13,10 +14,19 @@ from asr_server.sizing.batch import Work
 from asr_server.sizing.profile import AUDIO_TOKENS_PER_S, PROMPT_TOKENS, Profile
 from asr_server.sizing.speech import Ask, Asked
 
+# Clients send audio in pieces of this length, as ours do; a server decides when one has arrived.
+_CHUNK_S = 0.1
+# More than what is lost by dividing by it.
+_EXACT = 1e-6
 # Of the encoder: the work on closed windows of an open utterance is kept for its next partial.
 _WINDOW_S = 8.0
 # The new speech of the partials whose passes were measured.
 _MEASURED_PARTIAL_S = 0.45
+
+
+def arrival_s(at_s: float) -> float:
+    """When the piece has arrived that has this moment of the session's audio."""
+    return math.ceil(at_s / _CHUNK_S - _EXACT) * _CHUNK_S
 
 
 class Engine(Protocol):
@@ -43,21 +53,22 @@ class _Request:
     utterance: _Utterance
     audio_s: float
     final: bool
-    sent_s: float
+    is_new: bool  # its text, which is not sent otherwise
+    arrived_s: float  # its newest audio
     cancel: Callable[[], None]
 
 
 @dataclass(slots=True)
 class Lags:
-    """Seconds that each answer took. Of partials, from the arrival of their newest audio; of finals, from the end of
-    the utterance."""
+    """Seconds that each answer took. Of partials that are sent, from the arrival of their newest audio; of finals, from
+    the end of the utterance."""
 
     partials_s: list[float] = field(default_factory=list)
     finals_s: list[float] = field(default_factory=list)
 
 
 class LiveSession:
-    """Gets what is asked for, with the audio that has arrived by then, in chunks of `chunk_s`.
+    """Gets what is asked for, with the audio that has arrived by then, in pieces of 100 ms.
 
     `now_s`: the session's time. `lags`: where its answers are noted.
     """
@@ -107,7 +118,7 @@ class LiveSession:
         elif self._wanted and (utterance := self._open) is not None:
             self._wanted = False
             in_pause = utterance.asked.ask is Ask.PAUSE
-            end_s = utterance.asked.end_s if in_pause else self._now_s()
+            end_s = utterance.asked.end_s if in_pause else math.floor(self._now_s() / _CHUNK_S + _EXACT) * _CHUNK_S
             self._submit(utterance, end_s - utterance.start_s, final=in_pause)
 
     def _submit(self, utterance: _Utterance, audio_s: float, *, final: bool) -> None:
@@ -116,10 +127,12 @@ class LiveSession:
         work = self._work(utterance, audio_s)
         priority = Priority.FINAL if final else Priority.PARTIAL
         cancel = self._engine.submit(work, priority, audio_s, self._on_done)
-        self._request = _Request(utterance, audio_s, final, self._now_s(), cancel)
+        arrived_s = arrival_s(utterance.start_s + audio_s)
+        self._request = _Request(utterance, audio_s, final, work.passes > 1, arrived_s, cancel)
 
     def _work(self, utterance: _Utterance, audio_s: float) -> Work:
-        """What is kept of the last answer need not be run again; its text is verified in the pass of the prompt."""
+        """What is kept of the last answer need not be run again; its text is verified in the pass of the prompt. If that
+        is the only pass, nothing was added to it."""
         known_s, profile = utterance.answered_s, self._profile
         tokens = (audio_s - utterance.windows * _WINDOW_S) * AUDIO_TOKENS_PER_S + known_s * profile.tokens_per_s
         new_s = audio_s - known_s
@@ -136,7 +149,7 @@ class LiveSession:
         utterance = request.utterance
         utterance.answered_s = request.audio_s
         utterance.windows = 0 if request.final else int(request.audio_s // _WINDOW_S)
-        if not (self._ended and self._ended[0] is utterance):
-            self._lags.partials_s.append(self._now_s() - request.sent_s)
+        if request.is_new and not (self._ended and self._ended[0] is utterance):
+            self._lags.partials_s.append(self._now_s() - request.arrived_s)
         self._deliver_known()
         self._submit_next()

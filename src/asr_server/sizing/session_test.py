@@ -37,13 +37,23 @@ def script(make_profile):
 
 
 def test_one_request_at_a_time_and_the_next_with_the_newest_audio(script):
-    """While the engine is slow, partials become fewer and not older."""
+    """While the engine is slow, partials become fewer and not older. Of audio, whole pieces of 100 ms are there."""
     for at_s in (1.0, 1.5, 2.0):
         script.ask(Ask.PARTIAL, 0.5, at_s, at_s)
     assert [seconds for *_, seconds in script.sent] == [0.5]
     script.answer(2.25)
-    assert [seconds for *_, seconds in script.sent] == [0.5, 1.75]
-    assert script.lags.partials_s == [1.25]
+    assert [seconds for *_, seconds in script.sent] == [0.5, pytest.approx(1.7)]
+    script.answer(2.5)
+    assert script.lags.partials_s == [pytest.approx(1.25), pytest.approx(0.3)]
+
+
+def test_a_partial_without_new_words_is_not_sent(make_profile):
+    """One pass verifies what is known, and nothing follows."""
+    script = Script(make_profile(tokens_per_s=2.0, partial_passes=(1,)))
+    for at_s in (1.0, 1.4, 1.8):
+        script.ask(Ask.PARTIAL, 0.0, at_s, at_s)
+        script.answer(at_s + 0.1)
+    assert script.lags.partials_s == [pytest.approx(0.1)]
 
 
 def test_an_answer_in_the_pause_is_the_final(script):

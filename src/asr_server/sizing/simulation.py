@@ -16,7 +16,7 @@ from asr_server.sizing import speech
 from asr_server.sizing.profile import Profile
 from asr_server.sizing.recording import Recording
 from asr_server.sizing.replica import Events, HostCosts, Limits, Replica
-from asr_server.sizing.session import Lags, LiveSession
+from asr_server.sizing.session import Lags, LiveSession, arrival_s
 from asr_server.sizing.speech import LiveRules, Regions
 
 # Seconds of audio in a span, as the pipeline cuts a recording.
@@ -161,12 +161,13 @@ class _Run:
             self._servers.profile, replica, lambda: events.now_s - began_s, self._chance, self._found.lags
         )
         for asked in speech.asks(speaker.regions, self._servers.rules):
-            events.at(began_s + asked.at_s, partial(session.on_ask, asked))
+            events.at(began_s + arrival_s(asked.at_s), partial(session.on_ask, asked))
         for begin_s, end_s in speaker.regions:
             events.at(began_s + begin_s, partial(self._speaks, replica, 1))
             events.at(began_s + end_s, partial(self._speaks, replica, -1))
         if speaker.regions:
-            events.at(began_s + speaker.regions[-1][1] + self._servers.rules.min_silence_s, place.close)
+            ends_s = arrival_s(speaker.regions[-1][1] + self._servers.rules.min_silence_s)
+            events.at(began_s + ends_s, place.close)
 
     @staticmethod
     def _speaks(replica: Replica, people: int) -> None:
