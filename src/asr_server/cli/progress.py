@@ -55,13 +55,14 @@ class ProgressBars:
             yield ProgressBar(None, None, self._draw)
             return
         task = self._progress.add_task(name, total=None, began_s=time.monotonic())
+        self._draw()
         try:
             yield ProgressBar(self._progress, task, self._draw)
         finally:
             self._progress.remove_task(task)
 
     def _draw(self) -> None:
-        """Redraw now: a recording may end before the next tick, and its speed would never be shown."""
+        """Redraw now: what a bar is for may end before the next tick, and neither it nor a speed would be shown."""
         if self._live:
             self._live.refresh()
 
