@@ -131,8 +131,8 @@ class LiveSession:
         self._request = _Request(utterance, audio_s, final, work.passes > 1, arrived_s, cancel)
 
     def _work(self, utterance: _Utterance, audio_s: float) -> Work:
-        """What is kept of the last answer need not be run again; its text is verified in the pass of the prompt. If that
-        is the only pass, nothing was added to it."""
+        """What is kept of the last answer need not be run again; its text is verified in the pass of the prompt.
+        Nothing was added to it if that is the only pass."""
         known_s, profile = utterance.answered_s, self._profile
         tokens = (audio_s - utterance.windows * _WINDOW_S) * AUDIO_TOKENS_PER_S + known_s * profile.tokens_per_s
         new_s = audio_s - known_s
