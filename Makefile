@@ -98,10 +98,10 @@ cluster: $(VENV)/.cluster
 	@MODEL_ID=$${MODEL_ID:-demo} PORT=$(PORT) $(PY) -m asr_server cluster $(CLUSTER)
 
 # Tests wait for timers and for processes that start, and the type checker keeps one core busy, so two of these at once
-# keep both cores busy. Each prints what it has to say at its end.
+# keep both cores busy. Each prints what it has to say at its end. The last one waits least.
 test: $(VENV)/.dev
 	@echo "Checks and tests, two parts at a time; each prints its output when it has ended."
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check unit contract e2e-together
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check unit e2e-together contract
 	@$(MAKE) --no-print-directory e2e-alone
 
 check: $(VENV)/.dev
@@ -120,7 +120,7 @@ unit: $(VENV)/.compiled
 	OMP_NUM_THREADS=1 $(PYTEST) src --numprocesses $(MANY_WORKERS) $(PARALLEL)
 
 contract: $(VENV)/.dev
-	$(PYTEST) E2Etest/contract --numprocesses $(WORKERS) $(PARALLEL)
+	$(PYTEST) E2Etest/contract --numprocesses $(MANY_WORKERS) $(PARALLEL)
 
 e2e:
 	@$(MAKE) --no-print-directory e2e-together
