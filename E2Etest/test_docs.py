@@ -184,9 +184,8 @@ RUN_HERE = [(page, text) for page, reason, text in _shell_blocks() if not reason
 @pytest.mark.nightly
 @pytest.mark.integration
 def test_the_commands_of_the_docs_work_as_written(tmp_path, sample):
-    """Every shell block that says nothing else, line for line, against a server where the docs mean one."""
+    """Every shell block that says nothing else, in a folder of its own, against a server where the docs mean one."""
     assert len(RUN_HERE) > 1
-    shutil.copy(demo.sample().recording, tmp_path / "recording.wav")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     server = ServerProcess(tmp_path / "log", port=8100, PRELOAD="true")
     try:
@@ -194,10 +193,13 @@ def test_the_commands_of_the_docs_work_as_written(tmp_path, sample):
         server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
         # The warm-up comes after loading, and a page asks whether the server is ready.
         server.wait_for(lambda _: server.client.get("/readyz").status_code == 200)
-        for page, block in RUN_HERE:
+        for number, (page, block) in enumerate(RUN_HERE):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            shutil.copy(demo.sample().recording, folder / "recording.wav")
             done = subprocess.run(
                 ["bash", "-eo", "pipefail", "-c", block],
-                cwd=tmp_path,
+                cwd=folder,
                 env={**os.environ, "PATH": path},
                 capture_output=True,
                 text=True,
@@ -205,7 +207,7 @@ def test_the_commands_of_the_docs_work_as_written(tmp_path, sample):
                 check=False,
             )
             assert done.returncode == 0, (page, done.stdout, done.stderr)
-            assert sample[1] in done.stdout or "recording" not in block
+            assert sample[1] in done.stdout or "recording.wav" not in block
     finally:
         server.stop()
 
