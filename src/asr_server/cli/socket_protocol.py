@@ -13,6 +13,7 @@ from typing import Any
 from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
 
 from asr_server.service.turns import SLICE_S, TimeSlice, turns
 
@@ -127,6 +128,14 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             super().handle_cont(event)
         elif not self.transport.is_closing():
             self.conn.fail(_TOO_BIG, "too many fragments")
+            self.handle_parser_exception()
+
+    def send_receive_event_to_app(self) -> None:
+        """A message is complete. For text that is not UTF-8 uvicorn sends a close frame, which is an error where the
+        peer's close frame was parsed with that text, and answered."""
+        try:
+            super().send_receive_event_to_app()
+        except InvalidState:
             self.handle_parser_exception()
 
     def connection_lost(self, exc: Exception | None) -> None:

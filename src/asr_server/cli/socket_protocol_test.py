@@ -114,6 +114,13 @@ async def test_a_close_behind_much_audio_is_heard_in_its_place(protocol):
     assert protocol.queue.empty()
 
 
+async def test_text_that_is_no_utf_8_right_before_a_close_frame_ends_the_connection(protocol):
+    """Both come at once, so the close frame is answered before the text is looked at."""
+    protocol.data_received(b"\x81\x82\0\0\0\0\xff\xfe" + CLOSE)
+    assert (await protocol.receive())["type"] == "websocket.disconnect"
+    assert protocol.transport.closing
+
+
 async def test_a_close_is_heard_though_the_app_takes_nothing_any_more(protocol):
     """The app closes while audio waits: the peer's answer to that ends the connection."""
     protocol.data_received(_tiny(bytes(5_000)) + CLOSE)
