@@ -99,7 +99,7 @@ ONLY_IN = {
     }
     | {"cli.doctor", "cli.http_protocol", "cli.granian_server"},
     "ray": {"cluster"},
-    "websockets": {"client", "gateway", "bridge"},
+    "websockets": {"client", "gateway", "bridge", "cli.socket_protocol"},
     "wyoming": {"bridge"},
     "asyncpg": {"service.jobs.database"},
     "openai": {"translator"},
