@@ -98,7 +98,7 @@ cluster: $(VENV)/.cluster
 	@MODEL_ID=$${MODEL_ID:-demo} PORT=$(PORT) $(PY) -m asr_server cluster $(CLUSTER)
 
 # Tests wait for timers and for processes that start, and the type checker keeps one core busy, so two of these at once
-# keep both cores busy. Each prints what it has to say at its end. The last one waits least.
+# keep both cores busy. Each prints what it has to say at its end.
 test: $(VENV)/.dev
 	@echo "Checks and tests, two parts at a time; each prints its output when it has ended."
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check unit e2e-together contract

@@ -70,11 +70,22 @@ def _compare(servers: Servers, busy: float, model_id: str, cores: Sequence[int])
     return {
         "sessions": len(trace.speakers),
         "simulated_busy": round(simulated.busy, 2),
+        "simulated_cores_busy": round(_cores_busy(servers, trace, simulated), 2),
         "cores_busy": [round((a[0] - b[0]) / (a[1] - b[1]), 2) for a, b in zip(after, before, strict=True)],
         "simulated": said,
         "measured": was,
         "ratios": {name: round(said[name] / was[name], 2) for name in said if said[name] and was.get(name)},
     }
+
+
+def _cores_busy(servers: Servers, trace: Trace, simulated: Outcome) -> float:
+    """The share of a core that the engine and all else take: in a step the core has no time left."""
+    host = servers.host
+    all_s = len(trace.speakers) * trace.duration_s
+    voiced_s = sum(end - begin for speaker in trace.speakers for begin, end in speaker.regions)
+    recordings_s = sum(sum(upload.spans_s) for upload in trace.uploads)
+    used_s = (all_s - voiced_s) * host.silent_s + voiced_s * host.voiced_s + recordings_s * host.recording_s
+    return simulated.busy + (1 - simulated.busy) * used_s / trace.duration_s / servers.replicas
 
 
 def _used_and_all(core: int) -> tuple[int, int]:

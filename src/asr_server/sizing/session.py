@@ -15,7 +15,7 @@ from asr_server.sizing.profile import AUDIO_TOKENS_PER_S, PROMPT_TOKENS, Profile
 from asr_server.sizing.speech import Ask, Asked
 
 # Clients send audio in pieces of this length, as ours do; a server decides when one has arrived.
-_CHUNK_S = 0.1
+CHUNK_S = 0.1
 # More than what is lost by dividing by it.
 _EXACT = 1e-6
 # Of the encoder: the work on closed windows of an open utterance is kept for its next partial.
@@ -26,7 +26,7 @@ _MEASURED_PARTIAL_S = 0.45
 
 def arrival_s(at_s: float) -> float:
     """When the piece has arrived that has this moment of the session's audio."""
-    return math.ceil(at_s / _CHUNK_S - _EXACT) * _CHUNK_S
+    return math.ceil(at_s / CHUNK_S - _EXACT) * CHUNK_S
 
 
 class Engine(Protocol):
@@ -53,7 +53,7 @@ class _Request:
     utterance: _Utterance
     audio_s: float
     final: bool
-    is_new: bool  # its text, which is not sent otherwise
+    is_new: bool  # what it answers: one pass alone verifies what is known, and is not sent
     arrived_s: float  # its newest audio
     cancel: Callable[[], None]
 
@@ -118,7 +118,7 @@ class LiveSession:
         elif self._wanted and (utterance := self._open) is not None:
             self._wanted = False
             in_pause = utterance.asked.ask is Ask.PAUSE
-            end_s = utterance.asked.end_s if in_pause else math.floor(self._now_s() / _CHUNK_S + _EXACT) * _CHUNK_S
+            end_s = utterance.asked.end_s if in_pause else math.floor(self._now_s() / CHUNK_S + _EXACT) * CHUNK_S
             self._submit(utterance, end_s - utterance.start_s, final=in_pause)
 
     def _submit(self, utterance: _Utterance, audio_s: float, *, final: bool) -> None:
@@ -131,8 +131,7 @@ class LiveSession:
         self._request = _Request(utterance, audio_s, final, work.passes > 1, arrived_s, cancel)
 
     def _work(self, utterance: _Utterance, audio_s: float) -> Work:
-        """What is kept of the last answer need not be run again; its text is verified in the pass of the prompt.
-        Nothing was added to it if that is the only pass."""
+        """What is kept of the last answer need not be run again; its text is verified in the pass of the prompt."""
         known_s, profile = utterance.answered_s, self._profile
         tokens = (audio_s - utterance.windows * _WINDOW_S) * AUDIO_TOKENS_PER_S + known_s * profile.tokens_per_s
         new_s = audio_s - known_s

@@ -16,7 +16,7 @@ from asr_server.sizing import speech
 from asr_server.sizing.profile import Profile
 from asr_server.sizing.recording import Recording
 from asr_server.sizing.replica import Events, HostCosts, Limits, Replica
-from asr_server.sizing.session import Lags, LiveSession, arrival_s
+from asr_server.sizing.session import CHUNK_S, Lags, LiveSession, arrival_s
 from asr_server.sizing.speech import LiveRules, Regions
 
 # Seconds of audio in a span, as the pipeline cuts a recording.
@@ -90,7 +90,10 @@ def steady(load: Load, duration_s: float, warm_up_s: float, seed: int = 1) -> Tr
     """A load as a trace, the same for the same seed."""
     chance = random.Random(seed)
     whole_s = warm_up_s + duration_s
-    speakers = [Speaker(0.0, speech.conversation(chance, whole_s, load.voiced)) for _ in range(load.live)]
+    # Not all at once: the pieces of all sessions would arrive at the same moments.
+    speakers = [
+        Speaker(chance.uniform(0, CHUNK_S), speech.conversation(chance, whole_s, load.voiced)) for _ in range(load.live)
+    ]
     return Trace(whole_s, warm_up_s, speakers, list(_uploads(load, whole_s, chance)))
 
 

@@ -8,6 +8,7 @@ import pytest
 from asr_server.sizing import files
 from asr_server.sizing.profile import PROMPT_TOKENS
 from asr_server.sizing.replica import HostCosts, Limits
+from asr_server.sizing.session import CHUNK_S
 from asr_server.sizing.simulation import Load, Servers, Speaker, Trace, Upload, simulate, steady
 
 BENCHMARKS = Path(__file__).parents[3] / "docs" / "benchmarks"
@@ -49,6 +50,12 @@ def test_nothing_is_lost(make_profile, rules):
         <= len(trace.uploads)
         <= answered + found.refused["recordings"] + waiting + 2 * 16
     )
+
+
+def test_sessions_do_not_send_their_audio_at_the_same_moments():
+    """Requests that come together share steps, as they seldom would."""
+    speakers = steady(Load(live=50), 10.0, 0.0).speakers
+    assert len({speaker.at_s % CHUNK_S for speaker in speakers}) == 50
 
 
 def test_the_same_seed_gives_the_same_outcome(make_profile, rules):
